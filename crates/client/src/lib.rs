@@ -1,0 +1,1 @@
+//! Typed asynchronous client for Lycosa and tarantool/queue servers.

@@ -1,0 +1,1 @@
+//! The heart: one door for every request, every change and every deadline.

@@ -1,0 +1,1 @@
+//! The journal: .xlog and .snap files, group commit, recovery.

@@ -1,0 +1,2 @@
+//! The `lycosa` command.
+fn main() {}

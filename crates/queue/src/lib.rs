@@ -1,0 +1,1 @@
+//! Tubes, tasks, sessions and drivers on top of the store.

@@ -1,0 +1,1 @@
+//! Sockets, threads, timers and configuration around an instance.

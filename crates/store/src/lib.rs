@@ -1,0 +1,1 @@
+//! Spaces, indexes, schema, transactions and privileges: all data, in memory, behind one door.

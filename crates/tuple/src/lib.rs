@@ -1,0 +1,1 @@
+//! MessagePack values, tuples, field types, keys and their order, update operations.

@@ -1,0 +1,2 @@
+//! Tests, tidiness and benchmarks of the workspace.
+fn main() {}
