@@ -1,2 +1,91 @@
-//! Tests, tidiness and benchmarks of the workspace.
-fn main() {}
+//! The workspace's chores, in Rust: `cargo xtask test` is what continuous integration runs and what a newcomer runs.
+
+mod command;
+mod count;
+mod install;
+mod steps;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::command::Program;
+
+/// Tests and tidiness of the Lycosa workspace.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = false)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Run every test there is, installing what it needs first
+    ///
+    /// Each step is named and timed; the closing line counts the tests. A step whose tool cannot be had fails.
+    Test {
+        /// Run only these steps
+        #[arg(long, value_delimiter = ',', value_name = "STEP", value_parser = steps::names())]
+        only: Vec<String>,
+        /// Leave out these steps
+        #[arg(long, value_delimiter = ',', value_name = "STEP", value_parser = steps::names())]
+        skip: Vec<String>,
+        /// Stop at the first step that fails
+        #[arg(long)]
+        fail_fast: bool,
+    },
+    /// Install what the tests need: Tarantool (apt), Python and JavaScript clients (under .test-env)
+    Install,
+    /// Check the house rules: imports between crates, lints, dependencies, words, file sizes, links
+    Tidy,
+    /// Format all Rust code
+    Fmt {
+        /// Only say what is not formatted
+        #[arg(long)]
+        check: bool,
+    },
+    /// Run clippy over all targets, warnings as errors
+    Clippy,
+    /// Load the server, kill it at random moments, and check that nothing acknowledged was lost
+    Crash {
+        /// For how long
+        #[arg(long, value_name = "N", default_value_t = 60)]
+        seconds: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
+    match task {
+        Task::Test { only, skip, fail_fast } => steps::run(&steps::Choice { only, skip, fail_fast }),
+        Task::Install => install::all(),
+        Task::Tidy => tidy::check(),
+        Task::Fmt { check } => steps::format(check),
+        Task::Clippy => steps::clippy(),
+        Task::Crash { seconds } => Program::cargo()
+            .arguments(["test", "--package", "lycosa", "--test", "blackbox", "--", "crash::"])
+            .variable("LYCOSA_TEST_CRASH_SECONDS", seconds.to_string())
+            .run(),
+    }
+}
+
+/// The top of the repository.
+fn top() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask is a folder of the repository")
+        .to_owned()
+}

@@ -1,1 +1,351 @@
 //! The heart: one door for every request, every change and every deadline.
+//!
+//! An [`Instance`] owns all data and everything that changes it. It does no I/O and has no clock: bytes and time are
+//! arguments, bytes and deadlines come out. The same instance runs in the server, in a simulator and in a program that
+//! embeds it.
+//!
+//! The methods are of three kinds. *Inputs*: [`connect`](Instance::connect), [`disconnect`](Instance::disconnect),
+//! [`handle_frame`](Instance::handle_frame), [`handle_durable`](Instance::handle_durable),
+//! [`handle_failed`](Instance::handle_failed), [`tick`](Instance::tick). *Outputs*:
+//! [`poll_append`](Instance::poll_append) (rows for the journal), [`poll_ready`](Instance::poll_ready) and
+//! [`output`](Instance::output) (bytes for a socket). *Getters*: the rest. A turn of the caller's loop is: inputs, then
+//! `tick`, then outputs until there are none.
+//!
+//! Invariants:
+//! - every change of data is a committed transaction of the store, and its rows are in the journal's batch before the
+//!   reply is encoded;
+//! - a reply leaves only when everything that it has seen is durable;
+//! - after the journal has failed no request reads or changes data: nobody is shown what a restart might not find;
+//! - everything that a client can make grow has a bound in [`Settings`].
+//!
+//! Absent: sockets, files, threads, Lua (EVAL) and SQL (EXECUTE); both are answered with an error that says so.
+
+mod batch;
+mod boxes;
+mod call;
+mod connection;
+mod declare;
+mod replies;
+mod request;
+mod settings;
+mod status;
+mod wire_error;
+
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::frame::FrameError;
+use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
+use lycosa_iproto::reply;
+use lycosa_iproto::vclock::Vclock;
+use lycosa_queue::Queue;
+use lycosa_store::{Store, user};
+use uuid::Uuid;
+
+pub use batch::{Batch, Buffers};
+pub use connection::{Origin, Slot, Trust};
+pub use declare::{Declared, DeclaredTube, DeclaredUser};
+pub use settings::Settings;
+pub use status::{Lag, RequestCounts, Status};
+
+use batch::Journaling;
+use connection::Connections;
+
+/// The version that the greeting announces: the one from which the protocol's reference was taken, because clients
+/// choose what to send by it.
+pub const PROTOCOL_VERSION: &str = "2.6.0";
+
+/// How long one `tick` may fire deadlines before requests have their turn again, in task changes.
+const TICK_BUDGET: usize = 1024;
+
+/// Who this instance is among others.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity {
+    /// Of this instance; stands in the greeting and in every file.
+    pub instance: Uuid,
+    /// Of the replica set that it belongs to.
+    pub cluster: Uuid,
+    /// Its number in `_cluster`, 1 to 31.
+    pub replica_id: u32,
+}
+
+/// Why a connection is not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// `max_connections` are open.
+    #[error("{0} connections are open, which is max_connections; {1} was turned away")]
+    TooMany(usize, String),
+}
+
+/// All data and everything that changes it.
+pub struct Instance {
+    settings: Settings,
+    identity: Identity,
+    store: Store,
+    queue: Queue,
+    connections: Connections,
+    journaling: Journaling,
+    /// Why the journal takes no more rows, once it has failed.
+    failure: Option<String>,
+    read_only: bool,
+    /// The vclock of the oldest journal file that is kept.
+    oldest_vclock: Vclock,
+    last_request: u64,
+    counts: RequestCounts,
+    lag: Lag,
+    started_at: u64,
+    now: u64,
+    /// What `box.cfg` shows, in the order of the configuration.
+    configuration: Vec<(String, lycosa_tuple::value::Value)>,
+}
+
+/// Random bytes for salts.
+fn random_salt() -> [u8; SALT_SIZE] {
+    let mut salt = [0; SALT_SIZE];
+    let (first, second) = salt.split_at_mut(SALT_SIZE / 2);
+    first.copy_from_slice(Uuid::new_v4().as_bytes());
+    second.copy_from_slice(Uuid::new_v4().as_bytes());
+    salt
+}
+
+impl Instance {
+    /// An instance over recovered data. `vclock` is that of the last recovered row.
+    pub fn new(
+        settings: Settings,
+        identity: Identity,
+        store: Store,
+        queue: Queue,
+        vclock: Vclock,
+        now: u64,
+    ) -> Instance {
+        Instance {
+            settings,
+            identity,
+            store,
+            queue,
+            connections: Connections::default(),
+            journaling: Journaling::new(identity.replica_id, vclock),
+            failure: None,
+            read_only: false,
+            oldest_vclock: Vclock::new(),
+            last_request: 0,
+            counts: RequestCounts::default(),
+            lag: Lag::default(),
+            started_at: now,
+            now,
+            configuration: Vec::new(),
+        }
+    }
+
+    /// Starts the queue on the recovered data: releases the tasks of sessions that are gone, begins the timers.
+    ///
+    /// # Errors
+    /// Data that the queue's spaces cannot hold, a tube without its index for example.
+    pub fn start(&mut self, now: u64) -> Result<lycosa_queue::StartReport, lycosa_queue::Error> {
+        self.now = now;
+        let report = self.queue.start(&mut self.store, now);
+        self.settle(now);
+        report
+    }
+
+    /// Changes limits and rules; connections that exceed a lower limit are not closed. `memory_limit` is in bytes.
+    pub fn reconfigure(&mut self, settings: Settings, memory_limit: u64) {
+        self.settings = settings;
+        self.store.set_memory_limit(memory_limit);
+    }
+
+    /// What `box.cfg` answers.
+    pub fn set_configuration(&mut self, configuration: Vec<(String, lycosa_tuple::value::Value)>) {
+        self.configuration = configuration;
+    }
+
+    /// Refuses changes from now on, or takes them again.
+    pub fn set_read_only(&mut self, read_only: bool, now: u64) {
+        if self.read_only != read_only {
+            self.read_only = read_only;
+            self.queue.set_read_only(&mut self.store, read_only, now);
+            self.settle(now);
+        }
+    }
+
+    /// A client has connected; its greeting is ready to be written.
+    ///
+    /// # Errors
+    /// When `max_connections` are open.
+    pub fn connect(&mut self, origin: Origin, now: u64) -> Result<Slot, Refused> {
+        self.now = now;
+        if self.connections.len() >= self.settings.max_connections {
+            self.counts.refused_connections += 1;
+            return Err(Refused::TooMany(self.connections.len(), origin.peer));
+        }
+        let salt = random_salt();
+        let greeting = Greeting { version: PROTOCOL_VERSION.to_owned(), uuid: self.identity.instance, salt };
+        let user = if origin.trust == Trust::Admin { user::ADMIN } else { user::GUEST };
+        let slot = self.connections.open(origin, user, salt);
+        self.counts.connections += 1;
+        if let Some(connection) = self.connections.get_mut(slot) {
+            let bytes = greeting.encode().expect("the version is short and without blanks");
+            connection.replies.buffer().extend_from_slice(&bytes);
+        }
+        self.connections.finish_reply(slot, 0, 0);
+        Ok(slot)
+    }
+
+    /// A connection has ended: its waits are over, and so is its queue session if it was the last one to share it.
+    pub fn disconnect(&mut self, slot: Slot, now: u64) {
+        self.now = now;
+        if let Some(connection) = self.connections.close(slot) {
+            self.queue.disconnect(&mut self.store, connection.id, now);
+            self.settle(now);
+        }
+    }
+
+    /// A frame of a connection: decodes it and does what it asks.
+    pub fn handle_frame(&mut self, slot: Slot, frame: &[u8], now: u64) {
+        self.now = now;
+        match lycosa_iproto::request::decode(frame) {
+            Ok(request) => self.handle_request(slot, &request, now),
+            Err(error) => {
+                self.counts.malformed += 1;
+                self.reply_error(slot, error.sync, &ErrorObject::client(error.code, error.message));
+            }
+        }
+    }
+
+    /// The connection's bytes cannot be cut into frames any more: says so and lets the connection end.
+    pub fn handle_broken_frame(&mut self, slot: Slot, error: &FrameError) {
+        self.counts.malformed += 1;
+        if let Some(connection) = self.connections.get_mut(slot) {
+            connection.broken = true;
+        }
+        self.reply_error(slot, 0, &ErrorObject::client(error.code(), error.to_string()));
+    }
+
+    /// The batch that ended with `lsn` is durable: releases the replies that waited for it.
+    pub fn handle_durable(&mut self, lsn: u64, buffers: Buffers) {
+        self.journaling.mark_durable(lsn, buffers);
+        if self.failure.is_none() {
+            self.connections.release(lsn);
+        }
+    }
+
+    /// The journal has failed for good. Whoever waits for it is told, and from now on nobody reads or changes data.
+    pub fn handle_failed(&mut self, cause: &str) {
+        if self.failure.is_some() {
+            return;
+        }
+        self.failure = Some(cause.to_owned());
+        let error = self.failure_error();
+        let schema_version = self.store.schema_version();
+        self.connections.replace_waiting(|frame, out| {
+            let sync = reply::sync_of(frame).unwrap_or(0);
+            reply::error(out, sync, schema_version, &error);
+        });
+    }
+
+    fn failure_error(&self) -> ErrorObject {
+        let cause = self.failure.as_deref().unwrap_or("unknown cause");
+        let message = format!(
+            "Failed to write to disk: {cause}. The server takes no more requests for data; \
+             free or replace the disk and restart it"
+        );
+        ErrorObject::client(ErrorCode::WalIo, message)
+    }
+
+    /// Does what is due and says when the next thing is, in microseconds since the epoch.
+    pub fn tick(&mut self, now: u64) -> Option<u64> {
+        self.now = now;
+        if self.failure.is_some() {
+            return None;
+        }
+        let tick = self.queue.tick(&mut self.store, now, TICK_BUDGET);
+        if tick.fired > 0 {
+            self.lag.record(tick.lag);
+        }
+        self.settle(now);
+        if tick.more { Some(now) } else { tick.next }
+    }
+
+    /// Moves what the store has committed into the journal's batch and answers the calls that were woken.
+    fn settle(&mut self, now: u64) {
+        self.journaling.collect(&mut self.store, now);
+        while let Some(woken) = self.queue.poll_woken() {
+            self.answer_woken(&woken);
+        }
+    }
+
+    /// The rows of the turn, to be made durable together. The next batch may be polled before this one is durable.
+    pub fn poll_append(&mut self) -> Option<Batch> {
+        if self.failure.is_some() { None } else { self.journaling.take() }
+    }
+
+    /// A connection with bytes to write.
+    pub fn poll_ready(&mut self) -> Option<Slot> {
+        self.connections.pop_ready()
+    }
+
+    /// Log lines of the queue: warnings that tell the operator what happened to sessions and tasks.
+    pub fn poll_log(&mut self) -> Option<String> {
+        self.queue.poll_log()
+    }
+
+    /// What may be written to the connection's socket now.
+    pub fn output(&self, slot: Slot) -> &[u8] {
+        self.connections.get(slot).map_or(&[], |connection| connection.replies.ready())
+    }
+
+    /// The first `count` bytes of [`Instance::output`] were written.
+    pub fn consume(&mut self, slot: Slot, count: usize) {
+        if let Some(connection) = self.connections.get_mut(slot) {
+            connection.replies.consume(count);
+        }
+    }
+
+    /// Bytes of replies that are not written yet, whether they may leave or not.
+    pub fn pending_bytes(&self, slot: Slot) -> usize {
+        self.connections.get(slot).map_or(0, |connection| connection.replies.pending_bytes())
+    }
+
+    /// Whether no more requests of this connection are to be read for the moment: it has too much under way, its reader
+    /// is slow, the journal is behind, or its stream is broken.
+    pub fn is_paused(&self, slot: Slot) -> bool {
+        self.connections.get(slot).is_none_or(|connection| {
+            connection.broken
+                || connection.replies.pending_bytes() > self.settings.max_output
+                || connection.replies.in_flight() >= self.settings.max_in_flight
+                || self.journaling.pending_bytes() > self.settings.max_journal_backlog
+        })
+    }
+
+    /// Whether the connection is to be closed once everything is written.
+    pub fn wants_close(&self, slot: Slot) -> bool {
+        self.connections.get(slot).is_none_or(|connection| connection.broken)
+    }
+
+    /// Whether every row is durable and every reply written.
+    pub fn is_drained(&self) -> bool {
+        self.journaling.pending_bytes() == 0
+            && self.connections.iter().all(|connection| connection.replies.pending_bytes() == 0)
+    }
+
+    /// Largest request frame, in bytes.
+    pub fn max_frame_size(&self) -> usize {
+        self.settings.max_frame_size
+    }
+
+    /// Whether anyone but the built-in accounts can authenticate.
+    pub fn has_users(&self) -> bool {
+        self.store.users().any(|account| account.hash2.is_some() && account.id != user::GUEST)
+    }
+
+    /// The data, to be read.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    fn reply_error(&mut self, slot: Slot, sync: u64, error: &ErrorObject) {
+        self.counts.errors += 1;
+        let schema_version = self.store.schema_version();
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        reply::error(connection.replies.buffer(), sync, schema_version, error);
+        self.connections.finish_reply(slot, self.journaling.lsn(), self.journaling.durable());
+    }
+}

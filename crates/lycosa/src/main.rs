@@ -1,2 +1,102 @@
-//! The `lycosa` command.
-fn main() {}
+//! The `lycosa` command: the server and the tools around it.
+
+mod arguments;
+mod commands;
+mod outcome;
+mod output;
+mod payload;
+mod session;
+mod user;
+mod work;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use lycosa_server::config::Config;
+use lycosa_server::{logging, serve};
+
+use arguments::{Arguments, Command, ConfigArguments, ServeArguments};
+use outcome::Outcome;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse_from(with_default_command(std::env::args_os())).command {
+        Command::Serve(arguments) => run_server(arguments),
+        Command::Config(arguments) => print_config(&arguments),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "lycosa", &mut std::io::stdout());
+            Ok(Outcome::Done)
+        }
+        Command::Tube(command) => commands::tube(command),
+        Command::Put(arguments) => commands::put(&arguments),
+        Command::Take(arguments) => commands::take(&arguments),
+        Command::Ack(arguments) => commands::each_task(&arguments, "ack", None),
+        Command::Release(arguments) => commands::each_task(&arguments.task, "release", arguments.delay),
+        Command::Bury(arguments) => commands::each_task(&arguments, "bury", None),
+        Command::Peek(arguments) => commands::each_task(&arguments, "peek", None),
+        Command::Delete(arguments) => commands::each_task(&arguments, "delete", None),
+        Command::Touch(arguments) => commands::touch(&arguments),
+        Command::Kick(arguments) => commands::kick(&arguments),
+        Command::Work(arguments) => work::run(arguments),
+        Command::Stats(arguments) => commands::stats(&arguments),
+        Command::Ping(arguments) => commands::ping(&arguments),
+        Command::User(command) => user::run(command),
+    };
+    outcome::exit_code(outcome)
+}
+
+/// `lycosa` and `lycosa --flag` mean `lycosa serve` and `lycosa serve --flag`.
+fn with_default_command(arguments: impl Iterator<Item = std::ffi::OsString>) -> Vec<std::ffi::OsString> {
+    let mut arguments: Vec<_> = arguments.collect();
+    let first = arguments.get(1).and_then(|first| first.to_str());
+    let is_flag_of_serve = first.is_some_and(|first| {
+        first.starts_with('-') && !["-h", "--help", "-V", "--version"].contains(&first)
+    });
+    if arguments.len() < 2 || is_flag_of_serve {
+        arguments.insert(arguments.len().min(1), "serve".into());
+    }
+    arguments
+}
+
+fn run_server(arguments: ServeArguments) -> anyhow::Result<Outcome> {
+    let config = load(&arguments)?;
+    let log = logging::init(&config.log_level, config.log_format)?;
+    let reload = serve::Reload { file: arguments.file, flags: arguments.flags };
+    serve::run(config, reload, log)?;
+    Ok(Outcome::Done)
+}
+
+fn load(arguments: &ServeArguments) -> anyhow::Result<Config> {
+    Ok(Config::load(arguments.file.as_deref(), std::env::vars(), &arguments.flags)?)
+}
+
+fn print_config(arguments: &ConfigArguments) -> anyhow::Result<Outcome> {
+    let config = load(&arguments.serve)?;
+    output::config(&config, arguments.json)?;
+    Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<std::ffi::OsString> {
+        line.split_whitespace().map(Into::into).collect()
+    }
+
+    #[test]
+    fn the_server_is_the_default() {
+        let with_default = |line: &str| with_default_command(words(line).into_iter());
+        assert_eq!(with_default("lycosa"), words("lycosa serve"));
+        assert_eq!(with_default("lycosa --listen 127.0.0.1:1"), words("lycosa serve --listen 127.0.0.1:1"));
+        assert_eq!(with_default("lycosa --help"), words("lycosa --help"));
+        assert_eq!(with_default("lycosa put t x"), words("lycosa put t x"));
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,1 +1,21 @@
 //! Sockets, threads, timers and configuration around an instance.
+//!
+//! The instance decides, this crate carries: bytes between sockets and the instance, batches between the instance and
+//! the journal, signals and settings to it. [`serve`] shows every thread and channel; [`turn`](mod@turn) is the loop's
+//! heartbeat.
+//!
+//! Invariants: the instance is touched by one thread only; no lock, no blocking call and no file access on that thread
+//! once it serves. Absent: anything that knows what a request means.
+
+pub mod config;
+mod connection;
+mod journal_thread;
+mod listener;
+pub mod logging;
+pub mod serve;
+mod socket;
+mod startup;
+mod storage;
+mod turn;
+
+pub use listener::ADMIN_SOCKET;

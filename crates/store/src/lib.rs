@@ -1,1 +1,231 @@
 //! Spaces, indexes, schema, transactions and privileges: all data, in memory, behind one door.
+//!
+//! A [`Store`] is a value without I/O, clock or threads. Every change is a [`Statement`] inside the one open
+//! transaction; the schema is data too: rows of the system spaces (ids below 512, as Tarantool has them) define
+//! spaces, indexes, users, privileges, functions and sequences, and changing a row changes the schema at once and
+//! undoes it on rollback. What a committed transaction did leaves the store as [`Effect`]s, the canonical statements
+//! that a journal keeps and a replica applies.
+//!
+//! Invariants:
+//! - a tuple in a space fits the space's format, and every index of the space holds it exactly once;
+//! - a statement that fails changes nothing, and neither does a transaction that is rolled back; sequences go back too
+//!   (Tarantool's stay where they were), so that the data follow from the log alone;
+//! - the schema in memory is a function of the rows of the system spaces.
+//!
+//! Absent: RTREE, BITSET, functional and multikey indexes, constraints of SQL (rows of `_fk_constraint`,
+//! `_ck_constraint`, `_trigger` and `_func_index` are kept but mean nothing). Spaces of the engine `vinyl` are kept in
+//! memory like the others.
+
+pub mod access;
+pub mod arena;
+mod bootstrap;
+pub mod ddl;
+mod digest;
+pub mod effect;
+pub mod error;
+mod execute;
+pub mod index;
+mod recovery;
+pub mod schema;
+pub mod select;
+mod sequence;
+pub mod space;
+pub mod statement;
+
+
+pub mod transaction;
+mod view;
+
+pub use access::{Access, Object, ObjectType};
+pub use effect::{Committed, Effect};
+pub use error::Error;
+pub use schema::{Function, Sequence, User, UserKind};
+pub use select::Range;
+pub use space::{Engine, IndexKind, Space, SpaceIndex};
+pub use statement::{IteratorType, Statement};
+pub use transaction::{Change, Savepoint};
+
+use arena::Arena;
+use effect::Effects;
+use recovery::Phase;
+use schema::Schema;
+use schema::catalog::Catalog;
+use transaction::Transaction;
+
+/// Number of a space: 257…511 are the system's, users' begin at 512; at most 2147483647.
+pub type SpaceId = u32;
+/// Number of an index in its space: 0 is the primary one; at most 127.
+pub type IndexId = u32;
+/// Number of a user or role: 0…31 are the system's.
+pub type UserId = u32;
+
+/// Users and roles that every instance has.
+pub mod user {
+    use crate::UserId;
+
+    /// Who has not logged in.
+    pub const GUEST: UserId = 0;
+    /// Who may do everything; the store does not check its access.
+    pub const ADMIN: UserId = 1;
+    /// The role that everybody has.
+    pub const PUBLIC: UserId = 2;
+    /// The role of replicas.
+    pub const REPLICATION: UserId = 3;
+    /// The role that is granted everything.
+    pub const SUPER: UserId = 31;
+}
+
+/// Numbers of the system spaces that other crates name.
+pub mod system {
+    use crate::SpaceId;
+
+    /// `_schema`: the cluster's UUID, the largest space id handed out, the version of the system spaces.
+    pub const SCHEMA: SpaceId = 272;
+    /// `_collation`
+    pub const COLLATION: SpaceId = 276;
+    /// `_vcollation`
+    pub const VCOLLATION: SpaceId = 277;
+    /// `_space`
+    pub const SPACE: SpaceId = 280;
+    /// `_vspace`
+    pub const VSPACE: SpaceId = 281;
+    /// `_sequence`
+    pub const SEQUENCE: SpaceId = 284;
+    /// `_sequence_data`
+    pub const SEQUENCE_DATA: SpaceId = 285;
+    /// `_vsequence`
+    pub const VSEQUENCE: SpaceId = 286;
+    /// `_index`
+    pub const INDEX: SpaceId = 288;
+    /// `_vindex`
+    pub const VINDEX: SpaceId = 289;
+    /// `_func`
+    pub const FUNC: SpaceId = 296;
+    /// `_vfunc`
+    pub const VFUNC: SpaceId = 297;
+    /// `_user`
+    pub const USER: SpaceId = 304;
+    /// `_vuser`
+    pub const VUSER: SpaceId = 305;
+    /// `_priv`
+    pub const PRIV: SpaceId = 312;
+    /// `_vpriv`
+    pub const VPRIV: SpaceId = 313;
+    /// `_cluster`: instances by number, 1…31.
+    pub const CLUSTER: SpaceId = 320;
+    /// `_truncate`
+    pub const TRUNCATE: SpaceId = 330;
+    /// `_space_sequence`
+    pub const SPACE_SEQUENCE: SpaceId = 340;
+    /// `_session_settings`: virtual, of the session; the store knows only its definition.
+    pub const SESSION_SETTINGS: SpaceId = 380;
+    /// `_func_index`
+    pub const FUNC_INDEX: SpaceId = 372;
+    /// The largest id of a system space.
+    pub const MAX: SpaceId = 511;
+}
+
+/// Limits of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Bytes of tuples and indexes together beyond which nothing may grow (default 256 MiB).
+    pub memory_limit: u64,
+    /// Bytes of one tuple, with an overhead of 14 as Tarantool counts it (default 1 MiB).
+    pub max_tuple_size: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { memory_limit: 256 << 20, max_tuple_size: 1 << 20 }
+    }
+}
+
+/// What the data costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Memory {
+    /// The limit of [`Settings`], bytes.
+    pub limit: u64,
+    /// Bytes in use by tuples and indexes.
+    pub used: u64,
+    /// Bytes in use by tuples, allocation overhead included.
+    pub tuples: u64,
+    /// Bytes in use by indexes.
+    pub indexes: u64,
+    /// Bytes taken from the system for tuples.
+    pub reserved: u64,
+}
+
+/// All data of an instance.
+#[derive(Debug)]
+pub struct Store {
+    settings: Settings,
+    arena: Arena,
+    catalog: Catalog,
+    schema: Schema,
+    transaction: Transaction,
+    effects: Effects,
+    phase: Phase,
+    /// Whether statements leave effects.
+    is_logging: bool,
+    replica_id: u32,
+    /// Bytes of all indexes when they were counted last.
+    index_memory: u64,
+    statements_since_gauge: u32,
+    /// An empty buffer with capacity.
+    scratch: Vec<u8>,
+}
+
+impl Store {
+    /// A store that has the definitions of the system spaces but no rows: ready for a snapshot to be loaded with
+    /// [`Store::recover`], or for [`Store::bootstrap`].
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let mut store = Self {
+            settings,
+            arena: Arena::new(),
+            catalog: Catalog::default(),
+            schema: Schema::default(),
+            transaction: Transaction::default(),
+            effects: Effects::default(),
+            phase: Phase::Snapshot,
+            is_logging: true,
+            replica_id: 0,
+            index_memory: 0,
+            statements_since_gauge: 0,
+            scratch: Vec::new(),
+        };
+        store.define_system_spaces();
+        store
+    }
+
+    /// The limits.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// Changes the memory limit, in bytes. What is over it stays.
+    pub fn set_memory_limit(&mut self, bytes: u64) {
+        self.settings.memory_limit = bytes;
+    }
+
+    /// Grows by one with each change of a row of `_space` or `_index`, and when such a change is undone.
+    #[must_use]
+    pub fn schema_version(&self) -> u32 {
+        self.schema.version
+    }
+
+    /// What the data costs.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        let indexes = self.catalog.iter().flat_map(Space::indexes).map(SpaceIndex::memory).sum();
+        let tuples = self.arena.used_bytes();
+        Memory {
+            limit: self.settings.memory_limit,
+            used: tuples + indexes,
+            tuples,
+            indexes,
+            reserved: self.arena.reserved_bytes(),
+        }
+    }
+}

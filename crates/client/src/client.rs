@@ -1,0 +1,364 @@
+//! A client: one connection kept alive, and the queue session that goes with it.
+//!
+//! A background task waits for the connection to end and makes another, with growing pauses. Before a new connection is
+//! handed out it has been authenticated and has joined the old queue session. Invariants:
+//! - the session in [`Status`] is the one that the current connection belongs to;
+//! - `identity` is held while either changes, so a session cannot be noted for a connection that is already replaced.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lycosa_iproto::error::ErrorCode;
+use lycosa_iproto::request::Body;
+use lycosa_tuple::mp::{self, Reader};
+use tokio::sync::{Mutex, Notify, watch};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::array::Array;
+use crate::connection::Connection;
+use crate::error::{Error, Result};
+use crate::options::ConnectOptions;
+use crate::queue::Queue;
+use crate::response::Response;
+use crate::status::{Link, Status, StatusWatch};
+
+const IDENTIFY: &str = "queue.identify";
+
+/// A client of one server that survives its connections. Clones share it; it is closed when the last is dropped,
+/// tubes and tasks made from it included.
+#[derive(Debug, Clone)]
+pub struct Client {
+    handle: Arc<Handle>,
+}
+
+/// Closes the client when the last clone goes, although the background task still holds the core.
+#[derive(Debug)]
+struct Handle {
+    core: Arc<Core>,
+}
+
+#[derive(Debug)]
+struct Core {
+    options: ConnectOptions,
+    current: watch::Sender<Current>,
+    status: watch::Sender<Status>,
+    identity: Mutex<()>,
+    close: Notify,
+}
+
+#[derive(Debug)]
+enum Current {
+    Up(Connection),
+    Down(Arc<str>),
+    Closed,
+}
+
+impl Current {
+    fn usable(&self) -> Option<&Connection> {
+        match self {
+            Self::Up(connection) if !connection.is_closed() => Some(connection),
+            _ => None,
+        }
+    }
+}
+
+/// How a call on behalf of a queue is made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallMode {
+    /// Whether tasks are owned by it: the session has to be known before.
+    pub(crate) needs_session: bool,
+    /// Whether it changes nothing, so that it may be made again after a lost connection.
+    pub(crate) is_repeatable: bool,
+    /// How long the server itself may take by intention; `None` for ever.
+    pub(crate) extra_time: Option<Duration>,
+}
+
+impl CallMode {
+    /// A call that changes something but needs no session.
+    pub(crate) const CHANGE: Self =
+        Self { needs_session: false, is_repeatable: false, extra_time: Some(Duration::ZERO) };
+    /// A call that changes who owns a task.
+    pub(crate) const OWNED: Self = Self { needs_session: true, ..Self::CHANGE };
+    /// A call that only looks.
+    pub(crate) const READ: Self = Self { is_repeatable: true, ..Self::CHANGE };
+}
+
+impl Client {
+    /// Connects and authenticates. Only this first attempt can fail; later ones are repeated.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`].
+    pub async fn connect(options: ConnectOptions) -> Result<Self> {
+        let connection = Connection::connect(&options).await?;
+        let status = Status { link: Link::Connected, connects: 1, session: None, session_changes: 0 };
+        let core = Arc::new(Core {
+            options,
+            current: watch::Sender::new(Current::Up(connection.clone())),
+            status: watch::Sender::new(status),
+            identity: Mutex::new(()),
+            close: Notify::new(),
+        });
+        tokio::spawn(supervise(Arc::clone(&core), connection));
+        Ok(Self { handle: Arc::new(Handle { core }) })
+    }
+
+    /// The queue module of the server.
+    pub fn queue(&self) -> Queue {
+        Queue::new(self.clone())
+    }
+
+    /// The connection as it is now, for requests of any kind. If there is none, waits for one as long as a request
+    /// may take.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`] with the reason why there is none.
+    pub async fn connection(&self) -> Result<Connection> {
+        let core = &self.handle.core;
+        if let Some(connection) = core.current.borrow().usable() {
+            return Ok(connection.clone());
+        }
+        let mut current = core.current.subscribe();
+        let usable =
+            current.wait_for(|current| current.usable().is_some() || matches!(current, Current::Closed));
+        if let Ok(Ok(current)) = tokio::time::timeout(core.options.request_timeout, usable).await {
+            if let Current::Up(connection) = &*current {
+                return Ok(connection.clone());
+            }
+        }
+        match &*core.current.borrow() {
+            Current::Up(connection) => Ok(connection.clone()),
+            Current::Down(reason) => Err(Error::disconnected(Arc::clone(reason))),
+            Current::Closed => Err(Error::disconnected("closed by this client")),
+        }
+    }
+
+    /// Asks for a sign of life.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn ping(&self) -> Result<()> {
+        self.repeating(async |connection| connection.ping().await).await
+    }
+
+    /// What is known about connection and session now.
+    pub fn status(&self) -> Status {
+        self.handle.core.status.borrow().clone()
+    }
+
+    /// A view that can wait for the status to change.
+    pub fn watch(&self) -> StatusWatch {
+        StatusWatch::new(self.handle.core.status.subscribe())
+    }
+
+    /// Ends the connection and makes no other. Requests in flight end with [`Error::Disconnected`].
+    pub fn close(&self) {
+        self.handle.core.close();
+    }
+
+    pub(crate) async fn call(&self, name: &str, args: &Array, mode: CallMode) -> Result<Response> {
+        let timeout = self.timeout(mode);
+        let body = Body::Call { name: name.as_bytes(), args: args.as_bytes() };
+        if mode.is_repeatable {
+            return self.repeating(async |connection| connection.request_within(&body, timeout).await).await;
+        }
+        self.session_connection(mode).await?.request_within(&body, timeout).await
+    }
+
+    /// The same for a procedure that takes a task, which is given back by `give_back` if the caller is gone when it
+    /// comes.
+    pub(crate) async fn take(
+        &self,
+        name: &str,
+        args: &Array,
+        mode: CallMode,
+        give_back: Arc<str>,
+    ) -> Result<Response> {
+        let body = Body::Call { name: name.as_bytes(), args: args.as_bytes() };
+        let connection = self.session_connection(mode).await?;
+        connection.request_giving_back(&body, self.timeout(mode), Some(give_back)).await
+    }
+
+    fn timeout(&self, mode: CallMode) -> Option<Duration> {
+        mode.extra_time.map(|time| time.saturating_add(self.handle.core.options.request_timeout))
+    }
+
+    async fn session_connection(&self, mode: CallMode) -> Result<Connection> {
+        let connection = self.connection().await?;
+        if mode.needs_session && self.handle.core.status.borrow().session.is_none() {
+            self.handle.core.begin_session(&connection).await?;
+        }
+        Ok(connection)
+    }
+
+    /// Makes this client's session the one with the given UUID, or asks for the one it has.
+    pub(crate) async fn identify(&self, session: Option<Uuid>) -> Result<Uuid> {
+        let core = &self.handle.core;
+        let connection = self.connection().await?;
+        let _identity = core.identity.lock().await;
+        let session = identify(&connection, session).await?;
+        core.note_session(&connection, session)?;
+        Ok(session)
+    }
+
+    async fn repeating<T>(&self, request: impl AsyncFn(Connection) -> Result<T>) -> Result<T> {
+        match request(self.connection().await?).await {
+            Err(Error::Disconnected(_)) => request(self.connection().await?).await,
+            result => result,
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.core.close();
+    }
+}
+
+impl Core {
+    fn close(&self) {
+        if let Current::Up(connection) = self.current.send_replace(Current::Closed) {
+            connection.close();
+        }
+        self.status.send_modify(|status| status.link = Link::Closed);
+        self.close.notify_one();
+    }
+
+    async fn begin_session(&self, connection: &Connection) -> Result<()> {
+        let _identity = self.identity.lock().await;
+        if self.status.borrow().session.is_some() {
+            return Ok(());
+        }
+        let session = identify(connection, None).await?;
+        self.note_session(connection, session)
+    }
+
+    /// To be called with `identity` held.
+    fn note_session(&self, connection: &Connection, session: Uuid) -> Result<()> {
+        if connection.is_closed() {
+            return Err(Error::disconnected("the connection ended while the session began"));
+        }
+        self.status.send_if_modified(|status| status.session.replace(session) != Some(session));
+        Ok(())
+    }
+
+    /// Makes a connection that belongs to the session of the one before, and hands it out.
+    async fn reconnect(&self) -> Result<Connection> {
+        let connection = Connection::connect(&self.options).await?;
+        let _identity = self.identity.lock().await;
+        let before = self.status.borrow().session;
+        let now = match before {
+            None => None,
+            Some(session) => match identify(&connection, Some(session)).await {
+                Err(Error::Server { code, message }) if is_forgotten(code, &message) => {
+                    Some(identify(&connection, None).await?)
+                }
+                result => Some(result?),
+            },
+        };
+        let mut is_closed = false;
+        self.current.send_if_modified(|current| {
+            is_closed = matches!(current, Current::Closed);
+            if !is_closed {
+                *current = Current::Up(connection.clone());
+            }
+            !is_closed
+        });
+        if is_closed {
+            return Err(Error::disconnected("closed by this client"));
+        }
+        self.status.send_modify(|status| {
+            status.link = Link::Connected;
+            status.connects += 1;
+            status.session = now;
+            status.session_changes += u64::from(now != before);
+        });
+        Ok(connection)
+    }
+
+    fn note_failure(&self, reason: &Arc<str>) {
+        let is_open = self.current.send_if_modified(|current| {
+            let is_open = !matches!(current, Current::Closed);
+            if is_open {
+                *current = Current::Down(Arc::clone(reason));
+            }
+            is_open
+        });
+        if is_open {
+            self.status
+                .send_modify(|status| status.link = Link::Connecting { last_error: Arc::clone(reason) });
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(*self.current.borrow(), Current::Closed)
+    }
+}
+
+/// Replaces `connection` when it ends, and so on, until the client is closed.
+async fn supervise(core: Arc<Core>, mut connection: Connection) {
+    let mut pause = core.options.backoff_min;
+    loop {
+        let made_at = Instant::now();
+        let reason = tokio::select! {
+            reason = connection.closed() => reason,
+            () = core.close.notified() => return,
+        };
+        core.note_failure(&reason);
+        // A connection that ends at once is no better than none: then the pauses go on growing.
+        if made_at.elapsed() > core.options.backoff_max {
+            pause = core.options.backoff_min;
+        } else {
+            pause = core.rest(pause).await;
+        }
+        connection = loop {
+            if core.is_closed() {
+                return;
+            }
+            let attempt = tokio::select! {
+                attempt = core.reconnect() => attempt,
+                () = core.close.notified() => return,
+            };
+            match attempt {
+                Ok(connection) => break connection,
+                Err(error) => core.note_failure(&Arc::from(error.to_string())),
+            }
+            pause = core.rest(pause).await;
+        };
+    }
+}
+
+impl Core {
+    /// Waits for about `pause`, or until the client is closed; returns the pause after it.
+    async fn rest(&self, pause: Duration) -> Duration {
+        // Between one half and the whole, so that many clients do not come back in step.
+        let chance = f64::from(Uuid::new_v4().as_bytes()[0]) / 255.0;
+        tokio::select! {
+            () = tokio::time::sleep(pause.mul_f64(0.5 + chance / 2.0)) => {}
+            () = self.close.notified() => self.close.notify_one(),
+        }
+        (pause * 2).min(self.options.backoff_max)
+    }
+}
+
+/// Asks which session the connection belongs to, or makes it belong to `session`.
+async fn identify(connection: &Connection, session: Option<Uuid>) -> Result<Uuid> {
+    let args = match session {
+        None => Array::from(()),
+        Some(session) => Array::written(1, |out| mp::write_str(out, &session.to_bytes_le())),
+    };
+    let response = connection.call(IDENTIFY, args).await?;
+    let bytes = response.first().and_then(|first| Reader::new(first).str_or_bin().ok());
+    let bytes = bytes.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
+    bytes.map(Uuid::from_bytes_le).ok_or_else(|| Error::protocol("queue.identify gave no UUID"))
+}
+
+/// Whether the server's error says that it does not know a session any more.
+fn is_forgotten(code: u32, message: &str) -> bool {
+    code == u32::from(ErrorCode::ProcLua)
+        && message.contains("The UUID ")
+        && message.ends_with(" is unknown.")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+use std::sync::Mutex as SyncMutex;
+
+use lycosa_iproto::request::Request;
+use lycosa_tuple::value::Value;
+
+use super::*;
+use crate::fake_server::{Act, FakeServer, call, empty, fail, ok};
+use crate::tube::PutOptions;
+
+const FIRST: [u8; 16] = *b"first-session-id";
+const SECOND: [u8; 16] = *b"second-sessionid";
+
+fn quick(server: &FakeServer) -> ConnectOptions {
+    let backoff_min = Duration::from_millis(1);
+    ConnectOptions { backoff_min, backoff_max: Duration::from_millis(5), ..server.options() }
+        .request_timeout(Duration::from_secs(5))
+}
+
+/// `queue.identify` of a server that knows one session or has forgotten it.
+fn identified(request: &Request<'_>, args: &[Value], known: Option<[u8; 16]>) -> Act {
+    match args {
+        [] => ok(request, &[Value::str(known.unwrap_or(SECOND))]),
+        [Value::Str(uuid)] if known.is_some_and(|known| known == uuid[..]) => {
+            ok(request, &[Value::str(uuid)])
+        }
+        _ => {
+            let message =
+                "…/queue_session.lua:223: The UUID 73726966-2d74-6573-7373-696f6e2d6964 is unknown.";
+            fail(request, ErrorCode::ProcLua, message)
+        }
+    }
+}
+
+fn task(state: &str) -> Value {
+    Value::Array(vec![Value::from(0), Value::from(state), Value::from("x")])
+}
+
+/// Waits until the client has connected so many times.
+async fn connects(client: &Client, count: u64) -> Status {
+    let mut watch = client.watch();
+    loop {
+        let status = watch.current();
+        if status.connects == count && status.link == Link::Connected {
+            return status;
+        }
+        watch.changed().await.expect("the client lives");
+    }
+}
+
+#[tokio::test]
+async fn a_session_outlives_its_connection() {
+    let log = Arc::new(SyncMutex::new(Vec::new()));
+    let written = Arc::clone(&log);
+    let server = FakeServer::start(move |connection, request| {
+        let (name, args) = call(request);
+        written.lock().expect("not poisoned").push((connection, name.clone()));
+        match name.as_str() {
+            "queue.identify" => identified(request, &args, Some(FIRST)),
+            "queue.tube.t:take" => ok(request, &[task("t")]),
+            "queue.tube.t:ack" if connection == 1 => Act::HangUp,
+            "queue.tube.t:ack" => ok(request, &[task("-")]),
+            other => panic!("{other}"),
+        }
+    })
+    .await;
+    let client = Client::connect(quick(&server)).await.expect("a client");
+    let tube = client.queue().tube("t");
+    let task = tube.take(None).await.expect("an answer").expect("a task");
+    assert_eq!(client.status().session, Some(Uuid::from_bytes_le(FIRST)));
+    assert!(task.ack().await.expect_err("lost").is_disconnected());
+    task.ack().await.expect("on the second connection");
+    let status = client.status();
+    assert_eq!((status.connects, status.session_changes), (2, 0));
+    assert_eq!(status.session, Some(Uuid::from_bytes_le(FIRST)));
+    let expected = [
+        (1, "queue.identify"),
+        (1, "queue.tube.t:take"),
+        (1, "queue.tube.t:ack"),
+        (2, "queue.identify"),
+        (2, "queue.tube.t:ack"),
+    ];
+    let log = log.lock().expect("not poisoned");
+    assert_eq!(*log, expected.map(|(connection, name)| (connection, name.to_owned())));
+}
+
+#[tokio::test]
+async fn a_forgotten_session_is_replaced() {
+    let server = FakeServer::start(move |connection, request| {
+        let (name, args) = call(request);
+        let known = if connection == 1 { Some(FIRST) } else { None };
+        match name.as_str() {
+            "queue.identify" => identified(request, &args, known),
+            "queue.tube.t:take" => ok(request, &[]),
+            _ => Act::HangUp,
+        }
+    })
+    .await;
+    let client = Client::connect(quick(&server)).await.expect("a client");
+    let queue = client.queue();
+    assert!(queue.tube("t").take(Some(Duration::ZERO)).await.expect("an answer").is_none());
+    assert!(queue.cfg(&crate::QueueConfig::default()).await.expect_err("lost").is_disconnected());
+    let status = connects(&client, 2).await;
+    assert_eq!((status.session_changes, status.session), (1, Some(Uuid::from_bytes_le(SECOND))));
+}
+
+#[tokio::test]
+async fn another_session_on_request() {
+    let server = FakeServer::start(|_, request| {
+        let (_, args) = call(request);
+        identified(request, &args, Some(FIRST))
+    })
+    .await;
+    let client = Client::connect(quick(&server)).await.expect("a client");
+    let queue = client.queue();
+    let session = Uuid::from_bytes_le(FIRST);
+    assert_eq!(queue.identify(Some(session)).await.expect("known"), session);
+    assert_eq!(client.status().session, Some(session));
+    let error = queue.identify(Some(Uuid::nil())).await.expect_err("unknown");
+    assert!(error.to_string().ends_with(" is unknown."), "{error}");
+    assert_eq!(client.status().session, Some(session));
+}
+
+#[tokio::test]
+async fn only_requests_that_change_nothing_are_repeated() {
+    let server = FakeServer::start(|connection, request| match request.body {
+        _ if connection % 2 == 1 => Act::HangUp,
+        Body::Ping => empty(request),
+        _ => ok(request, &[Value::from("RUNNING")]),
+    })
+    .await;
+    let client = Client::connect(quick(&server)).await.expect("a client");
+    client.ping().await.expect("repeated");
+    assert_eq!(connects(&client, 2).await.connects, 2);
+
+    let client = Client::connect(quick(&server)).await.expect("a client");
+    assert_eq!(client.queue().state().await.expect("repeated"), crate::QueueState::Running);
+
+    let client = Client::connect(quick(&server)).await.expect("a client");
+    let error = client.queue().tube("t").put("x", PutOptions::new()).await.expect_err("lost");
+    assert!(error.is_disconnected(), "{error}");
+}
+
+#[tokio::test]
+async fn while_there_is_no_connection() {
+    let mut server = FakeServer::start(|connection, request| match request.body {
+        // A new connection is of no use until the session is back.
+        Body::Ping => Act::HangUp,
+        _ if connection > 1 => fail(request, ErrorCode::Loading, "Instance bootstrap hasn't finished yet"),
+        _ => ok(request, &[Value::str(FIRST)]),
+    })
+    .await;
+    let options = quick(&server).request_timeout(Duration::from_millis(50));
+    let client = Client::connect(options).await.expect("a client");
+    client.queue().identify(None).await.expect("a session");
+    let connection = client.connection().await.expect("a connection");
+    assert!(connection.ping().await.expect_err("lost").is_disconnected());
+    let error = client.queue().tube("t").take(None).await.expect_err("no connection");
+    assert!(error.is_disconnected(), "{error}");
+    let Link::Connecting { last_error } = client.status().link else { panic!("connected") };
+    assert_eq!(&*last_error, "Instance bootstrap hasn't finished yet");
+
+    client.close();
+    assert_eq!(client.status().link, Link::Closed);
+    assert!(client.ping().await.expect_err("closed").is_disconnected());
+    server.wait_for_open(0).await;
+}
+
+#[tokio::test]
+async fn the_last_clone_closes() {
+    let mut server = FakeServer::start(|_, request| empty(request)).await;
+    let client = Client::connect(quick(&server)).await.expect("a client");
+    let mut watch = client.watch();
+    let tube = client.queue().tube("t");
+    drop(client);
+    server.wait_for_open(1).await;
+    drop(tube);
+    server.wait_for_open(0).await;
+    while let Some(status) = watch.changed().await {
+        assert_eq!(status.link, Link::Closed);
+    }
+}
+
+#[tokio::test]
+async fn the_first_attempt_may_fail() {
+    let server =
+        FakeServer::start(|_, request| fail(request, ErrorCode::NoSuchUser, "User 'x' is not found")).await;
+    let error = Client::connect(server.options().credentials("x", "")).await.expect_err("refused");
+    assert_eq!(error.code(), Some(ErrorCode::NoSuchUser));
+}

@@ -1,0 +1,530 @@
+//! One connection: a socket that the requests of many tasks share.
+//!
+//! A request is encoded straight into the connection's output buffer; one task per connection sends what has gathered
+//! there with one write, reads what has come with one read, and hands each reply to whoever waits for it. So a hundred
+//! tasks that ask at the same time cost about two system calls together.
+
+use std::future::Future;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lycosa_iproto::auth;
+use lycosa_iproto::frame::{self, Split};
+use lycosa_iproto::greeting::{GREETING_SIZE, Greeting};
+use lycosa_iproto::reply::{self, Content};
+use lycosa_iproto::request::{self, AuthTuple, Body};
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::value::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
+
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::options::ConnectOptions;
+use crate::pending::{Pending, Waiter};
+use crate::response::Response;
+
+/// Room for what is read at once.
+const READ_SIZE: usize = 64 << 10;
+/// An output buffer that has grown beyond this is given back once it is empty.
+const OUTPUT_KEPT: usize = 1 << 20;
+/// `sync` of requests whose answers nobody reads. No other request gets it.
+const UNREAD_SYNC: u64 = u64::MAX;
+/// Pings in a row after which a silent server counts as gone.
+const KEEP_ALIVE_ATTEMPTS: u32 = 2;
+
+/// One connection to a server. Clones share it; it is closed when the last is dropped.
+///
+/// Answers come in the order in which the server is done, each to its own request. A request whose future is dropped, or
+/// that takes too long, is still carried out by the server; its answer is passed over.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    shared: Arc<Shared>,
+    greeting: Greeting,
+    request_timeout: Duration,
+}
+
+/// What requests and the connection's task have in common.
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// One for each request that may still be made.
+    permits: Semaphore,
+    has_output: Notify,
+    close: Notify,
+    end: watch::Sender<Option<Arc<str>>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pending: Pending,
+    output: Vec<u8>,
+    end: Option<Arc<str>>,
+    has_received: bool,
+}
+
+impl Connection {
+    /// Connects over TCP and authenticates.
+    ///
+    /// # Errors
+    /// No connection, no greeting, a wrong user or password ([`Error::Server`] of code 45 or 47), too slow.
+    pub async fn connect(options: &ConnectOptions) -> Result<Self> {
+        within(options.connect_timeout, async {
+            let error = |source| Error::Connect { address: options.address.clone(), source };
+            let stream = TcpStream::connect(&options.address).await.map_err(error)?;
+            stream.set_nodelay(true).map_err(error)?;
+            let (reader, writer) = stream.into_split();
+            Self::start(reader, writer, options).await
+        })
+        .await
+    }
+
+    /// Greets and authenticates over any stream. The address in `options` is not looked at.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn over<S>(stream: S, options: &ConnectOptions) -> Result<Self>
+    where
+        S: AsyncRead + AsyncWrite + Send + 'static,
+    {
+        let (reader, writer) = tokio::io::split(stream);
+        within(options.connect_timeout, Self::start(reader, writer, options)).await
+    }
+
+    async fn start<R, W>(mut reader: R, mut writer: W, options: &ConnectOptions) -> Result<Self>
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut greeting = [0; GREETING_SIZE];
+        reader.read_exact(&mut greeting).await.map_err(lost)?;
+        let greeting = Greeting::decode(&greeting)?;
+        let mut input = Vec::with_capacity(READ_SIZE);
+        if let Some(user) = &options.user {
+            let scramble = auth::scramble(options.password.as_bytes(), &greeting.salt);
+            let mut output = Vec::new();
+            let body = Body::Auth { user: user.as_bytes(), scramble: AuthTuple::ChapSha1(&scramble) };
+            request::encode(&mut output, 0, &body);
+            writer.write_all(&output).await.map_err(lost)?;
+            read_answer(&mut reader, &mut input, options.max_answer_size).await?;
+        }
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            permits: Semaphore::new((options.max_in_flight as usize).clamp(1, Semaphore::MAX_PERMITS)),
+            has_output: Notify::new(),
+            close: Notify::new(),
+            end: watch::Sender::new(None),
+        });
+        tokio::spawn(drive(Arc::clone(&shared), reader, writer, input, options.clone()));
+        let request_timeout = options.request_timeout;
+        Ok(Self { handle: Arc::new(Handle { shared, greeting, request_timeout }) })
+    }
+
+    /// What the server said of itself.
+    pub fn greeting(&self) -> &Greeting {
+        &self.handle.greeting
+    }
+
+    /// Whether the connection has ended.
+    pub fn is_closed(&self) -> bool {
+        self.handle.shared.state().end.is_some()
+    }
+
+    /// Waits until the connection has ended, and says why.
+    pub async fn closed(&self) -> Arc<str> {
+        let mut end = self.handle.shared.end.subscribe();
+        match end.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(reason)) => Arc::clone(reason),
+            Ok(None) | Err(_) => Arc::from("closed"),
+        }
+    }
+
+    /// Ends the connection. Requests in flight end with [`Error::Disconnected`].
+    pub fn close(&self) {
+        self.handle.shared.finish("closed by this client");
+    }
+
+    /// Makes any request and waits for the answer as long as the options say.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn request(&self, body: &Body<'_>) -> Result<Response> {
+        self.request_within(body, Some(self.handle.request_timeout)).await
+    }
+
+    /// Makes any request and waits for the answer until `timeout` is over, or until it comes.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn request_within(&self, body: &Body<'_>, timeout: Option<Duration>) -> Result<Response> {
+        self.request_giving_back(body, timeout, None).await
+    }
+
+    /// The same for a request that takes a task: should nobody wait for the answer any more when it comes, the task is
+    /// given back by calling `give_back` with its id.
+    pub(crate) async fn request_giving_back(
+        &self,
+        body: &Body<'_>,
+        timeout: Option<Duration>,
+        give_back: Option<Arc<str>>,
+    ) -> Result<Response> {
+        let exchange = self.handle.shared.exchange(body, give_back);
+        match timeout {
+            Some(timeout) => within(timeout, exchange).await,
+            None => exchange.await,
+        }
+    }
+
+    /// Asks for a sign of life.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn ping(&self) -> Result<()> {
+        self.request(&Body::Ping).await.map(drop)
+    }
+
+    /// Calls a function by its name, such as `queue.statistics`; the answer holds one element per returned value.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn call(&self, name: &str, args: impl Into<Array>) -> Result<Response> {
+        let args = args.into();
+        self.request(&Body::Call { name: name.as_bytes(), args: args.as_bytes() }).await
+    }
+
+    /// Calls a function whose values come back as tuples, as before Tarantool 1.7.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn call_16(&self, name: &str, args: impl Into<Array>) -> Result<Response> {
+        let args = args.into();
+        self.request(&Body::Call16 { name: name.as_bytes(), args: args.as_bytes() }).await
+    }
+
+    /// Runs a Lua program text; `args` are its `...`.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn eval(&self, text: &str, args: impl Into<Array>) -> Result<Response> {
+        let args = args.into();
+        self.request(&Body::Eval { text: text.as_bytes(), args: args.as_bytes() }).await
+    }
+
+    /// Reads up to `limit` tuples of an index, beginning where `iterator` (0 EQ, 2 ALL, 4 LE, 5 GE, …) and `key` say,
+    /// after passing over `offset`.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn select(
+        &self,
+        space: u32,
+        index: u32,
+        iterator: u32,
+        key: impl Into<Array>,
+        offset: u32,
+        limit: u32,
+    ) -> Result<Response> {
+        let key = key.into();
+        self.request(&Body::Select { space, index, limit, offset, iterator, key: key.as_bytes() }).await
+    }
+
+    /// Adds a tuple.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn insert(&self, space: u32, tuple: impl Into<Array>) -> Result<Response> {
+        let tuple = tuple.into();
+        self.request(&Body::Insert { space, tuple: tuple.as_bytes() }).await
+    }
+
+    /// Puts a tuple in place of the one with its primary key.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn replace(&self, space: u32, tuple: impl Into<Array>) -> Result<Response> {
+        let tuple = tuple.into();
+        self.request(&Body::Replace { space, tuple: tuple.as_bytes() }).await
+    }
+
+    /// Changes the tuple with `key` by operations such as `['+', 3, 1]`; fields count from 0.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn update(
+        &self,
+        space: u32,
+        index: u32,
+        key: impl Into<Array>,
+        operations: impl Into<Array>,
+    ) -> Result<Response> {
+        let (key, operations) = (key.into(), operations.into());
+        let (key, operations) = (key.as_bytes(), operations.as_bytes());
+        self.request(&Body::Update { space, index, base: 0, key, operations }).await
+    }
+
+    /// Adds a tuple, or applies `operations` to the one with its primary key; fields count from 0.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn upsert(
+        &self,
+        space: u32,
+        tuple: impl Into<Array>,
+        operations: impl Into<Array>,
+    ) -> Result<Response> {
+        let (tuple, operations) = (tuple.into(), operations.into());
+        let (tuple, operations) = (tuple.as_bytes(), operations.as_bytes());
+        self.request(&Body::Upsert { space, base: 0, tuple, operations }).await
+    }
+
+    /// Removes the tuple with `key`.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn delete(&self, space: u32, index: u32, key: impl Into<Array>) -> Result<Response> {
+        let key = key.into();
+        self.request(&Body::Delete { space, index, key: key.as_bytes() }).await
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.finish("closed by this client");
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a request and waits for its reply.
+    async fn exchange(&self, body: &Body<'_>, give_back: Option<Arc<str>>) -> Result<Response> {
+        let permit = self.permits.acquire().await.map_err(|_| self.disconnected())?;
+        // It comes back with the reply, whether or not anybody still waits for that.
+        permit.forget();
+        let mut awaited = self.send(body, give_back)?;
+        (&mut awaited.answer).await.unwrap_or_else(|_| Err(self.disconnected()))
+    }
+
+    fn send(&self, body: &Body<'_>, give_back: Option<Arc<str>>) -> Result<Awaited<'_>> {
+        let (sender, answer) = oneshot::channel();
+        let mut state = self.state();
+        if let Some(reason) = &state.end {
+            return Err(Error::disconnected(Arc::clone(reason)));
+        }
+        let sync = state.pending.insert(Waiter { answer: sender, give_back: give_back.clone() });
+        request::encode(&mut state.output, sync, body);
+        drop(state);
+        self.has_output.notify_one();
+        Ok(Awaited { answer, give_back, shared: self })
+    }
+
+    fn disconnected(&self) -> Error {
+        let reason = self.state().end.clone();
+        Error::disconnected(reason.unwrap_or_else(|| Arc::from("closed")))
+    }
+
+    /// Ends the connection, once: nothing is sent any more, and all who wait are told.
+    fn finish(&self, reason: &str) {
+        let mut state = self.state();
+        if state.end.is_some() {
+            return;
+        }
+        let reason: Arc<str> = Arc::from(reason);
+        state.end = Some(Arc::clone(&reason));
+        state.output = Vec::new();
+        let waiters = state.pending.drain();
+        drop(state);
+        for waiter in waiters {
+            let _ = waiter.answer.send(Err(Error::disconnected(Arc::clone(&reason))));
+        }
+        self.permits.close();
+        self.end.send_replace(Some(reason));
+        self.close.notify_one();
+    }
+
+    /// Gives back the task of an answer that nobody reads; whether that works is not asked.
+    fn give_back(&self, state: &mut State, procedure: &str, response: &Response) {
+        let Some(id) = response.first().and_then(task_id) else {
+            return;
+        };
+        let args = Array::from([Value::from(id)]);
+        let body = Body::Call { name: procedure.as_bytes(), args: args.as_bytes() };
+        request::encode(&mut state.output, UNREAD_SYNC, &body);
+        self.has_output.notify_one();
+    }
+
+    /// Delivers every whole frame of `input` and returns their length.
+    fn deliver(&self, input: &[u8], max_answer_size: usize) -> Result<usize, String> {
+        let mut consumed = 0;
+        let mut state = self.state();
+        state.has_received = true;
+        loop {
+            match frame::split(&input[consumed..], max_answer_size).map_err(|error| error.to_string())? {
+                Split::NeedMore(_) => return Ok(consumed),
+                Split::Frame { content, consumed: length } => {
+                    consumed += length;
+                    let reply =
+                        reply::decode(content).map_err(|error| format!("malformed answer: {error}"))?;
+                    if matches!(reply.content, Content::Push { .. }) {
+                        continue;
+                    }
+                    let Some(waiter) = state.pending.remove(reply.sync) else {
+                        continue;
+                    };
+                    self.permits.add_permits(1);
+                    let unread = waiter.answer.send(answer(reply)).err();
+                    if let (Some(Ok(response)), Some(procedure)) = (unread, waiter.give_back) {
+                        self.give_back(&mut state, &procedure, &response);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn answer(reply: reply::Reply<'_>) -> Result<Response> {
+    match reply.content {
+        Content::Ok { data, .. } | Content::Push { data } => {
+            Ok(Response::new(data.to_vec(), reply.schema_version))
+        }
+        Content::Error(error) => Err(Error::Server { code: error.code, message: error.message }),
+    }
+}
+
+fn task_id(task: &[u8]) -> Option<u64> {
+    let mut reader = Reader::new(task);
+    reader.array().ok()?;
+    reader.uint().ok()
+}
+
+/// An answer that is being waited for.
+struct Awaited<'a> {
+    answer: oneshot::Receiver<Result<Response>>,
+    give_back: Option<Arc<str>>,
+    shared: &'a Shared,
+}
+
+/// The answer may have come and not been looked at yet. Those that come later find the channel closed.
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        let Some(procedure) = self.give_back.take() else {
+            return;
+        };
+        self.answer.close();
+        if let Ok(Ok(response)) = self.answer.try_recv() {
+            self.shared.give_back(&mut self.shared.state(), &procedure, &response);
+        }
+    }
+}
+
+/// Carries a connection until it ends.
+async fn drive<R, W>(shared: Arc<Shared>, reader: R, writer: W, input: Vec<u8>, options: ConnectOptions)
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let reason = tokio::select! {
+        reason = receive(&shared, reader, input, options.max_answer_size) => reason,
+        reason = transmit(&shared, writer) => reason,
+        reason = keep_alive(&shared, options.keep_alive) => reason,
+        () = shared.close.notified() => String::from("closed by this client"),
+    };
+    shared.finish(&reason);
+}
+
+async fn receive(
+    shared: &Shared,
+    mut reader: impl AsyncRead + Unpin,
+    mut input: Vec<u8>,
+    max_answer_size: usize,
+) -> String {
+    loop {
+        match shared.deliver(&input, max_answer_size) {
+            Ok(consumed) => drop(input.drain(..consumed)),
+            Err(reason) => return reason,
+        }
+        input.reserve(READ_SIZE);
+        match reader.read_buf(&mut input).await {
+            Ok(0) => return String::from("the server closed the connection"),
+            Ok(_) => {}
+            Err(error) => return error.to_string(),
+        }
+    }
+}
+
+async fn transmit(shared: &Shared, mut writer: impl AsyncWrite + Unpin) -> String {
+    let mut batch = Vec::new();
+    loop {
+        std::mem::swap(&mut batch, &mut shared.state().output);
+        if batch.is_empty() {
+            shared.has_output.notified().await;
+            continue;
+        }
+        if let Err(error) = writer.write_all(&batch).await {
+            return error.to_string();
+        }
+        batch.clear();
+        batch.shrink_to(OUTPUT_KEPT);
+    }
+}
+
+async fn keep_alive(shared: &Shared, period: Duration) -> String {
+    if period.is_zero() {
+        return std::future::pending().await;
+    }
+    let mut unanswered = 0;
+    loop {
+        tokio::time::sleep(period).await;
+        let mut state = shared.state();
+        if std::mem::take(&mut state.has_received) {
+            unanswered = 0;
+        } else if unanswered == KEEP_ALIVE_ATTEMPTS {
+            return String::from("the server does not answer any more");
+        } else {
+            unanswered += 1;
+            request::encode(&mut state.output, UNREAD_SYNC, &Body::Ping);
+            shared.has_output.notify_one();
+        }
+    }
+}
+
+/// Reads one reply and leaves what follows it in `input`.
+async fn read_answer(
+    reader: &mut (impl AsyncRead + Unpin),
+    input: &mut Vec<u8>,
+    max_answer_size: usize,
+) -> Result<Response> {
+    loop {
+        if let Split::Frame { content, consumed } =
+            frame::split(input, max_answer_size).map_err(|error| Error::protocol(error.to_string()))?
+        {
+            let answer = answer(reply::decode(content)?);
+            drop(input.drain(..consumed));
+            return answer;
+        }
+        if reader.read_buf(input).await.map_err(lost)? == 0 {
+            return Err(Error::disconnected("the server closed the connection"));
+        }
+    }
+}
+
+async fn within<T>(timeout: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(timeout, work).await.unwrap_or(Err(Error::Timeout(timeout)))
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn lost(error: io::Error) -> Error {
+    Error::disconnected(error.to_string())
+}
+
+#[cfg(test)]
+mod tests;

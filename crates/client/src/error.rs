@@ -1,0 +1,84 @@
+//! What can go wrong with a request.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lycosa_iproto::error::ErrorCode;
+use lycosa_iproto::greeting::GreetingError;
+use lycosa_tuple::mp::MpError;
+
+/// The result of everything that talks to a server.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a request has no answer, or not the one that was hoped for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server refused the request; nothing was changed by it.
+    #[error("{message}")]
+    Server {
+        /// The code, mostly one of [`ErrorCode`].
+        code: u32,
+        /// The server's text.
+        message: String,
+    },
+    /// No answer came in time. The server may still do what was asked.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// No connection could be made.
+    #[error("cannot connect to {address}: {source}")]
+    Connect {
+        /// Where to.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The connection ended before the answer came, or there is none. Whether the server has done what was asked is
+    /// unknown.
+    #[error("disconnected: {0}")]
+    Disconnected(Arc<str>),
+    /// The peer's first words are not those of a server.
+    #[error(transparent)]
+    Greeting(#[from] GreetingError),
+    /// An answer was not of the form that belongs to the request.
+    #[error("unexpected answer: {0}")]
+    Protocol(String),
+    /// The queue answered with nothing where a task belongs: it is not in state RUNNING, or the tube is full.
+    #[error("the queue is not running, or the tube is full")]
+    Unavailable,
+}
+
+impl Error {
+    /// The code of an error that the server sent, if Tarantool 2.6 knows it.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Server { code, .. } => ErrorCode::from_u32(*code),
+            _ => None,
+        }
+    }
+
+    /// Whether the connection is gone, so that the next request needs another.
+    pub fn is_disconnected(&self) -> bool {
+        matches!(self, Self::Disconnected(_) | Self::Connect { .. })
+    }
+
+    /// Whether the server said that the task is not taken by this session (any more).
+    pub fn is_not_taken(&self) -> bool {
+        matches!(self, Self::Server { message, .. } if message.ends_with("Task was not taken"))
+    }
+
+    pub(crate) fn disconnected(reason: impl Into<Arc<str>>) -> Self {
+        Self::Disconnected(reason.into())
+    }
+
+    pub(crate) fn protocol(what: impl Into<String>) -> Self {
+        Self::Protocol(what.into())
+    }
+}
+
+impl From<MpError> for Error {
+    fn from(error: MpError) -> Self {
+        Self::Protocol(error.to_string())
+    }
+}

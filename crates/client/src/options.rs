@@ -1,0 +1,165 @@
+//! Where to connect, as whom, and how long to wait.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Port of an address that names none.
+const DEFAULT_PORT: u16 = 3301;
+
+/// Where to connect, as whom, and how long to wait.
+///
+/// Reads the form that Tarantool uses, `[user[:password]@]host[:port]`:
+///
+/// ```
+/// let options: lycosa_client::ConnectOptions = "worker:secret@queue.example:3301".parse().unwrap();
+/// assert_eq!(options.address, "queue.example:3301");
+/// assert_eq!(options.user.as_deref(), Some("worker"));
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// `host:port`; the host is a name or an IP address, an IPv6 address in brackets.
+    pub address: String,
+    /// The user; `None` stays `guest`.
+    pub user: Option<String>,
+    /// The user's password.
+    pub password: String,
+    /// For name lookup, TCP, greeting and authentication together. Default 5 s.
+    pub connect_timeout: Duration,
+    /// For the answer to a request, from the moment it is made. Default 30 s. A `take` waits so much longer than it
+    /// asks the server to.
+    pub request_timeout: Duration,
+    /// How many requests may await their answers at once; more wait their turn. A waiting `take` counts.
+    /// Default 16384.
+    pub max_in_flight: u32,
+    /// After so long without a byte from the server, ask for a sign of life; after three times as long without one
+    /// the connection counts as broken. Zero never asks. Default 10 s.
+    pub keep_alive: Duration,
+    /// Longest answer in bytes that is accepted. Default 256 MiB.
+    pub max_answer_size: usize,
+    /// Pause of a [`Client`](crate::Client) before its second attempt to reconnect; it doubles with each attempt.
+    /// Default 50 ms.
+    pub backoff_min: Duration,
+    /// The longest pause. Default 5 s.
+    pub backoff_max: Duration,
+}
+
+impl ConnectOptions {
+    /// The defaults for `address`, as `guest`.
+    pub fn new(address: impl Into<String>) -> Self {
+        Self {
+            address: address.into(),
+            user: None,
+            password: String::new(),
+            connect_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(30),
+            max_in_flight: 16_384,
+            keep_alive: Duration::from_secs(10),
+            max_answer_size: 256 << 20,
+            backoff_min: Duration::from_millis(50),
+            backoff_max: Duration::from_secs(5),
+        }
+    }
+
+    /// The same, as `user`.
+    pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self.password = password.into();
+        self
+    }
+
+    /// The same with another [`Self::connect_timeout`].
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// The same with another [`Self::request_timeout`].
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+}
+
+/// An address that is not of the form `[user[:password]@]host[:port]`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an address: expected [user[:password]@]host[:port]")]
+pub struct AddressError(String);
+
+impl FromStr for ConnectOptions {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        // The text may hold a password, the error must not.
+        let (credentials, address) =
+            text.rsplit_once('@').map_or((None, text), |(left, right)| (Some(left), right));
+        let error = || AddressError(address.to_owned());
+        let (host, port) = match address.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => (host, port.parse().map_err(|_| error())?),
+            _ => (address, DEFAULT_PORT),
+        };
+        let is_bracketed = host.starts_with('[') && host.ends_with(']');
+        if host.is_empty() || host.contains(char::is_whitespace) || (host.contains(':') && !is_bracketed) {
+            return Err(error());
+        }
+        let options = Self::new(format!("{host}:{port}"));
+        Ok(match credentials.map(|text| text.split_once(':').unwrap_or((text, ""))) {
+            Some((user, password)) => options.credentials(user, password),
+            None => options,
+        })
+    }
+}
+
+/// Shows everything but the password.
+impl fmt::Debug for ConnectOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectOptions")
+            .field("address", &self.address)
+            .field("user", &self.user)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("request_timeout", &self.request_timeout)
+            .field("max_in_flight", &self.max_in_flight)
+            .field("keep_alive", &self.keep_alive)
+            .field("max_answer_size", &self.max_answer_size)
+            .field("backoff_min", &self.backoff_min)
+            .field("backoff_max", &self.backoff_max)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        let parsed = |text: &str| {
+            let options: ConnectOptions = text.parse().expect("an address");
+            (options.address, options.user, options.password)
+        };
+        let guest = |address: &str| (address.to_owned(), None, String::new());
+        let user = |address: &str, user: &str, password: &str| {
+            (address.to_owned(), Some(user.to_owned()), password.to_owned())
+        };
+        assert_eq!(parsed("localhost"), guest("localhost:3301"));
+        assert_eq!(parsed("127.0.0.1:3302"), guest("127.0.0.1:3302"));
+        assert_eq!(parsed("[::1]"), guest("[::1]:3301"));
+        assert_eq!(parsed("[::1]:5"), guest("[::1]:5"));
+        assert_eq!(parsed("me@h"), user("h:3301", "me", ""));
+        assert_eq!(parsed("me:a:b@c@h:1"), user("h:1", "me", "a:b@c"));
+    }
+
+    #[test]
+    fn other_texts() {
+        for text in ["", ":3301", "host:", "host:x", "host:65536", "::1", "a b", "me:secret@"] {
+            let error = text.parse::<ConnectOptions>().expect_err("no address");
+            assert!(!error.to_string().contains("secret"));
+        }
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let options = ConnectOptions::new("h:1").credentials("me", "secret");
+        assert!(!format!("{options:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,84 @@
+//! Requests that await their replies.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::error::Result;
+use crate::response::Response;
+
+/// Where the reply to a request is delivered.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    pub(crate) answer: oneshot::Sender<Result<Response>>,
+    /// The procedure that gives a task back, if the request takes one: it is called with the task's id when the answer
+    /// comes and nobody waits for it any more.
+    pub(crate) give_back: Option<Arc<str>>,
+}
+
+/// Requests that await their replies, by `sync`.
+///
+/// A `sync` is a place in a table in its lower half and, in its upper half, how often that place has been used before.
+/// So a reply finds its request without hashing, and one that nobody waits for any more finds none.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    uses: u32,
+    waiter: Option<Waiter>,
+}
+
+impl Pending {
+    /// Notes a request and gives it a `sync`. Never more than 2^32 − 1 at once; the last number is never used.
+    pub(crate) fn insert(&mut self, waiter: Waiter) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            self.places.len() as u32 - 1
+        });
+        let place = &mut self.places[index as usize];
+        place.waiter = Some(waiter);
+        u64::from(place.uses) << 32 | u64::from(index)
+    }
+
+    /// The request with this `sync`, which is forgotten.
+    pub(crate) fn remove(&mut self, sync: u64) -> Option<Waiter> {
+        let (uses, index) = ((sync >> 32) as u32, sync as u32);
+        let place = self.places.get_mut(index as usize).filter(|place| place.uses == uses)?;
+        let waiter = place.waiter.take()?;
+        place.uses = place.uses.wrapping_add(1);
+        self.free.push(index);
+        Some(waiter)
+    }
+
+    /// All requests, which are forgotten.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Waiter> + use<> {
+        self.free.clear();
+        std::mem::take(&mut self.places).into_iter().filter_map(|place| place.waiter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_is_good_once() {
+        let mut pending = Pending::default();
+        let insert =
+            |pending: &mut Pending| pending.insert(Waiter { answer: oneshot::channel().0, give_back: None });
+        let (first, second) = (insert(&mut pending), insert(&mut pending));
+        assert_ne!(first, second);
+        assert!(pending.remove(first).is_some());
+        assert!(pending.remove(first).is_none());
+        let third = insert(&mut pending);
+        assert_ne!(third, first);
+        assert!(pending.remove(first).is_none());
+        assert!(pending.remove(u64::MAX).is_none());
+        assert_eq!(pending.drain().count(), 2);
+        assert!(pending.remove(third).is_none());
+    }
+}

@@ -1,0 +1,209 @@
+use std::sync::Mutex;
+
+use lycosa_iproto::error::ErrorCode;
+
+use super::*;
+use crate::fake_server::{FakeServer, call, fail, ok};
+use crate::queue::{QueueConfig, QueueState, StorageMode, TubeOptions, TubeType};
+use crate::task::TaskState;
+
+/// A client whose server gives these answers in turn, and the calls that it makes, as text.
+async fn scripted(answers: Vec<Result<Vec<Value>, &'static str>>) -> (Client, Arc<Mutex<Vec<String>>>) {
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let written = Arc::clone(&calls);
+    let answers = Mutex::new(answers.into_iter());
+    let server = FakeServer::start(move |_, request| {
+        let (name, args) = call(request);
+        if name == "queue.identify" {
+            return ok(request, &[Value::str([7; 16])]);
+        }
+        written.lock().expect("not poisoned").push(format!("{name} {}", Value::Array(args)));
+        match answers.lock().expect("not poisoned").next().expect("an answer is left") {
+            Ok(values) => ok(request, &values),
+            Err(message) => fail(request, ErrorCode::ProcLua, message),
+        }
+    })
+    .await;
+    (Client::connect(server.options()).await.expect("a client"), calls)
+}
+
+fn task(id: u64, state: &str, data: &str) -> Result<Vec<Value>, &'static str> {
+    Ok(vec![Value::Array(vec![Value::from(id), Value::from(state), Value::from(data)])])
+}
+
+fn milliseconds(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+#[tokio::test]
+async fn the_life_of_a_task() {
+    let (client, calls) = scripted(vec![
+        task(0, "r", "x"),
+        task(1, "~", "y"),
+        task(0, "t", "x"),
+        task(0, "t", "x"),
+        Ok(vec![]),
+        task(0, "r", "x"),
+        task(0, "~", "x"),
+        task(0, "!", "x"),
+        Ok(vec![Value::from(1)]),
+        task(0, "r", "x"),
+        task(0, "-", "x"),
+        task(1, "-", "y"),
+    ])
+    .await;
+    let tube = client.queue().tube("t");
+    let put = tube.put("x", PutOptions::new()).await.expect("put");
+    assert_eq!((put.id, put.state, put.data.as_str()), (0, TaskState::Ready, Some("x")));
+    let options = PutOptions::new()
+        .ttl(milliseconds(60_000))
+        .ttr(milliseconds(1_500))
+        .delay(milliseconds(5_000))
+        .priority(3)
+        .utube("u")
+        .timeout(milliseconds(250));
+    assert_eq!(tube.put(Value::from(true), options).await.expect("put").state, TaskState::Delayed);
+    let taken = tube.take(Some(milliseconds(500))).await.expect("take").expect("a task");
+    assert_eq!(taken.state, TaskState::Taken);
+    taken.touch(milliseconds(10_000)).await.expect("touch");
+    assert!(tube.touch(0, Duration::ZERO).await.expect("touch").is_none());
+    taken.release(None).await.expect("release");
+    assert_eq!(tube.release(0, Some(milliseconds(1_000))).await.expect("release").state, TaskState::Delayed);
+    taken.bury().await.expect("bury");
+    assert_eq!(tube.kick(5).await.expect("kick"), 1);
+    assert_eq!(tube.peek(0).await.expect("peek").state, TaskState::Ready);
+    taken.ack().await.expect("ack");
+    assert_eq!(tube.delete(1).await.expect("delete").state, TaskState::Done);
+    let expected = [
+        r#"put ["x", {}]"#,
+        r#"put [true, {"ttl": 60, "ttr": 1.5, "delay": 5, "timeout": 0.25, "pri": 3, "utube": "u"}]"#,
+        "take [0.5]",
+        "touch [0, 10]",
+        "touch [0, 0]",
+        "release [0]",
+        r#"release [0, {"delay": 1}]"#,
+        "bury [0]",
+        "kick [5]",
+        "peek [0]",
+        "ack [0]",
+        "delete [1]",
+    ];
+    assert_eq!(*calls.lock().expect("not poisoned"), expected.map(|call| format!("queue.tube.t:{call}")));
+}
+
+#[tokio::test]
+async fn what_a_take_may_give() {
+    let (client, calls) = scripted(vec![
+        Ok(vec![]),
+        Ok(vec![Value::Nil]),
+        Ok(vec![Value::Array(vec![Value::from(0), Value::from("t")])]),
+        Ok(vec![Value::from("nonsense")]),
+        Ok(vec![Value::Array(vec![Value::from(5), Value::from("?"), Value::Nil, Value::from("more")])]),
+    ])
+    .await;
+    let tube = client.queue().tube("t");
+    assert!(tube.take(Some(Duration::ZERO)).await.expect("an answer").is_none());
+    assert!(matches!(tube.take(None).await, Err(Error::Unavailable)));
+    assert!(matches!(tube.take(None).await, Err(Error::Protocol(_))));
+    assert!(matches!(tube.take(None).await, Err(Error::Protocol(_))));
+    let odd = tube.take(None).await.expect("an answer").expect("a task");
+    assert_eq!((odd.state, odd.data.encoded()), (TaskState::Other('?'), &[0xc0][..]));
+    assert_eq!(format!("{odd:?}"), r#"Task { tube: "t", id: 5, state: Other('?'), data: null }"#);
+    assert_eq!(calls.lock().expect("not poisoned")[..2], ["queue.tube.t:take [0]", "queue.tube.t:take []"]);
+}
+
+#[tokio::test]
+async fn refusals() {
+    let (client, _) = scripted(vec![
+        Err("/usr/share/tarantool/queue/abstract.lua:83: Task was not taken"),
+        Err("/usr/share/tarantool/queue/abstract.lua:237: Task 9 not found"),
+        Ok(vec![Value::Nil]),
+    ])
+    .await;
+    let tube = client.queue().tube("t");
+    assert!(tube.ack(9).await.expect_err("refused").is_not_taken());
+    assert!(!tube.peek(9).await.expect_err("refused").is_not_taken());
+    assert!(matches!(tube.put("x", PutOptions::new()).await, Err(Error::Unavailable)));
+}
+
+#[tokio::test]
+async fn making_tubes() {
+    let (client, calls) = scripted(vec![
+        Err("unsupported Lua type 'function'"),
+        Ok(vec![]),
+        Err("…/abstract.lua:663: Space 'a' already exists"),
+    ])
+    .await;
+    let queue = client.queue();
+    let options = TubeOptions::new()
+        .if_not_exists()
+        .temporary()
+        .ttl(milliseconds(60_000))
+        .ttr(milliseconds(500))
+        .priority(1)
+        .capacity(100)
+        .storage_mode(StorageMode::ReadyBuffer);
+    assert_eq!(queue.create_tube("a", TubeType::LimFifoTtl, options).await.expect("made").name(), "a");
+    queue.create_tube("b", "mine".into(), TubeOptions::new().option("x", 1)).await.expect("made");
+    let error = queue.create_tube("a", TubeType::Fifo, TubeOptions::new()).await.expect_err("exists");
+    assert!(error.to_string().ends_with("already exists"));
+    let expected = [
+        concat!(
+            r#"queue.create_tube ["a", "limfifottl", {"if_not_exists": true, "temporary": true, "ttl": 60, "#,
+            r#""ttr": 0.5, "pri": 1, "capacity": 100, "storage_mode": "ready_buffer"}]"#
+        ),
+        r#"queue.create_tube ["b", "mine", {"x": 1}]"#,
+        r#"queue.create_tube ["a", "fifo", {}]"#,
+    ];
+    assert_eq!(*calls.lock().expect("not poisoned"), expected);
+    assert_eq!(TubeType::from("utubettl"), TubeType::UtubeTtl);
+}
+
+#[tokio::test]
+async fn the_whole_queue() {
+    let statistics = || {
+        Value::map([("tasks", Value::map([("ready", 1), ("total", 1)])), ("calls", Value::map([("put", 1)]))])
+    };
+    let (client, calls) = scripted(vec![
+        Ok(vec![Value::array(["a", "b"])]),
+        Ok(vec![Value::map([("a", statistics())])]),
+        Ok(vec![Value::Array(vec![])]),
+        Ok(vec![statistics()]),
+        Ok(vec![Value::from("WAITING")]),
+        Ok(vec![Value::from("ASLEEP")]),
+        Ok(vec![]),
+        Ok(vec![]),
+        Ok(vec![]),
+        Ok(vec![Value::from(true)]),
+        Ok(vec![]),
+    ])
+    .await;
+    let queue = client.queue();
+    let tube = queue.tube("a");
+    assert_eq!(queue.tubes().await.expect("names"), ["a", "b"]);
+    assert_eq!(queue.statistics().await.expect("statistics")["a"].tasks.ready, 1);
+    assert!(queue.statistics().await.expect("statistics").is_empty());
+    assert_eq!(tube.statistics().await.expect("statistics").calls["put"], 1);
+    let state = queue.state().await.expect("a state");
+    assert_eq!((state, state.to_string().as_str()), (QueueState::Waiting, "WAITING"));
+    assert!(matches!(queue.state().await, Err(Error::Protocol(_))));
+    queue.cfg(&QueueConfig { ttr: Some(milliseconds(500)), in_replicaset: true }).await.expect("cfg");
+    tube.truncate().await.expect("truncate");
+    tube.release_all().await.expect("release_all");
+    tube.drop().await.expect("drop");
+    tube.call_method("grant", [Value::from("me"), Value::map([("call", true)])]).await.expect("grant");
+    let expected = [
+        "queue.tube []",
+        "queue.statistics []",
+        "queue.statistics []",
+        r#"queue.statistics ["a"]"#,
+        "queue.state []",
+        "queue.state []",
+        r#"queue.cfg [{"in_replicaset": true, "ttr": 0.5}]"#,
+        "queue.tube.a:truncate []",
+        "queue.tube.a:release_all []",
+        "queue.tube.a:drop []",
+        r#"queue.tube.a:grant ["me", {"call": true}]"#,
+    ];
+    assert_eq!(*calls.lock().expect("not poisoned"), expected);
+}

@@ -1,0 +1,174 @@
+//! The turn's rows, encoded once, on their way to the journal.
+
+use lycosa_iproto::keys;
+use lycosa_iproto::row::{self, RowBody, RowHeader};
+use lycosa_iproto::vclock::Vclock;
+use lycosa_store::{Committed, Statement, Store, system};
+
+/// Rows that become durable together: whole transactions, in the order of their commit.
+#[derive(Debug)]
+pub struct Batch {
+    /// Rows as the journal stores them, back to back.
+    pub rows: Vec<u8>,
+    /// The offset in `rows` after each transaction.
+    pub ends: Vec<u32>,
+    /// The vclock after the last row.
+    pub vclock: Vclock,
+    /// What to give to [`Instance::handle_durable`](crate::Instance::handle_durable).
+    pub lsn: u64,
+}
+
+/// The allocations of a batch that was written, for the next one.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    /// Of [`Batch::rows`].
+    pub rows: Vec<u8>,
+    /// Of [`Batch::ends`].
+    pub ends: Vec<u32>,
+}
+
+/// Buffers that grew beyond this are not kept for the next batch.
+const KEPT_CAPACITY: usize = 4 << 20;
+
+/// Collects committed transactions, numbers their rows and encodes them.
+///
+/// Every row that the store committed gets the next LSN of its counter: `vclock[replica_id]`, or `vclock[0]` for local
+/// rows. Replies are parked on the *signature* (the sum of the counters), which grows with every row.
+#[derive(Debug)]
+pub(crate) struct Journaling {
+    replica_id: u32,
+    vclock: Vclock,
+    signature: u64,
+    durable: u64,
+    /// Grows with every row of a system space: what was derived from the schema or from privileges is out of date.
+    system_version: u64,
+    rows: Vec<u8>,
+    ends: Vec<u32>,
+    spare: Buffers,
+}
+
+impl Journaling {
+    pub(crate) fn new(replica_id: u32, vclock: Vclock) -> Self {
+        let signature = vclock.signature();
+        Journaling {
+            replica_id,
+            vclock,
+            signature,
+            durable: signature,
+            system_version: 1,
+            rows: Vec::new(),
+            ends: Vec::new(),
+            spare: Buffers::default(),
+        }
+    }
+
+    /// The signature after every row so far.
+    pub(crate) fn lsn(&self) -> u64 {
+        self.signature
+    }
+
+    /// The signature up to which rows are durable.
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// Grows with every change of the schema or of privileges.
+    pub(crate) fn system_version(&self) -> u64 {
+        self.system_version
+    }
+
+    pub(crate) fn vclock(&self) -> &Vclock {
+        &self.vclock
+    }
+
+    /// Rows that no batch has taken yet, in bytes.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Takes over what the store has committed since the last call.
+    pub(crate) fn collect(&mut self, store: &mut Store, now: u64) {
+        let timestamp = now as f64 / 1e6;
+        store.drain_committed(&mut |transaction| self.encode(&transaction, timestamp));
+    }
+
+    fn encode(&mut self, transaction: &Committed<'_>, timestamp: f64) {
+        let effects = transaction.effects();
+        let all_local = transaction.effects().all(|effect| effect.local);
+        let closing_nop = !all_local && transaction.effects().next_back().is_some_and(|effect| effect.local);
+        let total = effects.len() + usize::from(closing_nop);
+        let mut tsn = (!all_local).then(|| self.vclock.get(self.replica_id) + 1);
+        for (position, effect) in effects.enumerate() {
+            if effect.statement.space() <= system::MAX {
+                self.system_version += 1;
+            }
+            let body = body(&effect.statement);
+            self.encode_row(effect.local, &body, &mut tsn, position + 1 == total, timestamp);
+        }
+        if closing_nop {
+            self.encode_row(false, &RowBody::Nop, &mut tsn, true, timestamp);
+        }
+        let end = u32::try_from(self.rows.len()).expect("a batch is bounded far below 4 GiB by the memory limit");
+        self.ends.push(end);
+    }
+
+    fn encode_row(
+        &mut self,
+        local: bool,
+        body: &RowBody<'_>,
+        tsn: &mut Option<u64>,
+        is_commit: bool,
+        timestamp: f64,
+    ) {
+        let counter = if local { 0 } else { self.replica_id };
+        let lsn = self.vclock.get(counter) + 1;
+        self.vclock.set(counter, lsn).expect("replica ids are below the vclock's limit");
+        self.signature += 1;
+        let header = RowHeader {
+            replica_id: counter,
+            group_id: if local { keys::GROUP_LOCAL } else { 0 },
+            lsn,
+            timestamp,
+            tsn: *tsn.get_or_insert(lsn),
+            is_commit,
+        };
+        row::encode_row(&mut self.rows, &header, body);
+    }
+
+    /// The rows collected so far, if there are any.
+    pub(crate) fn take(&mut self) -> Option<Batch> {
+        if self.rows.is_empty() {
+            return None;
+        }
+        let spare = std::mem::take(&mut self.spare);
+        Some(Batch {
+            rows: std::mem::replace(&mut self.rows, spare.rows),
+            ends: std::mem::replace(&mut self.ends, spare.ends),
+            vclock: self.vclock.clone(),
+            lsn: self.signature,
+        })
+    }
+
+    /// Everything up to `lsn` is durable.
+    pub(crate) fn mark_durable(&mut self, lsn: u64, mut buffers: Buffers) {
+        assert!(self.durable <= lsn && lsn <= self.signature, "rows become durable in order and only once they exist");
+        self.durable = lsn;
+        if buffers.rows.capacity() <= KEPT_CAPACITY {
+            buffers.rows.clear();
+            buffers.ends.clear();
+            self.spare = buffers;
+        }
+    }
+}
+
+fn body<'a>(statement: &Statement<'a>) -> RowBody<'a> {
+    match *statement {
+        Statement::Insert { space, tuple } => RowBody::Insert { space, tuple },
+        Statement::Replace { space, tuple } => RowBody::Replace { space, tuple },
+        Statement::Update { space, index, key, operations, base } => {
+            RowBody::Update { space, index, base, key, operations }
+        }
+        Statement::Upsert { space, tuple, operations, base } => RowBody::Upsert { space, base, tuple, operations },
+        Statement::Delete { space, index, key } => RowBody::Delete { space, index, key },
+    }
+}

@@ -1,0 +1,99 @@
+//! Arguments of functions, decoded.
+
+use lycosa_iproto::error::ErrorObject;
+use lycosa_tuple::value::Value;
+
+/// The arguments of one call, and the name of its function for error texts.
+#[derive(Debug)]
+pub(super) struct Arguments {
+    usage: &'static str,
+    values: Vec<Value>,
+}
+
+impl Arguments {
+    /// Decodes `args`, a MessagePack array; `usage` shows how the function is called.
+    pub(super) fn decode(usage: &'static str, args: &[u8]) -> Result<Arguments, ErrorObject> {
+        match Value::decode(args) {
+            Ok(Value::Array(values)) => Ok(Arguments { usage, values }),
+            _ => Err(ErrorObject::lua(format!("Usage: {usage}"))),
+        }
+    }
+
+    /// The error for arguments that do not fit.
+    pub(super) fn usage(&self) -> ErrorObject {
+        ErrorObject::lua(format!("Usage: {}", self.usage))
+    }
+
+    /// The argument at `position` (from 0); nil and absent are the same.
+    pub(super) fn get(&self, position: usize) -> Option<&Value> {
+        self.values.get(position).filter(|value| !matches!(value, Value::Nil))
+    }
+
+    /// The text at `position`.
+    pub(super) fn text(&self, position: usize) -> Result<&str, ErrorObject> {
+        self.get(position).and_then(Value::as_str).ok_or_else(|| self.usage())
+    }
+
+    /// The text at `position`, or nothing.
+    pub(super) fn optional_text(&self, position: usize) -> Result<Option<&str>, ErrorObject> {
+        match self.get(position) {
+            None => Ok(None),
+            Some(value) => value.as_str().map(Some).ok_or_else(|| self.usage()),
+        }
+    }
+
+    /// The options at `position`: a map with no other keys than `known`.
+    pub(super) fn options(&self, position: usize, known: &[&str]) -> Result<Options<'_>, ErrorObject> {
+        let pairs = match self.get(position) {
+            None => return Ok(Options { pairs: &[] }),
+            Some(Value::Map(pairs)) => pairs.as_slice(),
+            Some(Value::Array(items)) if items.is_empty() => return Ok(Options { pairs: &[] }),
+            Some(_) => return Err(illegal("options should be a table")),
+        };
+        for (key, _) in pairs {
+            let key = key.as_str().unwrap_or_default();
+            if !known.contains(&key) {
+                return Err(illegal(&format!("unexpected option '{key}'")));
+            }
+        }
+        Ok(Options { pairs })
+    }
+}
+
+/// Options of a call by name.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Options<'a> {
+    pairs: &'a [(Value, Value)],
+}
+
+impl<'a> Options<'a> {
+    fn get(&self, name: &str) -> Option<&'a Value> {
+        let pair = self.pairs.iter().find(|(key, _)| key.as_str() == Some(name));
+        pair.map(|(_, value)| value).filter(|value| !matches!(value, Value::Nil))
+    }
+
+    /// A boolean option; absent means false.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, ErrorObject> {
+        match self.get(name) {
+            None => Ok(false),
+            Some(value) => value.as_bool().ok_or_else(|| wrong_type(name, "boolean")),
+        }
+    }
+
+    /// A text option.
+    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, ErrorObject> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(value) => value.as_str().map(Some).ok_or_else(|| wrong_type(name, "string")),
+        }
+    }
+}
+
+fn wrong_type(option: &str, expected: &str) -> ErrorObject {
+    illegal(&format!("options parameter '{option}' should be of type {expected}"))
+}
+
+pub(super) fn illegal(reason: &str) -> ErrorObject {
+    let code = lycosa_iproto::error::ErrorCode::IllegalParams;
+    ErrorObject::client(code, format!("Illegal parameters, {reason}"))
+}

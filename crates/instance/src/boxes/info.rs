@@ -1,0 +1,90 @@
+//! `box.info`: who this instance is and how it is.
+
+use lycosa_tuple::value::Value;
+
+use crate::{Instance, Lag, PROTOCOL_VERSION, Status};
+
+impl Instance {
+    /// The instance at this moment.
+    pub fn status(&self) -> Status {
+        let memory = self.store.memory();
+        Status {
+            status: if self.failure.is_some() { "failed" } else { "running" },
+            failure: self.failure.clone(),
+            is_read_only: self.read_only,
+            uptime: self.now.saturating_sub(self.started_at),
+            signature: self.journaling.lsn(),
+            durable_signature: self.journaling.durable(),
+            connections: self.connections.len(),
+            waiting_calls: self.connections.iter().map(|connection| connection.waiting.len()).sum(),
+            memory_used: memory.used,
+            memory_limit: memory.limit,
+            lag: self.lag,
+            requests: self.counts.clone(),
+        }
+    }
+
+    pub(super) fn box_info(&self) -> Value {
+        let status = self.status();
+        let vclock = self.vclock_value();
+        let own = i64::from(self.identity.replica_id);
+        let lsn = self.journaling.vclock().get(self.identity.replica_id);
+        let uuid = self.identity.instance.to_string();
+        let replica = Value::map([
+            ("id", Value::from(own)),
+            ("uuid", uuid.clone().into()),
+            ("lsn", lsn.into()),
+        ]);
+        let Lag { last, longest } = status.lag;
+        let mut info = vec![
+            ("version", Value::from(PROTOCOL_VERSION)),
+            ("lycosa", Value::from(env!("CARGO_PKG_VERSION"))),
+            ("id", own.into()),
+            ("uuid", uuid.into()),
+            ("pid", u64::from(std::process::id()).into()),
+            ("status", status.status.into()),
+            ("ro", status.is_read_only.into()),
+            ("uptime", (status.uptime / 1_000_000).into()),
+            ("lsn", lsn.into()),
+            ("signature", status.signature.into()),
+            ("vclock", vclock),
+            ("cluster", Value::map([("uuid", Value::from(self.identity.cluster.to_string()))])),
+            ("replication", Value::Map(vec![(own.into(), replica)])),
+            ("memory", self.box_info_memory()),
+            ("deadline_lag", Value::map([("last_us", Value::from(last)), ("longest_us", longest.into())])),
+        ];
+        if let Some(failure) = status.failure {
+            info.push(("failure", failure.into()));
+        }
+        Value::map(info)
+    }
+
+    pub(super) fn box_info_memory(&self) -> Value {
+        let memory = self.store.memory();
+        Value::map([("data", memory.tuples), ("index", memory.indexes), ("limit", memory.limit)])
+    }
+
+    pub(super) fn box_slab_info(&self) -> Value {
+        let memory = self.store.memory();
+        let share = |part: u64, whole: u64| {
+            let percent = if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
+            Value::from(format!("{percent:.2}%"))
+        };
+        Value::map([
+            ("quota_size", Value::from(memory.limit)),
+            ("quota_used", memory.used.into()),
+            ("quota_used_ratio", share(memory.used, memory.limit)),
+            ("arena_size", memory.reserved.into()),
+            ("arena_used", memory.tuples.into()),
+            ("arena_used_ratio", share(memory.tuples, memory.reserved)),
+            ("items_size", memory.reserved.into()),
+            ("items_used", memory.tuples.into()),
+            ("items_used_ratio", share(memory.tuples, memory.reserved)),
+        ])
+    }
+
+    fn vclock_value(&self) -> Value {
+        let components = self.journaling.vclock().iter();
+        Value::Map(components.map(|(id, lsn)| (u64::from(id).into(), lsn.into())).collect())
+    }
+}

@@ -1,0 +1,274 @@
+//! CALL: names to functions, and functions' values to replies.
+//!
+//! A name is resolved, and the right to execute it checked, once per connection; the answer is kept until the schema or a
+//! privilege changes (any row of a system space).
+
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::{keys, reply};
+use lycosa_queue::{Answer, Caller, Procedure, Woken};
+use lycosa_store::{Access, Object, UserId, user};
+use lycosa_tuple::mp::{self, Kind, Reader};
+
+use crate::boxes::{self, Function};
+use crate::connection::{Connection, Trust, WaitingCall};
+use crate::{Instance, Slot, wire_error};
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target {
+    /// A function of the queue or a method of a tube.
+    Queue(Procedure),
+    /// A function of `box`.
+    Box(Function),
+}
+
+impl Instance {
+    /// Calls a function. `args` is a MessagePack array.
+    pub(crate) fn call(&mut self, slot: Slot, sync: u64, name: &[u8], args: &[u8], is_call_16: bool) {
+        let done = match self.resolve(slot, name) {
+            Ok(Target::Queue(procedure)) => self.call_queue(slot, sync, &procedure, args, is_call_16),
+            Ok(Target::Box(function)) => self.call_box(slot, sync, function, args, is_call_16),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
+            self.reply_error(slot, sync, &error);
+        }
+    }
+
+    fn resolve(&mut self, slot: Slot, name: &[u8]) -> Result<Target, ErrorObject> {
+        let version = self.journaling.system_version();
+        let Some(connection) = self.connections.get(slot) else { return Err(not_defined(name)) };
+        if let Some(target) = connection.cached(name, version) {
+            return Ok(target);
+        }
+        let target = match boxes::resolve(name) {
+            Some(function) => Some(Target::Box(function)),
+            None => self.queue.resolve(&self.store, name).map(Target::Queue),
+        };
+        self.check_execute(connection, name, target)?;
+        let target = target.ok_or_else(|| not_defined(name))?;
+        if let Some(connection) = self.connections.get_mut(slot) {
+            connection.cache(name, target, version);
+        }
+        Ok(target)
+    }
+
+    /// The right to execute comes before the question whether the function exists, as in Tarantool.
+    fn check_execute(
+        &self,
+        connection: &Connection,
+        name: &[u8],
+        target: Option<Target>,
+    ) -> Result<(), ErrorObject> {
+        let is_of_queue = match target {
+            Some(Target::Queue(_)) => true,
+            Some(Target::Box(function)) => function.is_harmless(),
+            None => name.starts_with(b"queue."),
+        };
+        if is_of_queue && self.is_trusted(connection) {
+            return Ok(());
+        }
+        let shown = String::from_utf8_lossy(name);
+        self.store
+            .check_access(connection.user, Object::Function(&shown), Access::EXECUTE)
+            .map_err(|error| wire_error::of_store(&error))
+    }
+
+    /// Whether the rule for `guest` on loopback applies.
+    fn is_trusted(&self, connection: &Connection) -> bool {
+        self.settings.guest_on_loopback
+            && connection.user == user::GUEST
+            && connection.origin.trust == Trust::Loopback
+    }
+
+    fn call_queue(
+        &mut self,
+        slot: Slot,
+        sync: u64,
+        procedure: &Procedure,
+        args: &[u8],
+        is_call_16: bool,
+    ) -> Result<(), ErrorObject> {
+        if self.failure.is_some() {
+            return Err(self.failure_error());
+        }
+        let schema_version = self.store.schema_version();
+        let trusted = self.connections.get(slot).is_some_and(|connection| self.is_trusted(connection));
+        let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
+        self.last_request += 1;
+        let request = self.last_request;
+        let caller = Caller { connection: connection.id, user: connection.user, trusted, request };
+        let may_wait = connection.waiting.len() < self.settings.max_waiting;
+        let out = connection.replies.buffer();
+        let undo = out.len();
+        let start = reply::begin(out, keys::CODE_OK, sync, schema_version);
+        let data = reply::data_header(out, 0);
+        let values = out.len();
+        let answer = self.queue.call(&mut self.store, &caller, procedure, args, self.now, out);
+        match answer {
+            Ok(Answer::Done { count }) => {
+                let count = if is_call_16 { to_call_16(out, values, count) } else { count };
+                reply::set_count(out, data, count);
+                reply::set_schema_version(out, &start, self.store.schema_version());
+                reply::finish(out, start);
+                self.settle(self.now);
+                self.finish_reply(slot);
+                Ok(())
+            }
+            Ok(Answer::Parked) => {
+                out.truncate(undo);
+                if !may_wait {
+                    self.queue.cancel(&mut self.store, connection.id, request);
+                    self.settle(self.now);
+                    return Err(ErrorObject::client(
+                        ErrorCode::ProcLua,
+                        format!(
+                            "{} calls of this connection are waiting, which is max_waiting; \
+                             use more connections or wait for fewer tasks at a time",
+                            self.settings.max_waiting
+                        ),
+                    ));
+                }
+                connection.waiting.insert(request, WaitingCall { sync, is_call_16 });
+                self.settle(self.now);
+                Ok(())
+            }
+            Err(error) => {
+                out.truncate(undo);
+                self.settle(self.now);
+                Err(wire_error::of_queue(&error))
+            }
+        }
+    }
+
+    /// Answers a call that had to wait.
+    pub(crate) fn answer_woken(&mut self, woken: &Woken) {
+        let schema_version = self.store.schema_version();
+        let Some(slot) = self.connections.slot_of(woken.connection) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(call) = connection.waiting.remove(&woken.request) else { return };
+        match &woken.result {
+            Ok((count, bytes)) => {
+                let out = connection.replies.buffer();
+                let start = reply::begin(out, keys::CODE_OK, call.sync, schema_version);
+                let data = reply::data_header(out, 0);
+                let values = out.len();
+                out.extend_from_slice(bytes);
+                let count = if call.is_call_16 { to_call_16(out, values, *count) } else { *count };
+                reply::set_count(out, data, count);
+                reply::finish(out, start);
+                self.finish_reply(slot);
+            }
+            Err(error) => self.reply_error(slot, call.sync, &wire_error::of_queue(error)),
+        }
+    }
+
+    fn call_box(
+        &mut self,
+        slot: Slot,
+        sync: u64,
+        function: Function,
+        args: &[u8],
+        is_call_16: bool,
+    ) -> Result<(), ErrorObject> {
+        if self.failure.is_some() && function.touches_data() {
+            return Err(self.failure_error());
+        }
+        let Some(connection) = self.connections.get(slot) else { return Ok(()) };
+        let caller = boxes::Caller { user: connection.user, connection: connection.id };
+        let mut values = Vec::new();
+        let count = self.execute_box(&caller, function, args, &mut values)?;
+        self.settle(self.now);
+        let schema_version = self.store.schema_version();
+        let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
+        let out = connection.replies.buffer();
+        let start = reply::begin(out, keys::CODE_OK, sync, schema_version);
+        let data = reply::data_header(out, 0);
+        let from = out.len();
+        out.extend_from_slice(&values);
+        let count = if is_call_16 { to_call_16(out, from, count) } else { count };
+        reply::set_count(out, data, count);
+        reply::finish(out, start);
+        self.finish_reply(slot);
+        Ok(())
+    }
+
+    /// Whether `user` may do what needs `access` to the universe.
+    pub(crate) fn check_universe(&self, user: UserId, access: Access) -> Result<(), ErrorObject> {
+        let checked = self.store.check_access(user, Object::Universe, access);
+        checked.map_err(|error| wire_error::of_store(&error))
+    }
+}
+
+fn not_defined(name: &[u8]) -> ErrorObject {
+    let name = String::from_utf8_lossy(name);
+    ErrorObject::client(ErrorCode::NoSuchProc, format!("Procedure '{name}' is not defined"))
+}
+
+/// Turns the `count` values at the end of `out` (from `from` on) into the form of CALL_16, where each value is a tuple;
+/// returns how many there are then.
+///
+/// An array is a tuple as it stands; a value that is none becomes an array of itself; a single array that holds only
+/// arrays is taken for a list of tuples.
+fn to_call_16(out: &mut Vec<u8>, from: usize, count: u32) -> u32 {
+    let values = out.split_off(from);
+    let mut reader = Reader::new(&values);
+    if count == 1
+        && let Some(inner) = list_of_arrays(&values)
+    {
+        let (count, tuples) = inner;
+        out.extend_from_slice(tuples);
+        return count;
+    }
+    for _ in 0..count {
+        let is_array = reader.kind() == Ok(Kind::Array);
+        let value = reader.raw().unwrap_or_default();
+        if !is_array {
+            mp::write_array(out, 1);
+        }
+        out.extend_from_slice(value);
+    }
+    count
+}
+
+fn list_of_arrays(value: &[u8]) -> Option<(u32, &[u8])> {
+    let mut reader = Reader::new(value);
+    let count = reader.array().ok().filter(|&count| count > 0)?;
+    let items = reader.rest();
+    for _ in 0..count {
+        if reader.kind() != Ok(Kind::Array) {
+            return None;
+        }
+        reader.skip().ok()?;
+    }
+    Some((count, items))
+}
+
+#[cfg(test)]
+mod tests {
+    use lycosa_tuple::value::Value;
+
+    use super::*;
+
+    fn shape(values: &[Value]) -> Vec<Value> {
+        let mut out = Vec::new();
+        values.iter().for_each(|value| value.write(&mut out));
+        let count = to_call_16(&mut out, 0, values.len() as u32);
+        let mut reader = Reader::new(&out);
+        (0..count).map(|_| Value::read(&mut reader).unwrap()).collect()
+    }
+
+    #[test]
+    fn values_become_tuples() {
+        let one = Value::from(1u64);
+        let array = |items: &[Value]| Value::Array(items.to_vec());
+        assert_eq!(shape(&[]), []);
+        assert_eq!(shape(&[Value::Nil]), [array(&[Value::Nil])]);
+        assert_eq!(shape(&[one.clone(), Value::from("x")]), [array(&[one.clone()]), array(&[Value::from("x")])]);
+        assert_eq!(shape(&[array(&[one.clone()])]), [array(&[one.clone()])]);
+        assert_eq!(shape(&[array(&[])]), [array(&[])]);
+        let tuples = [array(&[one.clone()]), array(&[])];
+        assert_eq!(shape(&[array(&tuples)]), tuples);
+        assert_eq!(shape(&tuples), tuples);
+    }
+}

@@ -1,0 +1,236 @@
+//! Connections: who is at the other end of each socket, and the replies on their way there.
+
+use std::collections::HashMap;
+
+use lycosa_iproto::greeting::SALT_SIZE;
+use lycosa_store::UserId;
+
+use crate::call::Target;
+use crate::replies::Replies;
+
+/// Where a connection sits in the table. Reused after the connection's end; the server keeps it with the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub(crate) u32);
+
+impl Slot {
+    /// The position in the table, from 0, dense: for tables of the server that run beside it.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What is taken for granted about whoever connects at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// Nothing: privileges decide.
+    Nobody,
+    /// The connection comes from the same machine: if [`Settings::guest_on_loopback`](crate::Settings) says so, `guest`
+    /// may use the queue and create tubes.
+    Loopback,
+    /// The connection comes over the socket that only the operator can open: it is `admin`'s.
+    Admin,
+}
+
+/// Where a connection comes from.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// The peer's address, for people.
+    pub peer: String,
+    /// What its address says about it.
+    pub trust: Trust,
+}
+
+/// Names that a connection calls are resolved once; beyond this many the oldest is forgotten.
+const CACHED_NAMES: usize = 32;
+
+/// A resolved function name.
+#[derive(Debug)]
+pub(crate) struct CachedName {
+    name: Box<[u8]>,
+    target: Target,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// Never reused while the process runs; what `_queue_consumers` and the like show.
+    pub(crate) id: u64,
+    pub(crate) origin: Origin,
+    pub(crate) user: UserId,
+    pub(crate) salt: [u8; SALT_SIZE],
+    pub(crate) replies: Replies,
+    /// Calls that wait, a `take` for example: `(request, sync, is CALL_16)`.
+    pub(crate) waiting: HashMap<u64, WaitingCall>,
+    /// The stream of requests cannot be followed any more: close once everything is written.
+    pub(crate) broken: bool,
+    names: Vec<CachedName>,
+    names_version: u64,
+    oldest_name: usize,
+    is_listed_ready: bool,
+    is_listed_parked: bool,
+}
+
+/// A call that was parked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitingCall {
+    pub(crate) sync: u64,
+    pub(crate) is_call_16: bool,
+}
+
+impl Connection {
+    /// What `name` stands for, if it was called before and nothing has changed in between.
+    pub(crate) fn cached(&self, name: &[u8], version: u64) -> Option<Target> {
+        if self.names_version != version {
+            return None;
+        }
+        self.names.iter().find(|cached| *cached.name == *name).map(|cached| cached.target)
+    }
+
+    /// Remembers what `name` stands for.
+    pub(crate) fn cache(&mut self, name: &[u8], target: Target, version: u64) {
+        if self.names_version != version {
+            self.forget_names();
+            self.names_version = version;
+        }
+        let cached = CachedName { name: name.into(), target };
+        if self.names.len() < CACHED_NAMES {
+            self.names.push(cached);
+        } else {
+            self.names[self.oldest_name] = cached;
+            self.oldest_name = (self.oldest_name + 1) % CACHED_NAMES;
+        }
+    }
+
+    /// Forgets every name: the user has changed.
+    pub(crate) fn forget_names(&mut self) {
+        self.names.clear();
+        self.oldest_name = 0;
+    }
+}
+
+/// All connections, and the list of those with something to write.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    slots: Vec<Option<Connection>>,
+    free: Vec<Slot>,
+    by_id: HashMap<u64, Slot>,
+    ready: Vec<Slot>,
+    parked: Vec<Slot>,
+    last_id: u64,
+}
+
+impl Connections {
+    pub(crate) fn open(&mut self, origin: Origin, user: UserId, salt: [u8; SALT_SIZE]) -> Slot {
+        self.last_id += 1;
+        let connection = Connection {
+            id: self.last_id,
+            origin,
+            user,
+            salt,
+            replies: Replies::default(),
+            waiting: HashMap::new(),
+            broken: false,
+            names: Vec::new(),
+            names_version: 0,
+            oldest_name: 0,
+            is_listed_ready: false,
+            is_listed_parked: false,
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            Slot(u32::try_from(self.slots.len() - 1).expect("the number of connections is limited"))
+        });
+        self.by_id.insert(self.last_id, slot);
+        self.slots[slot.index()] = Some(connection);
+        slot
+    }
+
+    pub(crate) fn close(&mut self, slot: Slot) -> Option<Connection> {
+        let connection = self.slots.get_mut(slot.index())?.take()?;
+        self.by_id.remove(&connection.id);
+        self.free.push(slot);
+        Some(connection)
+    }
+
+    pub(crate) fn get(&self, slot: Slot) -> Option<&Connection> {
+        self.slots.get(slot.index())?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Connection> {
+        self.slots.get_mut(slot.index())?.as_mut()
+    }
+
+    pub(crate) fn slot_of(&self, id: u64) -> Option<Slot> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.slots.iter().flatten()
+    }
+
+    /// Puts the connection on the list of those that have something to write.
+    pub(crate) fn mark_ready(&mut self, slot: Slot) {
+        if let Some(connection) = self.get_mut(slot)
+            && !connection.is_listed_ready
+        {
+            connection.is_listed_ready = true;
+            self.ready.push(slot);
+        }
+    }
+
+    /// Takes one connection off that list.
+    pub(crate) fn pop_ready(&mut self) -> Option<Slot> {
+        while let Some(slot) = self.ready.pop() {
+            if let Some(connection) = self.get_mut(slot)
+                && std::mem::take(&mut connection.is_listed_ready)
+            {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// Ends the reply that was just encoded for `slot`: it may leave once `lsn` is durable.
+    pub(crate) fn finish_reply(&mut self, slot: Slot, lsn: u64, durable: u64) {
+        let Some(connection) = self.get_mut(slot) else { return };
+        if connection.replies.finish(lsn, durable) {
+            self.mark_ready(slot);
+        } else if !std::mem::replace(&mut connection.is_listed_parked, true) {
+            self.parked.push(slot);
+        }
+    }
+
+    /// Everything up to `lsn` is durable: releases the replies that waited for it.
+    pub(crate) fn release(&mut self, lsn: u64) {
+        let mut parked = std::mem::take(&mut self.parked);
+        parked.retain(|&slot| {
+            let Some(connection) = self.get_mut(slot) else { return false };
+            if !connection.is_listed_parked {
+                return false;
+            }
+            let released = connection.replies.release(lsn);
+            connection.is_listed_parked = connection.replies.in_flight() > 0;
+            let is_parked = connection.is_listed_parked;
+            if released {
+                self.mark_ready(slot);
+            }
+            is_parked
+        });
+        self.parked = parked;
+    }
+
+    /// Replaces every reply that waits, see [`Replies::replace_waiting`].
+    pub(crate) fn replace_waiting(&mut self, mut replace: impl FnMut(&[u8], &mut Vec<u8>)) {
+        for slot in std::mem::take(&mut self.parked) {
+            if let Some(connection) = self.get_mut(slot) {
+                connection.is_listed_parked = false;
+                connection.replies.replace_waiting(&mut replace);
+                self.mark_ready(slot);
+            }
+        }
+    }
+}

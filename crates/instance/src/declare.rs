@@ -1,0 +1,137 @@
+//! Users and tubes that the operator declares in the configuration: made at start if they are not there.
+
+use lycosa_iproto::auth;
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_queue::{Answer, Caller};
+use lycosa_store::{ddl, user};
+use lycosa_tuple::mp;
+use lycosa_tuple::value::Value;
+
+use crate::{Instance, wire_error};
+
+/// A user that has to exist.
+#[derive(Debug, Clone)]
+pub struct DeclaredUser {
+    /// Its name.
+    pub name: String,
+    /// Its password, in clear; `None` leaves the one it has.
+    pub password: Option<String>,
+    /// Roles that it has to have.
+    pub roles: Vec<String>,
+    /// Tubes that it may use; `*` stands for all of them.
+    pub tubes: Vec<String>,
+}
+
+/// A tube that has to exist.
+#[derive(Debug, Clone)]
+pub struct DeclaredTube {
+    /// Its name.
+    pub name: String,
+    /// `fifo`, `fifottl`, …
+    pub kind: String,
+    /// Options of `queue.create_tube`: a MessagePack map.
+    pub options: Value,
+}
+
+/// What [`Instance::declare`] changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Declared {
+    /// Users that were created.
+    pub users: Vec<String>,
+    /// Tubes that were created.
+    pub tubes: Vec<String>,
+}
+
+impl Instance {
+    /// Makes the declared users and tubes where they are missing and sets what the declaration says about users.
+    ///
+    /// # Errors
+    /// The first declaration that cannot be carried out, with the name it is about. What came before it is done.
+    pub fn declare(
+        &mut self,
+        users: &[DeclaredUser],
+        tubes: &[DeclaredTube],
+        now: u64,
+    ) -> Result<Declared, ErrorObject> {
+        self.now = now;
+        let mut declared = Declared::default();
+        for tube in tubes {
+            if self.declare_tube(tube).map_err(|error| about("tube", &tube.name, error))? {
+                declared.tubes.push(tube.name.clone());
+            }
+        }
+        for user in users {
+            if self.declare_user(user).map_err(|error| about("user", &user.name, error))? {
+                declared.users.push(user.name.clone());
+            }
+        }
+        self.settle(now);
+        Ok(declared)
+    }
+
+    fn declare_user(&mut self, declared: &DeclaredUser) -> Result<bool, ErrorObject> {
+        let existing = self.store.user_by_name(&declared.name).map(|user| user.hash2);
+        let hash2 = declared.password.as_ref().map(|password| auth::hash2(password.as_bytes()));
+        self.transaction(user::ADMIN, |store| {
+            let done = match (existing, hash2) {
+                (None, hash2) => ddl::create_user(store, &declared.name, hash2, false).map(drop),
+                (Some(old), Some(new)) if old != Some(new) => ddl::set_password(store, &declared.name, new),
+                (Some(_), _) => Ok(()),
+            };
+            done.map_err(|error| wire_error::of_store(&error))?;
+            for role in &declared.roles {
+                let granted = ddl::grant(store, &declared.name, "execute", "role", role, true);
+                granted.map_err(|error| wire_error::of_store(&error))?;
+            }
+            Ok(())
+        })?;
+        for tube in &declared.tubes {
+            self.grant_tube(&declared.name, tube)?;
+        }
+        Ok(existing.is_none())
+    }
+
+    /// Lets a user use a tube, or with `*` the whole queue.
+    fn grant_tube(&mut self, user: &str, tube: &str) -> Result<(), ErrorObject> {
+        if tube == "*" {
+            return self.transaction(user::ADMIN, |store| {
+                let privileges = "read,write,execute,create,drop,alter";
+                let granted = ddl::grant(store, user, privileges, "universe", "", true);
+                granted.map_err(|error| wire_error::of_store(&error))
+            });
+        }
+        let options = Value::map([("call", true), ("truncate", true)]);
+        let name = format!("queue.tube.{tube}:grant");
+        self.call_as_admin(&name, vec![user.into(), options]).map(drop)
+    }
+
+    fn declare_tube(&mut self, declared: &DeclaredTube) -> Result<bool, ErrorObject> {
+        let tubes = self.call_as_admin("queue.tube", vec![declared.name.as_str().into()])?;
+        if Value::decode(&tubes).ok().and_then(|exists| exists.as_bool()) == Some(true) {
+            return Ok(false);
+        }
+        let args = vec![declared.name.as_str().into(), declared.kind.as_str().into(), declared.options.clone()];
+        self.call_as_admin("queue.create_tube", args)?;
+        Ok(true)
+    }
+
+    /// Calls a function of the queue as `admin`; its values, back to back.
+    fn call_as_admin(&mut self, name: &str, args: Vec<Value>) -> Result<Vec<u8>, ErrorObject> {
+        let Some(procedure) = self.queue.resolve(&self.store, name.as_bytes()) else {
+            return Err(ErrorObject::client(ErrorCode::NoSuchProc, format!("Procedure '{name}' is not defined")));
+        };
+        let caller = Caller { connection: 0, user: user::ADMIN, trusted: true, request: 0 };
+        let (mut bytes, mut out) = (Vec::new(), Vec::new());
+        mp::write_array(&mut bytes, args.len() as u32);
+        args.iter().for_each(|value| value.write(&mut bytes));
+        match self.queue.call(&mut self.store, &caller, &procedure, &bytes, self.now, &mut out) {
+            Ok(Answer::Done { .. }) => Ok(out),
+            Ok(Answer::Parked) => Err(ErrorObject::lua("the call would wait")),
+            Err(error) => Err(wire_error::of_queue(&error)),
+        }
+    }
+}
+
+fn about(what: &str, name: &str, error: ErrorObject) -> ErrorObject {
+    ErrorObject { message: format!("{what} '{name}' of the configuration: {}", error.message), ..error }
+}

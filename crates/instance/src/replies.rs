@@ -1,0 +1,188 @@
+//! The replies of one connection on their way out.
+//!
+//! A reply is encoded once, at the end of the connection's buffer, and stays there until everything it has seen is
+//! durable. Because LSNs only grow, what may leave is always a prefix of the buffer: releasing is moving one number.
+//!
+//! Invariants: `released <= bytes.len()`; marks ascend in both LSN and offset; the last mark's offset is the end of the
+//! buffer, or there are no marks and everything is released. Replies overtake only waiting calls, which are not here
+//! yet.
+
+use std::collections::VecDeque;
+
+/// Encoded replies: first those that may leave, then those that wait for their LSN.
+#[derive(Debug, Default)]
+pub(crate) struct Replies {
+    bytes: Vec<u8>,
+    written: usize,
+    released: usize,
+    waiting: VecDeque<Mark>,
+}
+
+/// All replies up to `end` may leave once `lsn` is durable.
+#[derive(Debug)]
+struct Mark {
+    lsn: u64,
+    end: usize,
+    count: u32,
+}
+
+/// A buffer that grew beyond this is given back to the allocator once it is empty.
+const KEPT_CAPACITY: usize = 64 << 10;
+
+impl Replies {
+    /// Where the next reply is encoded; end it with [`Replies::finish`].
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Ends the reply that was just encoded: it may leave once `lsn` is durable. True if it may leave now.
+    pub(crate) fn finish(&mut self, lsn: u64, durable: u64) -> bool {
+        let end = self.bytes.len();
+        if lsn <= durable && self.waiting.is_empty() {
+            self.released = end;
+            return true;
+        }
+        match self.waiting.back_mut() {
+            Some(last) if last.lsn >= lsn => {
+                last.end = end;
+                last.count += 1;
+            }
+            _ => self.waiting.push_back(Mark { lsn, end, count: 1 }),
+        }
+        false
+    }
+
+    /// Everything up to `lsn` is durable. True if something was released.
+    pub(crate) fn release(&mut self, lsn: u64) -> bool {
+        let before = self.released;
+        while let Some(mark) = self.waiting.front()
+            && mark.lsn <= lsn
+        {
+            self.released = mark.end;
+            self.waiting.pop_front();
+        }
+        self.released > before
+    }
+
+    /// What may be written now.
+    pub(crate) fn ready(&self) -> &[u8] {
+        &self.bytes[self.written..self.released]
+    }
+
+    /// The first `count` bytes of [`Replies::ready`] were written.
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.written += count;
+        assert!(self.written <= self.released, "no more can be written than was ready");
+        if self.written == self.bytes.len() {
+            self.bytes.clear();
+            self.written = 0;
+            self.released = 0;
+            if self.bytes.capacity() > KEPT_CAPACITY {
+                self.bytes = Vec::new();
+            }
+        } else if self.written > KEPT_CAPACITY && self.written * 2 > self.bytes.len() {
+            self.bytes.drain(..self.written);
+            self.released -= self.written;
+            self.waiting.iter_mut().for_each(|mark| mark.end -= self.written);
+            self.written = 0;
+        }
+    }
+
+    /// Bytes that are not written yet, released or not.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.bytes.len() - self.written
+    }
+
+    /// Replies that wait for the journal.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.waiting.iter().map(|mark| u64::from(mark.count)).sum()
+    }
+
+    /// Replaces every waiting reply by what `replace` makes of it (frame in, frame out) and releases it.
+    pub(crate) fn replace_waiting(&mut self, mut replace: impl FnMut(&[u8], &mut Vec<u8>)) {
+        let waiting = self.bytes.split_off(self.released);
+        let mut rest = waiting.as_slice();
+        while let Some(length) = frame_length(rest) {
+            let (frame, tail) = rest.split_at(length);
+            replace(frame, &mut self.bytes);
+            rest = tail;
+        }
+        self.waiting.clear();
+        self.released = self.bytes.len();
+    }
+}
+
+/// The length of the reply at the start of `bytes`; replies always begin with `ce` and four bytes of length.
+fn frame_length(bytes: &[u8]) -> Option<usize> {
+    let (&[0xce, a, b, c, d], _) = bytes.split_first_chunk::<5>()? else { return None };
+    Some(5 + u32::from_be_bytes([a, b, c, d]) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(replies: &mut Replies, body: u8, lsn: u64, durable: u64) -> bool {
+        replies.buffer().extend_from_slice(&[0xce, 0, 0, 0, 1, body]);
+        replies.finish(lsn, durable)
+    }
+
+    fn bodies(bytes: &[u8]) -> Vec<u8> {
+        bytes.chunks(6).map(|frame| frame[5]).collect()
+    }
+
+    #[test]
+    fn replies_leave_in_order_and_only_when_durable() {
+        let mut replies = Replies::default();
+        assert!(push(&mut replies, 1, 0, 0));
+        assert!(!push(&mut replies, 2, 5, 0));
+        assert!(!push(&mut replies, 3, 5, 0));
+        assert!(!push(&mut replies, 4, 7, 0));
+        assert_eq!(bodies(replies.ready()), [1]);
+        assert_eq!(replies.in_flight(), 3);
+        assert!(!replies.release(4));
+        assert!(replies.release(6));
+        assert_eq!(bodies(replies.ready()), [1, 2, 3]);
+        replies.consume(12);
+        assert_eq!(bodies(replies.ready()), [3]);
+        assert!(replies.release(7));
+        assert_eq!(bodies(replies.ready()), [3, 4]);
+        replies.consume(12);
+        assert_eq!((replies.ready().len(), replies.pending_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_reply_that_saw_nothing_new_still_waits_behind_earlier_ones() {
+        let mut replies = Replies::default();
+        assert!(!push(&mut replies, 1, 5, 0));
+        assert!(!push(&mut replies, 2, 0, 0));
+        assert_eq!(replies.ready(), b"");
+        assert!(replies.release(5));
+        assert_eq!(bodies(replies.ready()), [1, 2]);
+    }
+
+    #[test]
+    fn long_buffers_are_shortened_while_replies_wait() {
+        let mut replies = Replies::default();
+        for _ in 0..20_000 {
+            push(&mut replies, 1, 0, 0);
+        }
+        push(&mut replies, 2, 9, 0);
+        let ready = replies.ready().len();
+        replies.consume(ready);
+        assert!(replies.pending_bytes() == 6 && replies.bytes.len() == 6);
+        assert!(replies.release(9));
+        assert_eq!(bodies(replies.ready()), [2]);
+    }
+
+    #[test]
+    fn failed_replies_are_replaced_one_by_one() {
+        let mut replies = Replies::default();
+        push(&mut replies, 1, 0, 0);
+        push(&mut replies, 2, 5, 0);
+        push(&mut replies, 3, 6, 0);
+        replies.replace_waiting(|frame, out| out.extend_from_slice(&[0xce, 0, 0, 0, 1, frame[5] + 10]));
+        assert_eq!(bodies(replies.ready()), [1, 12, 13]);
+        assert_eq!(replies.in_flight(), 0);
+    }
+}

@@ -1,0 +1,34 @@
+//! What the operator decides about an instance. Every bound is named here once.
+
+/// Limits and rules of the running process; all may change while it runs.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Largest request frame, in bytes.
+    pub max_frame_size: usize,
+    /// Connections at a time.
+    pub max_connections: usize,
+    /// Replies of one connection that may wait for the journal before its requests are no longer read.
+    pub max_in_flight: u64,
+    /// Calls of one connection that may wait for something to happen (a `take` for a task); further ones are refused.
+    pub max_waiting: usize,
+    /// Bytes of replies that may wait for a slow reader before its requests are no longer read.
+    pub max_output: usize,
+    /// Bytes of rows that may wait for the journal before no requests are read at all.
+    pub max_journal_backlog: usize,
+    /// Whether `guest` may use the queue and create tubes on a loopback connection.
+    pub guest_on_loopback: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            max_frame_size: 16 << 20,
+            max_connections: 10_240,
+            max_in_flight: 4096,
+            max_waiting: 4096,
+            max_output: 16 << 20,
+            max_journal_backlog: 64 << 20,
+            guest_on_loopback: true,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What the instance tells about itself, as plain data: `box.info`, `box.stat`, metrics and pages read this.
+
+use lycosa_iproto::keys::RequestType;
+
+/// Request types have one byte.
+const TYPES: usize = 256;
+
+/// How many requests of each kind came since the start, and what happened to connections.
+#[derive(Debug, Clone)]
+pub struct RequestCounts {
+    by_type: [u64; TYPES],
+    /// Requests that were answered with an error.
+    pub errors: u64,
+    /// Frames that could not be decoded.
+    pub malformed: u64,
+    /// Connections accepted.
+    pub connections: u64,
+    /// Connections turned away because too many were open.
+    pub refused_connections: u64,
+    /// AUTH requests with a wrong password.
+    pub failed_logins: u64,
+}
+
+impl Default for RequestCounts {
+    fn default() -> Self {
+        RequestCounts {
+            by_type: [0; TYPES],
+            errors: 0,
+            malformed: 0,
+            connections: 0,
+            refused_connections: 0,
+            failed_logins: 0,
+        }
+    }
+}
+
+impl RequestCounts {
+    /// Counts a request of that type.
+    pub(crate) fn count(&mut self, kind: u32) {
+        self.by_type[kind as usize % TYPES] += 1;
+    }
+
+    /// Requests of that type so far.
+    pub fn of(&self, kind: RequestType) -> u64 {
+        self.by_type[kind as usize % TYPES]
+    }
+
+    /// Requests so far.
+    pub fn total(&self) -> u64 {
+        self.by_type.iter().sum()
+    }
+}
+
+/// How late deadlines fired.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lag {
+    /// Of the last one that fired, in microseconds.
+    pub last: u64,
+    /// The longest since the start, in microseconds.
+    pub longest: u64,
+}
+
+impl Lag {
+    pub(crate) fn record(&mut self, lag: u64) {
+        self.last = lag;
+        self.longest = self.longest.max(lag);
+    }
+}
+
+/// The instance at one moment.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// `running`, or `failed` once the journal takes no more rows.
+    pub status: &'static str,
+    /// Why the journal takes no more rows.
+    pub failure: Option<String>,
+    /// Whether changes are refused.
+    pub is_read_only: bool,
+    /// Since the instance was made, in microseconds.
+    pub uptime: u64,
+    /// Sum of the vclock's components: rows so far.
+    pub signature: u64,
+    /// The same for rows that are durable.
+    pub durable_signature: u64,
+    /// Connections at the moment.
+    pub connections: usize,
+    /// Calls that wait at the moment, `take` for the most part.
+    pub waiting_calls: usize,
+    /// Bytes that tuples take.
+    pub memory_used: u64,
+    /// Bytes that tuples may take.
+    pub memory_limit: u64,
+    /// How late deadlines fire.
+    pub lag: Lag,
+    /// Requests since the start.
+    pub requests: RequestCounts,
+}

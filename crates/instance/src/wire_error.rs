@@ -1,0 +1,146 @@
+//! Errors of the inner crates as clients see them: code, class and text.
+//!
+//! The inner crates know no protocol; their variants carry Tarantool's names, and this is the only place where a name
+//! meets its number.
+
+use lycosa_iproto::error::{ErrorCode as C, ErrorObject};
+use lycosa_store::error::Error as E;
+use lycosa_tuple::format::FormatError;
+use lycosa_tuple::key::KeyError;
+use lycosa_tuple::update::UpdateError;
+
+/// The error object of what the store refused.
+pub(crate) fn of_store(error: &E) -> ErrorObject {
+    if let E::AccessDenied { access, object_type, object_name, user } = error {
+        let (access, object_type) = (access.to_string(), object_type.to_string());
+        return ErrorObject::access_denied(&access, &object_type, object_name, user);
+    }
+    ErrorObject::client(code(error), error.to_string())
+}
+
+/// The error object of what the queue refused.
+pub(crate) fn of_queue(error: &lycosa_queue::Error) -> ErrorObject {
+    match error {
+        lycosa_queue::Error::Store(error) => of_store(error),
+        raised => ErrorObject::lua(raised.to_string()),
+    }
+}
+
+fn code(error: &E) -> C {
+    match error {
+        E::IllegalParams(..) => C::IllegalParams,
+        E::MemoryIssue { .. } => C::MemoryIssue,
+        E::TupleFound { .. } => C::TupleFound,
+        E::Unsupported { .. } => C::Unsupported,
+        E::CreateSpace { .. } => C::CreateSpace,
+        E::SpaceExists(..) => C::SpaceExists,
+        E::DropSpace { .. } => C::DropSpace,
+        E::AlterSpace { .. } => C::AlterSpace,
+        E::IndexType { .. } => C::IndexType,
+        E::ModifyIndex { .. } => C::ModifyIndex,
+        E::LastDrop(..) => C::LastDrop,
+        E::DropPrimaryKey(..) => C::DropPrimaryKey,
+        E::ExactMatch { .. } => C::ExactMatch,
+        E::InvalidMsgpack(..) => C::InvalidMsgpack,
+        E::TupleNotArray => C::TupleNotArray,
+        E::IndexPartTypeMismatch { .. } => C::IndexPartTypeMismatch,
+        E::FormatMismatchIndexPart { .. } => C::FormatMismatchIndexPart,
+        E::NoSuchIndexId { .. } => C::NoSuchIndexId,
+        E::NoSuchSpace(..) => C::NoSuchSpace,
+        E::MoreThanOneTuple => C::MoreThanOneTuple,
+        E::CreateUser { .. } => C::CreateUser,
+        E::DropUser { .. } => C::DropUser,
+        E::NoSuchUser(..) => C::NoSuchUser,
+        E::UserExists(..) => C::UserExists,
+        E::UnknownSchemaObject(..) => C::UnknownSchemaObject,
+        E::CreateFunction { .. } => C::CreateFunction,
+        E::NoSuchFunction(..) => C::NoSuchFunction,
+        E::FunctionExists(..) => C::FunctionExists,
+        E::UserMax(..) => C::UserMax,
+        E::NoSuchEngine(..) => C::NoSuchEngine,
+        E::SavepointEmptyTx => C::SavepointEmptyTx,
+        E::NoSuchSavepoint => C::NoSuchSavepoint,
+        E::InvalidUuid(..) => C::InvalidUuid,
+        E::ReplicasetUuidIsRo => C::ReplicasetUuidIsRo,
+        E::Identifier(..) => C::Identifier,
+        E::DropFunction { .. } => C::DropFunction,
+        E::ReplicaMax(..) => C::ReplicaMax,
+        E::NoSuchRole(..) => C::NoSuchRole,
+        E::RoleExists(..) => C::RoleExists,
+        E::CreateRole { .. } => C::CreateRole,
+        E::IndexExists(..) => C::IndexExists,
+        E::RoleLoop { .. } => C::RoleLoop,
+        E::Grant(..) => C::Grant,
+        E::PrivGranted { .. } => C::PrivGranted,
+        E::RoleGranted { .. } => C::RoleGranted,
+        E::PrivNotGranted { .. } => C::PrivNotGranted,
+        E::RoleNotGranted { .. } => C::RoleNotGranted,
+        E::CantUpdatePrimaryKey { .. } => C::CantUpdatePrimaryKey,
+        E::GuestUserPassword => C::GuestUserPassword,
+        E::UnsupportedPriv { .. } => C::UnsupportedPriv,
+        E::FunctionLanguage { .. } => C::FunctionLanguage,
+        E::WrongIndexParts(..) => C::WrongIndexParts,
+        E::WrongIndexOptions { .. } => C::WrongIndexOptions,
+        E::MemtxMaxTupleSize(..) => C::MemtxMaxTupleSize,
+        E::WrongSpaceOptions { .. } => C::WrongSpaceOptions,
+        E::UnsupportedIndexFeature { .. } => C::UnsupportedIndexFeature,
+        E::ViewIsRo(..) => C::ViewIsRo,
+        E::LocalInstanceIdIsReadOnly(..) => C::LocalInstanceIdIsReadOnly,
+        E::PartialKey { .. } => C::PartialKey,
+        E::TruncateSystemSpace(..) => C::TruncateSystemSpace,
+        E::CreateSequence { .. } => C::CreateSequence,
+        E::AlterSequence { .. } => C::AlterSequence,
+        E::DropSequence { .. } => C::DropSequence,
+        E::NoSuchSequence(..) => C::NoSuchSequence,
+        E::SequenceExists(..) => C::SequenceExists,
+        E::SequenceOverflow(..) => C::SequenceOverflow,
+        E::NoSuchIndexName { .. } => C::NoSuchIndexName,
+        E::SpaceFieldIsDuplicate(..) => C::SpaceFieldIsDuplicate,
+        E::WrongCollationOptions { .. } => C::WrongCollationOptions,
+        E::NullablePrimary(..) => C::NullablePrimary,
+        E::ActionMismatch { .. } => C::ActionMismatch,
+        E::ViewMissingSql => C::ViewMissingSql,
+        E::NoSuchCollation(..) => C::NoSuchCollation,
+        E::DropCollation { .. } => C::DropCollation,
+        E::SessionSettingInvalidValue { .. } => C::SessionSettingInvalidValue,
+        E::SequenceNotStarted(..) => C::SequenceNotStarted,
+        E::AccessDenied { .. } => C::AccessDenied,
+        E::Format(error) => format_code(error),
+        E::Key(error) => key_code(error),
+        E::Update(error) => update_code(error),
+    }
+}
+
+fn format_code(error: &FormatError) -> C {
+    match error {
+        FormatError::ExactFieldCount { .. } => C::ExactFieldCount,
+        FormatError::FieldType { .. } => C::FieldType,
+        FormatError::FieldMissing { .. } => C::FieldMissing,
+        FormatError::IndexPartTypeMismatch { .. } => C::IndexPartTypeMismatch,
+        FormatError::FormatMismatchIndexPart { .. } => C::FormatMismatchIndexPart,
+    }
+}
+
+fn key_code(error: &KeyError) -> C {
+    match error {
+        KeyError::PartType { .. } => C::KeyPartType,
+        KeyError::PartCount { .. } => C::KeyPartCount,
+        KeyError::ExactMatch { .. } => C::ExactMatch,
+        KeyError::Malformed(_) => C::InvalidMsgpack,
+    }
+}
+
+fn update_code(error: &UpdateError) -> C {
+    match error {
+        UpdateError::IllegalParams(..) => C::IllegalParams,
+        UpdateError::InvalidMsgpack(..) => C::InvalidMsgpack,
+        UpdateError::UpdateSplice { .. } => C::UpdateSplice,
+        UpdateError::UpdateArgType { .. } => C::UpdateArgType,
+        UpdateError::UnknownUpdateOp { .. } => C::UnknownUpdateOp,
+        UpdateError::UpdateField { .. } => C::UpdateField,
+        UpdateError::NoSuchFieldNo(..) => C::NoSuchFieldNo,
+        UpdateError::NoSuchFieldName(..) => C::NoSuchFieldName,
+        UpdateError::UpdateIntegerOverflow { .. } => C::UpdateIntegerOverflow,
+        UpdateError::UpdateDecimalOverflow { .. } => C::UpdateDecimalOverflow,
+    }
+}

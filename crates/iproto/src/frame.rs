@@ -1,0 +1,136 @@
+//! Cutting a stream of bytes into frames.
+//!
+//! A frame is a length and that many bytes. Tarantool takes the length in any unsigned form of MessagePack and so does
+//! this. It waits for frames of up to 2^31 bytes; here the caller names the limit, so that no peer can make the server
+//! buffer without bound.
+
+use crate::error::ErrorCode;
+
+/// A frame length that is accepted unless a configuration says otherwise: 64 MiB.
+pub const DEFAULT_LIMIT: usize = 64 << 20;
+
+/// What the beginning of a buffer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Split<'a> {
+    /// A whole frame.
+    Frame {
+        /// Header and body.
+        content: &'a [u8],
+        /// Length of the frame in the buffer, its length prefix included.
+        consumed: usize,
+    },
+    /// Part of a frame; at least so many bytes (never 0) have to be added before it can be whole.
+    NeedMore(usize),
+}
+
+/// A length prefix after which nothing in the stream can be trusted. The connection has to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Not an unsigned integer.
+    #[error("Invalid MsgPack - packet length")]
+    Length,
+    /// Longer than the limit.
+    #[error("Invalid MsgPack - too big packet size in the header: {0}")]
+    TooBig(u64),
+}
+
+impl FrameError {
+    /// The code under which a client is told.
+    pub fn code(self) -> ErrorCode {
+        ErrorCode::InvalidMsgpack
+    }
+}
+
+/// Looks at the beginning of `buffer` for a frame of at most `limit` bytes after its length prefix.
+///
+/// # Errors
+/// A prefix that is not an unsigned integer, or too great. Nothing is read after either.
+#[inline]
+pub fn split(buffer: &[u8], limit: usize) -> Result<Split<'_>, FrameError> {
+    let Some(&first) = buffer.first() else {
+        return Ok(Split::NeedMore(1));
+    };
+    let width = match first {
+        0x00..=0x7f => 0,
+        0xcc => 1,
+        0xcd => 2,
+        0xce => 4,
+        0xcf => 8,
+        _ => return Err(FrameError::Length),
+    };
+    let prefix = 1 + width;
+    let Some(digits) = buffer.get(1..prefix) else {
+        return Ok(Split::NeedMore(prefix - buffer.len()));
+    };
+    let length = match width {
+        0 => u64::from(first),
+        _ => digits.iter().fold(0, |length, &digit| length << 8 | u64::from(digit)),
+    };
+    let size =
+        usize::try_from(length).ok().filter(|&size| size <= limit).ok_or(FrameError::TooBig(length))?;
+    match buffer[prefix..].get(..size) {
+        Some(content) => Ok(Split::Frame { content, consumed: prefix + size }),
+        None => Ok(Split::NeedMore(prefix + size - buffer.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PING: [u8; 5] = [0x82, 0x00, 0x40, 0x01, 0x01];
+
+    fn whole(prefix: &[u8]) -> Result<Split<'static>, FrameError> {
+        let bytes: &'static [u8] = [prefix, &PING, &[0xc1]].concat().leak();
+        split(bytes, DEFAULT_LIMIT)
+    }
+
+    #[test]
+    fn every_unsigned_form_is_a_length() {
+        let prefixes: [&[u8]; 5] =
+            [&[5], &[0xcc, 5], &[0xcd, 0, 5], &[0xce, 0, 0, 0, 5], &[0xcf, 0, 0, 0, 0, 0, 0, 0, 5]];
+        for prefix in prefixes {
+            assert_eq!(whole(prefix), Ok(Split::Frame { content: &PING, consumed: prefix.len() + 5 }));
+        }
+    }
+
+    #[test]
+    fn other_lengths_end_the_stream() {
+        for first in [0x80, 0x90, 0xa3, 0xc0, 0xc1, 0xca, 0xd0, 0xd3, 0xd9, 0xff] {
+            assert_eq!(split(&[first], DEFAULT_LIMIT), Err(FrameError::Length));
+        }
+        assert_eq!(
+            split(&[0xce, 0xff, 0xff, 0xff, 0xff], DEFAULT_LIMIT),
+            Err(FrameError::TooBig(0xffff_ffff))
+        );
+        assert_eq!(
+            split(&[0xcf, 0x80, 0, 0, 0, 0, 0, 0, 0], usize::MAX / 4),
+            Err(FrameError::TooBig(1 << 63))
+        );
+        assert_eq!(split(&[6, 0, 0], 5), Err(FrameError::TooBig(6)));
+        assert_eq!(
+            FrameError::TooBig(4_294_967_295).to_string(),
+            "Invalid MsgPack - too big packet size in the header: 4294967295"
+        );
+    }
+
+    #[test]
+    fn a_frame_grows_byte_by_byte() {
+        let frame = [&[0xce, 0, 0, 0, 5][..], &PING].concat();
+        for length in 0..frame.len() {
+            let needed = match length {
+                0 => 1,
+                1..5 => 5 - length,
+                _ => 10 - length,
+            };
+            assert_eq!(split(&frame[..length], 5), Ok(Split::NeedMore(needed)), "{length} bytes");
+        }
+        assert_eq!(split(&frame, 5), Ok(Split::Frame { content: &PING, consumed: 10 }));
+        assert_eq!(split(&[0], 5), Ok(Split::Frame { content: &[], consumed: 1 }));
+    }
+
+    #[test]
+    fn text_waits_as_a_long_frame() {
+        assert_eq!(split(b"GET / HTTP/1.0\r\n\r\n", DEFAULT_LIMIT), Ok(Split::NeedMore(1 + 71 - 18)));
+    }
+}

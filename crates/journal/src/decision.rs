@@ -1,0 +1,345 @@
+//! What recovery comes upon, and what it does about it: one table.
+//!
+//! [`Finding`] lists every case, [`decide`] says what follows from it in either [`Mode`]. [`crate::recovery`] does no more
+//! than find and obey.
+//!
+//! The line that the table draws: what an interrupted write explains is cut and said, because nothing of it was ever
+//! reported durable; everything else stops the start, because going on would lose data without being asked to.
+//! `--force-recovery` is how one asks.
+
+use std::fmt;
+
+use lycosa_iproto::vclock::Vclock;
+use uuid::Uuid;
+
+use crate::meta::MetaError;
+use crate::reader::{Damage, Torn};
+
+/// How much recovery may lose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Nothing that was ever reported durable.
+    #[default]
+    Strict,
+    /// Whatever cannot be read, each loss reported (`--force-recovery`).
+    Force,
+}
+
+/// What recovery came upon in the data folder.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Finding {
+    /// A file with a suffix of ours and a name that is not.
+    #[error("'{file}' is not the name of a journal file")]
+    Stranger {
+        /// Its name.
+        file: String,
+    },
+    /// A file that was being made when its writer ended.
+    #[error("'{file}' was never completed")]
+    LeftOver {
+        /// Its name.
+        file: String,
+    },
+    /// There are xlogs and no snapshot.
+    #[error("there are {xlogs} xlog(s) but no snapshot, and changes without what they change are nothing")]
+    NoSnapshot {
+        /// How many xlogs there are.
+        xlogs: usize,
+    },
+    /// A snapshot that is not whole.
+    #[error("the snapshot '{file}' is not sound: {defect}")]
+    SnapshotUnsound {
+        /// Its name.
+        file: String,
+        /// What is wrong.
+        defect: Defect,
+        /// Whether an older snapshot and an xlog that begins where it ends are there.
+        older: bool,
+    },
+    /// The xlogs after an older snapshot end before the newest, unsound one was made.
+    #[error("the snapshot '{file}' is not sound, and the xlogs after the one before it end at {reached}, before {needed}")]
+    FallBackTooShort {
+        /// Name of the unsound snapshot.
+        file: String,
+        /// Where the xlogs end.
+        reached: Vclock,
+        /// Where the snapshot stands.
+        needed: String,
+    },
+    /// A key of a text header that is not known.
+    #[error("unknown meta item '{key}' in '{file}'")]
+    UnknownKey {
+        /// Name of the file.
+        file: String,
+        /// The key.
+        key: String,
+    },
+    /// An xlog whose text header is wrong.
+    #[error("the header of '{file}' is not readable: {error}")]
+    BadHeader {
+        /// Name of the xlog.
+        file: String,
+        /// What is wrong.
+        error: HeaderDefect,
+    },
+    /// An xlog of another instance.
+    #[error("'{file}' belongs to instance {theirs}, not to {ours} (invalid instance UUID)")]
+    Foreign {
+        /// Name of the xlog.
+        file: String,
+        /// Whose it is.
+        theirs: Uuid,
+        /// Whose the snapshot is.
+        ours: Uuid,
+    },
+    /// An xlog that ends inside its text header.
+    #[error("'{file}' ends inside its text header after {} byte(s): it was being created and has no rows", .torn.bytes)]
+    TornHeader {
+        /// Name of the xlog.
+        file: String,
+        /// The whole of it.
+        torn: Torn,
+    },
+    /// An xlog begins after the place that was reached.
+    #[error("Missing .xlog file between LSN {} {reached} and {} {begins}: '{file}' is the next one", .reached.signature(), .begins.signature())]
+    Gap {
+        /// Name of the xlog after the gap.
+        file: String,
+        /// What was reached before it.
+        reached: Vclock,
+        /// Where it begins.
+        begins: Vclock,
+    },
+    /// An xlog without an end marker.
+    #[error("file '{file}' wasn't correctly closed: its writer was stopped between two writes")]
+    NotClosed {
+        /// Name of the xlog.
+        file: String,
+    },
+    /// An xlog with a torn tail.
+    #[error("'{file}' has a torn tail after {reached}: {torn}")]
+    TornTail {
+        /// Name of the xlog.
+        file: String,
+        /// The tail.
+        torn: Torn,
+        /// The clock where it begins.
+        reached: Vclock,
+    },
+    /// A place in an xlog or in the only snapshot that is wrong.
+    #[error("'{file}' is damaged: {damage}")]
+    Damaged {
+        /// Name of the file.
+        file: String,
+        /// The place.
+        damage: Damage,
+        /// Where sound data goes on in the file, if it does.
+        resumes: Option<u64>,
+    },
+    /// LSNs are missing between two rows of one file.
+    #[error("LSN {first} to {last} of replica {replica_id} ({} row(s)) are missing in '{file}' before offset {offset}", .last - .first + 1)]
+    RowsMissing {
+        /// Name of the file.
+        file: String,
+        /// Where the block after the missing rows begins.
+        offset: u64,
+        /// Whose rows; 0 for local ones, and for those of a snapshot.
+        replica_id: u32,
+        /// LSN of the first one.
+        first: u64,
+        /// LSN of the last one.
+        last: u64,
+    },
+    /// Synchronous transactions whose fate the log does not tell.
+    #[error("{transactions} synchronous transaction(s) from LSN {lsn} of replica {replica_id} on were neither confirmed nor rolled back")]
+    Unconfirmed {
+        /// How many.
+        transactions: usize,
+        /// Whose.
+        replica_id: u32,
+        /// First LSN among them.
+        lsn: u64,
+    },
+}
+
+/// What is wrong with a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Defect {
+    /// Its text header.
+    #[error(transparent)]
+    Header(#[from] HeaderDefect),
+    /// A block.
+    #[error(transparent)]
+    Damage(#[from] Damage),
+    /// It ends too early.
+    #[error(transparent)]
+    Torn(#[from] Torn),
+    /// It ends after a block, without the end marker.
+    #[error("it has no end marker")]
+    NoEnd,
+}
+
+/// What is wrong with a text header.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderDefect {
+    /// It cannot be read.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+    /// It ends too early.
+    #[error(transparent)]
+    Torn(#[from] Torn),
+    /// The file is named by another number than its vclock's signature.
+    #[error("the file's name says {name}, its vclock {vclock} says {}", .vclock.signature())]
+    Signature {
+        /// The number in the name.
+        name: u64,
+        /// The vclock in the header.
+        vclock: Vclock,
+    },
+}
+
+/// What follows from a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing is lost: go on.
+    Accept,
+    /// Remove the file when the log is opened.
+    Remove,
+    /// Leave the tail unread; the next row goes into a new file.
+    Cut,
+    /// Move the file out of the way when the log is opened.
+    SetAside,
+    /// Start from the snapshot before it.
+    FallBack,
+    /// Go on after it; what was there is lost.
+    Skip,
+    /// Stop the start.
+    Refuse(Category),
+}
+
+/// Why a start was refused, for the exit code. The numbers are those of `sysexits.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Category {
+    /// Data is damaged: 65.
+    Damaged,
+    /// Files are missing: 66.
+    Missing,
+    /// The disk does not read or write: 74.
+    Disk,
+    /// The folder is in use: 75.
+    Locked,
+    /// Files are of another instance or version: 78.
+    Foreign,
+}
+
+impl Category {
+    /// The exit code of a process that ends for this.
+    #[must_use]
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Damaged => 65,
+            Self::Missing => 66,
+            Self::Disk => 74,
+            Self::Locked => 75,
+            Self::Foreign => 78,
+        }
+    }
+}
+
+/// The table.
+#[must_use]
+pub fn decide(finding: &Finding, mode: Mode) -> Decision {
+    use Decision::{Accept, Cut, FallBack, Refuse, Remove, SetAside, Skip};
+    let unless_forced = |category, forced| if mode == Mode::Force { forced } else { Refuse(category) };
+    match finding {
+        Finding::Stranger { .. } | Finding::UnknownKey { .. } => Accept,
+        Finding::LeftOver { .. } => Remove,
+        Finding::NoSnapshot { .. } => Refuse(Category::Missing),
+        Finding::SnapshotUnsound { older: true, .. } => FallBack,
+        Finding::SnapshotUnsound { defect: Defect::Header(_), older: false, .. } => Refuse(Category::Damaged),
+        Finding::SnapshotUnsound { older: false, .. } => unless_forced(Category::Damaged, Skip),
+        Finding::FallBackTooShort { .. } => unless_forced(Category::Damaged, Skip),
+        Finding::BadHeader { error: HeaderDefect::Meta(MetaError::FormatVersion(_)), .. } => {
+            unless_forced(Category::Foreign, SetAside)
+        }
+        Finding::BadHeader { .. } => unless_forced(Category::Damaged, SetAside),
+        Finding::Foreign { .. } => unless_forced(Category::Foreign, SetAside),
+        Finding::TornHeader { .. } => SetAside,
+        Finding::Gap { .. } => unless_forced(Category::Missing, Skip),
+        Finding::NotClosed { .. } => Accept,
+        Finding::TornTail { .. } => Cut,
+        Finding::Damaged { .. } => unless_forced(Category::Damaged, Skip),
+        Finding::RowsMissing { .. } | Finding::Unconfirmed { .. } => Accept,
+    }
+}
+
+impl Finding {
+    /// What was done about it, and why that is right, or what the operator can do: the second half of a message.
+    #[must_use]
+    pub fn advice(&self, decision: Decision) -> &'static str {
+        match (self, decision) {
+            (Self::Stranger { .. }, _) => "left alone",
+            (Self::LeftOver { .. }, _) => "removed: whatever is in it stands elsewhere too",
+            (Self::NoSnapshot { .. }, _) => {
+                "put the snapshot back, or move the xlogs away to begin with an empty database"
+            }
+            (Self::UnknownKey { .. }, _) => "skipped",
+            (Self::SnapshotUnsound { .. }, Decision::FallBack) => {
+                "starting from the snapshot before it and all xlogs since: nothing is lost"
+            }
+            (Self::SnapshotUnsound { defect: Defect::Header(_), .. }, Decision::Refuse(_)) => {
+                "put a sound copy of it back: without its header nothing says where the xlogs go on"
+            }
+            (Self::BadHeader { .. }, Decision::Refuse(Category::Foreign)) => {
+                "start the version that wrote it, or start with --force-recovery to go on without its rows"
+            }
+            (Self::Damaged { .. } | Self::BadHeader { .. } | Self::SnapshotUnsound { .. }, Decision::Refuse(_)) => {
+                "an interrupted write does not do this: put a sound copy back, or start with --force-recovery \
+                 to go on without what cannot be read"
+            }
+            (Self::Foreign { .. }, Decision::Refuse(_)) => {
+                "move it away, or start with --force-recovery to have it moved away"
+            }
+            (Self::Gap { .. } | Self::FallBackTooShort { .. }, Decision::Refuse(_)) => {
+                "put the missing file back, or start with --force-recovery to go on without it"
+            }
+            (Self::TornTail { .. }, _) => {
+                "not read: the write of these bytes never completed, so nothing in them was reported durable"
+            }
+            (Self::TornHeader { .. }, _) => "set aside: a file gets its rows after its header is written",
+            (Self::NotClosed { .. } | Self::RowsMissing { .. }, _) => "going on",
+            (Self::Unconfirmed { .. }, _) => "kept, as their rows are in the log",
+            (_, Decision::SetAside) => "set aside: its rows are lost",
+            (_, Decision::Skip) => "going on without what cannot be read, as asked",
+            (_, Decision::Accept | Decision::Remove | Decision::Cut | Decision::FallBack) => "",
+        }
+    }
+}
+
+/// A finding and what was decided about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settled {
+    /// What was found.
+    pub finding: Finding,
+    /// What was decided.
+    pub decision: Decision,
+}
+
+impl Settled {
+    /// Whether data that was once reported durable is given up by it.
+    #[must_use]
+    pub fn loses_data(&self) -> bool {
+        match self.decision {
+            Decision::Skip => true,
+            Decision::SetAside => !matches!(self.finding, Finding::TornHeader { .. }),
+            Decision::Accept | Decision::Remove | Decision::Cut | Decision::FallBack | Decision::Refuse(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Settled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let advice = self.finding.advice(self.decision);
+        if advice.is_empty() { self.finding.fmt(f) } else { write!(f, "{}; {advice}", self.finding) }
+    }
+}

@@ -1,0 +1,151 @@
+//! Snapshots: all data at one moment, as INSERT rows.
+//!
+//! A snapshot is written under a temporary name and gets its own when every byte of it and its end marker are on the disk,
+//! in every wal mode: a snapshot that has its name is whole, or the disk has changed it since. Rows are numbered from 0
+//! over the file; the numbers show how many were lost where a block was.
+//!
+//! Absent: which rows there are and in which order. Tarantool wants the system spaces first, in the order of their ids.
+
+use std::io;
+
+use lycosa_iproto::row::encode_snapshot_row;
+use lycosa_iproto::vclock::Vclock;
+use uuid::Uuid;
+
+use crate::block::{self, DEFAULT_COMPRESSION_LEVEL, EncodeError, Encoder, MAGIC_END};
+use crate::directory::{Directory, IN_PROGRESS, file_name};
+use crate::disk::{DiskFile, write_all_at};
+use crate::meta::{FileKind, Meta};
+use crate::writer::WRITTEN_BY;
+
+/// Why a snapshot was not written. The folder's other files are untouched; what was begun is a left-over that the next start
+/// removes.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The disk refused, or a snapshot with this clock is there already ([`io::ErrorKind::AlreadyExists`]).
+    #[error("can't write the snapshot {file}: {cause}")]
+    Io {
+        /// Name of the snapshot.
+        file: String,
+        /// What the operating system said.
+        #[source]
+        cause: io::Error,
+    },
+    /// A tuple is over the limit of a block, or zstd found no memory.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+}
+
+/// What a snapshot has become.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Its rows.
+    pub rows: u64,
+    /// Its bytes, as stored.
+    pub bytes: u64,
+}
+
+/// A snapshot being written.
+pub struct SnapshotWriter {
+    directory: Directory,
+    name: String,
+    temporary: String,
+    file: Box<dyn DiskFile>,
+    bytes: u64,
+    timestamp: f64,
+    rows: u64,
+    pending: Vec<u8>,
+    encoder: Encoder,
+    blocks: Vec<u8>,
+}
+
+impl std::fmt::Debug for SnapshotWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SnapshotWriter").field("name", &self.name).field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+impl SnapshotWriter {
+    /// Begins the snapshot of `instance` at `vclock`, taken at `timestamp` (seconds since the epoch).
+    ///
+    /// # Errors
+    /// [`SnapshotError`], also when there is a snapshot at `vclock`, or one is being written.
+    pub fn create(directory: Directory, instance: Uuid, vclock: &Vclock, timestamp: f64) -> Result<Self, SnapshotError> {
+        let name = file_name(FileKind::Snapshot, vclock.signature());
+        let temporary = format!("{name}{IN_PROGRESS}");
+        let failed = |cause| SnapshotError::Io { file: name.clone(), cause };
+        if directory.list().map_err(failed)?.snapshots.contains(&vclock.signature()) {
+            return Err(failed(io::ErrorKind::AlreadyExists.into()));
+        }
+        let meta = Meta {
+            kind: FileKind::Snapshot,
+            written_by: WRITTEN_BY.to_owned(),
+            instance,
+            vclock: vclock.clone(),
+            prev_vclock: None,
+        };
+        let text = meta.encode();
+        let mut file = directory.disk().create(&temporary).map_err(failed)?;
+        write_all_at(&mut *file, text.as_bytes(), 0).map_err(failed)?;
+        Ok(Self {
+            directory,
+            name,
+            temporary,
+            file,
+            bytes: text.len() as u64,
+            timestamp,
+            rows: 0,
+            pending: Vec::new(),
+            encoder: Encoder::new(DEFAULT_COMPRESSION_LEVEL)?,
+            blocks: Vec::new(),
+        })
+    }
+
+    /// Adds one tuple. `group_id` is 1 for a tuple of a local space, else 0.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]; the snapshot is then to be given up.
+    pub fn add(&mut self, group_id: u32, space: u32, tuple: &[u8]) -> Result<(), SnapshotError> {
+        encode_snapshot_row(&mut self.pending, self.rows, self.timestamp, group_id, space, tuple);
+        self.rows += 1;
+        if block::is_full(self.pending.len()) { self.flush() } else { Ok(()) }
+    }
+
+    /// Bytes written to the disk so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Completes the snapshot: everything and its name are on the disk when this returns.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]; there is no snapshot then, or it is complete and its name may not be durable.
+    pub fn finish(mut self) -> Result<WrittenSnapshot, SnapshotError> {
+        if !self.pending.is_empty() {
+            self.flush()?;
+        }
+        self.write_out().map_err(|cause| SnapshotError::Io { file: self.name.clone(), cause })?;
+        Ok(WrittenSnapshot { name: self.name, rows: self.rows, bytes: self.bytes })
+    }
+
+    fn write_out(&mut self) -> io::Result<()> {
+        write_all_at(&mut *self.file, &MAGIC_END, self.bytes)?;
+        self.bytes += MAGIC_END.len() as u64;
+        self.file.sync()?;
+        self.directory.disk().rename(&self.temporary, &self.name)?;
+        self.directory.disk().sync()
+    }
+
+    fn flush(&mut self) -> Result<(), SnapshotError> {
+        self.blocks.clear();
+        self.encoder.encode(&self.pending, &mut self.blocks)?;
+        self.pending.clear();
+        let written = write_all_at(&mut *self.file, &self.blocks, self.bytes);
+        written.map_err(|cause| SnapshotError::Io { file: self.name.clone(), cause })?;
+        self.bytes += self.blocks.len() as u64;
+        Ok(())
+    }
+}

@@ -1,0 +1,480 @@
+//! The command line: every subcommand, flag and help text.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
+use lycosa_server::config::{Flags, SETTINGS};
+
+const EXAMPLES: &str = "\
+Examples:
+  lycosa                                    start the server: 127.0.0.1:3301, data in ./data
+  lycosa tube create mail --type fifottl    make a tube
+  lycosa put mail hello --delay 60          put a task
+  lycosa work mail --jobs 4 -- ./handler    work on tasks, payload on standard input
+  lycosa stats                              how the server and its tubes are
+
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no task (take, peek), 4 no connection.";
+
+/// A durable in-memory task-queue server and its command line.
+#[derive(Debug, Parser)]
+#[command(name = "lycosa", version, about, after_help = EXAMPLES, max_term_width = 110)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the server (the default)
+    ///
+    /// Settings come from flags, then LYCOSA_* variables, then lycosa.toml, then defaults.
+    Serve(ServeArguments),
+    /// Print the effective settings and where each comes from
+    Config(ConfigArguments),
+    /// Create, list, drop, truncate tubes; their statistics
+    #[command(subcommand)]
+    Tube(TubeCommand),
+    /// Put tasks into a tube
+    #[command(after_help = PUT_EXAMPLES)]
+    Put(PutArguments),
+    /// Take tasks from a tube
+    #[command(after_help = TAKE_EXAMPLES)]
+    Take(TakeArguments),
+    /// Acknowledge taken tasks: they are done and gone
+    Ack(TaskArguments),
+    /// Give taken tasks back
+    Release(ReleaseArguments),
+    /// Put tasks aside until they are kicked
+    Bury(TaskArguments),
+    /// Make buried tasks ready again
+    Kick(KickArguments),
+    /// Show tasks without taking them
+    Peek(TaskArguments),
+    /// Delete tasks, whatever their state
+    Delete(TaskArguments),
+    /// Prolong taken tasks: more time to live and to run
+    Touch(TouchArguments),
+    /// Run a command for every task of a tube
+    #[command(after_help = WORK_EXAMPLES)]
+    Work(WorkArguments),
+    /// Show how the server and its tubes are
+    Stats(ClientArguments),
+    /// Ask the server for a sign of life
+    Ping(ClientArguments),
+    /// Add, list, change and drop users (on the server's machine)
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Print a completion script for a shell
+    ///
+    /// For bash: lycosa completions bash > /etc/bash_completion.d/lycosa
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+const PUT_EXAMPLES: &str = "\
+Examples:
+  lycosa put mail hello                       one task
+  lycosa put mail a b c --pri 1               three tasks
+  lycosa put mail --file letter.txt           the file's content as one task
+  zcat urls.gz | lycosa put crawl --lines     one task a line, with a progress bar
+  lycosa put mail '{\"to\": \"ann\"}' --as json   a map instead of text";
+
+const TAKE_EXAMPLES: &str = "\
+A task goes back when the connection that took it ends, so a plain take is for looking. To keep it, either take and
+acknowledge at once (--ack), or set queue.ttr on the server and pass the printed session on:
+
+  lycosa take mail --ack                      take, print and acknowledge
+  lycosa take mail --json                     {\"id\":0,\"state\":\"t\",\"data\":\"hello\",\"session\":\"5f0c…\"}
+  lycosa ack mail 0 --session 5f0c…           within queue.ttr seconds";
+
+const WORK_EXAMPLES: &str = "\
+The command gets the payload on standard input and LYCOSA_TASK_ID, LYCOSA_TUBE and LYCOSA_ATTEMPT in its environment.
+Exit 0 acknowledges the task; anything else releases it with a growing delay, and after --max-attempts buries it.
+While the command runs the task is touched, so that its ttr does not pass. Ctrl-C finishes the running commands.
+
+Examples:
+  lycosa work mail -- ./send-mail.sh
+  lycosa work crawl --jobs 16 --max-attempts 5 -- curl --fail --silent --config -";
+
+/// How to reach a server.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct ClientArguments {
+    /// Address of the server: HOST:PORT
+    #[arg(long, short = 'a', env = "LYCOSA_ADDRESS", default_value = "127.0.0.1:3301", global = true)]
+    pub(crate) address: String,
+    /// User to authenticate as; guest if absent
+    #[arg(long, short = 'u', env = "LYCOSA_USER", global = true)]
+    pub(crate) user: Option<String>,
+    /// File with the password; otherwise it is taken from LYCOSA_PASSWORD
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) password_file: Option<PathBuf>,
+    /// Seconds to wait for the connection and for each reply
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", global = true)]
+    pub(crate) request_timeout: f64,
+    /// Print JSON, one object a line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// Flags of `lycosa serve`: one for every setting.
+#[derive(Debug, Clone)]
+pub(crate) struct ServeArguments {
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) flags: Flags,
+}
+
+impl Args for ServeArguments {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let file = Arg::new("config")
+            .long("config")
+            .value_name("FILE")
+            .env("LYCOSA_CONFIG")
+            .value_parser(clap::value_parser!(PathBuf))
+            .help("Configuration file [default: lycosa.toml, if it exists]");
+        SETTINGS.iter().fold(command.arg(file), |command, setting| {
+            command.arg(
+                Arg::new(setting.key)
+                    .long(setting.flag())
+                    .value_name("VALUE")
+                    .num_args(if setting.default == "false" { 0..=1 } else { 1..=1 })
+                    .default_missing_value("true")
+                    .help(format!("{} [default: {}] [env: {}]", setting.help, setting.default, setting.variable())),
+            )
+        })
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ServeArguments {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let flags = SETTINGS.iter().filter_map(|setting| {
+            let text = matches.get_one::<String>(setting.key)?;
+            Some((setting.flag(), text.clone()))
+        });
+        Ok(ServeArguments { file: matches.get_one::<PathBuf>("config").cloned(), flags: flags.collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArguments {
+    #[command(flatten)]
+    pub(crate) serve: ServeArguments,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Types of tubes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TubeType {
+    /// In order of arrival
+    Fifo,
+    /// With priority, delay, time to live and time to run
+    Fifottl,
+    /// As fifottl, with a capacity
+    Limfifottl,
+    /// One task at a time in each sub-queue
+    Utube,
+    /// As utube, with priority, delay, time to live and time to run
+    Utubettl,
+}
+
+impl TubeType {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            TubeType::Fifo => "fifo",
+            TubeType::Fifottl => "fifottl",
+            TubeType::Limfifottl => "limfifottl",
+            TubeType::Utube => "utube",
+            TubeType::Utubettl => "utubettl",
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TubeCommand {
+    /// Create a tube
+    Create(TubeCreateArguments),
+    /// List the tubes
+    List(ClientArguments),
+    /// Drop a tube and its tasks; refused while tasks are taken or calls wait
+    Drop(TubeArguments),
+    /// Remove all tasks of a tube
+    Truncate(TubeArguments),
+    /// Count tasks by state and calls by kind, of one tube or of all
+    Stats {
+        /// The tube; all of them if absent
+        tube: Option<String>,
+        #[command(flatten)]
+        client: ClientArguments,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TubeArguments {
+    /// The tube
+    pub(crate) tube: String,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TubeCreateArguments {
+    /// Its name
+    pub(crate) tube: String,
+    /// Its type
+    #[arg(long = "type", short = 't', value_enum, default_value = "fifo")]
+    pub(crate) kind: TubeType,
+    /// An existing tube is no error
+    #[arg(long)]
+    pub(crate) if_not_exists: bool,
+    /// Tasks are not journaled and gone after a restart
+    #[arg(long)]
+    pub(crate) temporary: bool,
+    /// Seconds that a task lives (ttl types)
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) ttl: Option<f64>,
+    /// Seconds that a task may be held (ttl types)
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) ttr: Option<f64>,
+    /// Priority of tasks, lower first (ttl types)
+    #[arg(long)]
+    pub(crate) pri: Option<u64>,
+    /// How many tasks fit (limfifottl)
+    #[arg(long)]
+    pub(crate) capacity: Option<u64>,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+/// How a payload given as bytes becomes a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PayloadType {
+    /// Text as it stands
+    Text,
+    /// JSON, parsed into maps, arrays, numbers …
+    Json,
+    /// Bytes
+    Binary,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PutArguments {
+    /// The tube
+    pub(crate) tube: String,
+    /// Payloads, one task each; standard input if there are none
+    pub(crate) data: Vec<String>,
+    /// File whose content is the payload of one task; may be repeated
+    #[arg(long, short = 'f', value_name = "FILE")]
+    pub(crate) file: Vec<PathBuf>,
+    /// Each line of the input is a task
+    #[arg(long, short = 'l')]
+    pub(crate) lines: bool,
+    /// How the payload is stored
+    #[arg(long = "as", value_enum, default_value = "text", value_name = "TYPE")]
+    pub(crate) payload: PayloadType,
+    /// Priority, lower first
+    #[arg(long, short = 'p')]
+    pub(crate) pri: Option<u64>,
+    /// Seconds before the task is ready
+    #[arg(long, short = 'd', value_name = "SECONDS")]
+    pub(crate) delay: Option<f64>,
+    /// Seconds that the task lives
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) ttl: Option<f64>,
+    /// Seconds that the task may be held
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) ttr: Option<f64>,
+    /// Sub-queue (utube, utubettl)
+    #[arg(long)]
+    pub(crate) utube: Option<String>,
+    /// Seconds to wait for room (limfifottl)
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) timeout: Option<f64>,
+    /// Create the tube (fifottl) if it does not exist
+    #[arg(long)]
+    pub(crate) create: bool,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TakeArguments {
+    /// The tube
+    pub(crate) tube: String,
+    /// Seconds to wait for a task; 0 does not wait
+    #[arg(long, short = 'w', default_value_t = 0.0, value_name = "SECONDS")]
+    pub(crate) timeout: f64,
+    /// How many tasks at the most
+    #[arg(long, short = 'n', default_value_t = 1)]
+    pub(crate) count: u64,
+    /// Acknowledge each task once it is printed
+    #[arg(long)]
+    pub(crate) ack: bool,
+    #[command(flatten)]
+    pub(crate) session: SessionArguments,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+/// The queue session in whose name a command acts.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SessionArguments {
+    /// Queue session to act in: 32 hexadecimal digits, as `take --json` prints them
+    #[arg(long, value_name = "HEX")]
+    pub(crate) session: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskArguments {
+    /// The tube
+    pub(crate) tube: String,
+    /// Ids of tasks
+    #[arg(required = true, num_args = 1..)]
+    pub(crate) ids: Vec<u64>,
+    #[command(flatten)]
+    pub(crate) session: SessionArguments,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReleaseArguments {
+    #[command(flatten)]
+    pub(crate) task: TaskArguments,
+    /// Seconds before the tasks are ready again (ttl types)
+    #[arg(long, short = 'd', value_name = "SECONDS")]
+    pub(crate) delay: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KickArguments {
+    /// The tube
+    pub(crate) tube: String,
+    /// How many at the most
+    #[arg(default_value_t = 1)]
+    pub(crate) count: u64,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TouchArguments {
+    /// The tube
+    pub(crate) tube: String,
+    /// Seconds to add
+    pub(crate) seconds: f64,
+    /// Ids of tasks
+    #[arg(required = true, num_args = 1..)]
+    pub(crate) ids: Vec<u64>,
+    #[command(flatten)]
+    pub(crate) session: SessionArguments,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkArguments {
+    /// The tube
+    pub(crate) tube: String,
+    /// Commands at a time
+    #[arg(long, short = 'j', default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) jobs: u16,
+    /// Failures after which a task is buried
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_attempts: u32,
+    /// Seconds before a task that failed once is ready again; doubled at each further failure (ttl types)
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    pub(crate) retry_delay: f64,
+    /// The longest such delay
+    #[arg(long, default_value_t = 300.0, value_name = "SECONDS")]
+    pub(crate) max_retry_delay: f64,
+    /// Seconds between two touches of a running task (ttl types)
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    pub(crate) touch_interval: f64,
+    /// End when the tube has been empty for so many seconds; without it, work until Ctrl-C
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) until_empty: Option<f64>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, num_args = 1..)]
+    pub(crate) command: Vec<String>,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+/// How the administrator reaches the server.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AdminArguments {
+    /// The server's data folder, where its administrator's socket is
+    #[arg(long, env = "LYCOSA_DATA_DIR", default_value = "data")]
+    pub(crate) data_dir: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum UserCommand {
+    /// Add a user; the password is read from LYCOSA_PASSWORD, --password-file or the terminal
+    Add {
+        /// Its name
+        name: String,
+        /// File with the password
+        #[arg(long, value_name = "FILE")]
+        password_file: Option<PathBuf>,
+        /// Role to grant, for example super; may be repeated
+        #[arg(long)]
+        role: Vec<String>,
+        /// Tube that the user may use; may be repeated; '*' is every tube and the right to create and drop
+        #[arg(long)]
+        tube: Vec<String>,
+        #[command(flatten)]
+        admin: AdminArguments,
+    },
+    /// List users with what they may do
+    List {
+        #[command(flatten)]
+        admin: AdminArguments,
+    },
+    /// Let a user use tubes or have roles
+    Grant {
+        /// The user
+        name: String,
+        /// Role to grant; may be repeated
+        #[arg(long, required_unless_present = "tube")]
+        role: Vec<String>,
+        /// Tube that the user may use; may be repeated; '*' is every tube and the right to create and drop
+        #[arg(long)]
+        tube: Vec<String>,
+        #[command(flatten)]
+        admin: AdminArguments,
+    },
+    /// Set a user's password
+    Passwd {
+        /// The user
+        name: String,
+        /// File with the password
+        #[arg(long, value_name = "FILE")]
+        password_file: Option<PathBuf>,
+        #[command(flatten)]
+        admin: AdminArguments,
+    },
+    /// Drop a user
+    Drop {
+        /// The user
+        name: String,
+        #[command(flatten)]
+        admin: AdminArguments,
+    },
+}

@@ -1,0 +1,461 @@
+//! The commands that ask the server something and print the answer.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+use lycosa_client::{Error, Value};
+use serde_json::json;
+
+use crate::arguments::{
+    ClientArguments, KickArguments, PayloadType, PutArguments, TakeArguments, TaskArguments, TouchArguments,
+    TubeCommand, TubeCreateArguments,
+};
+use crate::outcome::Outcome;
+use crate::output::{self, Task};
+use crate::payload;
+use crate::session::{Session, seconds};
+
+/// Puts that `put --lines` keeps under way.
+const PUTS_IN_FLIGHT: usize = 512;
+
+/// Lines between two looks at the progress bar.
+const PROGRESS_STEP: u64 = 256;
+
+/// The name under which a method of a tube is called.
+pub(crate) fn method(tube: &str, method: &str) -> String {
+    format!("queue.tube.{tube}:{method}")
+}
+
+/// Collects named options into a map.
+fn options<const N: usize>(pairs: [(&str, Option<Value>); N]) -> Value {
+    let given = pairs.into_iter().filter_map(|(name, value)| Some((Value::from(name), value?)));
+    Value::Map(given.collect())
+}
+
+fn flag(is_set: bool) -> Option<Value> {
+    is_set.then_some(Value::Bool(true))
+}
+
+pub(crate) fn tube(command: TubeCommand) -> anyhow::Result<Outcome> {
+    match command {
+        TubeCommand::Create(arguments) => create(&arguments),
+        TubeCommand::List(client) => list(&client),
+        TubeCommand::Drop(arguments) => {
+            let session = Session::open(&arguments.client)?;
+            session.call(&method(&arguments.tube, "drop"), Vec::new())?;
+            say(&arguments.client, &arguments.tube, "dropped")
+        }
+        TubeCommand::Truncate(arguments) => {
+            let session = Session::open(&arguments.client)?;
+            session.call(&method(&arguments.tube, "truncate"), Vec::new())?;
+            say(&arguments.client, &arguments.tube, "truncated")
+        }
+        TubeCommand::Stats { tube, client } => tube_stats(tube.as_deref(), &client),
+    }
+}
+
+fn say(client: &ClientArguments, tube: &str, what: &str) -> anyhow::Result<Outcome> {
+    if client.json {
+        output::line(json!({ "tube": tube, "done": what }))?;
+    } else {
+        output::line(format_args!("{what} tube {tube}"))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn create(arguments: &TubeCreateArguments) -> anyhow::Result<Outcome> {
+    let session = Session::open(&arguments.client)?;
+    let options = options([
+        ("if_not_exists", flag(arguments.if_not_exists)),
+        ("temporary", flag(arguments.temporary)),
+        ("ttl", arguments.ttl.map(Value::Double)),
+        ("ttr", arguments.ttr.map(Value::Double)),
+        ("pri", arguments.pri.map(Value::from)),
+        ("capacity", arguments.capacity.map(Value::from)),
+    ]);
+    create_tube(&session, &arguments.tube, arguments.kind.name(), options)?;
+    if arguments.client.json {
+        return say(&arguments.client, &arguments.tube, "created");
+    }
+    output::line(format_args!("created tube {} ({})", arguments.tube, arguments.kind.name()))?;
+    Ok(Outcome::Done)
+}
+
+/// Creates a tube. A server with the Lua module answers with an error although it has made the tube.
+fn create_tube(session: &Session, name: &str, kind: &str, options: Value) -> Result<(), Error> {
+    match session.call("queue.create_tube", vec![name.into(), kind.into(), options]) {
+        Err(Error::Server { message, .. }) if message.contains("unsupported Lua type 'function'") => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+fn list(client: &ClientArguments) -> anyhow::Result<Outcome> {
+    let session = Session::open(client)?;
+    let values = session.call("queue.tube", Vec::new())?;
+    let mut names: Vec<&str> =
+        values.first().and_then(Value::as_array).unwrap_or_default().iter().filter_map(Value::as_str).collect();
+    names.sort_unstable();
+    for name in names {
+        if client.json {
+            output::line(json!({ "tube": name }))?;
+        } else {
+            output::line(name)?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+const STATES: [&str; 6] = ["ready", "taken", "delayed", "buried", "done", "total"];
+const CALLS: [&str; 11] =
+    ["put", "take", "ack", "release", "bury", "kick", "delete", "touch", "ttl", "ttr", "delay"];
+
+fn tube_stats(tube: Option<&str>, client: &ClientArguments) -> anyhow::Result<Outcome> {
+    let session = Session::open(client)?;
+    let values = session.call("queue.statistics", tube.map(Value::from).into_iter().collect())?;
+    let statistics = values.first().context("the server answered no statistics")?;
+    let mut tubes: Vec<(String, &Value)> = match (tube, statistics) {
+        (Some(name), statistics) => vec![(name.to_owned(), statistics)],
+        (None, Value::Map(pairs)) => pairs
+            .iter()
+            .map(|(name, statistics)| (name.as_str().unwrap_or_default().to_owned(), statistics))
+            .collect(),
+        (None, _) => Vec::new(),
+    };
+    tubes.sort_by(|a, b| a.0.cmp(&b.0));
+    print_tubes(&tubes, client.json)?;
+    Ok(Outcome::Done)
+}
+
+fn print_tubes(tubes: &[(String, &Value)], as_json: bool) -> io::Result<()> {
+    if as_json {
+        for (name, statistics) in tubes {
+            output::line(json!({ "tube": name, "statistics": payload::to_json(statistics) }))?;
+        }
+        return Ok(());
+    }
+    let number = |statistics: &Value, group: &str, name: &str| {
+        let value = statistics.get(group).and_then(|group| group.get(name));
+        value.and_then(Value::as_u64).unwrap_or(0).to_string()
+    };
+    let columns = |group: &'static str, names: &[&'static str]| {
+        let heading: Vec<&str> = std::iter::once("tube").chain(names.iter().copied()).collect();
+        let rows: Vec<Vec<String>> = tubes
+            .iter()
+            .map(|(name, statistics)| {
+                std::iter::once(name.clone()).chain(names.iter().map(|n| number(statistics, group, n))).collect()
+            })
+            .collect();
+        (heading, rows)
+    };
+    let (heading, rows) = columns("tasks", &STATES);
+    output::table(&heading, &rows)?;
+    output::line("")?;
+    let (heading, rows) = columns("calls", &CALLS);
+    output::table(&heading, &rows)
+}
+
+pub(crate) fn put(arguments: &PutArguments) -> anyhow::Result<Outcome> {
+    let session = Session::open(&arguments.client)?;
+    if arguments.create {
+        create_tube(&session, &arguments.tube, "fifottl", options([("if_not_exists", flag(true))]))?;
+    }
+    let options = options([
+        ("pri", arguments.pri.map(Value::from)),
+        ("delay", arguments.delay.map(Value::Double)),
+        ("ttl", arguments.ttl.map(Value::Double)),
+        ("ttr", arguments.ttr.map(Value::Double)),
+        ("utube", arguments.utube.as_deref().map(Value::from)),
+        ("timeout", arguments.timeout.map(Value::Double)),
+    ]);
+    let mut putter = Putter::new(&session, arguments, options)?;
+    if !arguments.data.is_empty() || !arguments.file.is_empty() {
+        for data in &arguments.data {
+            putter.add(data.clone().into_bytes())?;
+        }
+        for path in &arguments.file {
+            let name = || format!("cannot read {}", path.display());
+            let mut file = File::open(path).with_context(name)?;
+            if arguments.lines {
+                let size = file.metadata().map(|metadata| metadata.len()).ok();
+                putter.add_lines(BufReader::new(file), size).with_context(name)?;
+            } else {
+                let mut content = Vec::new();
+                file.read_to_end(&mut content).with_context(name)?;
+                putter.add(content)?;
+            }
+        }
+    } else if arguments.lines {
+        putter.add_lines(io::stdin().lock(), None)?;
+    } else {
+        let mut content = Vec::new();
+        io::stdin().lock().read_to_end(&mut content)?;
+        putter.add(content)?;
+    }
+    putter.finish()
+}
+
+/// Puts tasks with many calls under way, and prints the ids in the order of the payloads.
+struct Putter<'a> {
+    session: &'a Session,
+    name: String,
+    options: Value,
+    payload: PayloadType,
+    json: bool,
+    waits: bool,
+    /// Ids of lines are counted, not printed, unless asked for with `--json`.
+    quiet: bool,
+    pending: VecDeque<tokio::task::JoinHandle<Result<Vec<Value>, Error>>>,
+    count: u64,
+    refused: u64,
+}
+
+impl<'a> Putter<'a> {
+    fn new(session: &'a Session, arguments: &PutArguments, options: Value) -> anyhow::Result<Self> {
+        if let Some(timeout) = arguments.timeout {
+            seconds("timeout", timeout)?;
+        }
+        Ok(Putter {
+            session,
+            name: method(&arguments.tube, "put"),
+            options,
+            payload: arguments.payload,
+            json: arguments.client.json,
+            waits: arguments.timeout.is_some(),
+            quiet: arguments.lines && !arguments.client.json,
+            pending: VecDeque::new(),
+            count: 0,
+            refused: 0,
+        })
+    }
+
+    fn add(&mut self, bytes: Vec<u8>) -> anyhow::Result<()> {
+        let payload = payload::from_bytes(bytes, self.payload)
+            .with_context(|| format!("task {} was not put, {} before it were", self.count + 1, self.count))?;
+        let (runtime, connection) = self.session.parts();
+        let (connection, name) = (connection.clone(), self.name.clone());
+        let arguments = vec![payload, self.options.clone()];
+        let call = async move { connection.call(&name, arguments).await?.values() };
+        self.pending.push_back(runtime.spawn(call));
+        self.count += 1;
+        let limit = if self.waits { 1 } else { PUTS_IN_FLIGHT };
+        while self.pending.len() >= limit {
+            self.settle_one()?;
+        }
+        Ok(())
+    }
+
+    fn add_lines(&mut self, mut input: impl BufRead, size: Option<u64>) -> anyhow::Result<()> {
+        let bar = progress_bar(size);
+        let mut line = Vec::new();
+        let (mut bytes, mut lines) = (0, 0);
+        loop {
+            line.clear();
+            let read = input.read_until(b'\n', &mut line)?;
+            if read == 0 {
+                break;
+            }
+            bytes += read as u64;
+            lines += 1;
+            let content = line.strip_suffix(b"\n").unwrap_or(&line);
+            let content = content.strip_suffix(b"\r").unwrap_or(content);
+            self.add(content.to_vec()).with_context(|| format!("line {lines}"))?;
+            if lines % PROGRESS_STEP == 0 {
+                bar.set_position(bytes);
+                bar.set_message(format!("{lines} tasks"));
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn settle_one(&mut self) -> anyhow::Result<()> {
+        let Some(call) = self.pending.pop_front() else { return Ok(()) };
+        let (runtime, _) = self.session.parts();
+        let values = runtime.block_on(call).context("a put was interrupted")??;
+        let task = values.first().map(Task::read).transpose()?.flatten();
+        match task {
+            Some(task) if self.json => output::line(task.json(None))?,
+            Some(_) if self.quiet => {}
+            Some(task) => output::line(task.id)?,
+            None => self.refused += 1,
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> anyhow::Result<Outcome> {
+        while !self.pending.is_empty() {
+            self.settle_one()?;
+        }
+        if self.quiet {
+            output::line(format_args!("put {} tasks", self.count - self.refused))?;
+        }
+        if self.refused > 0 {
+            anyhow::bail!("{} of {} tasks were not put: the tube is full", self.refused, self.count);
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+fn progress_bar(size: Option<u64>) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    match size {
+        Some(size) => {
+            let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {msg}, {eta} left");
+            ProgressBar::new(size).with_style(style.expect("the template is constant"))
+        }
+        None => {
+            let style = ProgressStyle::with_template("{spinner} {bytes} {msg}");
+            ProgressBar::new_spinner().with_style(style.expect("the template is constant"))
+        }
+    }
+}
+
+pub(crate) fn take(arguments: &TakeArguments) -> anyhow::Result<Outcome> {
+    let wait = seconds("timeout", arguments.timeout)?;
+    let session = Session::open(&arguments.client)?;
+    session.join(&arguments.session)?;
+    let identity = if arguments.client.json && !arguments.ack { Some(session.identify()?) } else { None };
+    for taken in 0..arguments.count {
+        let name = method(&arguments.tube, "take");
+        let values = session.call_waiting(&name, vec![Value::Double(arguments.timeout)], wait)?;
+        let Some(task) = values.first().map(Task::read).transpose()?.flatten() else {
+            return Ok(if taken == 0 { Outcome::NoTask } else { Outcome::Done });
+        };
+        if arguments.client.json {
+            output::line(task.json(identity.as_deref()))?;
+        } else {
+            task.print()?;
+        }
+        if arguments.ack {
+            session.call(&method(&arguments.tube, "ack"), vec![task.id.into()])?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Calls a method for each of the ids; goes on after one that is refused.
+fn for_each_id(
+    session: &Session,
+    client: &ClientArguments,
+    tube: &str,
+    name: &str,
+    ids: &[u64],
+    extra: Option<Value>,
+) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::Done;
+    for &id in ids {
+        let arguments = std::iter::once(Value::from(id)).chain(extra.clone()).collect();
+        match session.call(&method(tube, name), arguments) {
+            Ok(values) => match values.first().map(Task::read).transpose()?.flatten() {
+                Some(task) if client.json => output::line(task.json(None))?,
+                Some(task) => task.print()?,
+                None => {}
+            },
+            Err(Error::Server { message, .. }) => {
+                eprintln!("lycosa: {tube} {id}: {message}");
+                let is_missing = name == "peek" && message.ends_with("not found");
+                outcome = if is_missing && outcome == Outcome::Done { Outcome::NoTask } else { Outcome::Refused };
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(outcome)
+}
+
+pub(crate) fn each_task(arguments: &TaskArguments, name: &str, delay: Option<f64>) -> anyhow::Result<Outcome> {
+    if let Some(delay) = delay {
+        seconds("delay", delay)?;
+    }
+    let session = Session::open(&arguments.client)?;
+    session.join(&arguments.session)?;
+    let extra = delay.map(|delay| options([("delay", Some(Value::Double(delay)))]));
+    for_each_id(&session, &arguments.client, &arguments.tube, name, &arguments.ids, extra)
+}
+
+pub(crate) fn touch(arguments: &TouchArguments) -> anyhow::Result<Outcome> {
+    let session = Session::open(&arguments.client)?;
+    session.join(&arguments.session)?;
+    let extra = Some(Value::Double(arguments.seconds));
+    for_each_id(&session, &arguments.client, &arguments.tube, "touch", &arguments.ids, extra)
+}
+
+pub(crate) fn kick(arguments: &KickArguments) -> anyhow::Result<Outcome> {
+    let session = Session::open(&arguments.client)?;
+    let values = session.call(&method(&arguments.tube, "kick"), vec![arguments.count.into()])?;
+    let kicked = values.first().and_then(Value::as_u64).unwrap_or(0);
+    if arguments.client.json {
+        output::line(json!({ "tube": arguments.tube, "kicked": kicked }))?;
+    } else {
+        output::line(format_args!("kicked {kicked} tasks of {}", arguments.tube))?;
+    }
+    Ok(Outcome::Done)
+}
+
+pub(crate) fn ping(client: &ClientArguments) -> anyhow::Result<Outcome> {
+    let session = Session::open(client)?;
+    let (runtime, connection) = session.parts();
+    let started = std::time::Instant::now();
+    runtime.block_on(connection.ping())?;
+    let elapsed = started.elapsed();
+    if client.json {
+        output::line(json!({ "address": client.address, "microseconds": elapsed.as_micros() as u64 }))?;
+    } else {
+        output::line(format_args!("{} answers after {elapsed:.0?}", client.address))?;
+    }
+    Ok(Outcome::Done)
+}
+
+pub(crate) fn stats(client: &ClientArguments) -> anyhow::Result<Outcome> {
+    let session = Session::open(client)?;
+    let info = session.call("box.info", Vec::new())?.into_iter().next().context("no box.info")?;
+    let net = session.call("box.stat.net", Vec::new())?.into_iter().next().context("no box.stat.net")?;
+    let stat = session.call("box.stat", Vec::new())?.into_iter().next().context("no box.stat")?;
+    let queue = session.call("queue.statistics", Vec::new())?.into_iter().next().context("no statistics")?;
+    if client.json {
+        output::line(json!({
+            "info": payload::to_json(&info),
+            "net": payload::to_json(&net),
+            "requests": payload::to_json(&stat),
+            "tubes": payload::to_json(&queue),
+        }))?;
+        return Ok(Outcome::Done);
+    }
+    let text = |value: &Value, path: &[&str]| {
+        let found = path.iter().try_fold(value, |value, name| value.get(name));
+        match found {
+            Some(Value::Str(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+            Some(other) => other.to_string(),
+            None => "-".to_owned(),
+        }
+    };
+    let rows = [
+        ("status", text(&info, &["status"])),
+        ("failure", text(&info, &["failure"])),
+        ("version", text(&info, &["lycosa"])),
+        ("uptime", format!("{} s", text(&info, &["uptime"]))),
+        ("rows journaled", text(&info, &["signature"])),
+        ("memory", format!("{} of {} bytes", text(&info, &["memory", "data"]), text(&info, &["memory", "limit"]))),
+        ("connections", text(&net, &["CONNECTIONS", "current"])),
+        ("waiting calls", text(&net, &["REQUESTS", "current"])),
+        ("requests", text(&net, &["REQUESTS", "total"])),
+        ("errors", text(&stat, &["ERROR", "total"])),
+        ("deadlines late", format!("{} us at the most", text(&info, &["deadline_lag", "longest_us"]))),
+    ];
+    for (name, value) in rows.iter().filter(|(name, value)| *name != "failure" || value != "-") {
+        output::line(format_args!("{name:<16}{value}"))?;
+    }
+    let Value::Map(pairs) = &queue else { return Ok(Outcome::Done) };
+    let mut tubes: Vec<(String, &Value)> =
+        pairs.iter().map(|(name, value)| (name.as_str().unwrap_or_default().to_owned(), value)).collect();
+    if !tubes.is_empty() {
+        tubes.sort_by(|a, b| a.0.cmp(&b.0));
+        output::line("")?;
+        print_tubes(&tubes, false)?;
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,54 @@
+//! How a command ended, as scripts see it.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use lycosa_client::Error;
+
+/// The end of a command that was carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Everything was done: exit 0.
+    Done,
+    /// Part of it was refused, and said so: exit 1.
+    Refused,
+    /// There was no task to have: exit 3.
+    NoTask,
+}
+
+const EXIT_FAILED: u8 = 1;
+const EXIT_NO_TASK: u8 = 3;
+const EXIT_NO_CONNECTION: u8 = 4;
+
+/// The exit code of a command; prints what went wrong.
+pub(crate) fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
+    match outcome {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Refused) => ExitCode::from(EXIT_FAILED),
+        Ok(Outcome::NoTask) => ExitCode::from(EXIT_NO_TASK),
+        Err(error) => {
+            if is_broken_pipe(&error) {
+                return ExitCode::SUCCESS;
+            }
+            let _ = writeln!(std::io::stderr(), "lycosa: {error:#}");
+            ExitCode::from(if is_no_connection(&error) { EXIT_NO_CONNECTION } else { EXIT_FAILED })
+        }
+    }
+}
+
+/// The reader of our output has had enough.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+fn is_no_connection(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|cause| cause.downcast_ref::<Error>()).any(|cause| {
+        matches!(
+            cause,
+            Error::Io(_) | Error::Disconnected(_) | Error::Greeting(_) | Error::Unavailable | Error::Timeout(_)
+        )
+    })
+}

@@ -1,0 +1,105 @@
+//! What commands print: lines and tables for people, one JSON object a line with `--json`.
+
+use std::io::{self, Write};
+
+use anyhow::Context;
+use lycosa_client::Value;
+use lycosa_server::config::Config;
+use serde_json::{Value as Json, json};
+
+use crate::payload;
+
+/// A task as the server answers it.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    pub(crate) id: u64,
+    pub(crate) state: String,
+    pub(crate) data: Value,
+}
+
+impl Task {
+    /// Reads `[id, state, payload]`; `None` for nil.
+    pub(crate) fn read(value: &Value) -> anyhow::Result<Option<Task>> {
+        if matches!(value, Value::Nil) {
+            return Ok(None);
+        }
+        let fields = value.as_array().filter(|fields| fields.len() == 3);
+        let fields = fields.with_context(|| format!("the server answered {value} where a task belongs"))?;
+        let id = fields[0].as_u64().context("a task without a number")?;
+        let state = fields[1].as_str().context("a task without a state")?.to_owned();
+        Ok(Some(Task { id, state, data: fields[2].clone() }))
+    }
+
+    /// The task as JSON, with what else there is to say.
+    pub(crate) fn json(&self, session: Option<&str>) -> Json {
+        let mut object = json!({ "id": self.id, "state": self.state, "data": payload::to_json(&self.data) });
+        if let Some(session) = session {
+            object["session"] = session.into();
+        }
+        object
+    }
+
+    /// Prints id, state and payload, separated by tabs.
+    pub(crate) fn print(&self) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        write!(out, "{}\t{}\t", self.id, self.state)?;
+        payload::write(&mut out, &self.data)?;
+        out.write_all(b"\n")
+    }
+}
+
+/// Prints one line.
+pub(crate) fn line(text: impl std::fmt::Display) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{text}")
+}
+
+/// Prints rows under a heading, columns aligned; numbers to the right.
+pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([heading[column].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..heading.len()).map(width).collect();
+    let mut out = io::stdout().lock();
+    let heading: Vec<String> = heading.iter().map(|name| (*name).to_owned()).collect();
+    for row in std::iter::once(&heading).chain(rows) {
+        let mut text = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let pad = " ".repeat(widths[column] - cell.chars().count());
+            let is_number = rows.iter().all(|row| row[column].parse::<f64>().is_ok());
+            let (before, after) = if is_number { (pad.as_str(), "") } else { ("", pad.as_str()) };
+            text.push_str(before);
+            text.push_str(cell);
+            text.push_str(after);
+            text.push_str("  ");
+        }
+        writeln!(out, "{}", text.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Prints the effective configuration.
+pub(crate) fn config(config: &Config, as_json: bool) -> io::Result<()> {
+    if as_json {
+        for (setting, text, source) in config.effective() {
+            line(json!({ "key": setting.key, "value": text, "source": source.to_string() }))?;
+        }
+        return Ok(());
+    }
+    let rows: Vec<Vec<String>> = config
+        .effective()
+        .map(|(setting, text, source)| vec![setting.key.to_owned(), text.to_owned(), source.to_string()])
+        .collect();
+    table(&["setting", "value", "from"], &rows)?;
+    for user in &config.users {
+        line(format_args!("user {} (roles: {}; tubes: {})", user.name, list(&user.roles), list(&user.tubes)))?;
+    }
+    for tube in &config.tubes {
+        line(format_args!("tube {} ({})", tube.name, tube.kind))?;
+    }
+    Ok(())
+}
+
+fn list(items: &[String]) -> String {
+    if items.is_empty() { "none".to_owned() } else { items.join(", ") }
+}

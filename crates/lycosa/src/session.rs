@@ -1,0 +1,146 @@
+//! One connection of a command, used from synchronous code.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use lycosa_client::{Array, ConnectOptions, Connection, Error, Response, Value};
+use lycosa_iproto::request::Body;
+use tokio::runtime::Runtime;
+
+use crate::arguments::{ClientArguments, SessionArguments};
+
+/// The environment variable with the password.
+pub(crate) const PASSWORD_VARIABLE: &str = "LYCOSA_PASSWORD";
+
+/// Added to the wait of a call, for the way there and back.
+const REPLY_MARGIN: Duration = Duration::from_secs(5);
+
+/// A connected command.
+pub(crate) struct Session {
+    runtime: Runtime,
+    connection: Connection,
+}
+
+/// A runtime for one command.
+pub(crate) fn runtime() -> anyhow::Result<Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+/// A number of seconds from the command line as a duration.
+pub(crate) fn seconds(name: &str, seconds: f64) -> anyhow::Result<Duration> {
+    Duration::try_from_secs_f64(seconds).with_context(|| format!("--{name} {seconds}: expected seconds, 0 or more"))
+}
+
+/// What the client needs to connect.
+pub(crate) fn connect_options(arguments: &ClientArguments) -> anyhow::Result<ConnectOptions> {
+    let timeout = seconds("request-timeout", arguments.request_timeout)?;
+    let options = ConnectOptions::new(&arguments.address).connect_timeout(timeout).request_timeout(timeout);
+    let Some(user) = &arguments.user else { return Ok(options) };
+    let password = match (&arguments.password_file, std::env::var(PASSWORD_VARIABLE)) {
+        (Some(file), _) => read_password(file)?,
+        (None, Ok(password)) => password,
+        (None, Err(_)) => anyhow::bail!(
+            "--user {user} needs a password: set {PASSWORD_VARIABLE} or name a file with --password-file"
+        ),
+    };
+    Ok(options.credentials(user, password))
+}
+
+/// The first line of a file.
+pub(crate) fn read_password(file: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read the password from {}", file.display()))?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+impl Session {
+    /// Connects to the server that the arguments name.
+    pub(crate) fn open(arguments: &ClientArguments) -> anyhow::Result<Session> {
+        let options = connect_options(arguments)?;
+        let runtime = runtime()?;
+        let connection = runtime
+            .block_on(Connection::connect(&options))
+            .with_context(|| format!("no server at {}; start one with `lycosa`", arguments.address))?;
+        Ok(Session { runtime, connection })
+    }
+
+    /// Connects as administrator, over the socket in the server's data folder.
+    pub(crate) fn open_admin(data_dir: &Path) -> anyhow::Result<Session> {
+        let runtime = runtime()?;
+        let path = data_dir.join(lycosa_server::ADMIN_SOCKET);
+        let options = ConnectOptions::new(path.display().to_string());
+        let connection = runtime.block_on(async {
+            let stream = tokio::net::UnixStream::connect(&path).await.map_err(|source| Error::Connect {
+                address: path.display().to_string(),
+                source,
+            })?;
+            Connection::over(stream, &options).await
+        });
+        let connection = connection.with_context(|| {
+            format!("no server with its data in {}; name its folder with --data-dir", data_dir.display())
+        })?;
+        Ok(Session { runtime, connection })
+    }
+
+    /// Acts in the queue session that the arguments name, if they name one.
+    pub(crate) fn join(&self, arguments: &SessionArguments) -> anyhow::Result<()> {
+        let Some(hex) = &arguments.session else { return Ok(()) };
+        let uuid = parse_hex(hex).with_context(|| format!("--session {hex}: expected 32 hexadecimal digits"))?;
+        self.call("queue.identify", vec![Value::Bin(uuid)])?;
+        Ok(())
+    }
+
+    /// The queue session of this connection as 32 hexadecimal digits.
+    pub(crate) fn identify(&self) -> anyhow::Result<String> {
+        let values = self.call("queue.identify", Vec::new())?;
+        let uuid = values.first().and_then(Value::as_bytes).context("the server names no session")?;
+        Ok(uuid.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Calls a function; its values.
+    pub(crate) fn call(&self, name: &str, arguments: Vec<Value>) -> Result<Vec<Value>, Error> {
+        self.runtime.block_on(self.connection.call(name, arguments))?.values()
+    }
+
+    /// Calls a function that may wait for `wait` before it answers; its values.
+    pub(crate) fn call_waiting(
+        &self,
+        name: &str,
+        arguments: Vec<Value>,
+        wait: Duration,
+    ) -> Result<Vec<Value>, Error> {
+        let arguments = Array::from(arguments);
+        let body = Body::Call { name: name.as_bytes(), args: arguments.as_bytes() };
+        let request = self.connection.request_within(&body, Some(wait + REPLY_MARGIN));
+        self.runtime.block_on(request).and_then(|response: Response| response.values())
+    }
+
+    /// The runtime and the connection, for commands that keep many calls under way.
+    pub(crate) fn parts(&self) -> (&Runtime, &Connection) {
+        (&self.runtime, &self.connection)
+    }
+}
+
+fn parse_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.replace('-', "");
+    let is_right = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if !is_right {
+        return None;
+    }
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_hexadecimal() {
+        assert_eq!(parse_hex("000102030405060708090a0b0c0d0eff").map(|bytes| bytes[15]), Some(255));
+        assert_eq!(parse_hex("00010203-0405-0607-0809-0a0b0c0d0e0f").map(|bytes| bytes.len()), Some(16));
+        assert_eq!(parse_hex("0001"), None);
+        assert_eq!(parse_hex("zz0102030405060708090a0b0c0d0e0f"), None);
+        assert_eq!(parse_hex("äöäöäöäöäöäöäöäö"), None);
+    }
+}

@@ -1,0 +1,295 @@
+//! SIGKILL under load: workers put, take, ack, release, bury and delete as fast as they can, the server dies at a random
+//! moment, starts again on its data, and is held against the workers' account of what it had acknowledged.
+//!
+//! Checked while the load runs: no task has two owners, no sub-queue two taken tasks, no id is given out twice, nothing
+//! finished comes back. Checked after each start: what was acknowledged is there, what was finished is gone, taken tasks
+//! are ready again, buried ones are buried, and the statistics agree with a recount.
+//!
+//! `LYCOSA_TEST_CRASH_SECONDS` says for how long each type of tube is tortured (5), `LYCOSA_TEST_SEED` repeats the
+//! choices of a failed run, though not its timing.
+
+mod ledger;
+mod worker;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use libtest_mimic::Trial;
+
+use self::ledger::{Ledger, Row};
+use self::worker::Worker;
+use crate::connection::{self, Connection, key, kind};
+use crate::server::{Peer, Server, Setup};
+use crate::value::Value;
+
+const WORKERS: usize = 6;
+const REPLY_LIMIT: Duration = Duration::from_secs(20);
+/// The load runs for at least and at most so long before the kill.
+const LOAD: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(700)];
+
+/// A type of tube under torture.
+#[derive(Debug, Clone, Copy)]
+struct Tube {
+    kind: &'static str,
+    options: &'static str,
+    /// Where the payload stands in the space's rows.
+    payload_field: usize,
+    /// Whether tasks have a sub-queue.
+    lanes: bool,
+    /// Whether tasks can be delayed.
+    delays: bool,
+}
+
+const TUBES: [Tube; 5] = [
+    Tube { kind: "fifo", options: "{}", payload_field: 2, lanes: false, delays: false },
+    Tube { kind: "fifottl", options: "{}", payload_field: 7, lanes: false, delays: true },
+    Tube { kind: "utube", options: "{}", payload_field: 3, lanes: true, delays: false },
+    Tube {
+        kind: "utube",
+        options: r#"{"storage_mode": "ready_buffer"}"#,
+        payload_field: 3,
+        lanes: true,
+        delays: false,
+    },
+    Tube { kind: "utubettl", options: "{}", payload_field: 8, lanes: true, delays: true },
+];
+
+/// One test for each type of tube.
+pub(crate) fn trials() -> Result<Vec<Trial>, String> {
+    let seconds = number_from("LYCOSA_TEST_CRASH_SECONDS")?.unwrap_or(5);
+    let clock =
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_err(|error| error.to_string())?;
+    let seed = number_from("LYCOSA_TEST_SEED")?.unwrap_or(clock.as_nanos() as u64);
+    let trial = |tube: Tube| {
+        let mode = if tube.options == "{}" { "" } else { "-ready-buffer" };
+        Trial::test(format!("crash::{}{mode}", tube.kind), move || {
+            let mut dice = Dice::new(seed);
+            torture(tube, Duration::from_secs(seconds), &mut dice)
+                .map_err(|reason| format!("{reason}\n  (LYCOSA_TEST_SEED={seed})").into())
+        })
+    };
+    Ok(TUBES.into_iter().map(trial).collect())
+}
+
+fn number_from(variable: &str) -> Result<Option<u64>, String> {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().map(Some).map_err(|_| format!("{variable} is not a number: {text}")),
+        Err(_) => Ok(None),
+    }
+}
+
+fn torture(tube: Tube, how_long: Duration, dice: &mut Dice) -> Result<(), String> {
+    let mut server = Server::start(Peer::Lycosa, Setup::default())?;
+    let options: serde_json::Value = serde_json::from_str(tube.options).map_err(|error| error.to_string())?;
+    let create = connection::body([
+        (key::FUNCTION, Value::str("queue.create_tube")),
+        (key::TUPLE, Value::Array(vec![Value::str("t"), Value::str(tube.kind), plain(&options)])),
+    ]);
+    ask(&mut open(&server)?, kind::CALL, &create)?;
+    let ledger = Arc::new(Mutex::new(Ledger::default()));
+    let ends = Instant::now() + how_long;
+    let mut round = 0;
+    while round < 2 || Instant::now() < ends {
+        round += 1;
+        load_and_kill(&mut server, tube, &ledger, round, dice)
+            .map_err(|reason| format!("round {round}: {reason}"))?;
+        if dice.chance(50) {
+            tear(&server).map_err(|error| format!("round {round}: cannot tear the log: {error}"))?;
+        }
+        server.launch().map_err(|reason| format!("round {round}, start: {reason}"))?;
+        verify(&server, tube, &ledger)
+            .map_err(|reason| format!("round {round}, after the start: {reason}"))?;
+    }
+    let ledger = ledger.lock().expect("no worker panicked");
+    println!("    {} {}: {round} kills, {}", tube.kind, tube.options, ledger.summary());
+    Ok(())
+}
+
+fn load_and_kill(
+    server: &mut Server,
+    tube: Tube,
+    ledger: &Arc<Mutex<Ledger>>,
+    round: u32,
+    dice: &mut Dice,
+) -> Result<(), String> {
+    let mut workers = Vec::new();
+    for number in 0..WORKERS {
+        let worker =
+            Worker::new(open(server)?, tube, number, round, Arc::clone(ledger), Dice::new(dice.next()));
+        workers.push(thread::spawn(move || worker.work()));
+    }
+    let span = (LOAD[1] - LOAD[0]).as_millis() as u64;
+    thread::sleep(LOAD[0] + Duration::from_millis(dice.below(span)));
+    server.check_alive()?;
+    server.kill();
+    let mut outcome = Ok(());
+    for worker in workers {
+        outcome = outcome.and(worker.join().map_err(|_| "a worker panicked".to_owned())?);
+    }
+    outcome
+}
+
+/// What a crash in the middle of a write leaves behind: the newest log ends with half a block.
+fn tear(server: &Server) -> std::io::Result<()> {
+    const HALF_A_BLOCK: [u8; 7] = [0xd5, 0xba, 0x0b, 0xab, 0xcd, 0x01, 0x02];
+    let mut logs = Vec::new();
+    for entry in std::fs::read_dir(server.data_folder())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "xlog") {
+            logs.push(path);
+        }
+    }
+    match logs.into_iter().max() {
+        Some(newest) => File::options().append(true).open(newest)?.write_all(&HALF_A_BLOCK),
+        None => Ok(()),
+    }
+}
+
+/// Holds the server's data against the account, settles what was in doubt, and kicks what is buried.
+fn verify(server: &Server, tube: Tube, ledger: &Arc<Mutex<Ledger>>) -> Result<(), String> {
+    let mut connection = open(server)?;
+    let rows = rows(&mut connection, tube)?;
+    let mut ledger = ledger.lock().expect("no worker panicked");
+    ledger.settle(&rows, tube.delays)?;
+
+    let owned = space_id(&mut connection, "_queue_taken_2")?;
+    let taken = select(&mut connection, owned)?;
+    if !taken.is_empty() {
+        return Err(format!("{} tasks are still owned: {}", taken.len(), taken[0]));
+    }
+    let statistics =
+        ask(&mut connection, kind::CALL, &connection::call("queue.statistics", vec![Value::str("t")]))?;
+    let counted = |state: &str| rows.values().filter(|row| row.state == state).count() as i128;
+    let wanted = [
+        ("ready", counted("r")),
+        ("delayed", counted("~")),
+        ("buried", counted("!")),
+        ("taken", 0),
+        ("total", rows.len() as i128),
+    ];
+    for (name, wanted) in wanted {
+        let shown = statistic(&statistics, name);
+        // A delay may have passed between the two looks.
+        let moves = tube.delays && (name == "ready" || name == "delayed");
+        if shown != Some(wanted) && !moves {
+            return Err(format!("statistics say {name} = {shown:?}, a recount says {wanted}"));
+        }
+    }
+    let kick = connection::call("queue.tube.t:kick", vec![Value::Int(1_000_000)]);
+    let kicked = ask(&mut connection, kind::CALL, &kick)?;
+    if kicked != Value::Array(vec![Value::Int(counted("!"))]) {
+        return Err(format!("kick says {kicked}, {} tasks were buried", counted("!")));
+    }
+    ledger.kicked();
+    Ok(())
+}
+
+fn statistic(statistics: &Value, name: &str) -> Option<i128> {
+    let field = |map: &Value, name: &str| match map {
+        Value::Map(pairs) => {
+            pairs.iter().find(|(key, _)| *key == Value::str(name)).map(|(_, value)| value.clone())
+        }
+        _ => None,
+    };
+    let tasks = field(statistics.as_array()?.first()?, "tasks")?;
+    field(&tasks, name)?.as_int()
+}
+
+/// All tasks of the tube by their ids.
+fn rows(connection: &mut Connection, tube: Tube) -> Result<HashMap<u64, Row>, String> {
+    let space = space_id(connection, "t")?;
+    let mut rows = HashMap::new();
+    for tuple in select(connection, space)? {
+        let field = |n: usize| tuple.as_array().and_then(|fields| fields.get(n));
+        let id = field(0).and_then(Value::as_int);
+        let state = field(1).and_then(Value::as_text);
+        let payload = field(tube.payload_field).and_then(Value::as_text);
+        let (Some(id), Some(state), Some(payload)) = (id, state, payload) else {
+            return Err(format!("a task's row has another shape: {tuple}"));
+        };
+        rows.insert(id as u64, Row { state, payload });
+    }
+    Ok(rows)
+}
+
+fn space_id(connection: &mut Connection, name: &str) -> Result<i128, String> {
+    const VSPACE: i128 = 281;
+    const BY_NAME: i128 = 2;
+    let body = connection::body([
+        (key::SPACE, Value::Int(VSPACE)),
+        (key::INDEX, Value::Int(BY_NAME)),
+        (key::LIMIT, Value::Int(1)),
+        (key::KEY, Value::Array(vec![Value::str(name)])),
+    ]);
+    let found = ask(connection, kind::SELECT, &body)?;
+    let row = found.as_array().and_then(|rows| rows.first()?.as_array()?.first()?.as_int());
+    row.ok_or_else(|| format!("there is no space {name}"))
+}
+
+fn select(connection: &mut Connection, space: i128) -> Result<Vec<Value>, String> {
+    const ALL: i128 = 2;
+    let body = connection::body([
+        (key::SPACE, Value::Int(space)),
+        (key::LIMIT, Value::Int(100_000_000)),
+        (key::ITERATOR, Value::Int(ALL)),
+        (key::KEY, Value::Array(Vec::new())),
+    ]);
+    match ask(connection, kind::SELECT, &body)? {
+        Value::Array(rows) => Ok(rows),
+        other => Err(format!("SELECT answered {other}")),
+    }
+}
+
+fn open(server: &Server) -> Result<Connection, String> {
+    Connection::open(server.address()).map_err(|error| format!("cannot connect: {error}"))
+}
+
+fn ask(connection: &mut Connection, kind: u32, body: &Value) -> Result<Value, String> {
+    let reply = connection.ask(kind, body, REPLY_LIMIT)?;
+    if reply.error != 0 {
+        return Err(reply.describe());
+    }
+    Ok(reply.data())
+}
+
+/// JSON of texts, numbers and maps as a value to send.
+fn plain(json: &serde_json::Value) -> Value {
+    match json {
+        serde_json::Value::String(text) => Value::str(text),
+        serde_json::Value::Object(map) => {
+            Value::Map(map.iter().map(|(key, value)| (Value::str(key), plain(value))).collect())
+        }
+        other => unreachable!("a tube's options in this file have no {other}"),
+    }
+}
+
+/// Numbers from a seed (xorshift64*).
+#[derive(Debug)]
+struct Dice {
+    state: u64,
+}
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self { state: seed | 1 }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.state ^= self.state >> 12;
+        self.state ^= self.state << 25;
+        self.state ^= self.state >> 27;
+        self.state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        (self.next() >> 11) % bound.max(1)
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}

@@ -1,0 +1,38 @@
+//! Tests against the built binary, over real sockets, as a client would see it.
+//!
+//! | name begins with | what it is |
+//! |---|---|
+//! | `scenario::` | a golden script of `scenarios/` against our server |
+//! | `transcript::` | a recorded session of `corpus/wire/` replayed against our server |
+//! | `oracle::` | both against a real Tarantool, where it can: the check of the checker |
+//! | `crash::` | load, SIGKILL at a random moment, and the account of what was acknowledged |
+//!
+//! `cargo test -p lycosa --test blackbox -- scenario::fifo` runs those whose name contains the word; `--list`,
+//! `--exact`, `--skip` and `--test-threads` work as usual, and so does `cargo nextest`. Eight run at once unless told
+//! otherwise, because most of their time is waiting.
+
+mod connection;
+mod crash;
+mod scenario;
+mod server;
+mod transcript;
+mod value;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+
+const AT_ONCE: usize = 8;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(AT_ONCE);
+    let sources = [scenario::trials, transcript::trials, crash::trials];
+    match sources.iter().map(|trials| trials()).collect::<Result<Vec<_>, _>>() {
+        Ok(trials) => libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code(),
+        Err(reason) => {
+            eprintln!("cannot collect the tests: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}

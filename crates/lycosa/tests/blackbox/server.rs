@@ -1,0 +1,308 @@
+//! A server process of the test's own: our binary or a real Tarantool, on a free loopback port, with a data folder that
+//! is removed with it. Processes are stopped by their own id, never by name.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::connection::{self, Connection, kind};
+use crate::value::Value;
+
+/// The password of user `admin` on every server that [`Setup::fresh`] describes.
+pub(crate) const ADMIN_PASSWORD: &str = "admin of the tests";
+
+/// How long a start may take: recovery in a debug build beside seven other servers.
+const START_LIMIT: Duration = Duration::from_secs(30);
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// Which program answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Lycosa,
+    Tarantool,
+}
+
+/// A folder of the Lua module `queue` (with `queue/init.lua` in it), by which a real Tarantool can run the scenarios of
+/// tubes too. Named by `LYCOSA_TEST_QUEUE_MODULE`; without it only scenarios marked `# oracle` run there.
+pub(crate) fn queue_module() -> Option<PathBuf> {
+    std::env::var_os("LYCOSA_TEST_QUEUE_MODULE").map(PathBuf::from)
+}
+
+/// Whether a real Tarantool is installed.
+pub(crate) fn tarantool_is_installed() -> bool {
+    let asked = Command::new("tarantool").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    asked.is_ok_and(|status| status.success())
+}
+
+/// What a server starts with.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Setup {
+    /// Lines of the section `[queue]`: name and value as in `queue.cfg`.
+    pub(crate) queue: Vec<(String, serde_json::Value)>,
+    /// Further lines of the configuration file's head.
+    pub(crate) options: Vec<String>,
+    /// A data folder to begin with, copied; without it a fresh instance whose guest is `super`.
+    pub(crate) data: Option<PathBuf>,
+    /// Lua that a Tarantool runs before it listens; nothing to our binary.
+    pub(crate) program: String,
+}
+
+/// A running server and its data folder.
+#[derive(Debug)]
+pub(crate) struct Server {
+    peer: Peer,
+    setup: Setup,
+    folder: TempDir,
+    address: SocketAddr,
+    child: Option<Child>,
+}
+
+impl Server {
+    pub(crate) fn start(peer: Peer, setup: Setup) -> Result<Self, String> {
+        let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+        let data = folder.path().join("data");
+        fs::create_dir(&data).map_err(|error| error.to_string())?;
+        if let Some(from) = &setup.data {
+            copy_files(from, &data).map_err(|error| format!("cannot copy {}: {error}", from.display()))?;
+        }
+        let mut server = Self { peer, setup, folder, address: free_address()?, child: None };
+        server.launch()?;
+        Ok(server)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn data_folder(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// For the message of a failed test: the end of the log if the server has ended or panicked, else nothing.
+    pub(crate) fn why_silent(&mut self) -> String {
+        match self.check_alive() {
+            Err(ended) => format!("\n  {ended}"),
+            Ok(()) if self.log_tail().contains("panicked") => format!("\n  its log:\n{}", self.log_tail()),
+            Ok(()) => String::new(),
+        }
+    }
+
+    fn log_tail(&self) -> String {
+        let log = fs::read(self.log_path()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines = log.lines().collect::<Vec<_>>();
+        lines[lines.len().saturating_sub(12)..].join("\n")
+    }
+
+    /// SIGTERM, and the wait for the end.
+    pub(crate) fn stop(&mut self) -> Result<(), String> {
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+            .map_err(|error| error.to_string())?;
+        let deadline = Instant::now() + STOP_LIMIT;
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) => return self.check_end(status),
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+                other => {
+                    end(&mut child);
+                    return Err(format!(
+                        "the server did not stop on SIGTERM within {STOP_LIMIT:?} ({other:?})"
+                    ));
+                }
+            }
+        }
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            end(&mut child);
+        }
+    }
+
+    /// Whether the process is still there; if not, how it ended.
+    pub(crate) fn check_alive(&mut self) -> Result<(), String> {
+        let Some(child) = &mut self.child else { return Err("the server is stopped".into()) };
+        match child.try_wait() {
+            Ok(None) => Ok(()),
+            ended => {
+                self.child = None;
+                Err(format!("the server ended by itself ({ended:?}); its log:\n{}", self.log_tail()))
+            }
+        }
+    }
+
+    /// Starts on the same data, at the same address.
+    pub(crate) fn launch(&mut self) -> Result<(), String> {
+        for attempt in 0.. {
+            self.child = Some(self.spawn()?);
+            match self.wait_ready() {
+                Ok(()) => break,
+                // Somebody else took the port between our look and the start.
+                Err(_) if attempt < 3 && self.log_tail().contains("in use") => self.address = free_address()?,
+                Err(reason) => return Err(format!("{reason}\nits log:\n{}", self.log_tail())),
+            }
+        }
+        Ok(())
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    fn spawn(&self) -> Result<Child, String> {
+        let mut command = match self.peer {
+            Peer::Lycosa => {
+                let config = self.folder.path().join("lycosa.toml");
+                fs::write(&config, self.lycosa_config()).map_err(|error| error.to_string())?;
+                let mut command = Command::new(env!("CARGO_BIN_EXE_lycosa"));
+                command.arg("serve").arg("--config").arg(config);
+                command.env("NO_COLOR", "1");
+                // Variables of this name are settings to it; those of the tests are not meant.
+                for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LYCOSA_")) {
+                    command.env_remove(name);
+                }
+                command
+            }
+            Peer::Tarantool => {
+                let program = self.folder.path().join("init.lua");
+                fs::write(&program, self.tarantool_program()).map_err(|error| error.to_string())?;
+                let mut command = Command::new("tarantool");
+                command.arg(program);
+                command
+            }
+        };
+        let log = File::options().create(true).append(true).open(self.log_path());
+        let log = log.map_err(|error| error.to_string())?;
+        let errors = log.try_clone().map_err(|error| error.to_string())?;
+        command.stdin(Stdio::null()).stdout(log).stderr(errors).current_dir(self.folder.path());
+        command.spawn().map_err(|error| format!("cannot start {:?}: {error}", command.get_program()))
+    }
+
+    fn lycosa_config(&self) -> String {
+        let mut text = format!("listen = \"{}\"\n", self.address);
+        text +=
+            &format!("data_dir = {}\n", serde_json::Value::from(self.data_folder().display().to_string()));
+        for option in &self.setup.options {
+            text += option;
+            text.push('\n');
+        }
+        if self.setup.data.is_none() {
+            text += &format!("\n[[user]]\nname = \"admin\"\npassword = \"{ADMIN_PASSWORD}\"\n");
+            text += "\n[[user]]\nname = \"guest\"\nroles = [\"super\"]\n";
+        }
+        if !self.setup.queue.is_empty() {
+            text += "\n[queue]\n";
+            for (name, value) in &self.setup.queue {
+                text += &format!("{name} = {value}\n");
+            }
+        }
+        text
+    }
+
+    fn tarantool_program(&self) -> String {
+        let data = self.data_folder();
+        let mut text = format!(
+            "box.cfg{{work_dir = '{}', log = '{}', wal_mode = 'write', checkpoint_interval = 0, \
+             feedback_enabled = false}}\n",
+            data.display(),
+            self.log_path().display()
+        );
+        if self.setup.data.is_none() {
+            text += &format!("box.schema.user.passwd('admin', '{ADMIN_PASSWORD}')\n");
+            text += "box.schema.user.grant('guest', 'super', nil, nil, {if_not_exists = true})\n";
+        }
+        if let Some(module) = queue_module().filter(|_| self.setup.data.is_none()) {
+            text +=
+                &format!("package.path = '{0}/?.lua;{0}/?/init.lua;' .. package.path\n", module.display());
+            text += "queue = require('queue')\n";
+            let options = self.setup.queue.iter().map(|(name, value)| format!("{name} = {value}"));
+            text += &format!("queue.cfg({{{}}})\n", options.collect::<Vec<_>>().join(", "));
+        }
+        text += &self.setup.program;
+        text += &format!("\nbox.cfg{{listen = '{}'}}\n", self.address);
+        text
+    }
+
+    /// The start is over when CALL `queue.state` answers `RUNNING`, or, where there is no queue, when a PING is answered.
+    fn wait_ready(&mut self) -> Result<(), String> {
+        let has_queue = self.setup.data.is_none() && (self.peer == Peer::Lycosa || queue_module().is_some());
+        let question = if has_queue {
+            (kind::CALL, connection::call("queue.state", Vec::new()))
+        } else {
+            (kind::PING, connection::body([]))
+        };
+        let deadline = Instant::now() + START_LIMIT;
+        let mut answer = String::from("no answer yet");
+        while Instant::now() < deadline {
+            self.check_alive()?;
+            if let Ok(mut connection) = Connection::open(self.address) {
+                match connection.ask(question.0, &question.1, Duration::from_secs(5)) {
+                    Ok(reply) if has_queue && reply.data() == Value::Array(vec![Value::str("RUNNING")]) => {
+                        return Ok(());
+                    }
+                    Ok(reply) if !has_queue && reply.error == 0 => return Ok(()),
+                    Ok(reply) => answer = reply.describe(),
+                    Err(reason) => answer = reason,
+                }
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Err(format!("the server did not become ready within {START_LIMIT:?}: {answer}"))
+    }
+
+    /// A stop on request ends with status 0; Tarantool may also end by the signal itself.
+    fn check_end(&self, status: ExitStatus) -> Result<(), String> {
+        if status.success() || (self.peer == Peer::Tarantool && status.code().is_none()) {
+            return Ok(());
+        }
+        Err(format!("after SIGTERM the server ended with {status}; its log:\n{}", self.log_tail()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn end(child: &mut Child) {
+    // It may have ended already, which is what is wanted.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn copy_files(from: &Path, to: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let path = entry?.path();
+        if let (true, Some(name)) = (path.is_file(), path.file_name()) {
+            fs::copy(&path, to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// A loopback address that nobody listens on, below the range from which the system gives ports to clients.
+fn free_address() -> Result<SocketAddr, String> {
+    const FIRST: u16 = 10_000;
+    const COUNT: u16 = 20_000;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Test processes that run side by side begin at different places.
+    let start = (std::process::id() % u32::from(COUNT)) as u16;
+    for _ in 0..1000 {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = FIRST + (u32::from(start) * 37 + u32::from(step)).rem_euclid(u32::from(COUNT)) as u16;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        if TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    Err("no free port on the loopback interface".into())
+}

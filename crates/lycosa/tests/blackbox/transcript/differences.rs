@@ -1,0 +1,81 @@
+//! Where a server may answer differently from the recording: `corpus/wire/differences.json`.
+//!
+//! For each server (`lycosa`, `tarantool`) and recording a list of entries, each with its frames' numbers and a reason:
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `why` | the reason, in words |
+//! | `frames` | frames of the recording, counted from 0, log lines not counted |
+//! | `want` | a regex that our reply, as a failure would print it, must match; absent: these frames are not compared at all |
+//! | `skip` | (instead of frames) the whole recording is not replayed |
+//! | `queue` | (instead of frames) the recording needs the module `queue` |
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use regex::Regex;
+use serde_json::Value as Json;
+
+use crate::server::Peer;
+
+#[derive(Debug, Default)]
+pub(crate) struct Differences {
+    pub(crate) skip: Option<String>,
+    pub(crate) needs_queue: bool,
+    frames: HashMap<usize, Option<Regex>>,
+}
+
+/// What is known about one frame.
+#[derive(Debug)]
+pub(crate) enum Expected<'a> {
+    AsRecorded,
+    /// Different, like this.
+    Like(&'a Regex),
+    NotCompared,
+}
+
+impl Differences {
+    pub(crate) fn load(folder: &Path, peer: Peer, recording: &str) -> Result<Self, String> {
+        let file = folder.join("differences.json");
+        let fail = |reason: &dyn std::fmt::Display| format!("{}: {reason}", file.display());
+        let text = std::fs::read_to_string(&file).map_err(|error| fail(&error))?;
+        let json: Json = serde_json::from_str(&text).map_err(|error| fail(&error))?;
+        let side = if peer == Peer::Lycosa { "lycosa" } else { "tarantool" };
+        let mut loaded = Self::default();
+        for entry in json[side][recording].as_array().into_iter().flatten() {
+            loaded.add(entry).map_err(|reason| fail(&format!("{side}, {recording}: {reason}: {entry}")))?;
+        }
+        Ok(loaded)
+    }
+
+    pub(crate) fn expected(&self, frame: usize) -> Expected<'_> {
+        match self.frames.get(&frame) {
+            None => Expected::AsRecorded,
+            Some(Some(pattern)) => Expected::Like(pattern),
+            Some(None) => Expected::NotCompared,
+        }
+    }
+
+    fn add(&mut self, entry: &Json) -> Result<(), String> {
+        let why = entry["why"].as_str().ok_or("an entry has no reason")?;
+        if entry["skip"] == true {
+            self.skip = Some(why.to_owned());
+            return Ok(());
+        }
+        if entry["queue"] == true {
+            self.needs_queue = true;
+            return Ok(());
+        }
+        let want = match entry["want"].as_str() {
+            Some(pattern) => Some(Regex::new(pattern).map_err(|error| error.to_string())?),
+            None => None,
+        };
+        for frame in entry["frames"].as_array().ok_or("an entry names no frames")? {
+            let frame = frame.as_u64().ok_or("a frame is a number")? as usize;
+            if self.frames.insert(frame, want.clone()).is_some() {
+                return Err(format!("frame {frame} is named twice"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! What differs between two runs of the same server, taken out of two replies before they are compared.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use regex::bytes::Regex;
+
+use crate::connection::{Reply, key};
+use crate::value::{Decoder, Value, hex};
+
+/// The error object of a reply's body.
+const ERROR_STACK: i128 = 0x52;
+/// In an entry of the error stack: the source file and line.
+const FILE: Value = Value::Int(1);
+const LINE: Value = Value::Int(2);
+
+/// An error object inside of a value.
+const ERROR_EXTENSION: i8 = 3;
+
+/// Of `box.info`: what is each process's own.
+const CHANGING_KEYS: [&str; 2] = ["pid", "uptime"];
+
+/// Where the usual reply header keeps the schema version: behind the length, the code and the sync.
+const SCHEMA_VERSION: Range<usize> = 24..28;
+
+/// Why `got` is not what was `recorded`; `None` if it is. Schema versions are the caller's.
+pub(crate) fn difference(recorded: &Reply, got: &Reply) -> Option<String> {
+    let bytes = |reply: &Reply| {
+        let mut frame = reply.frame.clone();
+        if let Some(version) = frame.get_mut(SCHEMA_VERSION) {
+            version.fill(0);
+        }
+        frame
+    };
+    let (recorded_bytes, got_bytes) = (bytes(recorded), bytes(got));
+    if recorded_bytes == got_bytes {
+        return None;
+    }
+    let header = |reply: &Reply| without(reply.header.clone(), key::SCHEMA_VERSION);
+    if header(recorded) != header(got) {
+        return Some(format!("header {}, recorded {}", header(got), header(recorded)));
+    }
+    if recorded.body == got.body {
+        return Some(format!(
+            "the same in other bytes: {}, recorded {}",
+            hex(&got_bytes),
+            hex(&recorded_bytes)
+        ));
+    }
+    let (recorded, got) = (masked_body(&recorded.body), masked_body(&got.body));
+    (recorded != got).then(|| first_difference("body", &recorded, &got))
+}
+
+/// The body with what depends on the run replaced by fixed words.
+fn masked_body(body: &Value) -> Value {
+    let Value::Map(pairs) = body else { return masked(body) };
+    let pairs = pairs.iter().map(|(key, value)| match key {
+        Value::Int(ERROR_STACK) => (key.clone(), masked(&without_places(value))),
+        _ => (key.clone(), masked(value)),
+    });
+    Value::Map(pairs.collect())
+}
+
+fn masked(value: &Value) -> Value {
+    static CHANGING: LazyLock<Regex> = LazyLock::new(|| {
+        let uuid = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
+        let pointer = "0x[0-9a-f]{6,}";
+        let address = r"127\.0\.0\.1:[0-9]+";
+        let place_in_program = r"[^ ]*\.lua:[0-9]+: ";
+        Regex::new(&format!("(?-u){uuid}|{pointer}|{address}|{place_in_program}")).expect("a fixed regex")
+    });
+    match value {
+        Value::Str(bytes) => Value::Str(CHANGING.replace_all(bytes, &b"(changes)"[..]).into_owned()),
+        Value::Array(items) => Value::Array(items.iter().map(masked).collect()),
+        Value::Map(pairs) => {
+            let pairs =
+                pairs.iter().filter(|(key, _)| !CHANGING_KEYS.iter().any(|name| *key == Value::str(name)));
+            Value::Map(pairs.map(|(key, value)| (masked(key), masked(value))).collect())
+        }
+        Value::Ext(ERROR_EXTENSION, bytes) => match Decoder::new(bytes).value() {
+            Ok(stack) => masked(&without_places(&stack)),
+            Err(_) => value.clone(),
+        },
+        other => other.clone(),
+    }
+}
+
+/// An error stack without the places in the server's source.
+fn without_places(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => Value::Array(items.iter().map(without_places).collect()),
+        Value::Map(pairs) => {
+            let is_entry = pairs.iter().any(|(key, _)| *key == LINE);
+            let kept = pairs.iter().filter(|(key, _)| !is_entry || (*key != FILE && *key != LINE));
+            Value::Map(kept.map(|(key, value)| (key.clone(), without_places(value))).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+fn without(map: Value, unwanted: i128) -> Value {
+    let Value::Map(mut pairs) = map else { return map };
+    pairs.retain(|(key, _)| *key != Value::Int(unwanted));
+    Value::Map(pairs)
+}
+
+/// Goes down to the place where two values part, so that a long reply's failure can be read.
+fn first_difference(place: &str, recorded: &Value, got: &Value) -> String {
+    let inner = match (recorded, got) {
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            let mut pairs = a.iter().zip(b).enumerate();
+            pairs.find(|(_, (a, b))| a != b).map(|(n, (a, b))| (format!("{place}[{n}]"), a, b))
+        }
+        (Value::Map(a), Value::Map(b)) if a.len() == b.len() => {
+            let mut pairs = a.iter().zip(b);
+            pairs
+                .find(|(a, b)| a != b)
+                .filter(|((key_a, _), (key_b, _))| key_a == key_b)
+                .map(|((key, a), (_, b))| (format!("{place}.{key}"), a, b))
+        }
+        _ => None,
+    };
+    match inner {
+        Some((place, a, b)) => first_difference(&place, a, b),
+        None => format!("{place} is {got}, recorded {recorded}"),
+    }
+}

@@ -1,0 +1,192 @@
+//! What a call brings: positional arguments and option tables, as slices of the request.
+//!
+//! Nothing is copied and nothing is decided here but the types. The errors are those that Lua raises when the module
+//! indexes or compares what it was given. Arguments beyond those that a method knows are ignored.
+
+use lycosa_store::Error as StoreError;
+use lycosa_tuple::mp::{Kind, Reader};
+
+use crate::error::Error;
+use crate::lua_text;
+use crate::time::Seconds;
+
+/// The first arguments of a call.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Arguments<'a> {
+    values: [Option<&'a [u8]>; Self::LIMIT],
+}
+
+impl<'a> Arguments<'a> {
+    /// No method looks at more.
+    const LIMIT: usize = 3;
+
+    /// Splits a MessagePack array.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
+        let malformed = |_| Error::Store(StoreError::InvalidMsgpack("packet body".into()));
+        let mut reader = Reader::new(bytes);
+        let count = reader.array().map_err(malformed)?;
+        let mut arguments = Self::default();
+        for value in arguments.values.iter_mut().take(count as usize) {
+            *value = Some(reader.raw().map_err(malformed)?);
+        }
+        Ok(arguments)
+    }
+
+    /// The argument at `position`, counted from 0; null is a value.
+    pub(crate) fn get(self, position: usize) -> Option<&'a [u8]> {
+        self.values.get(position).copied().flatten()
+    }
+
+    /// The argument at `position`, if it is there and not null.
+    pub(crate) fn present(self, position: usize) -> Option<&'a [u8]> {
+        self.get(position).filter(|value| !is_nil(value))
+    }
+}
+
+pub(crate) fn kind(value: &[u8]) -> Kind {
+    value.first().map_or(Kind::Invalid, |first| Kind::of(*first))
+}
+
+pub(crate) fn is_nil(value: &[u8]) -> bool {
+    kind(value) == Kind::Nil
+}
+
+/// The bytes of a string or binary value: both are strings to Lua.
+pub(crate) fn string(value: &[u8]) -> Option<&[u8]> {
+    Reader::new(value).str_or_bin().ok()
+}
+
+/// A number that a client sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Number {
+    Int(i128),
+    Double(f64),
+    /// A decimal, cut to microseconds if it is taken for seconds; `whole` is its integral part.
+    Decimal { micros: i128, positive: bool, whole: i128 },
+}
+
+impl Number {
+    pub(crate) fn parse(value: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(value);
+        match reader.kind().ok()? {
+            Kind::Uint | Kind::Int => reader.int().ok().map(Self::Int),
+            Kind::Float => reader.float().ok().map(|float| Self::Double(float.into())),
+            Kind::Double => reader.double().ok().map(Self::Double),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn seconds(self) -> Seconds {
+        match self {
+            Self::Int(value) => Seconds::from_int(value),
+            Self::Double(value) => Seconds::from_double(value),
+            Self::Decimal { micros, positive, .. } => Seconds::from_micros(micros, positive),
+        }
+    }
+
+    /// How often a loop from 1 to this number runs: its integral part, none for what is less than one.
+    pub(crate) fn count(self) -> u64 {
+        match self {
+            Self::Int(whole) | Self::Decimal { whole, .. } => u64::try_from(whole.max(0)).unwrap_or(u64::MAX),
+            Self::Double(value) => value as u64,
+        }
+    }
+
+    /// The value if it is a whole number that fits 64 bits without a sign.
+    pub(crate) fn unsigned(self) -> Option<u64> {
+        match self {
+            Self::Int(value) => u64::try_from(value).ok(),
+            Self::Double(value) if value.fract() == 0.0 && (0.0..18_446_744_073_709_551_616.0).contains(&value) => {
+                Some(value as u64)
+            }
+            Self::Double(_) | Self::Decimal { .. } => None,
+        }
+    }
+
+    pub(crate) fn is_negative(self) -> bool {
+        match self {
+            Self::Int(value) => value < 0,
+            Self::Double(value) => value < 0.0,
+            Self::Decimal { micros, whole, .. } => micros < 0 || whole < 0,
+        }
+    }
+
+    /// The least whole number that is not less, for numbers that are not negative.
+    pub(crate) fn ceiling(self) -> u64 {
+        match self {
+            Self::Int(_) => self.count(),
+            Self::Double(value) => value.ceil() as u64,
+            Self::Decimal { micros, .. } => u64::try_from((micros + 999_999).max(0) / 1_000_000).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Reads a number as Lua reads a numeric string.
+    pub(crate) fn from_text(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?.trim();
+        text.parse().map(Self::Int).or_else(|_| text.parse().map(Self::Double)).ok()
+    }
+}
+
+/// An id argument.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Id<'a> {
+    /// A number that can be an id, whatever its form was.
+    Number(u64),
+    /// Nothing, or something that cannot be an id: the bytes for the error.
+    Other(Option<&'a [u8]>),
+}
+
+impl<'a> Id<'a> {
+    pub(crate) fn parse(value: Option<&'a [u8]>) -> Self {
+        let Some(bytes) = value else { return Self::Other(None) };
+        match Number::parse(bytes).and_then(Number::unsigned) {
+            Some(id) => Self::Number(id),
+            None => Self::Other(value),
+        }
+    }
+}
+
+/// The pairs of an option table whose keys are strings.
+#[derive(Debug, Clone)]
+pub(crate) struct Table<'a> {
+    reader: Reader<'a>,
+    left: u32,
+}
+
+impl<'a> Table<'a> {
+    /// Absent options, null, an array and any string hold no pairs. A number or boolean is refused.
+    pub(crate) fn parse(value: Option<&'a [u8]>) -> Result<Self, Error> {
+        let mut reader = Reader::new(value.unwrap_or(&[]));
+        let left = match value.map(kind) {
+            Some(Kind::Map) => reader.map().unwrap_or(0),
+            None | Some(Kind::Nil | Kind::Array | Kind::Str | Kind::Bin) => 0,
+            Some(_) => return Err(Error::OptionsType(lua_text::type_name(value))),
+        };
+        Ok(Self { reader, left })
+    }
+
+    /// The last value under `name`, unless it is null.
+    pub(crate) fn get(self, name: &[u8]) -> Option<&'a [u8]> {
+        self.filter(|(key, _)| *key == name).last().map(|(_, value)| value).filter(|value| !is_nil(value))
+    }
+}
+
+impl<'a> Iterator for Table<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.left > 0 {
+            self.left -= 1;
+            let key = self.reader.raw().ok()?;
+            let value = self.reader.raw().ok()?;
+            if let Some(key) = string(key) {
+                return Some((key, value));
+            }
+        }
+        None
+    }
+}
+
+pub(crate) fn compared(left: &'static str, right: &'static str) -> Error {
+    Error::Compare { left, right }
+}

@@ -1,0 +1,68 @@
+//! When something has to happen to a tube's tasks by itself.
+//!
+//! A tube's index `watch` knows every deadline of its tasks exactly, so the queue keeps one number per tube: a moment
+//! before which nothing is due. It may be too early (the task whose deadline it was is gone), never too late: every
+//! change of a task lowers it if need be, and only a look into the index raises it. Millions of deadlines thus cost
+//! a put or take one comparison.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::time::NEVER;
+use crate::tube::SlotIndex;
+
+/// The tubes by the moment before which nothing is due.
+#[derive(Debug, Default)]
+pub(crate) struct Deadlines {
+    sorted: BTreeSet<(u64, SlotIndex)>,
+    bounds: HashMap<SlotIndex, u64>,
+}
+
+impl Deadlines {
+    /// The present bound of a tube.
+    pub(crate) fn bound(&self, slot: SlotIndex) -> u64 {
+        self.bounds.get(&slot).copied().unwrap_or(NEVER)
+    }
+
+    /// Something of the tube is due at `moment`.
+    pub(crate) fn lower(&mut self, slot: SlotIndex, moment: u64) {
+        if moment < self.bound(slot) {
+            self.set(slot, moment);
+        }
+    }
+
+    /// Nothing of the tube is due before `moment`.
+    pub(crate) fn set(&mut self, slot: SlotIndex, moment: u64) {
+        if let Some(old) = self.bounds.remove(&slot) {
+            self.sorted.remove(&(old, slot));
+        }
+        if moment != NEVER {
+            self.bounds.insert(slot, moment);
+            self.sorted.insert((moment, slot));
+        }
+    }
+
+    /// The tube that is due first.
+    pub(crate) fn first(&self) -> Option<(u64, SlotIndex)> {
+        self.sorted.first().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_go_down_by_changes_and_up_by_looking() {
+        let mut deadlines = Deadlines::default();
+        deadlines.lower(0, 10);
+        deadlines.lower(1, 7);
+        deadlines.lower(0, 20);
+        assert_eq!(deadlines.first(), Some((7, 1)));
+        deadlines.set(1, 30);
+        assert_eq!(deadlines.first(), Some((10, 0)));
+        deadlines.set(0, NEVER);
+        deadlines.set(1, NEVER);
+        assert_eq!(deadlines.first(), None);
+        assert_eq!(deadlines.bound(0), NEVER);
+    }
+}

@@ -1,0 +1,179 @@
+//! The next task of each sub-queue that is free, in the order in which takes get them.
+//!
+//! A sub-queue is *busy* while one of its tasks is taken. Without this structure a take would walk over the ready tasks
+//! of busy sub-queues, a million of them if need be. With it a take costs one step, and a change of a task costs two
+//! look-ups in the space's index by sub-queue and one step here.
+//!
+//! The invariant: the candidate of a sub-queue is its first ready task, if none of its tasks is taken; there is no
+//! other. It is a function of the space, so it is never repaired but computed again for each sub-queue that a change
+//! touched: after the change, and once more if the change is rolled back.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::Tasks;
+use crate::error::Error;
+use crate::task::{self, Layout, State, Task, name_key};
+
+/// What decides between candidates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CandidateOrder {
+    /// The lowest id.
+    Id,
+    /// The lowest priority, then the lowest id.
+    PriorityThenId,
+}
+
+/// A task that a take may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Candidate {
+    /// Its priority; 0 where the order is by id.
+    pub pri: u64,
+    /// Its id.
+    pub id: u64,
+}
+
+/// All candidates of a tube.
+#[derive(Debug)]
+pub struct Candidates {
+    order: CandidateOrder,
+    by_name: HashMap<Box<[u8]>, Candidate>,
+    sorted: BTreeSet<Candidate>,
+}
+
+impl Candidates {
+    /// None yet.
+    #[must_use]
+    pub fn new(order: CandidateOrder) -> Self {
+        Self { order, by_name: HashMap::new(), sorted: BTreeSet::new() }
+    }
+
+    /// The id of the task that is next.
+    #[must_use]
+    pub fn first(&self) -> Option<u64> {
+        self.sorted.first().map(|candidate| candidate.id)
+    }
+
+    /// Number of free sub-queues with a ready task.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// Whether no take can have anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+
+    /// The sub-queues and their candidates, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], Candidate)> {
+        self.by_name.iter().map(|(name, candidate)| (&**name, *candidate))
+    }
+
+    /// The candidate of one sub-queue.
+    #[must_use]
+    pub fn get(&self, name: &[u8]) -> Option<Candidate> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.by_name.clear();
+        self.sorted.clear();
+    }
+
+    /// Puts `candidate` in the place of the sub-queue's present one, which is returned.
+    pub fn set(&mut self, name: &[u8], candidate: Option<Candidate>) -> Option<Candidate> {
+        let old = match (self.by_name.get_mut(name), candidate) {
+            (Some(place), Some(new)) => Some(std::mem::replace(place, new)),
+            (None, Some(new)) => self.by_name.insert(name.into(), new),
+            (Some(_), None) => self.by_name.remove(name),
+            (None, None) => None,
+        };
+        if old != candidate {
+            if let Some(old) = &old {
+                self.sorted.remove(old);
+            }
+            if let Some(new) = candidate {
+                self.sorted.insert(new);
+            }
+        }
+        old
+    }
+
+    /// The candidate that the sub-queue should have.
+    ///
+    /// # Errors
+    /// The space is gone.
+    pub fn compute(&self, tasks: Tasks<'_>, layout: &Layout, name: &[u8]) -> Result<Option<Candidate>, Error> {
+        if tasks.first(tasks.indexes.utube, &name_key(State::Taken, name, &[]))?.is_some() {
+            return Ok(None);
+        }
+        let first = tasks.first(self.index(tasks), &name_key(State::Ready, name, &[]))?;
+        Ok(first.and_then(|tuple| self.of(tuple, layout)))
+    }
+
+    /// Computes all candidates anew, with a few look-ups per sub-queue.
+    ///
+    /// # Errors
+    /// The space is gone.
+    pub fn rebuild(&mut self, tasks: Tasks<'_>, layout: &Layout) -> Result<(), Error> {
+        self.clear();
+        let index = self.index(tasks);
+        let mut key = task::ShortKey::state(State::Ready, &[]).to_vec();
+        let mut iterator = lycosa_store::IteratorType::Ge;
+        while let Some(tuple) = tasks.store.first(tasks.space, index, iterator, &key)? {
+            let Some(task) = Task::read(tuple, layout) else { break };
+            if task.state() != Some(State::Ready) {
+                break;
+            }
+            let busy = tasks.first(tasks.indexes.utube, &name_key(State::Taken, task.utube, &[]))?.is_some();
+            if !busy {
+                self.set(task.utube, self.of(tuple, layout));
+            }
+            key = match self.order {
+                CandidateOrder::Id => name_key(State::Ready, task.utube, &[u64::MAX]),
+                CandidateOrder::PriorityThenId => name_key(State::Ready, task.utube, &[u64::MAX, u64::MAX]),
+            };
+            iterator = lycosa_store::IteratorType::Gt;
+        }
+        Ok(())
+    }
+
+    fn index(&self, tasks: Tasks<'_>) -> lycosa_store::IndexId {
+        match self.order {
+            CandidateOrder::Id => tasks.indexes.utube,
+            CandidateOrder::PriorityThenId => tasks.indexes.utube_pri,
+        }
+    }
+
+    fn of(&self, tuple: &[u8], layout: &Layout) -> Option<Candidate> {
+        let task = Task::read(tuple, layout)?;
+        let pri = match self.order {
+            CandidateOrder::Id => 0,
+            CandidateOrder::PriorityThenId => task.pri,
+        };
+        Some(Candidate { pri, id: task.id })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_candidate_is_first() {
+        let mut candidates = Candidates::new(CandidateOrder::PriorityThenId);
+        assert_eq!(candidates.set(b"a", Some(Candidate { pri: 5, id: 0 })), None);
+        assert_eq!(candidates.set(b"b", Some(Candidate { pri: 3, id: 7 })), None);
+        assert_eq!(candidates.first(), Some(7));
+        assert_eq!(candidates.set(b"b", None), Some(Candidate { pri: 3, id: 7 }));
+        assert_eq!(candidates.first(), Some(0));
+        assert_eq!(
+            candidates.set(b"a", Some(Candidate { pri: 1, id: 9 })),
+            Some(Candidate { pri: 5, id: 0 })
+        );
+        assert_eq!((candidates.first(), candidates.len()), (Some(9), 1));
+        assert_eq!(candidates.get(b"a"), Some(Candidate { pri: 1, id: 9 }));
+    }
+}

@@ -1,0 +1,146 @@
+//! `fifottl`: tasks leave by priority, then by id, and have deadlines: a life, a time to be held, a delay.
+//!
+//! What is here about deadlines ([`Lifetime`]) holds for `limfifottl` and `utubettl` too.
+
+use lycosa_tuple::mp;
+
+use super::options::{PutOptions, positive_seconds, seconds_or, write_unsigned_or};
+use super::{Change, Driver, Event, NewTask, Tasks, TubeOptions};
+use crate::error::Error;
+use crate::task::{IndexLayout, Layout, State, Task};
+use crate::time::Seconds;
+
+/// The type's name.
+pub const NAME: &str = "fifottl";
+
+/// Where the fields are.
+pub static LAYOUT: Layout = Layout {
+    fields: &[
+        ("task_id", "unsigned"),
+        ("status", "string"),
+        ("next_event", "unsigned"),
+        ("ttl", "unsigned"),
+        ("ttr", "unsigned"),
+        ("pri", "unsigned"),
+        ("created", "unsigned"),
+        ("data", "*"),
+    ],
+    indexes: &[
+        IndexLayout { name: "task_id", unique: true, parts: &[0] },
+        IndexLayout { name: "status", unique: true, parts: &[1, 5, 0] },
+        IndexLayout { name: "watch", unique: false, parts: &[1, 2] },
+    ],
+    timed: true,
+    utube: None,
+    ready_buffer: None,
+};
+
+/// The defaults of a tube with deadlines, and the rules that they share.
+#[derive(Debug, Clone, Copy)]
+pub struct Lifetime {
+    ttl: Seconds,
+    ttr: Seconds,
+    pri: u64,
+}
+
+impl Lifetime {
+    /// As the tube was created.
+    #[must_use]
+    pub fn new(options: &TubeOptions) -> Self {
+        Self { ttl: options.ttl, ttr: options.ttr, pri: options.pri }
+    }
+
+    /// Appends the fields from the status to the moment of creation.
+    ///
+    /// # Errors
+    /// `delay`, `ttl` or `ttr` that are no numbers.
+    pub fn encode(&self, options: PutOptions<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+        let delay = positive_seconds(options.delay)?;
+        let ttl = seconds_or(options.ttl, self.ttl)?;
+        let ttr = seconds_or(options.ttr, self.ttr)?;
+        let (state, next_event, ttl) = match delay {
+            None => (State::Ready, ttl.deadline(now), ttl.duration()),
+            Some(delay) => {
+                (State::Delayed, delay.deadline(now), ttl.duration().saturating_add(delay.duration()))
+            }
+        };
+        out.extend_from_slice(&state.encoded());
+        mp::write_uint(out, next_event);
+        mp::write_uint(out, ttl);
+        mp::write_uint(out, ttr.duration());
+        write_unsigned_or(options.pri, self.pri, out);
+        mp::write_uint(out, now);
+        Ok(())
+    }
+
+    /// The state table of tubes with deadlines.
+    #[must_use]
+    pub fn change(task: &Task<'_>, event: Event, now: u64) -> Change {
+        let times = task.times;
+        let at_death = |state| Change { next_event: Some(times.death()), ..Change::to(state) };
+        match event {
+            Event::Take => Change {
+                next_event: Some(now.saturating_add(times.ttr).min(times.death())),
+                ..Change::to(State::Taken)
+            },
+            Event::Release { delay: Some(delay) } => Change {
+                next_event: Some(delay.deadline(now)),
+                ttl: Some(times.ttl.saturating_add(delay.duration())),
+                ..Change::to(State::Delayed)
+            },
+            Event::Release { delay: None } | Event::DelayOver | Event::TtrOver => at_death(State::Ready),
+            Event::Bury => at_death(State::Buried),
+            Event::Kick => Change::to(State::Ready),
+            Event::Touch { extension } => Change {
+                state: State::Taken,
+                next_event: Some(times.next_event.saturating_add(extension)),
+                ttl: Some(times.ttl.saturating_add(extension)),
+                ttr: Some(times.ttr.saturating_add(extension)),
+            },
+        }
+    }
+}
+
+/// The driver.
+#[derive(Debug, Clone, Copy)]
+pub struct FifoTtl {
+    lifetime: Lifetime,
+}
+
+impl FifoTtl {
+    /// With the tube's defaults.
+    #[must_use]
+    pub fn new(options: &TubeOptions) -> Self {
+        Self { lifetime: Lifetime::new(options) }
+    }
+}
+
+impl Driver for FifoTtl {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn layout(&self) -> &'static Layout {
+        &LAYOUT
+    }
+
+    fn first_option(&self) -> Option<&'static str> {
+        Some("ttl")
+    }
+
+    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+        mp::write_array(out, 7 + u32::from(task.data.is_some()));
+        mp::write_uint(out, task.id);
+        self.lifetime.encode(task.options, now, out)?;
+        out.extend_from_slice(task.data.unwrap_or(&[]));
+        Ok(())
+    }
+
+    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error> {
+        Ok(Lifetime::change(task, event, now))
+    }
+
+    fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {
+        tasks.first_in_state(State::Ready)
+    }
+}

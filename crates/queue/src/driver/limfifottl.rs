@@ -1,0 +1,63 @@
+//! `limfifottl`: `fifottl` with room for so many tasks, whatever their state.
+//!
+//! A put that finds no room answers null, at once or after its `timeout`. Those that wait are served in the order in
+//! which they came, as soon as there is room.
+
+use super::fifottl::{FifoTtl, LAYOUT};
+use super::{Change, Driver, Engine, Event, NewTask, Tasks, TubeOptions};
+use crate::error::Error;
+use crate::task::{Layout, Task};
+
+/// The type's name.
+pub const NAME: &str = "limfifottl";
+
+/// The driver.
+#[derive(Debug, Clone, Copy)]
+pub struct LimFifoTtl {
+    tasks: FifoTtl,
+    /// None: no limit.
+    capacity: Option<u64>,
+}
+
+impl LimFifoTtl {
+    /// With the tube's defaults and capacity.
+    ///
+    /// # Errors
+    /// The engine is `vinyl`.
+    pub fn new(options: &TubeOptions) -> Result<Self, Error> {
+        if options.engine == Engine::Vinyl {
+            return Err(Error::VinylUnsupported);
+        }
+        Ok(Self { tasks: FifoTtl::new(options), capacity: options.capacity })
+    }
+}
+
+impl Driver for LimFifoTtl {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn layout(&self) -> &'static Layout {
+        &LAYOUT
+    }
+
+    fn first_option(&self) -> Option<&'static str> {
+        Some("timeout")
+    }
+
+    fn has_room(&self, tasks: u64) -> bool {
+        self.capacity.is_none_or(|capacity| tasks < capacity)
+    }
+
+    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+        self.tasks.encode(task, now, out)
+    }
+
+    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error> {
+        self.tasks.change(task, event, now)
+    }
+
+    fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {
+        self.tasks.next(tasks)
+    }
+}

@@ -1,0 +1,240 @@
+//! Types of tubes.
+//!
+//! A driver is policy: how tasks lie in their space, what put makes of its options, which task is next, and what an
+//! event makes of a task. It never changes data itself: the queue turns a [`Change`] into one statement, keeps the
+//! owners, counts, and wakes who waits. So a driver is small, and every rule about transactions is in one place.
+//!
+//! | type | order of takes | deadlines | limits |
+//! |---|---|---|---|
+//! | [`fifo`] | id | – | – |
+//! | [`fifottl`] | priority, id | ttl, ttr, delay | – |
+//! | [`limfifottl`] | priority, id | ttl, ttr, delay | tasks in the tube |
+//! | [`utube`] | id | – | one taken task per sub-queue |
+//! | [`utubettl`] | priority, id | ttl, ttr, delay | one taken task per sub-queue |
+//!
+//! The state table, for all of them (`T` only in tubes with deadlines):
+//!
+//! | event | from | to | next event | ttl, ttr |
+//! |---|---|---|---|---|
+//! | put | – | ready | T death | as given |
+//! | put with a delay | – | T delayed | end of the delay | ttl + delay |
+//! | take | ready | taken | T now + ttr, but not after death | |
+//! | release | taken | ready | T death | |
+//! | release with a delay | taken | T delayed | end of the delay | ttl + delay |
+//! | bury | any | buried | T death | |
+//! | kick | buried | ready | T unchanged | |
+//! | touch | taken | taken | T + delta | both + delta |
+//! | end of the delay | T delayed | ready | death | |
+//! | end of the ttr | T taken | ready | death | |
+//! | death | T ready, buried | – | | |
+//! | ack, delete | taken; any | – | | |
+//!
+//! where death = created + ttl.
+
+use std::fmt;
+
+use lycosa_store::{IndexId, IteratorType, SpaceId, Store};
+
+pub mod candidates;
+pub mod fifo;
+pub mod fifottl;
+pub mod limfifottl;
+pub mod options;
+pub mod utube;
+pub mod utubettl;
+
+pub use candidates::Candidates;
+pub use options::{Engine, PutOptions, TubeOptions};
+
+use crate::error::Error;
+use crate::task::{Layout, ShortKey, State, Task};
+use crate::time::Seconds;
+
+/// What happens to a stored task, apart from its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A session takes it.
+    Take,
+    /// Its owner, or the end of the owner's session, gives it back.
+    Release {
+        /// Not before that time, in tubes with deadlines.
+        delay: Option<Seconds>,
+    },
+    /// Someone sets it aside.
+    Bury,
+    /// Someone gets it back from aside.
+    Kick,
+    /// Its owner wants more time.
+    Touch {
+        /// Microseconds to add.
+        extension: u64,
+    },
+    /// Its delay is over.
+    DelayOver,
+    /// Its owner had it for too long.
+    TtrOver,
+}
+
+/// What an event makes of a task; what is `None` stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The state after it.
+    pub state: State,
+    /// The next event, µs since the epoch.
+    pub next_event: Option<u64>,
+    /// Time to live, µs.
+    pub ttl: Option<u64>,
+    /// Time to run, µs.
+    pub ttr: Option<u64>,
+}
+
+impl Change {
+    /// Only the state changes.
+    #[must_use]
+    pub const fn to(state: State) -> Self {
+        Self { state, next_event: None, ttl: None, ttr: None }
+    }
+}
+
+/// A task that is to be stored.
+#[derive(Debug, Clone, Copy)]
+pub struct NewTask<'a> {
+    /// Its id.
+    pub id: u64,
+    /// Its payload; None if the client gave none, which the store will refuse.
+    pub data: Option<&'a [u8]>,
+    /// What the client wants for it.
+    pub options: PutOptions<'a>,
+}
+
+/// The ids of a tube's indexes in its space. One that the type of tube lacks is 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Indexes {
+    /// (status, \[pri,\] id)
+    pub status: IndexId,
+    /// (status, next event)
+    pub watch: IndexId,
+    /// (status, sub-queue, id)
+    pub utube: IndexId,
+    /// (status, sub-queue, pri, id)
+    pub utube_pri: IndexId,
+}
+
+/// The tasks of one tube, to look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Tasks<'a> {
+    /// The store.
+    pub store: &'a Store,
+    /// The tube's space.
+    pub space: SpaceId,
+    /// Its indexes.
+    pub indexes: Indexes,
+}
+
+impl<'a> Tasks<'a> {
+    /// The task with that id.
+    ///
+    /// # Errors
+    /// The space is gone.
+    pub fn get(self, id: u64) -> Result<Option<&'a [u8]>, Error> {
+        Ok(self.store.get(self.space, 0, &ShortKey::id(id))?)
+    }
+
+    /// The first task of an index whose key begins with `key`.
+    ///
+    /// # Errors
+    /// The space or the index is gone.
+    pub fn first(self, index: IndexId, key: &[u8]) -> Result<Option<&'a [u8]>, Error> {
+        Ok(self.store.first(self.space, index, IteratorType::Eq, key)?)
+    }
+
+    /// The first task of that state in the order in which tasks are taken and kicked.
+    ///
+    /// # Errors
+    /// The space or the index is gone.
+    pub fn first_in_state(self, state: State) -> Result<Option<&'a [u8]>, Error> {
+        self.first(self.indexes.status, &ShortKey::state(state, &[]))
+    }
+
+    /// Number of tasks of that state, in O(log n).
+    ///
+    /// # Errors
+    /// The space or the index is gone.
+    pub fn count(self, state: State) -> Result<u64, Error> {
+        let key = ShortKey::state(state, &[]);
+        Ok(self.store.count(self.space, self.indexes.status, IteratorType::Eq, &key)?)
+    }
+}
+
+/// One type of tube, as one tube has it: the type's rules and the tube's options.
+pub trait Driver: fmt::Debug + Send {
+    /// The type's name, as `create_tube` takes it.
+    fn name(&self) -> &'static str;
+
+    /// Where the fields are.
+    fn layout(&self) -> &'static Layout;
+
+    /// The member of put's options that the type asks for first (errors name it). None: put has no options.
+    fn first_option(&self) -> Option<&'static str>;
+
+    /// Whether a tube that holds so many tasks, of any state, has room for one more.
+    fn has_room(&self, tasks: u64) -> bool {
+        let _ = tasks;
+        true
+    }
+
+    /// Appends the tuple of a new task. `now` is in µs since the epoch.
+    ///
+    /// # Errors
+    /// Options of the wrong type. Values that only the space's format refuses are left to it.
+    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error>;
+
+    /// What `event` makes of `task`, at `now`.
+    ///
+    /// # Errors
+    /// The type knows no such event.
+    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error>;
+
+    /// The task that the next take gets, expired or not: it is ready, and nothing that a take must wait for
+    /// stands against it. In O(log n), whatever is in the way.
+    ///
+    /// # Errors
+    /// The space is gone.
+    fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error>;
+
+    /// The sub-queues' next tasks, if the type has sub-queues.
+    fn candidates(&self) -> Option<&Candidates> {
+        None
+    }
+
+    /// As [`Self::candidates`], to keep them up to date.
+    fn candidates_mut(&mut self) -> Option<&mut Candidates> {
+        None
+    }
+}
+
+/// The driver of a tube of the type `name`; None if there is no such type.
+///
+/// # Errors
+/// Options that do not go together.
+pub fn create(name: &str, options: &TubeOptions) -> Result<Option<Box<dyn Driver>>, Error> {
+    let driver: Box<dyn Driver> = match name {
+        fifo::NAME => Box::new(fifo::Fifo),
+        fifottl::NAME => Box::new(fifottl::FifoTtl::new(options)),
+        limfifottl::NAME => Box::new(limfifottl::LimFifoTtl::new(options)?),
+        utube::NAME => Box::new(utube::Utube::new(options)?),
+        utubettl::NAME => Box::new(utubettl::UtubeTtl::new(options)?),
+        _ => return Ok(None),
+    };
+    Ok(Some(driver))
+}
+
+/// The state table of tubes without deadlines.
+fn change_without_deadlines(event: Event, type_name: &'static str) -> Result<Change, Error> {
+    match event {
+        Event::Take => Ok(Change::to(State::Taken)),
+        Event::Bury => Ok(Change::to(State::Buried)),
+        Event::Release { .. } | Event::Kick | Event::DelayOver | Event::TtrOver => Ok(Change::to(State::Ready)),
+        Event::Touch { .. } => Err(Error::TouchUnsupported(type_name)),
+    }
+}

@@ -1,0 +1,357 @@
+//! Options of put and of tubes.
+//!
+//! A null counts as absent everywhere; so does `false` where the module says `opts.x or default`. A tube's options are
+//! stored in its row of `_queue` as the client gave them, with the defaults of the type added; they are read back from
+//! there at each start.
+
+use lycosa_store::Error as StoreError;
+use lycosa_tuple::mp::{self, Kind, Reader};
+
+use super::{fifottl, limfifottl, utubettl};
+use crate::arguments::{Number, Table, compared, is_nil, kind, string};
+use crate::error::Error;
+use crate::lua_text;
+use crate::time::{MAX_TIMEOUT_SECONDS, Seconds};
+
+/// The options of put, each as it came.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PutOptions<'a> {
+    /// Seconds to live.
+    pub ttl: Option<&'a [u8]>,
+    /// Seconds to be held.
+    pub ttr: Option<&'a [u8]>,
+    /// Priority.
+    pub pri: Option<&'a [u8]>,
+    /// Seconds until it may be taken.
+    pub delay: Option<&'a [u8]>,
+    /// Sub-queue.
+    pub utube: Option<&'a [u8]>,
+    /// Seconds to wait for room.
+    pub timeout: Option<&'a [u8]>,
+}
+
+impl<'a> PutOptions<'a> {
+    /// Reads the table; `first_member` is what the driver asks it for first.
+    ///
+    /// # Errors
+    /// Null, a number, a boolean.
+    pub(crate) fn parse(value: Option<&'a [u8]>, first_member: &'static str) -> Result<Self, Error> {
+        if value.is_some_and(is_nil) {
+            return Err(Error::OptionsNull(first_member));
+        }
+        let mut options = Self::default();
+        for (key, value) in Table::parse(value)? {
+            let place = match key {
+                b"ttl" => &mut options.ttl,
+                b"ttr" => &mut options.ttr,
+                b"pri" => &mut options.pri,
+                b"delay" => &mut options.delay,
+                b"utube" => &mut options.utube,
+                b"timeout" => &mut options.timeout,
+                _ => continue,
+            };
+            *place = Some(value).filter(|value| !is_nil(value));
+        }
+        Ok(options)
+    }
+}
+
+fn is_false(value: &[u8]) -> bool {
+    value == [0xc2]
+}
+
+/// An option that the module reads as `opts.x or default` and then takes for seconds.
+pub(crate) fn seconds_or(value: Option<&[u8]>, default: Seconds) -> Result<Seconds, Error> {
+    match value.filter(|value| !is_false(value)) {
+        None => Ok(default),
+        Some(value) => {
+            let number = Number::parse(value);
+            number.map(Number::seconds).ok_or_else(|| compared(lua_text::type_name(Some(value)), "number"))
+        }
+    }
+}
+
+/// An option that the module compares with zero first: `opts.delay > 0`. None if it is absent or not positive.
+pub(crate) fn positive_seconds(value: Option<&[u8]>) -> Result<Option<Seconds>, Error> {
+    let Some(value) = value else { return Ok(None) };
+    let number = Number::parse(value).ok_or_else(|| compared("number", lua_text::type_name(Some(value))))?;
+    Ok(Some(number.seconds()).filter(|seconds| seconds.is_positive()))
+}
+
+/// An option read as `opts.pri or default`: a whole number of any form is written in its shortest one, anything else
+/// as it came, for the space's format to refuse.
+pub(crate) fn write_unsigned_or(value: Option<&[u8]>, default: u64, out: &mut Vec<u8>) {
+    match value.filter(|value| !is_false(value)) {
+        None => mp::write_uint(out, default),
+        Some(value) => match Number::parse(value).and_then(Number::unsigned) {
+            Some(number) => mp::write_uint(out, number),
+            None => out.extend_from_slice(value),
+        },
+    }
+}
+
+/// Writes the name of a sub-queue: what Lua's `tostring` makes of the option.
+pub(crate) fn write_sub_queue(value: Option<&[u8]>, out: &mut Vec<u8>) -> Result<(), Error> {
+    if let Some(name) = value.and_then(string) {
+        mp::write_str(out, name);
+        return Ok(());
+    }
+    if matches!(value.map(kind), Some(Kind::Array | Kind::Map | Kind::Ext | Kind::Invalid)) {
+        return Err(illegal_option("utube", "string"));
+    }
+    let mut name = Vec::new();
+    lua_text::write(value, &mut name);
+    mp::write_str(out, &name);
+    Ok(())
+}
+
+/// Where a tube's tasks live. The store keeps both in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// `memtx`, or none given.
+    Memtx,
+    /// `vinyl`
+    Vinyl,
+}
+
+/// `if_not_exists`, which may be anything in Lua.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfNotExists {
+    /// Absent, null or false: an existing space is an error.
+    Refuse,
+    /// True: an existing tube is left as it is.
+    Keep,
+    /// Anything else: an existing space becomes the tube's.
+    Adopt,
+}
+
+/// The options of a tube.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TubeOptions {
+    /// Tasks are lost with the process.
+    pub temporary: bool,
+    /// What to do if there is such a space.
+    pub if_not_exists: IfNotExists,
+    /// Where tasks live.
+    pub engine: Engine,
+    /// Name of the engine as given, if it was.
+    pub engine_name: Option<String>,
+    /// Default time to live.
+    pub ttl: Seconds,
+    /// Default time to run.
+    pub ttr: Seconds,
+    /// Default priority.
+    pub pri: u64,
+    /// Most tasks in the tube; None: any number.
+    pub capacity: Option<u64>,
+    /// Whether the candidates are shown in a space beside the tube's.
+    pub ready_buffer: bool,
+}
+
+impl Default for TubeOptions {
+    fn default() -> Self {
+        Self {
+            temporary: false,
+            if_not_exists: IfNotExists::Refuse,
+            engine: Engine::Memtx,
+            engine_name: None,
+            ttl: Seconds::MAX,
+            ttr: Seconds::MAX,
+            pri: 0,
+            capacity: None,
+            ready_buffer: false,
+        }
+    }
+}
+
+/// Whether tubes of that type have ttl, ttr and pri.
+fn is_timed(tube_type: &str) -> bool {
+    matches!(tube_type, fifottl::NAME | limfifottl::NAME | utubettl::NAME)
+}
+
+fn illegal_option(name: &str, expected: &str) -> Error {
+    StoreError::IllegalParams(format!("options parameter '{name}' should be of type {expected}")).into()
+}
+
+impl TubeOptions {
+    /// Reads the options of `create_tube`.
+    ///
+    /// # Errors
+    /// An option of the wrong type, or no table at all.
+    pub fn parse(value: Option<&[u8]>, tube_type: &str) -> Result<Self, Error> {
+        Self::read(&Table::parse(value)?, tube_type, &mut |refused| Err(refused))
+    }
+
+    /// Reads the options in a row of `_queue`. What cannot be used is passed over; `f` is told.
+    pub fn stored(value: &[u8], tube_type: &str, f: &mut dyn FnMut(Error)) -> Self {
+        let pass_over = &mut |refused| {
+            f(refused);
+            Ok(())
+        };
+        Table::parse(Some(value))
+            .and_then(|table| Self::read(&table, tube_type, pass_over))
+            .unwrap_or_default()
+    }
+
+    fn read(
+        table: &Table<'_>,
+        tube_type: &str,
+        refuse: &mut dyn FnMut(Error) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let mut options = Self::default();
+        let get = |name: &str| table.clone().get(name.as_bytes());
+        match get("temporary") {
+            None => {}
+            Some([0xc2]) => options.temporary = false,
+            Some([0xc3]) => options.temporary = true,
+            Some(_) => refuse(illegal_option("temporary", "boolean"))?,
+        }
+        options.if_not_exists = match get("if_not_exists") {
+            None | Some([0xc2]) => IfNotExists::Refuse,
+            Some([0xc3]) => IfNotExists::Keep,
+            Some(_) => IfNotExists::Adopt,
+        };
+        match get("engine").map(string) {
+            None => {}
+            Some(Some(name)) => {
+                options.engine = if name == b"vinyl" { Engine::Vinyl } else { Engine::Memtx };
+                options.engine_name = Some(String::from_utf8_lossy(name).into_owned());
+            }
+            Some(None) => refuse(illegal_option("engine", "string"))?,
+        }
+        options.ready_buffer = get("storage_mode").and_then(string) == Some(b"ready_buffer");
+        if !is_timed(tube_type) {
+            return Ok(options);
+        }
+        let given = |name: &str| get(name).filter(|value| !is_false(value));
+        match given("ttl").map(Number::parse) {
+            None => {}
+            Some(Some(number)) => options.ttl = number.seconds(),
+            Some(None) => refuse(illegal_option("ttl", "number"))?,
+        }
+        options.ttr = options.ttl;
+        match given("ttr").map(Number::parse) {
+            None => {}
+            Some(Some(number)) => options.ttr = number.seconds(),
+            Some(None) => refuse(illegal_option("ttr", "number"))?,
+        }
+        match given("pri").map(|value| Number::parse(value).and_then(Number::unsigned)) {
+            None => {}
+            Some(Some(number)) => options.pri = number,
+            Some(None) => refuse(illegal_option("pri", "unsigned"))?,
+        }
+        match given("capacity").map(Number::parse) {
+            None => {}
+            Some(Some(number)) if number.is_negative() => options.capacity = Some(0),
+            Some(Some(number)) => options.capacity = Some(number.ceiling()).filter(|limit| *limit > 0),
+            Some(None) => refuse(illegal_option("capacity", "number"))?,
+        }
+        Ok(options)
+    }
+
+    /// Appends the map that `_queue` keeps: the options as given, without nulls and callbacks, and the defaults.
+    pub fn write_stored(value: Option<&[u8]>, tube_type: &str, out: &mut Vec<u8>) {
+        const DEFAULTED: [&[u8]; 4] = [b"if_not_exists", b"ttl", b"ttr", b"pri"];
+        let mut pairs: Vec<(&[u8], &[u8])> = Vec::new();
+        let mut reader = Reader::new(value.unwrap_or(&[0x80]));
+        for _ in 0..reader.map().unwrap_or(0) {
+            let (Ok(key), Ok(value)) = (reader.raw(), reader.raw()) else { break };
+            let name = string(key).unwrap_or(b"");
+            let unset = is_nil(value) || (is_false(value) && DEFAULTED.contains(&name));
+            pairs.retain(|(other, _)| *other != key);
+            if !unset && name != b"on_task_change" {
+                pairs.push((key, value));
+            }
+        }
+        let mut defaults = Vec::new();
+        let has = |name: &[u8]| pairs.iter().find(|(key, _)| string(key) == Some(name)).map(|(_, value)| *value);
+        if has(b"if_not_exists").is_none() {
+            mp::write_str(&mut defaults, b"if_not_exists");
+            mp::write_bool(&mut defaults, false);
+        }
+        if is_timed(tube_type) {
+            let mut longest = Vec::new();
+            mp::write_uint(&mut longest, MAX_TIMEOUT_SECONDS);
+            let ttl = has(b"ttl").unwrap_or(&longest);
+            for (name, default) in [("ttl", longest.as_slice()), ("ttr", ttl), ("pri", &[0])] {
+                if has(name.as_bytes()).is_none() {
+                    mp::write_str(&mut defaults, name.as_bytes());
+                    defaults.extend_from_slice(default);
+                }
+            }
+        }
+        let mut added = 0;
+        let mut reader = Reader::new(&defaults);
+        while reader.skip().is_ok() {
+            added += 1;
+        }
+        mp::write_map(out, pairs.len() as u32 + added / 2);
+        for (key, value) in pairs {
+            out.extend_from_slice(key);
+            out.extend_from_slice(value);
+        }
+        out.extend_from_slice(&defaults);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lycosa_tuple::value::Value;
+
+    fn stored(options: &Value, tube_type: &str) -> Value {
+        let mut out = Vec::new();
+        TubeOptions::write_stored(Some(&options.encode()), tube_type, &mut out);
+        Value::decode(&out).expect("one value")
+    }
+
+    #[test]
+    fn stored_options_have_the_defaults_of_the_type() {
+        let given = Value::map([("temporary", Value::from(true)), ("ttl", Value::from(60_u64))]);
+        let fifottl = stored(&given, "fifottl");
+        assert_eq!(fifottl.get("ttl"), Some(&Value::from(60_u64)));
+        assert_eq!(fifottl.get("ttr"), Some(&Value::from(60_u64)));
+        assert_eq!(fifottl.get("pri"), Some(&Value::from(0_u64)));
+        assert_eq!(fifottl.get("if_not_exists"), Some(&Value::from(false)));
+        assert_eq!(stored(&given, "fifo").get("ttr"), None);
+        let nothing = Value::map([("ttl", Value::Nil), ("pri", Value::from(false))]);
+        assert_eq!(stored(&nothing, "utubettl").get("ttl"), Some(&Value::from(MAX_TIMEOUT_SECONDS)));
+    }
+
+    #[test]
+    fn capacity_is_rounded_up_and_negative_means_full() {
+        let capacity = |value: Value| {
+            let options = Value::map([("capacity", value)]).encode();
+            TubeOptions::parse(Some(&options), "limfifottl").expect("a number").capacity
+        };
+        assert_eq!(capacity(Value::from(0_u64)), None);
+        assert_eq!(capacity(Value::from(-1_i64)), Some(0));
+        assert_eq!(capacity(Value::from(1.5)), Some(2));
+        assert_eq!(capacity(Value::Nil), None);
+    }
+
+    #[test]
+    fn sub_queues_are_named_as_lua_prints() {
+        let name = |value: Option<&[u8]>| {
+            let mut out = Vec::new();
+            write_sub_queue(value, &mut out).map(|()| out[1..].to_vec())
+        };
+        assert_eq!(name(None), Ok(b"nil".to_vec()));
+        assert_eq!(name(Some(&[1])), Ok(b"1".to_vec()));
+        assert_eq!(name(Some(&[0xc3])), Ok(b"true".to_vec()));
+        assert!(name(Some(&[0x80])).is_err());
+    }
+
+    #[test]
+    fn options_of_the_wrong_type_are_named() {
+        let options = Value::map([("temporary", Value::str("yes"))]).encode();
+        let refused = TubeOptions::parse(Some(&options), "fifo").expect_err("no boolean");
+        assert_eq!(
+            refused.to_string(),
+            "Illegal parameters, options parameter 'temporary' should be of type boolean"
+        );
+        let mut passed_over = 0;
+        let kept = TubeOptions::stored(&options, "fifo", &mut |_| passed_over += 1);
+        assert_eq!((kept, passed_over), (TubeOptions::default(), 1));
+    }
+}

@@ -1,0 +1,96 @@
+//! `utube`: a tube of sub-queues. Of each at most one task is taken, in the order of ids; across sub-queues the lowest
+//! id goes first.
+
+use lycosa_tuple::mp;
+
+use super::candidates::{CandidateOrder, Candidates};
+use super::options::write_sub_queue;
+use super::{Change, Driver, Engine, Event, NewTask, Tasks, TubeOptions, change_without_deadlines};
+use crate::error::Error;
+use crate::task::{BufferLayout, IndexLayout, Layout, State, Task};
+
+/// The type's name.
+pub const NAME: &str = "utube";
+
+/// Where the fields are.
+pub static LAYOUT: Layout = Layout {
+    fields: &[("task_id", "unsigned"), ("status", "string"), ("utube", "string"), ("data", "*")],
+    indexes: &[
+        IndexLayout { name: "task_id", unique: true, parts: &[0] },
+        IndexLayout { name: "status", unique: true, parts: &[1, 0] },
+        IndexLayout { name: "utube", unique: true, parts: &[1, 2, 0] },
+    ],
+    timed: false,
+    utube: Some(2),
+    ready_buffer: Some(&BufferLayout {
+        fields: &[("task_id", "unsigned"), ("utube", "string")],
+        indexes: &[
+            IndexLayout { name: "task_id", unique: true, parts: &[0] },
+            IndexLayout { name: "utube", unique: true, parts: &[1] },
+        ],
+    }),
+};
+
+/// The driver.
+#[derive(Debug)]
+pub struct Utube {
+    candidates: Candidates,
+}
+
+impl Utube {
+    /// For a tube of that engine and storage mode.
+    ///
+    /// # Errors
+    /// A ready buffer on `vinyl`.
+    pub fn new(options: &TubeOptions) -> Result<Self, Error> {
+        check_ready_buffer(options)?;
+        Ok(Self { candidates: Candidates::new(CandidateOrder::Id) })
+    }
+}
+
+/// Refuses the combination of options that no tube with sub-queues supports.
+pub(super) fn check_ready_buffer(options: &TubeOptions) -> Result<(), Error> {
+    if options.ready_buffer && options.engine == Engine::Vinyl {
+        return Err(Error::ReadyBufferOnVinyl);
+    }
+    Ok(())
+}
+
+impl Driver for Utube {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn layout(&self) -> &'static Layout {
+        &LAYOUT
+    }
+
+    fn first_option(&self) -> Option<&'static str> {
+        Some("utube")
+    }
+
+    fn encode(&self, task: &NewTask<'_>, _now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+        mp::write_array(out, 3 + u32::from(task.data.is_some()));
+        mp::write_uint(out, task.id);
+        out.extend_from_slice(&State::Ready.encoded());
+        write_sub_queue(task.options.utube, out)?;
+        out.extend_from_slice(task.data.unwrap_or(&[]));
+        Ok(())
+    }
+
+    fn change(&self, _task: &Task<'_>, event: Event, _now: u64) -> Result<Change, Error> {
+        change_without_deadlines(event, NAME)
+    }
+
+    fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {
+        self.candidates.first().map_or(Ok(None), |id| tasks.get(id))
+    }
+
+    fn candidates(&self) -> Option<&Candidates> {
+        Some(&self.candidates)
+    }
+
+    fn candidates_mut(&mut self) -> Option<&mut Candidates> {
+        Some(&mut self.candidates)
+    }
+}

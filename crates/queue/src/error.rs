@@ -1,0 +1,122 @@
+//! Why a method of the queue was refused.
+//!
+//! What the Lua module raises with `error` is a variant of its own and prints the module's text, without the file and
+//! line that Lua puts in front: those errors have code 32 (`PROC_LUA`). What the module meets in `box` is passed
+//! through as [`Error::Store`] with its own code and text.
+
+/// Why a call failed. `Display` is the text that the client sees.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// `ack`, `release` or `touch` of what the caller's session does not hold.
+    #[error("Task was not taken")]
+    NotTaken,
+    /// `peek`, `bury` or `delete` of an id that is not there: the id as Lua prints it.
+    #[error("Task {0} not found")]
+    TaskNotFound(String),
+    /// `drop` of a tube without a row in `_queue`, and puts that waited in a tube when it was dropped.
+    #[error("Tube not found")]
+    TubeNotFound,
+    /// `drop` while takes wait.
+    #[error("There are consumers connected the tube")]
+    TubeHasConsumers,
+    /// `drop` while someone holds a task.
+    #[error("There are taken tasks in the tube")]
+    TubeHasTakenTasks,
+    /// `create_tube` with a type that no driver has.
+    #[error("Unknown tube type {0}")]
+    UnknownTubeType(String),
+    /// A row of `_queue` whose space is gone.
+    #[error("Space '{0}' doesn't exists")]
+    SpaceMissing(String),
+    /// `create_tube` with `temporary` in replica set mode.
+    #[error("Cannot create temporary tube in replicaset mode")]
+    TemporaryInReplicaset,
+    /// `create_tube` with a name that a space has.
+    #[error("Space '{0}' already exists")]
+    SpaceExists(String),
+    /// A space that should become a tube's lacks an index.
+    #[error("space \"{space}\" does not have \"{index}\" index")]
+    IndexMissing {
+        /// Name of the space.
+        space: String,
+        /// Name of the index.
+        index: &'static str,
+    },
+    /// A system space could not be re-created with the other `temporary` flag.
+    #[error("Error migrate {space}: {reason}")]
+    Migration {
+        /// `_queue_taken_2` or `_queue_shared_sessions`.
+        space: &'static str,
+        /// What stood against it.
+        reason: Box<Self>,
+    },
+    /// `queue.cfg` with a value that the option cannot have.
+    #[error("Invalid value of {option}: {value}")]
+    InvalidOptionValue {
+        /// Name of the option.
+        option: &'static str,
+        /// The value as Lua prints it.
+        value: String,
+    },
+    /// `queue.cfg` with an option that it does not know.
+    #[error("Unknown option {0}")]
+    UnknownOption(String),
+    /// `queue.identify` with something that is no session id.
+    #[error("Invalid UUID format.")]
+    InvalidUuid,
+    /// `queue.identify` with a session id that nobody has.
+    #[error("The UUID {0} is unknown.")]
+    UnknownUuid(String),
+    /// `queue.tube` with something that is no name.
+    #[error("argument #1 should be string or nil")]
+    TubeArgument,
+    /// A method before the queue was started.
+    #[error("Please configure box.cfg{{}} in read/write mode first")]
+    NotConfigured,
+    /// `touch` in a tube without deadlines.
+    #[error("{0} queue does not support touch")]
+    TouchUnsupported(&'static str),
+    /// `limfifottl` on `vinyl`.
+    #[error("limfifottl queue does not support vinyl engine")]
+    VinylUnsupported,
+    /// A ready buffer on `vinyl`.
+    #[error("\"ready_buffer\" storage mode cannot be used with vinyl engine")]
+    ReadyBufferOnVinyl,
+    /// `kick` of something that is no number.
+    #[error("'for' limit must be a number")]
+    KickLimit,
+    /// An argument or option of the wrong type where Lua compares.
+    #[error("attempt to compare {left} with {right}")]
+    Compare {
+        /// Lua's name of the type on the left.
+        left: &'static str,
+        /// Lua's name of the type on the right.
+        right: &'static str,
+    },
+    /// Options that are no table.
+    #[error("attempt to index local 'opts' (a {0} value)")]
+    OptionsType(&'static str),
+    /// Options that are null: the first member that is asked for.
+    #[error("'void *' has no member named '{0}'")]
+    OptionsNull(&'static str),
+    /// `statistics` of a tube that does not exist.
+    #[error("attempt to index a nil value")]
+    IndexNil,
+    /// A call of a tube itself (`queue.tube.NAME` without a method).
+    #[error("attempt to call a table value")]
+    CallTable,
+    /// The procedure was resolved before the tube was dropped: resolve the name again.
+    #[error("the procedure has to be resolved again")]
+    Stale,
+    /// What the store said.
+    #[error(transparent)]
+    Store(#[from] lycosa_store::Error),
+}
+
+impl Error {
+    /// Whether the text is one that the Lua module raises (code 32), in contrast to an error of the store.
+    #[must_use]
+    pub fn is_lua(&self) -> bool {
+        !matches!(self, Self::Store(_))
+    }
+}

@@ -1,0 +1,213 @@
+//! Rights: what a user needs for a method, and `grant`, which gives it to him.
+//!
+//! The Lua module runs with the rights of its caller, so a user who may call a function must also be able to read and
+//! write the spaces that it touches. A native method asks for the same before it does anything; its own statements then
+//! run as the administrator. The right to call the function itself is the instance's to check.
+
+use lycosa_store::ddl::{self, FunctionSpec};
+use lycosa_store::{Access, Error as StoreError, Object, SpaceId, Store, UserId, UserKind, user};
+
+use crate::arguments::{Arguments, Table, string};
+use crate::error::Error;
+use crate::lua_text;
+use crate::procedure::TubeMethod;
+use crate::tube::SlotIndex;
+use crate::{Answer, Caller, Queue};
+
+/// A space that a method touches.
+#[derive(Debug, Clone, Copy)]
+enum Touches {
+    Tube,
+    Taken,
+    Consumers,
+    SessionIds,
+    SharedSessions,
+}
+
+const READ_WRITE: Access = Access(Access::READ.0 | Access::WRITE.0);
+
+/// What a method needs, in the order in which the module would be refused.
+const fn needs(method: TubeMethod) -> &'static [(Touches, Access)] {
+    use Touches::{Consumers, SessionIds, SharedSessions, Taken, Tube};
+    match method {
+        TubeMethod::Put | TubeMethod::Kick => &[
+            (Tube, READ_WRITE),
+            (Taken, Access::READ),
+            (Consumers, Access::READ),
+        ],
+        TubeMethod::Take => &[
+            (Tube, READ_WRITE),
+            (SessionIds, READ_WRITE),
+            (SharedSessions, READ_WRITE),
+            (Taken, READ_WRITE),
+            (Consumers, READ_WRITE),
+        ],
+        TubeMethod::Ack | TubeMethod::Release | TubeMethod::Touch => &[
+            (Taken, READ_WRITE),
+            (SessionIds, READ_WRITE),
+            (SharedSessions, READ_WRITE),
+            (Tube, READ_WRITE),
+            (Consumers, Access::READ),
+        ],
+        TubeMethod::Peek => &[(Tube, Access::READ)],
+        TubeMethod::Bury | TubeMethod::Delete | TubeMethod::ReleaseAll => &[
+            (Tube, READ_WRITE),
+            (Taken, READ_WRITE),
+            (Consumers, Access::READ),
+        ],
+        TubeMethod::Truncate => &[(Tube, Access::WRITE)],
+        TubeMethod::Drop | TubeMethod::Grant | TubeMethod::GrantRole => &[],
+    }
+}
+
+/// Functions of a tube that `call = true` grants.
+const GRANTED_METHODS: [&str; 8] = ["put", "take", "touch", "ack", "release", "peek", "bury", "kick"];
+
+/// Whom `grant` is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Grantee {
+    User,
+    Role,
+}
+
+impl Queue {
+    /// Who acts in statements that need the caller's own rights.
+    pub(crate) fn acting(&self, caller: &Caller) -> UserId {
+        if caller.trusted { user::ADMIN } else { caller.user }
+    }
+
+    /// Refuses a method that the caller has not the rights for.
+    pub(crate) fn check_access(
+        &self,
+        store: &Store,
+        caller: &Caller,
+        index: SlotIndex,
+        method: TubeMethod,
+    ) -> Result<(), Error> {
+        if caller.trusted || caller.user == user::ADMIN {
+            return Ok(());
+        }
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        for &(touched, access) in needs(method) {
+            let space = match touched {
+                Touches::Tube => tube.space,
+                Touches::Taken => self.spaces.taken,
+                Touches::Consumers => self.spaces.consumers,
+                Touches::SessionIds => self.spaces.session_ids,
+                Touches::SharedSessions => self.spaces.shared_sessions,
+            };
+            store.check_access(caller.user, Object::Space(space), access)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a caller who may not read a space.
+    pub(crate) fn check_readable(&self, store: &Store, caller: &Caller, space: SpaceId) -> Result<(), Error> {
+        if caller.trusted {
+            return Ok(());
+        }
+        Ok(store.check_access(caller.user, Object::Space(space), Access::READ)?)
+    }
+
+    /// `identify` reads and may write the spaces of sessions.
+    pub(crate) fn check_identify(&self, store: &Store, caller: &Caller) -> Result<(), Error> {
+        if caller.trusted {
+            return Ok(());
+        }
+        for space in [self.spaces.session_ids, self.spaces.shared_sessions] {
+            store.check_access(caller.user, Object::Space(space), READ_WRITE)?;
+        }
+        Ok(())
+    }
+
+    /// `grant(user[, {call, truncate, prefix}])`, `grant_role(role[, …])`
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn grant(
+        &mut self,
+        store: &mut Store,
+        caller: &Caller,
+        index: SlotIndex,
+        grantee: Grantee,
+        arguments: Arguments<'_>,
+        now: u64,
+    ) -> Result<Answer, Error> {
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        let name = lua_text::text(arguments.get(0));
+        let known = store.user_by_name(&name).map(|user| user.kind);
+        match grantee {
+            Grantee::User if known.is_none() => return Err(StoreError::NoSuchUser(name).into()),
+            Grantee::Role if known != Some(UserKind::Role) => return Err(StoreError::NoSuchRole(name).into()),
+            _ => {}
+        }
+        let options = Table::parse(arguments.get(1))?;
+        let is_set = |option: &[u8]| options.clone().get(option).is_some_and(|value| value != [0xc2]);
+        let prefix = options.clone().get(b"prefix").and_then(string);
+        let prefix = prefix.map_or("queue.tube".into(), String::from_utf8_lossy);
+        let mut functions = Vec::new();
+        if is_set(b"call") {
+            functions.extend(["queue.identify".to_owned(), "queue.statistics".to_owned()]);
+            let methods = GRANTED_METHODS.iter().chain(&["delete"]);
+            functions.extend(methods.map(|method| format!("{prefix}.{}:{method}", tube.name)));
+        }
+        if is_set(b"truncate") {
+            functions.push(format!("{prefix}.{}:truncate", tube.name));
+        }
+        let spaces = self.granted_spaces(store, index)?;
+        let acting = self.acting(caller);
+        self.transact(store, acting, |_, store| {
+            for (space, privileges) in &spaces {
+                ddl::grant(store, &name, privileges, "space", space, true)?;
+            }
+            for function in &functions {
+                let spec = FunctionSpec { name: function, setuid: false, language: "LUA", body: "" };
+                ddl::create_function(store, &spec, &date_and_time(now), true)?;
+                ddl::grant(store, &name, "execute", "function", function, true)?;
+            }
+            Ok(())
+        })?;
+        Ok(Answer::none())
+    }
+
+    /// Names of the spaces that a user of a tube needs, and what for.
+    fn granted_spaces(&self, store: &Store, index: SlotIndex) -> Result<Vec<(String, &'static str)>, Error> {
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        let spaces = self.spaces;
+        let written = [spaces.consumers, spaces.taken, spaces.session_ids, spaces.shared_sessions, tube.space];
+        let all = [(spaces.queue, "read")]
+            .into_iter()
+            .chain(written.into_iter().chain(tube.buffer).map(|space| (space, "read,write")));
+        all.map(|(space, privileges)| Ok((store.space(space)?.name().to_owned(), privileges))).collect()
+    }
+}
+
+/// A moment as `_func` stores it: `2026-11-20 11:03:56`, UTC. `now` is in µs since the epoch.
+fn date_and_time(now: u64) -> String {
+    const DAY: u64 = 86_400;
+    let seconds = now / crate::time::MICROSECONDS;
+    let (days, second) = (seconds / DAY, seconds % DAY);
+    // Days are counted in years that begin in March, so that the leap day is the last of its year.
+    let days = days + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = era * 400 + year_of_era + next_year;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_dates() {
+        assert_eq!(date_and_time(0), "1970-01-01 00:00:00");
+        assert_eq!(date_and_time(951_782_400_000_000), "2000-02-29 00:00:00");
+        assert_eq!(date_and_time(1_795_172_636_000_000), "2026-11-20 11:03:56");
+        assert_eq!(date_and_time(1_798_761_599_999_999), "2026-12-31 23:59:59");
+    }
+}

@@ -1,0 +1,553 @@
+//! What can be done with tasks.
+//!
+//! Each method of a tube is one function here. Those that change something have two halves: the outer one looks at
+//! arguments and rights and opens a transaction, the inner one (`…_in_transaction`, [`Queue::change_task`],
+//! [`Queue::remove_task`]) emits the statements. Timers and sessions use the inner halves.
+
+use lycosa_store::{IteratorType, Statement, Store, user};
+use lycosa_tuple::mp;
+
+use crate::arguments::{Arguments, Id, Number, compared, kind, string};
+use crate::driver::options::{positive_seconds, seconds_or};
+use crate::driver::{Event, NewTask, PutOptions};
+use crate::error::Error;
+use crate::lua_text;
+use crate::session::session_field;
+use crate::statistics::Operation;
+use crate::task::{NEXT_EVENT, ShortKey, State, TTL, TTR, Task};
+use crate::time::{NEVER, Seconds};
+use crate::tube::SlotIndex;
+use crate::waiter::Wanted;
+use crate::{Answer, Caller, Queue, TaskEvent};
+
+/// Field of the session in a row of `_queue_taken_2`.
+const TAKEN_SESSION: u32 = 3;
+
+impl Queue {
+    /// `put(data[, options])`
+    pub(crate) fn put(
+        &mut self,
+        store: &mut Store,
+        caller: &Caller,
+        index: SlotIndex,
+        arguments: Arguments<'_>,
+        all_arguments: &[u8],
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        let options = match tube.driver.first_option() {
+            Some(first) => PutOptions::parse(arguments.get(1), first)?,
+            None => PutOptions::default(),
+        };
+        let data = arguments.get(0);
+        if tube.driver.waits_for_room() {
+            let timeout = seconds_or(options.timeout, Seconds::from_int(0))?;
+            let full = !tube.driver.has_room(store.space(tube.space)?.len());
+            if full {
+                self.scratch.clear();
+                tube.driver.encode(&NewTask { id: 0, data, options }, now, &mut self.scratch)?;
+                if !timeout.is_positive() || store.in_transaction() {
+                    mp::write_nil(out);
+                    return Ok(Answer::one());
+                }
+                let wanted = Wanted::Room(all_arguments.to_vec());
+                return self.park(store, caller, index, wanted, now, timeout.deadline(now));
+            }
+        }
+        self.transact(store, user::ADMIN, |queue, store| {
+            queue.put_in_transaction(store, index, data, options, now, out)
+        })?;
+        Ok(Answer::one())
+    }
+
+    fn put_in_transaction(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        data: Option<&[u8]>,
+        options: PutOptions<'_>,
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        let overflow = || lycosa_store::Error::SequenceOverflow(format!("{}_seq", tube.name));
+        let id = tube.next_id.ok_or_else(overflow)?;
+        self.scratch.clear();
+        tube.driver.encode(&NewTask { id, data, options }, now, &mut self.scratch)?;
+        let stored = store.execute(&Statement::Insert { space: tube.space, tuple: &self.scratch })?;
+        if let Some(tuple) = stored {
+            write_task(tuple, tube.driver.layout(), out);
+            if tube.observed {
+                self.pending.events.push(TaskEvent::new(&tube.name, Operation::Put, tuple));
+            }
+        }
+        self.pending.count(index, Operation::Put);
+        Ok(())
+    }
+
+    /// A waiting put, now that there is room. False if there is none.
+    pub(crate) fn put_of_waiter(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        all_arguments: &[u8],
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::TubeNotFound) };
+        if !tube.driver.has_room(store.space(tube.space)?.len()) {
+            return Ok(false);
+        }
+        let arguments = Arguments::parse(all_arguments)?;
+        let options = PutOptions::parse(arguments.get(1), tube.driver.first_option().unwrap_or(""))?;
+        self.transact(store, user::ADMIN, |queue, store| {
+            queue.put_in_transaction(store, index, arguments.get(0), options, now, out)
+        })?;
+        Ok(true)
+    }
+
+    /// `take([timeout])`
+    pub(crate) fn take(
+        &mut self,
+        store: &mut Store,
+        caller: &Caller,
+        index: SlotIndex,
+        arguments: Arguments<'_>,
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let deadline = match arguments.present(0) {
+            None => NEVER,
+            Some(value) => {
+                let number = Number::parse(value)
+                    .ok_or_else(|| compared(lua_text::type_name(Some(value)), "number"))?;
+                let timeout = number.seconds();
+                if timeout.is_positive() { timeout.deadline(now) } else { now }
+            }
+        };
+        let taken = self.transact(store, user::ADMIN, |queue, store| {
+            queue.take_in_transaction(store, index, caller.connection, now, out)
+        })?;
+        if taken {
+            return Ok(Answer::one());
+        }
+        if deadline <= now || store.in_transaction() {
+            return Ok(Answer::none());
+        }
+        self.park(store, caller, index, Wanted::Task, now, deadline)
+    }
+
+    /// Gives a connection's session the next task. Tasks that are dead are removed on the way, each once. False if
+    /// there is no task.
+    pub(crate) fn take_in_transaction(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        connection: u64,
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        loop {
+            let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+            let layout = tube.driver.layout();
+            let Some(tuple) = tube.driver.next(tube.tasks(store))? else { return Ok(false) };
+            let Some(task) = Task::read(tuple, layout) else { return Ok(false) };
+            let id = task.id;
+            if !task.is_expired(layout, now) {
+                self.change_task(store, index, id, Event::Take, Operation::Take, now, Some(out))?;
+                self.set_owner(store, index, id, connection, now)?;
+                return Ok(true);
+            }
+            self.remove_task(store, index, id, Operation::Ttl, None)?;
+            self.settle_own(store)?;
+        }
+    }
+
+    /// `ack(id)`
+    pub(crate) fn ack(
+        &mut self,
+        store: &mut Store,
+        caller: &Caller,
+        index: SlotIndex,
+        arguments: Arguments<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let id = self.owned_task(store, caller, index, arguments.get(0))?;
+        self.transact(store, user::ADMIN, |queue, store| {
+            queue.found(id, |queue| queue.remove_task(store, index, id, Operation::Ack, Some(out)))
+        })
+    }
+
+    /// `release(id[, options])`
+    pub(crate) fn release(
+        &mut self,
+        store: &mut Store,
+        caller: &Caller,
+        index: SlotIndex,
+        arguments: Arguments<'_>,
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let id = self.owned_task(store, caller, index, arguments.get(0))?;
+        let timed = self.tubes.at(index).is_some_and(|tube| tube.driver.layout().timed);
+        let delay = match arguments.present(1) {
+            Some(options) if timed => positive_seconds(PutOptions::parse(Some(options), "delay")?.delay)?,
+            _ => None,
+        };
+        let event = Event::Release { delay };
+        self.transact(store, user::ADMIN, |queue, store| {
+            queue.found(id, |queue| {
+                queue.change_task(store, index, id, event, Operation::Release, now, Some(out))
+            })
+        })
+    }
+
+    /// `touch(id, delta)`
+    pub(crate) fn touch(
+        &mut self,
+        store: &mut Store,
+        caller: &Caller,
+        index: SlotIndex,
+        arguments: Arguments<'_>,
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let Some(delta) = arguments.present(1) else { return Ok(Answer::none()) };
+        let delta = Number::parse(delta)
+            .ok_or_else(|| compared(lua_text::type_name(Some(delta)), "number"))?
+            .seconds();
+        if !delta.is_positive() {
+            return Ok(Answer::none());
+        }
+        let id = self.owned_task(store, caller, index, arguments.get(0))?;
+        let event = Event::Touch { extension: delta.extension() };
+        self.transact(store, user::ADMIN, |queue, store| {
+            queue.found(id, |queue| {
+                let changed =
+                    queue.change_task(store, index, id, event, Operation::Touch, now, Some(out))?;
+                queue.set_owner(store, index, id, caller.connection, now)?;
+                Ok(changed)
+            })
+        })
+    }
+
+    /// `peek(id)`
+    pub(crate) fn peek(
+        &mut self,
+        store: &Store,
+        index: SlotIndex,
+        arguments: Arguments<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let id = self.task_id(store, index, arguments.get(0))?;
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        match tube.tasks(store).get(id)? {
+            Some(tuple) => write_task(tuple, tube.driver.layout(), out),
+            None => return Err(not_found(id)),
+        }
+        Ok(Answer::one())
+    }
+
+    /// `bury(id)`
+    pub(crate) fn bury(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        arguments: Arguments<'_>,
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let id = self.task_id(store, index, arguments.get(0))?;
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        let tuple = tube.tasks(store).get(id)?.ok_or_else(|| not_found(id))?;
+        let layout = tube.driver.layout();
+        if Task::read(tuple, layout).is_some_and(|task| task.state() == Some(State::Buried)) {
+            write_task(tuple, layout, out);
+            return Ok(Answer::one());
+        }
+        self.transact(store, user::ADMIN, |queue, store| {
+            queue.found(id, |queue| {
+                queue.change_task(store, index, id, Event::Bury, Operation::Bury, now, Some(out))
+            })
+        })
+    }
+
+    /// `delete(id)`
+    pub(crate) fn delete(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        arguments: Arguments<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let id = self.task_id(store, index, arguments.get(0))?;
+        self.transact(store, user::ADMIN, |queue, store| {
+            queue.found(id, |queue| queue.remove_task(store, index, id, Operation::Delete, Some(out)))
+        })
+    }
+
+    /// `kick([count])`: in transactions of so many tasks. Answers how many were kicked.
+    pub(crate) fn kick(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        arguments: Arguments<'_>,
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let limit = match arguments.get(0) {
+            None | Some([0xc2]) => 1,
+            Some(value) => {
+                let number = Number::parse(value).or_else(|| Number::from_text(string(value)?));
+                number.ok_or(Error::KickLimit)?.count()
+            }
+        };
+        let mut kicked = 0;
+        loop {
+            let batch = usize::try_from(limit - kicked).unwrap_or(usize::MAX).min(Self::BATCH);
+            let count = self.each_in_state(store, index, State::Buried, batch, |queue, store, id| {
+                queue.change_task(store, index, id, Event::Kick, Operation::Kick, now, None)
+            })?;
+            kicked += count as u64;
+            if count < batch || kicked == limit {
+                mp::write_uint(out, kicked);
+                return Ok(Answer::one());
+            }
+        }
+    }
+
+    /// `release_all()`: in transactions of so many tasks.
+    pub(crate) fn release_all(&mut self, store: &mut Store, index: SlotIndex, now: u64) -> Result<Answer, Error> {
+        let event = Event::Release { delay: None };
+        loop {
+            let count = self.each_in_state(store, index, State::Taken, Self::BATCH, |queue, store, id| {
+                queue.change_task(store, index, id, event, Operation::Release, now, None)
+            })?;
+            if count < Self::BATCH {
+                return Ok(Answer::none());
+            }
+        }
+    }
+
+    /// Does something to the first tasks of a state, which has to put each into another state, in one transaction.
+    fn each_in_state(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        state: State,
+        limit: usize,
+        mut f: impl FnMut(&mut Self, &mut Store, u64) -> Result<bool, Error>,
+    ) -> Result<usize, Error> {
+        self.transact(store, user::ADMIN, |queue, store| {
+            let mut count = 0;
+            while count < limit {
+                let Some(tube) = queue.tubes.at(index) else { return Err(Error::Stale) };
+                let first = tube.tasks(store).first_in_state(state)?;
+                let Some(id) = first.and_then(crate::task::id_of) else { break };
+                f(queue, store, id)?;
+                count += 1;
+            }
+            Ok(count)
+        })
+    }
+
+    /// The outcome of an operation on one task, which may turn out not to be there.
+    fn found(&mut self, id: u64, f: impl FnOnce(&mut Self) -> Result<bool, Error>) -> Result<Answer, Error> {
+        if f(self)? { Ok(Answer::one()) } else { Err(not_found(id)) }
+    }
+
+    /// Applies an event to a stored task, inside a transaction: one UPDATE of small fields. The owner is forgotten
+    /// unless the task stays taken. False if there is no such task.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn change_task(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        id: u64,
+        event: Event,
+        operation: Operation,
+        now: u64,
+        out: Option<&mut Vec<u8>>,
+    ) -> Result<bool, Error> {
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        let layout = tube.driver.layout();
+        let Some(task) = tube.tasks(store).get(id)?.and_then(|tuple| Task::read(tuple, layout)) else {
+            return Ok(false);
+        };
+        let was_taken = task.state() == Some(State::Taken);
+        let change = tube.driver.change(&task, event, now)?;
+        self.assignments.clear();
+        if task.state() != Some(change.state) {
+            self.assignments.state(change.state);
+        }
+        for (field, value) in [(NEXT_EVENT, change.next_event), (TTL, change.ttl), (TTR, change.ttr)] {
+            if let Some(value) = value {
+                self.assignments.number(field, value);
+            }
+        }
+        let key = ShortKey::id(id);
+        if let Some(tuple) = store.execute(&self.assignments.statement(tube.space, &key))? {
+            if let Some(out) = out {
+                write_task(tuple, layout, out);
+            }
+            if tube.observed {
+                self.pending.events.push(TaskEvent::new(&tube.name, operation, tuple));
+            }
+        }
+        self.pending.count(index, operation);
+        if was_taken && change.state != State::Taken {
+            let tube_id = tube.id;
+            self.forget_owner(store, tube_id, id)?;
+        }
+        Ok(true)
+    }
+
+    /// Removes a stored task, inside a transaction. `operation` says why: an ack, a delete, the end of its life. False
+    /// if there is no such task.
+    pub(crate) fn remove_task(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        id: u64,
+        operation: Operation,
+        out: Option<&mut Vec<u8>>,
+    ) -> Result<bool, Error> {
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        let (tube_id, layout) = (tube.id, tube.driver.layout());
+        let key = ShortKey::id(id);
+        let Some(tuple) = store.execute(&Statement::Delete { space: tube.space, index: 0, key: &key })? else {
+            return Ok(false);
+        };
+        let task = Task::read(tuple, layout);
+        let was_taken = task.is_some_and(|task| task.state() == Some(State::Taken));
+        if let (Some(out), Some(task)) = (out, task) {
+            task.with_state(State::Done).write(out);
+        }
+        if tube.observed {
+            let done = |operation| TaskEvent::done(&tube.name, operation, tuple);
+            self.pending.events.push(done(Operation::Delete));
+            if operation == Operation::Ttl {
+                self.pending.events.push(done(Operation::Ttl));
+            }
+        }
+        self.pending.count(index, operation);
+        if operation == Operation::Ttl {
+            self.pending.count(index, Operation::Delete);
+        }
+        if was_taken {
+            self.forget_owner(store, tube_id, id)?;
+        }
+        Ok(true)
+    }
+
+    /// Writes the row of a taken task.
+    fn set_owner(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        id: u64,
+        connection: u64,
+        now: u64,
+    ) -> Result<(), Error> {
+        let session = self.ensure_session(store, connection)?;
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        self.scratch.clear();
+        mp::write_array(&mut self.scratch, 5);
+        mp::write_uint(&mut self.scratch, tube.id);
+        mp::write_uint(&mut self.scratch, id);
+        mp::write_uint(&mut self.scratch, connection);
+        mp::write_str(&mut self.scratch, &session);
+        mp::write_uint(&mut self.scratch, now);
+        store.execute(&Statement::Replace { space: self.spaces.taken, tuple: &self.scratch })?;
+        Ok(())
+    }
+
+    /// Removes the row of a taken task, if there is one.
+    pub(crate) fn forget_owner(&mut self, store: &mut Store, tube_id: u64, id: u64) -> Result<(), Error> {
+        let key = ShortKey::numbers(&[tube_id, id]);
+        let space = self.spaces.taken;
+        if store.get(space, 0, &key)?.is_some() {
+            store.execute(&Statement::Delete { space, index: 0, key: &key })?;
+        }
+        Ok(())
+    }
+
+    /// The id argument of a method that only the owner may call.
+    fn owned_task(
+        &self,
+        store: &Store,
+        caller: &Caller,
+        index: SlotIndex,
+        argument: Option<&[u8]>,
+    ) -> Result<u64, Error> {
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        let space = self.spaces.taken;
+        let id = match Id::parse(argument) {
+            Id::Number(id) => id,
+            Id::Other(bytes) => {
+                let mut key = ShortKey::numbers(&[tube.id]).to_vec();
+                key[0] += u8::from(bytes.is_some());
+                key.extend_from_slice(bytes.unwrap_or(&[]));
+                store.get(space, 0, &key)?;
+                return Err(Error::NotTaken);
+            }
+        };
+        let row = store.get(space, 0, &ShortKey::numbers(&[tube.id, id]))?;
+        let owner = row.and_then(|row| session_field(row, TAKEN_SESSION));
+        if owner.is_some() && owner == self.sessions.of(caller.connection) { Ok(id) } else { Err(Error::NotTaken) }
+    }
+
+    /// The id argument of a method that anyone may call.
+    fn task_id(&self, store: &Store, index: SlotIndex, argument: Option<&[u8]>) -> Result<u64, Error> {
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        match Id::parse(argument) {
+            Id::Number(id) => Ok(id),
+            Id::Other(bytes) => {
+                let mut key = vec![0x90 + u8::from(bytes.is_some())];
+                key.extend_from_slice(bytes.unwrap_or(&[]));
+                store.get(tube.space, 0, &key)?;
+                Err(Error::TaskNotFound(lua_text::text(bytes)))
+            }
+        }
+    }
+
+    /// Number of ids of the tasks of a state that satisfy `f`, for callers that change them afterwards.
+    pub(crate) fn ids_in_state(
+        &self,
+        store: &Store,
+        index: SlotIndex,
+        state: State,
+        f: &mut dyn FnMut(u64) -> Result<bool, Error>,
+    ) -> Result<Vec<u64>, Error> {
+        let Some(tube) = self.tubes.at(index) else { return Ok(Vec::new()) };
+        let mut ids = Vec::new();
+        let mut failed = None;
+        let key = ShortKey::state(state, &[]);
+        store.scan(tube.space, tube.indexes.status, IteratorType::Eq, &key, &mut |tuple| {
+            let Some(id) = crate::task::id_of(tuple) else { return std::ops::ControlFlow::Continue(()) };
+            match f(id) {
+                Ok(true) => ids.push(id),
+                Ok(false) => {}
+                Err(error) => {
+                    failed = Some(error);
+                    return std::ops::ControlFlow::Break(());
+                }
+            }
+            std::ops::ControlFlow::Continue(())
+        })?;
+        failed.map_or(Ok(ids), Err)
+    }
+}
+
+fn not_found(id: u64) -> Error {
+    Error::TaskNotFound(lua_text::integer(id.into()))
+}
+
+/// Appends what a client sees of a tuple; of one that does not fit the layout, the tuple itself.
+fn write_task(tuple: &[u8], layout: &crate::task::Layout, out: &mut Vec<u8>) {
+    match Task::read(tuple, layout) {
+        Some(task) => task.write(out),
+        None => out.extend_from_slice(tuple),
+    }
+}

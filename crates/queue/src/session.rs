@@ -1,0 +1,465 @@
+//! Sessions: who owns a taken task.
+//!
+//! A session is 16 bytes that several connections may share and that may outlive them all. Tasks belong to sessions,
+//! never to connections. A connection gets a session when it first needs one.
+//!
+//! | what | where |
+//! |---|---|
+//! | connection → session | here, shown in `_queue_session_ids` |
+//! | session → active, or when it expires | `_queue_shared_sessions` |
+//! | task → session | `_queue_taken_2` |
+//!
+//! When the last connection of a session goes, the session expires after the `ttr` of `queue.cfg`, or at once if that
+//! is 0. An expired session is *closing*: nobody knows it any more, and its tasks are released in batches, so that a
+//! session with a million tasks does not hold up the others. The tasks of a closing session that a crash interrupts are
+//! orphans, which the next start releases.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use lycosa_store::{IteratorType, Statement, Store};
+use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::tuple::TupleRef;
+use uuid::Uuid;
+
+use crate::arguments::{Arguments, string};
+use crate::driver::Event;
+use crate::error::Error;
+use crate::integer_map::IntegerMap;
+use crate::statistics::Operation;
+use crate::system::{SHARED_BY_ACTIVITY, TAKEN_BY_SESSION, rows};
+use crate::task::{ShortKey, State, Task, string_key};
+use crate::transaction::Undo;
+use crate::{Caller, Queue, ReleaseReason};
+
+/// The bytes that identify a session.
+pub type SessionId = [u8; 16];
+
+/// The session's id as the module prints it: the bytes are a UUID in the order of a little-endian machine.
+pub(crate) fn text(session: &SessionId) -> String {
+    Uuid::from_bytes_le(*session).hyphenated().to_string()
+}
+
+/// What the process knows about sessions beside the spaces.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    of_connection: IntegerMap<u64, SessionId>,
+    connections: HashMap<SessionId, u32>,
+    /// When a look at a session is due. The space has the last word: an entry may be stale, none is missing.
+    expiring: BTreeSet<(u64, SessionId)>,
+    /// Sessions whose tasks are being released.
+    closing: VecDeque<SessionId>,
+    /// After a failure, nothing is released before this moment.
+    retry_at: u64,
+}
+
+impl Sessions {
+    pub(crate) fn of(&self, connection: u64) -> Option<SessionId> {
+        self.of_connection.get(&connection).copied()
+    }
+
+    /// Gives a connection another session, or none; returns the one that it had.
+    pub(crate) fn bind(&mut self, connection: u64, session: Option<SessionId>) -> Option<SessionId> {
+        let previous = match session {
+            Some(session) => {
+                *self.connections.entry(session).or_default() += 1;
+                self.of_connection.insert(connection, session)
+            }
+            None => self.of_connection.remove(&connection),
+        };
+        if let Some(previous) = previous
+            && let Some(count) = self.connections.get_mut(&previous)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.connections.remove(&previous);
+            }
+        }
+        previous
+    }
+
+    pub(crate) fn is_live(&self, session: &SessionId) -> bool {
+        self.connections.contains_key(session)
+    }
+
+    /// The connections and their sessions.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, SessionId)> {
+        self.of_connection.iter().map(|(&connection, &session)| (connection, session))
+    }
+
+    pub(crate) fn expires(&mut self, session: SessionId, moment: u64) {
+        self.expiring.insert((moment, session));
+    }
+
+    pub(crate) fn close(&mut self, session: SessionId) {
+        self.closing.push_back(session);
+    }
+
+    /// When something has to be done about sessions.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        let closing = self.closing.front().map(|_| self.retry_at);
+        let expiring = self.expiring.first().map(|&(moment, _)| moment.max(self.retry_at));
+        closing.into_iter().chain(expiring).min()
+    }
+}
+
+/// Reads the session of a row whose field `number` holds one.
+pub(crate) fn session_field(tuple: &[u8], number: u32) -> Option<SessionId> {
+    let field = TupleRef::trusted(tuple).field(number)?;
+    Reader::new(field).str().ok()?.try_into().ok()
+}
+
+/// A row of `_queue_shared_sessions`.
+pub(crate) struct SharedSession {
+    pub(crate) id: SessionId,
+    /// µs since the epoch; 0 while active.
+    pub(crate) expires: u64,
+    pub(crate) active: bool,
+}
+
+impl SharedSession {
+    pub(crate) fn read(tuple: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(tuple);
+        reader.array().ok()?;
+        let id = reader.str().ok()?.try_into().ok()?;
+        Some(Self { id, expires: reader.uint().ok()?, active: reader.bool().ok()? })
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut row = Vec::with_capacity(32);
+        mp::write_array(&mut row, 3);
+        mp::write_str(&mut row, &self.id);
+        mp::write_uint(&mut row, self.expires);
+        mp::write_bool(&mut row, self.active);
+        row
+    }
+}
+
+/// What is to become of a session that no connection has any more.
+enum Fate {
+    Expires(u64),
+    Closes,
+}
+
+impl Queue {
+    /// `queue.identify([uuid])`
+    pub(crate) fn identify(
+        &mut self,
+        store: &mut Store,
+        caller: &Caller,
+        arguments: Arguments<'_>,
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let wanted = match arguments.present(0) {
+            None => None,
+            Some(value) => {
+                let bytes = string(value).ok_or(Error::InvalidUuid)?;
+                Some(SessionId::try_from(bytes).map_err(|_| Error::InvalidUuid)?)
+            }
+        };
+        let present = self.sessions.of(caller.connection);
+        let session = match (wanted, present) {
+            (None, Some(session)) => session,
+            (None, None) => {
+                self.refuse_if_read_only()?;
+                self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
+                    queue.ensure_session(store, caller.connection)
+                })?
+            }
+            (Some(session), _) => {
+                if !self.is_known(store, &session)? {
+                    return Err(Error::UnknownUuid(text(&session)));
+                }
+                self.refuse_if_read_only()?;
+                self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
+                    queue.switch_session(store, caller.connection, session, now)
+                })?;
+                if !store.in_transaction() {
+                    self.release_closing(store, now, Self::RELEASED_AT_ONCE);
+                }
+                session
+            }
+        };
+        mp::write_str(out, &session);
+        Ok(())
+    }
+
+    fn is_known(&self, store: &Store, session: &SessionId) -> Result<bool, Error> {
+        if self.sessions.is_live(session) {
+            return Ok(true);
+        }
+        Ok(store.get(self.spaces.shared_sessions, 0, &string_key(session))?.is_some())
+    }
+
+    /// The session of a connection, made if there is none. Inside a transaction.
+    pub(crate) fn ensure_session(&mut self, store: &mut Store, connection: u64) -> Result<SessionId, Error> {
+        if let Some(session) = self.sessions.of(connection) {
+            return Ok(session);
+        }
+        let session = (self.new_session_id)();
+        self.bind(store, connection, session)?;
+        Ok(session)
+    }
+
+    fn switch_session(
+        &mut self,
+        store: &mut Store,
+        connection: u64,
+        session: SessionId,
+        now: u64,
+    ) -> Result<(), Error> {
+        if self.sessions.of(connection) != Some(session) {
+            self.leave_session(store, connection, now)?;
+        }
+        self.bind(store, connection, session)
+    }
+
+    /// Writes the rows of an active session and of a connection that has it.
+    fn bind(&mut self, store: &mut Store, connection: u64, session: SessionId) -> Result<(), Error> {
+        let mut row = Vec::with_capacity(32);
+        mp::write_array(&mut row, 2);
+        mp::write_uint(&mut row, connection);
+        mp::write_str(&mut row, &session);
+        store.execute(&Statement::Replace { space: self.spaces.session_ids, tuple: &row })?;
+        let row = SharedSession { id: session, expires: 0, active: true }.encode();
+        store.execute(&Statement::Replace { space: self.spaces.shared_sessions, tuple: &row })?;
+        let previous = self.sessions.bind(connection, Some(session));
+        self.pending.undo.push(Undo::Session { connection, previous });
+        Ok(())
+    }
+
+    /// Takes a connection's session from it; decides what becomes of the session if that was its last one.
+    fn leave_session(&mut self, store: &mut Store, connection: u64, now: u64) -> Result<(), Error> {
+        let Some(session) = self.sessions.bind(connection, None) else { return Ok(()) };
+        self.pending.undo.push(Undo::Session { connection, previous: Some(session) });
+        let key = ShortKey::id(connection);
+        store.execute(&Statement::Delete { space: self.spaces.session_ids, index: 0, key: &key })?;
+        if self.sessions.is_live(&session) {
+            return Ok(());
+        }
+        let fate = match self.settings.ttr.filter(|ttr| ttr.is_positive()) {
+            Some(ttr) => Fate::Expires(ttr.deadline(now)),
+            None => Fate::Closes,
+        };
+        self.end_session(store, session, fate)
+    }
+
+    fn end_session(&mut self, store: &mut Store, session: SessionId, fate: Fate) -> Result<(), Error> {
+        let space = self.spaces.shared_sessions;
+        match fate {
+            Fate::Expires(expires) => {
+                let row = SharedSession { id: session, expires, active: false }.encode();
+                store.execute(&Statement::Replace { space, tuple: &row })?;
+                self.sessions.expires(session, expires);
+            }
+            Fate::Closes => {
+                let key = string_key(&session);
+                store.execute(&Statement::Delete { space, index: 0, key: &key })?;
+                self.pending.closing.push(session);
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection is gone: what it waited for is forgotten, and its session goes on without it, expires, or ends.
+    ///
+    /// To be called for every connection that closes, before [`Self::tick`] is called again. Costs nothing if the
+    /// connection never had to do with a queue.
+    pub fn disconnect(&mut self, store: &mut Store, connection: u64, now: u64) {
+        self.forget_waiters(store, connection);
+        let Some(session) = self.sessions.of(connection) else { return };
+        if !self.is_running() {
+            self.sessions.bind(connection, None);
+            return;
+        }
+        let left = self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
+            queue.leave_session(store, connection, now)
+        });
+        if let Err(error) = left {
+            self.log_failure("session end", &error);
+            self.sessions.bind(connection, None);
+            if !self.sessions.is_live(&session) {
+                self.sessions.close(session);
+            }
+        }
+        self.release_closing(store, now, Self::RELEASED_AT_ONCE);
+        self.serve(store, now);
+    }
+
+    /// Ends the sessions that nobody came back to. Returns the number of sessions looked at.
+    pub(crate) fn expire_sessions(&mut self, store: &mut Store, now: u64, budget: usize) -> usize {
+        let mut looked_at = 0;
+        while looked_at < budget
+            && self.sessions.retry_at <= now
+            && let Some(&(moment, session)) = self.sessions.expiring.first()
+            && moment <= now
+        {
+            looked_at += 1;
+            let expired = self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
+                let space = queue.spaces.shared_sessions;
+                let row = store.get(space, 0, &string_key(&session))?.and_then(SharedSession::read);
+                match row {
+                    Some(row) if !row.active && row.expires <= now => {
+                        queue.end_session(store, session, Fate::Closes)
+                    }
+                    _ => Ok(()),
+                }
+            });
+            match expired {
+                Ok(()) => _ = self.sessions.expiring.remove(&(moment, session)),
+                Err(error) => {
+                    self.log_failure("session expiration", &error);
+                    self.sessions.retry_at = now + Self::RETRY;
+                }
+            }
+        }
+        looked_at
+    }
+
+    /// Releases tasks of closing sessions, at most `budget`. Returns how many rows were looked at.
+    pub(crate) fn release_closing(&mut self, store: &mut Store, now: u64, budget: usize) -> usize {
+        let mut done = 0;
+        while done < budget
+            && self.sessions.retry_at <= now
+            && let Some(&session) = self.sessions.closing.front()
+        {
+            let batch = (budget - done).min(Self::BATCH);
+            let released = self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
+                queue.release_session_tasks(store, &session, batch, now)
+            });
+            match released {
+                Ok(count) => {
+                    done += count;
+                    if count < batch {
+                        self.sessions.closing.pop_front();
+                    }
+                }
+                Err(error) => {
+                    self.log_failure("release of a closed session's tasks", &error);
+                    self.sessions.retry_at = now + Self::RETRY;
+                }
+            }
+        }
+        done
+    }
+
+    fn release_session_tasks(
+        &mut self,
+        store: &mut Store,
+        session: &SessionId,
+        batch: usize,
+        now: u64,
+    ) -> Result<usize, Error> {
+        let mut count = 0;
+        while count < batch {
+            let space = self.spaces.taken;
+            let row = store.first(space, TAKEN_BY_SESSION, IteratorType::Eq, &string_key(session))?;
+            let Some((tube_id, task_id)) = row.and_then(taken_key) else { break };
+            count += 1;
+            let key = ShortKey::numbers(&[tube_id, task_id]);
+            store.execute(&Statement::Delete { space, index: 0, key: &key })?;
+            let Some(index) = self.tubes.by_id(tube_id) else { continue };
+            if self.release_taken(store, index, task_id, now)? {
+                self.log_release(session, index, task_id, ReleaseReason::SessionClosed);
+            }
+        }
+        Ok(count)
+    }
+
+    /// Makes a task ready if it is still there and taken.
+    pub(crate) fn release_taken(
+        &mut self,
+        store: &mut Store,
+        index: crate::tube::SlotIndex,
+        id: u64,
+        now: u64,
+    ) -> Result<bool, Error> {
+        let Some(tube) = self.tubes.at(index) else { return Ok(false) };
+        let tuple = match tube.tasks(store).get(id) {
+            Ok(tuple) => tuple,
+            Err(Error::Store(lycosa_store::Error::NoSuchSpace(_))) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let taken = tuple
+            .and_then(|tuple| Task::read(tuple, tube.driver.layout()))
+            .is_some_and(|task| task.state() == Some(State::Taken));
+        Ok(taken && self.change_task(store, index, id, Event::Release { delay: None }, Operation::Release, now, None)?)
+    }
+
+    /// Sessions at the start, or when the instance may write again: those without a connection expire or end.
+    pub(crate) fn start_sessions(&mut self, store: &mut Store, now: u64) -> Result<(), Error> {
+        let ttr = self.settings.ttr.filter(|ttr| ttr.is_positive());
+        self.sessions.expiring.clear();
+        self.sessions.retry_at = 0;
+        let shared = rows(store, self.spaces.shared_sessions, SHARED_BY_ACTIVITY, IteratorType::All, &[0x90])?;
+        self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
+            for row in shared.iter().filter_map(|tuple| SharedSession::read(tuple)) {
+                if queue.sessions.is_live(&row.id) {
+                    continue;
+                }
+                match ttr {
+                    Some(ttr) if row.active => {
+                        queue.end_session(store, row.id, Fate::Expires(ttr.deadline(now)))?;
+                    }
+                    Some(_) => queue.sessions.expires(row.id, row.expires),
+                    None => queue.end_session(store, row.id, Fate::Closes)?,
+                }
+            }
+            queue.rewrite_connections(store)
+        })
+    }
+
+    /// Makes `_queue_session_ids` and `_queue_consumers` show the living connections and waiting takes.
+    pub(crate) fn rewrite_connections(&mut self, store: &mut Store) -> Result<(), Error> {
+        for space in [self.spaces.session_ids, self.spaces.consumers] {
+            if !store.space(space)?.is_empty() {
+                lycosa_store::ddl::truncate(store, space)?;
+            }
+        }
+        let connections: Vec<_> = self.sessions.iter().collect();
+        for (connection, session) in connections {
+            self.bind(store, connection, session)?;
+        }
+        self.write_consumers(store)
+    }
+}
+
+/// The key of a row of `_queue_taken_2`: tube and task.
+pub(crate) fn taken_key(tuple: &[u8]) -> Option<(u64, u64)> {
+    let mut reader = Reader::new(tuple);
+    reader.array().ok()?;
+    Some((reader.uint().ok()?, reader.uint().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_printed_as_a_little_endian_machine_does() {
+        assert_eq!(text(b"0123456789abcdef"), "33323130-3534-3736-3839-616263646566");
+    }
+
+    #[test]
+    fn a_session_lives_as_long_as_one_of_its_connections() {
+        let mut sessions = Sessions::default();
+        let (a, b) = ([1; 16], [2; 16]);
+        assert_eq!(sessions.bind(1, Some(a)), None);
+        assert_eq!(sessions.bind(2, Some(a)), None);
+        assert_eq!(sessions.bind(1, Some(b)), Some(a));
+        assert!(sessions.is_live(&a));
+        assert_eq!(sessions.bind(2, None), Some(a));
+        assert!(!sessions.is_live(&a));
+        assert_eq!(sessions.bind(1, Some(b)), Some(b));
+        assert!(sessions.is_live(&b));
+        assert_eq!(sessions.bind(1, None), Some(b));
+        assert!(!sessions.is_live(&b));
+    }
+
+    #[test]
+    fn shared_sessions_are_read_as_written() {
+        let row = SharedSession { id: [7; 16], expires: 5, active: false };
+        let read = SharedSession::read(&row.encode()).expect("a row");
+        assert_eq!((read.id, read.expires, read.active), ([7; 16], 5, false));
+    }
+}

@@ -1,0 +1,236 @@
+//! The queue's own state, and its configuration.
+//!
+//! ```text
+//! INIT ──start──▶ STARTUP ──▶ RUNNING ──read-only──▶ ENDING ──▶ WAITING
+//!                    ▲                                             │
+//!                    └──────────────────writable───────────────────┘
+//! ```
+//!
+//! Only a running queue changes anything. In the other states, but for INIT, methods answer null or nothing and a line
+//! goes to the log; calls that wait go on waiting until their time is over. Connections keep their sessions throughout.
+//!
+//! Absent: the pause of twice the replication lag in STARTUP, which is the instance's to make.
+
+use std::fmt;
+
+use lycosa_store::{Store, user};
+use lycosa_tuple::mp::{Kind, Reader};
+
+use crate::arguments::{Arguments, Number, kind, string};
+use crate::error::Error;
+use crate::lua_text;
+use crate::system::SystemSpaces;
+use crate::time::Seconds;
+use crate::{LogLevel, Queue};
+
+/// Where the queue is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueState {
+    /// Not started yet.
+    Init,
+    /// Coming up, again or for the first time.
+    Startup,
+    /// At work.
+    Running,
+    /// The instance became read-only; tubes are being stopped.
+    Ending,
+    /// The instance is read-only.
+    Waiting,
+}
+
+impl QueueState {
+    /// The name that `queue.state()` returns.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Init => "INIT",
+            Self::Startup => "STARTUP",
+            Self::Running => "RUNNING",
+            Self::Ending => "ENDING",
+            Self::Waiting => "WAITING",
+        }
+    }
+}
+
+impl fmt::Display for QueueState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What `queue.cfg` sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Configuration {
+    /// How long a session outlives its last connection. None or zero: not at all.
+    pub ttr: Option<Seconds>,
+    /// Whether sessions and owners are durable, so that they survive a change of the master. No tube may be
+    /// temporary then.
+    pub in_replicaset: bool,
+}
+
+/// Options of one call of `queue.cfg`; what is absent stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Request {
+    ttr: Option<Seconds>,
+    in_replicaset: Option<bool>,
+}
+
+impl Request {
+    fn parse(value: Option<&[u8]>) -> Result<Self, Error> {
+        let mut request = Self::default();
+        let Some(value) = value else { return Ok(request) };
+        let mut reader = Reader::new(value);
+        match kind(value) {
+            Kind::Map => {}
+            Kind::Array if reader.array() == Ok(0) => return Ok(request),
+            Kind::Array => return Err(Error::UnknownOption("1".into())),
+            _ => return Err(Error::OptionsType(lua_text::type_name(Some(value)))),
+        }
+        for _ in 0..reader.map().unwrap_or(0) {
+            let (Ok(key), Ok(value)) = (reader.raw(), reader.raw()) else { break };
+            match string(key) {
+                Some(b"ttr") => {
+                    let number = Number::parse(value).filter(|number| !number.is_negative());
+                    let ttr = number.ok_or_else(|| invalid("ttr", value))?;
+                    request.ttr = Some(ttr.seconds());
+                }
+                Some(b"in_replicaset") => {
+                    let flag = Reader::new(value).bool().map_err(|_| invalid("in_replicaset", value))?;
+                    request.in_replicaset = Some(flag);
+                }
+                _ => return Err(Error::UnknownOption(lua_text::text(Some(key)))),
+            }
+        }
+        Ok(request)
+    }
+}
+
+fn invalid(option: &'static str, value: &[u8]) -> Error {
+    Error::InvalidOptionValue { option, value: lua_text::text(Some(value)) }
+}
+
+impl Queue {
+    /// Where the queue is in its life.
+    #[must_use]
+    pub fn state(&self) -> QueueState {
+        self.state
+    }
+
+    /// What `queue.cfg` has set.
+    #[must_use]
+    pub fn configuration(&self) -> Configuration {
+        self.settings
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.state == QueueState::Running
+    }
+
+    /// Whether changes of the store are followed.
+    pub(crate) fn keeps_in_step(&self) -> bool {
+        matches!(self.state, QueueState::Running | QueueState::Startup)
+    }
+
+    /// `queue.cfg([options])`. Before the start the options are only kept.
+    pub(crate) fn configure(&mut self, store: &mut Store, arguments: Arguments<'_>) -> Result<(), Error> {
+        let request = Request::parse(arguments.get(0))?;
+        let in_replicaset = request.in_replicaset.unwrap_or(self.settings.in_replicaset);
+        if in_replicaset != self.settings.in_replicaset {
+            self.set_mode(store, in_replicaset)?;
+        }
+        if let Some(ttr) = request.ttr {
+            self.settings.ttr = Some(ttr);
+        }
+        Ok(())
+    }
+
+    fn set_mode(&mut self, store: &mut Store, in_replicaset: bool) -> Result<(), Error> {
+        if self.state == QueueState::Init {
+            self.settings.in_replicaset = in_replicaset;
+            return Ok(());
+        }
+        if in_replicaset && self.refuses_replicaset() {
+            return Ok(());
+        }
+        self.refuse_writes()?;
+        let spaces =
+            self.transact(store, user::ADMIN, |_, store| SystemSpaces::prepare(store, in_replicaset))?;
+        self.spaces = spaces;
+        self.settings.in_replicaset = in_replicaset;
+        Ok(())
+    }
+
+    /// Whether temporary tubes stand against replica set mode; says so in the log.
+    pub(crate) fn refuses_replicaset(&mut self) -> bool {
+        let temporary: Vec<_> =
+            self.tubes.iter().filter(|tube| tube.options.temporary).map(|tube| tube.name.as_str()).collect();
+        if temporary.is_empty() {
+            return false;
+        }
+        let text = format!(
+            "Queue: cannot set `in_replicaset = true`: temporary tube(s) exists: {}",
+            temporary.join(", ")
+        );
+        self.log(LogLevel::Warning, text);
+        true
+    }
+
+    /// Sessions are in durable spaces in a replica set, and those cannot be written while the instance is read-only.
+    pub(crate) fn refuse_if_read_only(&self) -> Result<(), Error> {
+        if self.settings.in_replicaset { self.refuse_writes() } else { Ok(()) }
+    }
+
+    fn refuse_writes(&self) -> Result<(), Error> {
+        if self.keeps_in_step() { Ok(()) } else { Err(Error::ReadOnly) }
+    }
+
+    /// The instance becomes read-only or writable (`box.cfg{read_only = …}`, a change of the master).
+    ///
+    /// A queue that was never started stays so: call [`Self::start`] when the instance is writable for the first time.
+    ///
+    /// # Errors
+    /// The queue could not come up again; it stays in STARTUP, and the call may be repeated.
+    pub fn set_read_only(&mut self, store: &mut Store, read_only: bool, now: u64) -> Result<(), Error> {
+        match (self.state, read_only) {
+            (QueueState::Running | QueueState::Startup, true) => {
+                self.enter(QueueState::Ending);
+                self.enter(QueueState::Waiting);
+                Ok(())
+            }
+            (QueueState::Waiting | QueueState::Startup, false) => self.start(store, now).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn enter(&mut self, state: QueueState) {
+        if self.state != QueueState::Init {
+            self.log(LogLevel::Info, format!("Queue state changed: {state}"));
+        }
+        self.state = state;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lycosa_tuple::value::Value;
+
+    fn request(value: &Value) -> Result<Request, String> {
+        Request::parse(Some(&value.encode())).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn options_are_checked_before_they_are_applied() {
+        let ttr = |value: Value| Value::map([("ttr", value)]);
+        assert_eq!(request(&ttr(Value::from(-1_i64))), Err("Invalid value of ttr: -1".into()));
+        assert_eq!(request(&ttr(Value::str("x"))), Err("Invalid value of ttr: x".into()));
+        assert_eq!(request(&ttr(Value::Nil)), Err("Invalid value of ttr: cdata<void *>: NULL".into()));
+        let mode = Value::map([("in_replicaset", Value::from(1_u64))]);
+        assert_eq!(request(&mode), Err("Invalid value of in_replicaset: 1".into()));
+        assert_eq!(request(&Value::map([("foo", Value::from(1_u64))])), Err("Unknown option foo".into()));
+        assert_eq!(request(&Value::array([Value::str("ttr")])), Err("Unknown option 1".into()));
+        let wanted = Request { ttr: Some(Seconds::from_double(1.5)), in_replicaset: None };
+        assert_eq!(request(&ttr(Value::from(1.5))), Ok(wanted));
+        assert_eq!(request(&Value::map([("in_replicaset", Value::from(true))])).map(|r| r.in_replicaset), Ok(Some(true)));
+    }
+}

@@ -1,0 +1,196 @@
+//! What happened in a tube since the process began, and what is in it now.
+//!
+//! Counters live in memory only: a restart and a drop reset them, truncate does not. Numbers of tasks are counted
+//! in the tube's index by state, in O(log n).
+
+use lycosa_tuple::mp;
+
+use crate::driver::Tasks;
+use crate::error::Error;
+use crate::task::State;
+
+/// What can happen to a task, as `queue.statistics` and callbacks name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// A task was put.
+    Put,
+    /// A task was taken.
+    Take,
+    /// A task was given back, by its owner or because the owner is gone.
+    Release,
+    /// A task was set aside.
+    Bury,
+    /// A task was got back from aside.
+    Kick,
+    /// A task was deleted. Callbacks see it for acks and ends of life too.
+    Delete,
+    /// A task was finished by its owner.
+    Ack,
+    /// An owner got more time.
+    Touch,
+    /// A task's life ended.
+    Ttl,
+    /// An owner had a task for too long.
+    Ttr,
+    /// A task's delay is over.
+    Delay,
+}
+
+impl Operation {
+    /// All of them, in the order in which statistics show them.
+    pub const ALL: [Self; 11] = [
+        Self::Ack,
+        Self::Bury,
+        Self::Delay,
+        Self::Delete,
+        Self::Kick,
+        Self::Put,
+        Self::Release,
+        Self::Take,
+        Self::Touch,
+        Self::Ttl,
+        Self::Ttr,
+    ];
+
+    /// The name, in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Take => "take",
+            Self::Release => "release",
+            Self::Bury => "bury",
+            Self::Kick => "kick",
+            Self::Delete => "delete",
+            Self::Ack => "ack",
+            Self::Touch => "touch",
+            Self::Ttl => "ttl",
+            Self::Ttr => "ttr",
+            Self::Delay => "delay",
+        }
+    }
+}
+
+/// How often each operation happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    counts: [u64; Operation::ALL.len()],
+    done: u64,
+}
+
+impl Counters {
+    /// How often `operation` happened. Acks and ends of life count as deletes only where the module does so:
+    /// an end of life does, an ack does not.
+    #[must_use]
+    pub fn get(&self, operation: Operation) -> u64 {
+        self.counts[operation as usize]
+    }
+
+    /// Tasks that are gone by ack, delete or end of life.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.done
+    }
+
+    pub(crate) fn add(&mut self, operation: Operation) {
+        self.counts[operation as usize] += 1;
+        match operation {
+            Operation::Ack | Operation::Delete => self.done += 1,
+            _ => {}
+        }
+    }
+}
+
+/// Numbers of tasks in a tube by state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TaskCounts {
+    /// Ready.
+    pub ready: u64,
+    /// Taken.
+    pub taken: u64,
+    /// Delayed.
+    pub delayed: u64,
+    /// Buried.
+    pub buried: u64,
+}
+
+impl TaskCounts {
+    pub(crate) fn read(tasks: Tasks<'_>) -> Result<Self, Error> {
+        Ok(Self {
+            ready: tasks.count(State::Ready)?,
+            taken: tasks.count(State::Taken)?,
+            delayed: tasks.count(State::Delayed)?,
+            buried: tasks.count(State::Buried)?,
+        })
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.ready + self.taken + self.delayed + self.buried
+    }
+}
+
+/// Both, for one tube.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TubeStatistics {
+    /// What is in it.
+    pub tasks: TaskCounts,
+    /// What happened.
+    pub counters: Counters,
+}
+
+impl TubeStatistics {
+    /// Appends the map that `queue.statistics(name)` returns.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        mp::write_map(out, 2);
+        mp::write_str(out, b"tasks");
+        let tasks = [
+            ("taken", self.tasks.taken),
+            ("buried", self.tasks.buried),
+            ("ready", self.tasks.ready),
+            ("done", self.counters.done()),
+            ("delayed", self.tasks.delayed),
+            ("total", self.tasks.total()),
+        ];
+        mp::write_map(out, tasks.len() as u32);
+        for (name, count) in tasks {
+            mp::write_str(out, name.as_bytes());
+            mp::write_uint(out, count);
+        }
+        mp::write_str(out, b"calls");
+        mp::write_map(out, Operation::ALL.len() as u32);
+        for operation in Operation::ALL {
+            mp::write_str(out, operation.name().as_bytes());
+            mp::write_uint(out, self.counters.get(operation));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lycosa_tuple::value::Value;
+
+    #[test]
+    fn done_counts_what_is_gone() {
+        let mut counters = Counters::default();
+        for operation in Operation::ALL {
+            counters.add(operation);
+        }
+        assert!(Operation::ALL.iter().all(|operation| counters.get(*operation) == 1));
+        assert_eq!(counters.done(), 2);
+    }
+
+    #[test]
+    fn every_key_is_always_there() {
+        let mut out = Vec::new();
+        TubeStatistics::default().write(&mut out);
+        let map = Value::decode(&out).expect("one value");
+        let calls = map.get("calls").expect("calls");
+        assert!(Operation::ALL.iter().all(|o| calls.get(o.name()) == Some(&Value::from(0_u64))));
+        for name in ["taken", "buried", "ready", "done", "delayed", "total"] {
+            assert_eq!(map.get("tasks").and_then(|tasks| tasks.get(name)), Some(&Value::from(0_u64)));
+        }
+    }
+}

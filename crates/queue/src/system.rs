@@ -1,0 +1,232 @@
+//! The queue's own spaces.
+//!
+//! Their names, fields and indexes are those of the Lua module, because clients and operators read them and a data
+//! folder may change hands. `_queue_taken_2` and `_queue_shared_sessions` are temporary on a single instance and durable
+//! in a replica set; changing the mode re-creates them under the same names with other ids.
+
+use std::ops::ControlFlow;
+
+use lycosa_store::ddl::{self, FieldSpec, IndexSpec, PartSpec, SequenceSpec, SpaceSpec};
+use lycosa_store::{Error as StoreError, IteratorType, SpaceId, Statement, Store, system};
+use lycosa_tuple::mp;
+
+use crate::error::Error;
+use crate::task::{FieldLayout, IndexLayout};
+
+/// One of the queue's spaces.
+#[derive(Debug)]
+pub(crate) struct SystemSpace {
+    pub(crate) name: &'static str,
+    fields: &'static [FieldLayout],
+    indexes: &'static [IndexLayout],
+}
+
+pub(crate) static QUEUE: SystemSpace = SystemSpace {
+    name: "_queue",
+    fields: &[
+        ("tube_name", "string"),
+        ("tube_id", "unsigned"),
+        ("space_name", "string"),
+        ("tube_type", "string"),
+        ("opts", "*"),
+    ],
+    indexes: &[
+        IndexLayout { name: "tube", unique: true, parts: &[0] },
+        IndexLayout { name: "tube_id", unique: true, parts: &[1] },
+    ],
+};
+
+pub(crate) static CONSUMERS: SystemSpace = SystemSpace {
+    name: "_queue_consumers",
+    fields: &[
+        ("connection_id", "unsigned"),
+        ("fiber_id", "unsigned"),
+        ("tube_id", "unsigned"),
+        ("event_time", "unsigned"),
+        ("fiber_time", "unsigned"),
+    ],
+    indexes: &[
+        IndexLayout { name: "pk", unique: true, parts: &[0, 1] },
+        IndexLayout { name: "consumer", unique: false, parts: &[2, 3] },
+    ],
+};
+
+pub(crate) static TAKEN: SystemSpace = SystemSpace {
+    name: "_queue_taken_2",
+    fields: &[
+        ("tube_id", "unsigned"),
+        ("task_id", "unsigned"),
+        ("connection_id", "unsigned"),
+        ("session_uuid", "string"),
+        ("taken_time", "unsigned"),
+    ],
+    indexes: &[
+        IndexLayout { name: "task", unique: true, parts: &[0, 1] },
+        IndexLayout { name: "uuid", unique: false, parts: &[3] },
+    ],
+};
+
+pub(crate) static SESSION_IDS: SystemSpace = SystemSpace {
+    name: "_queue_session_ids",
+    fields: &[("connection_id", "unsigned"), ("session_uuid", "string")],
+    indexes: &[
+        IndexLayout { name: "conn_id", unique: true, parts: &[0] },
+        IndexLayout { name: "uuid", unique: false, parts: &[1] },
+    ],
+};
+
+pub(crate) static SHARED_SESSIONS: SystemSpace = SystemSpace {
+    name: "_queue_shared_sessions",
+    fields: &[("uuid", "string"), ("exp_time", "unsigned"), ("active", "boolean")],
+    indexes: &[
+        IndexLayout { name: "uuid", unique: true, parts: &[0] },
+        IndexLayout { name: "active", unique: true, parts: &[2, 0] },
+    ],
+};
+
+/// A space of versions of the module before sessions.
+const LEGACY_TAKEN: &str = "_queue_taken";
+
+/// The index `uuid` of `_queue_taken_2`.
+pub(crate) const TAKEN_BY_SESSION: u32 = 1;
+/// The index `tube_id` of `_queue`.
+pub(crate) const QUEUE_BY_ID: u32 = 1;
+/// The index `active` of `_queue_shared_sessions`.
+pub(crate) const SHARED_BY_ACTIVITY: u32 = 1;
+
+/// Ids of the queue's spaces.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SystemSpaces {
+    pub(crate) queue: SpaceId,
+    pub(crate) consumers: SpaceId,
+    pub(crate) taken: SpaceId,
+    pub(crate) session_ids: SpaceId,
+    pub(crate) shared_sessions: SpaceId,
+}
+
+impl SystemSpaces {
+    /// Finds the spaces, creates those that are missing and brings them into the given mode. In the open transaction.
+    pub(crate) fn prepare(store: &mut Store, in_replicaset: bool) -> Result<Self, Error> {
+        let queue = QUEUE.find_or_create(store, false)?;
+        let consumers = CONSUMERS.find_or_create(store, true)?;
+        TAKEN.find_or_create(store, !in_replicaset)?;
+        let session_ids = SESSION_IDS.find_or_create(store, true)?;
+        SHARED_SESSIONS.find_or_create(store, !in_replicaset)?;
+        if let Some(legacy) = store.space_by_name(LEGACY_TAKEN).map(lycosa_store::Space::id) {
+            ddl::drop_space(store, legacy)?;
+        }
+        let taken = TAKEN.switch(store, !in_replicaset)?;
+        let shared_sessions = SHARED_SESSIONS.switch(store, !in_replicaset)?;
+        Ok(Self { queue, consumers, taken, session_ids, shared_sessions })
+    }
+}
+
+impl SystemSpace {
+    fn find_or_create(&self, store: &mut Store, temporary: bool) -> Result<SpaceId, Error> {
+        match store.space_by_name(self.name) {
+            Some(space) => Ok(space.id()),
+            None => self.create(store, self.name, temporary),
+        }
+    }
+
+    fn create(&self, store: &mut Store, name: &str, temporary: bool) -> Result<SpaceId, Error> {
+        Ok(create_space(store, name, "memtx", temporary, self.fields, self.indexes)?)
+    }
+
+    /// Re-creates the space, with its rows, if it has the other `temporary` flag.
+    fn switch(&self, store: &mut Store, temporary: bool) -> Result<SpaceId, Error> {
+        let missing = || StoreError::NoSuchSpace(self.name.into());
+        let space = store.space_by_name(self.name).ok_or_else(missing)?;
+        let id = space.id();
+        if space.is_temporary() == temporary {
+            return Ok(id);
+        }
+        self.copy(store, id, temporary)
+            .map_err(|reason| Error::Migration { space: self.name, reason: Box::new(reason) })
+    }
+
+    fn copy(&self, store: &mut Store, from: SpaceId, temporary: bool) -> Result<SpaceId, Error> {
+        let to = self.create(store, &format!("{}_mgr", self.name), temporary)?;
+        for tuple in rows(store, from, 0, IteratorType::All, &[0x90])? {
+            store.execute(&Statement::Insert { space: to, tuple: &tuple })?;
+        }
+        ddl::drop_space(store, from)?;
+        ddl::rename_space(store, to, self.name)?;
+        Ok(to)
+    }
+}
+
+/// Copies of the tuples of a walk.
+pub(crate) fn rows(
+    store: &Store,
+    space: SpaceId,
+    index: u32,
+    iterator: IteratorType,
+    key: &[u8],
+) -> Result<Vec<Vec<u8>>, StoreError> {
+    let mut tuples = Vec::new();
+    store.scan(space, index, iterator, key, &mut |tuple| {
+        tuples.push(tuple.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    Ok(tuples)
+}
+
+/// Creates a space with its indexes in the open transaction.
+pub(crate) fn create_space(
+    store: &mut Store,
+    name: &str,
+    engine: &str,
+    temporary: bool,
+    fields: &[FieldLayout],
+    indexes: &[IndexLayout],
+) -> Result<SpaceId, StoreError> {
+    let format: Vec<_> =
+        fields.iter().map(|&(name, ty)| FieldSpec { name, ty, nullable: false }).collect();
+    let space = ddl::create_space(store, &SpaceSpec { engine, temporary, ..SpaceSpec::new(name, &format) })?;
+    for index in indexes {
+        let parts: Vec<_> =
+            index.parts.iter().map(|&field| PartSpec::new(field, fields[field as usize].1)).collect();
+        ddl::create_index(store, space, &IndexSpec { unique: index.unique, ..IndexSpec::new(index.name, &parts) })?;
+    }
+    Ok(space)
+}
+
+/// Gives a tube's space a sequence for its ids, which begin at 0; `last` is the largest that was handed out. The
+/// sequence goes with the space.
+pub(crate) fn attach_sequence(
+    store: &mut Store,
+    space: SpaceId,
+    name: &str,
+    last: Option<u64>,
+) -> Result<u32, StoreError> {
+    let spec = SequenceSpec {
+        name: &format!("{name}_seq"),
+        id: None,
+        step: 1,
+        start: Some(0),
+        min: Some(0),
+        max: None,
+        cycle: false,
+    };
+    let sequence = ddl::create_sequence(store, &spec)?;
+    let mut row = Vec::new();
+    mp::write_array(&mut row, 5);
+    mp::write_uint(&mut row, space.into());
+    mp::write_uint(&mut row, sequence.into());
+    mp::write_bool(&mut row, true);
+    mp::write_uint(&mut row, 0);
+    mp::write_str(&mut row, b"");
+    store.execute(&Statement::Insert { space: system::SPACE_SEQUENCE, tuple: &row })?;
+    if let Some(last) = last.and_then(|last| i64::try_from(last).ok()) {
+        store.sequence_set(sequence, last)?;
+    }
+    Ok(sequence)
+}
+
+/// Undoes [`attach_sequence`].
+pub(crate) fn detach_sequence(store: &mut Store, space: SpaceId, sequence: u32) -> Result<(), StoreError> {
+    let key = crate::task::ShortKey::id(space.into());
+    store.execute(&Statement::Delete { space: system::SPACE_SEQUENCE, index: 0, key: &key })?;
+    ddl::drop_sequence(store, sequence)
+}

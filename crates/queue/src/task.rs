@@ -1,0 +1,378 @@
+//! A task: a tuple in its tube's space, read through the tube's layout.
+//!
+//! Field numbers are here and nowhere else. A tuple begins with the id and the status and ends with the payload; what
+//! lies between depends on the type of the tube. The store holds every tuple to the space's format, so the fields that
+//! a [`Task`] reads have the right types; a space whose format was taken away may still hold anything, and then
+//! [`Task::read`] says so instead of guessing.
+
+use std::ops::Deref;
+
+use lycosa_store::{IndexId, SpaceId, Statement};
+use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::tuple::TupleRef;
+
+/// Number of the id's field, from 0. Every layout begins with it.
+pub const TASK_ID: u32 = 0;
+/// Number of the status's field.
+pub const STATUS: u32 = 1;
+/// Number of the field of the next event, in tubes with deadlines.
+pub const NEXT_EVENT: u32 = 2;
+/// Number of the ttl's field.
+pub const TTL: u32 = 3;
+/// Number of the ttr's field.
+pub const TTR: u32 = 4;
+/// Number of the priority's field.
+pub const PRI: u32 = 5;
+/// Number of the field of the moment of creation.
+pub const CREATED: u32 = 6;
+
+/// Where a task is in its life. The byte is what the status field holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// May be taken.
+    Ready,
+    /// Held by a session.
+    Taken,
+    /// Becomes ready later.
+    Delayed,
+    /// Set aside until it is kicked.
+    Buried,
+    /// Gone: only in what `ack` and `delete` return.
+    Done,
+}
+
+impl State {
+    /// The states that a stored task can have.
+    pub const STORED: [Self; 4] = [Self::Ready, Self::Taken, Self::Delayed, Self::Buried];
+
+    /// The status field's only byte.
+    #[must_use]
+    pub const fn byte(self) -> u8 {
+        match self {
+            Self::Ready => b'r',
+            Self::Taken => b't',
+            Self::Delayed => b'~',
+            Self::Buried => b'!',
+            Self::Done => b'-',
+        }
+    }
+
+    /// The state that a status names.
+    #[must_use]
+    pub const fn parse(status: &[u8]) -> Option<Self> {
+        match status {
+            b"r" => Some(Self::Ready),
+            b"t" => Some(Self::Taken),
+            b"~" => Some(Self::Delayed),
+            b"!" => Some(Self::Buried),
+            b"-" => Some(Self::Done),
+            _ => None,
+        }
+    }
+
+    /// The status as MessagePack.
+    #[must_use]
+    pub const fn encoded(self) -> [u8; 2] {
+        [0xa1, self.byte()]
+    }
+}
+
+/// A field of a space: its name and the name of its type.
+pub type FieldLayout = (&'static str, &'static str);
+
+/// An index of a tube's space.
+#[derive(Debug, Clone, Copy)]
+pub struct IndexLayout {
+    /// Name.
+    pub name: &'static str,
+    /// Whether a key occurs at most once.
+    pub unique: bool,
+    /// Numbers of the fields, from 0.
+    pub parts: &'static [u32],
+}
+
+/// How tasks of one type of tube lie in their space.
+#[derive(Debug)]
+pub struct Layout {
+    /// The fields in order; the last one is the payload.
+    pub fields: &'static [FieldLayout],
+    /// The indexes in the order of their ids.
+    pub indexes: &'static [IndexLayout],
+    /// Whether the fields from [`NEXT_EVENT`] to [`CREATED`] are there.
+    pub timed: bool,
+    /// Number of the sub-queue's field.
+    pub utube: Option<u32>,
+    /// The space beside it that shows each free sub-queue's next task.
+    pub ready_buffer: Option<&'static BufferLayout>,
+}
+
+/// How a ready buffer lies in its space.
+#[derive(Debug)]
+pub struct BufferLayout {
+    /// The fields in order.
+    pub fields: &'static [FieldLayout],
+    /// The indexes in the order of their ids.
+    pub indexes: &'static [IndexLayout],
+}
+
+impl Layout {
+    /// Number of the payload's field.
+    #[must_use]
+    pub const fn data(&self) -> u32 {
+        self.fields.len() as u32 - 1
+    }
+}
+
+/// One task as it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Task<'a> {
+    /// Id, unique in the tube.
+    pub id: u64,
+    /// The status as it is stored: anything in a row that a user wrote.
+    pub status: &'a [u8],
+    /// The fields of tubes with deadlines; all zero elsewhere.
+    pub times: Times,
+    /// Priority: the smallest is taken first. Zero in tubes without.
+    pub pri: u64,
+    /// Name of the sub-queue; empty in tubes without.
+    pub utube: &'a [u8],
+    /// The payload, byte for byte.
+    pub data: &'a [u8],
+}
+
+/// Times of a task, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// When something happens to the task by itself.
+    pub next_event: u64,
+    /// How long it lives from its creation.
+    pub ttl: u64,
+    /// How long it may be held.
+    pub ttr: u64,
+    /// When it was put.
+    pub created: u64,
+}
+
+impl Times {
+    /// When the task's life ends.
+    #[must_use]
+    pub fn death(&self) -> u64 {
+        self.created.saturating_add(self.ttl)
+    }
+}
+
+impl<'a> Task<'a> {
+    /// Reads a stored tuple. None if its fields are not those of the layout.
+    #[must_use]
+    pub fn read(tuple: &'a [u8], layout: &Layout) -> Option<Self> {
+        let mut reader = Reader::new(tuple);
+        let count = reader.array().ok()?;
+        if count <= layout.data() {
+            return None;
+        }
+        let id = reader.uint().ok()?;
+        let status = reader.str().ok()?;
+        let mut times = Times::default();
+        let mut pri = 0;
+        if layout.timed {
+            times.next_event = reader.uint().ok()?;
+            times.ttl = reader.uint().ok()?;
+            times.ttr = reader.uint().ok()?;
+            pri = reader.uint().ok()?;
+            times.created = reader.uint().ok()?;
+        }
+        let utube = if layout.utube.is_some() { reader.str().ok()? } else { &[] };
+        let data = if count == layout.data() + 1 { reader.rest() } else { reader.raw().ok()? };
+        Some(Self { id, status, times, pri, utube, data })
+    }
+
+    /// The state, unless a user has written another status.
+    #[must_use]
+    pub fn state(&self) -> Option<State> {
+        State::parse(self.status)
+    }
+
+    /// Whether nobody may take the task any more.
+    #[must_use]
+    pub fn is_expired(&self, layout: &Layout, now: u64) -> bool {
+        layout.timed && self.times.death() <= now
+    }
+
+    /// Appends what a client sees: `[id, status, data]`.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.reserve(self.data.len() + 16);
+        mp::write_array(out, 3);
+        mp::write_uint(out, self.id);
+        mp::write_str(out, self.status);
+        out.extend_from_slice(self.data);
+    }
+
+    /// The same task with another status.
+    #[must_use]
+    pub fn with_state(self, state: State) -> Self {
+        let status: &'static [u8] = match state {
+            State::Ready => b"r",
+            State::Taken => b"t",
+            State::Delayed => b"~",
+            State::Buried => b"!",
+            State::Done => b"-",
+        };
+        Self { status, ..self }
+    }
+}
+
+/// The id of a stored task, whatever the rest of the tuple is.
+#[must_use]
+pub fn id_of(tuple: &[u8]) -> Option<u64> {
+    Reader::new(TupleRef::trusted(tuple).field(TASK_ID)?).uint().ok()
+}
+
+/// A key of a few short parts, without allocation. Dereferences to its MessagePack array.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShortKey {
+    bytes: [u8; Self::CAPACITY],
+    length: usize,
+}
+
+impl ShortKey {
+    /// An array's header, a status and three numbers.
+    const CAPACITY: usize = 1 + 2 + 3 * 9;
+
+    /// The key of a task.
+    pub(crate) fn id(id: u64) -> Self {
+        Self::numbers(&[id])
+    }
+
+    /// One or two numbers.
+    pub(crate) fn numbers(numbers: &[u64]) -> Self {
+        let mut key = Self { bytes: [0; Self::CAPACITY], length: 1 };
+        key.bytes[0] = 0x90 | numbers.len() as u8;
+        numbers.iter().for_each(|number| key.push(*number));
+        key
+    }
+
+    /// A status and up to three numbers.
+    pub(crate) fn state(state: State, numbers: &[u64]) -> Self {
+        let mut key = Self { bytes: [0; Self::CAPACITY], length: 3 };
+        key.bytes[0] = 0x91 + numbers.len() as u8;
+        key.bytes[1..3].copy_from_slice(&state.encoded());
+        numbers.iter().for_each(|number| key.push(*number));
+        key
+    }
+
+    fn push(&mut self, number: u64) {
+        if number < 0x80 {
+            self.bytes[self.length] = number as u8;
+            self.length += 1;
+        } else {
+            self.bytes[self.length] = 0xcf;
+            self.bytes[self.length + 1..self.length + 9].copy_from_slice(&number.to_be_bytes());
+            self.length += 9;
+        }
+    }
+}
+
+impl Deref for ShortKey {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+/// A key that begins with a status and the name of a sub-queue.
+pub(crate) fn name_key(state: State, name: &[u8], numbers: &[u64]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(name.len() + 16);
+    mp::write_array(&mut key, 2 + numbers.len() as u32);
+    key.extend_from_slice(&state.encoded());
+    mp::write_str(&mut key, name);
+    numbers.iter().for_each(|number| mp::write_uint(&mut key, *number));
+    key
+}
+
+/// A key of one string.
+pub(crate) fn string_key(text: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(text.len() + 6);
+    key.push(0x91);
+    mp::write_str(&mut key, text);
+    key
+}
+
+/// An update of a task's small fields.
+#[derive(Debug, Default)]
+pub(crate) struct Assignments {
+    bytes: Vec<u8>,
+}
+
+impl Assignments {
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.push(0x90);
+    }
+
+    fn begin(&mut self, field: u32) {
+        self.bytes[0] += 1;
+        self.bytes.extend_from_slice(&[0x93, 0xa1, b'=']);
+        mp::write_uint(&mut self.bytes, field.into());
+    }
+
+    pub(crate) fn state(&mut self, state: State) {
+        self.begin(STATUS);
+        self.bytes.extend_from_slice(&state.encoded());
+    }
+
+    pub(crate) fn number(&mut self, field: u32, value: u64) {
+        self.begin(field);
+        mp::write_uint(&mut self.bytes, value);
+    }
+
+    /// The statement on the task with the key `key`. Field numbers count from 0.
+    pub(crate) fn statement<'a>(&'a self, space: SpaceId, key: &'a [u8]) -> Statement<'a> {
+        const PRIMARY: IndexId = 0;
+        Statement::Update { space, index: PRIMARY, key, operations: &self.bytes, base: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::{fifo, fifottl, utube, utubettl};
+
+    #[test]
+    fn layouts_agree_with_the_field_numbers() {
+        for layout in [&fifo::LAYOUT, &fifottl::LAYOUT, &utube::LAYOUT, &utubettl::LAYOUT] {
+            let name = |number: u32| layout.fields[number as usize].0;
+            assert_eq!(name(TASK_ID), "task_id");
+            assert_eq!(name(STATUS), "status");
+            assert_eq!(name(layout.data()), "data");
+            if layout.timed {
+                let names = [NEXT_EVENT, TTL, TTR, PRI, CREATED].map(name);
+                assert_eq!(names, ["next_event", "ttl", "ttr", "pri", "created"]);
+            }
+            if let Some(number) = layout.utube {
+                assert_eq!(name(number), "utube");
+                assert_eq!(number + 1, layout.data());
+            }
+        }
+    }
+
+    #[test]
+    fn reads_and_writes() {
+        let tuple = [0x94, 5, 0xa1, b'r', 0xa1, b'u', 0xcb, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0];
+        let task = Task::read(&tuple, &utube::LAYOUT).expect("the layout's tuple");
+        assert_eq!((task.id, task.state(), task.utube), (5, Some(State::Ready), b"u".as_slice()));
+        let mut out = Vec::new();
+        task.with_state(State::Taken).write(&mut out);
+        assert_eq!(out, [0x93, 5, 0xa1, b't', 0xcb, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Task::read(&tuple, &fifottl::LAYOUT), None);
+        assert_eq!(id_of(&tuple), Some(5));
+        assert_eq!(id_of(&[0x90]), None);
+    }
+
+    #[test]
+    fn extra_fields_do_not_belong_to_the_payload() {
+        let tuple = [0x94, 0, 0xa1, b'!', 0x07, 0x08];
+        let task = Task::read(&tuple, &fifo::LAYOUT).expect("three fields and one more");
+        assert_eq!(task.data, [0x07]);
+    }
+}

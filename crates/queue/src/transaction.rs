@@ -1,0 +1,512 @@
+//! One operation, one transaction; and what memory makes of it.
+//!
+//! Statements go to the store, which can undo them. What the process knows beside the store is of three kinds:
+//!
+//! - *computed*: the candidates of sub-queues, the bounds of deadlines. [`Queue::settle`] reads the transaction's changes
+//!   (whoever made them: an operation of the queue, plain DML, a truncation) and computes them anew from the store,
+//!   before the commit, and once more if the transaction is rolled back;
+//! - *done and undone*: next ids, sessions of connections, new tubes. They change at once, because later operations of
+//!   the same transaction must see them, and [`Undo`] takes them back;
+//! - *deferred*: counters, events, closing sessions, dropped tubes. They wait in [`Pending`] for the commit.
+//!
+//! A transaction may be the queue's own, of one operation, or one that a program has opened around several. In the
+//! latter case the operation is a savepoint's worth of it and fails alone.
+
+use std::ops::Range;
+
+use lycosa_store::{Savepoint, SpaceId, Statement, Store, UserId, system, user};
+use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::tuple::TupleRef;
+
+use crate::deadline::Deadlines;
+use crate::driver::candidates::Candidate;
+use crate::error::Error;
+use crate::session::{SessionId, Sessions};
+use crate::statistics::Operation;
+use crate::task::{ShortKey, State, Task, id_of, string_key};
+use crate::tube::{SlotIndex, Tube, Tubes};
+use crate::waiter::{Line, Waiters};
+use crate::{Queue, TaskEvent};
+
+/// How to take back what an operation has changed in memory.
+#[derive(Debug)]
+pub(crate) enum Undo {
+    /// The tube's next id was another.
+    NextId { slot: SlotIndex, previous: Option<u64> },
+    /// The connection had another session, or none.
+    Session { connection: u64, previous: Option<SessionId> },
+    /// The tube was not there.
+    Tube { slot: SlotIndex },
+}
+
+/// What the open transaction will do to memory.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    /// Up to where its changes were read; None: nothing yet.
+    settled: Option<Savepoint>,
+    counts: Vec<(SlotIndex, Operation)>,
+    pub(crate) events: Vec<TaskEvent>,
+    pub(crate) undo: Vec<Undo>,
+    pub(crate) closing: Vec<SessionId>,
+    pub(crate) dropped: Vec<SlotIndex>,
+    /// Sub-queues whose candidates were computed.
+    touched: Touched,
+    /// Tubes whose candidates were all forgotten.
+    emptied: Vec<SlotIndex>,
+}
+
+/// A place in [`Pending`] to which a failed operation returns.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    counts: usize,
+    events: usize,
+    undo: usize,
+    closing: usize,
+    dropped: usize,
+}
+
+impl Pending {
+    pub(crate) fn count(&mut self, slot: SlotIndex, operation: Operation) {
+        self.counts.push((slot, operation));
+    }
+
+    fn mark(&self) -> Mark {
+        Mark {
+            counts: self.counts.len(),
+            events: self.events.len(),
+            undo: self.undo.len(),
+            closing: self.closing.len(),
+            dropped: self.dropped.len(),
+        }
+    }
+}
+
+/// Names of sub-queues, of several tubes, without an allocation for each.
+#[derive(Debug, Default)]
+struct Touched {
+    names: Vec<u8>,
+    entries: Vec<(SlotIndex, Range<usize>)>,
+}
+
+impl Touched {
+    fn push(&mut self, slot: SlotIndex, name: &[u8]) {
+        let start = self.names.len();
+        self.names.extend_from_slice(name);
+        self.entries.push((slot, start..self.names.len()));
+    }
+
+    fn clear(&mut self) {
+        self.names.clear();
+        self.entries.clear();
+    }
+
+    /// Sorts what was pushed and removes what was pushed twice.
+    fn deduplicate(&mut self) {
+        if self.entries.len() > 1 {
+            let names = &self.names;
+            let key = |(slot, range): &(SlotIndex, Range<usize>)| (*slot, &names[range.clone()]);
+            self.entries.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
+            self.entries.dedup_by(|a, b| key(a) == key(b));
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (SlotIndex, &[u8])> {
+        self.entries.iter().map(|(slot, range)| (*slot, &self.names[range.clone()]))
+    }
+}
+
+/// What [`Queue::settle`] has found and still has to do; kept for its buffers.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    touched: Touched,
+    truncated: Vec<SlotIndex>,
+    /// Tasks that are no longer taken, by tube and id.
+    freed: Vec<(u64, u64)>,
+}
+
+/// Who made the changes of the open transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// Operations of the queue: owners are cleared, spaces beside the tube's are truncated.
+    Queue,
+    /// Anyone.
+    Foreign,
+}
+
+/// The parts of a queue that reading a change needs.
+struct Reading<'a> {
+    tubes: &'a mut Tubes,
+    deadlines: &'a mut Deadlines,
+    waiters: &'a Waiters,
+    undo: &'a mut Vec<Undo>,
+    ready: &'a mut Vec<SlotIndex>,
+    found: &'a mut Found,
+    origin: Origin,
+}
+
+impl Reading<'_> {
+    fn change(&mut self, index: SlotIndex, old: Option<&[u8]>, new: Option<&[u8]>) {
+        let Some(tube) = self.tubes.at_mut(index) else { return };
+        let layout = tube.driver.layout();
+        let old = old.and_then(|tuple| Task::read(tuple, layout));
+        if let Some(id) = new.and_then(id_of) {
+            keep_next_id(tube, index, id, self.undo);
+        }
+        let new = new.and_then(|tuple| Task::read(tuple, layout));
+        let state = |task: &Option<Task<'_>>| task.as_ref().and_then(Task::state);
+        let (was, is) = (state(&old), state(&new));
+        if let Some(task) = &new
+            && layout.timed
+            && is.is_some()
+        {
+            self.deadlines.lower(index, task.times.next_event);
+        }
+        if self.origin == Origin::Foreign
+            && was == Some(State::Taken)
+            && is != Some(State::Taken)
+            && let Some(task) = &old
+        {
+            self.found.freed.push((tube.id, task.id));
+        }
+        if layout.utube.is_some() {
+            let key = |task: &Option<Task<'_>>| task.map(|task| (task.status.len(), task.state(), task.pri));
+            let names = (old.as_ref().map(|task| task.utube), new.as_ref().map(|task| task.utube));
+            if key(&old) != key(&new) || names.0 != names.1 {
+                if let Some(name) = names.0 {
+                    self.found.touched.push(index, name);
+                }
+                if let Some(name) = names.1
+                    && names.0 != names.1
+                {
+                    self.found.touched.push(index, name);
+                }
+            }
+        } else if is == Some(State::Ready) && self.waiters.first(index, Line::Takes).is_some() {
+            self.ready.push(index);
+        }
+        if new.is_none() && self.waiters.first(index, Line::Puts).is_some() {
+            self.ready.push(index);
+        }
+    }
+
+    fn truncation(&mut self, row: Option<&[u8]>) {
+        let space = row.and_then(|row| Reader::new(TupleRef::trusted(row).field(0)?).uint().ok());
+        let Some(index) = space.and_then(|id| self.tubes.by_space(SpaceId::try_from(id).ok()?)) else { return };
+        self.found.truncated.push(index);
+        self.ready.push(index);
+    }
+}
+
+/// An id was used: the next one is larger.
+fn keep_next_id(tube: &mut Tube, index: SlotIndex, id: u64, undo: &mut Vec<Undo>) {
+    if tube.next_id.is_some_and(|next| next <= id) {
+        undo.push(Undo::NextId { slot: index, previous: tube.next_id });
+        tube.next_id = id.checked_add(1);
+    }
+}
+
+impl Queue {
+    /// Runs one operation in a transaction in which `acting` acts: in one of its own that is committed, or as a part
+    /// of the open one. If it fails, nothing has happened.
+    pub(crate) fn transact<T>(
+        &mut self,
+        store: &mut Store,
+        acting: UserId,
+        operation: impl FnOnce(&mut Self, &mut Store) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if store.in_transaction() {
+            return self.transact_inside(store, acting, operation);
+        }
+        store.begin(acting);
+        let result = operation(self, store).and_then(|value| {
+            self.settle(store, Origin::Queue)?;
+            Ok(value)
+        });
+        if result.is_ok() {
+            store.commit();
+            self.apply_pending(store);
+        } else {
+            store.rollback();
+            self.revert_pending(store);
+        }
+        result
+    }
+
+    fn transact_inside<T>(
+        &mut self,
+        store: &mut Store,
+        acting: UserId,
+        operation: impl FnOnce(&mut Self, &mut Store) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mark = self.pending.mark();
+        let savepoint = store.savepoint();
+        let former = store.set_user(acting);
+        let result = operation(self, store).and_then(|value| {
+            self.settle(store, Origin::Queue)?;
+            Ok(value)
+        });
+        store.set_user(former);
+        if result.is_err() {
+            store.rollback_to(savepoint);
+            self.revert_to(store, mark);
+        }
+        result
+    }
+
+    /// Reads what the open transaction has changed. To be called before [`Store::commit`] of every transaction that is
+    /// not the queue's own: of plain DML and DDL, of programs. If it fails, the transaction must be rolled back.
+    ///
+    /// # Errors
+    /// A statement that keeps the queue's spaces in step was refused, for want of memory for example.
+    pub fn on_commit(&mut self, store: &mut Store) -> Result<(), Error> {
+        self.settle(store, Origin::Foreign)
+    }
+
+    /// To be called after the commit that [`Self::on_commit`] preceded: counts, and serves who waits.
+    pub fn after_commit(&mut self, store: &mut Store, now: u64) {
+        self.apply_pending(store);
+        self.release_closing(store, now, Self::RELEASED_AT_ONCE);
+        self.serve(store, now);
+    }
+
+    /// To be called after the rollback of a transaction that is not the queue's own.
+    pub fn on_rollback(&mut self, store: &Store) {
+        self.revert_pending(store);
+    }
+
+    /// To be called after such a transaction was rolled back to a savepoint.
+    pub fn on_rollback_to_savepoint(&mut self, store: &Store, savepoint: &QueueSavepoint) {
+        self.revert_to(store, savepoint.0);
+    }
+
+    /// The state of the open transaction, to be kept with the store's savepoint.
+    #[must_use]
+    pub fn savepoint(&self) -> QueueSavepoint {
+        QueueSavepoint(self.pending.mark())
+    }
+
+    /// Reads the changes since the last call in this transaction and brings into step what is computed from them.
+    pub(crate) fn settle_own(&mut self, store: &mut Store) -> Result<(), Error> {
+        self.settle(store, Origin::Queue)
+    }
+
+    fn settle(&mut self, store: &mut Store, origin: Origin) -> Result<(), Error> {
+        if !self.keeps_in_step() {
+            return Ok(());
+        }
+        let mut found = std::mem::take(&mut self.found);
+        let result = self.read_changes(store, origin, &mut found);
+        found.touched.clear();
+        found.truncated.clear();
+        found.freed.clear();
+        self.found = found;
+        self.pending.settled = Some(store.savepoint());
+        result
+    }
+
+    fn read_changes(&mut self, store: &mut Store, origin: Origin, found: &mut Found) -> Result<(), Error> {
+        let mut reading = Reading {
+            tubes: &mut self.tubes,
+            deadlines: &mut self.deadlines,
+            waiters: &self.waiters,
+            undo: &mut self.pending.undo,
+            ready: &mut self.ready,
+            found,
+            origin,
+        };
+        let mut read = |change: lycosa_store::Change<'_>| {
+            if let Some(index) = reading.tubes.by_space(change.space) {
+                reading.change(index, change.old, change.new);
+            } else if change.space == system::TRUNCATE {
+                reading.truncation(change.new);
+            }
+        };
+        match self.pending.settled {
+            None => store.changes().for_each(&mut read),
+            Some(savepoint) => store.changes_since(savepoint).for_each(&mut read),
+        }
+        let former = store.set_user(user::ADMIN);
+        let result = self.follow(store, origin, found);
+        store.set_user(former);
+        result
+    }
+
+    fn follow(&mut self, store: &mut Store, origin: Origin, found: &mut Found) -> Result<(), Error> {
+        for &index in &found.truncated {
+            if let Some(tube) = self.tubes.at_mut(index)
+                && let Some(candidates) = tube.driver.candidates_mut()
+            {
+                candidates.clear();
+                self.pending.emptied.push(index);
+            }
+            if origin == Origin::Foreign {
+                self.clear_beside(store, index)?;
+            }
+        }
+        for &(tube, task) in &found.freed {
+            self.forget_owner(store, tube, task)?;
+        }
+        found.touched.deduplicate();
+        for (index, name) in found.touched.iter() {
+            self.settle_sub_queue(store, index, name)?;
+        }
+        Ok(())
+    }
+
+    fn settle_sub_queue(&mut self, store: &mut Store, index: SlotIndex, name: &[u8]) -> Result<(), Error> {
+        let Some(tube) = self.tubes.at_mut(index) else { return Ok(()) };
+        let (space, indexes) = (tube.space, tube.indexes);
+        let layout = tube.driver.layout();
+        let Some(candidates) = tube.driver.candidates_mut() else { return Ok(()) };
+        let tasks = crate::driver::Tasks { store, space, indexes };
+        let new = candidates.compute(tasks, layout, name)?;
+        let old = candidates.get(name);
+        if new == old {
+            return Ok(());
+        }
+        self.pending.touched.push(index, name);
+        candidates.set(name, new);
+        if let Some(buffer) = tube.buffer {
+            let columns = layout.ready_buffer.map_or(0, |buffer| buffer.fields.len());
+            show_candidate(store, buffer, columns, name, new)?;
+        }
+        if new.is_some() && self.waiters.first(index, Line::Takes).is_some() {
+            self.ready.push(index);
+        }
+        Ok(())
+    }
+
+    /// Removes what lies beside a tube's space: owners of its tasks, the rows of its ready buffer.
+    pub(crate) fn clear_beside(&mut self, store: &mut Store, index: SlotIndex) -> Result<(), Error> {
+        let Some(tube) = self.tubes.at(index) else { return Ok(()) };
+        let taken = self.spaces.taken;
+        let owners =
+            crate::system::rows(store, taken, 0, lycosa_store::IteratorType::Eq, &ShortKey::id(tube.id))?;
+        for (tube, task) in owners.iter().filter_map(|row| crate::session::taken_key(row)) {
+            let key = ShortKey::numbers(&[tube, task]);
+            store.execute(&Statement::Delete { space: taken, index: 0, key: &key })?;
+        }
+        if let Some(buffer) = tube.buffer
+            && !store.space(buffer)?.is_empty()
+        {
+            lycosa_store::ddl::truncate(store, buffer)?;
+        }
+        Ok(())
+    }
+
+    fn apply_pending(&mut self, store: &mut Store) {
+        for (slot, operation) in self.pending.counts.drain(..) {
+            if let Some(tube) = self.tubes.at_mut(slot) {
+                tube.counters.add(operation);
+            }
+        }
+        self.events.extend(self.pending.events.drain(..));
+        self.pending.undo.clear();
+        self.pending.touched.clear();
+        self.pending.emptied.clear();
+        self.pending.settled = None;
+        for session in self.pending.closing.drain(..) {
+            self.sessions.close(session);
+        }
+        while let Some(index) = self.pending.dropped.pop() {
+            self.forget_tube(store, index);
+        }
+    }
+
+    fn revert_pending(&mut self, store: &Store) {
+        self.revert_to(store, Mark { counts: 0, events: 0, undo: 0, closing: 0, dropped: 0 });
+        self.pending.touched.clear();
+        self.pending.emptied.clear();
+    }
+
+    fn revert_to(&mut self, store: &Store, mark: Mark) {
+        let pending = &mut self.pending;
+        pending.settled = None;
+        pending.counts.truncate(mark.counts);
+        pending.events.truncate(mark.events);
+        pending.closing.truncate(mark.closing);
+        pending.dropped.truncate(mark.dropped);
+        for undo in pending.undo.drain(mark.undo.min(pending.undo.len())..).rev() {
+            undo.apply(&mut self.tubes, &mut self.sessions);
+        }
+        recompute(&mut self.tubes, store, pending);
+    }
+}
+
+/// A place in the open transaction to which the queue can return. See [`Queue::savepoint`].
+#[derive(Debug, Clone, Copy)]
+pub struct QueueSavepoint(Mark);
+
+impl Undo {
+    fn apply(self, tubes: &mut Tubes, sessions: &mut Sessions) {
+        match self {
+            Self::NextId { slot, previous } => {
+                if let Some(tube) = tubes.at_mut(slot) {
+                    tube.next_id = previous;
+                }
+            }
+            Self::Session { connection, previous } => _ = sessions.bind(connection, previous),
+            Self::Tube { slot } => _ = tubes.remove(slot),
+        }
+    }
+}
+
+/// Computes anew the candidates that the transaction touched, from what the store now holds. The store has just been
+/// read for the same sub-queues, so an error can only mean that a tube's space is gone: then there are no candidates.
+fn recompute(tubes: &mut Tubes, store: &Store, pending: &Pending) {
+    for &index in &pending.emptied {
+        if let Some(tube) = tubes.at_mut(index) {
+            rebuild_candidates(tube, store);
+        }
+    }
+    for (index, name) in pending.touched.iter() {
+        let Some(tube) = tubes.at_mut(index) else { continue };
+        let (space, indexes) = (tube.space, tube.indexes);
+        let layout = tube.driver.layout();
+        if let Some(candidates) = tube.driver.candidates_mut() {
+            let tasks = crate::driver::Tasks { store, space, indexes };
+            let candidate = candidates.compute(tasks, layout, name).unwrap_or(None);
+            candidates.set(name, candidate);
+        }
+    }
+}
+
+/// Computes all candidates of a tube; none if its space is gone.
+pub(crate) fn rebuild_candidates(tube: &mut Tube, store: &Store) {
+    let (space, indexes) = (tube.space, tube.indexes);
+    let layout = tube.driver.layout();
+    if let Some(candidates) = tube.driver.candidates_mut() {
+        let tasks = crate::driver::Tasks { store, space, indexes };
+        if candidates.rebuild(tasks, layout).is_err() {
+            candidates.clear();
+        }
+    }
+}
+
+/// Index `utube` of a ready buffer.
+const BUFFER_BY_NAME: u32 = 1;
+
+/// Makes the ready buffer show `candidate` for the sub-queue.
+pub(crate) fn show_candidate(
+    store: &mut Store,
+    buffer: SpaceId,
+    columns: usize,
+    name: &[u8],
+    candidate: Option<Candidate>,
+) -> Result<(), Error> {
+    let key = string_key(name);
+    if store.get(buffer, BUFFER_BY_NAME, &key)?.is_some() {
+        store.execute(&Statement::Delete { space: buffer, index: BUFFER_BY_NAME, key: &key })?;
+    }
+    if let Some(Candidate { pri, id }) = candidate {
+        let mut row = Vec::with_capacity(name.len() + 24);
+        mp::write_array(&mut row, columns as u32);
+        mp::write_uint(&mut row, id);
+        mp::write_str(&mut row, name);
+        if columns > 2 {
+            mp::write_uint(&mut row, pri);
+        }
+        store.execute(&Statement::Replace { space: buffer, tuple: &row })?;
+    }
+    Ok(())
+}

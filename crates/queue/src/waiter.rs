@@ -1,0 +1,148 @@
+//! Calls that wait: takes for a task, puts for room.
+//!
+//! A waiting call is a value with a ticket; no thread or fiber stands behind it. Tickets grow, so the lowest one in a
+//! line has waited longest and is served first. Who may be served is the tubes' affair; here is only who stands where,
+//! until when, and on whose connection.
+//!
+//! Invariant: a ticket is in the line of exactly one tube, in the list of exactly one connection, and among the
+//! timeouts exactly if its deadline ever comes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::time::NEVER;
+use crate::tube::SlotIndex;
+
+/// Number of a waiting call, never used twice in a process.
+pub(crate) type Ticket = u64;
+
+/// What a call waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// A task to take.
+    Task,
+    /// Room for a task: the arguments of the put, as they came.
+    Room(Vec<u8>),
+}
+
+/// A waiting call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub(crate) connection: u64,
+    /// Token of the request, for the answer.
+    pub(crate) request: u64,
+    pub(crate) wanted: Wanted,
+    /// When it began to wait, µs since the epoch.
+    pub(crate) since: u64,
+    /// When it gives up.
+    pub(crate) deadline: u64,
+}
+
+/// Where a ticket stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Line {
+    Takes,
+    Puts,
+}
+
+/// All waiting calls.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    lines: BTreeMap<(SlotIndex, Line, Ticket), Waiter>,
+    places: BTreeMap<(u64, Ticket), (SlotIndex, Line)>,
+    timeouts: BTreeSet<(u64, Ticket, u64)>,
+    last_ticket: Ticket,
+}
+
+impl Waiters {
+    pub(crate) fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Puts a call at the end of its line.
+    pub(crate) fn push(&mut self, slot: SlotIndex, waiter: Waiter) -> Ticket {
+        self.last_ticket += 1;
+        let ticket = self.last_ticket;
+        let line = match waiter.wanted {
+            Wanted::Task => Line::Takes,
+            Wanted::Room(_) => Line::Puts,
+        };
+        self.places.insert((waiter.connection, ticket), (slot, line));
+        if waiter.deadline != NEVER {
+            self.timeouts.insert((waiter.deadline, ticket, waiter.connection));
+        }
+        self.lines.insert((slot, line, ticket), waiter);
+        ticket
+    }
+
+    /// Who has waited longest in a line.
+    pub(crate) fn first(&self, slot: SlotIndex, line: Line) -> Option<(Ticket, &Waiter)> {
+        let mut range = self.lines.range((slot, line, 0)..=(slot, line, Ticket::MAX));
+        range.next().map(|(&(_, _, ticket), waiter)| (ticket, waiter))
+    }
+
+    /// All of a tube's waiting calls, by line and ticket.
+    pub(crate) fn of_tube(&self, slot: SlotIndex) -> impl Iterator<Item = (Ticket, &Waiter)> {
+        let range = self.lines.range((slot, Line::Takes, 0)..=(slot, Line::Puts, Ticket::MAX));
+        range.map(|(&(_, _, ticket), waiter)| (ticket, waiter))
+    }
+
+    /// Every waiting take, by tube and ticket.
+    pub(crate) fn takes(&self) -> impl Iterator<Item = (SlotIndex, Ticket, &Waiter)> {
+        let all = self.lines.iter().filter(|((_, line, _), _)| *line == Line::Takes);
+        all.map(|(&(slot, _, ticket), waiter)| (slot, ticket, waiter))
+    }
+
+    /// The earliest deadline of a waiting call.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        self.timeouts.first().map(|&(deadline, _, _)| deadline)
+    }
+
+    /// A call whose deadline is not later than `now`.
+    pub(crate) fn due(&self, now: u64) -> Option<(u64, Ticket)> {
+        let &(deadline, ticket, connection) = self.timeouts.first()?;
+        (deadline <= now).then_some((connection, ticket))
+    }
+
+    /// A waiting call of a connection.
+    pub(crate) fn of_connection(&self, connection: u64) -> Option<Ticket> {
+        let mut range = self.places.range((connection, 0)..=(connection, Ticket::MAX));
+        range.next().map(|(&(_, ticket), _)| ticket)
+    }
+
+    /// Takes a call out of its line.
+    pub(crate) fn remove(&mut self, connection: u64, ticket: Ticket) -> Option<(SlotIndex, Waiter)> {
+        let (slot, line) = self.places.remove(&(connection, ticket))?;
+        let waiter = self.lines.remove(&(slot, line, ticket))?;
+        self.timeouts.remove(&(waiter.deadline, ticket, connection));
+        Some((slot, waiter))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(connection: u64, deadline: u64) -> Waiter {
+        Waiter { connection, request: connection * 10, wanted: Wanted::Task, since: 0, deadline }
+    }
+
+    #[test]
+    fn lines_are_first_come_first_served_whatever_the_deadline() {
+        let mut waiters = Waiters::default();
+        let first = waiters.push(0, take(1, NEVER));
+        let second = waiters.push(0, take(2, 5));
+        let other = waiters.push(1, take(1, 3));
+        assert_eq!(waiters.first(0, Line::Takes).map(|(ticket, _)| ticket), Some(first));
+        assert_eq!(waiters.first(0, Line::Puts), None);
+        assert_eq!(waiters.next_deadline(), Some(3));
+        assert_eq!(waiters.due(2), None);
+        assert_eq!(waiters.due(3), Some((1, other)));
+        assert!(waiters.remove(1, other).is_some());
+        assert!(waiters.remove(1, other).is_none());
+        assert_eq!(waiters.next_deadline(), Some(5));
+        assert_eq!(waiters.of_connection(1), Some(first));
+        assert!(waiters.remove(1, first).is_some());
+        assert_eq!(waiters.first(0, Line::Takes).map(|(ticket, _)| ticket), Some(second));
+        assert_eq!(waiters.len(), 1);
+    }
+}

@@ -1,0 +1,178 @@
+//! Parking calls, and answering them when what they wait for is there.
+//!
+//! After each commit the tubes in which something became takeable, or in which room was made, are looked through:
+//! who waited longest gets the first task, and so on until one of the two runs out. A call that waits has a row in
+//! `_queue_consumers` (puts that wait for room have not).
+
+use lycosa_store::{Statement, Store, user};
+use lycosa_tuple::mp;
+
+use crate::error::Error;
+use crate::task::ShortKey;
+use crate::tube::SlotIndex;
+use crate::waiter::{Line, Ticket, Waiter, Wanted};
+use crate::{Answer, Caller, Queue, Woken};
+
+impl Queue {
+    pub(crate) fn park(
+        &mut self,
+        store: &mut Store,
+        caller: &Caller,
+        index: SlotIndex,
+        wanted: Wanted,
+        now: u64,
+        deadline: u64,
+    ) -> Result<Answer, Error> {
+        let (connection, request) = (caller.connection, caller.request);
+        let is_take = wanted == Wanted::Task;
+        let ticket = self.waiters.push(index, Waiter { connection, request, wanted, since: now, deadline });
+        if is_take {
+            let shown = self.transact(store, user::ADMIN, |queue, store| {
+                queue.write_consumer(store, index, ticket, connection, now, deadline)
+            });
+            if let Err(error) = shown {
+                self.waiters.remove(connection, ticket);
+                return Err(error);
+            }
+        }
+        Ok(Answer::Parked)
+    }
+
+    /// Serves those who wait in tubes in which something has changed. Outside a transaction.
+    pub(crate) fn serve(&mut self, store: &mut Store, now: u64) {
+        if store.in_transaction() {
+            return;
+        }
+        while let Some(index) = self.ready.pop() {
+            if self.is_running() {
+                while self.serve_first(store, index, Line::Puts, now) {}
+                while self.serve_first(store, index, Line::Takes, now) {}
+            }
+        }
+    }
+
+    /// Serves who is first in a line. False if nobody is, or if there is nothing for him.
+    fn serve_first(&mut self, store: &mut Store, index: SlotIndex, line: Line, now: u64) -> bool {
+        let Some((ticket, waiter)) = self.waiters.first(index, line) else { return false };
+        let connection = waiter.connection;
+        let mut values = Vec::new();
+        let served = match &waiter.wanted {
+            Wanted::Task => self.transact(store, user::ADMIN, |queue, store| {
+                let taken = queue.take_in_transaction(store, index, connection, now, &mut values)?;
+                if taken {
+                    queue.erase_consumer(store, connection, ticket)?;
+                }
+                Ok(taken)
+            }),
+            Wanted::Room(arguments) => {
+                let arguments = arguments.clone();
+                self.put_of_waiter(store, index, &arguments, now, &mut values)
+            }
+        };
+        match served {
+            Ok(false) => false,
+            Ok(true) => {
+                self.wake(connection, ticket, Ok((1, values)));
+                true
+            }
+            Err(error) => {
+                self.hide_consumer(store, connection, ticket);
+                self.wake(connection, ticket, Err(error));
+                true
+            }
+        }
+    }
+
+    /// Answers the calls whose time is over, at most `budget`. Returns how many.
+    pub(crate) fn time_out(&mut self, store: &mut Store, now: u64, budget: usize) -> usize {
+        let mut count = 0;
+        while count < budget
+            && let Some((connection, ticket)) = self.waiters.due(now)
+        {
+            count += 1;
+            self.hide_consumer(store, connection, ticket);
+            let Some((_, waiter)) = self.waiters.remove(connection, ticket) else { continue };
+            let result = match waiter.wanted {
+                Wanted::Task => Ok((0, Vec::new())),
+                Wanted::Room(_) => {
+                    let mut values = Vec::new();
+                    mp::write_nil(&mut values);
+                    Ok((1, values))
+                }
+            };
+            self.woken.push_back(Woken { connection, request: waiter.request, result });
+        }
+        count
+    }
+
+    fn wake(&mut self, connection: u64, ticket: Ticket, result: Result<(u32, Vec<u8>), Error>) {
+        if let Some((_, waiter)) = self.waiters.remove(connection, ticket) {
+            self.woken.push_back(Woken { connection, request: waiter.request, result });
+        }
+    }
+
+    /// The connection is gone: nobody waits on it any more.
+    pub(crate) fn forget_waiters(&mut self, store: &mut Store, connection: u64) {
+        while let Some(ticket) = self.waiters.of_connection(connection) {
+            self.hide_consumer(store, connection, ticket);
+            self.waiters.remove(connection, ticket);
+        }
+        self.woken.retain(|woken| woken.connection != connection);
+    }
+
+    /// The tube is gone: those who waited in it are told.
+    pub(crate) fn dismiss_waiters(&mut self, store: &mut Store, index: SlotIndex) {
+        let waiting: Vec<_> =
+            self.waiters.of_tube(index).map(|(ticket, waiter)| (waiter.connection, ticket)).collect();
+        for (connection, ticket) in waiting {
+            self.hide_consumer(store, connection, ticket);
+            self.wake(connection, ticket, Err(Error::TubeNotFound));
+        }
+    }
+
+    fn write_consumer(
+        &self,
+        store: &mut Store,
+        index: SlotIndex,
+        ticket: Ticket,
+        connection: u64,
+        since: u64,
+        deadline: u64,
+    ) -> Result<(), Error> {
+        let Some(tube) = self.tubes.at(index) else { return Ok(()) };
+        let mut row = Vec::with_capacity(48);
+        mp::write_array(&mut row, 5);
+        for number in [connection, ticket, tube.id, deadline, since] {
+            mp::write_uint(&mut row, number);
+        }
+        store.execute(&Statement::Replace { space: self.spaces.consumers, tuple: &row })?;
+        Ok(())
+    }
+
+    /// Writes the rows of all waiting takes. Inside a transaction.
+    pub(crate) fn write_consumers(&self, store: &mut Store) -> Result<(), Error> {
+        for (index, ticket, waiter) in self.waiters.takes() {
+            self.write_consumer(store, index, ticket, waiter.connection, waiter.since, waiter.deadline)?;
+        }
+        Ok(())
+    }
+
+    fn erase_consumer(&self, store: &mut Store, connection: u64, ticket: Ticket) -> Result<(), Error> {
+        let key = ShortKey::numbers(&[connection, ticket]);
+        let space = self.spaces.consumers;
+        if store.get(space, 0, &key)?.is_some() {
+            store.execute(&Statement::Delete { space, index: 0, key: &key })?;
+        }
+        Ok(())
+    }
+
+    /// Removes the row of a waiting call in a transaction of its own. A row that cannot be removed does no harm: it
+    /// is only looked at by people.
+    fn hide_consumer(&mut self, store: &mut Store, connection: u64, ticket: Ticket) {
+        let erased =
+            self.transact(store, user::ADMIN, |queue, store| queue.erase_consumer(store, connection, ticket));
+        if let Err(error) = erased {
+            self.log_failure("removal of a consumer", &error);
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! The configuration: flags over environment over file over defaults, each value with where it came from.
+//!
+//! Every setting stands once, in the table [`SETTINGS`]: its key in `lycosa.toml`, its flag (`--data-dir`), its
+//! variable (`LYCOSA_DATA_DIR`), its default, whether SIGHUP may change it, and one line of help. `lycosa serve
+//! --help`, `lycosa config` and `docs/configuration.md` are read off this table.
+//!
+//! Invariants: an unknown key in the file, an unknown `LYCOSA_*` variable and a value of the wrong form are errors that
+//! name the key, where it stands and what would be right; no setting is silently ignored.
+
+mod declared;
+mod value;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use declared::{DeclaredTube, DeclaredUser};
+pub use value::{Addresses, ByteSize, LogFormat, SettingValue, WalMode};
+
+/// Where a setting's value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Built in.
+    Default,
+    /// The configuration file.
+    File(PathBuf),
+    /// The named environment variable.
+    Environment(String),
+    /// The named flag of the command line.
+    Flag(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Default => write!(f, "default"),
+            Source::File(path) => write!(f, "{}", path.display()),
+            Source::Environment(name) => write!(f, "${name}"),
+            Source::Flag(name) => write!(f, "--{name}"),
+        }
+    }
+}
+
+/// A row of the table of settings.
+#[derive(Debug)]
+pub struct Setting {
+    /// The key in `lycosa.toml`: `data_dir`, `queue.ttr`.
+    pub key: &'static str,
+    /// The default as text.
+    pub default: &'static str,
+    /// Whether SIGHUP applies a new value to the running server.
+    pub reloads: bool,
+    /// One line of help, with unit and range.
+    pub help: &'static str,
+    expected: &'static str,
+    valid: fn(&str) -> bool,
+}
+
+impl Setting {
+    /// The flag without its dashes: `data-dir`, `queue-ttr`.
+    pub fn flag(&self) -> String {
+        self.key.replace(['_', '.'], "-")
+    }
+
+    /// The environment variable: `LYCOSA_DATA_DIR`.
+    pub fn variable(&self) -> String {
+        format!("LYCOSA_{}", self.key.replace('.', "_").to_uppercase())
+    }
+}
+
+/// Why a configuration cannot be used. Each says what is wrong, where, and what would be right.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A value does not have the form of its setting.
+    #[error("{place}: {key} = \"{text}\" is not valid: expected {expected}")]
+    Value {
+        /// Flag, variable or file.
+        place: Source,
+        /// The setting.
+        key: String,
+        /// What was given.
+        text: String,
+        /// What is right.
+        expected: String,
+    },
+    /// The key or variable names no setting.
+    #[error("{place}: there is no setting {key}{}", nearest.as_ref().map(|n| format!("; did you mean {n}?")).unwrap_or_default())]
+    Unknown {
+        /// File or variable.
+        place: Source,
+        /// As written.
+        key: String,
+        /// The setting with the most similar name.
+        nearest: Option<String>,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the configuration file {}: {cause}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// The file is not TOML, or a declared tube or user is incomplete.
+    #[error("{}: {cause}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        cause: String,
+    },
+}
+
+macro_rules! settings {
+    ($( $field:ident : $type:ty = $default:literal, $key:literal, $reloads:literal, $help:literal; )*) => {
+        /// Every setting, in the order in which they are printed.
+        pub static SETTINGS: &[Setting] = &[ $( Setting {
+            key: $key,
+            default: $default,
+            reloads: $reloads,
+            help: $help,
+            expected: <$type as SettingValue>::EXPECTED,
+            valid: |text| <$type as SettingValue>::parse(text).is_some(),
+        } ),* ];
+
+        /// The effective configuration.
+        #[derive(Debug, Clone)]
+        pub struct Config {
+            $( #[doc = $help] pub $field: $type, )*
+            /// Users that the file declares; created or updated at start.
+            pub users: Vec<DeclaredUser>,
+            /// Tubes that the file declares; created at start if they do not exist.
+            pub tubes: Vec<DeclaredTube>,
+            sources: BTreeMap<&'static str, (String, Source)>,
+        }
+
+        impl Config {
+            fn from_layers(layers: &Layers) -> Config {
+                Config {
+                    $( $field: <$type as SettingValue>::parse(layers.text($key))
+                        .expect("every layer was checked when it was added"), )*
+                    users: layers.users.clone(),
+                    tubes: layers.tubes.clone(),
+                    sources: layers.values.clone(),
+                }
+            }
+        }
+    };
+}
+
+settings! {
+    listen: Addresses = "127.0.0.1:3301", "listen", false,
+        "Addresses of the binary protocol, HOST:PORT, several separated by commas";
+    data_dir: PathBuf = "data", "data_dir", false,
+        "Folder of the journal and the snapshots; created if missing";
+    wal_mode: WalMode = "fsync", "wal_mode", false,
+        "When a change counts as done: fsync (synced to disk), write (handed to the system), none (not journaled)";
+    wal_max_size: ByteSize = "256MiB", "wal_max_size", false,
+        "Size at which a journal file is closed and the next one begun";
+    force_recovery: bool = "false", "force_recovery", false,
+        "Start on damaged files: skip what cannot be read and say what was lost";
+    memory_limit: ByteSize = "256MiB", "memory_limit", true,
+        "Memory for tuples; beyond it inserts are refused, deletes still work";
+    max_tuple_size: ByteSize = "1MiB", "max_tuple_size", true,
+        "Largest tuple";
+    read_only: bool = "false", "read_only", true,
+        "Refuse every change";
+    max_connections: u64 = "10240", "max_connections", true,
+        "Connections at a time; further ones are closed at once";
+    max_frame_size: ByteSize = "16MiB", "max_frame_size", true,
+        "Largest request; a longer one is refused and its connection closed";
+    max_in_flight: u64 = "4096", "max_in_flight", true,
+        "Requests of one connection that wait for the journal; reading from it pauses beyond that";
+    max_waiting: u64 = "4096", "max_waiting", true,
+        "Waiting calls (take, put on a full tube) of one connection; further ones are refused";
+    max_output: ByteSize = "16MiB", "max_output", true,
+        "Bytes that wait for a slow reader; reading from it pauses beyond that";
+    guest_on_loopback: bool = "true", "guest_on_loopback", true,
+        "On a loopback address the user guest may use the queue and create tubes";
+    drain_timeout: Duration = "5", "drain_timeout", true,
+        "Seconds that SIGTERM waits for replies to reach their clients";
+    log_level: String = "info", "log_level", true,
+        "What is logged: error, warn, info, debug, trace, or a filter such as info,lycosa_server=debug";
+    log_format: LogFormat = "text", "log_format", false,
+        "How log lines look: text or json";
+    queue_ttr: Duration = "0", "queue.ttr", false,
+        "Seconds for which a queue session outlives its last connection; 0 releases its tasks at once";
+    queue_in_replicaset: bool = "false", "queue.in_replicaset", false,
+        "Keep the queue's sessions and owners in the journal, as tarantool/queue does in a replica set";
+}
+
+/// Values by key, the later layers over the earlier ones.
+#[derive(Debug)]
+struct Layers {
+    values: BTreeMap<&'static str, (String, Source)>,
+    users: Vec<DeclaredUser>,
+    tubes: Vec<DeclaredTube>,
+}
+
+impl Layers {
+    fn defaults() -> Layers {
+        let default = |setting: &Setting| (setting.key, (setting.default.to_owned(), Source::Default));
+        Layers { values: SETTINGS.iter().map(default).collect(), users: Vec::new(), tubes: Vec::new() }
+    }
+
+    fn text(&self, key: &str) -> &str {
+        &self.values[key].0
+    }
+
+    fn set(&mut self, setting: &'static Setting, text: &str, source: Source) -> Result<(), ConfigError> {
+        if !(setting.valid)(text) {
+            return Err(ConfigError::Value {
+                place: source,
+                key: setting.key.to_owned(),
+                text: text.to_owned(),
+                expected: setting.expected.to_owned(),
+            });
+        }
+        self.values.insert(setting.key, (text.to_owned(), source));
+        Ok(())
+    }
+
+    fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|cause| ConfigError::File { path: path.to_owned(), cause })?;
+        let syntax = |cause: String| ConfigError::Syntax { path: path.to_owned(), cause };
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| syntax(error.to_string()))?;
+        let mut flat = Vec::new();
+        for (key, value) in table {
+            match (key.as_str(), value) {
+                ("user", value) => self.users = declared::users(value).map_err(syntax)?,
+                ("tube", value) => self.tubes = declared::tubes(value).map_err(syntax)?,
+                (section, toml::Value::Table(inner)) => {
+                    flat.extend(inner.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)));
+                }
+                (_, value) => flat.push((key, value)),
+            }
+        }
+        for (key, value) in flat {
+            let source = Source::File(path.to_owned());
+            let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
+                let nearest = nearest(&key, SETTINGS.iter().map(|setting| setting.key.to_owned()));
+                return Err(ConfigError::Unknown { place: source, key, nearest });
+            };
+            self.set(setting, &toml_text(&value), source)?;
+        }
+        Ok(())
+    }
+
+    fn read_environment(&mut self, variables: impl Iterator<Item = (String, String)>) -> Result<(), ConfigError> {
+        for (name, text) in variables {
+            if !name.starts_with("LYCOSA_") || NOT_SETTINGS.contains(&name.as_str()) {
+                continue;
+            }
+            let source = Source::Environment(name.clone());
+            match SETTINGS.iter().find(|setting| setting.variable() == name) {
+                Some(setting) => self.set(setting, &text, source)?,
+                None => {
+                    let nearest = nearest(&name, SETTINGS.iter().map(Setting::variable));
+                    return Err(ConfigError::Unknown { place: source, key: name, nearest });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Variables that belong to the command line tools or name the configuration file itself.
+const NOT_SETTINGS: [&str; 4] = ["LYCOSA_CONFIG", "LYCOSA_ADDRESS", "LYCOSA_USER", "LYCOSA_PASSWORD"];
+
+/// The file that is read when none is named, if it is there.
+pub const DEFAULT_FILE: &str = "lycosa.toml";
+
+/// What the command line said: `(flag without dashes, text)`.
+pub type Flags = Vec<(String, String)>;
+
+impl Config {
+    /// Reads all layers: defaults, the file (`file`, else `lycosa.toml` if it exists), `variables`, `flags`.
+    ///
+    /// # Errors
+    /// The first value that is unknown or of the wrong form.
+    pub fn load(
+        file: Option<&Path>,
+        variables: impl Iterator<Item = (String, String)>,
+        flags: &Flags,
+    ) -> Result<Config, ConfigError> {
+        let mut layers = Layers::defaults();
+        match file {
+            Some(path) => layers.read_file(path)?,
+            None if Path::new(DEFAULT_FILE).exists() => layers.read_file(Path::new(DEFAULT_FILE))?,
+            None => {}
+        }
+        layers.read_environment(variables)?;
+        for (flag, text) in flags {
+            let setting = SETTINGS.iter().find(|setting| setting.flag() == *flag);
+            let source = Source::Flag(flag.clone());
+            match setting {
+                Some(setting) => layers.set(setting, text, source)?,
+                None => return Err(ConfigError::Unknown { place: source, key: flag.clone(), nearest: None }),
+            }
+        }
+        Ok(Config::from_layers(&layers))
+    }
+
+    /// Every setting with its effective text and where it came from, in the order of [`SETTINGS`].
+    pub fn effective(&self) -> impl Iterator<Item = (&'static Setting, &str, &Source)> {
+        SETTINGS.iter().map(|setting| {
+            let (text, source) = &self.sources[setting.key];
+            (setting, text.as_str(), source)
+        })
+    }
+
+    /// The effective text of the setting `key`.
+    ///
+    /// # Panics
+    /// When there is no such setting.
+    pub fn text(&self, key: &str) -> &str {
+        &self.sources[key].0
+    }
+
+    /// Takes the value that `running` has for every setting that cannot change while the server runs.
+    pub fn keep_fixed(&mut self, running: &Config) {
+        let mut layers = Layers {
+            values: self.sources.clone(),
+            users: running.users.clone(),
+            tubes: running.tubes.clone(),
+        };
+        for setting in SETTINGS.iter().filter(|setting| !setting.reloads) {
+            layers.values.insert(setting.key, running.sources[setting.key].clone());
+        }
+        *self = Config::from_layers(&layers);
+    }
+
+    /// The settings whose text differs between `self` and `other`.
+    pub fn differences<'a>(&'a self, other: &'a Config) -> impl Iterator<Item = &'static Setting> + 'a {
+        SETTINGS.iter().filter(|setting| self.sources[setting.key].0 != other.sources[setting.key].0)
+    }
+}
+
+/// The text of a TOML value in the form that the setting reads.
+fn toml_text(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Array(items) => items.iter().map(toml_text).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
+    }
+}
+
+/// The candidate that shares most with `wanted`, if it is near enough to be a slip.
+fn nearest(wanted: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
+    candidates
+        .map(|candidate| (edit_distance(wanted, &candidate), candidate))
+        .min()
+        .filter(|(distance, candidate)| *distance <= candidate.len() / 3)
+        .map(|(_, candidate)| candidate)
+}
+
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let substitution = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = substitution.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! The types that a setting may have, each read from and printed as text.
+//!
+//! One textual form serves the command line, the environment, `lycosa.toml` and `lycosa config`, so that what is
+//! printed can be pasted back.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A type that a setting may have.
+pub trait SettingValue: Sized {
+    /// What a valid text looks like, for error messages.
+    const EXPECTED: &'static str;
+    /// Reads the value; `None` if the text is not of the form [`Self::EXPECTED`].
+    fn parse(text: &str) -> Option<Self>;
+    /// The text that [`Self::parse`] reads back as the same value.
+    fn print(&self) -> String;
+}
+
+/// A number of bytes: `4096`, `64KiB`, `256MiB`, `2GiB` (or `KB`, `MB`, `GB` in powers of ten).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub u64);
+
+const UNITS: [(&str, u64); 9] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1_000),
+    ("G", 1 << 30),
+    ("M", 1 << 20),
+    ("K", 1 << 10),
+];
+
+impl SettingValue for ByteSize {
+    const EXPECTED: &'static str = "a size such as 4096, 64KiB, 256MiB or 2GiB";
+
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        for (unit, factor) in UNITS {
+            if let Some(number) = text.strip_suffix(unit) {
+                let number: u64 = number.trim().parse().ok()?;
+                return number.checked_mul(factor).map(ByteSize);
+            }
+        }
+        text.strip_suffix('B').unwrap_or(text).trim().parse().ok().map(ByteSize)
+    }
+
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (unit, factor) in &UNITS[..3] {
+            if self.0 >= *factor && self.0 % factor == 0 {
+                return write!(f, "{}{unit}", self.0 / factor);
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Addresses to listen on, separated by commas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addresses(pub Vec<String>);
+
+impl SettingValue for Addresses {
+    const EXPECTED: &'static str = "one or more HOST:PORT, separated by commas";
+
+    fn parse(text: &str) -> Option<Self> {
+        let list: Vec<String> = text.split(',').map(|part| part.trim().to_owned()).collect();
+        let plausible = |address: &String| {
+            address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+        };
+        (!list.is_empty() && list.iter().all(plausible)).then_some(Addresses(list))
+    }
+
+    fn print(&self) -> String {
+        self.0.join(",")
+    }
+}
+
+/// When a reply to a change may leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WalMode {
+    /// After the rows are written and synced to the disk.
+    Fsync,
+    /// After the rows are handed to the operating system; a power failure may lose the last of them.
+    Write,
+    /// At once; nothing is journaled and a restart begins at the last snapshot.
+    None,
+}
+
+impl SettingValue for WalMode {
+    const EXPECTED: &'static str = "one of fsync, write, none";
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "fsync" => Some(WalMode::Fsync),
+            "write" => Some(WalMode::Write),
+            "none" => Some(WalMode::None),
+            _ => None,
+        }
+    }
+
+    fn print(&self) -> String {
+        match self {
+            WalMode::Fsync => "fsync",
+            WalMode::Write => "write",
+            WalMode::None => "none",
+        }
+        .to_owned()
+    }
+}
+
+/// How log lines are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl SettingValue for LogFormat {
+    const EXPECTED: &'static str = "text or json";
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "text" => Some(LogFormat::Text),
+            "json" => Some(LogFormat::Json),
+            _ => None,
+        }
+    }
+
+    fn print(&self) -> String {
+        match self {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        }
+        .to_owned()
+    }
+}
+
+impl SettingValue for bool {
+    const EXPECTED: &'static str = "true or false";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl SettingValue for u64 {
+    const EXPECTED: &'static str = "a whole number";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.replace('_', "").parse().ok()
+    }
+
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl SettingValue for String {
+    const EXPECTED: &'static str = "text";
+
+    fn parse(text: &str) -> Option<Self> {
+        Some(text.to_owned())
+    }
+
+    fn print(&self) -> String {
+        self.clone()
+    }
+}
+
+impl SettingValue for PathBuf {
+    const EXPECTED: &'static str = "a path";
+
+    fn parse(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| PathBuf::from(text))
+    }
+
+    fn print(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+/// A time span in seconds, fractions allowed.
+impl SettingValue for Duration {
+    const EXPECTED: &'static str = "seconds, such as 5 or 0.5";
+
+    fn parse(text: &str) -> Option<Self> {
+        let seconds: f64 = text.strip_suffix('s').unwrap_or(text).trim().parse().ok()?;
+        Duration::try_from_secs_f64(seconds).ok()
+    }
+
+    fn print(&self) -> String {
+        format!("{}", self.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_back_as_printed() {
+        for (text, bytes) in [("0", 0), ("4096", 4096), ("64KiB", 65536), ("256 MiB", 256 << 20), ("2GB", 2_000_000_000)] {
+            let size = ByteSize::parse(text).expect(text);
+            assert_eq!(size.0, bytes, "{text}");
+            assert_eq!(ByteSize::parse(&size.print()), Some(size), "{text}");
+        }
+        for text in ["", "-1", "1.5GiB", "MiB", "12 apples", "99999999999GiB"] {
+            assert_eq!(ByteSize::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_need_host_and_port() {
+        assert_eq!(Addresses::parse("127.0.0.1:3301, [::1]:3301").map(|a| a.0.len()), Some(2));
+        for text in ["", "3301", ":3301", "localhost", "localhost:99999", "a:1,"] {
+            assert_eq!(Addresses::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_seconds() {
+        assert_eq!(Duration::parse("0.5"), Some(Duration::from_millis(500)));
+        assert_eq!(Duration::parse("5s").map(|d| d.print()), Some("5".to_owned()));
+        assert_eq!(Duration::parse("-1"), None);
+        assert_eq!(Duration::parse("nan"), None);
+    }
+}

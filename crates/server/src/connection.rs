@@ -1,0 +1,187 @@
+//! A connection's task: bytes from the socket to frames, frames to requests, requests to the instance.
+//!
+//! Whole frames are taken straight from the loop's shared read buffer; only a frame that is cut by the end of a read is
+//! kept, so that an idle connection holds no buffer. Reading pauses while the instance says that the connection has
+//! enough under way or its reader is slow; the kernel's buffers then slow the client down.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use lycosa_instance::{Origin, Slot};
+use lycosa_iproto::frame;
+use tokio::io::ReadBuf;
+
+use crate::socket::{Reader, Writer};
+use crate::turn::{Core, Link, now};
+
+/// How long replies that are on their way may still be written after the client has closed its sending side.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Serves one connection until it ends.
+pub(crate) async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin: Origin) {
+    let slot = match core.instance.borrow_mut().connect(origin, now()) {
+        Ok(slot) => slot,
+        Err(refused) => {
+            tracing::warn!("connection refused: {refused}");
+            return;
+        }
+    };
+    let link = Link::new(writer);
+    core.attach(slot, link.clone());
+    core.end.notify_one();
+    let mut connection = Connection { core, slot, link, reader, partial: Vec::new() };
+    connection.run().await;
+    connection.linger().await;
+    connection.core.instance.borrow_mut().disconnect(slot, now());
+    connection.core.detach(slot);
+    connection.core.end.notify_one();
+}
+
+struct Connection {
+    core: Rc<Core>,
+    slot: Slot,
+    link: Rc<Link>,
+    reader: Reader,
+    partial: Vec<u8>,
+}
+
+enum Step {
+    /// More bytes are needed.
+    Read,
+    /// The instance wants no more requests for the moment.
+    Pause,
+    /// The client is gone or must go.
+    End,
+}
+
+impl Connection {
+    async fn run(&mut self) {
+        let mut step = Step::Read;
+        loop {
+            let reads = matches!(step, Step::Read);
+            let link = self.link.clone();
+            if !reads {
+                self.core.pause(self.slot, &link);
+            }
+            let next = tokio::select! {
+                biased;
+                () = link.wake.notified() => None,
+                writable = link.writer.writable(), if link.blocked.get() => {
+                    match writable {
+                        Ok(()) => self.core.writable(self.slot, &link),
+                        Err(_) => link.closing.set(true),
+                    }
+                    None
+                }
+                next = self.read(), if reads => Some(next),
+            };
+            if link.closing.get() {
+                return;
+            }
+            step = match next {
+                Some((next, full)) => {
+                    if full {
+                        tokio::task::yield_now().await;
+                    }
+                    next
+                }
+                None if reads => Step::Read,
+                None => self.resume(),
+            };
+            if matches!(step, Step::End) {
+                return;
+            }
+        }
+    }
+
+    /// Reads once and handles what came; also whether the read filled the buffer, so that more is probably there.
+    ///
+    /// Dropping the future loses nothing: bytes are handled in the poll that reads them.
+    async fn read(&mut self) -> (Step, bool) {
+        let core = self.core.clone();
+        let outcome: io::Result<(Step, bool)> = poll_fn(|cx| {
+            let mut scratch = core.scratch.borrow_mut();
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match self.reader.poll_read(cx, &mut buffer) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Ready(Ok(())) if buffer.filled().is_empty() => Poll::Ready(Ok((Step::End, false))),
+                Poll::Ready(Ok(())) => {
+                    let full = buffer.remaining() == 0;
+                    let step = if self.partial.is_empty() {
+                        let (step, rest) = handle(&core, self.slot, buffer.filled());
+                        self.partial.extend_from_slice(rest);
+                        step
+                    } else {
+                        self.partial.extend_from_slice(buffer.filled());
+                        self.handle_partial()
+                    };
+                    Poll::Ready(Ok((step, full)))
+                }
+            }
+        })
+        .await;
+        self.core.end.notify_one();
+        outcome.unwrap_or((Step::End, false))
+    }
+
+    fn resume(&mut self) -> Step {
+        let step = self.handle_partial();
+        self.core.end.notify_one();
+        step
+    }
+
+    fn handle_partial(&mut self) -> Step {
+        let (step, rest) = handle(&self.core, self.slot, &self.partial);
+        let done = self.partial.len() - rest.len();
+        self.partial.drain(..done);
+        if self.partial.is_empty() {
+            self.partial = Vec::new();
+        }
+        step
+    }
+
+    /// Lets replies that are on their way leave.
+    async fn linger(&self) {
+        let drained = async {
+            while !self.link.closing.get() && self.core.instance.borrow().pending_bytes(self.slot) > 0 {
+                tokio::select! {
+                    () = self.link.wake.notified() => {}
+                    writable = self.link.writer.writable(), if self.link.blocked.get() => match writable {
+                        Ok(()) => self.core.writable(self.slot, &self.link),
+                        Err(_) => return,
+                    },
+                    () = tokio::time::sleep(Duration::from_millis(5)) => {}
+                }
+            }
+        };
+        let _ = tokio::time::timeout(LINGER, drained).await;
+    }
+}
+
+/// Handles the whole frames at the start of `bytes`; returns what is left.
+fn handle<'a>(core: &Core, slot: Slot, bytes: &'a [u8]) -> (Step, &'a [u8]) {
+    let mut instance = core.instance.borrow_mut();
+    let limit = instance.max_frame_size();
+    let now = now();
+    let mut rest = bytes;
+    loop {
+        if instance.is_paused(slot) {
+            return (Step::Pause, rest);
+        }
+        match frame::split(rest, limit) {
+            Ok(frame::Split::Frame { content, consumed }) => {
+                instance.handle_frame(slot, content, now);
+                rest = &rest[consumed..];
+            }
+            Ok(frame::Split::NeedMore(_)) => return (Step::Read, rest),
+            Err(error) => {
+                instance.handle_broken_frame(slot, &error);
+                return (Step::Pause, &[]);
+            }
+        }
+    }
+}

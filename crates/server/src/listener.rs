@@ -1,0 +1,86 @@
+//! Listening sockets: TCP addresses, and the administrator's Unix socket in the data folder.
+//!
+//! Whoever can open the Unix socket (mode 0600: the server's own account) is `admin`; that is how the first user is made
+//! on a server that trusts nobody. A connection on a loopback address may be trusted as the configuration says.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+use std::{fs, io};
+
+use lycosa_instance::{Origin, Trust};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::spawn_local;
+
+use crate::connection;
+use crate::socket::{split_tcp, split_unix};
+use crate::turn::Core;
+
+/// The administrator's socket, in the data folder.
+pub const ADMIN_SOCKET: &str = "admin.sock";
+
+/// Pause after an error that a retry at once would repeat (no file descriptors left, for example).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Binds a TCP address.
+pub(crate) async fn bind_tcp(address: &str) -> io::Result<TcpListener> {
+    TcpListener::bind(address).await
+}
+
+/// Binds the administrator's socket; one that an ended server left behind is replaced (the caller holds the folder's
+/// lock).
+pub(crate) fn bind_admin(folder: &Path) -> io::Result<(UnixListener, PathBuf)> {
+    let path = folder.join(ADMIN_SOCKET);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+    Ok((listener, path))
+}
+
+/// Accepts connections on a TCP address until the task is dropped.
+pub(crate) async fn accept_tcp(core: Rc<Core>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!("connection from {peer}: {error}");
+                    continue;
+                }
+                let trust = if is_loopback(stream.local_addr()) { Trust::Loopback } else { Trust::Nobody };
+                let origin = Origin { peer: peer.to_string(), trust };
+                let (reader, writer) = split_tcp(stream);
+                spawn_local(connection::serve(core.clone(), reader, writer, origin));
+            }
+            Err(error) => {
+                tracing::warn!("cannot accept a connection: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Accepts the administrator's connections until the task is dropped.
+pub(crate) async fn accept_admin(core: Rc<Core>, listener: UnixListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let origin = Origin { peer: ADMIN_SOCKET.to_owned(), trust: Trust::Admin };
+                let (reader, writer) = split_unix(stream);
+                spawn_local(connection::serve(core.clone(), reader, writer, origin));
+            }
+            Err(error) => {
+                tracing::warn!("cannot accept a connection on the administrator's socket: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn is_loopback(local: io::Result<SocketAddr>) -> bool {
+    local.is_ok_and(|address| address.ip().to_canonical().is_loopback())
+}

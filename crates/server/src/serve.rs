@@ -1,0 +1,238 @@
+//! The server's life: open the data, start the instance, listen, serve until a signal, end cleanly.
+//!
+//! Every thread and channel of the process is made here:
+//!
+//! ```text
+//!  main thread ── one tokio loop, owns the instance ───────────────┐
+//!    task per connection: reads, hands frames to the instance      │ std::sync::mpsc: one batch at a time
+//!    task "turns": ends turns, writes replies                      ├──────────────► thread "journal": append, sync
+//!    tasks "accept": one per listening socket                      │◄────────────── tokio mpsc: durable LSN
+//!    task "signals": SIGTERM, SIGINT, SIGHUP                       │
+//!  ────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Tasks of the main thread share the instance through [`Core`], without locks; the journal thread shares nothing.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::Context;
+use lycosa_instance::{DeclaredTube, DeclaredUser, Identity, Instance};
+use lycosa_journal::Directory;
+use lycosa_queue::Queue;
+use lycosa_tuple::value::Value;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::{LocalSet, spawn_local};
+
+use crate::config::{Addresses, Config, Flags};
+use crate::journal_thread::JournalThread;
+use crate::logging::LogHandle;
+use crate::turn::{Core, now};
+use crate::{listener, startup, storage};
+
+/// What `lycosa serve` was told besides the configuration's values: how to read it again.
+#[derive(Debug, Clone)]
+pub struct Reload {
+    /// The configuration file, if one was named.
+    pub file: Option<std::path::PathBuf>,
+    /// The flags.
+    pub flags: Flags,
+}
+
+/// How long the server's end may wait for the journal after the connections are closed.
+const DRAIN_POLL: Duration = Duration::from_millis(2);
+
+/// Runs the server until SIGTERM or SIGINT.
+///
+/// # Errors
+/// What keeps the server from starting: an address in use, a locked or damaged data folder, a declaration that cannot be
+/// carried out. Each says what to do.
+pub fn run(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let local = LocalSet::new();
+    local.block_on(&runtime, serve(config, reload, log))
+}
+
+async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result<()> {
+    let directory = Directory::open(&config.data_dir)?;
+    let mut listeners = Vec::new();
+    for address in &config.listen.0 {
+        let listener = listener::bind_tcp(address)
+            .await
+            .with_context(|| format!("cannot listen on {address}: is another server running? choose another with --listen"))?;
+        listeners.push(listener);
+    }
+    let opened = storage::open(directory, &config)?;
+    let mut instance = start_instance(&config, opened.identity, opened.store, opened.vclock)?;
+    instance.set_configuration(effective_values(&config));
+    let (journal, sender, done) = JournalThread::spawn(opened.log)?;
+    let core = Core::new(instance, sender);
+
+    let (admin, admin_path) = listener::bind_admin(&config.data_dir)
+        .with_context(|| format!("cannot make {} in {}", listener::ADMIN_SOCKET, config.data_dir.display()))?;
+    let addresses = listeners.iter().map(|l| Ok(l.local_addr()?.to_string())).collect::<anyhow::Result<Vec<_>>>()?;
+    let turns = spawn_local(core.clone().run(done));
+    let mut accepting = vec![spawn_local(listener::accept_admin(core.clone(), admin))];
+    for listener in listeners {
+        accepting.push(spawn_local(listener::accept_tcp(core.clone(), listener)));
+    }
+    core.end.notify_one();
+    startup::announce(&config, &addresses, &core.instance.borrow());
+
+    let config = wait_for_end(&core, config, &reload, &log).await?;
+
+    accepting.iter().for_each(tokio::task::JoinHandle::abort);
+    let drained = drain(&core, config.drain_timeout).await;
+    core.close_all();
+    if !drained {
+        tracing::warn!("drain_timeout passed; some replies did not reach their clients");
+    }
+    let closed = tokio::time::timeout(config.drain_timeout, async {
+        while core.instance.borrow().status().connections > 0 || !core.journal_is_idle() {
+            core.end.notify_one();
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+    });
+    let _ = closed.await;
+    turns.abort();
+    journal.close();
+    let _ = std::fs::remove_file(admin_path);
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// Starts the queue, with the users and tubes that the configuration declares.
+fn start_instance(
+    config: &Config,
+    identity: Identity,
+    store: lycosa_store::Store,
+    vclock: lycosa_iproto::vclock::Vclock,
+) -> anyhow::Result<Instance> {
+    let queue = Queue::new(storage::queue_settings(config));
+    let mut instance = Instance::new(storage::instance_settings(config), identity, store, queue, vclock, now());
+    let report = instance.start(now()).context("the queue cannot start on this data")?;
+    startup::report(&report);
+    let users: Vec<_> = config.users.iter().map(declared_user).collect();
+    let tubes = config.tubes.iter().map(declared_tube).collect::<anyhow::Result<Vec<_>>>()?;
+    let declared =
+        instance.declare(&users, &tubes, now()).map_err(|error| anyhow::anyhow!("{}", error.message))?;
+    if !declared.users.is_empty() {
+        tracing::info!("created users of the configuration: {}", declared.users.join(", "));
+    }
+    if !declared.tubes.is_empty() {
+        tracing::info!("created tubes of the configuration: {}", declared.tubes.join(", "));
+    }
+    instance.set_read_only(config.read_only, now());
+    Ok(instance)
+}
+
+fn declared_user(user: &crate::config::DeclaredUser) -> DeclaredUser {
+    DeclaredUser {
+        name: user.name.clone(),
+        password: user.password.clone(),
+        roles: user.roles.clone(),
+        tubes: user.tubes.clone(),
+    }
+}
+
+fn declared_tube(tube: &crate::config::DeclaredTube) -> anyhow::Result<DeclaredTube> {
+    let mut options = Vec::new();
+    for (name, value) in &tube.options {
+        let value = match value {
+            toml::Value::Integer(number) => Value::from(*number),
+            toml::Value::Float(number) => Value::Double(*number),
+            toml::Value::Boolean(flag) => Value::from(*flag),
+            toml::Value::String(text) => Value::from(text.as_str()),
+            other => anyhow::bail!("tube '{}' of the configuration: option {name} cannot be {other}", tube.name),
+        };
+        options.push((Value::from(name.as_str()), value));
+    }
+    Ok(DeclaredTube { name: tube.name.clone(), kind: tube.kind.clone(), options: Value::Map(options) })
+}
+
+/// The configuration as `box.cfg` shows it.
+fn effective_values(config: &Config) -> Vec<(String, Value)> {
+    config.effective().map(|(setting, text, _)| (setting.key.replace('.', "_"), Value::from(text))).collect()
+}
+
+/// Waits for SIGTERM or SIGINT; applies the configuration again at each SIGHUP. Returns the configuration in force.
+async fn wait_for_end(
+    core: &Rc<Core>,
+    mut config: Config,
+    reload: &Reload,
+    log: &LogHandle,
+) -> anyhow::Result<Config> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => {
+                tracing::info!("SIGTERM: no new connections, finishing what is under way");
+                return Ok(config);
+            }
+            _ = interrupt.recv() => {
+                tracing::info!("SIGINT: no new connections, finishing what is under way");
+                return Ok(config);
+            }
+            _ = hang_up.recv() => {
+                match Config::load(reload.file.as_deref(), std::env::vars(), &reload.flags) {
+                    Ok(fresh) => config = apply(core, &config, fresh, log),
+                    Err(error) => tracing::error!("SIGHUP: the configuration stays as it is: {error}"),
+                }
+            }
+        }
+    }
+}
+
+/// Applies what can change while the server runs and says what cannot.
+fn apply(core: &Core, old: &Config, mut fresh: Config, log: &LogHandle) -> Config {
+    for setting in old.differences(&fresh) {
+        if setting.reloads {
+            tracing::info!("SIGHUP: {} is now {}", setting.key, fresh.text(setting.key));
+        } else {
+            tracing::warn!(
+                "SIGHUP: {} cannot change while the server runs; it stays {} until a restart",
+                setting.key,
+                old.text(setting.key)
+            );
+        }
+    }
+    fresh.keep_fixed(old);
+    if let Err(error) = log.set_level(&fresh.log_level) {
+        tracing::error!("SIGHUP: log_level {:?} is not a filter: {error}", fresh.log_level);
+    }
+    let mut instance = core.instance.borrow_mut();
+    instance.reconfigure(storage::instance_settings(&fresh), fresh.memory_limit.0);
+    instance.set_read_only(fresh.read_only, now());
+    instance.set_configuration(effective_values(&fresh));
+    drop(instance);
+    core.end.notify_one();
+    fresh
+}
+
+/// Waits until every row is durable and every reply that can leave has left, at most for `limit`.
+async fn drain(core: &Core, limit: Duration) -> bool {
+    let drained = async {
+        while !core.is_drained() {
+            core.end.notify_one();
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+    };
+    tokio::time::timeout(limit, drained).await.is_ok()
+}
+
+/// Whether every address is one that only this machine can reach.
+pub(crate) fn is_loopback_only(addresses: &Addresses) -> bool {
+    addresses.0.iter().all(|address| {
+        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    })
+}
+
+/// The folder of the data, for messages.
+pub(crate) fn shown(path: &Path) -> String {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}

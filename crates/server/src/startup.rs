@@ -1,0 +1,64 @@
+//! What the server says when it is ready: where it listens, where the data is, what is promised, and how to try it.
+
+use std::io::{self, IsTerminal, Write};
+
+use lycosa_instance::Instance;
+use lycosa_queue::StartReport;
+
+use crate::config::{Config, WalMode};
+use crate::serve::{is_loopback_only, shown};
+
+/// Logs what the queue found at its start.
+pub(crate) fn report(report: &StartReport) {
+    if report.tubes > 0 || report.released > 0 {
+        tracing::info!(
+            "queue: {} tubes with {} tasks; {} tasks of sessions that are gone are ready again",
+            report.tubes,
+            report.tasks,
+            report.released
+        );
+    }
+}
+
+/// Prints the start-up text: to a terminal for people, and as one log line for logs.
+pub(crate) fn announce(config: &Config, addresses: &[String], instance: &Instance) {
+    let durability = match config.wal_mode {
+        WalMode::Fsync => "fsync: a reply leaves when its change is on the disk",
+        WalMode::Write => "write: a reply leaves when its change is with the system; a power failure may lose the last ones",
+        WalMode::None => "none: changes are not journaled; a restart loses them",
+    };
+    let status = instance.status();
+    tracing::info!(
+        "ready: listening on {}, data in {}, wal_mode {}",
+        addresses.join(", "),
+        shown(&config.data_dir),
+        durability
+    );
+    let has_users = instance.has_users();
+    if !is_loopback_only(&config.listen) && !has_users {
+        tracing::warn!(
+            "nobody may use this server over the network yet: make a user with `lycosa user add NAME --data-dir {}`",
+            config.data_dir.display()
+        );
+    }
+    if io::stderr().is_terminal() {
+        let address = addresses.first().map_or("127.0.0.1:3301", String::as_str);
+        let memory = config.memory_limit;
+        let text = format!(
+            "\n  Lycosa {version} is ready\n\n  \
+             address     {addresses}\n  \
+             data        {data} ({rows} rows journaled so far)\n  \
+             durability  {durability}\n  \
+             memory      {memory} for tuples (memory_limit)\n\n  \
+             Try it from another terminal:\n\n    \
+             lycosa put mail '{{\"to\": \"ann\"}}' --create --address {address}\n    \
+             lycosa work mail --address {address} -- cat\n\n  \
+             Ctrl-C ends it. `lycosa help` tells the rest.\n\n",
+            version = env!("CARGO_PKG_VERSION"),
+            addresses = addresses.join(", "),
+            data = shown(&config.data_dir),
+            rows = status.signature,
+        );
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+}

@@ -1,0 +1,221 @@
+//! The turn: what happens between two waits of the loop.
+//!
+//! Connections' tasks read and hand requests to the instance; each asks for the turn to be ended. Ending it does what is
+//! due, gives the turn's rows to the journal thread if that is idle (else they wait and grow: group commit), and
+//! writes every connection's ready replies with one call each.
+//!
+//! Invariants: only code of this module's thread touches the [`Instance`]; at most one batch is at the journal thread;
+//! the instance is never borrowed across an await.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lycosa_instance::{Instance, Slot};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
+
+use crate::journal_thread::{Done, JournalSender};
+use crate::socket::Writer;
+
+/// The longest sleep without a deadline; bounds how late a jump of the system clock is noticed.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// Microseconds since the epoch, by the system clock.
+pub(crate) fn now() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What the loop knows of one connection's socket.
+pub(crate) struct Link {
+    pub(crate) writer: Writer,
+    /// Wakes the connection's task: it may read again, has to wait for the socket, or has to end.
+    pub(crate) wake: Notify,
+    /// The kernel took less than it was given; the task waits until it takes more.
+    pub(crate) blocked: Cell<bool>,
+    /// The task stopped reading because the instance asked for a pause.
+    pub(crate) paused: Cell<bool>,
+    /// The task has to end.
+    pub(crate) closing: Cell<bool>,
+}
+
+impl Link {
+    pub(crate) fn new(writer: Writer) -> Rc<Link> {
+        Rc::new(Link {
+            writer,
+            wake: Notify::new(),
+            blocked: Cell::new(false),
+            paused: Cell::new(false),
+            closing: Cell::new(false),
+        })
+    }
+}
+
+/// The instance and the sockets around it.
+pub(crate) struct Core {
+    pub(crate) instance: RefCell<Instance>,
+    pub(crate) end: Notify,
+    pub(crate) scratch: RefCell<Vec<u8>>,
+    links: RefCell<Vec<Option<Rc<Link>>>>,
+    /// Connections whose tasks have stopped reading.
+    paused: RefCell<Vec<Slot>>,
+    journal: JournalSender,
+    journal_busy: Cell<bool>,
+}
+
+/// Bytes that one read takes at most.
+const READ_SIZE: usize = 64 << 10;
+
+impl Core {
+    pub(crate) fn new(instance: Instance, journal: JournalSender) -> Rc<Core> {
+        Rc::new(Core {
+            instance: RefCell::new(instance),
+            end: Notify::new(),
+            scratch: RefCell::new(vec![0; READ_SIZE]),
+            links: RefCell::default(),
+            paused: RefCell::default(),
+            journal,
+            journal_busy: Cell::new(false),
+        })
+    }
+
+    /// The socket of a new connection.
+    pub(crate) fn attach(&self, slot: Slot, link: Rc<Link>) {
+        let mut links = self.links.borrow_mut();
+        if links.len() <= slot.index() {
+            links.resize_with(slot.index() + 1, || None);
+        }
+        links[slot.index()] = Some(link);
+    }
+
+    /// The connection is gone.
+    pub(crate) fn detach(&self, slot: Slot) {
+        self.links.borrow_mut()[slot.index()] = None;
+    }
+
+    /// Asks every connection's task to end.
+    pub(crate) fn close_all(&self) {
+        for link in self.links.borrow().iter().flatten() {
+            link.closing.set(true);
+            link.wake.notify_one();
+        }
+    }
+
+    /// Whether no row and no reply is on its way.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.journal_is_idle() && self.instance.borrow().is_drained()
+    }
+
+    /// Whether the journal thread has nothing to do.
+    pub(crate) fn journal_is_idle(&self) -> bool {
+        !self.journal_busy.get()
+    }
+
+    /// Ends turns until the task is dropped.
+    pub(crate) async fn run(self: Rc<Self>, mut done: UnboundedReceiver<Done>) {
+        let sleep = tokio::time::sleep(Duration::ZERO);
+        tokio::pin!(sleep);
+        loop {
+            tokio::select! {
+                biased;
+                Some(done) = done.recv() => self.journal_done(done),
+                () = self.end.notified() => {}
+                () = &mut sleep => {}
+            }
+            let wake_in = self.end_turn();
+            let until = Instant::now() + wake_in;
+            if sleep.is_elapsed() || until < sleep.deadline() || sleep.deadline() + LONGEST_SLEEP < until {
+                sleep.as_mut().reset(until);
+            }
+        }
+    }
+
+    /// The connection's task has stopped reading; it is woken when the instance takes its requests again.
+    pub(crate) fn pause(&self, slot: Slot, link: &Link) {
+        if !link.paused.replace(true) {
+            self.paused.borrow_mut().push(slot);
+        }
+    }
+
+    /// Wakes the paused connections whose requests the instance takes again.
+    fn resume(&self, instance: &Instance) {
+        let links = self.links.borrow();
+        self.paused.borrow_mut().retain(|&slot| {
+            let Some(link) = links.get(slot.index()).and_then(Option::as_ref) else { return false };
+            if link.paused.get() && !instance.is_paused(slot) {
+                link.paused.set(false);
+                link.wake.notify_one();
+            }
+            link.paused.get()
+        });
+    }
+
+    fn journal_done(&self, done: Done) {
+        self.journal_busy.set(false);
+        let mut instance = self.instance.borrow_mut();
+        match done {
+            Done::Durable { lsn, buffers } => instance.handle_durable(lsn, buffers),
+            Done::Failed(cause) => instance.handle_failed(&cause),
+        }
+    }
+
+    fn end_turn(&self) -> Duration {
+        let now = now();
+        let mut instance = self.instance.borrow_mut();
+        let next = instance.tick(now);
+        if !self.journal_busy.get()
+            && let Some(batch) = instance.poll_append()
+        {
+            self.journal_busy.set(true);
+            self.journal.send(batch);
+        }
+        while let Some(slot) = instance.poll_ready() {
+            if let Some(link) = self.links.borrow().get(slot.index()).and_then(Option::as_ref) {
+                write(&mut instance, slot, link);
+            }
+        }
+        self.resume(&instance);
+        while let Some(line) = instance.poll_log() {
+            tracing::warn!("{line}");
+        }
+        match next {
+            Some(next) => Duration::from_micros(next.saturating_sub(now)).min(LONGEST_SLEEP),
+            None => LONGEST_SLEEP,
+        }
+    }
+
+    /// The socket takes bytes again.
+    pub(crate) fn writable(&self, slot: Slot, link: &Link) {
+        link.blocked.set(false);
+        write(&mut self.instance.borrow_mut(), slot, link);
+    }
+}
+
+/// Writes what is ready, once; wakes the connection's task if that changes what the task has to wait for.
+fn write(instance: &mut Instance, slot: Slot, link: &Link) {
+    if link.blocked.get() || link.closing.get() {
+        return;
+    }
+    let ready = instance.output(slot);
+    if !ready.is_empty() {
+        let length = ready.len();
+        match link.writer.try_write(ready) {
+            Ok(count) => {
+                instance.consume(slot, count);
+                link.blocked.set(count < length);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => link.blocked.set(true),
+            Err(_) => link.closing.set(true),
+        }
+        if link.blocked.get() || link.closing.get() {
+            link.wake.notify_one();
+        }
+    }
+    if instance.wants_close(slot) && instance.pending_bytes(slot) == 0 {
+        link.closing.set(true);
+        link.wake.notify_one();
+    }
+}

@@ -1,0 +1,396 @@
+//! Statements at work: what INSERT, REPLACE, UPDATE, UPSERT and DELETE do to a space.
+
+use std::cmp::Ordering;
+
+use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::tuple::TupleRef;
+use lycosa_tuple::update;
+
+use crate::access::{Access, Object};
+use crate::arena::Handle;
+use crate::error::Error;
+use crate::schema::row::Row;
+use crate::space::{AttachedSequence, Engine, Entry, Space, key_values};
+use crate::statement::Statement;
+use crate::{IndexId, SpaceId, Store, system, user};
+
+/// What Tarantool adds to a tuple's MessagePack before it compares with the largest size.
+const TUPLE_OVERHEAD: u64 = 14;
+/// How much larger than its predecessor a tuple may be to pass when memory is exhausted: the state of a task must still
+/// be able to change.
+const SLACK: usize = 64;
+/// Statements after which the memory of indexes is counted anew.
+const GAUGE_EVERY: u32 = 1024;
+
+impl Store {
+    /// Executes a statement in the open transaction. Returns the tuple that a reply shows: the new one, for DELETE the
+    /// old one, nothing for UPSERT and if no tuple was hit.
+    ///
+    /// # Errors
+    /// Everything that Tarantool refuses, with its codes and texts. A refused statement has changed nothing; the
+    /// transaction goes on.
+    pub fn execute(&mut self, statement: &Statement<'_>) -> Result<Option<&[u8]>, Error> {
+        if !self.transaction.is_open {
+            return Err(Error::NoTransaction);
+        }
+        let savepoint = self.savepoint();
+        match self.apply(statement) {
+            Ok(shown) => Ok(shown.map(|handle| self.arena.get(handle))),
+            Err(error) => {
+                self.rollback_to(savepoint);
+                Err(error)
+            }
+        }
+    }
+
+    fn apply(&mut self, statement: &Statement<'_>) -> Result<Option<Handle>, Error> {
+        let id = statement.space();
+        let space = self.space(id)?;
+        if self.transaction.user != user::ADMIN {
+            self.check_access(self.transaction.user, Object::Space(id), Access::WRITE)?;
+        }
+        if !space.def.engine.has_tuples() {
+            return self.apply_without_tuples(statement);
+        }
+        match *statement {
+            Statement::Insert { tuple, .. } => self.put(statement, id, tuple, Entry::Insert).map(Some),
+            Statement::Replace { tuple, .. } => self.put(statement, id, tuple, Entry::Replace).map(Some),
+            Statement::Update { index, key, operations, base, .. } => self.update(id, index, key, operations, base),
+            Statement::Upsert { tuple, operations, base, .. } => {
+                self.upsert(statement, id, tuple, operations, base)?;
+                Ok(None)
+            }
+            Statement::Delete { index, key, .. } => self.delete(id, index, key),
+        }
+    }
+
+    /// Views refuse, blackholes only let what they swallow be logged, and what the session keeps is not the store's.
+    fn apply_without_tuples(&mut self, statement: &Statement<'_>) -> Result<Option<Handle>, Error> {
+        let space = self.space(statement.space())?;
+        let unsupported = |object: &str, feature: &str| {
+            Err(Error::Unsupported { object: object.to_owned(), feature: feature.to_owned() })
+        };
+        match (space.def.engine, statement) {
+            (Engine::Blackhole, Statement::Insert { tuple, .. } | Statement::Replace { tuple, .. }) => {
+                check_is_array(tuple)?;
+                space.check(tuple)?;
+                let local = space.def.local;
+                let handle = self.allocate(tuple, None)?;
+                self.note_shown(handle);
+                self.log(statement, local);
+                Ok(Some(handle))
+            }
+            (Engine::Blackhole, Statement::Upsert { .. }) => unsupported("Blackhole", "upsert()"),
+            (Engine::Blackhole, _) => space.primary().map(|_| None),
+            (Engine::Service, Statement::Insert { .. } | Statement::Replace { .. }) => {
+                unsupported("Session_settings space", "replace()")
+            }
+            (Engine::Service, Statement::Upsert { .. }) => unsupported("Session_settings space", "upsert()"),
+            (Engine::Service, Statement::Delete { .. }) => unsupported("Session_settings space", "delete()"),
+            (Engine::Service, _) => unsupported("Session_settings space", "update()"),
+            _ => Err(Error::ViewIsRo(space.def.name.clone())),
+        }
+    }
+
+    fn put(
+        &mut self,
+        statement: &Statement<'_>,
+        id: SpaceId,
+        tuple: &[u8],
+        entry: Entry,
+    ) -> Result<Handle, Error> {
+        check_is_array(tuple)?;
+        let mut filled = std::mem::take(&mut self.scratch);
+        let result = self.put_filled(statement, id, tuple, entry, &mut filled);
+        filled.clear();
+        self.scratch = filled;
+        result
+    }
+
+    fn put_filled(
+        &mut self,
+        statement: &Statement<'_>,
+        id: SpaceId,
+        tuple: &[u8],
+        entry: Entry,
+        filled: &mut Vec<u8>,
+    ) -> Result<Handle, Error> {
+        let space = self.space(id)?;
+        space.primary()?;
+        let attached = space.sequence;
+        let tuple = match attached {
+            Some(attached) if self.fill_sequence(attached, tuple, filled)? => filled.as_slice(),
+            _ => tuple,
+        };
+        let space = self.space(id)?;
+        space.check(tuple)?;
+        let (temporary, local) = (space.def.temporary, space.def.local);
+        let replaced = if entry == Entry::Replace && self.is_short_of_memory(tuple.len()) {
+            let primary = space.primary()?;
+            primary.index.find(&self.arena, tuple)
+        } else {
+            None
+        };
+        let new = self.allocate(tuple, replaced)?;
+        self.exchange(id, new, entry)?;
+        if !temporary {
+            let local = local || id == system::TRUNCATE && self.truncates_locally(tuple);
+            match *statement {
+                Statement::Insert { space, .. } => self.log(&Statement::Insert { space, tuple }, local),
+                _ => self.log(&Statement::Replace { space: id, tuple }, local),
+            }
+        }
+        Ok(new)
+    }
+
+    fn update(
+        &mut self,
+        id: SpaceId,
+        index: IndexId,
+        key: &[u8],
+        operations: &[u8],
+        base: i64,
+    ) -> Result<Option<Handle>, Error> {
+        let space = self.space(id)?;
+        let (temporary, local) = (space.def.temporary, space.def.local);
+        let Some(old) = space.require_index(index)?.find(&self.arena, key)? else {
+            if !temporary {
+                self.log(&Statement::Update { space: id, index, key, operations, base }, local);
+            }
+            return Ok(None);
+        };
+        let old_tuple = TupleRef::trusted(self.arena.get(old));
+        let tuple = update::apply(operations, old_tuple, &space.format, base, update::Mode::Update)?;
+        space.check(&tuple)?;
+        let primary = space.primary()?;
+        if primary.def.key.compare(old_tuple.bytes(), &tuple) != Ordering::Equal {
+            let (index, space) = (primary.def.name.clone(), space.def.name.clone());
+            return Err(match primary.index.find(&self.arena, &tuple) {
+                Some(_) => Error::TupleFound { index, space },
+                None => Error::CantUpdatePrimaryKey { index, space },
+            });
+        }
+        let new = self.allocate(&tuple, Some(old))?;
+        self.exchange(id, new, Entry::InPlaceOf(old))?;
+        if !temporary {
+            let local = local || id == system::TRUNCATE && self.truncates_locally(&tuple);
+            self.log_keyed(&Statement::Update { space: id, index, key, operations, base }, new, local);
+        }
+        Ok(Some(new))
+    }
+
+    fn upsert(
+        &mut self,
+        statement: &Statement<'_>,
+        id: SpaceId,
+        tuple: &[u8],
+        operations: &[u8],
+        base: i64,
+    ) -> Result<(), Error> {
+        check_is_array(tuple)?;
+        let space = self.space(id)?;
+        let primary = space.primary()?;
+        space.check(tuple)?;
+        update::check(operations, &space.format, base)?;
+        let (temporary, local) = (space.def.temporary, space.def.local);
+        let new = match primary.index.find(&self.arena, tuple) {
+            None => {
+                let new = self.allocate(tuple, None)?;
+                self.exchange(id, new, Entry::Insert)?;
+                Some(new)
+            }
+            Some(old) => {
+                let old_tuple = TupleRef::trusted(self.arena.get(old));
+                let result = update::apply(operations, old_tuple, &space.format, base, update::Mode::Upsert)?;
+                space.check(&result)?;
+                if primary.def.key.compare(old_tuple.bytes(), &result) == Ordering::Equal {
+                    let new = self.allocate(&result, Some(old))?;
+                    self.exchange(id, new, Entry::InPlaceOf(old))?;
+                    Some(new)
+                } else {
+                    // Tarantool: an UPSERT that would change the primary key does nothing.
+                    None
+                }
+            }
+        };
+        if !temporary {
+            let truncates_locally = || new.is_some_and(|new| self.truncates_locally(self.arena.get(new)));
+            let local = local || id == system::TRUNCATE && truncates_locally();
+            self.log(statement, local);
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, id: SpaceId, index: IndexId, key: &[u8]) -> Result<Option<Handle>, Error> {
+        let space = self.space(id)?;
+        let (temporary, local) = (space.def.temporary, space.def.local);
+        let Some(old) = space.require_index(index)?.find(&self.arena, key)? else {
+            if !temporary {
+                self.log(&Statement::Delete { space: id, index, key }, local);
+            }
+            return Ok(None);
+        };
+        if let Some(space) = self.catalog.get_mut(id) {
+            space.remove(&self.arena, old);
+        }
+        self.note_row(id, Some(old), None);
+        self.row_changed(id, Some(old), None)?;
+        if !temporary {
+            self.log_keyed(&Statement::Delete { space: id, index, key }, old, local);
+        }
+        Ok(Some(old))
+    }
+
+    /// Copies a tuple into the arena. `replaced` is the tuple whose place it is about to take.
+    fn allocate(&mut self, tuple: &[u8], replaced: Option<Handle>) -> Result<Handle, Error> {
+        let size = tuple.len() as u64 + TUPLE_OVERHEAD;
+        if size > u64::from(self.settings.max_tuple_size) {
+            return Err(Error::MemtxMaxTupleSize(size));
+        }
+        if self.is_short_of_memory(tuple.len()) {
+            let room = replaced.map_or(0, |replaced| self.arena.get(replaced).len() + SLACK);
+            if tuple.len() > room {
+                return Err(Error::MemoryIssue { bytes: size });
+            }
+        }
+        self.arena.insert(tuple).ok_or(Error::MemoryIssue { bytes: size })
+    }
+
+    /// Whether a tuple of that length would take the data over the memory limit.
+    fn is_short_of_memory(&self, length: usize) -> bool {
+        let wanted = crate::arena::Arena::slot_size(length) as u64;
+        self.arena.used_bytes() + self.index_memory + wanted > self.settings.memory_limit
+    }
+
+    /// Puts an allocated tuple into its space and lets the schema follow. The tuple is freed if it is refused.
+    fn exchange(&mut self, id: SpaceId, new: Handle, entry: Entry) -> Result<(), Error> {
+        let exchanged = match self.catalog.get_mut(id) {
+            Some(space) => space.exchange(&self.arena, new, entry),
+            None => Err(Error::NoSuchSpace(id.to_string())),
+        };
+        let old = exchanged.inspect_err(|_| self.arena.remove(new))?;
+        self.note_row(id, old, Some(new));
+        self.statements_since_gauge += 1;
+        if self.statements_since_gauge >= GAUGE_EVERY {
+            self.gauge_indexes();
+        }
+        self.row_changed(id, old, Some(new))
+    }
+
+    /// Counts the memory of all indexes anew.
+    pub(crate) fn gauge_indexes(&mut self) {
+        self.statements_since_gauge = 0;
+        self.index_memory = self.catalog.iter().flat_map(Space::indexes).map(|index| index.memory()).sum();
+    }
+
+    /// Lets the schema follow the row that was noted last.
+    fn row_changed(&mut self, id: SpaceId, old: Option<Handle>, new: Option<Handle>) -> Result<(), Error> {
+        if id > system::MAX || !Self::is_schema_space(id) {
+            return Ok(());
+        }
+        let place = self.noted() - 1;
+        self.system_row_changed(id, old, new)?;
+        self.note_applied(place);
+        Ok(())
+    }
+
+    fn log(&mut self, statement: &Statement<'_>, local: bool) {
+        if self.is_logging {
+            self.effects.push(statement, local);
+        }
+    }
+
+    /// Logs an UPDATE or DELETE of the tuple `hit` as one through the primary index.
+    fn log_keyed(&mut self, statement: &Statement<'_>, hit: Handle, local: bool) {
+        if !self.is_logging {
+            return;
+        }
+        let (Statement::Update { space, index, .. } | Statement::Delete { space, index, .. }) = *statement else {
+            return self.effects.push(statement, local);
+        };
+        if index == 0 {
+            return self.effects.push(statement, local);
+        }
+        let mut key = std::mem::take(&mut self.scratch);
+        if let Some(primary) = self.catalog.get(space).and_then(Space::primary_key) {
+            mp::write_array(&mut key, primary.part_count());
+            primary.extract(self.arena.get(hit), &mut key);
+        }
+        let statement = match *statement {
+            Statement::Update { operations, base, .. } => {
+                Statement::Update { space, index: 0, key: &key, operations, base }
+            }
+            _ => Statement::Delete { space, index: 0, key: &key },
+        };
+        self.effects.push(&statement, local);
+        key.clear();
+        self.scratch = key;
+    }
+
+    /// Whether a row of `_truncate` is about a space whose rows stay here, or has none.
+    fn truncates_locally(&self, row: &[u8]) -> bool {
+        let space = Row::new(row).id(0).ok().and_then(|id| self.catalog.get(id));
+        space.is_some_and(|space| space.def.local || space.def.temporary)
+    }
+
+    /// Lets a sequence fill the field that it is attached to: a nil gives way to the next value, written with the rest
+    /// of the tuple to `filled`, and `true` is returned; any other integer moves the sequence on.
+    fn fill_sequence(
+        &mut self,
+        attached: AttachedSequence,
+        tuple: &[u8],
+        filled: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        let Some(sequence) = self.schema.sequences.get(attached.sequence) else {
+            return Ok(false);
+        };
+        let Some(field) = TupleRef::trusted(tuple).field(attached.field) else {
+            return Ok(false);
+        };
+        let before = sequence.value;
+        if Reader::new(field).nil().is_err() {
+            let stored = Reader::new(field).int().ok().and_then(|value| i64::try_from(value).ok());
+            if let Some(value) = stored.and_then(|stored| sequence.after_storing(stored)) {
+                self.move_sequence(attached.sequence, before, value);
+            }
+            return Ok(false);
+        }
+        let value = sequence.next()?;
+        self.move_sequence(attached.sequence, before, value);
+        // Fields are slices of the tuple, so where a field begins is the difference of their lengths to the end.
+        let mut reader = Reader::new(tuple);
+        let skipped = reader.array().and_then(|_| (0..attached.field).try_for_each(|_| reader.skip()));
+        if skipped.is_err() {
+            return Ok(false);
+        }
+        let place = reader.position();
+        filled.extend_from_slice(&tuple[..place]);
+        mp::write_int(filled, value);
+        filled.extend_from_slice(&tuple[place + field.len()..]);
+        Ok(true)
+    }
+
+    fn move_sequence(&mut self, id: u32, before: Option<i64>, value: i64) {
+        self.undo_sequence(id, before);
+        self.schema.sequences.set(id, Some(value));
+    }
+
+    /// Whether some tuple of a system space has a key that begins with these ids.
+    pub(crate) fn has_rows(&self, space: SpaceId, index: IndexId, ids: &[u32]) -> bool {
+        let mut key = Vec::with_capacity(5 * ids.len());
+        for &id in ids {
+            mp::write_uint(&mut key, u64::from(id));
+        }
+        let index = self.catalog.get(space).and_then(|space| space.index(index));
+        index.is_some_and(|index| {
+            let count = ids.len() as u32;
+            let key_fits = index.def.key.check_key(&key, count).is_ok();
+            key_fits && index.index.count(&self.arena, crate::IteratorType::Eq, &key, count).unwrap_or(0) > 0
+        })
+    }
+}
+
+/// Statements carry whole MessagePack values; that a tuple is an array is left to check.
+fn check_is_array(tuple: &[u8]) -> Result<(), Error> {
+    key_values(tuple).map(drop)
+}

@@ -1,0 +1,223 @@
+//! Indexes: the orders in which a space's tuples can be found and walked.
+//!
+//! An [`Index`] holds handles of tuples and its key; the tuples are in an [`Arena`] that comes in with each call. It does
+//! what indexes do (find, add, remove, walk, count) and decides nothing: types of keys, duplicates and rights are the
+//! space's to check before. Every operation costs O(log n), also to count what an iterator would yield and to skip an
+//! offset.
+//!
+//! TREE keeps tuples in the order of the key. A TREE whose key does not tell tuples apart (it is not unique, or has
+//! nullable parts) is ordered by its own parts and then by those of the primary key, so the order is total and ties come
+//! in the primary key's order, as Tarantool has it.
+//!
+//! HASH keeps tuples in the order of the key's hash, in the same tree. A table would find a key in fewer steps, but would
+//! stop the only thread that there is for as long as it takes to move all entries when it grows; and its walks would change
+//! their way with every growth, where this one lets `GT` go on behind a tuple whatever came and went in between.
+//!
+//! Absent: other representations of TREE for keys of small integers, RTREE, BITSET, multikey and functional indexes.
+
+pub mod select;
+#[cfg(test)]
+mod tests;
+pub mod tree;
+
+use lycosa_tuple::key::KeyDef;
+
+pub use self::select::{Select, SelectError};
+use self::tree::{Entry, Order, Probe, Tree};
+use crate::arena::{Arena, Handle};
+
+/// The kind of an index, as its definition says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexKind {
+    /// In the order of the key.
+    Tree,
+    /// In an order of its own; for unique keys without nullable parts.
+    Hash,
+}
+
+/// An index; see the module's documentation.
+#[derive(Debug)]
+pub struct Index {
+    kind: IndexKind,
+    key: KeyDef,
+    own_parts: u32,
+    unique: bool,
+    /// The own parts alone, if tuples that differ in the full order can be duplicates.
+    own_key: Option<KeyDef>,
+    entries: Tree,
+}
+
+/// Two tuples that a unique index cannot both hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Duplicate {
+    /// The tuple that came first.
+    pub old: Handle,
+    /// The other one.
+    pub new: Handle,
+}
+
+impl Index {
+    /// An empty TREE.
+    ///
+    /// `key` orders the tuples and must tell all of them apart. Its first `own_parts` parts are those of the index's
+    /// definition; what follows is from the primary key ([`KeyDef::extended_by`]) if the index is not `unique` or has
+    /// nullable parts.
+    pub fn tree(key: KeyDef, own_parts: u32, unique: bool) -> Self {
+        let own_key = (unique && own_parts < key.part_count())
+            .then(|| KeyDef::new(key.parts().iter().take(own_parts as usize).cloned().collect()));
+        Self { kind: IndexKind::Tree, key, own_parts, unique, own_key, entries: Tree::new() }
+    }
+
+    /// An empty HASH, which is unique.
+    pub fn hash(key: KeyDef) -> Self {
+        let own_parts = key.part_count();
+        Self { kind: IndexKind::Hash, key, own_parts, unique: true, own_key: None, entries: Tree::new() }
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> IndexKind {
+        self.kind
+    }
+
+    /// The full order: the own parts and those of the primary key that were appended.
+    pub fn key(&self) -> &KeyDef {
+        &self.key
+    }
+
+    /// The number of parts in the definition: what a key may have at most.
+    pub fn own_parts(&self) -> u32 {
+        self.own_parts
+    }
+
+    /// Whether no two tuples may have equal keys, but for keys with a nil.
+    pub fn is_unique(&self) -> bool {
+        self.unique
+    }
+
+    /// The number of tuples.
+    pub fn len(&self) -> u64 {
+        self.entries.len()
+    }
+
+    /// Whether there are no tuples.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes that the index takes, without the tuples.
+    pub fn memory(&self) -> u64 {
+        self.entries.memory()
+    }
+
+    /// The first tuple whose key begins with the first `part_count` values in `key`; in a HASH a whole key is needed.
+    pub fn get(&self, arena: &Arena, key: &[u8], part_count: u32) -> Option<Handle> {
+        let probe = self.probe(key, part_count);
+        self.entries.first_match(self.order(arena), &probe).map(|entry| entry.handle)
+    }
+
+    /// The tuple in the index that equals `tuple` in the full order.
+    pub fn find(&self, arena: &Arena, tuple: &[u8]) -> Option<Handle> {
+        self.entries.find(self.order(arena), self.hint(tuple), tuple)
+    }
+
+    /// The tuple that forbids `tuple` in a unique index: the one with the same own parts, if none of them is nil. Any
+    /// equal tuple may be the one that `tuple` is about to replace.
+    pub fn duplicate_of(&self, arena: &Arena, tuple: &[u8]) -> Option<Handle> {
+        if !self.unique {
+            return None;
+        }
+        let Some(own_key) = &self.own_key else { return self.find(arena, tuple) };
+        if own_key.has_nil(tuple) {
+            return None;
+        }
+        let mut key = Vec::new();
+        own_key.extract(tuple, &mut key);
+        self.get(arena, &key, self.own_parts)
+    }
+
+    /// Adds a tuple; one that equals it in the full order gives way and is returned.
+    pub fn insert(&mut self, arena: &Arena, handle: Handle) -> Option<Handle> {
+        let entry = self.entry(arena, handle);
+        self.entries.insert(Order { arena, key: &self.key }, entry)
+    }
+
+    /// Removes the tuple that equals the given one in the full order, and returns it.
+    pub fn remove(&mut self, arena: &Arena, handle: Handle) -> Option<Handle> {
+        let entry = self.entry(arena, handle);
+        self.entries.remove(Order { arena, key: &self.key }, entry)
+    }
+
+    /// Puts `new` in the place of `old`, which equals it in the full order. `false` if `old` was not there.
+    pub fn replace(&mut self, arena: &Arena, old: Handle, new: Handle) -> bool {
+        let entry = self.entry(arena, old);
+        self.entries.replace(Order { arena, key: &self.key }, entry, new).is_some()
+    }
+
+    /// Makes these tuples, in any order, the content of the index.
+    ///
+    /// # Errors
+    /// Two of them have one key in a unique index; the index is then left as it was.
+    pub fn build(
+        &mut self,
+        arena: &Arena,
+        handles: impl IntoIterator<Item = Handle>,
+    ) -> Result<(), Duplicate> {
+        let mut entries: Vec<Entry> = handles.into_iter().map(|handle| self.entry(arena, handle)).collect();
+        let compare = |a: &Entry, b: &Entry| {
+            a.hint.cmp(&b.hint).then_with(|| self.key.compare(arena.get(a.handle), arena.get(b.handle)))
+        };
+        entries.sort_by(compare);
+        if let Some(pair) = entries.windows(2).find(|pair| self.forbids(arena, pair[0], pair[1])) {
+            return Err(Duplicate { old: pair[0].handle, new: pair[1].handle });
+        }
+        self.entries = Tree::from_ascending(entries);
+        Ok(())
+    }
+
+    /// All tuples, in order.
+    pub fn handles(&self) -> impl Iterator<Item = Handle> {
+        let mut cursor = self.entries.start();
+        std::iter::from_fn(move || cursor.forward()).map(|entry| entry.handle)
+    }
+
+    /// Removes everything.
+    pub fn clear(&mut self) {
+        self.entries = Tree::new();
+    }
+
+    fn order<'a>(&'a self, arena: &'a Arena) -> Order<'a> {
+        Order { arena, key: &self.key }
+    }
+
+    fn hint(&self, tuple: &[u8]) -> u64 {
+        match self.kind {
+            IndexKind::Tree => self.key.hint(tuple),
+            IndexKind::Hash => self.key.hash(tuple),
+        }
+    }
+
+    fn entry(&self, arena: &Arena, handle: Handle) -> Entry {
+        Entry { hint: self.hint(arena.get(handle)), handle }
+    }
+
+    fn probe<'k>(&self, key: &'k [u8], part_count: u32) -> Probe<'k> {
+        match self.kind {
+            IndexKind::Tree => Probe::new(&self.key, key, part_count),
+            IndexKind::Hash => {
+                let hash = self.key.hash_key(key);
+                Probe { key, part_count, low: hash, high: hash }
+            }
+        }
+    }
+
+    /// Whether two neighbours in the full order are duplicates.
+    fn forbids(&self, arena: &Arena, first: Entry, second: Entry) -> bool {
+        let compare_by = |key: &KeyDef| key.compare(arena.get(first.handle), arena.get(second.handle));
+        if first.hint == second.hint && compare_by(&self.key).is_eq() {
+            return true;
+        }
+        self.own_key
+            .as_ref()
+            .is_some_and(|own| compare_by(own).is_eq() && !own.has_nil(arena.get(first.handle)))
+    }
+}

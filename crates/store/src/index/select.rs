@@ -1,0 +1,182 @@
+//! Walks: what a SELECT with an iterator type, a key and an offset yields.
+
+use super::tree::{Cursor, Entry, Order, Probe};
+use super::{Index, IndexKind};
+use crate::arena::{Arena, Handle};
+use crate::statement::IteratorType;
+
+/// A walk over an index, one handle at a time. It reads no more of the index than it yields.
+#[derive(Debug, Clone)]
+pub struct Select<'a> {
+    order: Order<'a>,
+    cursor: Cursor<'a>,
+    descending: bool,
+    /// The walk ends at the first tuple without this key.
+    within: Option<Probe<'a>>,
+    ended: bool,
+}
+
+/// Why an index cannot be walked so. What a client is told depends on names that only the space knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SelectError {
+    /// The kind of index has no such iterator (UNSUPPORTED_INDEX_FEATURE, code 112).
+    #[error("the index does not support requested iterator type")]
+    Iterator,
+    /// A HASH index was given less than a whole key (PARTIAL_KEY, code 136).
+    #[error("the index does not support selects via a partial key (expected {expected} parts, got {got})")]
+    PartialKey {
+        /// Parts of the index.
+        expected: u32,
+        /// Parts of the key.
+        got: u32,
+    },
+}
+
+impl Iterator for Select<'_> {
+    type Item = Handle;
+
+    #[inline]
+    fn next(&mut self) -> Option<Handle> {
+        if self.ended {
+            return None;
+        }
+        let step = if self.descending { self.cursor.backward() } else { self.cursor.forward() };
+        let found = step.filter(|&entry| self.reaches(entry));
+        self.ended = found.is_none();
+        found.map(|entry| entry.handle)
+    }
+}
+
+impl Select<'_> {
+    fn reaches(&self, entry: Entry) -> bool {
+        self.within.as_ref().is_none_or(|probe| probe.matches(self.order, entry))
+    }
+}
+
+impl Index {
+    /// Walks the tuples that `iterator` yields for the first `part_count` values in `key`, after the first `offset` of them.
+    /// An empty key means the whole index, and ALL with a key is GE; in a HASH, ALL means the whole index, and GT what
+    /// comes after the tuple with that key, which is nothing if there is none.
+    ///
+    /// The key must fit the index ([`lycosa_tuple::key::KeyDef::check_key`]) and have at most [`Index::own_parts`] values.
+    ///
+    /// # Errors
+    /// The kind of index does not have the iterator, or not for such a key.
+    pub fn select<'a>(
+        &'a self,
+        arena: &'a Arena,
+        iterator: IteratorType,
+        key: &'a [u8],
+        part_count: u32,
+        offset: u64,
+    ) -> Result<Select<'a>, SelectError> {
+        let mut walk = self.walk(arena, iterator, key, part_count)?;
+        if offset > 0 {
+            let rank = walk.cursor.rank();
+            walk.cursor = self.entries.at(if walk.descending {
+                rank.saturating_sub(offset)
+            } else {
+                rank.saturating_add(offset)
+            });
+        }
+        Ok(walk)
+    }
+
+    /// How many tuples [`Index::select`] would yield without an offset.
+    ///
+    /// # Errors
+    /// As [`Index::select`].
+    pub fn count(
+        &self,
+        arena: &Arena,
+        iterator: IteratorType,
+        key: &[u8],
+        part_count: u32,
+    ) -> Result<u64, SelectError> {
+        let walk = self.walk(arena, iterator, key, part_count)?;
+        let from = walk.cursor.rank();
+        let to = match &walk.within {
+            Some(probe) if walk.descending => self.entries.lower_bound(walk.order, probe).rank(),
+            Some(probe) => self.entries.upper_bound(walk.order, probe).rank(),
+            None if walk.descending => 0,
+            None => self.len(),
+        };
+        Ok(from.abs_diff(to))
+    }
+
+    fn walk<'a>(
+        &'a self,
+        arena: &'a Arena,
+        iterator: IteratorType,
+        key: &'a [u8],
+        part_count: u32,
+    ) -> Result<Select<'a>, SelectError> {
+        match self.kind {
+            IndexKind::Tree => self.walk_tree(arena, iterator, key, part_count),
+            IndexKind::Hash => self.walk_hash(arena, iterator, key, part_count),
+        }
+    }
+
+    fn walk_tree<'a>(
+        &'a self,
+        arena: &'a Arena,
+        iterator: IteratorType,
+        key: &'a [u8],
+        part_count: u32,
+    ) -> Result<Select<'a>, SelectError> {
+        use IteratorType::{All, Eq, Ge, Gt, Le, Lt, Req};
+        let descending = match iterator {
+            Eq | All | Ge | Gt => false,
+            Req | Lt | Le => true,
+            _ => return Err(SelectError::Iterator),
+        };
+        if part_count == 0 {
+            let cursor = if descending { self.entries.end() } else { self.entries.start() };
+            return Ok(self.start_at(arena, cursor, descending, None));
+        }
+        let (order, probe) = (self.order(arena), self.probe(key, part_count));
+        let cursor = match iterator {
+            Req | Le | Gt => self.entries.upper_bound(order, &probe),
+            _ => self.entries.lower_bound(order, &probe),
+        };
+        let within = matches!(iterator, Eq | Req).then_some(probe);
+        Ok(self.start_at(arena, cursor, descending, within))
+    }
+
+    fn walk_hash<'a>(
+        &'a self,
+        arena: &'a Arena,
+        iterator: IteratorType,
+        key: &'a [u8],
+        part_count: u32,
+    ) -> Result<Select<'a>, SelectError> {
+        use IteratorType::{All, Eq, Gt};
+        if iterator == All || iterator == Gt && part_count == 0 {
+            return Ok(self.start_at(arena, self.entries.start(), false, None));
+        }
+        if part_count < self.own_parts {
+            return Err(SelectError::PartialKey { expected: self.own_parts, got: part_count });
+        }
+        let (order, probe) = (self.order(arena), self.probe(key, part_count));
+        let cursor = self.entries.lower_bound(order, &probe);
+        match iterator {
+            Eq => Ok(self.start_at(arena, cursor, false, Some(probe))),
+            Gt => {
+                let mut behind = cursor;
+                let is_there = behind.forward().is_some_and(|entry| probe.matches(order, entry));
+                Ok(self.start_at(arena, if is_there { behind } else { self.entries.end() }, false, None))
+            }
+            _ => Err(SelectError::Iterator),
+        }
+    }
+
+    fn start_at<'a>(
+        &'a self,
+        arena: &'a Arena,
+        cursor: Cursor<'a>,
+        descending: bool,
+        within: Option<Probe<'a>>,
+    ) -> Select<'a> {
+        Select { order: self.order(arena), cursor, descending, within, ended: false }
+    }
+}

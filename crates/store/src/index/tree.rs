@@ -1,0 +1,297 @@
+//! An order-statistic B+tree of 12-byte entries.
+//!
+//! An entry is a tuple's hint (the first 64 bits of an order-preserving encoding of its key, or any number that agrees
+//! with the order) and its handle. Searches compare hints, which lie side by side in the nodes, and read tuples only where
+//! hints are equal; what a tuple's order is comes in with each call as an [`Order`]. Inner nodes count the entries below
+//! each child, so the number of entries before a place, and the place for a number, cost O(log n) as all else here.
+//!
+//! Invariants, which `tests` check after random changes at several node sizes:
+//! - all leaves are at one depth; no node is empty, and the root has at least two children or is a leaf;
+//! - entries are in strictly ascending order: no two are equal, and hints never descend;
+//! - an inner node's separators are the first entries of its children, so a handle in the tree is that of an entry.
+//!
+//! Nodes are full where entries come in ascending order, anywhere in the tree: a leaf that an ascending run fills is cut
+//! where the run goes on. Otherwise a full leaf first shares with a neighbour. A leaf of 85 entries takes 1024
+//! bytes, a size that allocators have without loss. A node a quarter full merges with a neighbour that has room, so an
+//! index that shrinks gives its memory back.
+//!
+//! Absent: links between leaves (a [`Cursor`] knows its way from the root, and nodes need no ids), parallel readers,
+//! prefixes shared between keys.
+
+mod block;
+mod cursor;
+mod node;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+
+use lycosa_tuple::key::KeyDef;
+
+use self::block::{Block, Place, Target};
+pub use self::cursor::Cursor;
+use self::node::{Branch, Census, Inner, Insertion, Node};
+use crate::arena::{Arena, Handle};
+
+/// The tree in the size for use.
+pub type Tree = TreeOf<LEAF_ENTRIES, INNER_CHILDREN>;
+
+/// Entries of a full leaf: as many as fit into 1024 bytes.
+const LEAF_ENTRIES: usize = 85;
+/// Children of a full inner node.
+const INNER_CHILDREN: usize = 128;
+
+const _: () = assert!(size_of::<Block<LEAF_ENTRIES>>() == 1024);
+
+/// A tree whose leaves hold up to `L` entries and whose inner nodes have up to `I` children, each from 2 to 255.
+#[derive(Debug)]
+pub struct TreeOf<const L: usize, const I: usize> {
+    root: Option<Node<L, I>>,
+    len: u64,
+    census: Census,
+}
+
+/// A hint and a handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// `a.hint < b.hint` says that `a` is before `b`; tuples with equal keys have equal hints.
+    pub hint: u64,
+    /// The tuple.
+    pub handle: Handle,
+}
+
+/// The order of the entries: where their tuples are, and the key that orders them. No two tuples in a tree may be equal by
+/// it.
+#[derive(Debug, Clone, Copy)]
+pub struct Order<'a> {
+    /// The tuples of the tree's handles.
+    pub arena: &'a Arena,
+    /// All parts that make a tuple unique.
+    pub key: &'a KeyDef,
+}
+
+/// A key, or its first parts, that places are looked for by.
+#[derive(Debug, Clone, Copy)]
+pub struct Probe<'k> {
+    /// MessagePack values back to back.
+    pub key: &'k [u8],
+    /// The number of values; none are before, equal to and behind everything.
+    pub part_count: u32,
+    /// The least hint that a tuple with such a key can have.
+    pub low: u64,
+    /// The greatest one.
+    pub high: u64,
+}
+
+impl<'k> Probe<'k> {
+    /// A probe for a tree whose hints are [`KeyDef::hint`] of `definition`.
+    pub fn new(definition: &KeyDef, key: &'k [u8], part_count: u32) -> Self {
+        let (low, high) = definition.key_hint(key, part_count);
+        Self { key, part_count, low, high }
+    }
+
+    /// Whether the entry's tuple has this key.
+    pub fn matches(&self, order: Order<'_>, entry: Entry) -> bool {
+        (self.low..=self.high).contains(&entry.hint) && self.compare_tuple(order, entry.handle).is_eq()
+    }
+
+    fn compare_tuple(&self, order: Order<'_>, handle: Handle) -> Ordering {
+        order.key.compare_with_key(order.arena.get(handle), self.key, self.part_count)
+    }
+}
+
+impl<const L: usize, const I: usize> TreeOf<L, I> {
+    /// An empty tree; it takes no memory yet.
+    pub const fn new() -> Self {
+        Self { root: None, len: 0, census: Census { leaves: 0, inners: 0 } }
+    }
+
+    /// A tree of entries that are in strictly ascending order; its nodes are full.
+    pub fn from_ascending(entries: impl IntoIterator<Item = Entry>) -> Self {
+        let mut tree = Self::new();
+        let mut level = Vec::new();
+        let mut leaf = Block::new();
+        for entry in entries {
+            if leaf.is_full() {
+                level.push(Branch::leaf(std::mem::replace(&mut leaf, Block::new())));
+            }
+            leaf.push(entry);
+            tree.len += 1;
+        }
+        if tree.len == 0 {
+            return tree;
+        }
+        level.push(Branch::leaf(leaf));
+        tree.census.leaves = level.len() as u64;
+        while level.len() > 1 {
+            let mut parents = Vec::with_capacity(level.len() / I + 1);
+            let mut parent = Inner::new();
+            for branch in level {
+                if parent.is_full() {
+                    parents.push(Branch::inner(std::mem::replace(&mut parent, Inner::new())));
+                }
+                parent.push(branch);
+            }
+            parents.push(Branch::inner(parent));
+            tree.census.inners += parents.len() as u64;
+            level = parents;
+        }
+        tree.root = level.pop().map(|branch| branch.node);
+        tree
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of all nodes.
+    pub fn memory(&self) -> u64 {
+        let inner = size_of::<Inner<L, I>>() + I * size_of::<Node<L, I>>();
+        self.census.leaves * size_of::<Block<L>>() as u64 + self.census.inners * inner as u64
+    }
+
+    /// The entry that equals `tuple`, whose hint is `hint`.
+    pub fn find(&self, order: Order<'_>, hint: u64, tuple: &[u8]) -> Option<Handle> {
+        let target = Target { hint, tuple, handle: None };
+        let mut node = self.root.as_ref()?;
+        loop {
+            match node {
+                Node::Inner(inner) => node = inner.child_of(order, &target)?,
+                Node::Leaf(leaf) => return leaf.locate(order, &target).ok().map(|at| leaf.entry(at).handle),
+            }
+        }
+    }
+
+    /// Adds an entry, or puts its handle in the place of an equal entry's, which is returned.
+    pub fn insert(&mut self, order: Order<'_>, entry: Entry) -> Option<Handle> {
+        let Some(root) = &mut self.root else {
+            *self = Self::from_ascending([entry]);
+            return None;
+        };
+        let target = Target::of(order, entry);
+        match root.insert(order, &target, entry, &mut self.census) {
+            Insertion::Replaced(old) => Some(old),
+            Insertion::Added(right) => {
+                self.len += 1;
+                if let Some(right) = right {
+                    self.raise_root(right);
+                }
+                None
+            }
+        }
+    }
+
+    /// Removes the entry that equals `entry`; its handle is returned.
+    pub fn remove(&mut self, order: Order<'_>, entry: Entry) -> Option<Handle> {
+        let target = Target::of(order, entry);
+        let removed = self.root.as_mut()?.remove(order, &target, &mut self.census)?;
+        self.len -= 1;
+        self.lower_root();
+        Some(removed)
+    }
+
+    /// Puts `handle` in the place of the one in the entry that equals `entry`, which is returned. The new handle's tuple has
+    /// the same key.
+    pub fn replace(&mut self, order: Order<'_>, entry: Entry, handle: Handle) -> Option<Handle> {
+        let target = Target::of(order, entry);
+        self.root.as_mut()?.replace(order, &target, handle)
+    }
+
+    /// The place before the first entry.
+    pub fn start(&self) -> Cursor<'_, L, I> {
+        Cursor::descend(self, Place::Start)
+    }
+
+    /// The place after the last entry.
+    pub fn end(&self) -> Cursor<'_, L, I> {
+        Cursor::descend(self, Place::End)
+    }
+
+    /// The place with `rank` entries before it, or the end.
+    pub fn at(&self, rank: u64) -> Cursor<'_, L, I> {
+        Cursor::at_rank(self, rank)
+    }
+
+    /// The place before the first entry that is not before the key.
+    pub fn lower_bound(&self, order: Order<'_>, probe: &Probe<'_>) -> Cursor<'_, L, I> {
+        let by_hints = Cursor::descend(self, Place::BeforeHint(probe.low));
+        match by_hints.clone().forward() {
+            Some(entry) if entry.hint <= probe.high && probe.compare_tuple(order, entry.handle).is_lt() => {
+                self.among(probe, &|handle| probe.compare_tuple(order, handle).is_lt())
+            }
+            _ => by_hints,
+        }
+    }
+
+    /// The first entry with the key.
+    pub fn first_match(&self, order: Order<'_>, probe: &Probe<'_>) -> Option<Entry> {
+        let entry = Cursor::descend(self, Place::BeforeHint(probe.low)).forward()?;
+        if entry.hint > probe.high {
+            return None;
+        }
+        match probe.compare_tuple(order, entry.handle) {
+            Ordering::Equal => Some(entry),
+            Ordering::Greater => None,
+            Ordering::Less => {
+                self.lower_bound(order, probe).forward().filter(|&entry| probe.matches(order, entry))
+            }
+        }
+    }
+
+    /// The place after the last entry that is not behind the key.
+    pub fn upper_bound(&self, order: Order<'_>, probe: &Probe<'_>) -> Cursor<'_, L, I> {
+        let by_hints = Cursor::descend(self, Place::AfterHint(probe.high));
+        match by_hints.clone().backward() {
+            Some(entry) if entry.hint >= probe.low && probe.compare_tuple(order, entry.handle).is_gt() => {
+                self.among(probe, &|handle| probe.compare_tuple(order, handle).is_le())
+            }
+            _ => by_hints,
+        }
+    }
+
+    /// The place behind the last entry that `is_before`, where hints between the probe's leave that open.
+    fn among(&self, probe: &Probe<'_>, is_before: &dyn Fn(Handle) -> bool) -> Cursor<'_, L, I> {
+        Cursor::descend(self, Place::Among { low: probe.low, high: probe.high, is_before })
+    }
+
+    fn root(&self) -> Option<&Node<L, I>> {
+        self.root.as_ref()
+    }
+
+    /// Puts a root above the present one and its new neighbour.
+    fn raise_root(&mut self, right: Branch<L, I>) {
+        let Some(node) = self.root.take() else { return };
+        let left_count =
+            u32::try_from(self.len).expect("a tree has fewer entries than there are handles") - right.count;
+        let mut root = Inner::new();
+        root.push(Branch { first: node.first(), count: left_count, node });
+        root.push(right);
+        self.census.inners += 1;
+        self.root = Some(Node::Inner(Box::new(root)));
+    }
+
+    /// Drops roots that have nothing to choose between.
+    fn lower_root(&mut self) {
+        if self.len == 0 {
+            *self = Self::new();
+        }
+        while let Some(Node::Inner(inner)) = &mut self.root
+            && let Some(child) = inner.take_only_child()
+        {
+            self.census.inners -= 1;
+            self.root = Some(child);
+        }
+    }
+}
+
+impl<const L: usize, const I: usize> Default for TreeOf<L, I> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

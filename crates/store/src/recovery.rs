@@ -1,0 +1,140 @@
+//! Loading: the rows of a snapshot and of the log that follows it.
+//!
+//! A snapshot's tuples are only checked and copied; all indexes of a space are built from them at once when the snapshot
+//! ends. Rows of the system spaces take the ordinary way, because the others depend on what they define.
+
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::tuple::TupleRef;
+
+use crate::arena::Handle;
+use crate::error::Error;
+use crate::space::key_values;
+use crate::statement::Statement;
+use crate::{SpaceId, Store, system, user};
+
+/// How far the loading has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Phase {
+    /// Rows of a snapshot: no index but those of the system spaces is there yet.
+    #[default]
+    Snapshot,
+    /// Rows of the log.
+    Log,
+    /// Everything is loaded.
+    Running,
+}
+
+impl Store {
+    /// Whether a snapshot is being loaded.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.phase == Phase::Snapshot
+    }
+
+    /// Whether rows are history that cannot be refused for what the store does not support.
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.phase != Phase::Running
+    }
+
+    /// Applies a row of a snapshot or of a log as it is: without checks of access, leaving no effects.
+    ///
+    /// Rows of a snapshot are INSERTs, those of system spaces first; [`Store::finish_snapshot`] must be called after the
+    /// last of them, and is if another kind of row comes.
+    ///
+    /// # Errors
+    /// The row does not fit the data. Operations of an UPSERT that fail are skipped, as they were when it was logged.
+    pub fn recover(&mut self, statement: &Statement<'_>) -> Result<(), Error> {
+        if self.phase == Phase::Snapshot {
+            match *statement {
+                Statement::Insert { space, tuple } if space > system::MAX => return self.load(space, tuple),
+                Statement::Insert { .. } => {}
+                _ => self.finish_snapshot()?,
+            }
+        }
+        self.begin(user::ADMIN);
+        let was_logging = std::mem::replace(&mut self.is_logging, false);
+        let result = self.execute(statement).map(drop);
+        self.is_logging = was_logging;
+        self.commit();
+        result
+    }
+
+    /// Takes a tuple of a snapshot in.
+    fn load(&mut self, id: SpaceId, tuple: &[u8]) -> Result<(), Error> {
+        key_values(tuple)?;
+        let Some(space) = self.catalog.get_mut(id) else {
+            return Err(Error::NoSuchSpace(id.to_string()));
+        };
+        space.primary()?;
+        space.check(tuple)?;
+        let handle = self.arena.insert(tuple).ok_or(Error::MemoryIssue { bytes: tuple.len() as u64 })?;
+        space.bytes += tuple.len() as u64;
+        space.loaded.push(handle);
+        if let Some(attached) = space.sequence {
+            let field = TupleRef::trusted(tuple).field(attached.field);
+            let stored = field.and_then(|field| Reader::new(field).int().ok());
+            let sequence = self.schema.sequences.get(attached.sequence);
+            if let (Some(stored), Some(sequence)) = (stored.and_then(|value| i64::try_from(value).ok()), sequence)
+                && let Some(value) = sequence.after_storing(stored)
+            {
+                self.schema.sequences.set(attached.sequence, Some(value));
+            }
+        }
+        Ok(())
+    }
+
+    /// To be called after the last row of a snapshot: builds the indexes over what was loaded.
+    ///
+    /// # Errors
+    /// [`Error::TupleFound`]: two tuples have one key.
+    pub fn finish_snapshot(&mut self) -> Result<(), Error> {
+        if self.phase != Phase::Snapshot {
+            return Ok(());
+        }
+        self.phase = Phase::Log;
+        for space in self.catalog.iter_mut() {
+            let loaded: Vec<Handle> = std::mem::take(&mut space.loaded);
+            if loaded.is_empty() {
+                continue;
+            }
+            for index in &mut space.indexes {
+                let built = index.index.build(&self.arena, loaded.iter().copied());
+                built.map_err(|_| Error::TupleFound {
+                    index: index.def.name.clone(),
+                    space: space.def.name.clone(),
+                })?;
+            }
+        }
+        self.schema.users.refresh();
+        self.gauge_indexes();
+        Ok(())
+    }
+
+    /// To be called after the last row of the log: from now on everything is checked and logged.
+    ///
+    /// # Errors
+    /// As [`Store::finish_snapshot`], if that was not called.
+    pub fn finish_recovery(&mut self) -> Result<(), Error> {
+        self.finish_snapshot()?;
+        self.phase = Phase::Running;
+        self.gauge_indexes();
+        Ok(())
+    }
+
+    /// Hands out the rows that a snapshot of the data holds, in an order in which they can be loaded: system spaces
+    /// first, by id, each in the order of its primary index. Of sequences the true last values are shown, whatever was
+    /// written to `_sequence_data` last. Arguments: the space, the tuple, whether the row stays on this instance.
+    pub fn for_each_snapshot_row(&self, f: &mut dyn FnMut(SpaceId, &[u8], bool)) {
+        for space in self.catalog.iter() {
+            if space.def.temporary || !space.def.engine.has_tuples() {
+                continue;
+            }
+            if space.def.id == system::SEQUENCE_DATA {
+                self.for_each_sequence_value(&mut |row| f(system::SEQUENCE_DATA, row, false));
+                continue;
+            }
+            for handle in space.handles(&self.arena) {
+                f(space.def.id, self.arena.get(handle), space.def.local);
+            }
+        }
+    }
+}

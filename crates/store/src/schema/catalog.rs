@@ -1,0 +1,125 @@
+//! All spaces by id and by name.
+//!
+//! Ids that were handed out one after another are found by position, others in a map. The catalog does what it is told
+//! and undoes nothing; the transaction keeps what it took out.
+
+use std::collections::{BTreeMap, HashMap};
+
+use lycosa_tuple::format::Format;
+
+use crate::schema::space::SpaceDef;
+use crate::space::{Space, SpaceIndex};
+use crate::{IndexId, SpaceId};
+
+/// Ids below are looked up by position.
+const NEAR: SpaceId = 1 << 16;
+
+/// All spaces of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    near: Vec<Option<Box<Space>>>,
+    far: BTreeMap<SpaceId, Box<Space>>,
+    names: HashMap<String, SpaceId>,
+}
+
+impl Catalog {
+    #[inline]
+    pub(crate) fn get(&self, id: SpaceId) -> Option<&Space> {
+        if id < NEAR { self.near.get(id as usize)?.as_deref() } else { self.far.get(&id).map(Box::as_ref) }
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: SpaceId) -> Option<&mut Space> {
+        if id < NEAR {
+            self.near.get_mut(id as usize)?.as_deref_mut()
+        } else {
+            self.far.get_mut(&id).map(Box::as_mut)
+        }
+    }
+
+    pub(crate) fn by_name(&self, name: &str) -> Option<&Space> {
+        self.get(*self.names.get(name)?)
+    }
+
+    /// In id order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Space> {
+        self.near.iter().flatten().chain(self.far.values()).map(Box::as_ref)
+    }
+
+    /// In id order.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Space> {
+        self.near.iter_mut().flatten().chain(self.far.values_mut()).map(Box::as_mut)
+    }
+
+    pub(crate) fn insert(&mut self, space: Box<Space>) {
+        let id = space.def.id;
+        self.names.insert(space.def.name.clone(), id);
+        if id < NEAR {
+            let place = id as usize;
+            if self.near.len() <= place {
+                self.near.resize_with(place + 1, || None);
+            }
+            self.near[place] = Some(space);
+        } else {
+            self.far.insert(id, space);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: SpaceId) -> Option<Box<Space>> {
+        let space = if id < NEAR { self.near.get_mut(id as usize)?.take() } else { self.far.remove(&id) }?;
+        self.forget_name(&space.def.name, id);
+        Some(space)
+    }
+
+    /// A name may have gone over to another space in the meantime: while rows are undone one by one.
+    fn forget_name(&mut self, name: &str, id: SpaceId) {
+        if self.names.get(name) == Some(&id) {
+            self.names.remove(name);
+        }
+    }
+
+    /// Gives a space another definition, and returns the one that it had.
+    pub(crate) fn redefine(&mut self, id: SpaceId, def: SpaceDef, format: Format) -> Option<(SpaceDef, Format)> {
+        let name = def.name.clone();
+        let space = self.get_mut(id)?;
+        let old_def = std::mem::replace(&mut space.def, def);
+        let old_format = std::mem::replace(&mut space.format, format);
+        if old_def.name != name {
+            self.forget_name(&old_def.name, id);
+            self.names.insert(name, id);
+        }
+        Some((old_def, old_format))
+    }
+
+    pub(crate) fn set_format(&mut self, id: SpaceId, format: Format) {
+        if let Some(space) = self.get_mut(id) {
+            space.format = format;
+        }
+    }
+
+    pub(crate) fn set_bytes(&mut self, id: SpaceId, bytes: u64) {
+        if let Some(space) = self.get_mut(id) {
+            space.bytes = bytes;
+        }
+    }
+
+    pub(crate) fn take_index(&mut self, id: SpaceId, index: IndexId) -> Option<SpaceIndex> {
+        let space = self.get_mut(id)?;
+        let place = space.indexes.iter().position(|present| present.def.id == index)?;
+        Some(space.indexes.remove(place))
+    }
+
+    pub(crate) fn put_index(&mut self, id: SpaceId, index: SpaceIndex) {
+        if let Some(space) = self.get_mut(id) {
+            let place = space.indexes.partition_point(|present| present.def.id < index.def.id);
+            space.indexes.insert(place, index);
+        }
+    }
+
+    /// Renames an index and returns the name that it had.
+    pub(crate) fn rename_index(&mut self, id: SpaceId, index: IndexId, name: String) -> Option<String> {
+        let space = self.get_mut(id)?;
+        let index = space.indexes.iter_mut().find(|present| present.def.id == index)?;
+        Some(std::mem::replace(&mut index.def.name, name))
+    }
+}

@@ -1,0 +1,127 @@
+//! Rows of `_collation`: orders of strings that key parts refer to by number.
+
+use std::collections::BTreeMap;
+
+use lycosa_tuple::collation::{Collation, CollationError};
+
+use crate::access::{Access, ObjectType};
+use crate::arena::Handle;
+use crate::error::Error;
+use crate::schema::SchemaObject;
+use crate::schema::row::{OptionType, Options, Row};
+use crate::{Store, system};
+
+/// Options of a row, of which the tuple crate says what they may be.
+const OPTIONS: [&str; 7] = [
+    "strength",
+    "alternate_handling",
+    "case_first",
+    "case_level",
+    "french_collation",
+    "normalization_mode",
+    "numeric_collation",
+];
+const STRENGTHS: [&str; 5] = ["primary", "secondary", "tertiary", "quaternary", "identical"];
+
+/// All collations. They are made when an index asks for one: their tables cost time, and most are never used.
+#[derive(Debug, Default)]
+pub(crate) struct Collations {
+    by_id: BTreeMap<u64, CollationDef>,
+}
+
+/// A row of `_collation`, decoded.
+#[derive(Debug)]
+struct CollationDef {
+    name: String,
+    kind: String,
+    locale: String,
+    options: Vec<(&'static str, String)>,
+}
+
+impl CollationDef {
+    fn decode(row: Row<'_>) -> Result<Self, Error> {
+        let cannot = |reason: &str| Error::CantCreateCollation(reason.to_owned());
+        let name = row.name(1, |_| cannot("collation name is too long"))?;
+        let kind = row.text(3)?;
+        if !["BINARY", "ICU"].iter().any(|known| known.eq_ignore_ascii_case(&kind)) {
+            return Err(cannot("unknown collation type"));
+        }
+        let locale = match row.bytes(4)? {
+            [] => String::new(),
+            _ => row.name(4, |_| cannot("collation locale is too long"))?,
+        };
+        let known = OPTIONS.map(|name| (name, OptionType::Enum));
+        let wrong = |reason| Error::WrongCollationOptions { field: 5, reason };
+        let given = Options::read(row.raw(5)?, &known, false, wrong)?;
+        let options: Vec<_> =
+            OPTIONS.into_iter().filter_map(|name| Some((name, given.text(name)?))).collect();
+        let strength = options.iter().find(|(name, _)| *name == "strength");
+        if strength.is_some_and(|(_, value)| !STRENGTHS.iter().any(|known| known.eq_ignore_ascii_case(value))) {
+            return Err(cannot(
+                "ICU wrong strength option setting, expected PRIMARY | SECONDARY | TERTIARY | QUATERNARY | IDENTICAL",
+            ));
+        }
+        Ok(Self { name, kind, locale, options })
+    }
+
+    fn make(&self) -> Result<Collation, CollationError> {
+        let options = self.options.iter().map(|(name, value)| (*name, value.as_str()));
+        Collation::new(&self.kind, &self.locale, options)
+    }
+}
+
+impl Collations {
+    pub(crate) fn contains(&self, id: u64) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    /// The collation with that id, or why this build cannot order by it.
+    pub(crate) fn make(&self, id: u64) -> Option<Result<Collation, CollationError>> {
+        self.by_id.get(&id).map(CollationDef::make)
+    }
+
+    pub(crate) fn id_of(&self, name: &str) -> Option<u64> {
+        self.by_id.iter().find(|(_, def)| def.name == name).map(|(&id, _)| id)
+    }
+
+    pub(crate) fn apply(&mut self, old: Option<Row<'_>>, new: Option<Row<'_>>) {
+        if let Some(id) = old.and_then(|row| row.uint(0).ok()) {
+            self.by_id.remove(&id);
+        }
+        if let Some(row) = new
+            && let (Ok(id), Ok(def)) = (row.uint(0), CollationDef::decode(row))
+        {
+            self.by_id.insert(id, def);
+        }
+    }
+}
+
+impl Store {
+    /// A row of `_collation` was replaced, added or removed.
+    pub(crate) fn collation_row_changed(&mut self, old: Option<Handle>, new: Option<Handle>) -> Result<(), Error> {
+        let access = match (old, new) {
+            (Some(_), Some(_)) => {
+                return Err(Error::Unsupported { object: "collation".to_owned(), feature: "alter".to_owned() });
+            }
+            (None, _) => Access::CREATE,
+            (Some(_), None) => Access::DROP,
+        };
+        if let Some(new) = new {
+            let def = CollationDef::decode(Row::new(self.arena.get(new)))?;
+            if !self.is_recovering() {
+                def.make().map_err(|problem| Error::CantCreateCollation(problem.to_string()))?;
+            }
+        }
+        if let Some(row) = new.or(old) {
+            let row = Row::new(self.arena.get(row));
+            let (id, owner, name) = (row.id(0)?, row.id(2)?, row.text(1)?);
+            if access == Access::DROP && id == 0 {
+                return Err(Error::DropCollation { name, reason: "system collation".to_owned() });
+            }
+            let object = SchemaObject { kind: ObjectType::Collation, id, owner, name: &name };
+            self.check_schema_access(object, access)?;
+        }
+        self.apply_system_row(system::COLLATION, old, new);
+        Ok(())
+    }
+}

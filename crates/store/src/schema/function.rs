@@ -1,0 +1,198 @@
+//! Rows of `_func`: functions that clients may call by name.
+//!
+//! The store knows what a function is called, whose it is and what its source is; to run it is another crate's work.
+
+use std::collections::{BTreeMap, HashMap};
+
+use lycosa_tuple::field::FieldType;
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::tuple::TupleRef;
+
+use crate::access::{Access, ObjectType};
+use crate::arena::Handle;
+use crate::error::Error;
+use crate::schema::SchemaObject;
+use crate::schema::row::{OptionType, Options, Row};
+use crate::{Store, UserId, system};
+
+/// Largest id of a function.
+pub(crate) const ID_MAX: u64 = 32000;
+/// Languages that a row may name, in any case.
+const LANGUAGES: [&str; 4] = ["LUA", "C", "SQL", "SQL_BUILTIN"];
+/// Fields of a row that has a body and all that goes with it; a shorter one is of an older version.
+const FULL_ROW: u32 = 19;
+
+/// A registered function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// Number.
+    pub id: u32,
+    /// Who created it.
+    pub owner: UserId,
+    /// Name, unique.
+    pub name: String,
+    /// Runs with the rights of its owner, not with the caller's.
+    pub setuid: bool,
+    /// `LUA`, `C`, `SQL` or `SQL_BUILTIN`.
+    pub language: String,
+    /// Source text; empty if the name is to be looked up among the globals.
+    pub body: String,
+    /// Whether the source sees only a few harmless globals.
+    pub is_sandboxed: bool,
+    /// Whether clients (and Lua) may call it, or only SQL.
+    pub exported_to_lua: bool,
+}
+
+impl Function {
+    fn decode(row: Row<'_>) -> Result<Self, Error> {
+        let wrong = |name: String, reason: &str| Error::CreateFunction { name, reason: reason.to_owned() };
+        let name = row.name(2, |start| wrong(start, "function name is too long"))?;
+        let wrong = |reason: &str| wrong(name.clone(), reason);
+        let id = row.uint(0)?;
+        let id = u32::try_from(id).ok().filter(|&id| u64::from(id) <= ID_MAX);
+        let id = id.ok_or_else(|| wrong("function id is too big"))?;
+        let setuid = row.len() > 3 && row.uint(3)? != 0;
+        let language = if row.len() > 4 { row.text(4)? } else { "LUA".to_owned() };
+        let language = language.to_ascii_uppercase();
+        if !LANGUAGES.contains(&language.as_str()) {
+            return Err(Error::FunctionLanguage { language: row.text(4)?, function: name });
+        }
+        let mut function = Self {
+            id,
+            owner: row.id(1)?,
+            name: name.clone(),
+            setuid,
+            language,
+            body: String::new(),
+            is_sandboxed: false,
+            exported_to_lua: true,
+        };
+        if row.len() < FULL_ROW {
+            return Ok(function);
+        }
+        function.body = row.text(5)?;
+        function.is_sandboxed = row.bool(12)?;
+        if function.language == "C" && (!function.body.is_empty() || function.is_sandboxed) {
+            return Err(wrong("body and is_sandboxed options are not compatible with C language"));
+        }
+        if row.text(6)? != "function" {
+            return Err(wrong("unsupported routine_type value"));
+        }
+        if row.text(10)? != "none" {
+            return Err(wrong("unsupported sql_data_access value"));
+        }
+        if FieldType::parse(&row.text(8)?).is_none() {
+            return Err(wrong("invalid returns value"));
+        }
+        if texts(row.raw(7)?).any(|ty| FieldType::parse(&ty).is_none()) {
+            return Err(wrong("invalid argument type"));
+        }
+        let exports: Vec<String> = texts(row.raw(14)?).collect();
+        if exports.iter().any(|export| !["LUA", "SQL"].iter().any(|known| known.eq_ignore_ascii_case(export))) {
+            return Err(wrong("invalid exports value"));
+        }
+        function.exported_to_lua = exports.iter().any(|export| export.eq_ignore_ascii_case("LUA"));
+        Options::read(row.raw(15)?, &[("is_multikey", OptionType::Boolean)], false, |reason| wrong(&reason))?;
+        Ok(function)
+    }
+}
+
+/// The strings of an array; other values come as the empty string.
+fn texts(array: &[u8]) -> impl Iterator<Item = String> {
+    let fields = TupleRef::trusted(array).fields();
+    fields.map(|field| String::from_utf8_lossy(Reader::new(field).str().unwrap_or_default()).into_owned())
+}
+
+/// All functions.
+#[derive(Debug, Default)]
+pub(crate) struct Functions {
+    by_id: BTreeMap<u32, Function>,
+    ids: HashMap<String, u32>,
+}
+
+impl Functions {
+    pub(crate) fn get(&self, id: u32) -> Option<&Function> {
+        self.by_id.get(&id)
+    }
+
+    pub(crate) fn by_name(&self, name: &str) -> Option<&Function> {
+        self.by_id.get(self.ids.get(name)?)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Function> {
+        self.by_id.values()
+    }
+
+    pub(crate) fn apply(&mut self, old: Option<Row<'_>>, new: Option<Row<'_>>) {
+        let old = old.and_then(|row| row.id(0).ok()).and_then(|id| self.by_id.remove(&id));
+        if let Some(old) = old {
+            self.ids.remove(&old.name);
+        }
+        if let Some(new) = new.and_then(|row| Function::decode(row).ok()) {
+            self.ids.insert(new.name.clone(), new.id);
+            self.by_id.insert(new.id, new);
+        }
+    }
+}
+
+impl Store {
+    /// The function with that name.
+    #[must_use]
+    pub fn function_by_name(&self, name: &str) -> Option<&Function> {
+        self.schema.functions.by_name(name)
+    }
+
+    /// All functions in id order.
+    pub fn functions(&self) -> impl Iterator<Item = &Function> {
+        self.schema.functions.iter()
+    }
+
+    /// A row of `_func` was replaced, added or removed.
+    pub(crate) fn function_row_changed(&mut self, old: Option<Handle>, new: Option<Handle>) -> Result<(), Error> {
+        let check = |function: &Function, access| {
+            let Function { id, owner, name, .. } = function;
+            let object = SchemaObject { kind: ObjectType::Function, id: *id, owner: *owner, name };
+            self.check_schema_access(object, access)
+        };
+        match (old, new) {
+            (None, Some(new)) => {
+                let function = Function::decode(Row::new(self.arena.get(new)))?;
+                check(&function, Access::CREATE)?;
+                let is_builtin = function.language == "SQL_BUILTIN";
+                if is_builtin && !self.is_loading() {
+                    let reason = "given built-in is not predefined".to_owned();
+                    return Err(Error::CreateFunction { name: function.name, reason });
+                }
+            }
+            (Some(old), Some(new)) => {
+                // Whatever a function is, it stays: its comment and times are no part of it.
+                let old = Function::decode(Row::new(self.arena.get(old)))?;
+                check(&old, Access::ALTER)?;
+                if old != Function::decode(Row::new(self.arena.get(new)))? {
+                    return Err(Error::Unsupported { object: "function".to_owned(), feature: "alter".to_owned() });
+                }
+            }
+            (Some(old), None) => {
+                let id = Row::new(self.arena.get(old)).id(0)?;
+                if let Some(function) = self.schema.functions.get(id) {
+                    check(function, Access::DROP)?;
+                }
+                let reason = if self.schema.users.has_grants(ObjectType::Function, id) {
+                    "function has grants"
+                } else if self.schema.functions.get(id).is_some_and(|f| f.language == "SQL_BUILTIN") {
+                    "function is SQL built-in"
+                } else if self.has_rows(system::FUNC_INDEX, 1, &[id]) {
+                    "function has references"
+                } else {
+                    ""
+                };
+                if !reason.is_empty() {
+                    return Err(Error::DropFunction { id, reason: reason.to_owned() });
+                }
+            }
+            (None, None) => {}
+        }
+        self.apply_system_row(system::FUNC, old, new);
+        Ok(())
+    }
+}

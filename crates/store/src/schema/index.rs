@@ -1,0 +1,385 @@
+//! Rows of `_index`: definitions of indexes, and what happens to a space when one of them changes.
+
+use lycosa_tuple::collation::Collation;
+use lycosa_tuple::field::FieldType;
+use lycosa_tuple::key::{KeyDef, KeyPart};
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::path::Path;
+use lycosa_tuple::tuple::TupleRef;
+
+use crate::access::Access;
+use crate::arena::Handle;
+use crate::error::Error;
+use crate::index::IndexKind;
+use crate::schema::row::{OptionType, Options, Row};
+use crate::schema::space::{NullableProblem, is_nullable};
+use crate::schema::{Collations, SchemaObject};
+use crate::space::{Space, SpaceIndex};
+use crate::transaction::SchemaUndo;
+use crate::{IndexId, SpaceId, Store};
+
+/// Ids of indexes are below.
+const INDEX_MAX: u32 = 128;
+/// Parts of a key, at most.
+const PART_MAX: usize = 255;
+/// Largest number of an indexed field, from 0.
+const FIELD_MAX: u32 = 0x7fff_ffff;
+
+/// A row of `_index`, decoded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IndexDef {
+    pub(crate) id: IndexId,
+    pub(crate) name: String,
+    pub(crate) kind: IndexKind,
+    pub(crate) unique: bool,
+    pub(crate) key: KeyDef,
+}
+
+/// What a row of `_index` asks for, as far as it can be told from its type and options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Kind(IndexKind),
+    /// Something that the store does not have, though Tarantool does.
+    Absent(&'static str),
+    /// Something unheard of.
+    Unknown,
+}
+
+impl IndexDef {
+    const OPTIONS: [(&'static str, OptionType); 11] = [
+        ("unique", OptionType::Boolean),
+        ("dimension", OptionType::Integer),
+        ("distance", OptionType::Enum),
+        ("range_size", OptionType::Integer),
+        ("page_size", OptionType::Integer),
+        ("run_count_per_level", OptionType::Integer),
+        ("run_size_ratio", OptionType::Number),
+        ("bloom_fpr", OptionType::Number),
+        ("lsn", OptionType::Integer),
+        ("func", OptionType::Unsigned),
+        ("sql", OptionType::String),
+    ];
+
+    /// Whether two tuples may have the same key, so that the primary key has to order them.
+    pub(crate) fn may_repeat(&self) -> bool {
+        !self.unique || self.key.parts().iter().any(|part| part.nullable)
+    }
+
+    pub(crate) fn kind_name(&self) -> &'static str {
+        match self.kind {
+            IndexKind::Tree => "TREE",
+            IndexKind::Hash => "HASH",
+        }
+    }
+
+    /// Decodes a row about an index of `space`. `None` stands for an index that the store does not have and, being
+    /// `lenient`, leaves out: the rows of a data folder are history that cannot be refused.
+    fn decode(row: Row<'_>, space: &Space, collations: &Collations, lenient: bool) -> Result<Option<Self>, Error> {
+        let space_name = || space.def.name.clone();
+        let id = row.id(1)?;
+        let wanted = match row.text(3)?.to_ascii_lowercase().as_str() {
+            "tree" => Wanted::Kind(IndexKind::Tree),
+            "hash" => Wanted::Kind(IndexKind::Hash),
+            "rtree" => Wanted::Absent("RTREE"),
+            "bitset" => Wanted::Absent("BITSET"),
+            _ => Wanted::Unknown,
+        };
+        let options = Options::read(row.raw(4)?, &Self::OPTIONS, false, wrong_options)?;
+        check_tuning(&options)?;
+        let parts = decode_parts(row.raw(5)?, collations, lenient)?;
+        let too_long = |start| Error::ModifyIndex {
+            index: start,
+            space: space_name(),
+            reason: "index name is too long".to_owned(),
+        };
+        let name = row.name(2, too_long)?;
+        let unique = options.bool("unique").unwrap_or(true);
+        let wrong = |reason: &str| Error::ModifyIndex {
+            index: name.clone(),
+            space: space_name(),
+            reason: reason.to_owned(),
+        };
+        check_shape(id, unique, &parts, &wrong)?;
+        let absent = match wanted {
+            Wanted::Absent(kind) => Some(kind),
+            _ if options.raw("func").is_some_and(|_| options.uint("func") != Some(0)) => Some("functional"),
+            _ if parts.iter().any(|part| part.multikey) => Some("multikey"),
+            _ => None,
+        };
+        let kind = match (absent, wanted) {
+            (Some(_), _) if lenient => return Ok(None),
+            (Some(what), _) => return Err(wrong(&format!("{what} indexes are not supported"))),
+            (None, Wanted::Kind(kind)) => kind,
+            (None, _) => return Err(Error::IndexType { index: name, space: space_name() }),
+        };
+        if parts.iter().any(|part| part.part.nullable) {
+            if id == 0 {
+                return Err(Error::NullablePrimary(space_name()));
+            }
+            if kind == IndexKind::Hash {
+                let feature = "nullable parts".to_owned();
+                return Err(Error::Unsupported { object: "HASH".to_owned(), feature });
+            }
+        }
+        if kind == IndexKind::Hash && !unique {
+            return Err(wrong("HASH index must be unique"));
+        }
+        if let Some(part) = parts.iter().find(|part| !part.part.ty.is_indexable()) {
+            return Err(wrong(&format!("field type '{}' is not supported", part.part.ty.name())));
+        }
+        let key = KeyDef::new(parts.into_iter().map(|part| part.part).collect());
+        Ok(Some(Self { id, name, kind, unique, key }))
+    }
+}
+
+fn wrong_options(reason: String) -> Error {
+    Error::WrongIndexOptions { field: 4, reason }
+}
+
+/// Checks options that mean something to vinyl and RTREE only, because a program learns of its mistakes from them.
+fn check_tuning(options: &Options<'_>) -> Result<(), Error> {
+    let distance = options.text("distance").unwrap_or_else(|| "euclid".to_owned());
+    let reason = if !["euclid", "manhattan"].iter().any(|known| known.eq_ignore_ascii_case(&distance)) {
+        "distance must be either 'euclid' or 'manhattan'"
+    } else if options.int("run_count_per_level").is_some_and(|count| count <= 0) {
+        "run_count_per_level must be greater than 0"
+    } else if options.float("run_size_ratio").is_some_and(|ratio| ratio <= 1.0) {
+        "run_size_ratio must be greater than 1"
+    } else if options.float("bloom_fpr").is_some_and(|rate| rate <= 0.0 || rate > 1.0) {
+        "bloom_fpr must be greater than 0 and less than or equal to 1"
+    } else {
+        return Ok(());
+    };
+    Err(wrong_options(reason.to_owned()))
+}
+
+/// A part, and whether its path asks for every element of an array.
+#[derive(Debug)]
+struct DecodedPart {
+    part: KeyPart,
+    multikey: bool,
+}
+
+/// Checks what holds for indexes of every kind.
+fn check_shape(id: u32, unique: bool, parts: &[DecodedPart], wrong: &dyn Fn(&str) -> Error) -> Result<(), Error> {
+    if id >= INDEX_MAX {
+        return Err(wrong("index id too big"));
+    }
+    if id == 0 && !unique {
+        return Err(wrong("primary key must be unique"));
+    }
+    if parts.is_empty() {
+        return Err(wrong("part count must be positive"));
+    }
+    if parts.len() > PART_MAX {
+        return Err(wrong("too many key parts"));
+    }
+    for (number, DecodedPart { part, .. }) in parts.iter().enumerate() {
+        if part.field > FIELD_MAX {
+            return Err(wrong("field no is too big"));
+        }
+        let is_same = |other: &DecodedPart| other.part.field == part.field && other.part.path == part.path;
+        if parts[..number].iter().any(is_same) {
+            return Err(wrong("same key part is indexed twice"));
+        }
+    }
+    Ok(())
+}
+
+/// Decodes field 6 of a row: `[[field, type], …]` or `[{field, type, …}, …]`; the first part decides which.
+fn decode_parts(parts: &[u8], collations: &Collations, lenient: bool) -> Result<Vec<DecodedPart>, Error> {
+    let parts: Vec<&[u8]> = TupleRef::trusted(parts).fields().collect();
+    let is_array = parts.first().is_some_and(|first| Reader::new(first).array().is_ok());
+    let numbered = (1..).zip(parts);
+    if is_array {
+        numbered.map(|(_, part)| decode_pair(part)).collect()
+    } else {
+        numbered.map(|(number, part)| decode_map(part, number, collations, lenient)).collect()
+    }
+}
+
+/// Decodes `[field, type]`; more elements are ignored.
+fn decode_pair(pair: &[u8]) -> Result<DecodedPart, Error> {
+    let wrong = |reason: &str| Error::WrongIndexParts(reason.to_owned());
+    let mut reader = Reader::new(pair);
+    let count = reader.array().map_err(|_| wrong("expected an array"))?;
+    match count {
+        0 => return Err(wrong("expected a non-empty array")),
+        1 => return Err(wrong("a field type is missing")),
+        _ => {}
+    }
+    let field = reader.uint().map_err(|_| wrong("field id must be an integer"))?;
+    let ty = reader.str().map_err(|_| wrong("field type must be a string"))?;
+    let ty = std::str::from_utf8(ty).ok().and_then(FieldType::parse);
+    let ty = ty.ok_or_else(|| wrong("unknown field type"))?;
+    Ok(DecodedPart { part: KeyPart::new(u32::try_from(field).unwrap_or(u32::MAX), ty), multikey: false })
+}
+
+/// Decodes `{field = , type = , is_nullable = , collation = , path = , …}`.
+fn decode_map(map: &[u8], number: u32, collations: &Collations, lenient: bool) -> Result<DecodedPart, Error> {
+    const KNOWN: [(&str, OptionType); 7] = [
+        ("field", OptionType::Unsigned),
+        ("type", OptionType::Enum),
+        ("is_nullable", OptionType::Boolean),
+        ("nullable_action", OptionType::Enum),
+        ("collation", OptionType::Unsigned),
+        ("path", OptionType::String),
+        ("sort_order", OptionType::Enum),
+    ];
+    let wrong = |reason: String| Error::WrongIndexOptions { field: number, reason };
+    if Reader::new(map).map().is_err() {
+        return Err(wrong("index part is expected to be a map".to_owned()));
+    }
+    let options = Options::read(map, &KNOWN, false, wrong)?;
+    let field = options.uint("field").unwrap_or(0);
+    let ty = options.text("type").and_then(|ty| FieldType::parse(&ty));
+    let ty = ty.ok_or_else(|| wrong("index part: unknown field type".to_owned()))?;
+    let nullable = match is_nullable(&options) {
+        Ok(nullable) => nullable,
+        Err(NullableProblem::Unknown) => options.bool("is_nullable").unwrap_or(false),
+        Err(NullableProblem::Conflict) => {
+            let reason = "index part: conflicting nullability and nullable action properties";
+            return Err(wrong(reason.to_owned()));
+        }
+    };
+    let collation = match options.uint("collation") {
+        None => Collation::Binary,
+        Some(_) if !matches!(ty, FieldType::String | FieldType::Scalar) => {
+            return Err(wrong("collation is reasonable only for string and scalar parts".to_owned()));
+        }
+        Some(id) => match collations.make(id) {
+            None => return Err(wrong("collation was not found by ID".to_owned())),
+            Some(Ok(collation)) => collation,
+            Some(Err(_)) if lenient => Collation::Binary,
+            Some(Err(problem)) => return Err(wrong(problem.to_string())),
+        },
+    };
+    let text = options.bytes("path").unwrap_or_default();
+    let multikey = text.windows(3).any(|three| three == b"[*]");
+    let path = match text {
+        [] => None,
+        _ if multikey => None,
+        text => Some(Path::parse(text).map_err(|_| wrong("invalid path".to_owned()))?),
+    };
+    let part = KeyPart { field: u32::try_from(field).unwrap_or(u32::MAX), ty, nullable, collation, path };
+    Ok(DecodedPart { part, multikey })
+}
+
+impl Store {
+    /// A row of `_index` was replaced, added or removed.
+    pub(crate) fn index_row_changed(&mut self, old: Option<Handle>, new: Option<Handle>) -> Result<(), Error> {
+        let Some(row) = new.or(old) else {
+            return Ok(());
+        };
+        let row = Row::new(self.arena.get(row));
+        let (space_id, index_id) = (row.id(0)?, row.id(1)?);
+        let space = self.space(space_id)?;
+        let access = match (old, new) {
+            (Some(_), Some(_)) => Access::ALTER,
+            (None, _) => Access::CREATE,
+            (_, None) => Access::DROP,
+        };
+        self.check_schema_access(SchemaObject::of_space(space), access)?;
+        if index_id != 0 && space.index(0).is_none() {
+            let reason = "can not add a secondary key before primary".to_owned();
+            return Err(Error::AlterSpace { name: space.def.name.clone(), reason });
+        }
+        if new.is_none() {
+            self.drop_index(space_id, index_id)?;
+        } else if let Some(def) = IndexDef::decode(row, space, &self.schema.collations, self.is_recovering())? {
+            self.define_index(space_id, def)?;
+        }
+        self.schema.bump_version();
+        Ok(())
+    }
+
+    /// Adds an index, or changes one that is there already.
+    fn define_index(&mut self, space_id: SpaceId, def: IndexDef) -> Result<(), Error> {
+        let space = self.space(space_id)?;
+        let others = space.indexes.iter().map(|index| &index.def).filter(|other| other.id != def.id);
+        let mut defs: Vec<&IndexDef> = others.chain([&def]).collect();
+        defs.sort_by_key(|def| def.id);
+        let format = Space::format_with(&space.def, defs.into_iter())?;
+        for handle in space.handles(&self.arena) {
+            format.check(TupleRef::trusted(self.arena.get(handle)))?;
+        }
+        let present = space.index(def.id).map(|index| &index.def);
+        let is_same = present.is_some_and(|present| {
+            present.kind == def.kind && present.unique == def.unique && present.key == def.key
+        });
+        if is_same {
+            self.rename_index(space_id, def);
+            return Ok(());
+        }
+        // Equal keys of secondary indexes are ordered by the primary key, so a new one means a new order for them.
+        let primary = if def.id == 0 { Some(def.key.clone()) } else { space.primary_key().cloned() };
+        let mut built = Vec::new();
+        for other in space.indexes.iter().filter(|other| def.id == 0 && other.def.id != 0 && other.def.may_repeat()) {
+            built.push(self.build_index(space, other.def.clone(), primary.as_ref())?);
+        }
+        built.insert(0, self.build_index(space, def, primary.as_ref())?);
+        for index in built {
+            self.replace_index(space_id, index);
+        }
+        self.catalog.set_format(space_id, format);
+        Ok(())
+    }
+
+    /// Makes an index over the tuples that the space has.
+    fn build_index(&self, space: &Space, def: IndexDef, primary: Option<&KeyDef>) -> Result<SpaceIndex, Error> {
+        let mut index = SpaceIndex::new(def, primary);
+        index.index.build(&self.arena, space.handles(&self.arena)).map_err(|_| Error::TupleFound {
+            index: index.def.name.clone(),
+            space: space.def.name.clone(),
+        })?;
+        Ok(index)
+    }
+
+    /// Takes a built index into its space, in the place of the one with the same id.
+    fn replace_index(&mut self, space: SpaceId, index: SpaceIndex) {
+        let id = index.def.id;
+        if let Some(old) = self.catalog.take_index(space, id) {
+            self.undo_schema(SchemaUndo::IndexRemoved { space, index: Box::new(old), owned_bytes: None });
+        }
+        self.undo_schema(SchemaUndo::IndexAdded { space, index: id });
+        self.catalog.put_index(space, index);
+    }
+
+    fn rename_index(&mut self, space: SpaceId, def: IndexDef) {
+        let id = def.id;
+        if let Some(old) = self.catalog.rename_index(space, id, def.name) {
+            self.undo_schema(SchemaUndo::IndexRenamed { space, index: id, name: old });
+        }
+    }
+
+    fn drop_index(&mut self, space_id: SpaceId, id: IndexId) -> Result<(), Error> {
+        let space = self.space(space_id)?;
+        if space.index(id).is_none() {
+            return Ok(());
+        }
+        let name = || space.def.name.clone();
+        if id == 0 {
+            if space.is_system() {
+                return Err(Error::LastDrop(name()));
+            }
+            if space.indexes.len() > 1 {
+                return Err(Error::DropPrimaryKey(name()));
+            }
+            if space.sequence.is_some() {
+                let reason = "can not drop primary key while space sequence exists".to_owned();
+                return Err(Error::AlterSpace { name: name(), reason });
+            }
+        }
+        let left = space.indexes.iter().map(|index| &index.def).filter(|def| def.id != id);
+        let format = Space::format_with(&space.def, left)?;
+        let owned_bytes = (id == 0).then_some(space.bytes);
+        if let Some(index) = self.catalog.take_index(space_id, id) {
+            self.undo_schema(SchemaUndo::IndexRemoved { space: space_id, index: Box::new(index), owned_bytes });
+        }
+        if owned_bytes.is_some() {
+            self.catalog.set_bytes(space_id, 0);
+        }
+        self.catalog.set_format(space_id, format);
+        Ok(())
+    }
+}

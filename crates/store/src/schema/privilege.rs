@@ -1,0 +1,132 @@
+//! Rows of `_priv`: who may do what with which object, and who said so.
+
+use crate::access::{Access, ObjectType};
+use crate::arena::Handle;
+use crate::error::Error;
+use crate::schema::SchemaObject;
+use crate::schema::row::Row;
+use crate::{Store, UserId, system, user};
+
+use lycosa_tuple::field::FieldType;
+use lycosa_tuple::format::{FieldPath, FormatError};
+use lycosa_tuple::mp::Reader;
+
+/// A row of `_priv`, decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Privilege {
+    pub(crate) grantor: UserId,
+    pub(crate) grantee: UserId,
+    pub(crate) object_type: ObjectType,
+    /// `None`: all objects of the type (an empty string in the row).
+    pub(crate) object_id: Option<u32>,
+    pub(crate) access: Access,
+}
+
+impl Privilege {
+    pub(crate) fn decode(row: Row<'_>) -> Result<Self, Error> {
+        let (grantor, grantee) = (row.id(0)?, row.id(1)?);
+        let name = row.text(2)?;
+        let object_type = ObjectType::parse(&name).ok_or(Error::UnknownSchemaObject(name))?;
+        let object = row.raw(3)?;
+        let object_id = match (Reader::new(object).str(), Reader::new(object).uint()) {
+            (Ok(b""), _) => None,
+            (_, Ok(id)) => Some(u32::try_from(id).unwrap_or(u32::MAX)),
+            _ => {
+                let field = FieldPath { field: 3, tokens: Vec::new() };
+                return Err(FormatError::FieldType { field, expected: FieldType::Unsigned }.into());
+            }
+        };
+        let access = Access(u32::try_from(row.uint(4)?).unwrap_or(u32::MAX));
+        Ok(Self { grantor, grantee, object_type, object_id, access })
+    }
+
+    /// Whether two rows have one key.
+    pub(crate) fn is_about_the_same(&self, other: &Self) -> bool {
+        self.grantee == other.grantee && self.object_type == other.object_type && self.object_id == other.object_id
+    }
+}
+
+/// The object of a privilege as far as granting goes: its name, and who may grant it.
+struct Granted {
+    name: String,
+    owner: UserId,
+    /// Anybody may grant it, as the role `public`.
+    is_public: bool,
+}
+
+impl Store {
+    /// A row of `_priv` was replaced, added or removed.
+    pub(crate) fn privilege_row_changed(&mut self, old: Option<Handle>, new: Option<Handle>) -> Result<(), Error> {
+        if let Some(new) = new {
+            let privilege = Privilege::decode(Row::new(self.arena.get(new)))?;
+            self.check_grant(&privilege, Access::GRANT)?;
+            if privilege.access.is_empty() {
+                return Err(Error::Grant("the grant tuple has no privileges".to_owned()));
+            }
+        } else if let Some(old) = old {
+            self.check_grant(&Privilege::decode(Row::new(self.arena.get(old)))?, Access::REVOKE)?;
+        }
+        self.apply_system_row(system::PRIV, old, new);
+        Ok(())
+    }
+
+    /// Checks that the parties of a grant exist and that the grantor may grant or revoke this: an object is granted by
+    /// its owner, the universe and all objects of a kind by `admin`.
+    fn check_grant(&self, privilege: &Privilege, access: Access) -> Result<(), Error> {
+        let unknown = |id: UserId| Error::NoSuchUser(id.to_string());
+        let grantor = self.user(privilege.grantor).ok_or_else(|| unknown(privilege.grantor))?;
+        let grantee = self.user(privilege.grantee).ok_or_else(|| unknown(privilege.grantee))?;
+        let object = self.granted_object(privilege)?;
+        let acting = SchemaObject {
+            kind: privilege.object_type,
+            id: privilege.object_id.unwrap_or(u32::MAX),
+            owner: grantor.id,
+            name: &object.name,
+        };
+        self.check_schema_access(acting, access)?;
+        let may_grant = grantor.id == user::ADMIN
+            || privilege.object_type != ObjectType::Universe && object.owner == grantor.id
+            || object.is_public && privilege.access == Access::EXECUTE;
+        if !may_grant {
+            return Err(self.denied_to(grantor.id, access, privilege.object_type, object.name));
+        }
+        if privilege.object_type == ObjectType::Role
+            && let Some(role) = privilege.object_id
+            && self.schema.users.has_role(role, grantee.id)
+        {
+            return Err(Error::RoleLoop { role: object.name, grantee: grantee.name.clone() });
+        }
+        Ok(())
+    }
+
+    fn granted_object(&self, privilege: &Privilege) -> Result<Granted, Error> {
+        let everything = Granted { name: String::new(), owner: user::ADMIN, is_public: false };
+        let Some(id) = privilege.object_id else {
+            return Ok(everything);
+        };
+        let granted = |name: &str, owner| Granted { name: name.to_owned(), owner, is_public: false };
+        let party = |wanted| self.user(id).filter(|user| user.kind.object_type() == wanted);
+        let name_of = || self.user(id).map_or_else(|| id.to_string(), |user| user.name.clone());
+        match privilege.object_type {
+            ObjectType::Universe => Ok(everything),
+            ObjectType::Space => self.space(id).map(|space| granted(space.name(), space.owner())),
+            ObjectType::Function => match self.schema.functions.get(id) {
+                Some(function) => Ok(granted(&function.name, function.owner)),
+                None => Err(Error::NoSuchFunction(id.to_string())),
+            },
+            ObjectType::Sequence => match self.schema.sequences.get(id) {
+                Some(sequence) => Ok(granted(&sequence.name, sequence.owner)),
+                None => Err(Error::NoSuchSequence(id.to_string())),
+            },
+            ObjectType::User => match party(ObjectType::User) {
+                Some(user) => Ok(granted(&user.name, user.owner)),
+                None => Err(Error::NoSuchUser(name_of())),
+            },
+            ObjectType::Role => match party(ObjectType::Role) {
+                Some(role) => Ok(Granted { is_public: id == user::PUBLIC, ..granted(&role.name, role.owner) }),
+                None => Err(Error::NoSuchRole(name_of())),
+            },
+            ObjectType::Collation => Ok(everything),
+        }
+    }
+}

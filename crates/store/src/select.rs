@@ -1,0 +1,210 @@
+//! Reads: one tuple by its key, walks over an index, counts.
+
+use std::ops::ControlFlow;
+
+use crate::access::{Access, Object};
+use crate::arena::{Arena, Handle};
+use crate::error::Error;
+use crate::index::Select;
+use crate::space::{Engine, Space, key_values};
+use crate::statement::IteratorType;
+use crate::{IndexId, SpaceId, Store, UserId};
+
+/// The tuples of a walk over an index, in its order. See [`Store::range`].
+#[derive(Debug, Clone)]
+pub struct Range<'a> {
+    arena: &'a Arena,
+    walk: Option<Select<'a>>,
+}
+
+impl<'a> Iterator for Range<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.walk.as_mut()?.next().map(|handle| self.arena.get(handle))
+    }
+}
+
+impl Store {
+    /// The space with that id.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`].
+    #[inline]
+    pub fn space(&self, id: SpaceId) -> Result<&Space, Error> {
+        self.catalog.get(id).ok_or_else(|| Error::NoSuchSpace(id.to_string()))
+    }
+
+    /// The space with that name.
+    #[must_use]
+    pub fn space_by_name(&self, name: &str) -> Option<&Space> {
+        self.catalog.by_name(name)
+    }
+
+    /// All spaces in id order.
+    pub fn spaces(&self) -> impl Iterator<Item = &Space> {
+        self.catalog.iter()
+    }
+
+    /// The tuple with that key in a unique index. `key` is a MessagePack array of all parts. No checks of access, no
+    /// views.
+    ///
+    /// # Errors
+    /// No such space or index, the index is not unique, or the key does not fit it.
+    #[inline]
+    pub fn get(&self, space: SpaceId, index: IndexId, key: &[u8]) -> Result<Option<&[u8]>, Error> {
+        let index = self.space(space)?.require_index(index)?;
+        Ok(index.find(&self.arena, key)?.map(|handle| self.arena.get(handle)))
+    }
+
+    /// Walks an index from an offset on. `key` is a MessagePack array; it may have fewer parts than the index. No checks
+    /// of access, no views.
+    ///
+    /// # Errors
+    /// No such space or index, the index cannot be walked so, or the key does not fit it.
+    pub fn range<'a>(
+        &'a self,
+        space: SpaceId,
+        index: IndexId,
+        iterator: IteratorType,
+        key: &'a [u8],
+        offset: u64,
+    ) -> Result<Range<'a>, Error> {
+        let walk = self.walk(self.space(space)?, index, iterator, key, offset)?;
+        Ok(Range { arena: &self.arena, walk })
+    }
+
+    /// `None` stands for a space that never has tuples.
+    fn walk<'a>(
+        &'a self,
+        space: &'a Space,
+        index: IndexId,
+        iterator: IteratorType,
+        key: &'a [u8],
+        offset: u64,
+    ) -> Result<Option<Select<'a>>, Error> {
+        let index = space.require_index(index)?;
+        let (values, count) = key_values(key)?;
+        index.def.key.check_key(values, count)?;
+        let walk = index.index.select(&self.arena, iterator, values, count, offset);
+        let walk = walk.map_err(|error| space.select_error(index, error))?;
+        Ok(space.def.engine.has_tuples().then_some(walk))
+    }
+
+    /// Hands out tuples of a space or view as `user` may see them.
+    ///
+    /// # Errors
+    /// As [`Store::range`], and [`Error::AccessDenied`].
+    #[expect(clippy::too_many_arguments, reason = "these are the fields of a SELECT request")]
+    pub fn select(
+        &self,
+        user: UserId,
+        space: SpaceId,
+        index: IndexId,
+        iterator: IteratorType,
+        key: &[u8],
+        offset: u64,
+        limit: u64,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        let space = self.space(space)?;
+        self.check_access(user, Object::Space(space.def.id), Access::READ)?;
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        if space.def.engine == Engine::Sysview {
+            return self.select_view(user, space, index, iterator, key, offset, limit, f);
+        }
+        let walk = self.walk(space, index, iterator, key, offset)?;
+        for handle in walk.into_iter().flatten().take(limit) {
+            f(self.arena.get(handle));
+        }
+        Ok(())
+    }
+
+    /// A view shows the tuples of another space that `user` may see, through the index with the same id.
+    #[expect(clippy::too_many_arguments, reason = "these are the fields of a SELECT request")]
+    fn select_view(
+        &self,
+        user: UserId,
+        view: &Space,
+        index: IndexId,
+        iterator: IteratorType,
+        key: &[u8],
+        offset: u64,
+        limit: usize,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        // The index of the view decides what can be asked; what it shows comes from the space behind.
+        self.walk(view, index, iterator, key, 0)?;
+        let Some(base) = Self::base_of_view(view.def.id) else {
+            return Ok(());
+        };
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        let walk = self.walk(self.space(base)?, index, iterator, key, 0)?;
+        let seen = walk
+            .into_iter()
+            .flatten()
+            .map(|handle| self.arena.get(handle))
+            .filter(|tuple| self.is_visible(user, base, tuple));
+        for tuple in seen.skip(offset).take(limit) {
+            f(tuple);
+        }
+        Ok(())
+    }
+
+    /// Walks an index until `f` breaks or the tuples end. No checks of access, no views.
+    ///
+    /// # Errors
+    /// As [`Store::range`].
+    pub fn scan(
+        &self,
+        space: SpaceId,
+        index: IndexId,
+        iterator: IteratorType,
+        key: &[u8],
+        f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        for tuple in self.range(space, index, iterator, key, 0)? {
+            if f(tuple).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first tuple of a walk. No checks of access, no views.
+    ///
+    /// # Errors
+    /// As [`Store::range`].
+    #[inline]
+    pub fn first(
+        &self,
+        space: SpaceId,
+        index: IndexId,
+        iterator: IteratorType,
+        key: &[u8],
+    ) -> Result<Option<&[u8]>, Error> {
+        let walk = self.walk(self.space(space)?, index, iterator, key, 0)?;
+        let first: Option<Handle> = walk.and_then(|mut walk| walk.next());
+        Ok(first.map(|handle| self.arena.get(handle)))
+    }
+
+    /// The number of tuples of a walk, in O(log n). No checks of access, no views.
+    ///
+    /// # Errors
+    /// As [`Store::range`].
+    pub fn count(
+        &self,
+        space: SpaceId,
+        index: IndexId,
+        iterator: IteratorType,
+        key: &[u8],
+    ) -> Result<u64, Error> {
+        let space = self.space(space)?;
+        let index = space.require_index(index)?;
+        let (values, count) = key_values(key)?;
+        index.def.key.check_key(values, count)?;
+        let counted = index.index.count(&self.arena, iterator, values, count);
+        counted.map_err(|error| space.select_error(index, error))
+    }
+}

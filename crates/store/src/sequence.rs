@@ -1,0 +1,102 @@
+//! Sequences as objects: to take the next value, to set and to reset. Each is a change of a row of `_sequence_data`.
+
+use lycosa_tuple::mp;
+
+use crate::error::Error;
+use crate::schema::Sequence;
+use crate::statement::Statement;
+use crate::{Access, Object, Store, system, user};
+
+impl Store {
+    /// The sequence with that id.
+    #[must_use]
+    pub fn sequence(&self, id: u32) -> Option<&Sequence> {
+        self.schema.sequences.get(id)
+    }
+
+    /// The sequence with that name.
+    #[must_use]
+    pub fn sequence_by_name(&self, name: &str) -> Option<&Sequence> {
+        self.schema.sequences.by_name(name)
+    }
+
+    /// All sequences in id order.
+    pub fn sequences(&self) -> impl Iterator<Item = &Sequence> {
+        self.schema.sequences.iter()
+    }
+
+    /// Takes the next value of a sequence, in the open transaction.
+    ///
+    /// # Errors
+    /// No such sequence, no write access to it, [`Error::SequenceOverflow`] at its end.
+    pub fn sequence_next(&mut self, id: u32) -> Result<i64, Error> {
+        let next = self.writable_sequence(id)?.next()?;
+        self.write_sequence_value(id, Some(next))?;
+        Ok(next)
+    }
+
+    /// Sets the last value of a sequence, in the open transaction.
+    ///
+    /// # Errors
+    /// No such sequence, no write access to it.
+    pub fn sequence_set(&mut self, id: u32, value: i64) -> Result<(), Error> {
+        self.writable_sequence(id)?;
+        self.write_sequence_value(id, Some(value))
+    }
+
+    /// Lets a sequence begin anew, in the open transaction.
+    ///
+    /// # Errors
+    /// As [`Store::sequence_set`].
+    pub fn sequence_reset(&mut self, id: u32) -> Result<(), Error> {
+        self.writable_sequence(id)?;
+        self.write_sequence_value(id, None)
+    }
+
+    fn writable_sequence(&self, id: u32) -> Result<&Sequence, Error> {
+        self.check_access(self.acting_user(), Object::Sequence(id), Access::WRITE)?;
+        self.sequence(id).ok_or_else(|| Error::NoSuchSequence(id.to_string()))
+    }
+
+    fn write_sequence_value(&mut self, id: u32, value: Option<i64>) -> Result<(), Error> {
+        // Whoever may write the sequence need not be allowed to write the system space.
+        let acting = self.set_user(user::ADMIN);
+        let space = system::SEQUENCE_DATA;
+        let mut row = Vec::with_capacity(16);
+        let result = if let Some(value) = value {
+            write_value(&mut row, id, value);
+            self.execute(&Statement::Replace { space, tuple: &row }).map(drop)
+        } else {
+            mp::write_array(&mut row, 1);
+            mp::write_uint(&mut row, u64::from(id));
+            self.execute(&Statement::Delete { space, index: 0, key: &row }).map(drop)
+        };
+        self.set_user(acting);
+        if result.is_ok() && value.is_none() {
+            // Without a row there was nothing to delete, though values may have been made for inserts.
+            if let Some(value) = self.sequence(id).and_then(|sequence| sequence.value) {
+                self.undo_sequence(id, Some(value));
+                self.schema.sequences.set(id, None);
+            }
+        }
+        result
+    }
+
+    /// Hands out the rows that `_sequence_data` would have if every value had been written.
+    pub(crate) fn for_each_sequence_value(&self, f: &mut dyn FnMut(&[u8])) {
+        let mut row = Vec::with_capacity(16);
+        for sequence in self.schema.sequences.iter() {
+            if let Some(value) = sequence.value {
+                row.clear();
+                write_value(&mut row, sequence.id, value);
+                f(&row);
+            }
+        }
+    }
+}
+
+fn write_value(row: &mut Vec<u8>, id: u32, value: i64) {
+    mp::write_array(row, 2);
+    mp::write_uint(row, u64::from(id));
+    mp::write_int(row, value);
+}

@@ -1,0 +1,395 @@
+//! A space at work: tuples of one format behind its indexes.
+//!
+//! The primary index owns the tuples; the others hold the same handles in other orders. [`Space::exchange`] is the only
+//! way in and [`Space::restore`] takes back what it did, so that after a refusal or a rollback every index is as before.
+
+use lycosa_tuple::format::{Format, FormatError};
+use lycosa_tuple::key::KeyDef;
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::tuple::TupleRef;
+
+use crate::arena::{Arena, Handle};
+use crate::error::Error;
+use crate::index::{Index, SelectError};
+use crate::schema::space::SpaceDef;
+use crate::{IndexId, SpaceId, UserId};
+
+pub use crate::index::IndexKind;
+pub use crate::schema::index::IndexDef;
+pub use crate::schema::space::Engine;
+
+/// The sequence that fills a field of a space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AttachedSequence {
+    pub(crate) sequence: u32,
+    /// Number of the field from 0.
+    pub(crate) field: u32,
+    /// The sequence was made for this space and goes with it.
+    pub(crate) is_generated: bool,
+}
+
+/// One index of a space: its definition and what it holds.
+#[derive(Debug)]
+pub struct SpaceIndex {
+    pub(crate) def: IndexDef,
+    pub(crate) index: Index,
+}
+
+impl SpaceIndex {
+    /// An empty index. A TREE that may hold equal keys is ordered by the `primary` key in the second place.
+    pub(crate) fn new(def: IndexDef, primary: Option<&KeyDef>) -> Self {
+        let index = match (def.kind, primary) {
+            (IndexKind::Hash, _) => Index::hash(def.key.clone()),
+            (IndexKind::Tree, Some(primary)) if def.may_repeat() => {
+                Index::tree(def.key.extended_by(primary), def.key.part_count(), def.unique)
+            }
+            (IndexKind::Tree, _) => Index::tree(def.key.clone(), def.key.part_count(), def.unique),
+        };
+        Self { def, index }
+    }
+
+    /// The index's number.
+    #[must_use]
+    pub fn id(&self) -> IndexId {
+        self.def.id
+    }
+
+    /// The index's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.def.name
+    }
+
+    /// TREE or HASH.
+    #[must_use]
+    pub fn kind(&self) -> IndexKind {
+        self.def.kind
+    }
+
+    /// Whether a key occurs at most once (keys with a nil excepted).
+    #[must_use]
+    pub fn is_unique(&self) -> bool {
+        self.def.unique
+    }
+
+    /// The parts of the definition.
+    #[must_use]
+    pub fn key(&self) -> &KeyDef {
+        &self.def.key
+    }
+
+    /// Number of tuples.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.index.len()
+    }
+
+    /// Whether there are no tuples.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Bytes of the index, without the tuples.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.index.memory()
+    }
+
+    /// Finds the tuple with a whole key of a unique index.
+    pub(crate) fn find(&self, arena: &Arena, key: &[u8]) -> Result<Option<Handle>, Error> {
+        if !self.def.unique {
+            return Err(Error::MoreThanOneTuple);
+        }
+        let (values, count) = key_values(key)?;
+        self.def.key.check_whole_key(values, count)?;
+        Ok(self.index.get(arena, values, count))
+    }
+
+    /// Puts `new` in, in the place of `old`. Refuses, leaving the index as it was, if a third tuple has the key.
+    fn put(&mut self, arena: &Arena, old: Option<Handle>, new: Handle) -> Result<(), Occupied> {
+        if self.def.unique && self.index.own_parts() < self.index.key().part_count() {
+            let holder = self.index.duplicate_of(arena, arena.get(new));
+            if holder.is_some() && holder != old {
+                return Err(Occupied);
+            }
+        }
+        match self.index.insert(arena, new) {
+            found if found == old => Ok(()),
+            None => {
+                if let Some(old) = old {
+                    self.index.remove(arena, old);
+                }
+                Ok(())
+            }
+            Some(found) => {
+                self.index.replace(arena, new, found);
+                Err(Occupied)
+            }
+        }
+    }
+
+    /// Takes back [`SpaceIndex::put`].
+    fn restore(&mut self, arena: &Arena, old: Option<Handle>, new: Option<Handle>) {
+        let replaced = old.and_then(|old| self.index.insert(arena, old));
+        if let Some(new) = new
+            && replaced != Some(new)
+        {
+            self.index.remove(arena, new);
+        }
+    }
+}
+
+/// A unique index holds another tuple with the key.
+#[derive(Debug, Clone, Copy)]
+struct Occupied;
+
+/// Splits a key, which is a MessagePack array, into its values back to back and their number.
+pub(crate) fn key_values(key: &[u8]) -> Result<(&[u8], u32), Error> {
+    let mut reader = Reader::new(key);
+    let count = reader.array().map_err(|_| Error::TupleNotArray)?;
+    Ok((reader.rest(), count))
+}
+
+/// How a tuple enters a space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// The primary key must be new.
+    Insert,
+    /// A tuple with the same primary key gives way.
+    Replace,
+    /// The tuple takes the place of this one, which has the same primary key.
+    InPlaceOf(Handle),
+}
+
+/// A space: its definition, its indexes and, through them, its tuples.
+#[derive(Debug)]
+pub struct Space {
+    pub(crate) def: SpaceDef,
+    /// What tuples must look like: the declared fields and what the index parts ask.
+    pub(crate) format: Format,
+    /// In id order; the primary one, if there is one, comes first.
+    pub(crate) indexes: Vec<SpaceIndex>,
+    pub(crate) sequence: Option<AttachedSequence>,
+    /// Bytes of all tuples.
+    pub(crate) bytes: u64,
+    /// Tuples of a snapshot that wait for the indexes to be built.
+    pub(crate) loaded: Vec<Handle>,
+}
+
+impl Space {
+    pub(crate) fn new(def: SpaceDef) -> Self {
+        let format = Format::new(def.fields.clone(), def.field_count);
+        Self { def, format, indexes: Vec::new(), sequence: None, bytes: 0, loaded: Vec::new() }
+    }
+
+    /// The space's number.
+    #[must_use]
+    pub fn id(&self) -> SpaceId {
+        self.def.id
+    }
+
+    /// The user that owns the space.
+    #[must_use]
+    pub fn owner(&self) -> UserId {
+        self.def.owner
+    }
+
+    /// The space's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.def.name
+    }
+
+    /// Where the tuples are.
+    #[must_use]
+    pub fn engine(&self) -> Engine {
+        self.def.engine
+    }
+
+    /// Whether the data are never logged, nor in snapshots.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        self.def.temporary
+    }
+
+    /// Whether the rows stay on this instance.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.def.local
+    }
+
+    /// Whether a space of the system.
+    #[must_use]
+    pub fn is_system(&self) -> bool {
+        self.def.id <= crate::system::MAX
+    }
+
+    /// Number of fields that every tuple must have; 0 if any will do.
+    #[must_use]
+    pub fn field_count(&self) -> u32 {
+        self.def.field_count
+    }
+
+    /// The declared fields, and what the index parts ask of tuples.
+    #[must_use]
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// The number, from 0, of the field with that name.
+    #[must_use]
+    pub fn field_by_name(&self, name: &str) -> Option<u32> {
+        self.format.field_by_name(name.as_bytes())
+    }
+
+    /// The indexes in id order.
+    #[must_use]
+    pub fn indexes(&self) -> &[SpaceIndex] {
+        &self.indexes
+    }
+
+    /// The index with that id.
+    #[must_use]
+    pub fn index(&self, id: IndexId) -> Option<&SpaceIndex> {
+        match self.indexes.get(id as usize) {
+            Some(index) if index.def.id == id => Some(index),
+            _ => self.indexes.iter().find(|index| index.def.id == id),
+        }
+    }
+
+    /// The index with that name.
+    #[must_use]
+    pub fn index_by_name(&self, name: &str) -> Option<&SpaceIndex> {
+        self.indexes.iter().find(|index| index.def.name == name)
+    }
+
+    /// Number of tuples.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.indexes.first().map_or(0, SpaceIndex::len) + self.loaded.len() as u64
+    }
+
+    /// Whether there are no tuples.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of all tuples as MessagePack.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The sequence that fills a field of the space.
+    #[must_use]
+    pub fn sequence(&self) -> Option<u32> {
+        self.sequence.map(|attached| attached.sequence)
+    }
+
+    /// The index with that id, or the refusal.
+    pub(crate) fn require_index(&self, id: IndexId) -> Result<&SpaceIndex, Error> {
+        self.index(id).ok_or_else(|| Error::NoSuchIndexId { index: id, space: self.def.name.clone() })
+    }
+
+    pub(crate) fn primary(&self) -> Result<&SpaceIndex, Error> {
+        self.require_index(0)
+    }
+
+    /// The key by which equal keys of secondary indexes are ordered.
+    pub(crate) fn primary_key(&self) -> Option<&KeyDef> {
+        self.indexes.first().filter(|index| index.def.id == 0).map(|index| &index.def.key)
+    }
+
+    /// Checks that a tuple fits the format.
+    pub(crate) fn check(&self, tuple: &[u8]) -> Result<(), FormatError> {
+        self.format.check(TupleRef::trusted(tuple))
+    }
+
+    /// The format that the space would have with these indexes.
+    pub(crate) fn format_with<'a>(
+        def: &SpaceDef,
+        indexes: impl Iterator<Item = &'a IndexDef>,
+    ) -> Result<Format, FormatError> {
+        let mut format = Format::new(def.fields.clone(), def.field_count);
+        for part in indexes.flat_map(|index| index.key.parts()) {
+            format.add_key_part(part)?;
+        }
+        Ok(format)
+    }
+
+    /// Puts a tuple, which must fit the format, into all indexes. Returns the tuple that it replaced.
+    ///
+    /// # Errors
+    /// [`Error::TupleFound`] names the first index in id order that holds the key for another tuple; nothing has
+    /// changed then.
+    pub(crate) fn exchange(&mut self, arena: &Arena, new: Handle, entry: Entry) -> Result<Option<Handle>, Error> {
+        let Some((primary, secondary)) = self.indexes.split_first_mut() else {
+            return Err(Error::NoSuchIndexId { index: 0, space: self.def.name.clone() });
+        };
+        let old = match entry {
+            Entry::InPlaceOf(old) => {
+                primary.index.replace(arena, old, new);
+                Some(old)
+            }
+            Entry::Insert | Entry::Replace => primary.index.insert(arena, new),
+        };
+        let mut occupied = (entry == Entry::Insert && old.is_some()).then_some(0);
+        if occupied.is_none() {
+            occupied = secondary.iter_mut().position(|index| index.put(arena, old, new).is_err()).map(|n| n + 1);
+        }
+        if let Some(occupied) = occupied {
+            let name = self.indexes[occupied].def.name.clone();
+            for index in &mut self.indexes[..occupied.max(1)] {
+                index.restore(arena, old, Some(new));
+            }
+            return Err(Error::TupleFound { index: name, space: self.def.name.clone() });
+        }
+        self.bytes += arena.get(new).len() as u64;
+        if let Some(old) = old {
+            self.bytes -= arena.get(old).len() as u64;
+        }
+        Ok(old)
+    }
+
+    /// Removes a tuple from all indexes.
+    pub(crate) fn remove(&mut self, arena: &Arena, old: Handle) {
+        for index in &mut self.indexes {
+            index.index.remove(arena, old);
+        }
+        self.bytes -= arena.get(old).len() as u64;
+    }
+
+    /// Takes back an exchange or removal.
+    pub(crate) fn restore(&mut self, arena: &Arena, old: Option<Handle>, new: Option<Handle>) {
+        for index in &mut self.indexes {
+            index.restore(arena, old, new);
+        }
+        self.bytes += old.map_or(0, |old| arena.get(old).len() as u64);
+        self.bytes -= new.map_or(0, |new| arena.get(new).len() as u64);
+    }
+
+    /// All tuples in the order of the primary index.
+    pub(crate) fn handles<'a>(&'a self, arena: &'a Arena) -> impl Iterator<Item = Handle> + 'a {
+        let walk = self.indexes.first().and_then(|primary| {
+            primary.index.select(arena, crate::IteratorType::All, &[], 0, 0).ok()
+        });
+        walk.into_iter().flatten()
+    }
+
+    /// What a refused walk means to a client.
+    pub(crate) fn select_error(&self, index: &SpaceIndex, error: SelectError) -> Error {
+        let kind = index.def.kind_name();
+        match error {
+            SelectError::Iterator => Error::UnsupportedIndexFeature {
+                index: index.def.name.clone(),
+                kind,
+                space: self.def.name.clone(),
+                engine: self.def.engine.name(),
+                feature: "requested iterator type",
+            },
+            SelectError::PartialKey { expected, got } => Error::PartialKey { kind, expected, got },
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The one open transaction: what it has changed, and how to take it back.
+//!
+//! Changes are applied at once and noted in order. A rollback walks the notes backwards, so that each is undone in
+//! exactly the state that it left. Tuples that went away keep their memory until the commit, tuples that came until the
+//! rollback.
+
+use lycosa_tuple::format::Format;
+
+use crate::arena::Handle;
+use crate::effect::EffectMark;
+use crate::schema::space::SpaceDef;
+use crate::space::{Space, SpaceIndex};
+use crate::{Committed, IndexId, SpaceId, Store, UserId, user};
+
+/// One change of the open transaction: what a trigger on the space would see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change<'a> {
+    /// The space.
+    pub space: SpaceId,
+    /// The tuple that went away.
+    pub old: Option<&'a [u8]>,
+    /// The tuple that came.
+    pub new: Option<&'a [u8]>,
+}
+
+/// A place in the open transaction to which it can be rolled back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Savepoint {
+    undo: usize,
+    effects: EffectMark,
+}
+
+/// A noted change.
+#[derive(Debug)]
+pub(crate) enum Undo {
+    /// A tuple of a space came, went, or both.
+    Row {
+        space: SpaceId,
+        old: Option<Handle>,
+        new: Option<Handle>,
+        /// The schema's caches have taken the change of a system space's row over.
+        applied: bool,
+    },
+    /// A tuple that no space holds; it lives until the transaction ends because a reply shows it.
+    Shown(Handle),
+    /// A sequence moved; this was its last value.
+    Sequence { id: u32, value: Option<i64> },
+    /// A space or index changed.
+    Schema(Box<SchemaUndo>),
+}
+
+/// A noted change of a space's or index's definition.
+#[derive(Debug)]
+pub(crate) enum SchemaUndo {
+    SpaceAdded(SpaceId),
+    SpaceRemoved(Box<Space>),
+    SpaceAltered {
+        def: Box<SpaceDef>,
+        format: Box<Format>,
+    },
+    IndexAdded {
+        space: SpaceId,
+        index: IndexId,
+    },
+    IndexRemoved {
+        space: SpaceId,
+        index: Box<SpaceIndex>,
+        /// For a primary index that went with the tuples: how many bytes they have.
+        owned_bytes: Option<u64>,
+    },
+    IndexRenamed {
+        space: SpaceId,
+        index: IndexId,
+        name: String,
+    },
+    Truncated {
+        space: SpaceId,
+        indexes: Vec<SpaceIndex>,
+        bytes: u64,
+    },
+}
+
+/// The state of the open transaction, kept from one to the next for its allocations.
+#[derive(Debug, Default)]
+pub(crate) struct Transaction {
+    pub(crate) is_open: bool,
+    pub(crate) user: UserId,
+    undo: Vec<Undo>,
+}
+
+impl Store {
+    /// Opens a transaction in which `user` acts. [`user::ADMIN`] passes every check of access.
+    ///
+    /// A transaction that is still open is rolled back.
+    pub fn begin(&mut self, user: UserId) {
+        if self.transaction.is_open {
+            self.rollback();
+        }
+        self.transaction.is_open = true;
+        self.transaction.user = user;
+    }
+
+    /// Whether a transaction is open.
+    #[must_use]
+    pub fn in_transaction(&self) -> bool {
+        self.transaction.is_open
+    }
+
+    /// Whether the open transaction has changed anything.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        !self.transaction.undo.is_empty()
+    }
+
+    /// Changes who acts in the open transaction from now on, and returns who did until now.
+    pub fn set_user(&mut self, user: UserId) -> UserId {
+        std::mem::replace(&mut self.transaction.user, user)
+    }
+
+    /// Who acts: the transaction's user, without one `admin`.
+    pub(crate) fn acting_user(&self) -> UserId {
+        if self.transaction.is_open { self.transaction.user } else { user::ADMIN }
+    }
+
+    /// The present state of the open transaction.
+    #[must_use]
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint { undo: self.transaction.undo.len(), effects: self.effects.mark() }
+    }
+
+    /// Undoes everything since the savepoint, which must be of this transaction and not undone itself.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) {
+        while self.transaction.undo.len() > savepoint.undo {
+            if let Some(undo) = self.transaction.undo.pop() {
+                self.undo(undo);
+            }
+        }
+        self.effects.cut(savepoint.effects);
+    }
+
+    /// The changes of the open transaction in order. A truncation shows as a row of `_truncate`, what goes with a
+    /// dropped space as rows of the system spaces.
+    pub fn changes(&self) -> impl DoubleEndedIterator<Item = Change<'_>> {
+        self.changes_from(0)
+    }
+
+    /// The changes since a savepoint in order.
+    pub fn changes_since(&self, savepoint: Savepoint) -> impl DoubleEndedIterator<Item = Change<'_>> {
+        self.changes_from(savepoint.undo)
+    }
+
+    fn changes_from(&self, place: usize) -> impl DoubleEndedIterator<Item = Change<'_>> {
+        self.transaction.undo.iter().skip(place).filter_map(|undo| match *undo {
+            Undo::Row { space, old, new, .. } => {
+                let tuple = |handle| self.arena.get(handle);
+                Some(Change { space, old: old.map(tuple), new: new.map(tuple) })
+            }
+            _ => None,
+        })
+    }
+
+    /// Ends the transaction for good: its effects wait to be drained, the tuples that went away are forgotten.
+    pub fn commit(&mut self) {
+        let mut undo = std::mem::take(&mut self.transaction.undo);
+        for undo in undo.drain(..) {
+            match undo {
+                Undo::Row { old: Some(gone), .. } | Undo::Shown(gone) => self.arena.remove(gone),
+                Undo::Row { .. } | Undo::Sequence { .. } => {}
+                Undo::Schema(change) => self.forget(*change),
+            }
+        }
+        self.transaction.undo = undo;
+        self.transaction.is_open = false;
+        self.effects.commit();
+    }
+
+    /// Frees what a committed change of the schema has put out of reach.
+    fn forget(&mut self, change: SchemaUndo) {
+        match change {
+            SchemaUndo::IndexRemoved { index, owned_bytes: Some(_), .. } => self.free_tuples(&index),
+            SchemaUndo::Truncated { indexes, .. } => {
+                if let Some(primary) = indexes.first() {
+                    self.free_tuples(primary);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn free_tuples(&mut self, primary: &SpaceIndex) {
+        let walk = primary.index.select(&self.arena, crate::IteratorType::All, &[], 0, 0);
+        let handles: Vec<Handle> = walk.into_iter().flatten().collect();
+        for handle in handles {
+            self.arena.remove(handle);
+        }
+    }
+
+    /// Undoes the whole transaction and ends it.
+    pub fn rollback(&mut self) {
+        while let Some(undo) = self.transaction.undo.pop() {
+            self.undo(undo);
+        }
+        self.effects.cut(self.effects.committed());
+        self.transaction.is_open = false;
+    }
+
+    fn undo(&mut self, undo: Undo) {
+        match undo {
+            Undo::Row { space, old, new, applied } => {
+                if applied {
+                    self.apply_system_row(space, new, old);
+                }
+                if let Some(space) = self.catalog.get_mut(space) {
+                    space.restore(&self.arena, old, new);
+                }
+                if let Some(new) = new {
+                    self.arena.remove(new);
+                }
+            }
+            Undo::Shown(handle) => self.arena.remove(handle),
+            Undo::Sequence { id, value } => self.schema.sequences.undo(id, value),
+            Undo::Schema(change) => {
+                self.undo_schema_change(*change);
+                // Whoever has seen the undone version must not take the restored one for it.
+                self.schema.bump_version();
+            }
+        }
+    }
+
+    fn undo_schema_change(&mut self, change: SchemaUndo) {
+        match change {
+            SchemaUndo::SpaceAdded(id) => {
+                self.catalog.remove(id);
+            }
+            SchemaUndo::SpaceRemoved(space) => self.catalog.insert(space),
+            SchemaUndo::SpaceAltered { def, format } => {
+                self.catalog.redefine(def.id, *def, *format);
+            }
+            SchemaUndo::IndexAdded { space, index } => {
+                self.catalog.take_index(space, index);
+                self.restore_format(space);
+            }
+            SchemaUndo::IndexRemoved { space, index, owned_bytes } => {
+                self.catalog.put_index(space, *index);
+                if let Some(bytes) = owned_bytes {
+                    self.catalog.set_bytes(space, bytes);
+                }
+                self.restore_format(space);
+            }
+            SchemaUndo::IndexRenamed { space, index, name } => {
+                self.catalog.rename_index(space, index, name);
+            }
+            SchemaUndo::Truncated { space, indexes, bytes } => {
+                if let Some(space) = self.catalog.get_mut(space) {
+                    space.indexes = indexes;
+                    space.bytes = bytes;
+                }
+            }
+        }
+    }
+
+    /// Makes a space's format follow from its indexes again. While several changes of indexes are undone the parts may
+    /// contradict each other; the format is right after the last.
+    fn restore_format(&mut self, id: SpaceId) {
+        if let Some(space) = self.catalog.get_mut(id)
+            && let Ok(format) = Space::format_with(&space.def, space.indexes.iter().map(|index| &index.def))
+        {
+            space.format = format;
+        }
+    }
+
+    pub(crate) fn note_row(&mut self, space: SpaceId, old: Option<Handle>, new: Option<Handle>) {
+        self.transaction.undo.push(Undo::Row { space, old, new, applied: false });
+    }
+
+    pub(crate) fn note_shown(&mut self, handle: Handle) {
+        self.transaction.undo.push(Undo::Shown(handle));
+    }
+
+    /// Marks the noted row at `place` as taken over by the schema's caches.
+    pub(crate) fn note_applied(&mut self, place: usize) {
+        if let Some(Undo::Row { applied, .. }) = self.transaction.undo.get_mut(place) {
+            *applied = true;
+        }
+    }
+
+    pub(crate) fn noted(&self) -> usize {
+        self.transaction.undo.len()
+    }
+
+    pub(crate) fn undo_sequence(&mut self, id: u32, value: Option<i64>) {
+        self.transaction.undo.push(Undo::Sequence { id, value });
+    }
+
+    pub(crate) fn undo_schema(&mut self, change: SchemaUndo) {
+        self.transaction.undo.push(Undo::Schema(Box::new(change)));
+    }
+
+    /// Hands out the transactions that were committed since the last call, in order, and forgets them.
+    ///
+    /// While a transaction is open nothing is handed out: its effects are in the same buffer.
+    pub fn drain_committed(&mut self, f: &mut dyn FnMut(Committed<'_>)) {
+        debug_assert!(!self.transaction.is_open, "effects are drained between transactions");
+        if !self.transaction.is_open {
+            self.effects.drain(f);
+        }
+    }
+
+    /// Whether [`Store::drain_committed`] would hand out nothing.
+    #[must_use]
+    pub fn nothing_committed(&self) -> bool {
+        self.effects.is_empty()
+    }
+}

@@ -1,0 +1,561 @@
+//! Formats: what a tuple must look like to enter a space.
+//!
+//! A format is the union of the fields that a space declares and of the parts of its indexes, added in the order of the
+//! index ids. A field takes the narrowest type that was asked for and is nullable only if all agree. A part with a path
+//! makes every container on the way an array or a map, and is checked inside.
+//!
+//! The checks and their order are Tarantool's: the field count, then types field by field (and inside of a field, where a
+//! path leads), then what is missing. Nothing is allocated while a tuple is checked.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::field::FieldType;
+use crate::key::KeyPart;
+use crate::path::Token;
+use crate::tuple::TupleRef;
+
+const NIL: u8 = 0xc0;
+
+/// A field as a space declares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldDef {
+    /// The field's name, unique in its space.
+    pub name: String,
+    /// The field's type.
+    pub ty: FieldType,
+    /// Whether the field may be nil or missing.
+    pub nullable: bool,
+}
+
+/// Where a field is: `3`, or `[3]["a"][2]` for a place inside a field. Everything counts from 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldPath {
+    /// Number of the tuple's field, from 0.
+    pub field: u32,
+    /// Steps from the field to the place.
+    pub tokens: Vec<Token>,
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = u64::from(self.field) + 1;
+        if self.tokens.is_empty() {
+            return write!(f, "{number}");
+        }
+        write!(f, "[{number}]")?;
+        for token in &self.tokens {
+            match token {
+                Token::Index(index) => write!(f, "[{}]", u64::from(*index) + 1)?,
+                Token::Key(key) => write!(f, "[\"{}\"]", String::from_utf8_lossy(key))?,
+                Token::Any => f.write_str("[*]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a tuple, or a part of an index, does not fit a format. The texts are Tarantool's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    /// The space asks for another number of fields (EXACT_FIELD_COUNT, code 38).
+    #[error("Tuple field count {got} does not match space field count {expected}")]
+    ExactFieldCount {
+        /// Fields of the tuple.
+        got: u32,
+        /// Fields that the space asks for.
+        expected: u32,
+    },
+    /// A field has another type (FIELD_TYPE, code 23).
+    #[error("Tuple field {field} type does not match one required by operation: expected {expected}")]
+    FieldType {
+        /// Which field.
+        field: FieldPath,
+        /// The type it must have.
+        expected: FieldType,
+    },
+    /// A field that must be there is not (FIELD_MISSING, code 39).
+    #[error("Tuple field {field} required by space format is missing")]
+    FieldMissing {
+        /// Which field.
+        field: FieldPath,
+    },
+    /// An index part contradicts a part of another index (INDEX_PART_TYPE_MISMATCH, code 24).
+    #[error("Field {field} has type '{first}' in one index, but type '{second}' in another")]
+    IndexPartTypeMismatch {
+        /// Which field.
+        field: FieldPath,
+        /// The type it has so far.
+        first: FieldType,
+        /// The type of the new part.
+        second: FieldType,
+    },
+    /// An index part contradicts the declared field (FORMAT_MISMATCH_INDEX_PART, code 27).
+    #[error("Field {field} has type '{declared}' in space format, but type '{part}' in index definition")]
+    FormatMismatchIndexPart {
+        /// Which field.
+        field: FieldPath,
+        /// The type in the space's format.
+        declared: FieldType,
+        /// The type of the part.
+        part: FieldType,
+    },
+}
+
+/// What is asked of one place in a tuple.
+#[derive(Debug, Clone)]
+struct Rule {
+    ty: FieldType,
+    nullable: bool,
+    /// Whether an index has a part at or below this place.
+    indexed: bool,
+    /// Places inside, in the order in which parts brought them.
+    inside: Vec<(Token, Rule)>,
+}
+
+impl Rule {
+    /// A place of which nothing is asked.
+    const FREE: Self = Self { ty: FieldType::Any, nullable: true, indexed: false, inside: Vec::new() };
+
+    /// Whether a tuple without this place is refused. A container may be absent (though not nil, unless it is declared
+    /// nullable): the places inside are asked for themselves.
+    const fn is_required(&self) -> bool {
+        !self.nullable && self.inside.is_empty()
+    }
+
+    #[inline]
+    fn accepts(&self, value: &[u8]) -> bool {
+        self.ty.accepts(value) || self.nullable && value.first() == Some(&NIL)
+    }
+}
+
+/// What the tuples of a space must look like.
+#[derive(Debug, Clone)]
+pub struct Format {
+    fields: Vec<FieldDef>,
+    names: HashMap<Box<[u8]>, u32>,
+    /// 0 if any number of fields will do.
+    exact_field_count: u32,
+    rules: Vec<Rule>,
+    /// Number of leading fields that hold every rule which a missing field can break.
+    required_count: u32,
+    /// Whether some rule has places inside.
+    has_paths: bool,
+}
+
+impl Default for Format {
+    /// A format that asks nothing.
+    fn default() -> Self {
+        Self::new(Vec::new(), 0)
+    }
+}
+
+impl Format {
+    /// The format of a space that declares these fields; `exact_field_count` is 0 if any number of fields will do.
+    pub fn new(fields: Vec<FieldDef>, exact_field_count: u32) -> Self {
+        let rules: Vec<Rule> = fields
+            .iter()
+            .map(|field| Rule { ty: field.ty, nullable: field.nullable, ..Rule::FREE })
+            .collect();
+        let names =
+            (0..).zip(&fields).map(|(number, field)| (field.name.as_bytes().into(), number)).collect();
+        let mut format =
+            Self { fields, names, exact_field_count, rules, required_count: 0, has_paths: false };
+        format.summarize();
+        format
+    }
+
+    fn summarize(&mut self) {
+        let required = |rule: &Rule| rule.is_required() || !rule.inside.is_empty();
+        self.required_count =
+            (1..).zip(&self.rules).filter(|(_, rule)| required(rule)).last().map_or(0, |(n, _)| n);
+        self.has_paths = self.rules.iter().any(|rule| !rule.inside.is_empty());
+    }
+
+    /// Adds what an index part asks of tuples.
+    ///
+    /// # Errors
+    /// The part's type and that of the field exclude each other: [`FormatError::FormatMismatchIndexPart`] while only the
+    /// declaration has asked something of the field, [`FormatError::IndexPartTypeMismatch`] after another part has. The
+    /// format must not be used any more then.
+    pub fn add_key_part(&mut self, part: &KeyPart) -> Result<(), FormatError> {
+        let number = part.field as usize;
+        while self.rules.len() <= number {
+            self.rules.push(Rule::FREE);
+        }
+        let mut rule = &mut self.rules[number];
+        let mut path = FieldPath { field: part.field, tokens: Vec::new() };
+        let mut is_declared = number < self.fields.len();
+        for token in part.path.as_ref().map_or(&[][..], |path| path.tokens()) {
+            let container = match token {
+                Token::Index(_) | Token::Any => FieldType::Array,
+                Token::Key(_) => FieldType::Map,
+            };
+            if rule.ty != FieldType::Any && rule.ty != container {
+                return Err(FormatError::IndexPartTypeMismatch {
+                    field: path,
+                    first: rule.ty,
+                    second: container,
+                });
+            }
+            rule.ty = container;
+            rule.nullable &= rule.indexed || is_declared;
+            rule.indexed = true;
+            is_declared = false;
+            path.tokens.push(token.clone());
+            let position = rule.inside.iter().position(|(known, _)| known == token).unwrap_or_else(|| {
+                rule.inside.push((token.clone(), Rule::FREE));
+                rule.inside.len() - 1
+            });
+            rule = &mut rule.inside[position].1;
+        }
+        rule.ty = match rule.ty.narrower(part.ty) {
+            Some(narrower) => narrower,
+            None if rule.indexed => {
+                return Err(FormatError::IndexPartTypeMismatch {
+                    field: path,
+                    first: rule.ty,
+                    second: part.ty,
+                });
+            }
+            None => {
+                return Err(FormatError::FormatMismatchIndexPart {
+                    field: path,
+                    declared: rule.ty,
+                    part: part.ty,
+                });
+            }
+        };
+        rule.nullable &= part.nullable;
+        rule.indexed = true;
+        self.summarize();
+        Ok(())
+    }
+
+    /// Checks a tuple.
+    ///
+    /// # Errors
+    /// The first of: another number of fields, a field of another type, a field that is missing.
+    #[inline]
+    pub fn check(&self, tuple: TupleRef<'_>) -> Result<(), FormatError> {
+        let count = tuple.len();
+        if self.exact_field_count != 0 && count != self.exact_field_count {
+            return Err(FormatError::ExactFieldCount { got: count, expected: self.exact_field_count });
+        }
+        for (number, (rule, value)) in (0..).zip(self.rules.iter().zip(tuple.fields())) {
+            if !rule.accepts(value) {
+                return Err(type_error(number, &[], rule.ty));
+            }
+            if !rule.inside.is_empty() {
+                check_types_inside(rule, value, number, &mut Vec::new())?;
+            }
+        }
+        if count < self.required_count || self.has_paths { self.check_missing(tuple) } else { Ok(()) }
+    }
+
+    /// Looks for required places that are not there, in the order of the fields.
+    fn check_missing(&self, tuple: TupleRef<'_>) -> Result<(), FormatError> {
+        let mut values = tuple.fields();
+        for (number, rule) in (0..).zip(&self.rules) {
+            check_missing_inside(rule, values.next(), number, &mut Vec::new())?;
+        }
+        Ok(())
+    }
+
+    /// The number, from 0, of the field called `name`.
+    pub fn field_by_name(&self, name: &[u8]) -> Option<u32> {
+        self.names.get(name).copied()
+    }
+
+    /// The fields that the space declares.
+    pub fn fields(&self) -> &[FieldDef] {
+        &self.fields
+    }
+
+    /// The number of fields that every tuple must have; 0 if any will do.
+    pub fn exact_field_count(&self) -> u32 {
+        self.exact_field_count
+    }
+
+    /// The type of field `number` (from 0), as narrowed by the index parts; any if nothing is asked of it.
+    pub fn field_type(&self, number: u32) -> FieldType {
+        self.rules.get(number as usize).map_or(FieldType::Any, |rule| rule.ty)
+    }
+
+    /// Whether field `number` (from 0) may be nil or missing.
+    pub fn is_nullable(&self, number: u32) -> bool {
+        self.rules.get(number as usize).is_none_or(|rule| rule.nullable)
+    }
+}
+
+#[cold]
+fn type_error(field: u32, tokens: &[&Token], expected: FieldType) -> FormatError {
+    let tokens = tokens.iter().copied().cloned().collect();
+    FormatError::FieldType { field: FieldPath { field, tokens }, expected }
+}
+
+/// Checks the places inside of a container that are there. The depth is that of the paths, not of the value.
+fn check_types_inside<'r>(
+    rule: &'r Rule,
+    container: &[u8],
+    field: u32,
+    above: &mut Vec<&'r Token>,
+) -> Result<(), FormatError> {
+    for (token, inner) in &rule.inside {
+        let Some(value) = token.lookup(container) else {
+            continue;
+        };
+        above.push(token);
+        if !inner.accepts(value) {
+            return Err(type_error(field, above, inner.ty));
+        }
+        check_types_inside(inner, value, field, above)?;
+        above.pop();
+    }
+    Ok(())
+}
+
+fn check_missing_inside<'r>(
+    rule: &'r Rule,
+    value: Option<&[u8]>,
+    field: u32,
+    above: &mut Vec<&'r Token>,
+) -> Result<(), FormatError> {
+    if value.is_none() && rule.is_required() {
+        let tokens = above.iter().copied().cloned().collect();
+        return Err(FormatError::FieldMissing { field: FieldPath { field, tokens } });
+    }
+    for (token, inner) in &rule.inside {
+        above.push(token);
+        check_missing_inside(inner, value.and_then(|value| token.lookup(value)), field, above)?;
+        above.pop();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::Path;
+    use crate::value::Value;
+
+    fn field(name: &str, ty: FieldType, nullable: bool) -> FieldDef {
+        FieldDef { name: name.to_owned(), ty, nullable }
+    }
+
+    fn part(field: u32, ty: FieldType) -> KeyPart {
+        KeyPart::new(field, ty)
+    }
+
+    fn nullable(part: KeyPart) -> KeyPart {
+        KeyPart { nullable: true, ..part }
+    }
+
+    fn inside(path: &str, part: KeyPart) -> KeyPart {
+        KeyPart { path: Some(Path::parse(path).unwrap()), ..part }
+    }
+
+    fn format_with(fields: Vec<FieldDef>, parts: &[KeyPart]) -> Format {
+        let mut format = Format::new(fields, 0);
+        for part in parts {
+            format.add_key_part(part).unwrap();
+        }
+        format
+    }
+
+    fn check(format: &Format, fields: &[Value]) -> Result<(), String> {
+        let bytes = Value::Array(fields.to_vec()).encode();
+        format.check(TupleRef::new(&bytes).unwrap()).map_err(|error| error.to_string())
+    }
+
+    fn wrong(field: &str, expected: &str) -> Result<(), String> {
+        Err(format!("Tuple field {field} type does not match one required by operation: expected {expected}"))
+    }
+
+    fn missing(field: &str) -> Result<(), String> {
+        Err(format!("Tuple field {field} required by space format is missing"))
+    }
+
+    fn refused(format: &mut Format, part: &KeyPart) -> String {
+        format.add_key_part(part).unwrap_err().to_string()
+    }
+
+    fn map<const N: usize>(pairs: [(&str, Value); N]) -> Value {
+        Value::map(pairs)
+    }
+
+    #[test]
+    fn count_then_types_then_what_is_missing() {
+        let fields = vec![
+            field("id", FieldType::Unsigned, false),
+            field("name", FieldType::String, false),
+            field("note", FieldType::String, true),
+            field("more", FieldType::Any, false),
+        ];
+        let format = Format::new(fields.clone(), 0);
+        assert_eq!(check(&format, &[1.into(), "a".into(), Value::Nil, Value::Nil]), Ok(()));
+        assert_eq!(check(&format, &[1.into(), "a".into(), "b".into(), 1.into(), 5.into()]), Ok(()));
+        assert_eq!(check(&format, &[(-1).into()]), wrong("1", "unsigned"));
+        assert_eq!(check(&format, &[1.into(), 5.into(), 5.into()]), wrong("2", "string"));
+        assert_eq!(check(&format, &[1.into(), Value::Nil]), wrong("2", "string"));
+        assert_eq!(check(&format, &[1.into()]), missing("2"));
+        assert_eq!(check(&format, &[1.into(), "a".into()]), missing("4"));
+        assert_eq!(check(&format, &[]), missing("1"));
+
+        let exact = Format::new(fields, 4);
+        let count = Err("Tuple field count 3 does not match space field count 4".to_owned());
+        assert_eq!(check(&exact, &["x".into(), 1.into(), 2.into()]), count);
+        assert_eq!(exact.exact_field_count(), 4);
+        assert_eq!(exact.field_by_name(b"note"), Some(2));
+        assert_eq!(exact.field_by_name(b"nope"), None);
+    }
+
+    #[test]
+    fn parts_narrow_fields_and_demand_them() {
+        let fields = vec![field("id", FieldType::Unsigned, false), field("n", FieldType::Number, true)];
+        let format = format_with(fields, &[part(0, FieldType::Unsigned), part(1, FieldType::Integer)]);
+        assert_eq!(format.field_type(1), FieldType::Integer);
+        assert!(!format.is_nullable(1) && format.is_nullable(7));
+        assert_eq!(format.field_type(7), FieldType::Any);
+        assert_eq!(format.fields()[1].ty, FieldType::Number);
+        assert_eq!(check(&format, &[1.into(), 1.5.into()]), wrong("2", "integer"));
+        assert_eq!(check(&format, &[1.into()]), missing("2"));
+        let wider = format_with(vec![field("id", FieldType::Unsigned, false)], &[part(0, FieldType::Scalar)]);
+        assert_eq!(wider.field_type(0), FieldType::Unsigned);
+    }
+
+    #[test]
+    fn fields_before_a_part_are_free() {
+        let format = format_with(vec![], &[part(0, FieldType::Unsigned), part(2, FieldType::String)]);
+        assert_eq!(check(&format, &[1.into(), Value::Nil, "a".into()]), Ok(()));
+        assert_eq!(check(&format, &[1.into()]), missing("3"));
+    }
+
+    #[test]
+    fn a_field_is_nullable_if_all_parts_agree() {
+        let both =
+            [part(0, FieldType::Unsigned), nullable(part(1, FieldType::Scalar)), part(1, FieldType::String)];
+        let format = format_with(vec![], &both);
+        assert_eq!(check(&format, &[1.into(), Value::Nil]), wrong("2", "string"));
+        assert_eq!(check(&format, &[1.into()]), missing("2"));
+        let format = format_with(vec![], &both[..2]);
+        assert_eq!(check(&format, &[1.into(), Value::Nil]), Ok(()));
+        assert_eq!(check(&format, &[1.into()]), Ok(()));
+        let declared = vec![field("id", FieldType::Unsigned, false), field("x", FieldType::String, false)];
+        let format = format_with(declared, &both[..2]);
+        assert_eq!(check(&format, &[1.into()]), missing("2"));
+    }
+
+    /// Texts as Tarantool 2.6 gave them for the same definitions and tuples.
+    #[test]
+    fn places_inside_of_fields() {
+        let deep = inside("a[2].b", part(2, FieldType::String));
+        let format = format_with(vec![], &[part(0, FieldType::Unsigned), deep]);
+        let checked = |value: Value| check(&format, &[1.into(), 2.into(), value]);
+        let in_a = |value: Value| checked(map([("a", value)]));
+        assert_eq!(check(&format, &[1.into()]), missing(r#"[3]["a"][2]["b"]"#));
+        assert_eq!(checked(Value::Nil), wrong("3", "map"));
+        assert_eq!(checked(Value::Array(vec![])), wrong("3", "map"));
+        assert_eq!(checked(map([("x", 1.into())])), missing(r#"[3]["a"][2]["b"]"#));
+        assert_eq!(in_a(5.into()), wrong(r#"[3]["a"]"#, "array"));
+        assert_eq!(in_a(Value::Nil), wrong(r#"[3]["a"]"#, "array"));
+        assert_eq!(in_a(Value::array([1])), missing(r#"[3]["a"][2]["b"]"#));
+        assert_eq!(in_a(Value::array([1, 2])), wrong(r#"[3]["a"][2]"#, "map"));
+        let second = |value: Value| in_a(Value::Array(vec![1.into(), value]));
+        assert_eq!(second(map([("c", 2.into())])), missing(r#"[3]["a"][2]["b"]"#));
+        assert_eq!(second(map([("b", 2.into())])), wrong(r#"[3]["a"][2]["b"]"#, "string"));
+        assert_eq!(second(map([("b", "s".into())])), Ok(()));
+    }
+
+    #[test]
+    fn nullable_places_inside_of_fields() {
+        let fields = vec![field("x", FieldType::Any, false), field("y", FieldType::Map, true)];
+        let format = format_with(
+            fields,
+            &[part(0, FieldType::Unsigned), nullable(inside("a.b", part(1, FieldType::String)))],
+        );
+        let checked = |value: Value| check(&format, &[1.into(), value]);
+        assert_eq!(check(&format, &[1.into()]), Ok(()));
+        assert_eq!(checked(Value::Nil), Ok(()));
+        assert_eq!(checked(map([("a", map([("c", 1.into())]))])), Ok(()));
+        assert_eq!(checked(map([("a", map([("b", Value::Nil)]))])), Ok(()));
+        assert_eq!(checked(map([("a", 5.into())])), wrong(r#"[2]["a"]"#, "map"));
+        assert_eq!(checked(map([("a", Value::Nil)])), wrong(r#"[2]["a"]"#, "map"));
+        assert_eq!(checked(map([("a", map([("b", 5.into())]))])), wrong(r#"[2]["a"]["b"]"#, "string"));
+        assert_eq!(checked("q".into()), wrong("2", "map"));
+
+        // A declared map that only nullable places look into may be left out, though not be nil.
+        let fields = vec![
+            field("x", FieldType::Unsigned, false),
+            field("y", FieldType::Map, false),
+            field("z", FieldType::Any, false),
+        ];
+        let format = format_with(fields, &[nullable(inside("a", part(1, FieldType::String)))]);
+        assert_eq!(check(&format, &[1.into()]), missing("3"));
+        assert_eq!(check(&format, &[1.into(), Value::Nil, 1.into()]), wrong("2", "map"));
+    }
+
+    /// Which of the two errors: as Tarantool 2.6 chose for the same definitions.
+    #[test]
+    fn parts_that_contradict() {
+        let declared = || {
+            vec![
+                field("x", FieldType::Unsigned, false),
+                field("y", FieldType::Number, false),
+                field("z", FieldType::Map, false),
+                field("w", FieldType::Any, false),
+            ]
+        };
+        let mut format = format_with(declared(), &[part(0, FieldType::Unsigned)]);
+        assert_eq!(
+            refused(&mut format, &part(1, FieldType::String)),
+            "Field 2 has type 'number' in space format, but type 'string' in index definition"
+        );
+        assert_eq!(
+            refused(&mut format, &part(2, FieldType::String)),
+            "Field 3 has type 'map' in space format, but type 'string' in index definition"
+        );
+        assert_eq!(
+            refused(&mut format, &inside("k", part(1, FieldType::String))),
+            "Field 2 has type 'number' in one index, but type 'map' in another"
+        );
+        let format = format_with(
+            declared(),
+            &[
+                part(1, FieldType::Unsigned),
+                inside("a", part(2, FieldType::String)),
+                part(3, FieldType::String),
+                inside("a[2].b", part(4, FieldType::String)),
+            ],
+        );
+        for (part, text) in [
+            (
+                part(1, FieldType::String),
+                "Field 2 has type 'unsigned' in one index, but type 'string' in another",
+            ),
+            (
+                part(1, FieldType::Double),
+                "Field 2 has type 'unsigned' in one index, but type 'double' in another",
+            ),
+            (part(2, FieldType::String), "Field 3 has type 'map' in one index, but type 'string' in another"),
+            (
+                part(3, FieldType::Unsigned),
+                "Field 4 has type 'string' in one index, but type 'unsigned' in another",
+            ),
+            (
+                inside("a", part(3, FieldType::Unsigned)),
+                "Field 4 has type 'string' in one index, but type 'map' in another",
+            ),
+            (
+                inside("a[2].b", part(4, FieldType::Unsigned)),
+                r#"Field [5]["a"][2]["b"] has type 'string' in one index, but type 'unsigned' in another"#,
+            ),
+            (
+                inside("a.c", part(4, FieldType::Unsigned)),
+                r#"Field [5]["a"] has type 'array' in one index, but type 'map' in another"#,
+            ),
+        ] {
+            assert_eq!(refused(&mut format.clone(), &part), text);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Hints: the first 64 bits of an order-preserving encoding of a key.
+//!
+//! An index keeps a hint beside every tuple and compares hints first; it reads tuples only when two hints are equal. The
+//! encoding is a string of bits, and `a < b` as strings of bits says that the keys are ordered so:
+//!
+//! | part | bits |
+//! |---|---|
+//! | nullable | `0` for nil, else `1` and the value |
+//! | unsigned | number of significant bits (6), then those without the leading one; 63 and more: `111111` and all 64 bits |
+//! | integer | `1` and as unsigned, or `0` and the complement of the unsigned encoding of −1 − value |
+//! | string, varbinary | `1` and eight bits for each byte, `0` at the end |
+//! | boolean | one bit |
+//! | double | 64 bits, made monotone |
+//! | number, decimal | the nearest double, and **no further part** |
+//! | scalar | class (3), then as above, and no further part after a number |
+//! | uuid | its 128 bits |
+//! | string with a collation | nothing, and no further part |
+//!
+//! So `('r', id)` fits for ids below 2^49, and `('r', pri 0, id)` below 2^43. No encoding is the beginning of another,
+//! hence a hint that holds a whole encoding ([`is_exact`]) belongs to one key only. "No further part" means that all bits
+//! behind are zero for every key that begins so: equal hints then decide nothing, unequal ones still do.
+
+use crate::field::FieldType;
+use crate::key::KeyPart;
+use crate::mp::Reader;
+use crate::scalar::{Number, Scalar};
+
+const NIL: u8 = 0xc0;
+/// Bit lengths up to this one are written as such; this one announces a whole 64-bit number.
+const WIDE: u64 = 63;
+
+/// A hint in the making.
+#[derive(Clone, Copy)]
+pub(crate) struct Writer {
+    bits: u64,
+    /// Bits that are still free.
+    free: u32,
+    /// Whether something could not be encoded exactly, so that nothing may follow.
+    stopped: bool,
+}
+
+impl Writer {
+    pub(crate) const fn new() -> Self {
+        Self { bits: 0, free: 64, stopped: false }
+    }
+
+    /// Whether more parts can make no difference.
+    #[inline]
+    pub(crate) const fn is_full(&self) -> bool {
+        self.free == 0 || self.stopped
+    }
+
+    /// The least hint that begins with what was written.
+    #[inline]
+    pub(crate) const fn least(&self) -> u64 {
+        self.bits
+    }
+
+    /// The greatest hint that begins with what was written.
+    #[inline]
+    pub(crate) const fn greatest(&self) -> u64 {
+        if self.is_full() { self.bits } else { self.bits | (u64::MAX >> (64 - self.free)) }
+    }
+
+    /// Appends the lowest `width` bits of `value`, as many as there is room for. The bits above must be zero.
+    #[inline]
+    fn push(&mut self, value: u64, width: u32) {
+        if width <= self.free {
+            // A shift by 64 only happens for a width of zero, that is, for no bits.
+            self.bits |= value.checked_shl(self.free - width).unwrap_or(0);
+            self.free -= width;
+        } else {
+            self.bits |= value.checked_shr(width - self.free).unwrap_or(0);
+            self.free = 0;
+        }
+    }
+
+    fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Appends the value of `part`: the first value of `value`.
+    #[inline]
+    pub(crate) fn part(&mut self, part: &KeyPart, value: &[u8]) {
+        if part.nullable {
+            let present = value.first().is_some_and(|&first| first != NIL);
+            self.push(u64::from(present), 1);
+            if !present {
+                return;
+            }
+        }
+        match part.ty {
+            FieldType::Unsigned => match Reader::new(value).uint() {
+                Ok(number) => self.unsigned(number, 0),
+                Err(_) => self.stop(),
+            },
+            FieldType::String if part.collation.is_binary() => match Reader::new(value).str() {
+                Ok(bytes) => self.bytes(bytes),
+                Err(_) => self.stop(),
+            },
+            _ => self.scalar(part, Scalar::decode(value)),
+        }
+    }
+
+    fn scalar(&mut self, part: &KeyPart, scalar: Scalar<'_>) {
+        let mixed = match part.ty {
+            FieldType::Scalar => {
+                self.push(u64::from(scalar.class()), 3);
+                true
+            }
+            _ => false,
+        };
+        match (part.ty, scalar) {
+            (FieldType::Boolean | FieldType::Scalar, Scalar::Bool(value)) => self.push(u64::from(value), 1),
+            (FieldType::Integer, Scalar::Number(Number::Integer(value))) => self.integer(value),
+            (FieldType::Double, Scalar::Number(Number::Double(value))) => self.push(monotone(value), 64),
+            (FieldType::Number | FieldType::Decimal | FieldType::Scalar, Scalar::Number(number)) => {
+                self.push(monotone(number.nearest_double()), 64);
+                self.stop();
+            }
+            (FieldType::Scalar, Scalar::String(bytes)) if part.collation.is_binary() => self.bytes(bytes),
+            (FieldType::Varbinary | FieldType::Scalar, Scalar::Binary(bytes)) => self.bytes(bytes),
+            (FieldType::Uuid, Scalar::Uuid(bytes)) => {
+                for &byte in bytes {
+                    self.push(u64::from(byte), 8);
+                }
+            }
+            (_, Scalar::Nil) if mixed => {}
+            _ => self.stop(),
+        }
+    }
+
+    /// `inverted` is 0, or all ones to encode the complement.
+    #[inline]
+    fn unsigned(&mut self, number: u64, inverted: u64) {
+        let length = u64::BITS - number.leading_zeros();
+        if u64::from(length) >= WIDE {
+            self.push((WIDE ^ inverted) & WIDE, 6);
+            self.push(number ^ inverted, 64);
+        } else {
+            self.push((u64::from(length) ^ inverted) & WIDE, 6);
+            let below = length.saturating_sub(1);
+            self.push((number ^ inverted) & !(u64::MAX << below), below);
+        }
+    }
+
+    fn integer(&mut self, number: i128) {
+        if let Ok(unsigned) = u64::try_from(number) {
+            self.push(1, 1);
+            self.unsigned(unsigned, 0);
+        } else if let Ok(distance) = u64::try_from(-1 - number) {
+            self.push(0, 1);
+            self.unsigned(distance, u64::MAX);
+        } else {
+            self.stop();
+        }
+    }
+
+    #[inline]
+    fn bytes(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if self.free == 0 {
+                return;
+            }
+            self.push(0x100 | u64::from(byte), 9);
+        }
+        self.push(0, 1);
+    }
+}
+
+/// The bits of a double as an unsigned number in the same order; NaN becomes 0, −0.0 becomes 0.0.
+fn monotone(value: f64) -> u64 {
+    const SIGN: u64 = 1 << 63;
+    if value.is_nan() {
+        return 0;
+    }
+    let bits = if value == 0.0 { 0 } else { value.to_bits() };
+    if bits & SIGN == 0 { bits | SIGN } else { !bits }
+}
+
+/// Whether hints of keys of these parts can be exact at all.
+pub(crate) fn can_be_exact(parts: &[KeyPart]) -> bool {
+    parts.iter().all(|part| match part.ty {
+        FieldType::Unsigned
+        | FieldType::Integer
+        | FieldType::Boolean
+        | FieldType::Double
+        | FieldType::Varbinary => true,
+        FieldType::String => part.collation.is_binary(),
+        _ => false,
+    })
+}
+
+/// Whether `hint` holds the whole encoding of a key of `parts`, for which [`can_be_exact`] holds.
+pub(crate) fn is_exact(parts: &[KeyPart], hint: u64) -> bool {
+    let mut bits = Bits { bits: hint, left: 64 };
+    parts.iter().all(|part| bits.pass(part).is_some())
+}
+
+/// A cursor over the bits of a hint.
+struct Bits {
+    bits: u64,
+    left: u32,
+}
+
+impl Bits {
+    /// Takes `width` bits, 1 to 64.
+    fn take(&mut self, width: u32) -> Option<u64> {
+        self.left = self.left.checked_sub(width)?;
+        let value = self.bits >> (64 - width);
+        self.bits = self.bits.checked_shl(width).unwrap_or(0);
+        Some(value)
+    }
+
+    /// Steps over the encoding of a part, if all of it is there.
+    fn pass(&mut self, part: &KeyPart) -> Option<()> {
+        if part.nullable && self.take(1)? == 0 {
+            return Some(());
+        }
+        match part.ty {
+            FieldType::Unsigned => self.pass_unsigned(0),
+            FieldType::Integer => {
+                let inverted = if self.take(1)? == 0 { WIDE } else { 0 };
+                self.pass_unsigned(inverted)
+            }
+            FieldType::String | FieldType::Varbinary => {
+                while self.take(1)? == 1 {
+                    self.take(8)?;
+                }
+                Some(())
+            }
+            FieldType::Boolean => self.take(1).map(drop),
+            FieldType::Double => self.take(64).map(drop),
+            _ => None,
+        }
+    }
+
+    fn pass_unsigned(&mut self, inverted: u64) -> Option<()> {
+        match self.take(6)? ^ inverted {
+            0 | 1 => Some(()),
+            WIDE => None,
+            length => self.take(length as u32 - 1).map(drop),
+        }
+    }
+}

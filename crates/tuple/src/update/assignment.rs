@@ -1,0 +1,80 @@
+//! The shortcut: `=` on a few existing fields by number, which is what a queue does to its tasks all day.
+//!
+//! One pass over the operations, one over the leading fields of the tuple, one allocation: the result. Whatever is not
+//! such an update, be it wrong or only rare, is left to the general path.
+
+use super::operation::cut_base;
+use crate::mp::{self, Reader};
+use crate::tuple::TupleRef;
+
+/// The most fields that the shortcut assigns.
+const CAPACITY: usize = 8;
+
+/// The assignments of a request, by field; of several to one field the last.
+struct Assignments<'a> {
+    sorted: [(i64, &'a [u8]); CAPACITY],
+    count: usize,
+}
+
+impl<'a> Assignments<'a> {
+    /// `None` if there is anything but `=` by a number that is not negative, or too much of it.
+    #[inline]
+    fn read(operations: &'a [u8], base: i64) -> Option<Self> {
+        let mut reader = Reader::new(operations);
+        let mut assignments = Self { sorted: [(0, &[]); CAPACITY], count: 0 };
+        for _ in 0..reader.array().ok()? {
+            if reader.array().ok()? != 3 || reader.str().ok()? != b"=" {
+                return None;
+            }
+            let field = i64::from(i32::try_from(reader.uint().ok()?).ok()?) - base;
+            assignments.put(field, reader.raw().ok()?)?;
+        }
+        (reader.is_empty() && assignments.count > 0).then_some(assignments)
+    }
+
+    #[inline]
+    fn put(&mut self, field: i64, value: &'a [u8]) -> Option<()> {
+        let place = self.sorted[..self.count].partition_point(|&(other, _)| other < field);
+        if place < self.count && self.sorted[place].0 == field {
+            self.sorted[place].1 = value;
+            return Some(());
+        }
+        if self.count == CAPACITY {
+            return None;
+        }
+        self.count += 1;
+        self.sorted[place..self.count].rotate_right(1);
+        self.sorted[place] = (field, value);
+        Some(())
+    }
+}
+
+/// The updated tuple; `None` if the general path has to look at it.
+pub(super) fn apply(operations: &[u8], tuple: TupleRef<'_>, index_base: i64) -> Option<Vec<u8>> {
+    let assignments = Assignments::read(operations, cut_base(index_base))?;
+    let assigned = &assignments.sorted[..assignments.count];
+    let bytes = tuple.bytes();
+    let mut reader = Reader::new(bytes);
+    let field_count = reader.array().ok()?;
+    let (first, last) = (assigned.first()?.0, assigned.last()?.0);
+    if first < 0 || last >= i64::from(field_count) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(bytes.len() + assigned.iter().map(|(_, value)| value.len()).sum::<usize>());
+    mp::write_array(&mut out, field_count);
+    let mut copied = reader.position();
+    let mut next = 0;
+    for &(field, value) in assigned {
+        while next < field {
+            reader.skip().ok()?;
+            next += 1;
+        }
+        out.extend_from_slice(&bytes[copied..reader.position()]);
+        out.extend_from_slice(value);
+        reader.skip().ok()?;
+        next += 1;
+        copied = reader.position();
+    }
+    out.extend_from_slice(&bytes[copied..]);
+    Some(out)
+}

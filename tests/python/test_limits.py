@@ -1,0 +1,170 @@
+"""Many connections, clients that do not read, and the memory all this may cost."""
+
+import os
+import resource
+import socket
+import threading
+import time
+
+import pytest
+
+from protocol import PING, ask, call, frame, read_reply
+
+IDLE_CONNECTIONS = int(os.environ.get("LYCOSA_TEST_CONNECTIONS", 1000))
+MIB = 1 << 20
+PAYLOAD = "x" * 10_000
+
+
+def raise_file_limit(wanted):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            pytest.fail(f"this machine allows {hard} open files, the test needs {wanted}: lower LYCOSA_TEST_CONNECTIONS")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def test_many_idle_connections(start_server):
+    """They are answered, cost little memory each, and do not slow down the one that works."""
+    raise_file_limit(IDLE_CONNECTIONS + 200)
+    server = start_server()
+    before = server.resident_bytes()
+    socks = [server.connect() for _ in range(IDLE_CONNECTIONS)]
+    try:
+        for sock in socks:
+            sock.sendall(frame(PING, 1))
+        for sock in socks:
+            assert read_reply(sock)[0] == 0
+        each = (server.resident_bytes() - before) / IDLE_CONNECTIONS
+        assert each < 64 * 1024, f"{each:.0f} bytes for each idle connection"
+        worker = socks[0]
+        ask(worker, call(2, "queue.create_tube", "t", "fifo"))
+        for number in range(200):
+            ask(worker, call(3, "queue.tube.t:put", number))
+            [task] = ask(worker, call(4, "queue.tube.t:take", 0))
+            ask(worker, call(5, "queue.tube.t:ack", task[0]))
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def test_many_waiting_takers(server):
+    """Every connection waits for a task; each gets one, in the order in which they began to wait."""
+    count = 200
+    socks = [server.connect() for _ in range(count)]
+    try:
+        ask(socks[0], call(1, "queue.create_tube", "t", "fifo"))
+        for sock in socks:
+            sock.sendall(call(2, "queue.tube.t:take", 60))
+            # So that the server reads them in this order.
+            sock.sendall(frame(PING, 3))
+            assert read_reply(sock)[1] == 3
+        with server.connect() as producer:
+            for number in range(count):
+                ask(producer, call(4, "queue.tube.t:put", number))
+        for number, sock in enumerate(socks):
+            code, sync, body = read_reply(sock)
+            assert (code, sync) == (0, 2)
+            assert body[0x30] == [[number, "t", number]]
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def test_a_client_that_never_reads_holds_up_nobody(server):
+    """It asks for much and reads nothing: the server stops reading from it instead of piling up replies without bound."""
+    with server.connect() as worker:
+        ask(worker, call(1, "queue.create_tube", "t", "fifo"))
+        for _ in range(100):
+            ask(worker, call(2, "queue.tube.t:put", PAYLOAD))
+        before = server.resident_bytes()
+        deaf = server.connect()
+        stop = threading.Event()
+
+        def shout():
+            deaf.settimeout(0.5)
+            requests = b"".join(call(sync, "queue.tube.t:peek", sync % 100) for sync in range(1000))
+            sent = 0
+            while not stop.is_set() and sent < 400 * len(requests):
+                try:
+                    sent += deaf.send(requests[sent % len(requests):])
+                except (socket.timeout, ConnectionError):
+                    return
+
+        shouter = threading.Thread(target=shout)
+        shouter.start()
+        try:
+            slowest = 0
+            deadline = time.monotonic() + 3
+            while time.monotonic() < deadline:
+                began = time.monotonic()
+                ask(worker, call(3, "queue.tube.t:peek", 5))
+                slowest = max(slowest, time.monotonic() - began)
+            # 400 000 replies of 10 kB would be 4 GB.
+            grown = server.resident_bytes() - before
+            assert grown < 256 * MIB, f"the server grew by {grown / MIB:.0f} MiB"
+            assert slowest < 1, f"a request of another connection took {slowest:.2f} s"
+        finally:
+            stop.set()
+            shouter.join()
+            deaf.close()
+
+
+def test_a_large_pipeline_is_answered_in_full(server):
+    """Ten thousand requests in one go, replies read only afterwards, as they come."""
+    count = 10_000
+    with server.connect(timeout=60) as sock:
+        ask(sock, call(1, "queue.create_tube", "t", "fifo"))
+        requests = b"".join(call(sync, "queue.tube.t:put", sync) for sync in range(2, count + 2))
+        writer = threading.Thread(target=sock.sendall, args=(requests,))
+        writer.start()
+        syncs, ids = [], []
+        for _ in range(count):
+            code, sync, body = read_reply(sock)
+            assert code == 0, body
+            syncs.append(sync)
+            ids.append(body[0x30][0][0])
+        writer.join()
+        assert syncs == list(range(2, count + 2))
+        assert ids == list(range(count))
+
+
+def test_memory_comes_back_when_tasks_are_done(server):
+    """Ten rounds of filling and emptying cost no more than the first."""
+    with server.connect(timeout=60) as sock:
+        ask(sock, call(1, "queue.create_tube", "t", "fifo"))
+
+        def fill_and_empty():
+            for _ in range(10):
+                batch = b"".join(call(sync, "queue.tube.t:put", PAYLOAD) for sync in range(100))
+                sock.sendall(batch)
+                ids = [read_reply(sock)[2][0x30][0][0] for _ in range(100)]
+                sock.sendall(b"".join(call(task, "queue.tube.t:delete", task) for task in ids))
+                for _ in range(100):
+                    assert read_reply(sock)[0] == 0
+
+        fill_and_empty()
+        after_first = server.resident_bytes()
+        for _ in range(9):
+            fill_and_empty()
+        assert server.resident_bytes() < after_first + 32 * MIB
+
+
+def test_a_full_memory_refuses_and_recovers(start_server):
+    """At its limit the server refuses what needs memory, with Tarantool's error 2, and still lets tasks be finished."""
+    server = start_server(options=['memory_limit = "32MiB"'])
+    with server.connect(timeout=60) as sock:
+        ask(sock, call(1, "queue.create_tube", "t", "fifo"))
+        refused = None
+        for sync in range(10_000):
+            sock.sendall(call(sync, "queue.tube.t:put", PAYLOAD))
+            code, _, body = read_reply(sock)
+            if code:
+                refused = (code & 0x7FFF, body[0x31])
+                break
+        assert refused is not None and refused[0] == 2, refused
+        for _ in range(100):
+            [task] = ask(sock, call(2, "queue.tube.t:take", 0))
+            [done] = ask(sock, call(3, "queue.tube.t:ack", task[0]))
+            assert done[1] == "-"
+        [task] = ask(sock, call(4, "queue.tube.t:put", PAYLOAD))
+        assert task[1] == "r"

@@ -1,0 +1,112 @@
+//! Programs that the chores run: shown while they run, kept for counting, errors with the command in them.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+
+use crate::top;
+
+/// A program with its arguments, run at the top of the repository.
+#[derive(Debug)]
+pub(crate) struct Program {
+    command: Command,
+}
+
+impl Program {
+    pub(crate) fn new(program: impl Into<OsString>) -> Self {
+        let mut command = Command::new(program.into());
+        command.current_dir(top()).stdin(Stdio::null());
+        Self { command }
+    }
+
+    /// The cargo that runs this.
+    pub(crate) fn cargo() -> Self {
+        Self::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    }
+
+    pub(crate) fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        self.command.args(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    pub(crate) fn variable(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.command.env(name, value.into());
+        self
+    }
+
+    pub(crate) fn folder(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
+    /// Runs it with its output on ours.
+    pub(crate) fn run(mut self) -> Result<()> {
+        let shown = self.shown();
+        let status = self.command.status().with_context(|| format!("cannot run `{shown}`"))?;
+        if !status.success() {
+            bail!("`{shown}` failed: {status}");
+        }
+        Ok(())
+    }
+
+    /// Whether it starts and succeeds; its output is not shown.
+    pub(crate) fn succeeds(mut self) -> bool {
+        let status = self.command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    }
+
+    /// Runs it and gives what it wrote to standard output.
+    pub(crate) fn output(mut self) -> Result<String> {
+        let shown = self.shown();
+        let output = self.command.stderr(Stdio::inherit()).output();
+        let output = output.with_context(|| format!("cannot run `{shown}`"))?;
+        if !output.status.success() {
+            bail!("`{shown}` failed: {}", output.status);
+        }
+        String::from_utf8(output.stdout)
+            .with_context(|| format!("`{shown}` wrote something that is not UTF-8"))
+    }
+
+    /// Runs it, shows each line as it comes, and gives all lines and whether it succeeded.
+    pub(crate) fn watched(mut self) -> Result<(String, Result<()>)> {
+        let shown = self.shown();
+        let spawned = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = spawned.with_context(|| format!("cannot run `{shown}`"))?;
+        let stdout = child.stdout.take().map(|pipe| thread::spawn(move || show(pipe)));
+        let stderr = child.stderr.take().map(|pipe| thread::spawn(move || show(pipe)));
+        let mut lines = String::new();
+        for reader in [stdout, stderr].into_iter().flatten() {
+            lines += &reader.join().expect("a reading thread does not panic");
+        }
+        let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
+        let outcome =
+            if status.success() { Ok(()) } else { Err(anyhow::anyhow!("`{shown}` failed: {status}")) };
+        Ok((lines, outcome))
+    }
+
+    fn shown(&self) -> String {
+        let mut shown = self.command.get_program().to_string_lossy().into_owned();
+        for argument in self.command.get_args() {
+            shown.push(' ');
+            shown.push_str(&argument.to_string_lossy());
+        }
+        shown
+    }
+}
+
+fn show(pipe: impl Read) -> String {
+    let mut kept = String::new();
+    let mut pipe = BufReader::new(pipe);
+    let mut line = Vec::new();
+    while pipe.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+        let text = String::from_utf8_lossy(&line);
+        print!("{text}");
+        kept.push_str(&text);
+        line.clear();
+    }
+    kept
+}

@@ -1,0 +1,105 @@
+//! What the tests need beside Rust: a real Tarantool, Python and JavaScript clients. Each is left alone where it is
+//! already there and right. Client packages go under `.test-env/`, which git does not see.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::Program;
+use crate::top;
+
+/// Installs what is missing.
+pub(crate) fn all() -> Result<()> {
+    tarantool()?;
+    python_clients()?;
+    javascript_clients()
+}
+
+/// The Python in which the clients are installed.
+pub(crate) fn python() -> PathBuf {
+    environment().join("venv/bin/python")
+}
+
+/// The folder in which Node finds the clients.
+pub(crate) fn node_modules() -> PathBuf {
+    environment().join("node/node_modules")
+}
+
+fn environment() -> PathBuf {
+    top().join(".test-env")
+}
+
+fn tarantool() -> Result<()> {
+    if Program::new("tarantool").arguments(["-v"]).succeeds() {
+        println!("tarantool: there");
+        return Ok(());
+    }
+    println!("tarantool: installing Debian's package");
+    if apt_get(&["install", "--yes", "--no-install-recommends", "tarantool"]).is_err() {
+        // The lists of packages may be old or missing.
+        apt_get(&["update"])?;
+        apt_get(&["install", "--yes", "--no-install-recommends", "tarantool"])?;
+    }
+    // The package starts an example instance where there is a service manager; the tests start their own.
+    if !Program::new("tarantool").arguments(["-v"]).succeeds() {
+        bail!("the package tarantool was installed, but `tarantool -v` does not run");
+    }
+    Ok(())
+}
+
+fn apt_get(arguments: &[&str]) -> Result<()> {
+    let is_root = Program::new("id").arguments(["-u"]).output().is_ok_and(|id| id.trim() == "0");
+    let program = if is_root {
+        Program::new("apt-get")
+    } else {
+        Program::new("sudo").arguments(["--non-interactive", "DEBIAN_FRONTEND=noninteractive", "apt-get"])
+    };
+    program.variable("DEBIAN_FRONTEND", "noninteractive").arguments(arguments).run()
+}
+
+fn python_clients() -> Result<()> {
+    let wanted = top().join("tests/python/requirements.txt");
+    let venv = environment().join("venv");
+    let stamp = venv.join("installed.txt");
+    if is_same(&wanted, &stamp)
+        && Program::new(python()).arguments(["-c", "import asynctnt, tarantool"]).succeeds()
+    {
+        println!("python clients: there");
+        return Ok(());
+    }
+    println!("python clients: installing into {}", venv.display());
+    fs::create_dir_all(environment())?;
+    Program::new("python3").arguments(["-m", "venv", "--clear"]).arguments([&venv]).run()?;
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"];
+    Program::new(python()).arguments(pip).arguments([&wanted]).run()?;
+    mark(&wanted, &stamp)
+}
+
+fn javascript_clients() -> Result<()> {
+    let wanted = top().join("tests/js/package-lock.json");
+    let folder = environment().join("node");
+    let stamp = folder.join("installed.json");
+    if is_same(&wanted, &stamp) && node_modules().join("tarantool-driver").exists() {
+        println!("javascript clients: there");
+        return Ok(());
+    }
+    println!("javascript clients: installing into {}", folder.display());
+    fs::create_dir_all(&folder)?;
+    for file in ["package.json", "package-lock.json"] {
+        fs::copy(top().join("tests/js").join(file), folder.join(file))
+            .with_context(|| format!("cannot copy {file}"))?;
+    }
+    Program::new("npm").arguments(["ci", "--no-audit", "--no-fund"]).folder(&folder).run()?;
+    mark(&wanted, &stamp)
+}
+
+/// Whether what was installed last is what is wanted now.
+fn is_same(wanted: &Path, stamp: &Path) -> bool {
+    matches!((fs::read(wanted), fs::read(stamp)), (Ok(wanted), Ok(stamp)) if wanted == stamp)
+}
+
+fn mark(wanted: &Path, stamp: &Path) -> Result<()> {
+    fs::copy(wanted, stamp).with_context(|| format!("cannot write {}", stamp.display()))?;
+    Ok(())
+}

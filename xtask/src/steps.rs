@@ -1,0 +1,244 @@
+//! The steps of `cargo xtask test`, in their order.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::builder::PossibleValuesParser;
+
+use crate::command::Program;
+use crate::count::{Count, Runner};
+use crate::{install, tidy};
+
+/// Which steps a run has.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    pub(crate) only: Vec<String>,
+    pub(crate) skip: Vec<String>,
+    pub(crate) fail_fast: bool,
+}
+
+struct Step {
+    name: &'static str,
+    /// What it checks, in a few words.
+    about: &'static str,
+    action: Action,
+}
+
+enum Action {
+    Chore(fn() -> Result<()>),
+    /// A runner of tests that must not come back without having run one.
+    Tests(fn() -> Result<(Runner, Program)>),
+    /// One that may have nothing to run.
+    PerhapsTests(fn() -> Result<(Runner, Program)>),
+}
+
+const STEPS: &[Step] = &[
+    Step { name: "install", about: "what the tests need", action: Action::Chore(install::all) },
+    Step { name: "fmt", about: "formatting", action: Action::Chore(|| format(true)) },
+    Step { name: "clippy", about: "lints, warnings as errors", action: Action::Chore(clippy) },
+    Step { name: "tidy", about: "the house rules", action: Action::Chore(tidy::check) },
+    Step { name: "build", about: "the server's binary", action: Action::Chore(build) },
+    Step { name: "unit", about: "tests beside the code", action: Action::Tests(unit) },
+    Step { name: "doc", about: "examples in the documentation", action: Action::PerhapsTests(documentation) },
+    Step {
+        name: "scenarios",
+        about: "golden scripts against the binary",
+        action: Action::Tests(|| blackbox("scenario::")),
+    },
+    Step {
+        name: "transcripts",
+        about: "recorded sessions against the binary",
+        action: Action::Tests(|| blackbox("transcript::")),
+    },
+    Step {
+        name: "oracle",
+        about: "the same against a real Tarantool",
+        action: Action::Tests(|| blackbox("oracle::")),
+    },
+    Step { name: "python", about: "Python clients", action: Action::Tests(python) },
+    Step { name: "javascript", about: "a JavaScript client", action: Action::Tests(javascript) },
+    Step { name: "crash", about: "SIGKILL under load", action: Action::Tests(|| blackbox("crash::")) },
+];
+
+/// Without the binary, what follows has nothing to test.
+const NEEDED_BY_ALL: &str = "build";
+
+/// The steps' names, for the command line.
+pub(crate) fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(STEPS.iter().map(|step| step.name))
+}
+
+/// Runs the chosen steps in order and prints what came of them; an error if one failed.
+pub(crate) fn run(choice: &Choice) -> Result<()> {
+    let chosen = |step: &&Step| {
+        let named = |names: &[String]| names.iter().any(|name| name == step.name);
+        (choice.only.is_empty() || named(&choice.only)) && !named(&choice.skip)
+    };
+    let started = Instant::now();
+    let mut all = Count::default();
+    let mut failures = Vec::new();
+    let mut ran = 0;
+    for step in STEPS.iter().filter(chosen) {
+        println!("\n== {}: {}", step.name, step.about);
+        ran += 1;
+        let began = Instant::now();
+        let (count, outcome) = step.action.run();
+        all += count;
+        println!("== {}: {}", step.name, verdict(count, &outcome, began.elapsed()));
+        if outcome.is_err() {
+            failures.push(step.name);
+            if choice.fail_fast || step.name == NEEDED_BY_ALL {
+                break;
+            }
+        }
+    }
+    println!("\n{}", closing_line(all, ran, &failures, started.elapsed()));
+    if !failures.is_empty() {
+        bail!("failed: {}", failures.join(", "));
+    }
+    Ok(())
+}
+
+impl Action {
+    fn run(&self) -> (Count, Result<()>) {
+        let (make, may_be_empty) = match self {
+            Action::Chore(chore) => return (Count::default(), chore()),
+            Action::Tests(make) => (make, false),
+            Action::PerhapsTests(make) => (make, true),
+        };
+        let run = || {
+            let (runner, program) = make()?;
+            let (output, outcome) = program.watched()?;
+            anyhow::Ok((runner.count(&output), outcome))
+        };
+        match run() {
+            Ok((count, Ok(()))) if count.passed == 0 && !may_be_empty => {
+                (count, Err(anyhow::anyhow!("no test ran, where some should have")))
+            }
+            Ok(done) => done,
+            Err(error) => (Count::default(), Err(error)),
+        }
+    }
+}
+
+fn verdict(count: Count, outcome: &Result<()>, took: Duration) -> String {
+    let mut text = match outcome {
+        Ok(()) => "ok".to_owned(),
+        Err(error) => format!("FAILED: {error:#}"),
+    };
+    if count != Count::default() {
+        text += &format!(", {} passed", count.passed);
+        for (number, word) in [(count.failed, "failed"), (count.skipped, "skipped")] {
+            if number > 0 {
+                text += &format!(", {number} {word}");
+            }
+        }
+    }
+    text + &format!(", {:.1} s", took.as_secs_f64())
+}
+
+fn closing_line(all: Count, steps: usize, failures: &[&str], took: Duration) -> String {
+    let seconds = took.as_secs();
+    let Count { passed, failed, skipped } = all;
+    if failures.is_empty() {
+        return format!("all green: {passed} tests in {steps} steps, {skipped} skipped, {seconds} s");
+    }
+    let which = failures.join(", ");
+    format!(
+        "not green: {which} failed; {passed} tests passed, {failed} failed, {skipped} skipped, {seconds} s"
+    )
+}
+
+/// Formats all Rust code, or says what is not formatted.
+pub(crate) fn format(check: bool) -> Result<()> {
+    Program::cargo().arguments(["fmt", "--all"]).arguments(check.then_some("--check")).run()
+}
+
+/// Clippy over all targets, warnings as errors.
+pub(crate) fn clippy() -> Result<()> {
+    let arguments = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+    Program::cargo().arguments(arguments).run()
+}
+
+fn build() -> Result<()> {
+    Program::cargo().arguments(["build", "--package", "lycosa", "--bin", "lycosa"]).run()
+}
+
+/// All tests but the black-box ones, which have steps of their own.
+fn unit() -> Result<(Runner, Program)> {
+    if Program::cargo().arguments(["nextest", "--version"]).succeeds() {
+        let arguments = ["nextest", "run", "--workspace", "--no-fail-fast", "--status-level", "fail"];
+        let program =
+            Program::cargo().arguments(arguments).arguments(["--filterset", "not binary(blackbox)"]);
+        return Ok((Runner::Nextest, program));
+    }
+    let arguments = ["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast", "--"];
+    let skipped = ["scenario::", "transcript::", "oracle::", "crash::"];
+    let skip = skipped.into_iter().flat_map(|prefix| ["--skip", prefix]);
+    Ok((Runner::Libtest, Program::cargo().arguments(arguments).arguments(skip)))
+}
+
+fn documentation() -> Result<(Runner, Program)> {
+    Ok((Runner::Libtest, Program::cargo().arguments(["test", "--workspace", "--doc", "--quiet"])))
+}
+
+fn blackbox(prefix: &str) -> Result<(Runner, Program)> {
+    let arguments = ["test", "--package", "lycosa", "--test", "blackbox", "--", prefix];
+    Ok((Runner::Libtest, Program::cargo().arguments(arguments)))
+}
+
+fn python() -> Result<(Runner, Program)> {
+    let program = Program::new(install::python())
+        .arguments(["-m", "pytest", "-p", "no:cacheprovider", "tests/python"])
+        .variable("PYTHONDONTWRITEBYTECODE", "1")
+        .variable("LYCOSA_BIN", binary()?);
+    Ok((Runner::Pytest, program))
+}
+
+fn javascript() -> Result<(Runner, Program)> {
+    let program = Program::new("node")
+        .arguments(["--test", "--test-reporter=tap", "tests/js/"])
+        .variable("NODE_PATH", install::node_modules())
+        .variable("LYCOSA_BIN", binary()?);
+    Ok((Runner::Node, program))
+}
+
+/// The binary that the step `build` made.
+fn binary() -> Result<PathBuf> {
+    let folder = metadata()?["target_directory"].as_str().map(PathBuf::from);
+    let binary = folder.context("cargo metadata names no target folder")?.join("debug/lycosa");
+    if !binary.exists() {
+        bail!("{} is not there: run `cargo build --package lycosa` first", binary.display());
+    }
+    Ok(binary)
+}
+
+/// `cargo metadata` of the workspace, without the dependencies.
+pub(crate) fn metadata() -> Result<serde_json::Value> {
+    let output = Program::cargo().arguments(["metadata", "--no-deps", "--format-version", "1"]).output()?;
+    Ok(serde_json::from_str(&output)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_closing_line_counts() {
+        let all = Count { passed: 612, failed: 0, skipped: 9 };
+        let line = closing_line(all, 14, &[], Duration::from_millis(312_400));
+        assert_eq!(line, "all green: 612 tests in 14 steps, 9 skipped, 312 s");
+        let all = Count { passed: 600, failed: 12, skipped: 9 };
+        let line = closing_line(all, 14, &["clippy", "unit"], Duration::from_secs(3));
+        assert_eq!(line, "not green: clippy, unit failed; 600 tests passed, 12 failed, 9 skipped, 3 s");
+    }
+
+    #[test]
+    fn a_verdict_names_only_what_happened() {
+        let count = Count { passed: 3, failed: 0, skipped: 1 };
+        assert_eq!(verdict(count, &Ok(()), Duration::from_secs(2)), "ok, 3 passed, 1 skipped, 2.0 s");
+        let failed = Err(anyhow::anyhow!("no"));
+        assert_eq!(verdict(Count::default(), &failed, Duration::from_secs(2)), "FAILED: no, 2.0 s");
+    }
+}

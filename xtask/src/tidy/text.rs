@@ -1,0 +1,127 @@
+//! What is true of every text file: its length, its blanks, the words that must not stand in it.
+
+use super::{Fault, Source};
+
+/// From this length on a file asks whether it holds two nouns.
+const LONG: usize = 800;
+/// From this length on it does.
+const TOO_LONG: usize = 1000;
+
+/// Kinds of files that people read from top to bottom.
+const CODE: [&str; 4] = ["rs", "py", "js", "lua"];
+
+/// A word that must not stand in a file.
+struct Word {
+    text: &'static str,
+    why: &'static str,
+    /// Whether prose may use it.
+    in_prose: bool,
+}
+
+// Cut in two, so that this file follows its own rules.
+const WORDS: &[Word] = &[
+    Word { text: concat!("to", "do!"), why: "unfinished code", in_prose: false },
+    Word { text: concat!("TO", "DO"), why: "an unfinished thing belongs into an issue", in_prose: false },
+    Word { text: concat!("FIX", "ME"), why: "an unfinished thing belongs into an issue", in_prose: false },
+    Word { text: concat!("XX", "X"), why: "an unfinished thing belongs into an issue", in_prose: false },
+    Word { text: concat!("unimple", "mented!"), why: "unfinished code", in_prose: false },
+    Word { text: concat!("for", " now"), why: "say what holds, not until when", in_prose: false },
+    Word { text: concat!("#[igno", "re]"), why: "a test runs, or is not there", in_prose: false },
+    Word { text: concat!("/ro", "ot/"), why: "a path of one machine", in_prose: false },
+    Word { text: concat!("/ho", "me/"), why: "a path of one machine", in_prose: false },
+    Word { text: concat!("/wo", "rk/"), why: "a path of one machine", in_prose: false },
+    Word {
+        text: concat!("registry.npm", "js.org"),
+        why: "registries are the machine's setting",
+        in_prose: false,
+    },
+    Word { text: concat!("py", "pi.org"), why: "registries are the machine's setting", in_prose: true },
+    Word {
+        text: concat!("static.cra", "tes.io"),
+        why: "registries are the machine's setting",
+        in_prose: false,
+    },
+    Word {
+        text: concat!("index.cra", "tes.io"),
+        why: "registries are the machine's setting",
+        in_prose: false,
+    },
+    Word {
+        text: concat!("deb.deb", "ian.org"),
+        why: "registries are the machine's setting",
+        in_prose: false,
+    },
+];
+
+pub(super) fn check(source: &Source, faults: &mut Vec<Fault>) {
+    let is_prose = source.has_extension(&["md"]);
+    let mut count = 0;
+    for (number, line) in source.text.lines().enumerate() {
+        count = number + 1;
+        if line.ends_with([' ', '\t', '\r']) {
+            faults.push(Fault::at(&source.path, count, "blanks at the end of the line"));
+        }
+        for word in WORDS.iter().filter(|word| !(is_prose && word.in_prose)) {
+            if line.contains(word.text) {
+                faults.push(Fault::at(&source.path, count, format!("`{}`: {}", word.text, word.why)));
+            }
+        }
+    }
+    if !source.text.is_empty() && (!source.text.ends_with('\n') || source.text.ends_with("\n\n")) {
+        faults.push(Fault::at(&source.path, count, "a file ends with one line end"));
+    }
+    if source.has_extension(&CODE) && count > TOO_LONG {
+        let what = format!("{count} lines: cut it along its nouns (the limit is {TOO_LONG})");
+        faults.push(Fault::new(source.path.display().to_string(), what));
+    }
+}
+
+/// A warning for a file that is long, but not too long.
+pub(super) fn long_file(source: &Source) -> Option<Fault> {
+    let count = source.text.lines().count();
+    let is_long = source.has_extension(&CODE) && (LONG + 1..=TOO_LONG).contains(&count);
+    is_long.then(|| {
+        Fault::new(source.path.display().to_string(), format!("{count} lines: does it hold two nouns?"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults_of(path: &str, text: &str) -> Vec<String> {
+        let mut faults = Vec::new();
+        check(&Source { path: path.into(), text: text.into() }, &mut faults);
+        faults.into_iter().map(|fault| format!("{} {}", fault.place, fault.what)).collect()
+    }
+
+    #[test]
+    fn clean_text_has_no_faults() {
+        assert!(faults_of("a.rs", "fn a() {}\n").is_empty());
+        assert!(faults_of("empty.rs", "").is_empty());
+    }
+
+    #[test]
+    fn blanks_and_ends_are_seen_with_their_line() {
+        assert!(faults_of("a.rs", "fine\nnot fine \n")[0].starts_with("a.rs:2 "));
+        assert!(faults_of("a.rs", "no end").len() == 1);
+        assert!(faults_of("a.rs", "two ends\n\n").len() == 1);
+    }
+
+    #[test]
+    fn unfinished_words_are_seen() {
+        let text = concat!("// TO", "DO: more\n");
+        assert_eq!(faults_of("a.rs", text).len(), 1);
+        assert_eq!(faults_of("a.md", text).len(), 1);
+    }
+
+    #[test]
+    fn long_files_warn_and_then_fail() {
+        let source = |lines: usize| Source { path: "a.rs".into(), text: "x\n".repeat(lines) };
+        assert!(long_file(&source(LONG)).is_none());
+        assert!(long_file(&source(LONG + 1)).is_some());
+        assert!(faults_of("a.rs", &source(TOO_LONG).text).is_empty());
+        assert_eq!(faults_of("a.rs", &source(TOO_LONG + 1).text).len(), 1);
+        assert!(faults_of("a.txt", &source(TOO_LONG + 1).text).is_empty());
+    }
+}
