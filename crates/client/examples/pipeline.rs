@@ -28,7 +28,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tube.take(Some(Duration::ZERO)).await?;
 
     let begin = Instant::now();
-    let running: Vec<_> = (0..lanes).map(|lane| tokio::spawn(run(tube.clone(), tasks / lanes.max(1), lane))).collect();
+    let running: Vec<_> =
+        (0..lanes).map(|lane| tokio::spawn(run(tube.clone(), tasks / lanes.max(1), lane))).collect();
     let mut cycles = 0;
     for lane in running {
         cycles += lane.await??;

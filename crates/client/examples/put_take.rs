@@ -13,9 +13,10 @@ use lycosa_client::{Client, ConnectOptions, PutOptions, TubeOptions, TubeType, V
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3301".to_owned());
     let options: ConnectOptions = address.parse()?;
+    println!("connecting to {}", options.address);
     let client = Client::connect(options).await?;
     let queue = client.queue();
-    println!("queue at {address} is {}", queue.state().await?);
+    println!("the queue is {}", queue.state().await?);
 
     let options = TubeOptions::new().if_not_exists().temporary();
     let tube = queue.create_tube("example_put_take", TubeType::FifoTtl, options).await?;

@@ -28,9 +28,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let jobs: usize = args.next().map_or(Ok(4), |jobs| jobs.parse())?;
 
     let client = Client::connect(options).await?;
-    let tube = client.queue().create_tube(&name, TubeType::FifoTtl, TubeOptions::new().if_not_exists()).await?;
+    let tube =
+        client.queue().create_tube(&name, TubeType::FifoTtl, TubeOptions::new().if_not_exists()).await?;
     let (stop, stopped) = watch::channel(false);
-    let workers: Vec<_> = (0..jobs).map(|job| tokio::spawn(work(job, tube.clone(), stopped.clone()))).collect();
+    let workers: Vec<_> =
+        (0..jobs).map(|job| tokio::spawn(work(job, tube.clone(), stopped.clone()))).collect();
     println!("{jobs} jobs wait for tasks in {name}");
 
     let mut status = client.watch();

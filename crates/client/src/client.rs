@@ -121,10 +121,10 @@ impl Client {
         let mut current = core.current.subscribe();
         let usable =
             current.wait_for(|current| current.usable().is_some() || matches!(current, Current::Closed));
-        if let Ok(Ok(current)) = tokio::time::timeout(core.options.request_timeout, usable).await {
-            if let Current::Up(connection) = &*current {
-                return Ok(connection.clone());
-            }
+        if let Ok(Ok(current)) = tokio::time::timeout(core.options.request_timeout, usable).await
+            && let Current::Up(connection) = &*current
+        {
+            return Ok(connection.clone());
         }
         match &*core.current.borrow() {
             Current::Up(connection) => Ok(connection.clone()),
@@ -138,7 +138,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn ping(&self) -> Result<()> {
-        self.repeating(async |connection| connection.ping().await).await
+        self.repeating(&Body::Ping, Some(self.handle.core.options.request_timeout)).await.map(drop)
     }
 
     /// What is known about connection and session now.
@@ -160,7 +160,7 @@ impl Client {
         let timeout = self.timeout(mode);
         let body = Body::Call { name: name.as_bytes(), args: args.as_bytes() };
         if mode.is_repeatable {
-            return self.repeating(async |connection| connection.request_within(&body, timeout).await).await;
+            return self.repeating(&body, timeout).await;
         }
         self.session_connection(mode).await?.request_within(&body, timeout).await
     }
@@ -201,9 +201,10 @@ impl Client {
         Ok(session)
     }
 
-    async fn repeating<T>(&self, request: impl AsyncFn(Connection) -> Result<T>) -> Result<T> {
-        match request(self.connection().await?).await {
-            Err(Error::Disconnected(_)) => request(self.connection().await?).await,
+    /// Makes a request that changes nothing, and once more if the connection is lost over it.
+    async fn repeating(&self, body: &Body<'_>, timeout: Option<Duration>) -> Result<Response> {
+        match self.connection().await?.request_within(body, timeout).await {
+            Err(Error::Disconnected(_)) => self.connection().await?.request_within(body, timeout).await,
             result => result,
         }
     }

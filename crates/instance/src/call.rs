@@ -43,7 +43,7 @@ impl Instance {
         }
         let target = match boxes::resolve(name) {
             Some(function) => Some(Target::Box(function)),
-            None => self.queue.resolve(&self.store, name).map(Target::Queue),
+            None => self.queue.resolve(name).map(Target::Queue),
         };
         self.check_execute(connection, name, target)?;
         let target = target.ok_or_else(|| not_defined(name))?;
@@ -98,7 +98,6 @@ impl Instance {
         self.last_request += 1;
         let request = self.last_request;
         let caller = Caller { connection: connection.id, user: connection.user, trusted, request };
-        let may_wait = connection.waiting.len() < self.settings.max_waiting;
         let out = connection.replies.buffer();
         let undo = out.len();
         let start = reply::begin(out, keys::CODE_OK, sync, schema_version);
@@ -117,18 +116,6 @@ impl Instance {
             }
             Ok(Answer::Parked) => {
                 out.truncate(undo);
-                if !may_wait {
-                    self.queue.cancel(&mut self.store, connection.id, request);
-                    self.settle(self.now);
-                    return Err(ErrorObject::client(
-                        ErrorCode::ProcLua,
-                        format!(
-                            "{} calls of this connection are waiting, which is max_waiting; \
-                             use more connections or wait for fewer tasks at a time",
-                            self.settings.max_waiting
-                        ),
-                    ));
-                }
                 connection.waiting.insert(request, WaitingCall { sync, is_call_16 });
                 self.settle(self.now);
                 Ok(())

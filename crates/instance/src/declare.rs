@@ -117,7 +117,7 @@ impl Instance {
 
     /// Calls a function of the queue as `admin`; its values, back to back.
     fn call_as_admin(&mut self, name: &str, args: Vec<Value>) -> Result<Vec<u8>, ErrorObject> {
-        let Some(procedure) = self.queue.resolve(&self.store, name.as_bytes()) else {
+        let Some(procedure) = self.queue.resolve(name.as_bytes()) else {
             return Err(ErrorObject::client(ErrorCode::NoSuchProc, format!("Procedure '{name}' is not defined")));
         };
         let caller = Caller { connection: 0, user: user::ADMIN, trusted: true, request: 0 };

@@ -36,8 +36,11 @@ use lycosa_iproto::frame::FrameError;
 use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
 use lycosa_iproto::reply;
 use lycosa_iproto::vclock::Vclock;
-use lycosa_queue::Queue;
-use lycosa_store::{Store, user};
+use lycosa_queue::{LogLine, Queue};
+use lycosa_store::{IteratorType, Store, system, user};
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::tuple::TupleRef;
+use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
 pub use batch::{Batch, Buffers};
@@ -55,6 +58,9 @@ pub const PROTOCOL_VERSION: &str = "2.6.0";
 
 /// How long one `tick` may fire deadlines before requests have their turn again, in task changes.
 const TICK_BUDGET: usize = 1024;
+
+/// Pause before the queue is asked again to come up, in microseconds.
+const QUEUE_RETRY: u64 = 1_000_000;
 
 /// Who this instance is among others.
 #[derive(Debug, Clone, Copy)]
@@ -86,6 +92,8 @@ pub struct Instance {
     /// Why the journal takes no more rows, once it has failed.
     failure: Option<String>,
     read_only: bool,
+    /// When to ask the queue again to follow a change of `read_only` that it could not follow.
+    queue_retry: Option<u64>,
     /// The vclock of the oldest journal file that is kept.
     oldest_vclock: Vclock,
     last_request: u64,
@@ -94,7 +102,7 @@ pub struct Instance {
     started_at: u64,
     now: u64,
     /// What `box.cfg` shows, in the order of the configuration.
-    configuration: Vec<(String, lycosa_tuple::value::Value)>,
+    configuration: Vec<(String, Value)>,
 }
 
 /// Random bytes for salts.
@@ -125,6 +133,7 @@ impl Instance {
             journaling: Journaling::new(identity.replica_id, vclock),
             failure: None,
             read_only: false,
+            queue_retry: None,
             oldest_vclock: Vclock::new(),
             last_request: 0,
             counts: RequestCounts::default(),
@@ -153,7 +162,7 @@ impl Instance {
     }
 
     /// What `box.cfg` answers.
-    pub fn set_configuration(&mut self, configuration: Vec<(String, lycosa_tuple::value::Value)>) {
+    pub fn set_configuration(&mut self, configuration: Vec<(String, Value)>) {
         self.configuration = configuration;
     }
 
@@ -161,9 +170,14 @@ impl Instance {
     pub fn set_read_only(&mut self, read_only: bool, now: u64) {
         if self.read_only != read_only {
             self.read_only = read_only;
-            self.queue.set_read_only(&mut self.store, read_only, now);
-            self.settle(now);
+            self.read_only_changed(now);
         }
+    }
+
+    fn read_only_changed(&mut self, now: u64) {
+        let followed = self.queue.set_read_only(&mut self.store, self.read_only, now);
+        self.queue_retry = followed.is_err().then(|| now + QUEUE_RETRY);
+        self.settle(now);
     }
 
     /// A client has connected; its greeting is ready to be written.
@@ -256,12 +270,16 @@ impl Instance {
         if self.failure.is_some() {
             return None;
         }
+        if self.queue_retry.is_some_and(|at| at <= now) {
+            self.read_only_changed(now);
+        }
         let tick = self.queue.tick(&mut self.store, now, TICK_BUDGET);
-        if tick.fired > 0 {
-            self.lag.record(tick.lag);
+        if tick.handled > 0 {
+            self.lag.record(tick.lag_us);
         }
         self.settle(now);
-        if tick.more { Some(now) } else { tick.next }
+        let next = if tick.more { Some(now) } else { tick.next };
+        next.into_iter().chain(self.queue_retry).min()
     }
 
     /// Moves what the store has committed into the journal's batch and answers the calls that were woken.
@@ -282,8 +300,8 @@ impl Instance {
         self.connections.pop_ready()
     }
 
-    /// Log lines of the queue: warnings that tell the operator what happened to sessions and tasks.
-    pub fn poll_log(&mut self) -> Option<String> {
+    /// Log lines of the queue: what happened to sessions and tasks.
+    pub fn poll_log(&mut self) -> Option<LogLine> {
         self.queue.poll_log()
     }
 
@@ -333,7 +351,15 @@ impl Instance {
 
     /// Whether anyone but the built-in accounts can authenticate.
     pub fn has_users(&self) -> bool {
-        self.store.users().any(|account| account.hash2.is_some() && account.id != user::GUEST)
+        let mut found = false;
+        let mut look = |tuple: &[u8]| {
+            let id = TupleRef::trusted(tuple).field(0).and_then(|id| Reader::new(id).uint().ok());
+            let account = id.and_then(|id| u32::try_from(id).ok()).and_then(|id| self.store.user(id));
+            found |= account.is_some_and(|account| account.hash2.is_some() && account.id != user::GUEST);
+        };
+        let all = &[0x90];
+        let read = self.store.select(user::ADMIN, system::USER, 0, IteratorType::All, all, 0, u64::MAX, &mut look);
+        read.is_ok() && found
     }
 
     /// The data, to be read.

@@ -154,24 +154,39 @@ impl Instance {
             }
             Err(error) => {
                 out.truncate(undo);
-                self.store.rollback();
+                self.rollback();
                 return Err(wire_error::of_store(&error));
             }
         }
         reply::set_schema_version(out, &start, self.store.schema_version());
         reply::finish(out, start);
-        self.commit();
+        if let Err(error) = self.commit() {
+            if let Some(connection) = self.connections.get_mut(slot) {
+                connection.replies.buffer().truncate(undo);
+            }
+            return Err(error);
+        }
         self.finish_reply(slot);
         Ok(())
     }
 
     /// Commits the open transaction: lets the queue see it, moves its rows to the journal's batch and answers the calls
-    /// that waited for it.
-    pub(crate) fn commit(&mut self) {
-        self.queue.on_commit(&mut self.store);
+    /// that waited for it. If the queue cannot keep in step, the transaction is rolled back.
+    pub(crate) fn commit(&mut self) -> Result<(), ErrorObject> {
+        if let Err(error) = self.queue.on_commit(&mut self.store) {
+            self.rollback();
+            return Err(wire_error::of_queue(&error));
+        }
         self.store.commit();
         self.queue.after_commit(&mut self.store, self.now);
         self.settle(self.now);
+        Ok(())
+    }
+
+    /// Rolls the open transaction back.
+    pub(crate) fn rollback(&mut self) {
+        self.store.rollback();
+        self.queue.on_rollback(&self.store);
     }
 
     fn is_temporary(&self, space: u32) -> bool {

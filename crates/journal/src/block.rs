@@ -1,11 +1,12 @@
 //! The codec of blocks: the unit in which a journal file is written, checked and lost.
 //!
-//! A block is a fixed header of [`FIXED_HEADER_BYTES`] followed by its body: encoded rows, plain or as one zstd frame. The
-//! header holds the length of the body, a field that is always zero, the checksum of the body as stored, and padding, so
-//! that the body always begins at the same distance from the magic.
+//! A block is a fixed header of [`FIXED_HEADER_BYTES`] followed by its body: encoded rows, plain or as one
+//! zstd frame. The header holds the length of the body, a field that is always zero, the checksum of the body
+//! as stored, and padding, so that the body always begins at the same distance from the magic.
 //!
 //! Invariants:
-//! - the checksum covers the stored body only; the header is protected by having few valid forms and by what follows;
+//! - the checksum covers the stored body only; the header is protected by having few valid forms and by what
+//!   follows;
 //! - a block is compressed exactly when header and unpacked body together reach [`COMPRESS_FROM`];
 //! - no length read from a file is believed beyond [`MAX_BODY_BYTES`], neither stored nor unpacked.
 //!
@@ -31,11 +32,11 @@ pub const MAGIC_END: [u8; MAGIC_BYTES] = [0xd5, 0x10, 0xad, 0xed];
 pub const FIXED_HEADER_BYTES: usize = 19;
 /// Header plus unpacked body from which a block is compressed, in bytes.
 pub const COMPRESS_FROM: usize = 2048;
-/// A block is closed after the transaction (in a snapshot: the row) with which header and unpacked body reach this many
-/// bytes.
+/// A block is closed after the transaction (in a snapshot: the row) with which header and unpacked body reach
+/// this many bytes.
 pub const BLOCK_TARGET_BYTES: usize = 128 * 1024;
-/// The longest body, stored or unpacked, that is written or believed. A transaction never spans two blocks, so this bounds
-/// a transaction's rows too.
+/// The longest body, stored or unpacked, that is written or believed. A transaction never spans two blocks,
+/// so this bounds a transaction's rows too.
 pub const MAX_BODY_BYTES: u64 = 1 << 30;
 /// zstd's level unless told otherwise, as Tarantool's.
 pub const DEFAULT_COMPRESSION_LEVEL: i32 = 3;
@@ -80,7 +81,8 @@ pub enum HeaderError {
     /// The first four bytes are none of the magics.
     #[error("no block begins here: found bytes {:02x}{:02x}{:02x}{:02x}", .0[0], .0[1], .0[2], .0[3])]
     Magic([u8; MAGIC_BYTES]),
-    /// Length, previous checksum or checksum is not an unsigned integer inside the header, or the length is 0.
+    /// Length, previous checksum or checksum is not an unsigned integer inside the header, or the length is
+    /// 0.
     #[error("the block's header is not readable")]
     Fields,
     /// The length is beyond [`MAX_BODY_BYTES`].
@@ -160,7 +162,8 @@ impl Encoder {
     /// [`EncodeError::Compression`] when zstd has no such level or no memory.
     pub fn new(level: i32) -> Result<Self, EncodeError> {
         let mut compressor = Compressor::new(level).map_err(EncodeError::Compression)?;
-        // Tarantool compresses as a stream, so its frames do not state their content's size; ours look the same.
+        // Tarantool compresses as a stream, so its frames do not state their content's size; ours look the
+        // same.
         compressor.set_parameter(CParameter::ContentSizeFlag(false)).map_err(EncodeError::Compression)?;
         Ok(Self { compressor, frame: Vec::new() })
     }
@@ -210,9 +213,10 @@ pub enum UnpackError {
     TooLong,
 }
 
-/// Unpacks compressed bodies, reusing its buffers.
+/// Unpacks compressed bodies, reusing its buffers. One that never does costs nothing.
+#[derive(Default)]
 pub struct Decoder {
-    state: raw::Decoder<'static>,
+    state: Option<raw::Decoder<'static>>,
     buffer: Vec<u8>,
     unpacked_bytes: usize,
 }
@@ -224,16 +228,8 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// A decoder with empty buffers.
-    ///
-    /// # Errors
-    /// When zstd finds no memory.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self { state: raw::Decoder::new()?, buffer: Vec::new(), unpacked_bytes: 0 })
-    }
-
-    /// Unpacks a compressed `body`; its rows are then in [`rows`](Self::rows). Frames are read as a stream, because their
-    /// sizes are not stated.
+    /// Unpacks a compressed `body`; its rows are then in [`rows`](Self::rows). Frames are read as a stream,
+    /// because their sizes are not stated.
     ///
     /// # Errors
     /// [`UnpackError`] when `body` is not whole zstd frames of at most [`MAX_BODY_BYTES`].
@@ -241,13 +237,17 @@ impl Decoder {
         use raw::Operation;
         let failed = |error: io::Error| UnpackError::Frame(error.to_string());
         self.unpacked_bytes = 0;
-        self.state.reinit().map_err(failed)?;
+        let state = match &mut self.state {
+            Some(state) => state,
+            none => none.insert(raw::Decoder::new().map_err(failed)?),
+        };
+        state.reinit().map_err(failed)?;
         if self.buffer.is_empty() {
             self.buffer.resize(2 * BLOCK_TARGET_BYTES, 0);
         }
         let (mut read, mut filled) = (0, 0);
         loop {
-            let status = self.state.run_on_buffers(&body[read..], &mut self.buffer[filled..]).map_err(failed)?;
+            let status = state.run_on_buffers(&body[read..], &mut self.buffer[filled..]).map_err(failed)?;
             read += status.bytes_read;
             filled += status.bytes_written;
             if filled as u64 > MAX_BODY_BYTES {
@@ -281,7 +281,10 @@ mod tests {
 
     fn hex(text: &str) -> Vec<u8> {
         let digits: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-        digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+        digits
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect()
     }
 
     fn block(rows: &[u8]) -> Vec<u8> {
@@ -302,10 +305,8 @@ mod tests {
 
     #[test]
     fn a_real_block_with_a_short_checksum_is_reproduced() {
-        let real = hex(
-            "d5ba0bab2200cd5b64a9000000000000000000
-             840003020103ce00013a1704cb41dac00814d98e598210cd0200219204ce00013a14",
-        );
+        let real = hex("d5ba0bab2200cd5b64a9000000000000000000
+             840003020103ce00013a1704cb41dac00814d98e598210cd0200219204ce00013a14");
         assert_eq!(block(&real[FIXED_HEADER_BYTES..]), real);
         assert_eq!(header_of(&real), BlockHeader { compressed: false, length: 0x22, checksum: 0x5b64 });
     }
@@ -318,7 +319,10 @@ mod tests {
             assert_eq!(usize::from(header[at] - 0xa0), FIXED_HEADER_BYTES - at - 1);
             header[at]
         };
-        assert_eq!([padding(0x4c), padding(0x91), padding(0x1dcc), padding(0x1_0000)], [0xa7, 0xa6, 0xa5, 0xa3]);
+        assert_eq!(
+            [padding(0x4c), padding(0x91), padding(0x1dcc), padding(0x1_0000)],
+            [0xa7, 0xa6, 0xa5, 0xa3]
+        );
     }
 
     #[test]
@@ -346,7 +350,7 @@ mod tests {
     fn a_frame_cut_short_or_followed_by_garbage_is_refused() {
         let whole = block(&[7; 9000]);
         let body = &whole[FIXED_HEADER_BYTES..];
-        let mut decoder = Decoder::new().unwrap();
+        let mut decoder = Decoder::default();
         assert_eq!(decoder.unpack(&body[..body.len() - 1]), Err(UnpackError::Incomplete));
         assert_eq!(decoder.unpack(&[]), Err(UnpackError::Incomplete));
         assert!(decoder.unpack(&[body, b"x".as_slice()].concat()).is_err());
@@ -360,7 +364,7 @@ mod tests {
     fn long_content_grows_the_buffer() {
         let rows: Vec<u8> = (0..3_000_000_u32).map(|n| (n >> 10) as u8).collect();
         let whole = block(&rows);
-        let mut decoder = Decoder::new().unwrap();
+        let mut decoder = Decoder::default();
         decoder.unpack(&whole[FIXED_HEADER_BYTES..]).unwrap();
         assert_eq!(decoder.rows(), rows);
         decoder.unpack(&block(&[7; 2500])[FIXED_HEADER_BYTES..]).unwrap();
@@ -375,7 +379,7 @@ mod tests {
             let body = &whole[FIXED_HEADER_BYTES..];
             prop_assert_eq!(header.length as usize, body.len());
             prop_assert_eq!(header.checksum, checksum(body));
-            let mut decoder = Decoder::new().unwrap();
+            let mut decoder = Decoder::default();
             if header.compressed {
                 decoder.unpack(body).unwrap();
             }
@@ -383,17 +387,20 @@ mod tests {
         }
 
         #[test]
-        fn no_header_panics(bytes in any::<[u8; FIXED_HEADER_BYTES]>(), plain in any::<bool>(), real in any::<bool>()) {
+        fn no_header_panics(bytes in any::<[u8; FIXED_HEADER_BYTES]>(), compressed in any::<bool>()) {
+            let _ = BlockHeader::decode(&bytes);
             let mut bytes = bytes;
-            if real {
-                bytes[..4].copy_from_slice(if plain { &MAGIC_PLAIN } else { &MAGIC_ZSTD });
-            }
+            bytes[..MAGIC_BYTES].copy_from_slice(if compressed { &MAGIC_ZSTD } else { &MAGIC_PLAIN });
             let _ = BlockHeader::decode(&bytes);
         }
 
         #[test]
-        fn no_body_panics(body in proptest::collection::vec(any::<u8>(), 0..300), at in 0_usize..300, flip in any::<u8>()) {
-            let mut decoder = Decoder::new().unwrap();
+        fn no_body_panics(
+            body in proptest::collection::vec(any::<u8>(), 0..300),
+            at in 0_usize..300,
+            flip in any::<u8>(),
+        ) {
+            let mut decoder = Decoder::default();
             let _ = decoder.unpack(&body);
             let mut frame = block(&[body.clone(), vec![1; 3000]].concat())[FIXED_HEADER_BYTES..].to_vec();
             let at = at % frame.len();

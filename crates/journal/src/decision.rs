@@ -1,11 +1,11 @@
 //! What recovery comes upon, and what it does about it: one table.
 //!
-//! [`Finding`] lists every case, [`decide`] says what follows from it in either [`Mode`]. [`crate::recovery`] does no more
-//! than find and obey.
+//! [`Finding`] lists every case, [`decide`] says what follows from it in either [`Mode`]. [`crate::recovery`]
+//! does no more than find and obey.
 //!
-//! The line that the table draws: what an interrupted write explains is cut and said, because nothing of it was ever
-//! reported durable; everything else stops the start, because going on would lose data without being asked to.
-//! `--force-recovery` is how one asks.
+//! The line that the table draws: what an interrupted write explains is cut and said, because nothing of it
+//! was ever reported durable; everything else stops the start, because going on would lose data without being
+//! asked to. `--force-recovery` is how one asks.
 
 use std::fmt;
 
@@ -57,12 +57,15 @@ pub enum Finding {
         older: bool,
     },
     /// The xlogs after an older snapshot end before the newest, unsound one was made.
-    #[error("the snapshot '{file}' is not sound, and the xlogs after the one before it end at {reached}, before {needed}")]
+    #[error(
+        "the snapshot '{file}' is not sound, and the xlogs that were to make up for it end at {reached}, \
+         before {needed}"
+    )]
     FallBackTooShort {
         /// Name of the unsound snapshot.
         file: String,
         /// Where the xlogs end.
-        reached: Vclock,
+        reached: Box<Vclock>,
         /// Where the snapshot stands.
         needed: String,
     },
@@ -93,7 +96,10 @@ pub enum Finding {
         ours: Uuid,
     },
     /// An xlog that ends inside its text header.
-    #[error("'{file}' ends inside its text header after {} byte(s): it was being created and has no rows", .torn.bytes)]
+    #[error(
+        "'{file}' ends inside its text header after {} byte(s): it was being created and has no rows",
+        .torn.bytes
+    )]
     TornHeader {
         /// Name of the xlog.
         file: String,
@@ -101,14 +107,18 @@ pub enum Finding {
         torn: Torn,
     },
     /// An xlog begins after the place that was reached.
-    #[error("Missing .xlog file between LSN {} {reached} and {} {begins}: '{file}' is the next one", .reached.signature(), .begins.signature())]
+    #[error(
+        "Missing .xlog file between LSN {} {reached} and {} {begins}: '{file}' is the next one",
+        .reached.signature(),
+        .begins.signature()
+    )]
     Gap {
         /// Name of the xlog after the gap.
         file: String,
         /// What was reached before it.
-        reached: Vclock,
+        reached: Box<Vclock>,
         /// Where it begins.
-        begins: Vclock,
+        begins: Box<Vclock>,
     },
     /// An xlog without an end marker.
     #[error("file '{file}' wasn't correctly closed: its writer was stopped between two writes")]
@@ -124,7 +134,7 @@ pub enum Finding {
         /// The tail.
         torn: Torn,
         /// The clock where it begins.
-        reached: Vclock,
+        reached: Box<Vclock>,
     },
     /// A place in an xlog or in the only snapshot that is wrong.
     #[error("'{file}' is damaged: {damage}")]
@@ -137,7 +147,10 @@ pub enum Finding {
         resumes: Option<u64>,
     },
     /// LSNs are missing between two rows of one file.
-    #[error("LSN {first} to {last} of replica {replica_id} ({} row(s)) are missing in '{file}' before offset {offset}", .last - .first + 1)]
+    #[error(
+        "LSN {first} to {last} of replica {replica_id} ({} row(s)) are missing in '{file}' before offset {offset}",
+        .last - .first + 1
+    )]
     RowsMissing {
         /// Name of the file.
         file: String,
@@ -151,7 +164,10 @@ pub enum Finding {
         last: u64,
     },
     /// Synchronous transactions whose fate the log does not tell.
-    #[error("{transactions} synchronous transaction(s) from LSN {lsn} of replica {replica_id} on were neither confirmed nor rolled back")]
+    #[error(
+        "{transactions} synchronous transaction(s) from LSN {lsn} of replica {replica_id} on were neither \
+         confirmed nor rolled back"
+    )]
     Unconfirmed {
         /// How many.
         transactions: usize,
@@ -194,7 +210,7 @@ pub enum HeaderDefect {
         /// The number in the name.
         name: u64,
         /// The vclock in the header.
-        vclock: Vclock,
+        vclock: Box<Vclock>,
     },
 }
 
@@ -274,7 +290,8 @@ pub fn decide(finding: &Finding, mode: Mode) -> Decision {
 }
 
 impl Finding {
-    /// What was done about it, and why that is right, or what the operator can do: the second half of a message.
+    /// What was done about it, and why that is right, or what the operator can do: the second half of a
+    /// message.
     #[must_use]
     pub fn advice(&self, decision: Decision) -> &'static str {
         match (self, decision) {
@@ -293,9 +310,12 @@ impl Finding {
             (Self::BadHeader { .. }, Decision::Refuse(Category::Foreign)) => {
                 "start the version that wrote it, or start with --force-recovery to go on without its rows"
             }
-            (Self::Damaged { .. } | Self::BadHeader { .. } | Self::SnapshotUnsound { .. }, Decision::Refuse(_)) => {
-                "an interrupted write does not do this: put a sound copy back, or start with --force-recovery \
-                 to go on without what cannot be read"
+            (
+                Self::Damaged { .. } | Self::BadHeader { .. } | Self::SnapshotUnsound { .. },
+                Decision::Refuse(_),
+            ) => {
+                "an interrupted write does not do this: put a sound copy back, \
+                 or start with --force-recovery to go on without what cannot be read"
             }
             (Self::Foreign { .. }, Decision::Refuse(_)) => {
                 "move it away, or start with --force-recovery to have it moved away"
@@ -332,7 +352,11 @@ impl Settled {
         match self.decision {
             Decision::Skip => true,
             Decision::SetAside => !matches!(self.finding, Finding::TornHeader { .. }),
-            Decision::Accept | Decision::Remove | Decision::Cut | Decision::FallBack | Decision::Refuse(_) => false,
+            Decision::Accept
+            | Decision::Remove
+            | Decision::Cut
+            | Decision::FallBack
+            | Decision::Refuse(_) => false,
         }
     }
 }

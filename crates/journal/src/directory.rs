@@ -1,9 +1,9 @@
 //! The data folder: which files are ours, what they are called, and who may write there.
 //!
-//! A journal file is called by twenty digits and a suffix; the number is the signature of the file's vclock. A file that
-//! is being made carries [`IN_PROGRESS`] at the end of its name and is renamed when it is complete; one that is left over
-//! is worth nothing. A file that recovery has put aside carries [`SET_ASIDE`] and is never read again. Any other name is
-//! a stranger: named in a message, and left alone.
+//! A journal file is called by twenty digits and a suffix; the number is the signature of the file's vclock.
+//! A file that is being made carries [`IN_PROGRESS`] at the end of its name and is renamed when it is
+//! complete; one that is left over is worth nothing. A file that recovery has put aside carries [`SET_ASIDE`]
+//! and is never read again. Any other name is a stranger: named in a message, and left alone.
 //!
 //! One process at a time writes to a folder; the lock says who. A real Tarantool takes the same one.
 
@@ -80,7 +80,8 @@ impl Directory {
     /// # Errors
     /// [`DirectoryError::Io`].
     pub fn inspect(path: &Path) -> Result<Self, DirectoryError> {
-        let disk = LocalDisk::open(path).map_err(|cause| DirectoryError::Io { path: path.to_owned(), cause })?;
+        let disk =
+            LocalDisk::open(path).map_err(|cause| DirectoryError::Io { path: path.to_owned(), cause })?;
         Ok(Self::on(Arc::new(disk)))
     }
 
@@ -130,6 +131,19 @@ impl Directory {
     /// [`OpenError`].
     pub fn read(&self, kind: FileKind, signature: u64) -> Result<FileReader, OpenError> {
         FileReader::open(self.disk.open(&file_name(kind, signature))?, kind)
+    }
+
+    /// Removes files that were never completed; returns their names. Recovery leaves that to
+    /// [`crate::writer::XlogWriter::resume`]; a new instance does it before its first snapshot.
+    ///
+    /// # Errors
+    /// When the folder cannot be read or changed.
+    pub fn remove_left_overs(&self) -> io::Result<Vec<String>> {
+        let left_overs = self.list()?.in_progress;
+        for name in &left_overs {
+            self.disk.remove(name)?;
+        }
+        Ok(left_overs)
     }
 
     /// Moves `name` out of the way of recovery, durably; returns its new name, which no other file had.
@@ -219,6 +233,8 @@ mod tests {
                 .to_vec(),
         };
         assert_eq!(directory.list().unwrap(), expected);
+        assert_eq!(directory.remove_left_overs().unwrap(), expected.in_progress);
+        assert!(directory.list().unwrap().in_progress.is_empty());
     }
 
     #[test]

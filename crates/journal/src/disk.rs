@@ -1,12 +1,12 @@
 //! The seam to the disk: one flat folder of files.
 //!
-//! Everything else in this crate reaches files through [`Disk`] and [`DiskFile`], so that the same writer and the same
-//! recovery run on a real folder ([`LocalDisk`]) and on one in memory that fails, tears and forgets on command
-//! ([`crate::memory::MemoryDisk`]).
+//! Everything else in this crate reaches files through [`Disk`] and [`DiskFile`], so that the same writer and
+//! the same recovery run on a real folder ([`LocalDisk`]) and on one in memory that fails, tears and forgets
+//! on command ([`crate::memory::MemoryDisk`]).
 //!
-//! What is assumed of a disk: bytes are durable once `sync` of their file has returned; a name is durable once `sync` of
-//! the folder has returned; a rename is atomic. What is not assumed: that unsynced bytes reach the disk in order, or
-//! whole, or not at all.
+//! What is assumed of a disk: bytes are durable once `sync` of their file has returned; a name is durable
+//! once `sync` of the folder has returned; a rename is atomic. What is not assumed: that unsynced bytes reach
+//! the disk in order, or whole, or not at all.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -19,7 +19,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Where `name` is, for messages.
     fn path(&self, name: &str) -> PathBuf;
 
-    /// Names of all files in the folder, in no order. Names that are not UTF-8 are left out: none of ours is one.
+    /// Names of all files in the folder, in no order. Names that are not UTF-8 are left out: none of ours is
+    /// one.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -76,7 +77,8 @@ pub trait DiskFile: Send {
     /// When the disk cannot read them.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes the first bytes of `bytes` at `offset` and returns how many: at least one, unless `bytes` is empty.
+    /// Writes the first bytes of `bytes` at `offset` and returns how many: at least one, unless `bytes` is
+    /// empty.
     ///
     /// # Errors
     /// When the disk takes none.
@@ -91,8 +93,8 @@ pub trait DiskFile: Send {
     /// Makes everything written so far durable, the file's size included.
     ///
     /// # Errors
-    /// When the disk does not confirm it. What was written since the last sync is then lost or not: nobody knows, and
-    /// asking again proves nothing.
+    /// When the disk does not confirm it. What was written since the last sync is then lost or not: nobody
+    /// knows, and asking again proves nothing.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -152,8 +154,8 @@ impl LocalDisk {
         Ok(Self { path: path.to_owned(), folder })
     }
 
-    /// Takes the folder's lock for as long as this value lives. It is `flock` on the folder itself, which is what
-    /// Tarantool takes on its `wal_dir`: the two exclude each other too.
+    /// Takes the folder's lock for as long as this value lives. It is `flock` on the folder itself, which is
+    /// what Tarantool takes on its `wal_dir`: the two exclude each other too.
     ///
     /// # Errors
     /// [`TryLockError::WouldBlock`] when somebody else holds it.

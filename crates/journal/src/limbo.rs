@@ -1,10 +1,12 @@
 //! Synchronous transactions between their rows and their verdict.
 //!
-//! A transaction on a synchronous space is logged before a quorum has it; a later CONFIRM or ROLLBACK row says what became of
-//! it. Until then every transaction after it, synchronous or not, waits behind it, as it did on the instance that wrote
-//! the log. So recovery holds back from the first synchronous transaction on, and lets go in the order of the log.
+//! A transaction on a synchronous space is logged before a quorum has it; a later CONFIRM or ROLLBACK row
+//! says what became of it. Until then every transaction after it, synchronous or not, waits behind it, as it
+//! did on the instance that wrote the log. So recovery holds back from the first synchronous transaction on,
+//! and lets go in the order of the log.
 //!
-//! Absent: quorums. What is still here when the log ends was neither acknowledged nor refused, and is recovered.
+//! Absent: quorums. What is still here when the log ends was neither acknowledged nor refused, and is
+//! recovered.
 
 use std::collections::VecDeque;
 
@@ -54,10 +56,11 @@ impl Limbo {
         self.waiting.push_back(waiting);
     }
 
-    /// The transactions that a CONFIRM up to `lsn` makes final, encoded: those of the replica, all before them, and those
-    /// after them up to the next synchronous one.
+    /// The transactions that a CONFIRM up to `lsn` makes final, encoded: those of the replica, all before
+    /// them, and those after them up to the next synchronous one.
     pub(crate) fn confirm(&mut self, replica_id: u32, lsn: u64) -> Vec<Vec<u8>> {
-        let confirmed = self.waiting.iter().rposition(|entry| entry.replica_id == replica_id && entry.lsn <= lsn);
+        let confirmed =
+            self.waiting.iter().rposition(|entry| entry.replica_id == replica_id && entry.lsn <= lsn);
         let Some(last) = confirmed else { return Vec::new() };
         let free = self.waiting.iter().skip(last + 1).take_while(|entry| !entry.is_synchronous).count();
         self.waiting.drain(..=last + free).map(|entry| entry.rows).collect()

@@ -1,4 +1,5 @@
-//! What the instance needs of a journal: a place that takes batches of transactions and makes them durable in order.
+//! What the instance needs of a journal: a place that takes batches of transactions and makes them durable in
+//! order.
 //!
 //! The trait is the seam behind which the medium may change. Every implementation passes the tests of
 //! [`crate::suite`].
@@ -6,8 +7,8 @@
 //! Contract:
 //! - batches are kept in the order of `append`, each transaction wholly or not at all;
 //! - what was appended before a successful `sync` survives whatever the log's mode promises to survive;
-//! - after a failure nothing is taken any more: a log that failed once answers [`LogError::Poisoned`] with the first
-//!   cause until it is recovered. Rows of the failed call may or may not be there after that.
+//! - after a failure nothing is taken any more: a log that failed once answers [`LogError::Poisoned`] with
+//!   the first cause until it is recovered. Rows of the failed call may or may not be there after that.
 
 use std::fmt;
 use std::io;
@@ -37,7 +38,8 @@ impl Batch {
         self.ends.is_empty()
     }
 
-    /// Declares that everything in [`rows`](Self::rows) after the last end is one transaction; nothing if nothing is.
+    /// Declares that everything in [`rows`](Self::rows) after the last end is one transaction; nothing if
+    /// nothing is.
     ///
     /// # Panics
     /// When the rows are past 4 GiB: whoever fills a batch hands it over long before.
@@ -161,7 +163,8 @@ pub trait Log: Send {
     /// Takes `batch`. An empty one changes nothing.
     ///
     /// # Errors
-    /// [`LogError`]. Whether the rows are in the log is unknown after [`LogError::Io`]; after any other error they are not.
+    /// [`LogError`]. Whether the rows are in the log is unknown after [`LogError::Io`]; after any other error
+    /// they are not.
     fn append(&mut self, batch: &Batch) -> Result<(), LogError>;
 
     /// Makes everything appended as durable as the log's mode promises.
@@ -170,8 +173,8 @@ pub trait Log: Send {
     /// [`LogError`]. Whether the rows since the last success are durable is then unknown.
     fn sync(&mut self) -> Result<(), LogError>;
 
-    /// Ends the current file, if it has rows: the next batch begins a new one, named by [`vclock`](Self::vclock). A
-    /// checkpoint begins with this.
+    /// Ends the current file, if it has rows: the next batch begins a new one, named by
+    /// [`vclock`](Self::vclock). A checkpoint begins with this.
     ///
     /// # Errors
     /// [`LogError`].

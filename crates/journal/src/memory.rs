@@ -1,11 +1,12 @@
 //! A disk in memory that forgets, tears and fails on command.
 //!
-//! It keeps apart what has been written from what has been made durable, for contents and for names, and counts every
-//! operation that changes something. A test runs a workload once to learn how many operations it takes, then again with
-//! a fault at each, takes the [image](MemoryDisk::crash) that a crash would leave, and recovers from that.
+//! It keeps apart what has been written from what has been made durable, for contents and for names, and
+//! counts every operation that changes something. A test runs a workload once to learn how many operations it
+//! takes, then again with a fault at each, takes the [image](MemoryDisk::crash) that a crash would leave, and
+//! recovers from that.
 //!
-//! It is as forgetful as a disk may be: a file's name is durable only after the folder's sync, its bytes only after its
-//! own. Absent: writes that reach the disk out of order within one file.
+//! It is as forgetful as a disk may be: a file's name is durable only after the folder's sync, its bytes only
+//! after its own. Absent: writes that reach the disk out of order within one file.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +20,8 @@ use crate::disk::{Disk, DiskFile};
 pub enum Fault {
     /// The operation fails and changes nothing; later ones succeed.
     Fail(io::ErrorKind),
-    /// A write puts this many bytes into the file (all, if it has fewer) and then fails. Any other operation just fails.
+    /// A write puts this many bytes into the file (all, if it has fewer) and then fails. Any other operation
+    /// just fails.
     ShortWrite(usize),
     /// The operation and all after it fail: the machine is gone.
     Freeze,
@@ -34,8 +36,8 @@ pub enum Crash {
     Machine,
     /// The machine died after names and, of each file, up to this many further bytes had reached the disk.
     Torn(usize),
-    /// The machine died after names, sizes and, of each file, up to this many further bytes had reached the disk, whole
-    /// sectors of them; where the others were to be, there are zeros.
+    /// The machine died after names, sizes and, of each file, up to this many further bytes had reached the
+    /// disk, whole sectors of them; where the others were to be, there are zeros.
     Zeroed(usize),
 }
 
@@ -99,7 +101,11 @@ impl MemoryDisk {
     #[must_use]
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let state = self.state();
-        state.names.iter().map(|(name, &place)| (name.clone(), state.contents[place].written.clone())).collect()
+        state
+            .names
+            .iter()
+            .map(|(name, &place)| (name.clone(), state.contents[place].written.clone()))
+            .collect()
     }
 
     /// Operations so far that change something: creations, writes, cuts, syncs, renamings, removals.

@@ -1,10 +1,11 @@
 //! The text header of a journal file: what the file is, whose it is, and where it stands in the history.
 //!
-//! Lines ended by `\n`, closed by an empty line. The first names the kind of file, the second the version of the format;
-//! then `Key: value` lines in any order. Keys that are not known are skipped and reported: a newer version may add some.
+//! Lines ended by `\n`, closed by an empty line. The first names the kind of file, the second the version of
+//! the format; then `Key: value` lines in any order. Keys that are not known are skipped and reported: a
+//! newer version may add some.
 //!
-//! Absent: the files' names (see [`crate::directory`]) and any judgement on whether a header fits its neighbours (see
-//! [`crate::recovery`]).
+//! Absent: the files' names (see [`crate::directory`]) and any judgement on whether a header fits its
+//! neighbours (see [`crate::recovery`]).
 
 use std::fmt;
 
@@ -134,8 +135,8 @@ impl Meta {
     /// Reads the header at the start of `file`.
     ///
     /// # Errors
-    /// [`MetaError`]. [`MetaError::Unfinished`] says that all lines so far are right and more of the file may complete
-    /// them; every other error stays whatever follows.
+    /// [`MetaError`]. [`MetaError::Unfinished`] says that all lines so far are right and more of the file may
+    /// complete them; every other error stays whatever follows.
     pub fn decode(file: &[u8], kind: FileKind) -> Result<Decoded, MetaError> {
         let file = &file[..file.len().min(MAX_META_BYTES)];
         let end = file.windows(END.len()).position(|window| window == END);
@@ -162,7 +163,9 @@ impl Meta {
             match key {
                 VERSION => value.clone_into(&mut written_by),
                 INSTANCE => {
-                    instance = Some(value.parse::<Uuid>().map_err(|_| MetaError::Instance(quote(value.as_bytes())))?);
+                    instance = Some(
+                        value.parse::<Uuid>().map_err(|_| MetaError::Instance(quote(value.as_bytes())))?,
+                    );
                 }
                 VCLOCK => vclock = Some(parse_vclock(VCLOCK, value)?),
                 PREV_VCLOCK => prev_vclock = Some(parse_vclock(PREV_VCLOCK, value)?),
@@ -195,7 +198,10 @@ pub struct Decoded {
 }
 
 fn parse_vclock(key: &'static str, value: &str) -> Result<Vclock, MetaError> {
-    value.parse().map_err(|error: lycosa_iproto::vclock::VclockError| MetaError::Vclock { key, reason: error.to_string() })
+    value.parse().map_err(|error: lycosa_iproto::vclock::VclockError| MetaError::Vclock {
+        key,
+        reason: error.to_string(),
+    })
 }
 
 /// Bytes of a damaged line, fit for a message.
@@ -244,8 +250,14 @@ mod tests {
         assert_eq!(error("XLOG", "XLOH"), "Invalid xlog type: expected XLOG, got XLOH");
         assert_eq!(error("0.13", "0.99"), "unsupported file format version 0.99");
         assert_eq!(error("VClock: {0: 8", "VClock: {0; 8"), "VClock: can't parse a vclock at offset 2");
-        assert_eq!(error("Instance: 19fa", "Instance: ------"), "can't parse instance UUID '------1ff9-7297-49ca-bfc6-f1b6763f6bd8'");
-        assert_eq!(error("Version: ", "Version:"), "can't extract meta key and value from 'Version:2.6.0-0-g47aa4e01e'");
+        assert_eq!(
+            error("Instance: 19fa", "Instance: ------"),
+            "can't parse instance UUID '------1ff9-7297-49ca-bfc6-f1b6763f6bd8'"
+        );
+        assert_eq!(
+            error("Version: ", "Version:"),
+            "can't extract meta key and value from 'Version:2.6.0-0-g47aa4e01e'"
+        );
         assert_eq!(error("Instance: 1", "Distance: 1"), "the header has no Instance");
         assert_eq!(error("XLOG", "X\0\0G"), "Invalid xlog type: expected XLOG, got X\\x00\\x00G");
     }
@@ -253,7 +265,11 @@ mod tests {
     #[test]
     fn every_prefix_is_unfinished_and_nothing_else() {
         for cut in 0..REAL.len() {
-            assert_eq!(Meta::decode(&REAL.as_bytes()[..cut], FileKind::Xlog), Err(MetaError::Unfinished), "cut at {cut}");
+            assert_eq!(
+                Meta::decode(&REAL.as_bytes()[..cut], FileKind::Xlog),
+                Err(MetaError::Unfinished),
+                "cut at {cut}"
+            );
         }
         assert!(matches!(Meta::decode(b"XLOH\n0.1", FileKind::Xlog), Err(MetaError::Kind { .. })));
         assert_eq!(Meta::decode(&[b'x'; 3 * MAX_META_BYTES], FileKind::Xlog), Err(MetaError::Unfinished));
@@ -261,7 +277,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_header_reads_back(local in 0_u64..1 << 40, own in 0_u64..1 << 40, id in 1_u32..32, prev in any::<bool>()) {
+        fn a_header_reads_back(
+            local in 0_u64..1 << 40,
+            own in 0_u64..1 << 40,
+            id in 1_u32..32,
+            prev in any::<bool>(),
+        ) {
             let mut vclock = Vclock::new();
             vclock.set(0, local).unwrap();
             vclock.set(id, own).unwrap();
@@ -279,7 +300,11 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0_usize..200, flip in any::<u8>()) {
+        fn nothing_panics(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            at in 0_usize..200,
+            flip in any::<u8>(),
+        ) {
             let _ = Meta::decode(&bytes, FileKind::Xlog);
             let mut real = REAL.as_bytes().to_vec();
             let at = at % real.len();

@@ -1,10 +1,11 @@
 //! Snapshots: all data at one moment, as INSERT rows.
 //!
-//! A snapshot is written under a temporary name and gets its own when every byte of it and its end marker are on the disk,
-//! in every wal mode: a snapshot that has its name is whole, or the disk has changed it since. Rows are numbered from 0
-//! over the file; the numbers show how many were lost where a block was.
+//! A snapshot is written under a temporary name and gets its own when every byte of it and its end marker are
+//! on the disk, in every wal mode: a snapshot that has its name is whole, or the disk has changed it since.
+//! Rows are numbered from 0 over the file; the numbers show how many were lost where a block was.
 //!
-//! Absent: which rows there are and in which order. Tarantool wants the system spaces first, in the order of their ids.
+//! Absent: which rows there are and in which order. Tarantool wants the system spaces first, in the order of
+//! their ids.
 
 use std::io;
 
@@ -18,8 +19,8 @@ use crate::disk::{DiskFile, write_all_at};
 use crate::meta::{FileKind, Meta};
 use crate::writer::WRITTEN_BY;
 
-/// Why a snapshot was not written. The folder's other files are untouched; what was begun is a left-over that the next start
-/// removes.
+/// Why a snapshot was not written. The folder's other files are untouched; what was begun is a left-over that
+/// the next start removes.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The disk refused, or a snapshot with this clock is there already ([`io::ErrorKind::AlreadyExists`]).
@@ -63,7 +64,10 @@ pub struct SnapshotWriter {
 
 impl std::fmt::Debug for SnapshotWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SnapshotWriter").field("name", &self.name).field("rows", &self.rows).finish_non_exhaustive()
+        f.debug_struct("SnapshotWriter")
+            .field("name", &self.name)
+            .field("rows", &self.rows)
+            .finish_non_exhaustive()
     }
 }
 
@@ -72,7 +76,12 @@ impl SnapshotWriter {
     ///
     /// # Errors
     /// [`SnapshotError`], also when there is a snapshot at `vclock`, or one is being written.
-    pub fn create(directory: Directory, instance: Uuid, vclock: &Vclock, timestamp: f64) -> Result<Self, SnapshotError> {
+    pub fn create(
+        directory: Directory,
+        instance: Uuid,
+        vclock: &Vclock,
+        timestamp: f64,
+    ) -> Result<Self, SnapshotError> {
         let name = file_name(FileKind::Snapshot, vclock.signature());
         let temporary = format!("{name}{IN_PROGRESS}");
         let failed = |cause| SnapshotError::Io { file: name.clone(), cause };

@@ -1,7 +1,7 @@
 //! What every [`Log`] must do, as tests that any implementation can run.
 //!
-//! An implementation gives a [`Subject`]: how to open its log, and how to read back what is in it. The tests know nothing
-//! of files.
+//! An implementation gives a [`Subject`]: how to open its log, and how to read back what is in it. The tests
+//! know nothing of files.
 
 #![allow(clippy::missing_panics_doc, reason = "tests fail by panicking")]
 
@@ -51,7 +51,8 @@ impl Workload {
                 lycosa_tuple::mp::write_uint(&mut tuple, self.lsn);
                 lycosa_tuple::mp::write_bin(&mut tuple, &payload(self.lsn, bytes));
                 let is_commit = row + 1 == transaction.len();
-                let header = RowHeader { replica_id: 1, group_id: 0, lsn: self.lsn, timestamp: 1.5e9, tsn, is_commit };
+                let header =
+                    RowHeader { replica_id: 1, group_id: 0, lsn: self.lsn, timestamp: 1.5e9, tsn, is_commit };
                 encode_row(&mut batch.rows, &header, &RowBody::Insert { space: 512, tuple: &tuple });
             }
             batch.end_transaction();
@@ -181,7 +182,10 @@ pub fn is_poisoned_by_a_failure(subject: &mut dyn Subject) {
     assert_eq!(*log.vclock(), clock(1), "the clock stays where the last success left it");
     let later = [log.append(&workload.batch(&[&[10]])), log.sync(), log.rotate(), log.close()];
     for error in later.map(|result| result.expect_err("the log is poisoned")) {
-        assert!(matches!(&error, LogError::Poisoned(cause) if cause.to_string() == first.to_string()), "{error}");
+        assert!(
+            matches!(&error, LogError::Poisoned(cause) if cause.to_string() == first.to_string()),
+            "{error}"
+        );
     }
     drop(log);
     let read = subject.read_back().concat();

@@ -1,7 +1,7 @@
 //! From blocks to transactions.
 //!
-//! A block of an xlog holds whole transactions, as written by us and by Tarantool. A transaction that goes on in the next
-//! block is read all the same; one that never ends is what a crash left, and none of it counts.
+//! A block of an xlog holds whole transactions, as written by us and by Tarantool. A transaction that goes on
+//! in the next block is read all the same; one that never ends is what a crash left, and none of it counts.
 
 use std::ops::Range;
 
@@ -46,7 +46,8 @@ impl<'a> Transactions<'a> {
     /// Puts the rows of the next transaction into `rows`, in place of what is there.
     ///
     /// # Errors
-    /// [`DamageKind::Row`] when bytes are no row, or a row of another transaction comes before the last one has ended.
+    /// [`DamageKind::Row`] when bytes are no row, or a row of another transaction comes before the last one
+    /// has ended.
     pub fn next(&mut self, rows: &mut Vec<Row<'a>>) -> Result<Next, DamageKind> {
         rows.clear();
         let begin = self.reader.position();

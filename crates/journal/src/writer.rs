@@ -1,18 +1,19 @@
 //! The log in files: blocks appended to an xlog, one write per batch.
 //!
-//! Life of a file: it is created when the first batch comes, under a temporary name, and renamed when its text header is
-//! written. It ends with the end marker once it is past [`Settings::max_file_bytes`], at a checkpoint ([`Log::rotate`])
-//! and at a clean stop, which also leaves the next file behind, without rows. A start writes on in a file without rows and
-//! never in one with rows. All of this is what Tarantool does, and what it expects of a folder it is given.
+//! Life of a file: it is created when the first batch comes, under a temporary name, and renamed when its
+//! text header is written. It ends with the end marker once it is past [`Settings::max_file_bytes`], at a
+//! checkpoint ([`Log::rotate`]) and at a clean stop, which also leaves the next file behind, without rows. A
+//! start writes on in a file without rows and never in one with rows. All of this is what Tarantool does, and
+//! what it expects of a folder it is given.
 //!
 //! Invariants:
 //! - a file's name and its `VClock` are the clock before its first row; files end only between batches;
 //! - a block holds whole transactions, and is closed after the one that brings it to 128 KiB;
 //! - in mode `fsync`, a file's header and name are durable before any row in it is reported durable.
 //!
-//! Absent: reserving disk space ahead. Measured on ext4 with `fdatasync` after each write, it changes nothing, because the
-//! file's size still grows; and a file that already has its final size shows zeros at its end after a crash, which a real
-//! Tarantool refuses to read.
+//! Absent: reserving disk space ahead. Measured on ext4 with `fdatasync` after each write, it changes
+//! nothing, because the file's size still grows; and a file that already has its final size shows zeros at
+//! its end after a crash, which a real Tarantool refuses to read.
 
 use std::io;
 use std::sync::Arc;
@@ -111,7 +112,12 @@ impl XlogWriter {
     ///
     /// # Errors
     /// [`LogError::Compression`] when there is no such level.
-    pub fn create(directory: Directory, settings: Settings, instance: Uuid, vclock: Vclock) -> Result<Self, LogError> {
+    pub fn create(
+        directory: Directory,
+        settings: Settings,
+        instance: Uuid,
+        vclock: Vclock,
+    ) -> Result<Self, LogError> {
         Ok(Self {
             directory,
             settings,
@@ -126,8 +132,8 @@ impl XlogWriter {
         })
     }
 
-    /// The log of an instance that has been recovered from `directory`. Does what recovery found to be done there first:
-    /// left-overs are removed, files that are in the way set aside.
+    /// The log of an instance that has been recovered from `directory`. Does what recovery found to be done
+    /// there first: left-overs are removed, files that are in the way set aside.
     ///
     /// # Errors
     /// [`LogError`].
@@ -186,7 +192,8 @@ impl XlogWriter {
     }
 
     fn write(&mut self) -> Result<(), LogError> {
-        let is_full = matches!(&self.current, Current::Open(open) if open.bytes > self.settings.max_file_bytes);
+        let is_full =
+            matches!(&self.current, Current::Open(open) if open.bytes > self.settings.max_file_bytes);
         if is_full {
             self.finish(self.settings.mode == WalMode::Fsync)?;
         }

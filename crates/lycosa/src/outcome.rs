@@ -48,7 +48,7 @@ fn is_no_connection(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|cause| cause.downcast_ref::<Error>()).any(|cause| {
         matches!(
             cause,
-            Error::Io(_) | Error::Disconnected(_) | Error::Greeting(_) | Error::Unavailable | Error::Timeout(_)
+            Error::Connect { .. } | Error::Disconnected(_) | Error::Greeting(_) | Error::Unavailable | Error::Timeout(_)
         )
     })
 }

@@ -4,22 +4,23 @@
 //! indexes or compares what it was given. Arguments beyond those that a method knows are ignored.
 
 use lycosa_store::Error as StoreError;
-use lycosa_tuple::mp::{Kind, Reader};
+use lycosa_tuple::decimal::Decimal;
+use lycosa_tuple::mp::{EXT_DECIMAL, Kind, Reader};
 
 use crate::error::Error;
 use crate::lua_text;
 use crate::time::Seconds;
 
+/// No method looks at more arguments.
+const ARGUMENT_LIMIT: usize = 3;
+
 /// The first arguments of a call.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Arguments<'a> {
-    values: [Option<&'a [u8]>; Self::LIMIT],
+    values: [Option<&'a [u8]>; ARGUMENT_LIMIT],
 }
 
 impl<'a> Arguments<'a> {
-    /// No method looks at more.
-    const LIMIT: usize = 3;
-
     /// Splits a MessagePack array.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         let malformed = |_| Error::Store(StoreError::InvalidMsgpack("packet body".into()));
@@ -62,7 +63,11 @@ pub(crate) enum Number {
     Int(i128),
     Double(f64),
     /// A decimal, cut to microseconds if it is taken for seconds; `whole` is its integral part.
-    Decimal { micros: i128, positive: bool, whole: i128 },
+    Decimal {
+        micros: i128,
+        positive: bool,
+        whole: i128,
+    },
 }
 
 impl Number {
@@ -72,6 +77,10 @@ impl Number {
             Kind::Uint | Kind::Int => reader.int().ok().map(Self::Int),
             Kind::Float => reader.float().ok().map(|float| Self::Double(float.into())),
             Kind::Double => reader.double().ok().map(Self::Double),
+            Kind::Ext => match reader.ext().ok()? {
+                (EXT_DECIMAL, payload) => Decimal::from_ext(payload).and_then(decimal),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -96,7 +105,9 @@ impl Number {
     pub(crate) fn unsigned(self) -> Option<u64> {
         match self {
             Self::Int(value) => u64::try_from(value).ok(),
-            Self::Double(value) if value.fract() == 0.0 && (0.0..18_446_744_073_709_551_616.0).contains(&value) => {
+            Self::Double(value)
+                if value.fract() == 0.0 && (0.0..18_446_744_073_709_551_616.0).contains(&value) =>
+            {
                 Some(value as u64)
             }
             Self::Double(_) | Self::Decimal { .. } => None,
@@ -116,7 +127,9 @@ impl Number {
         match self {
             Self::Int(_) => self.count(),
             Self::Double(value) => value.ceil() as u64,
-            Self::Decimal { micros, .. } => u64::try_from((micros + 999_999).max(0) / 1_000_000).unwrap_or(u64::MAX),
+            Self::Decimal { micros, .. } => {
+                u64::try_from((micros + 999_999).max(0) / 1_000_000).unwrap_or(u64::MAX)
+            }
         }
     }
 
@@ -125,6 +138,19 @@ impl Number {
         let text = std::str::from_utf8(text).ok()?.trim();
         text.parse().map(Self::Int).or_else(|_| text.parse().map(Self::Double)).ok()
     }
+}
+
+/// A decimal by its digits; None if it is too large to count with.
+fn decimal(value: Decimal) -> Option<Number> {
+    let text = value.to_string();
+    let (sign, digits) = text.strip_prefix('-').map_or((1, text.as_str()), |digits| (-1, digits));
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let positive = sign > 0 && digits.bytes().any(|digit| matches!(digit, b'1'..=b'9'));
+    let whole: i128 = whole.parse().ok()?;
+    let places = fraction.bytes().chain(std::iter::repeat(b'0')).take(6);
+    let micros = places.fold(0_i128, |sum, digit| sum * 10 + i128::from(digit.saturating_sub(b'0')));
+    let micros = whole.saturating_mul(1_000_000).saturating_add(micros);
+    Some(Number::Decimal { micros: sign * micros, positive, whole: sign * whole })
 }
 
 /// An id argument.

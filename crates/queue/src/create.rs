@@ -12,7 +12,7 @@ use crate::driver::options::{IfNotExists, TubeOptions};
 use crate::driver::{self, Driver, Engine, Indexes};
 use crate::error::Error;
 use crate::lua_text;
-use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence};
+use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence, reset_sequence};
 use crate::task::{IndexLayout, Layout, ShortKey, string_key};
 use crate::time::NEVER;
 use crate::transaction::{Undo, rebuild_candidates};
@@ -76,8 +76,10 @@ impl Queue {
     ) -> Result<Answer, Error> {
         let type_argument = arguments.get(1);
         let unknown_type = || Error::UnknownTubeType(lua_text::text(type_argument));
-        let tube_type =
-            type_argument.and_then(string).and_then(|bytes| str::from_utf8(bytes).ok()).ok_or_else(unknown_type)?;
+        let tube_type = type_argument
+            .and_then(string)
+            .and_then(|bytes| str::from_utf8(bytes).ok())
+            .ok_or_else(unknown_type)?;
         let given = arguments.present(2);
         let options = TubeOptions::parse(given, tube_type)?;
         let name = arguments.get(0).and_then(string);
@@ -93,6 +95,9 @@ impl Queue {
         }
         let driver = driver::create(tube_type, &options)?.ok_or_else(unknown_type)?;
         let name = self.tube_name(store, arguments.get(0), name)?;
+        if existing.is_some_and(|slot| self.pending.dropped.contains(&slot.index)) {
+            return Err(Error::SpaceExists(name.into()));
+        }
         if options.if_not_exists == IfNotExists::Refuse && store.space_by_name(name).is_some() {
             return Err(Error::SpaceExists(name.into()));
         }
@@ -183,9 +188,12 @@ impl Queue {
         let indexes = find_indexes(space, layout)?;
         let last_stored = store.first(id, 0, IteratorType::Le, &[0x90])?.and_then(crate::task::id_of);
         let former = store.set_user(user::ADMIN);
-        let found = find_beside(store, row, layout, &options, id, temporary, sequence, last_stored);
+        let beside = find_buffer(store, row.space, layout, &options, temporary).and_then(|buffer| {
+            let (sequence, last) = find_sequence(store, id, row.space, temporary, sequence, last_stored)?;
+            Ok((buffer, sequence, last))
+        });
         store.set_user(former);
-        let Beside { buffer, sequence, last } = found?;
+        let (buffer, sequence, last) = beside?;
         let mut tube = Tube {
             name: row.name.into(),
             id: row.id,
@@ -271,7 +279,7 @@ impl Queue {
             let (space, sequence) = (tube.space, tube.sequence);
             ddl::truncate(store, space)?;
             if let Some(sequence) = sequence {
-                store.sequence_reset(sequence)?;
+                reset_sequence(store, sequence)?;
             }
             queue.clear_beside(store, index)?;
             queue.settle_own(store)?;
@@ -285,46 +293,40 @@ impl Queue {
     }
 }
 
-/// What [`find_beside`] finds.
-struct Beside {
-    buffer: Option<SpaceId>,
-    sequence: Option<u32>,
-    /// The largest id handed out.
-    last: Option<u64>,
-}
-
-/// The ready buffer and the sequence of a tube, created if they are missing.
-#[allow(clippy::too_many_arguments)]
-fn find_beside(
+/// The ready buffer of the tube on that space, created if it is missing; None if the tube has none.
+fn find_buffer(
     store: &mut Store,
-    row: &TubeRow<'_>,
+    space: &str,
     layout: &Layout,
     options: &TubeOptions,
+    temporary: bool,
+) -> Result<Option<SpaceId>, Error> {
+    let Some(buffer) = layout.ready_buffer.filter(|_| options.ready_buffer) else { return Ok(None) };
+    let name = format!("{space}{BUFFER_SUFFIX}");
+    match store.space_by_name(&name) {
+        Some(space) => {
+            check_indexes(space, buffer.indexes)?;
+            Ok(Some(space.id()))
+        }
+        None => Ok(Some(create_space(store, &name, "memtx", temporary, buffer.fields, buffer.indexes)?)),
+    }
+}
+
+/// The sequence of a tube's ids, attached if a durable tube has none, and the largest id that was handed out.
+fn find_sequence(
+    store: &mut Store,
     space: SpaceId,
+    name: &str,
     temporary: bool,
     sequence: Option<u32>,
     last_stored: Option<u64>,
-) -> Result<Beside, Error> {
-    let buffer = match layout.ready_buffer.filter(|_| options.ready_buffer) {
-        None => None,
-        Some(buffer) => {
-            let name = format!("{}{BUFFER_SUFFIX}", row.space);
-            match store.space_by_name(&name) {
-                Some(space) => {
-                    check_indexes(space, buffer.indexes)?;
-                    Some(space.id())
-                }
-                None => Some(create_space(store, &name, "memtx", temporary, buffer.fields, buffer.indexes)?),
-            }
-        }
-    };
+) -> Result<(Option<u32>, Option<u64>), Error> {
     let handed_out = sequence.and_then(|id| u64::try_from(store.sequence(id)?.value?).ok());
     let last = handed_out.max(last_stored);
-    let sequence = match sequence {
-        None if !temporary => Some(attach_sequence(store, space, row.space, last)?),
-        other => other,
-    };
-    Ok(Beside { buffer, sequence, last })
+    match sequence {
+        None if !temporary => Ok((Some(attach_sequence(store, space, name, last)?), last)),
+        other => Ok((other, last)),
+    }
 }
 
 fn check_indexes(space: &lycosa_store::Space, indexes: &[IndexLayout]) -> Result<(), Error> {

@@ -108,15 +108,19 @@ pub enum Error {
     /// The procedure was resolved before the tube was dropped: resolve the name again.
     #[error("the procedure has to be resolved again")]
     Stale,
+    /// 7: a change of a durable space while the instance is read-only.
+    #[error("Can't modify data because this instance is in read-only mode.")]
+    ReadOnly,
     /// What the store said.
     #[error(transparent)]
     Store(#[from] lycosa_store::Error),
 }
 
 impl Error {
-    /// Whether the text is one that the Lua module raises (code 32), in contrast to an error of the store.
+    /// Whether the text is one that the Lua module raises (code 32), in contrast to errors of `box` that keep their
+    /// own code.
     #[must_use]
     pub fn is_lua(&self) -> bool {
-        !matches!(self, Self::Store(_))
+        !matches!(self, Self::Store(_) | Self::ReadOnly | Self::Stale)
     }
 }

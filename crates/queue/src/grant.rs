@@ -7,10 +7,10 @@
 use lycosa_store::ddl::{self, FunctionSpec};
 use lycosa_store::{Access, Error as StoreError, Object, SpaceId, Store, UserId, UserKind, user};
 
-use crate::arguments::{Arguments, Table, string};
+use crate::arguments::{Table, string};
 use crate::error::Error;
 use crate::lua_text;
-use crate::procedure::TubeMethod;
+use crate::procedure::{Call, TubeMethod};
 use crate::tube::SlotIndex;
 use crate::{Answer, Caller, Queue};
 
@@ -30,11 +30,9 @@ const READ_WRITE: Access = Access(Access::READ.0 | Access::WRITE.0);
 const fn needs(method: TubeMethod) -> &'static [(Touches, Access)] {
     use Touches::{Consumers, SessionIds, SharedSessions, Taken, Tube};
     match method {
-        TubeMethod::Put | TubeMethod::Kick => &[
-            (Tube, READ_WRITE),
-            (Taken, Access::READ),
-            (Consumers, Access::READ),
-        ],
+        TubeMethod::Put | TubeMethod::Kick => {
+            &[(Tube, READ_WRITE), (Taken, Access::READ), (Consumers, Access::READ)]
+        }
         TubeMethod::Take => &[
             (Tube, READ_WRITE),
             (SessionIds, READ_WRITE),
@@ -50,11 +48,9 @@ const fn needs(method: TubeMethod) -> &'static [(Touches, Access)] {
             (Consumers, Access::READ),
         ],
         TubeMethod::Peek => &[(Tube, Access::READ)],
-        TubeMethod::Bury | TubeMethod::Delete | TubeMethod::ReleaseAll => &[
-            (Tube, READ_WRITE),
-            (Taken, READ_WRITE),
-            (Consumers, Access::READ),
-        ],
+        TubeMethod::Bury | TubeMethod::Delete | TubeMethod::ReleaseAll => {
+            &[(Tube, READ_WRITE), (Taken, READ_WRITE), (Consumers, Access::READ)]
+        }
         TubeMethod::Truncate => &[(Tube, Access::WRITE)],
         TubeMethod::Drop | TubeMethod::Grant | TubeMethod::GrantRole => &[],
     }
@@ -121,16 +117,13 @@ impl Queue {
     }
 
     /// `grant(user[, {call, truncate, prefix}])`, `grant_role(role[, …])`
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn grant(
         &mut self,
         store: &mut Store,
-        caller: &Caller,
-        index: SlotIndex,
+        call: &Call<'_>,
         grantee: Grantee,
-        arguments: Arguments<'_>,
-        now: u64,
     ) -> Result<Answer, Error> {
+        let Call { index, arguments, now, caller, .. } = *call;
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
         let name = lua_text::text(arguments.get(0));
         let known = store.user_by_name(&name).map(|user| user.kind);
@@ -153,7 +146,7 @@ impl Queue {
             functions.push(format!("{prefix}.{}:truncate", tube.name));
         }
         let spaces = self.granted_spaces(store, index)?;
-        let acting = self.acting(caller);
+        let acting = self.acting(&caller);
         self.transact(store, acting, |_, store| {
             for (space, privileges) in &spaces {
                 ddl::grant(store, &name, privileges, "space", space, true)?;
@@ -172,7 +165,8 @@ impl Queue {
     fn granted_spaces(&self, store: &Store, index: SlotIndex) -> Result<Vec<(String, &'static str)>, Error> {
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
         let spaces = self.spaces;
-        let written = [spaces.consumers, spaces.taken, spaces.session_ids, spaces.shared_sessions, tube.space];
+        let written =
+            [spaces.consumers, spaces.taken, spaces.session_ids, spaces.shared_sessions, tube.space];
         let all = [(spaces.queue, "read")]
             .into_iter()
             .chain(written.into_iter().chain(tube.buffer).map(|space| (space, "read,write")));

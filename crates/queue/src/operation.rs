@@ -7,7 +7,7 @@
 use lycosa_store::{IteratorType, Statement, Store, user};
 use lycosa_tuple::mp;
 
-use crate::arguments::{Arguments, Id, Number, compared, kind, string};
+use crate::arguments::{Arguments, Id, Number, compared, string};
 use crate::driver::options::{positive_seconds, seconds_or};
 use crate::driver::{Event, NewTask, PutOptions};
 use crate::error::Error;
@@ -18,6 +18,7 @@ use crate::task::{NEXT_EVENT, ShortKey, State, TTL, TTR, Task};
 use crate::time::{NEVER, Seconds};
 use crate::tube::SlotIndex;
 use crate::waiter::Wanted;
+use crate::procedure::Call;
 use crate::{Answer, Caller, Queue, TaskEvent};
 
 /// Field of the session in a row of `_queue_taken_2`.
@@ -28,13 +29,10 @@ impl Queue {
     pub(crate) fn put(
         &mut self,
         store: &mut Store,
-        caller: &Caller,
-        index: SlotIndex,
-        arguments: Arguments<'_>,
-        all_arguments: &[u8],
-        now: u64,
+        call: &Call<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
+        let Call { index, arguments, now, .. } = *call;
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
         let options = match tube.driver.first_option() {
             Some(first) => PutOptions::parse(arguments.get(1), first)?,
@@ -51,8 +49,8 @@ impl Queue {
                     mp::write_nil(out);
                     return Ok(Answer::one());
                 }
-                let wanted = Wanted::Room(all_arguments.to_vec());
-                return self.park(store, caller, index, wanted, now, timeout.deadline(now));
+                let wanted = Wanted::Room(call.raw.to_vec());
+                return self.park(store, call, wanted, timeout.deadline(now));
             }
         }
         self.transact(store, user::ADMIN, |queue, store| {
@@ -91,7 +89,7 @@ impl Queue {
         &mut self,
         store: &mut Store,
         index: SlotIndex,
-        all_arguments: &[u8],
+        raw: &[u8],
         now: u64,
         out: &mut Vec<u8>,
     ) -> Result<bool, Error> {
@@ -99,7 +97,7 @@ impl Queue {
         if !tube.driver.has_room(store.space(tube.space)?.len()) {
             return Ok(false);
         }
-        let arguments = Arguments::parse(all_arguments)?;
+        let arguments = Arguments::parse(raw)?;
         let options = PutOptions::parse(arguments.get(1), tube.driver.first_option().unwrap_or(""))?;
         self.transact(store, user::ADMIN, |queue, store| {
             queue.put_in_transaction(store, index, arguments.get(0), options, now, out)
@@ -111,13 +109,11 @@ impl Queue {
     pub(crate) fn take(
         &mut self,
         store: &mut Store,
-        caller: &Caller,
-        index: SlotIndex,
-        arguments: Arguments<'_>,
-        now: u64,
+        call: &Call<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        let deadline = match arguments.present(0) {
+        let Call { index, now, caller, .. } = *call;
+        let deadline = match call.arguments.present(0) {
             None => NEVER,
             Some(value) => {
                 let number = Number::parse(value)
@@ -135,7 +131,7 @@ impl Queue {
         if deadline <= now || store.in_transaction() {
             return Ok(Answer::none());
         }
-        self.park(store, caller, index, Wanted::Task, now, deadline)
+        self.park(store, call, Wanted::Task, deadline)
     }
 
     /// Gives a connection's session the next task. Tasks that are dead are removed on the way, each once. False if
@@ -155,7 +151,7 @@ impl Queue {
             let Some(task) = Task::read(tuple, layout) else { return Ok(false) };
             let id = task.id;
             if !task.is_expired(layout, now) {
-                self.change_task(store, index, id, Event::Take, Operation::Take, now, Some(out))?;
+                self.change_task(store, index, id, Event::Take, now, Some(out))?;
                 self.set_owner(store, index, id, connection, now)?;
                 return Ok(true);
             }
@@ -168,12 +164,11 @@ impl Queue {
     pub(crate) fn ack(
         &mut self,
         store: &mut Store,
-        caller: &Caller,
-        index: SlotIndex,
-        arguments: Arguments<'_>,
+        call: &Call<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        let id = self.owned_task(store, caller, index, arguments.get(0))?;
+        let Call { index, caller, .. } = *call;
+        let id = self.owned_task(store, &caller, index, call.arguments.get(0))?;
         self.transact(store, user::ADMIN, |queue, store| {
             queue.found(id, |queue| queue.remove_task(store, index, id, Operation::Ack, Some(out)))
         })
@@ -183,13 +178,11 @@ impl Queue {
     pub(crate) fn release(
         &mut self,
         store: &mut Store,
-        caller: &Caller,
-        index: SlotIndex,
-        arguments: Arguments<'_>,
-        now: u64,
+        call: &Call<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        let id = self.owned_task(store, caller, index, arguments.get(0))?;
+        let Call { index, arguments, now, caller, .. } = *call;
+        let id = self.owned_task(store, &caller, index, call.arguments.get(0))?;
         let timed = self.tubes.at(index).is_some_and(|tube| tube.driver.layout().timed);
         let delay = match arguments.present(1) {
             Some(options) if timed => positive_seconds(PutOptions::parse(Some(options), "delay")?.delay)?,
@@ -198,7 +191,7 @@ impl Queue {
         let event = Event::Release { delay };
         self.transact(store, user::ADMIN, |queue, store| {
             queue.found(id, |queue| {
-                queue.change_task(store, index, id, event, Operation::Release, now, Some(out))
+                queue.change_task(store, index, id, event, now, Some(out))
             })
         })
     }
@@ -207,12 +200,10 @@ impl Queue {
     pub(crate) fn touch(
         &mut self,
         store: &mut Store,
-        caller: &Caller,
-        index: SlotIndex,
-        arguments: Arguments<'_>,
-        now: u64,
+        call: &Call<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
+        let Call { index, arguments, now, caller, .. } = *call;
         let Some(delta) = arguments.present(1) else { return Ok(Answer::none()) };
         let delta = Number::parse(delta)
             .ok_or_else(|| compared(lua_text::type_name(Some(delta)), "number"))?
@@ -220,12 +211,11 @@ impl Queue {
         if !delta.is_positive() {
             return Ok(Answer::none());
         }
-        let id = self.owned_task(store, caller, index, arguments.get(0))?;
+        let id = self.owned_task(store, &caller, index, call.arguments.get(0))?;
         let event = Event::Touch { extension: delta.extension() };
         self.transact(store, user::ADMIN, |queue, store| {
             queue.found(id, |queue| {
-                let changed =
-                    queue.change_task(store, index, id, event, Operation::Touch, now, Some(out))?;
+                let changed = queue.change_task(store, index, id, event, now, Some(out))?;
                 queue.set_owner(store, index, id, caller.connection, now)?;
                 Ok(changed)
             })
@@ -234,13 +224,13 @@ impl Queue {
 
     /// `peek(id)`
     pub(crate) fn peek(
-        &mut self,
+        &self,
         store: &Store,
-        index: SlotIndex,
-        arguments: Arguments<'_>,
+        call: &Call<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        let id = self.task_id(store, index, arguments.get(0))?;
+        let index = call.index;
+        let id = self.task_id(store, index, call.arguments.get(0))?;
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
         match tube.tasks(store).get(id)? {
             Some(tuple) => write_task(tuple, tube.driver.layout(), out),
@@ -253,12 +243,11 @@ impl Queue {
     pub(crate) fn bury(
         &mut self,
         store: &mut Store,
-        index: SlotIndex,
-        arguments: Arguments<'_>,
-        now: u64,
+        call: &Call<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        let id = self.task_id(store, index, arguments.get(0))?;
+        let Call { index, now, .. } = *call;
+        let id = self.task_id(store, index, call.arguments.get(0))?;
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
         let tuple = tube.tasks(store).get(id)?.ok_or_else(|| not_found(id))?;
         let layout = tube.driver.layout();
@@ -268,7 +257,7 @@ impl Queue {
         }
         self.transact(store, user::ADMIN, |queue, store| {
             queue.found(id, |queue| {
-                queue.change_task(store, index, id, Event::Bury, Operation::Bury, now, Some(out))
+                queue.change_task(store, index, id, Event::Bury, now, Some(out))
             })
         })
     }
@@ -277,11 +266,11 @@ impl Queue {
     pub(crate) fn delete(
         &mut self,
         store: &mut Store,
-        index: SlotIndex,
-        arguments: Arguments<'_>,
+        call: &Call<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        let id = self.task_id(store, index, arguments.get(0))?;
+        let index = call.index;
+        let id = self.task_id(store, index, call.arguments.get(0))?;
         self.transact(store, user::ADMIN, |queue, store| {
             queue.found(id, |queue| queue.remove_task(store, index, id, Operation::Delete, Some(out)))
         })
@@ -291,12 +280,11 @@ impl Queue {
     pub(crate) fn kick(
         &mut self,
         store: &mut Store,
-        index: SlotIndex,
-        arguments: Arguments<'_>,
-        now: u64,
+        call: &Call<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        let limit = match arguments.get(0) {
+        let Call { index, now, .. } = *call;
+        let limit = match call.arguments.get(0) {
             None | Some([0xc2]) => 1,
             Some(value) => {
                 let number = Number::parse(value).or_else(|| Number::from_text(string(value)?));
@@ -307,7 +295,7 @@ impl Queue {
         loop {
             let batch = usize::try_from(limit - kicked).unwrap_or(usize::MAX).min(Self::BATCH);
             let count = self.each_in_state(store, index, State::Buried, batch, |queue, store, id| {
-                queue.change_task(store, index, id, Event::Kick, Operation::Kick, now, None)
+                queue.change_task(store, index, id, Event::Kick, now, None)
             })?;
             kicked += count as u64;
             if count < batch || kicked == limit {
@@ -318,11 +306,16 @@ impl Queue {
     }
 
     /// `release_all()`: in transactions of so many tasks.
-    pub(crate) fn release_all(&mut self, store: &mut Store, index: SlotIndex, now: u64) -> Result<Answer, Error> {
+    pub(crate) fn release_all(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        now: u64,
+    ) -> Result<Answer, Error> {
         let event = Event::Release { delay: None };
         loop {
             let count = self.each_in_state(store, index, State::Taken, Self::BATCH, |queue, store, id| {
-                queue.change_task(store, index, id, event, Operation::Release, now, None)
+                queue.change_task(store, index, id, event, now, None)
             })?;
             if count < Self::BATCH {
                 return Ok(Answer::none());
@@ -359,14 +352,12 @@ impl Queue {
 
     /// Applies an event to a stored task, inside a transaction: one UPDATE of small fields. The owner is forgotten
     /// unless the task stays taken. False if there is no such task.
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn change_task(
         &mut self,
         store: &mut Store,
         index: SlotIndex,
         id: u64,
         event: Event,
-        operation: Operation,
         now: u64,
         out: Option<&mut Vec<u8>>,
     ) -> Result<bool, Error> {
@@ -375,6 +366,7 @@ impl Queue {
         let Some(task) = tube.tasks(store).get(id)?.and_then(|tuple| Task::read(tuple, layout)) else {
             return Ok(false);
         };
+        let operation = event.operation();
         let was_taken = task.state() == Some(State::Taken);
         let change = tube.driver.change(&task, event, now)?;
         self.assignments.clear();
@@ -396,7 +388,7 @@ impl Queue {
             }
         }
         self.pending.count(index, operation);
-        if was_taken && change.state != State::Taken {
+        if was_taken && change.state != State::Taken && change.state != State::Buried {
             let tube_id = tube.id;
             self.forget_owner(store, tube_id, id)?;
         }
@@ -416,7 +408,8 @@ impl Queue {
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
         let (tube_id, layout) = (tube.id, tube.driver.layout());
         let key = ShortKey::id(id);
-        let Some(tuple) = store.execute(&Statement::Delete { space: tube.space, index: 0, key: &key })? else {
+        let Some(tuple) = store.execute(&Statement::Delete { space: tube.space, index: 0, key: &key })?
+        else {
             return Ok(false);
         };
         let task = Task::read(tuple, layout);
@@ -495,7 +488,11 @@ impl Queue {
         };
         let row = store.get(space, 0, &ShortKey::numbers(&[tube.id, id]))?;
         let owner = row.and_then(|row| session_field(row, TAKEN_SESSION));
-        if owner.is_some() && owner == self.sessions.of(caller.connection) { Ok(id) } else { Err(Error::NotTaken) }
+        if owner.is_some() && owner == self.sessions.of(caller.connection) {
+            Ok(id)
+        } else {
+            Err(Error::NotTaken)
+        }
     }
 
     /// The id argument of a method that anyone may call.

@@ -25,11 +25,10 @@ use crate::arguments::{Arguments, string};
 use crate::driver::Event;
 use crate::error::Error;
 use crate::integer_map::IntegerMap;
-use crate::statistics::Operation;
 use crate::system::{SHARED_BY_ACTIVITY, TAKEN_BY_SESSION, rows};
 use crate::task::{ShortKey, State, Task, string_key};
 use crate::transaction::Undo;
-use crate::{Caller, Queue, ReleaseReason};
+use crate::{Caller, LogLevel, Queue};
 
 /// The bytes that identify a session.
 pub type SessionId = [u8; 16];
@@ -135,6 +134,7 @@ impl SharedSession {
 }
 
 /// What is to become of a session that no connection has any more.
+#[derive(Debug, Clone, Copy)]
 enum Fate {
     Expires(u64),
     Closes,
@@ -360,7 +360,9 @@ impl Queue {
             store.execute(&Statement::Delete { space, index: 0, key: &key })?;
             let Some(index) = self.tubes.by_id(tube_id) else { continue };
             if self.release_taken(store, index, task_id, now)? {
-                self.log_release(session, index, task_id, ReleaseReason::SessionClosed);
+                let name = self.tubes.at(index).map_or("", |tube| &tube.name);
+                let text = format!("Session {} closed, release task {task_id}({name})", text(session));
+                self.log(LogLevel::Warning, text);
             }
         }
         Ok(count)
@@ -383,7 +385,15 @@ impl Queue {
         let taken = tuple
             .and_then(|tuple| Task::read(tuple, tube.driver.layout()))
             .is_some_and(|task| task.state() == Some(State::Taken));
-        Ok(taken && self.change_task(store, index, id, Event::Release { delay: None }, Operation::Release, now, None)?)
+        Ok(taken
+            && self.change_task(
+                store,
+                index,
+                id,
+                Event::Release { delay: None },
+                now,
+                None,
+            )?)
     }
 
     /// Sessions at the start, or when the instance may write again: those without a connection expire or end.
@@ -391,7 +401,8 @@ impl Queue {
         let ttr = self.settings.ttr.filter(|ttr| ttr.is_positive());
         self.sessions.expiring.clear();
         self.sessions.retry_at = 0;
-        let shared = rows(store, self.spaces.shared_sessions, SHARED_BY_ACTIVITY, IteratorType::All, &[0x90])?;
+        let shared =
+            rows(store, self.spaces.shared_sessions, SHARED_BY_ACTIVITY, IteratorType::All, &[0x90])?;
         self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
             for row in shared.iter().filter_map(|tuple| SharedSession::read(tuple)) {
                 if queue.sessions.is_live(&row.id) {

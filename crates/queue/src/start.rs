@@ -22,11 +22,11 @@ use crate::error::Error;
 use crate::session::{SessionId, session_field};
 use crate::state::QueueState;
 use crate::system::{QUEUE_BY_ID, SystemSpaces, rows};
-use crate::task::{ShortKey, State, Task, string_key};
+use crate::task::{ShortKey, State, Task};
 use crate::time::{MAX_TIMEOUT, NEVER};
 use crate::transaction::show_candidate;
 use crate::tube::SlotIndex;
-use crate::{LogLevel, Queue, ReleaseReason};
+use crate::{LogLevel, Queue};
 
 /// What a start has found and done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,26 +74,14 @@ impl Queue {
                 temporary.push(row.name.to_owned());
             }
         }
-        if temporary.is_empty() {
-            return false;
-        }
         self.log_temporary(&temporary);
-        true
+        !temporary.is_empty()
     }
 
     fn load_tubes(&mut self, store: &mut Store) -> Result<StartReport, Error> {
         let mut report = StartReport::default();
-        let mut counters = HashMap::new();
-        let known: Vec<_> = self.tubes.slots().collect();
+        let mut gone: HashSet<SlotIndex> = self.tubes.slots().collect();
         let stored = rows(store, self.spaces.queue, QUEUE_BY_ID, IteratorType::All, &[0x90])?;
-        let mut waiting = HashMap::new();
-        for index in known {
-            self.deadlines.set(index, NEVER);
-            if let Some(tube) = self.tubes.remove(index) {
-                waiting.insert(tube.name.clone(), index);
-                counters.insert(tube.name, (tube.counters, tube.observed));
-            }
-        }
         for stored in &stored {
             let Some(row) = TubeRow::read(stored) else {
                 report.unavailable += 1;
@@ -103,15 +91,7 @@ impl Queue {
             match loaded {
                 Ok(index) => {
                     report.tubes += 1;
-                    if let (Some(tube), Some((counters, observed))) =
-                        (self.tubes.at_mut(index), counters.remove(row.name))
-                    {
-                        tube.counters = counters;
-                        tube.observed = observed;
-                    }
-                    if let Some(former) = waiting.remove(row.name) {
-                        self.waiters.move_line(former, index);
-                    }
+                    gone.remove(&index);
                 }
                 Err(error) => {
                     report.unavailable += 1;
@@ -119,8 +99,8 @@ impl Queue {
                 }
             }
         }
-        for former in waiting.into_values() {
-            self.dismiss_waiters(store, former);
+        for index in gone {
+            self.forget_tube(store, index);
         }
         Ok(report)
     }
@@ -159,16 +139,16 @@ impl Queue {
             for batch in orphans.chunks(Self::BATCH) {
                 self.transact(store, user::ADMIN, |queue, store| {
                     for &id in batch {
-                        if queue.release_taken(store, index, id, now)? {
-                            queue.log_release(&[0; 16], index, id, ReleaseReason::Start);
-                            released += 1;
-                        }
+                        released += u64::from(queue.release_taken(store, index, id, now)?);
                     }
                     Ok(())
                 })?;
             }
         }
         self.forget_missing_tasks(store)?;
+        if released > 0 {
+            self.log(LogLevel::Info, format!("released {released} tasks"));
+        }
         Ok(released)
     }
 
@@ -243,7 +223,8 @@ impl Queue {
         let beyond = now.saturating_add(2 * MAX_TIMEOUT);
         let key = ShortKey::state(State::Ready, &[beyond]);
         store.scan(tube.space, tube.indexes.watch, IteratorType::Gt, &key, &mut |tuple| {
-            let Some(task) = Task::read(tuple, layout).filter(|task| task.state() == Some(State::Ready)) else {
+            let Some(task) = Task::read(tuple, layout).filter(|task| task.state() == Some(State::Ready))
+            else {
                 return std::ops::ControlFlow::Break(());
             };
             let (event, death) = (task.times.next_event, task.times.death());
@@ -258,12 +239,6 @@ impl Queue {
             })?;
         }
         Ok(())
-    }
-
-    /// Releases what the given session holds is the affair of sessions; this says whether a session is known at all.
-    #[cfg(test)]
-    pub(crate) fn shared_session_exists(&self, store: &Store, session: &SessionId) -> bool {
-        matches!(store.get(self.spaces.shared_sessions, 0, &string_key(session)), Ok(Some(_)))
     }
 }
 

@@ -161,18 +161,19 @@ impl Queue {
     }
 
     /// Whether temporary tubes stand against replica set mode; says so in the log.
-    pub(crate) fn refuses_replicaset(&mut self) -> bool {
-        let temporary: Vec<_> =
-            self.tubes.iter().filter(|tube| tube.options.temporary).map(|tube| tube.name.as_str()).collect();
-        if temporary.is_empty() {
-            return false;
+    fn refuses_replicaset(&mut self) -> bool {
+        let temporary = self.tubes.iter().filter(|tube| tube.options.temporary);
+        let temporary: Vec<_> = temporary.map(|tube| tube.name.clone()).collect();
+        self.log_temporary(&temporary);
+        !temporary.is_empty()
+    }
+
+    pub(crate) fn log_temporary(&mut self, names: &[String]) {
+        if !names.is_empty() {
+            let names = names.join(", ");
+            let text = format!("Queue: cannot set `in_replicaset = true`: temporary tube(s) exists: {names}");
+            self.log(LogLevel::Warning, text);
         }
-        let text = format!(
-            "Queue: cannot set `in_replicaset = true`: temporary tube(s) exists: {}",
-            temporary.join(", ")
-        );
-        self.log(LogLevel::Warning, text);
-        true
     }
 
     /// Sessions are in durable spaces in a replica set, and those cannot be written while the instance is read-only.
@@ -231,6 +232,9 @@ mod tests {
         assert_eq!(request(&Value::array([Value::str("ttr")])), Err("Unknown option 1".into()));
         let wanted = Request { ttr: Some(Seconds::from_double(1.5)), in_replicaset: None };
         assert_eq!(request(&ttr(Value::from(1.5))), Ok(wanted));
-        assert_eq!(request(&Value::map([("in_replicaset", Value::from(true))])).map(|r| r.in_replicaset), Ok(Some(true)));
+        assert_eq!(
+            request(&Value::map([("in_replicaset", Value::from(true))])).map(|r| r.in_replicaset),
+            Ok(Some(true))
+        );
     }
 }

@@ -181,13 +181,16 @@ pub(crate) fn create_space(
     fields: &[FieldLayout],
     indexes: &[IndexLayout],
 ) -> Result<SpaceId, StoreError> {
-    let format: Vec<_> =
-        fields.iter().map(|&(name, ty)| FieldSpec { name, ty, nullable: false }).collect();
+    let format: Vec<_> = fields.iter().map(|&(name, ty)| FieldSpec { name, ty, nullable: false }).collect();
     let space = ddl::create_space(store, &SpaceSpec { engine, temporary, ..SpaceSpec::new(name, &format) })?;
     for index in indexes {
         let parts: Vec<_> =
             index.parts.iter().map(|&field| PartSpec::new(field, fields[field as usize].1)).collect();
-        ddl::create_index(store, space, &IndexSpec { unique: index.unique, ..IndexSpec::new(index.name, &parts) })?;
+        ddl::create_index(
+            store,
+            space,
+            &IndexSpec { unique: index.unique, ..IndexSpec::new(index.name, &parts) },
+        )?;
     }
     Ok(space)
 }
@@ -222,6 +225,15 @@ pub(crate) fn attach_sequence(
         store.sequence_set(sequence, last)?;
     }
     Ok(sequence)
+}
+
+/// Lets the ids begin at 0 again. Values that a sequence gives to inserts are not logged, and a log that only says that
+/// there is no value would say nothing: so the last value is written before it is removed.
+pub(crate) fn reset_sequence(store: &mut Store, sequence: u32) -> Result<(), StoreError> {
+    if let Some(last) = store.sequence(sequence).and_then(|sequence| sequence.value) {
+        store.sequence_set(sequence, last)?;
+    }
+    store.sequence_reset(sequence)
 }
 
 /// Undoes [`attach_sequence`].

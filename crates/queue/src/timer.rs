@@ -123,10 +123,10 @@ impl Queue {
             let (id, death) = (task.id, task.times.death());
             match state {
                 State::Delayed => {
-                    self.change_task(store, index, id, Event::DelayOver, Operation::Delay, now, None)?;
+                    self.change_task(store, index, id, Event::DelayOver, now, None)?;
                 }
                 State::Taken => {
-                    self.change_task(store, index, id, Event::TtrOver, Operation::Ttr, now, None)?;
+                    self.change_task(store, index, id, Event::TtrOver, now, None)?;
                 }
                 _ if death <= now => {
                     self.remove_task(store, index, id, Operation::Ttl, None)?;

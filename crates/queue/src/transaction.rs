@@ -191,7 +191,9 @@ impl Reading<'_> {
 
     fn truncation(&mut self, row: Option<&[u8]>) {
         let space = row.and_then(|row| Reader::new(TupleRef::trusted(row).field(0)?).uint().ok());
-        let Some(index) = space.and_then(|id| self.tubes.by_space(SpaceId::try_from(id).ok()?)) else { return };
+        let Some(index) = space.and_then(|id| self.tubes.by_space(SpaceId::try_from(id).ok()?)) else {
+            return;
+        };
         self.found.truncated.push(index);
         self.ready.push(index);
     }

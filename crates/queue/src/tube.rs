@@ -69,15 +69,25 @@ pub(crate) struct Tubes {
 }
 
 impl Tubes {
-    pub(crate) fn insert(&mut self, tube: Tube) -> Slot {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
-            self.places.len() as SlotIndex - 1
-        });
+    /// Adds a tube. One that has the name already gives up its place, with its counters.
+    pub(crate) fn insert(&mut self, mut tube: Tube) -> Slot {
+        let index = match self.by_name.get(&tube.name) {
+            Some(&index) => index,
+            None => self.free.pop().unwrap_or_else(|| {
+                self.places.push(Place::default());
+                self.places.len() as SlotIndex - 1
+            }),
+        };
+        let place = &mut self.places[index as usize];
+        if let Some(former) = place.tube.take() {
+            self.by_space.remove(&former.space);
+            self.by_id.remove(&former.id);
+            tube.counters = former.counters;
+            tube.observed = former.observed;
+        }
         self.by_name.insert(tube.name.clone(), index);
         self.by_space.insert(tube.space, index);
         self.by_id.insert(tube.id, index);
-        let place = &mut self.places[index as usize];
         place.tube = Some(Box::new(tube));
         Slot { index, generation: place.generation }
     }
@@ -131,15 +141,5 @@ impl Tubes {
     /// All tubes in the order of their ids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Tube> {
         self.slots().filter_map(|index| self.at(index))
-    }
-
-    /// The tube's tasks have moved to another space.
-    pub(crate) fn set_space(&mut self, index: SlotIndex, space: SpaceId) {
-        let Some(tube) = self.places.get_mut(index as usize).and_then(|place| place.tube.as_deref_mut()) else {
-            return;
-        };
-        self.by_space.remove(&tube.space);
-        tube.space = space;
-        self.by_space.insert(space, index);
     }
 }

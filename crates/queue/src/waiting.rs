@@ -11,19 +11,19 @@ use crate::error::Error;
 use crate::task::ShortKey;
 use crate::tube::SlotIndex;
 use crate::waiter::{Line, Ticket, Waiter, Wanted};
+use crate::procedure::Call;
 use crate::{Answer, Caller, Queue, Woken};
 
 impl Queue {
     pub(crate) fn park(
         &mut self,
         store: &mut Store,
-        caller: &Caller,
-        index: SlotIndex,
+        call: &Call<'_>,
         wanted: Wanted,
-        now: u64,
         deadline: u64,
     ) -> Result<Answer, Error> {
-        let (connection, request) = (caller.connection, caller.request);
+        let Call { index, now, caller, .. } = *call;
+        let Caller { connection, request, .. } = caller;
         let is_take = wanted == Wanted::Task;
         let ticket = self.waiters.push(index, Waiter { connection, request, wanted, since: now, deadline });
         if is_take {

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use lycosa_instance::{Batch, Buffers};
-use lycosa_journal::Log;
+use lycosa_journal::log::{self, Log};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// What the loop sends to the journal thread.
@@ -93,7 +93,7 @@ fn run<L: Log>(mut log: L, inbox: &mpsc::Receiver<Job>, outbox: &UnboundedSender
 
 fn append<L: Log>(log: &mut L, batch: Batch) -> Done {
     let lsn = batch.lsn;
-    let batch = lycosa_journal::Batch { rows: batch.rows, ends: batch.ends, vclock: batch.vclock };
+    let batch = log::Batch { rows: batch.rows, ends: batch.ends, vclock: batch.vclock };
     match log.append(&batch).and_then(|()| log.sync()) {
         Ok(()) => Done::Durable { lsn, buffers: Buffers { rows: batch.rows, ends: batch.ends } },
         Err(error) => {

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lycosa_instance::{DeclaredTube, DeclaredUser, Identity, Instance};
-use lycosa_journal::Directory;
+use lycosa_journal::directory::Directory;
 use lycosa_queue::Queue;
 use lycosa_tuple::value::Value;
 use tokio::signal::unix::{SignalKind, signal};

@@ -10,13 +10,15 @@ use crate::serve::{is_loopback_only, shown};
 
 /// Logs what the queue found at its start.
 pub(crate) fn report(report: &StartReport) {
-    if report.tubes > 0 || report.released > 0 {
+    if report.tubes > 0 || report.unavailable > 0 {
         tracing::info!(
-            "queue: {} tubes with {} tasks; {} tasks of sessions that are gone are ready again",
+            "queue: {} tubes; {} tasks of sessions that are gone are ready again",
             report.tubes,
-            report.tasks,
             report.released
         );
+    }
+    if report.unavailable > 0 {
+        tracing::warn!("queue: {} rows of _queue could not become tubes", report.unavailable);
     }
 }
 

@@ -1,5 +1,6 @@
 //! From a data folder to a store and an open log; from nothing to a new instance.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -14,6 +15,8 @@ use lycosa_journal::writer::{Settings as WriterSettings, XlogWriter};
 use lycosa_journal::log::WalMode as LogMode;
 use lycosa_store::{IteratorType, Statement, Store, system};
 use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::tuple::TupleRef;
+use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
 use crate::config::{Config, WalMode};
@@ -24,6 +27,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Rows between two looks at the clock.
 const PROGRESS_ROWS: u64 = 1 << 14;
+
+/// Field of `_space` with the flags, from 0.
+const SPACE_FLAGS: u32 = 5;
 
 /// `replica_id` of an instance that begins a replica set.
 const FIRST_REPLICA_ID: u32 = 1;
@@ -68,6 +74,15 @@ pub(crate) fn instance_settings(config: &Config) -> lycosa_instance::Settings {
     }
 }
 
+/// What `queue.cfg` is at start.
+pub(crate) fn queue_settings(config: &Config) -> lycosa_queue::Configuration {
+    let ttr = config.queue_ttr.as_secs_f64();
+    lycosa_queue::Configuration {
+        ttr: (ttr > 0.0).then(|| lycosa_queue::Seconds::from_double(ttr)),
+        in_replicaset: config.queue_in_replicaset,
+    }
+}
+
 fn writer_settings(config: &Config) -> WriterSettings {
     WriterSettings {
         mode: match config.wal_mode {
@@ -85,7 +100,7 @@ fn bootstrap(directory: Directory, config: &Config) -> anyhow::Result<Opened> {
         Identity { instance: Uuid::new_v4(), cluster: Uuid::new_v4(), replica_id: FIRST_REPLICA_ID };
     tracing::info!("the data folder is empty: beginning instance {}", identity.instance);
     let mut store = Store::new(store_settings(config));
-    store.bootstrap(&identity.cluster.to_string(), &identity.instance.to_string());
+    store.bootstrap(&identity.cluster.to_string(), &identity.instance.to_string())?;
     let vclock = Vclock::new();
     write_snapshot(directory.clone(), &store, &identity, &vclock).context("cannot write the first snapshot")?;
     let log = XlogWriter::create(directory, writer_settings(config), identity.instance, vclock.clone())?;
@@ -119,7 +134,7 @@ fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow:
     let total = recovery.progress().bytes_total;
     tracing::info!("recovering instance {instance} from {} bytes", total);
     let started = Instant::now();
-    let mut target = Replay { store: Store::new(store_settings(config)), rows: 0, started, reported: started };
+    let mut target = Replay { store: Store::new(store_settings(config)), rows: 0, started, reported: started, synchronous: HashSet::new() };
     let recovered = recovery.run(&mut target)?;
     let Replay { mut store, rows, .. } = target;
     store.finish_recovery().context("the recovered data are not consistent")?;
@@ -175,9 +190,22 @@ struct Replay {
     rows: u64,
     started: Instant,
     reported: Instant,
+    /// Spaces whose transactions count only once they are confirmed.
+    synchronous: HashSet<u32>,
 }
 
 impl Replay {
+    /// Looks at a row of `_space` for the flag `is_sync`.
+    fn note_synchronous(&mut self, tuple: &[u8]) {
+        let tuple = TupleRef::trusted(tuple);
+        let id = tuple.field(0).and_then(|id| Reader::new(id).uint().ok());
+        let flags = tuple.field(SPACE_FLAGS).and_then(|flags| Value::decode(flags).ok());
+        let is_synchronous = flags.and_then(|flags| flags.get("is_sync").and_then(Value::as_bool));
+        if let (Some(Ok(id)), Some(true)) = (id.map(u32::try_from), is_synchronous) {
+            self.synchronous.insert(id);
+        }
+    }
+
     fn report_progress(&mut self, transaction: &Transaction<'_>) {
         if self.reported.elapsed() < PROGRESS_INTERVAL {
             return;
@@ -205,6 +233,9 @@ impl Target for Replay {
         for row in transaction.rows {
             if let Some(statement) = statement(&row.body) {
                 self.store.recover(&statement)?;
+                if let Statement::Insert { space: system::SPACE, tuple } = statement {
+                    self.note_synchronous(tuple);
+                }
             }
             self.rows += 1;
             if self.rows % PROGRESS_ROWS == 0 {
@@ -219,7 +250,7 @@ impl Target for Replay {
     }
 
     fn is_synchronous(&self, space: u32) -> bool {
-        self.store.space(space).is_ok_and(lycosa_store::Space::is_synchronous)
+        self.synchronous.contains(&space)
     }
 
     fn report(&mut self, settled: &Settled) {

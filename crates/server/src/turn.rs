@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lycosa_instance::{Instance, Slot};
+use lycosa_queue::{LogLevel, LogLine};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
@@ -179,7 +180,7 @@ impl Core {
         }
         self.resume(&instance);
         while let Some(line) = instance.poll_log() {
-            tracing::warn!("{line}");
+            log(&line);
         }
         match next {
             Some(next) => Duration::from_micros(next.saturating_sub(now)).min(LONGEST_SLEEP),
@@ -217,5 +218,13 @@ fn write(instance: &mut Instance, slot: Slot, link: &Link) {
     if instance.wants_close(slot) && instance.pending_bytes(slot) == 0 {
         link.closing.set(true);
         link.wake.notify_one();
+    }
+}
+
+fn log(line: &LogLine) {
+    match line.level {
+        LogLevel::Error => tracing::error!("{}", line.text),
+        LogLevel::Warning => tracing::warn!("{}", line.text),
+        LogLevel::Info => tracing::info!("{}", line.text),
     }
 }

@@ -31,8 +31,8 @@ pub mod select;
 mod sequence;
 pub mod space;
 pub mod statement;
-
-
+#[cfg(test)]
+mod tests;
 pub mod transaction;
 mod view;
 
@@ -207,6 +207,7 @@ impl Store {
     /// Changes the memory limit, in bytes. What is over it stays.
     pub fn set_memory_limit(&mut self, bytes: u64) {
         self.settings.memory_limit = bytes;
+        self.gauge_indexes();
     }
 
     /// Grows by one with each change of a row of `_space` or `_index`, and when such a change is undone.

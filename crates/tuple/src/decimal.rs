@@ -314,7 +314,9 @@ impl FromStr for Decimal {
 
     fn from_str(text: &str) -> Result<Self, ParseDecimalError> {
         let (number, exponent) = match text.split_once(['e', 'E']) {
-            Some((number, exponent)) => (number, exponent.parse::<i32>().map_err(|_| ParseDecimalError::Malformed)?),
+            Some((number, exponent)) => {
+                (number, exponent.parse::<i32>().map_err(|_| ParseDecimalError::Malformed)?)
+            }
             None => (text, 0),
         };
         let (negative, number) = match number.as_bytes() {
@@ -457,5 +459,247 @@ impl Wide {
         // The last digit dropped decides: those behind it cannot turn less than a half into one.
         let number = (u128::from(high) << 64 | u128::from(low)) + u128::from(last >= 5);
         if number < power_of_ten(DIGITS) { (number, dropped) } else { (number / 10, dropped + 1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decimal(text: &str) -> Decimal {
+        text.parse().unwrap()
+    }
+
+    fn encoded(decimal: Decimal) -> Vec<u8> {
+        let mut out = Vec::new();
+        decimal.encode(&mut out);
+        out
+    }
+
+    /// All that a decimal is, not only its value.
+    fn parts(decimal: Decimal) -> (u128, i32, bool) {
+        (decimal.coefficient(), decimal.scale(), decimal.is_negative())
+    }
+
+    #[test]
+    fn has_the_bytes_of_tarantool() {
+        let cases: &[(&str, &[u8])] = &[
+            ("-0.5", &[0xd5, 0x01, 0x01, 0x5d]),
+            ("1.10", &[0xc7, 0x03, 0x01, 0x02, 0x11, 0x0c]),
+            ("-0", &[0xd5, 0x01, 0x00, 0x0d]),
+            ("0.00", &[0xd5, 0x01, 0x02, 0x0c]),
+            ("2e30", &[0xd5, 0x01, 0xe2, 0x2c]),
+            ("10.5", &[0xc7, 0x03, 0x01, 0x01, 0x10, 0x5c]),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(encoded(decimal(text)), *bytes, "{text}");
+            let (_, payload) = Reader::new(bytes).ext().unwrap();
+            assert_eq!(Decimal::from_ext(payload).map(parts), Some(parts(decimal(text))), "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_other_signs_scales_and_leading_zeros() {
+        for (payload, text) in [
+            (&[0x01, 0x5a][..], "0.5"),
+            (&[0x01, 0x5b], "-0.5"),
+            (&[0x01, 0x5e], "0.5"),
+            (&[0x01, 0x5f], "0.5"),
+            (&[0x01, 0x00, 0x00, 0x5c], "0.5"),
+            (&[0xd0, 0xff, 0x1c], "1e1"),
+            (&[0xcc, 0x01, 0x1c], "0.1"),
+        ] {
+            assert_eq!(Decimal::from_ext(payload).map(parts), Some(parts(decimal(text))), "{payload:02x?}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_decimal() {
+        let mut long = vec![0x00];
+        long.extend([0x99; 19]);
+        long.push(0x9c);
+        for payload in [
+            &[][..],
+            &[0x01],
+            &[0x01, 0x59],
+            &[0x01, 0xac],
+            &[0xa0, 0x1c],
+            &[39, 0x1c],
+            &[0xd0, 0xda, 0x1c],
+            &long,
+        ] {
+            assert_eq!(Decimal::from_ext(payload), None, "{payload:02x?}");
+        }
+        for text in ["", "-", ".", "1.2.3", "1e", "x", "1 ", "0x1"] {
+            assert_eq!(text.parse::<Decimal>(), Err(ParseDecimalError::Malformed), "{text}");
+        }
+        for text in ["1e38", "1e-39", "123456789012345678901234567890123456789", "1e99999999999"] {
+            assert!(text.parse::<Decimal>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn prints_digits_without_an_exponent() {
+        for (text, printed) in [
+            ("1e30", "1000000000000000000000000000000"),
+            ("-0", "-0"),
+            ("0.00", "0.00"),
+            ("1.50", "1.50"),
+            ("-123.4", "-123.4"),
+            ("1e-3", "0.001"),
+            (".5", "0.5"),
+            ("0e5", "0"),
+            ("12e3", "12000"),
+        ] {
+            assert_eq!(decimal(text).to_string(), printed);
+        }
+    }
+
+    #[test]
+    fn adds_as_tarantool_does() {
+        let nines = "9".repeat(38);
+        let with_sign = format!("-{nines}");
+        let cases = [
+            ("1.10", "1.9", Some("3.00")),
+            ("1.0", "-1.0", Some("0.0")),
+            ("-0", "-0", Some("-0")),
+            ("-0", "0", Some("0")),
+            ("1e30", "1e30", Some("2e30")),
+            ("1e30", "1", Some("1000000000000000000000000000001")),
+            ("1e37", "0.55", Some("10000000000000000000000000000000000001")),
+            ("1e36", "0.45", Some("1000000000000000000000000000000000000.5")),
+            ("1e36", "-0.55", Some("999999999999999999999999999999999999.45")),
+            ("1e37", "1e-37", Some("10000000000000000000000000000000000000")),
+            (&nines, "0.4", Some(nines.as_str())),
+            (&nines, "0.5", None),
+            (&nines, "1", None),
+            (&with_sign, "-0.5", None),
+            (&with_sign, "1", Some("-99999999999999999999999999999999999998")),
+        ];
+        for (left, right, sum) in cases {
+            let (left, right) = (decimal(left), decimal(right));
+            let expected = sum.map(|text| parts(decimal(text)));
+            assert_eq!(left.checked_add(right).map(parts), expected, "{left} + {right}");
+            assert_eq!(right.checked_add(left).map(parts), expected, "{right} + {left}");
+        }
+    }
+
+    #[test]
+    fn takes_fifteen_digits_of_a_double() {
+        for (double, text) in [
+            (0.1, "0.1"),
+            (1.0 / 3.0, "0.333333333333333"),
+            (100.0, "100"),
+            (1e15, "1e15"),
+            (1e14, "100000000000000"),
+            (123_456_789_012_345_680.0, "123456789012346e3"),
+            (0.1 + 0.2, "0.3"),
+            (1.5e-37, "0.15e-36"),
+            (1.5e-38, "2e-38"),
+            (1e-300, "0e-38"),
+            (-0.0, "-0"),
+            (-2.5, "-2.5"),
+            (1e37, "1e37"),
+        ] {
+            assert_eq!(Decimal::from_double(double).map(parts), Some(parts(decimal(text))), "{double}");
+        }
+        for double in [1e38, -1e300, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+            assert_eq!(Decimal::from_double(double), None, "{double}");
+        }
+    }
+
+    #[test]
+    fn compares_exactly_with_doubles() {
+        use Ordering::{Equal, Greater, Less};
+        for (text, double, expected) in [
+            ("0.1", 0.1, Less),
+            ("0.1000000000000000055511151231257827021", 0.1, Less),
+            ("0.1000000000000000055511151231257827022", 0.1, Greater),
+            ("0.5", 0.5, Equal),
+            ("-0.50", -0.5, Equal),
+            ("9007199254740993", 9_007_199_254_740_992.0, Greater),
+            ("1e37", 1e37, Greater),
+            ("-1e37", 1e37, Less),
+            ("99999999999999999999999999999999999999", f64::MAX, Less),
+            ("1e-38", 5e-324, Greater),
+            ("-1e-38", -5e-324, Less),
+            ("0", 5e-324, Less),
+            ("0", -0.0, Equal),
+            ("0", f64::NAN, Greater),
+            ("-99999999999999999999999999999999999999", f64::NEG_INFINITY, Greater),
+        ] {
+            assert_eq!(decimal(text).cmp_double(double), expected, "{text} and {double}");
+        }
+    }
+
+    fn decimals() -> impl Strategy<Value = Decimal> {
+        let coefficients = prop_oneof![
+            0_u128..20,
+            0_u128..10_u128.pow(38),
+            (0_u32..38).prop_map(|places| 10_u128.pow(places))
+        ];
+        (coefficients, -37_i32..=38, any::<bool>())
+            .prop_filter_map("out of range", |(coefficient, scale, negative)| {
+                Decimal::checked(coefficient, scale, negative)
+            })
+    }
+
+    /// Decimals whose sums have at most 38 digits: thousandths, kept in integers by the model.
+    fn thousandths() -> impl Strategy<Value = i128> {
+        prop_oneof![-5_i128..5, -10_i128.pow(36)..10_i128.pow(36)]
+    }
+
+    fn of_thousandths(number: i128) -> Decimal {
+        Decimal::checked(number.unsigned_abs(), 3, number < 0).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_and_text_read_back(number in decimals()) {
+            let bytes = encoded(number);
+            let (_, payload) = Reader::new(&bytes).ext().unwrap();
+            prop_assert_eq!(Decimal::from_ext(payload).map(parts), Some(parts(number)));
+            prop_assert_eq!(number.to_string().parse(), Ok(number));
+        }
+
+        #[test]
+        fn any_payload_is_a_decimal_or_none(payload in proptest::collection::vec(any::<u8>(), 0..24)) {
+            if let Some(number) = Decimal::from_ext(&payload) {
+                prop_assert!(number.coefficient() < power_of_ten(DIGITS));
+            }
+        }
+
+        #[test]
+        fn arithmetic_and_order_agree_with_integers(left in thousandths(), right in thousandths()) {
+            let (a, b) = (of_thousandths(left), of_thousandths(right));
+            prop_assert_eq!(a.checked_add(b), Some(of_thousandths(left + right)));
+            prop_assert_eq!(a.checked_sub(b), Some(of_thousandths(left - right)));
+            prop_assert_eq!(a.cmp(&b), left.cmp(&right));
+            prop_assert_eq!(a.cmp_integer(right / 1000), left.cmp(&(right / 1000 * 1000)));
+        }
+
+        #[test]
+        fn equal_numbers_have_one_normal_form(number in decimals(), other in decimals()) {
+            prop_assert_eq!(number.normalized(), number);
+            prop_assert_eq!(parts(number.normalized()) == parts(other.normalized()), number == other);
+            prop_assert_eq!(number.cmp(&other), other.cmp(&number).reverse());
+        }
+
+        #[test]
+        fn subtraction_is_anticommutative(left in decimals(), right in decimals()) {
+            let (forth, back) = (left.checked_sub(right), right.checked_sub(left));
+            prop_assert_eq!(forth.is_some(), back.is_some());
+            if let (Some(forth), Some(back)) = (forth, back) {
+                prop_assert_eq!(forth.checked_add(back).map(Decimal::is_zero), Some(true));
+            }
+        }
+
+        #[test]
+        fn doubles_stand_where_their_neighbours_say(number in decimals()) {
+            let nearest = number.to_double();
+            prop_assert_eq!(number.cmp_double(nearest.next_up()).is_lt() && number.cmp_double(nearest.next_down()).is_gt(), true);
+        }
     }
 }

@@ -103,29 +103,49 @@ pub enum FormatError {
 }
 
 /// What is asked of one place in a tuple.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 struct Rule {
     ty: FieldType,
     nullable: bool,
     /// Whether an index has a part at or below this place.
     indexed: bool,
-    /// Places inside, in the order in which parts brought them.
-    inside: Vec<(Token, Rule)>,
+    /// Whether a path leads on from here. Such a place may be absent (though not nil, unless it is declared nullable):
+    /// the places below are asked for themselves.
+    container: bool,
 }
 
 impl Rule {
     /// A place of which nothing is asked.
-    const FREE: Self = Self { ty: FieldType::Any, nullable: true, indexed: false, inside: Vec::new() };
+    const FREE: Self = Self { ty: FieldType::Any, nullable: true, indexed: false, container: false };
 
-    /// Whether a tuple without this place is refused. A container may be absent (though not nil, unless it is declared
-    /// nullable): the places inside are asked for themselves.
+    /// Whether a tuple without this place is refused.
     const fn is_required(&self) -> bool {
-        !self.nullable && self.inside.is_empty()
+        !self.nullable && !self.container
     }
 
     #[inline]
     fn accepts(&self, value: &[u8]) -> bool {
         self.ty.accepts(value) || self.nullable && value.first() == Some(&NIL)
+    }
+}
+
+/// A way from a field to the place of a part inside of it.
+#[derive(Debug, Clone)]
+struct Branch {
+    field: u32,
+    tokens: Box<[Token]>,
+    /// For each token, which of the format's places it leads to. Ways that begin alike share places.
+    places: Box<[usize]>,
+}
+
+impl Branch {
+    /// The value at the end, if it is there.
+    fn lookup<'a>(&self, field: &'a [u8]) -> Option<&'a [u8]> {
+        self.tokens.iter().try_fold(field, |value, token| token.lookup(value))
+    }
+
+    fn path(&self, length: usize) -> FieldPath {
+        FieldPath { field: self.field, tokens: self.tokens[..length].to_vec() }
     }
 }
 
@@ -136,11 +156,14 @@ pub struct Format {
     names: HashMap<Box<[u8]>, u32>,
     /// 0 if any number of fields will do.
     exact_field_count: u32,
+    /// For each field up to the last of which something is asked.
     rules: Vec<Rule>,
-    /// Number of leading fields that hold every rule which a missing field can break.
+    /// One more than the last field that must be there.
     required_count: u32,
-    /// Whether some rule has places inside.
-    has_paths: bool,
+    /// What is asked of places inside of fields.
+    places: Vec<Rule>,
+    /// Sorted by field.
+    branches: Vec<Branch>,
 }
 
 impl Default for Format {
@@ -153,26 +176,29 @@ impl Default for Format {
 impl Format {
     /// The format of a space that declares these fields; `exact_field_count` is 0 if any number of fields will do.
     pub fn new(fields: Vec<FieldDef>, exact_field_count: u32) -> Self {
-        let rules: Vec<Rule> = fields
-            .iter()
-            .map(|field| Rule { ty: field.ty, nullable: field.nullable, ..Rule::FREE })
-            .collect();
+        let rules = fields.iter().map(|field| Rule { ty: field.ty, nullable: field.nullable, ..Rule::FREE });
         let names =
             (0..).zip(&fields).map(|(number, field)| (field.name.as_bytes().into(), number)).collect();
-        let mut format =
-            Self { fields, names, exact_field_count, rules, required_count: 0, has_paths: false };
-        format.summarize();
+        let mut format = Self {
+            names,
+            exact_field_count,
+            rules: rules.collect(),
+            required_count: 0,
+            places: Vec::new(),
+            branches: Vec::new(),
+            fields,
+        };
+        format.count_required();
         format
     }
 
-    fn summarize(&mut self) {
-        let required = |rule: &Rule| rule.is_required() || !rule.inside.is_empty();
-        self.required_count =
-            (1..).zip(&self.rules).filter(|(_, rule)| required(rule)).last().map_or(0, |(n, _)| n);
-        self.has_paths = self.rules.iter().any(|rule| !rule.inside.is_empty());
+    fn count_required(&mut self) {
+        let required = (1..).zip(&self.rules).filter(|(_, rule)| rule.is_required());
+        self.required_count = required.last().map_or(0, |(count, _)| count);
     }
 
-    /// Adds what an index part asks of tuples.
+    /// Adds what an index part asks of tuples. The format keeps a rule for every field up to the part's: the caller
+    /// bounds the field number (Tarantool: below 32768).
     ///
     /// # Errors
     /// The part's type and that of the field exclude each other: [`FormatError::FormatMismatchIndexPart`] while only the
@@ -180,56 +206,63 @@ impl Format {
     /// format must not be used any more then.
     pub fn add_key_part(&mut self, part: &KeyPart) -> Result<(), FormatError> {
         let number = part.field as usize;
-        while self.rules.len() <= number {
-            self.rules.push(Rule::FREE);
+        if self.rules.len() <= number {
+            self.rules.resize(number + 1, Rule::FREE);
         }
-        let mut rule = &mut self.rules[number];
-        let mut path = FieldPath { field: part.field, tokens: Vec::new() };
-        let mut is_declared = number < self.fields.len();
-        for token in part.path.as_ref().map_or(&[][..], |path| path.tokens()) {
+        let tokens = part.path.as_ref().map_or(&[][..], |path| path.tokens());
+        let mut places: Vec<usize> = Vec::with_capacity(tokens.len());
+        for (depth, token) in tokens.iter().enumerate() {
             let container = match token {
                 Token::Index(_) | Token::Any => FieldType::Array,
                 Token::Key(_) => FieldType::Map,
             };
+            let is_declared = depth == 0 && number < self.fields.len();
+            let rule = self.rule_at(number, places.last().copied());
             if rule.ty != FieldType::Any && rule.ty != container {
-                return Err(FormatError::IndexPartTypeMismatch {
-                    field: path,
-                    first: rule.ty,
-                    second: container,
-                });
+                let field = FieldPath { field: part.field, tokens: tokens[..depth].to_vec() };
+                return Err(FormatError::IndexPartTypeMismatch { field, first: rule.ty, second: container });
             }
-            rule.ty = container;
-            rule.nullable &= rule.indexed || is_declared;
-            rule.indexed = true;
-            is_declared = false;
-            path.tokens.push(token.clone());
-            let position = rule.inside.iter().position(|(known, _)| known == token).unwrap_or_else(|| {
-                rule.inside.push((token.clone(), Rule::FREE));
-                rule.inside.len() - 1
-            });
-            rule = &mut rule.inside[position].1;
+            let nullable = rule.nullable && (rule.indexed || is_declared);
+            *rule = Rule { ty: container, nullable, indexed: true, container: true };
+            places.push(self.place_of(part.field, &tokens[..=depth]));
         }
-        rule.ty = match rule.ty.narrower(part.ty) {
-            Some(narrower) => narrower,
-            None if rule.indexed => {
-                return Err(FormatError::IndexPartTypeMismatch {
-                    field: path,
-                    first: rule.ty,
-                    second: part.ty,
-                });
-            }
-            None => {
-                return Err(FormatError::FormatMismatchIndexPart {
-                    field: path,
-                    declared: rule.ty,
-                    part: part.ty,
-                });
-            }
+        let rule = self.rule_at(number, places.last().copied());
+        let Some(narrower) = rule.ty.narrower(part.ty) else {
+            let field = FieldPath { field: part.field, tokens: tokens.to_vec() };
+            return Err(if rule.indexed {
+                FormatError::IndexPartTypeMismatch { field, first: rule.ty, second: part.ty }
+            } else {
+                FormatError::FormatMismatchIndexPart { field, declared: rule.ty, part: part.ty }
+            });
         };
-        rule.nullable &= part.nullable;
-        rule.indexed = true;
-        self.summarize();
+        *rule = Rule { ty: narrower, nullable: rule.nullable && part.nullable, indexed: true, ..*rule };
+        if !tokens.is_empty() && !self.branches.iter().any(|branch| branch.places.last() == places.last()) {
+            let branch = Branch { field: part.field, tokens: tokens.into(), places: places.into() };
+            let at = self.branches.partition_point(|other| other.field <= part.field);
+            self.branches.insert(at, branch);
+        }
+        self.count_required();
         Ok(())
+    }
+
+    fn rule_at(&mut self, field: usize, place: Option<usize>) -> &mut Rule {
+        match place {
+            Some(place) => &mut self.places[place],
+            None => &mut self.rules[field],
+        }
+    }
+
+    /// The place where `tokens` lead to: that of a known branch which begins so, or a new one.
+    fn place_of(&mut self, field: u32, tokens: &[Token]) -> usize {
+        let known =
+            self.branches.iter().find(|branch| branch.field == field && branch.tokens.starts_with(tokens));
+        known.map_or_else(
+            || {
+                self.places.push(Rule::FREE);
+                self.places.len() - 1
+            },
+            |branch| branch.places[tokens.len() - 1],
+        )
     }
 
     /// Checks a tuple.
@@ -244,20 +277,56 @@ impl Format {
         }
         for (number, (rule, value)) in (0..).zip(self.rules.iter().zip(tuple.fields())) {
             if !rule.accepts(value) {
-                return Err(type_error(number, &[], rule.ty));
+                let field = FieldPath { field: number, tokens: Vec::new() };
+                return Err(FormatError::FieldType { field, expected: rule.ty });
             }
-            if !rule.inside.is_empty() {
-                check_types_inside(rule, value, number, &mut Vec::new())?;
+            if rule.container {
+                self.check_inside(number, value)?;
             }
         }
-        if count < self.required_count || self.has_paths { self.check_missing(tuple) } else { Ok(()) }
+        if count < self.required_count || !self.branches.is_empty() {
+            self.check_missing(tuple)?;
+        }
+        Ok(())
+    }
+
+    /// Checks the types of the places inside of a field that are there.
+    fn check_inside(&self, field: u32, value: &[u8]) -> Result<(), FormatError> {
+        for branch in self.branches.iter().filter(|branch| branch.field == field) {
+            let mut value = value;
+            for (depth, (token, &place)) in branch.tokens.iter().zip(&branch.places).enumerate() {
+                let Some(inner) = token.lookup(value) else {
+                    break;
+                };
+                let rule = &self.places[place];
+                if !rule.accepts(inner) {
+                    return Err(FormatError::FieldType { field: branch.path(depth + 1), expected: rule.ty });
+                }
+                value = inner;
+            }
+        }
+        Ok(())
     }
 
     /// Looks for required places that are not there, in the order of the fields.
     fn check_missing(&self, tuple: TupleRef<'_>) -> Result<(), FormatError> {
         let mut values = tuple.fields();
         for (number, rule) in (0..).zip(&self.rules) {
-            check_missing_inside(rule, values.next(), number, &mut Vec::new())?;
+            let value = values.next();
+            if value.is_none() && rule.is_required() {
+                return Err(FormatError::FieldMissing {
+                    field: FieldPath { field: number, tokens: Vec::new() },
+                });
+            }
+            if !rule.container {
+                continue;
+            }
+            for branch in self.branches.iter().filter(|branch| branch.field == number) {
+                let is_required = branch.places.last().is_some_and(|&place| self.places[place].is_required());
+                if is_required && value.and_then(|value| branch.lookup(value)).is_none() {
+                    return Err(FormatError::FieldMissing { field: branch.path(branch.tokens.len()) });
+                }
+            }
         }
         Ok(())
     }
@@ -286,51 +355,6 @@ impl Format {
     pub fn is_nullable(&self, number: u32) -> bool {
         self.rules.get(number as usize).is_none_or(|rule| rule.nullable)
     }
-}
-
-#[cold]
-fn type_error(field: u32, tokens: &[&Token], expected: FieldType) -> FormatError {
-    let tokens = tokens.iter().copied().cloned().collect();
-    FormatError::FieldType { field: FieldPath { field, tokens }, expected }
-}
-
-/// Checks the places inside of a container that are there. The depth is that of the paths, not of the value.
-fn check_types_inside<'r>(
-    rule: &'r Rule,
-    container: &[u8],
-    field: u32,
-    above: &mut Vec<&'r Token>,
-) -> Result<(), FormatError> {
-    for (token, inner) in &rule.inside {
-        let Some(value) = token.lookup(container) else {
-            continue;
-        };
-        above.push(token);
-        if !inner.accepts(value) {
-            return Err(type_error(field, above, inner.ty));
-        }
-        check_types_inside(inner, value, field, above)?;
-        above.pop();
-    }
-    Ok(())
-}
-
-fn check_missing_inside<'r>(
-    rule: &'r Rule,
-    value: Option<&[u8]>,
-    field: u32,
-    above: &mut Vec<&'r Token>,
-) -> Result<(), FormatError> {
-    if value.is_none() && rule.is_required() {
-        let tokens = above.iter().copied().cloned().collect();
-        return Err(FormatError::FieldMissing { field: FieldPath { field, tokens } });
-    }
-    for (token, inner) in &rule.inside {
-        above.push(token);
-        check_missing_inside(inner, value.and_then(|value| token.lookup(value)), field, above)?;
-        above.pop();
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -557,5 +581,17 @@ mod tests {
         ] {
             assert_eq!(refused(&mut format.clone(), &part), text);
         }
+    }
+
+    #[test]
+    fn the_depth_of_a_path_is_no_recursion() {
+        let path = vec!["a"; 2_000].join(".");
+        let format = format_with(vec![], &[inside(&path, part(0, FieldType::Unsigned))]);
+        let mut bytes = vec![0x91];
+        bytes.extend([0x81, 0xa1, b'a'].repeat(2_000));
+        bytes.push(0x05);
+        assert_eq!(format.check(TupleRef::new(&bytes).unwrap()), Ok(()));
+        *bytes.last_mut().unwrap() = 0xc0;
+        assert!(format.check(TupleRef::new(&bytes).unwrap()).is_err());
     }
 }

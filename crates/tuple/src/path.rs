@@ -98,7 +98,9 @@ impl<'a> Lexer<'a> {
     fn name(&mut self) -> Result<Step<'a>, PathError> {
         let start = self.offset;
         match self.character()? {
-            Some(first) if first == '_' || first.is_alphabetic() && !first.is_numeric() => self.advance(first),
+            Some(first) if first == '_' || first.is_alphabetic() && !first.is_numeric() => {
+                self.advance(first)
+            }
             _ => return Err(self.error_here()),
         }
         // A byte that is not UTF-8 ends the name, and is the next step's error.
@@ -270,5 +272,107 @@ impl Path {
     /// The value that the path leads to inside of `field`.
     pub fn lookup<'v>(&self, field: &'v [u8]) -> Option<&'v [u8]> {
         self.tokens.iter().try_fold(field, |value, token| token.lookup(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::value::Value;
+
+    fn key(name: &str) -> Token {
+        Token::Key(name.as_bytes().into())
+    }
+
+    #[test]
+    fn parses_names_indexes_and_quotes() {
+        let cases: &[(&str, &[Token])] = &[
+            ("a", &[key("a")]),
+            (".a.b_1", &[key("a"), key("b_1")]),
+            ("[4][3]", &[Token::Index(3), Token::Index(2)]),
+            ("arr[2]", &[key("arr"), Token::Index(1)]),
+            ("m[\"x y\"]['a\"b']", &[key("m"), key("x y"), key("a\"b")]),
+            ("_.日本.é2", &[key("_"), key("日本"), key("é2")]),
+            ("[01][*]", &[Token::Index(0), Token::Any]),
+            ("[4294967298]", &[Token::Index(1)]),
+        ];
+        for (text, tokens) in cases {
+            assert_eq!(Path::parse(text).unwrap().tokens(), *tokens, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_the_position_that_tarantool_names() {
+        let cases = [
+            ("[4", 3),
+            ("[4][", 4),
+            ("[4].", 5),
+            ("[4]..a", 5),
+            ("[4]a", 4),
+            ("[4] .a", 4),
+            ("[4][ 1]", 5),
+            ("[4][\"a", 7),
+            ("[4][\"\"]", 6),
+            ("[5].1a", 5),
+            ("[5].éб[", 7),
+            ("[0]", 2),
+            ("[-1]", 2),
+            ("[4294967296]", 2),
+            ("[2147483648]", 2),
+            ("[2][1a]", 6),
+            ("[2].a-b", 6),
+            ("[2][\"é\"x", 8),
+            ("[2][**]", 6),
+            ("[2][*", 6),
+            ("..a", 2),
+            ("1", 1),
+            (".", 2),
+            ("]", 1),
+            ("[", 1),
+            ("", 1),
+            ("[2].a$", 6),
+        ];
+        for (text, position) in cases {
+            assert_eq!(Path::parse(text), Err(PathError { position }), "{text}");
+        }
+        assert_eq!(Path::parse(b"[5].\xff"), Err(PathError { position: 5 }));
+        assert_eq!(Path::parse(b"[5][\"\xff\"]"), Err(PathError { position: 6 }));
+    }
+
+    #[test]
+    fn looks_up_in_arrays_and_maps() {
+        let value = Value::array([
+            Value::map([("a", Value::array([1_u64, 2])), ("x y", Value::Nil), ("a", Value::Uint(9))]),
+            Value::Map(vec![(Value::Uint(7), Value::Bool(true))]),
+        ])
+        .encode();
+        let found = |path: &str| Path::parse(path).unwrap().lookup(&value);
+        assert_eq!(found("[1].a[2]"), Some(&[0x02][..]));
+        assert_eq!(found("[1]['x y']"), Some(&[0xc0][..]));
+        assert_eq!(found("[2][7]"), Some(&[0xc3][..]));
+        for nowhere in ["[3]", "a", "[1].b", "[1].a[3]", "[1].a.a", "[1].a[1][1]", "[2][8]", "[*]", "[1][*]"]
+        {
+            assert_eq!(found(nowhere), None, "{nowhere}");
+        }
+        assert_eq!(Path::parse("[1][2]").unwrap().lookup(&[0x92, 0x92]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_path_or_an_error_inside(text in proptest::collection::vec(any::<u8>(), 0..20)) {
+            if let Err(error) = Path::parse(&text) {
+                prop_assert!((1..=text.len() + 1).contains(&error.position));
+            }
+        }
+
+        #[test]
+        fn reads_back_what_was_written(steps in proptest::collection::vec((1_u32..1000, "[^\"]{1,8}"), 1..6)) {
+            let text: String = steps.iter().map(|(index, name)| format!("[{index}][\"{name}\"]")).collect();
+            let tokens: Vec<Token> = steps.iter().flat_map(|(index, name)| [Token::Index(index - 1), key(name)]).collect();
+            let path = Path::parse(&text).unwrap();
+            prop_assert_eq!(path.tokens(), &tokens[..]);
+        }
     }
 }

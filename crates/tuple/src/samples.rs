@@ -14,7 +14,7 @@ use crate::value::Value;
 /// A decimal's extension bytes: scale, BCD digits, sign.
 pub(crate) fn decimal(coefficient: i128, scale: u8) -> Value {
     let mut digits = coefficient.unsigned_abs().to_string();
-    if digits.len() % 2 == 0 {
+    if digits.len().is_multiple_of(2) {
         digits.insert(0, '0');
     }
     digits.push(if coefficient < 0 { 'd' } else { 'c' });

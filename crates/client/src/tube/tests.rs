@@ -92,6 +92,20 @@ async fn the_life_of_a_task() {
 }
 
 #[tokio::test]
+async fn tasks_of_a_runtime_may_share_a_tube() {
+    let (client, _) =
+        scripted(vec![task(0, "r", "x"), task(0, "t", "x"), task(0, "t", "x"), task(0, "-", "x")]).await;
+    let tube = client.queue().tube("t");
+    let life = tokio::spawn(async move {
+        tube.put("x", PutOptions::new()).await?;
+        let task = tube.take(None).await?.ok_or(Error::Unavailable)?;
+        tube.peek(task.id).await?;
+        task.ack().await
+    });
+    life.await.expect("no panic").expect("no error");
+}
+
+#[tokio::test]
 async fn what_a_take_may_give() {
     let (client, calls) = scripted(vec![
         Ok(vec![]),

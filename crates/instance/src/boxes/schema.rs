@@ -55,12 +55,9 @@ impl Instance {
     ) -> Result<(), ErrorObject> {
         self.store.begin(user);
         match body(&mut self.store) {
-            Ok(()) => {
-                self.commit();
-                Ok(())
-            }
+            Ok(()) => self.commit(),
             Err(error) => {
-                self.store.rollback();
+                self.rollback();
                 Err(error)
             }
         }
@@ -119,7 +116,9 @@ impl Instance {
             ObjectType::Space => self.store.space(id).ok().map(|space| space.name().to_owned()),
             ObjectType::User | ObjectType::Role => self.store.user(id).map(|user| user.name.clone()),
             ObjectType::Sequence => self.store.sequence(id).map(|sequence| sequence.name.clone()),
-            ObjectType::Function => self.store.function(id).map(|function| function.name.clone()),
+            ObjectType::Function => {
+                self.store.functions().find(|function| function.id == id).map(|function| function.name.clone())
+            }
             ObjectType::Universe | ObjectType::Collation => None,
         }
     }

@@ -106,6 +106,7 @@ error_codes! {
     64 InvalidUuid "INVALID_UUID" "Invalid UUID: %s";
     65 ReplicasetUuidIsRo "REPLICASET_UUID_IS_RO" "Can't reset replica set UUID: it is already assigned";
     66 InstanceUuidMismatch "INSTANCE_UUID_MISMATCH" "Instance UUID mismatch: expected %s, got %s";
+    67 ReplicaIdIsReserved "REPLICA_ID_IS_RESERVED" "Can't initialize replica id with a reserved value %u";
     68 InvalidOrder "INVALID_ORDER" "Invalid LSN order for instance %u: previous LSN = %llu, new lsn = %llu";
     69 MissingRequestField "MISSING_REQUEST_FIELD" "Missing mandatory field '%s' in request";
     70 Identifier "IDENTIFIER" "Invalid identifier '%s' (expected printable symbols only or it is too long)";

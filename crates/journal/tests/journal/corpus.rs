@@ -1,8 +1,10 @@
-//! Files of a real Tarantool 2.6.0: every one decodes, means what the server said, and is written the same way.
+//! Files of a real Tarantool 2.6.0: every one decodes, means what the server said, and is written the same
+//! way.
 
 use std::collections::BTreeMap;
 use std::fs;
 
+use crate::support::{Collected, corpus, directory, disk, files, recover};
 use lycosa_iproto::row::{RowBody, encode_row, encode_snapshot_row};
 use lycosa_journal::block::{Encoder, is_compressed, is_full};
 use lycosa_journal::decision::Mode;
@@ -10,19 +12,27 @@ use lycosa_journal::directory::file_name;
 use lycosa_journal::meta::FileKind;
 use lycosa_journal::reader::{End, FileReader, Step};
 use lycosa_journal::transaction::{Next, Transactions};
-use crate::support::{Collected, corpus, directory, disk, files, recover};
 
 const SOUND: [&str; 6] = ["empty", "plain", "queue-single", "queue-big", "raw-bodies", "synchro"];
 
-/// Blocks of a file, unpacked, each with its bytes as stored and whether they are compressed.
-fn blocks(reader: &mut FileReader, stored: &[u8]) -> (Vec<(Vec<u8>, Vec<u8>, bool)>, End) {
+struct Stored {
+    /// The block's rows.
+    rows: Vec<u8>,
+    /// The block as it stands in the file.
+    bytes: Vec<u8>,
+    is_compressed: bool,
+}
+
+/// The blocks of a file, and how it ends.
+fn blocks(reader: &mut FileReader, file: &[u8]) -> (Vec<Stored>, End) {
     let mut blocks = Vec::new();
     loop {
         match reader.next_block().unwrap() {
             Step::Block(block) => {
                 let begin = usize::try_from(block.offset).unwrap();
                 let end = begin + usize::try_from(block.stored_bytes).unwrap();
-                blocks.push((block.rows.to_vec(), stored[begin..end].to_vec(), block.compressed));
+                let (rows, bytes) = (block.rows.to_vec(), file[begin..end].to_vec());
+                blocks.push(Stored { rows, bytes, is_compressed: block.compressed });
             }
             Step::End(end) => return (blocks, end),
             Step::Damage(damage) => panic!("{damage}"),
@@ -47,19 +57,19 @@ fn every_file_decodes_and_is_written_the_same_way() {
             let (blocks, end) = blocks(&mut reader, &stored);
             assert!(matches!(end, End::Marker | End::Open), "{folder}/{name}: {end:?}");
             let mut encoder = Encoder::new(3).unwrap();
-            for (rows, stored, compressed) in &blocks {
+            for Stored { rows, bytes, is_compressed: compressed } in &blocks {
                 blocks_seen += 1;
                 assert_eq!(*compressed, is_compressed(rows.len()));
                 let mut again = Vec::new();
                 encoder.encode(rows, &mut again).unwrap();
                 if !compressed {
-                    assert_eq!(again, *stored, "{folder}/{name}");
+                    assert_eq!(again, *bytes, "{folder}/{name}");
                 }
                 rows_seen += check_rows(kind, rows, &format!("{folder}/{name}"));
             }
             if kind == FileKind::Snapshot {
                 let (_, full) = blocks.split_last().unwrap();
-                assert!(full.iter().all(|(rows, ..)| is_full(rows.len())));
+                assert!(full.iter().all(|block| is_full(block.rows.len())));
             }
         }
     }
@@ -79,13 +89,21 @@ fn check_rows(kind: FileKind, bytes: &[u8], place: &str) -> usize {
                     let header = &row.header;
                     match row.body {
                         RowBody::Insert { space, tuple } if kind == FileKind::Snapshot => {
-                            encode_snapshot_row(&mut again, header.lsn, header.timestamp, header.group_id, space, tuple);
+                            encode_snapshot_row(
+                                &mut again,
+                                header.lsn,
+                                header.timestamp,
+                                header.group_id,
+                                space,
+                                tuple,
+                            );
                         }
                         body => encode_row(&mut again, header, &body),
                     }
                 }
                 // The one row of the corpus with a field that its type does not need: the key of an UPSERT.
-                let has_needless_key = place == "raw-bodies/00000000000000000225.xlog" && rows[0].header.lsn == 239;
+                let has_needless_key =
+                    place == "raw-bodies/00000000000000000225.xlog" && rows[0].header.lsn == 239;
                 assert_eq!(again != bytes[range], has_needless_key, "{place}, rows {rows:?}");
             }
             Next::End => return count,
@@ -123,7 +141,10 @@ fn a_bootstrap_snapshot_has_513_rows() {
     assert_eq!(collected.snapshot_rows, 513);
     assert_eq!(recovered.vclock.signature(), 0);
     let empty = recovered.empty_xlog.unwrap();
-    assert_eq!((empty.name.as_str(), empty.header_bytes, empty.is_closed), ("00000000000000000000.xlog", 97, true));
+    assert_eq!(
+        (empty.name.as_str(), empty.header_bytes, empty.is_closed),
+        ("00000000000000000000.xlog", 97, true)
+    );
 }
 
 #[test]
@@ -137,8 +158,9 @@ fn xlogs_before_the_snapshot_are_not_read() {
 #[test]
 fn rolled_back_synchronous_transactions_are_not_handed_over() {
     let run = |synchronous: &[u32]| {
-        let recovery =
-            lycosa_journal::recovery::Recovery::open(&directory(&disk("synchro")), Mode::Strict).unwrap().unwrap();
+        let recovery = lycosa_journal::recovery::Recovery::open(&directory(&disk("synchro")), Mode::Strict)
+            .unwrap()
+            .unwrap();
         let mut collected = Collected { synchronous: synchronous.to_vec(), ..Collected::default() };
         let recovered = recovery.run(&mut collected).unwrap();
         (recovered, collected)

@@ -1,6 +1,8 @@
-//! Torn and damaged folders of a real Tarantool, and what recovery makes of them: `docs/formats.md` has the table.
+//! Torn and damaged folders of a real Tarantool, and what recovery makes of them: `docs/formats.md` has the
+//! table.
 //!
-//! All come from one sound folder: 290 rows with ids 1 to 290, clock {1: 293}, snapshots at 0 and 23, xlogs from 0, 23, 43 and 63.
+//! All come from one sound folder: 290 rows with ids 1 to 290, clock {1: 293}, snapshots at 0 and 23, xlogs
+//! from 0, 23, 43 and 63.
 
 use std::collections::BTreeSet;
 
@@ -37,13 +39,28 @@ const fn case(folder: &'static str, strict: Outcome, forced: Outcome, message: &
 
 const CASES: [Case; 33] = [
     case("torn/1-text-header", Ids(60), Ids(60), "ends inside its text header after 30 byte(s)"),
-    case("torn/2-fixed-header", Ids(190), Ids(190), "torn tail after {1: 193}: the file ends inside a block's header"),
+    case(
+        "torn/2-fixed-header",
+        Ids(190),
+        Ids(190),
+        "torn tail after {1: 193}: the file ends inside a block's header",
+    ),
     case("torn/3-plain-body", Ids(75), Ids(75), "the file ends inside a block: 35 byte(s) from offset 887"),
-    case("torn/4-zstd-body", Ids(190), Ids(190), "the file ends inside a block: 349 byte(s) from offset 2398"),
+    case(
+        "torn/4-zstd-body",
+        Ids(190),
+        Ids(190),
+        "the file ends inside a block: 349 byte(s) from offset 2398",
+    ),
     case("torn/5-between-blocks", Ids(75), Ids(75), "wasn't correctly closed"),
     case("torn/6-end-marker", Ids(290), Ids(290), "or its end marker: 2 byte(s) from offset 3077"),
     case("torn/7-zeros", Ids(290), Ids(290), "the file ends in zeros: 512 byte(s) from offset 3077"),
-    case("torn/8-torn-then-zeros", Ids(190), Ids(190), "the file ends inside a block: 552 byte(s) from offset 2398"),
+    case(
+        "torn/8-torn-then-zeros",
+        Ids(190),
+        Ids(190),
+        "the file ends inside a block: 552 byte(s) from offset 2398",
+    ),
     case("torn/9-header-only", Ids(60), Ids(60), "wasn't correctly closed"),
     case("torn/10-empty-file", Ids(60), Ids(60), "ends inside its text header after 0 byte(s)"),
     case("corrupt/0-sound", Ids(290), Ids(290), ""),
@@ -57,12 +74,22 @@ const CASES: [Case; 33] = [
     case("corrupt/missing-first-xlog", Ids(290), Ids(290), ""),
     case("corrupt/missing-last-xlog", Ids(60), Ids(60), ""),
     case("corrupt/missing-snaps", Refused(66), Refused(66), "there are 4 xlog(s) but no snapshot"),
-    case("corrupt/missing-xlog", Refused(66), Lossy(270), "Missing .xlog file between LSN 23 {1: 23} and 43 {1: 43}"),
+    case(
+        "corrupt/missing-xlog",
+        Refused(66),
+        Lossy(270),
+        "Missing .xlog file between LSN 23 {1: 23} and 43 {1: 43}",
+    ),
     case("corrupt/snap-body", Ids(290), Ids(290), "starting from the snapshot before it"),
     case("corrupt/snap-body-only", Refused(65), Lossy(270), "'00000000000000000023.snap' is damaged"),
     case("corrupt/snap-crc", Ids(290), Ids(290), "starting from the snapshot before it"),
     case("corrupt/snap-header", Ids(290), Ids(290), "Invalid xlog type: expected SNAP, got SNAQ"),
-    case("corrupt/snap-inprogress", Ids(290), Ids(290), "'00000000000000009999.xlog.inprogress' was never completed"),
+    case(
+        "corrupt/snap-inprogress",
+        Ids(290),
+        Ids(290),
+        "'00000000000000009999.xlog.inprogress' was never completed",
+    ),
     case("corrupt/snap-no-end", Ids(290), Ids(290), "it has no end marker"),
     case("corrupt/stray-files", Ids(290), Ids(290), "'abc.xlog' is not the name of a journal file"),
     case("corrupt/unknown-key", Ids(290), Ids(290), "unknown meta item 'Colour'"),
@@ -102,7 +129,10 @@ fn a_refusal_says_what_to_do() {
         if matches!(strict, Refused(_)) {
             let error = recover(&disk(folder), Mode::Strict).expect_err(folder);
             let said = error.to_string();
-            assert!(said.contains("--force-recovery") || said.contains("put the snapshot back"), "{folder}: {said}");
+            assert!(
+                said.contains("--force-recovery") || said.contains("put the snapshot back"),
+                "{folder}: {said}"
+            );
         }
     }
 }
@@ -114,8 +144,8 @@ fn rows_given_up_are_named() {
     assert!(messages("corrupt/flip-zstd").contains("LSN 84 to 183 of replica 1 (100 row(s)) are missing"));
 }
 
-/// After a start that gives anything up, the next rows go where the next start finds them: no history is mixed, nothing
-/// is reported twice, and what was torn stays readable to the end.
+/// After a start that gives anything up, the next rows go where the next start finds them: no history is
+/// mixed, nothing is reported twice, and what was torn stays readable to the end.
 #[test]
 fn what_is_written_after_a_start_is_found_by_the_next() {
     for Case { folder, strict, forced, .. } in &CASES {
@@ -141,7 +171,8 @@ fn what_is_written_after_a_start_is_found_by_the_next() {
             assert!(!names.iter().any(|name| name.ends_with(".inprogress")), "{place}: {names:?}");
             let (again, found) = recover(&disk, mode).unwrap_or_else(|error| panic!("{place}: {error}"));
             assert_eq!(again.vclock, batch.vclock, "{place}");
-            let expected = [&collected.transactions[..], &[vec![reached + 1], vec![reached + 2, reached + 3]]].concat();
+            let expected =
+                [&collected.transactions[..], &[vec![reached + 1], vec![reached + 2, reached + 3]]].concat();
             assert_eq!(found.transactions, expected, "{place}");
             assert_eq!(again.empty_xlog.map(|empty| empty.is_closed), Some(true), "{place}");
         }

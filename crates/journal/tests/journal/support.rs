@@ -23,9 +23,9 @@ pub(crate) fn corpus(folder: &str) -> PathBuf {
 pub(crate) fn files(folder: &str) -> BTreeMap<String, Vec<u8>> {
     let path = corpus(folder);
     let entries = fs::read_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let files = entries.map(|entry| entry.unwrap()).map(|entry| {
-        (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())
-    });
+    let files = entries
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()));
     files.filter(|(name, _)| !name.ends_with(".json") && !name.ends_with(".md")).collect()
 }
 

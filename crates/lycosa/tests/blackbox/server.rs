@@ -166,7 +166,9 @@ impl Server {
                 command.arg("serve").arg("--config").arg(config);
                 command.env("NO_COLOR", "1");
                 // Variables of this name are settings to it; those of the tests are not meant.
-                for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LYCOSA_")) {
+                for (name, _) in
+                    std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LYCOSA_"))
+                {
                     command.env_remove(name);
                 }
                 command

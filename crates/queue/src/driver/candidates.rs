@@ -105,7 +105,12 @@ impl Candidates {
     ///
     /// # Errors
     /// The space is gone.
-    pub fn compute(&self, tasks: Tasks<'_>, layout: &Layout, name: &[u8]) -> Result<Option<Candidate>, Error> {
+    pub fn compute(
+        &self,
+        tasks: Tasks<'_>,
+        layout: &Layout,
+        name: &[u8],
+    ) -> Result<Option<Candidate>, Error> {
         if tasks.first(tasks.indexes.utube, &name_key(State::Taken, name, &[]))?.is_some() {
             return Ok(None);
         }

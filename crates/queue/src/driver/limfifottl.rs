@@ -49,6 +49,10 @@ impl Driver for LimFifoTtl {
         self.capacity.is_none_or(|capacity| tasks < capacity)
     }
 
+    fn waits_for_room(&self) -> bool {
+        true
+    }
+
     fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
         self.tasks.encode(task, now, out)
     }

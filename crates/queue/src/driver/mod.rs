@@ -47,6 +47,7 @@ pub use candidates::Candidates;
 pub use options::{Engine, PutOptions, TubeOptions};
 
 use crate::error::Error;
+use crate::statistics::Operation;
 use crate::task::{Layout, ShortKey, State, Task};
 use crate::time::Seconds;
 
@@ -73,6 +74,22 @@ pub enum Event {
     DelayOver,
     /// Its owner had it for too long.
     TtrOver,
+}
+
+impl Event {
+    /// What statistics and callbacks call it.
+    #[must_use]
+    pub const fn operation(self) -> Operation {
+        match self {
+            Self::Take => Operation::Take,
+            Self::Release { .. } => Operation::Release,
+            Self::Bury => Operation::Bury,
+            Self::Kick => Operation::Kick,
+            Self::Touch { .. } => Operation::Touch,
+            Self::DelayOver => Operation::Delay,
+            Self::TtrOver => Operation::Ttr,
+        }
+    }
 }
 
 /// What an event makes of a task; what is `None` stays.
@@ -183,6 +200,11 @@ pub trait Driver: fmt::Debug + Send {
         true
     }
 
+    /// Whether a put that finds no room may wait for it.
+    fn waits_for_room(&self) -> bool {
+        false
+    }
+
     /// Appends the tuple of a new task. `now` is in µs since the epoch.
     ///
     /// # Errors
@@ -234,7 +256,9 @@ fn change_without_deadlines(event: Event, type_name: &'static str) -> Result<Cha
     match event {
         Event::Take => Ok(Change::to(State::Taken)),
         Event::Bury => Ok(Change::to(State::Buried)),
-        Event::Release { .. } | Event::Kick | Event::DelayOver | Event::TtrOver => Ok(Change::to(State::Ready)),
+        Event::Release { .. } | Event::Kick | Event::DelayOver | Event::TtrOver => {
+            Ok(Change::to(State::Ready))
+        }
         Event::Touch { .. } => Err(Error::TouchUnsupported(type_name)),
     }
 }

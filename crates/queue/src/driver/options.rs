@@ -264,7 +264,8 @@ impl TubeOptions {
             }
         }
         let mut defaults = Vec::new();
-        let has = |name: &[u8]| pairs.iter().find(|(key, _)| string(key) == Some(name)).map(|(_, value)| *value);
+        let has =
+            |name: &[u8]| pairs.iter().find(|(key, _)| string(key) == Some(name)).map(|(_, value)| *value);
         if has(b"if_not_exists").is_none() {
             mp::write_str(&mut defaults, b"if_not_exists");
             mp::write_bool(&mut defaults, false);

@@ -82,3 +82,13 @@ fn users_and_tubes_are_declared() {
     assert_eq!(config.tubes[0].options["ttl"].as_integer(), Some(60));
     assert_eq!(config.tubes[1].kind, "fifo");
 }
+
+#[test]
+fn every_setting_is_documented() {
+    let page = include_str!("../../../../docs/configuration.md");
+    for setting in SETTINGS {
+        let reloads = if setting.reloads { "yes" } else { "no" };
+        let row = format!("| `{}` | `{}` | {reloads} | {} |", setting.key, setting.default, setting.help);
+        assert!(page.contains(&row), "docs/configuration.md lacks the row\n{row}");
+    }
+}

@@ -100,7 +100,6 @@ pub(crate) enum OptionType {
     /// A name out of a closed list, which the caller looks up.
     Enum,
     Array,
-    Any,
 }
 
 impl OptionType {
@@ -113,7 +112,6 @@ impl OptionType {
             Self::String => "string",
             Self::Enum => "enum",
             Self::Array => "array",
-            Self::Any => "any",
         }
     }
 
@@ -126,7 +124,6 @@ impl OptionType {
             Self::Number => FieldType::Number.accepts(value),
             Self::String | Self::Enum => reader.str().is_ok(),
             Self::Array => reader.array().is_ok(),
-            Self::Any => true,
         }
     }
 }

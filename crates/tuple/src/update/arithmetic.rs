@@ -60,7 +60,9 @@ impl Computation<'_> {
     pub(super) fn of(&self, value: &[u8], target: &Target<'_>) -> Result<Scalar, UpdateError> {
         let integer = |number| Ok(Scalar::Number(Number::Integer(i128::from(number))));
         match self {
-            Self::Add(number) | Self::Subtract(number) => self.sum(value, *number, target).map(Scalar::Number),
+            Self::Add(number) | Self::Subtract(number) => {
+                self.sum(value, *number, target).map(Scalar::Number)
+            }
             Self::And(mask) => integer(self.bits(value, target)? & mask),
             Self::Or(mask) => integer(self.bits(value, target)? | mask),
             Self::Xor(mask) => integer(self.bits(value, target)? ^ mask),
@@ -148,11 +150,13 @@ impl Scalar {
                     mp::write_double(out, *double);
                 }
             }
-            Self::Number(Number::Integer(integer)) => match (u64::try_from(*integer), i64::try_from(*integer)) {
-                (Ok(unsigned), _) => mp::write_uint(out, unsigned),
-                (Err(_), Ok(signed)) => mp::write_int(out, signed),
-                (Err(_), Err(_)) => unreachable!("sums are checked to be integers of MessagePack"),
-            },
+            Self::Number(Number::Integer(integer)) => {
+                match (u64::try_from(*integer), i64::try_from(*integer)) {
+                    (Ok(unsigned), _) => mp::write_uint(out, unsigned),
+                    (Err(_), Ok(signed)) => mp::write_int(out, signed),
+                    (Err(_), Err(_)) => unreachable!("sums are checked to be integers of MessagePack"),
+                }
+            }
         }
     }
 }

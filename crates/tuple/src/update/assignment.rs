@@ -60,7 +60,8 @@ pub(super) fn apply(operations: &[u8], tuple: TupleRef<'_>, index_base: i64) -> 
     if first < 0 || last >= i64::from(field_count) {
         return None;
     }
-    let mut out = Vec::with_capacity(bytes.len() + assigned.iter().map(|(_, value)| value.len()).sum::<usize>());
+    let mut out =
+        Vec::with_capacity(bytes.len() + assigned.iter().map(|(_, value)| value.len()).sum::<usize>());
     mp::write_array(&mut out, field_count);
     let mut copied = reader.position();
     let mut next = 0;

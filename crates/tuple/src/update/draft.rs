@@ -93,7 +93,8 @@ impl<'a> Draft<'a> {
         let count = i64::from(self.array(ROOT).count);
         if operation.target.field < 0 {
             // Behind the last field is −1 for an insertion.
-            let field = operation.target.field + count + i64::from(matches!(operation.action, Action::Insert(_)));
+            let field =
+                operation.target.field + count + i64::from(matches!(operation.action, Action::Insert(_)));
             if field < 0 {
                 return Err(operation.target.not_found());
             }

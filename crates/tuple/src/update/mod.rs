@@ -15,8 +15,12 @@
 //! - A map's keys move to the front when two different paths lead into that map; one path alone changes it in place.
 //! - A sum with a double or float is stored as a 32-bit float if that is exact, except in fields of type double.
 //!
-//! Where Tarantool crashes or reads memory that is not its own (a path that leads through a field which this request has
-//! computed), the error is a double update.
+//! Where Tarantool crashes, reads memory that is not its own, or writes tuples that are no MessagePack, nothing is owed:
+//!
+//! - a path through a field that this request has set or computed is a double update;
+//! - a path through the end of the only other path into its field (`#` of `[2].a`, then `=` of `[2].a.b`) leads nowhere;
+//!   Tarantool would repeat the first operation one level below, and lose it where it was;
+//! - a map's integer keys can be reached by index, as long as that path is alone.
 //!
 //! Parts: `operation` reads operations, `arithmetic` computes values, `draft` is the tuple while it changes, made of
 //! `container` and `trail`; `assignment` is a shortcut for what the queue does all day: `=` on a few fields by number.
@@ -28,6 +32,8 @@ mod assignment;
 mod container;
 mod draft;
 mod operation;
+#[cfg(test)]
+mod tests;
 mod trail;
 
 use crate::format::Format;
@@ -67,7 +73,9 @@ pub enum UpdateError {
         reason: &'static str,
     },
     /// Code 26: the argument, or the field that the operation finds, has another type.
-    #[error("Argument type in operation '{operator}' on field {field} does not match field type: expected {expected}")]
+    #[error(
+        "Argument type in operation '{operator}' on field {field} does not match field type: expected {expected}"
+    )]
     UpdateArgType {
         /// The operator's character.
         operator: char,

@@ -108,7 +108,9 @@ pub(super) fn read_all<'a>(
         return Err(UpdateError::IllegalParams("too many operations for update"));
     }
     let base = cut_base(index_base);
-    let read = (1..=count).map(|number| Operation::read(&mut reader, number, format, base)).collect::<Result<_, _>>()?;
+    let read = (1..=count)
+        .map(|number| Operation::read(&mut reader, number, format, base))
+        .collect::<Result<_, _>>()?;
     if reader.is_empty() { Ok(read) } else { Err(UpdateError::InvalidMsgpack) }
 }
 
@@ -124,7 +126,9 @@ impl<'a> Operation<'a> {
         }
         let length = reader.array()?;
         if length == 0 {
-            return Err(UpdateError::IllegalParams("update operation must be an array {op,..}, got empty array"));
+            return Err(UpdateError::IllegalParams(
+                "update operation must be an array {op,..}, got empty array",
+            ));
         }
         if reader.kind()? != Kind::Str {
             return Err(UpdateError::IllegalParams("update operation name must be a string"));
@@ -151,7 +155,12 @@ impl<'a> Operation<'a> {
 }
 
 impl<'a> Target<'a> {
-    fn read(reader: &mut Reader<'a>, operator: char, format: &Format, base: i64) -> Result<Self, UpdateError> {
+    fn read(
+        reader: &mut Reader<'a>,
+        operator: char,
+        format: &Format,
+        base: i64,
+    ) -> Result<Self, UpdateError> {
         match reader.kind()? {
             Kind::Uint | Kind::Int => Self::by_number(reader.int()?, operator, base),
             Kind::Str => Self::by_text(reader.str()?, format),

@@ -63,10 +63,14 @@ impl<'a> Trail<'a> {
         let mut stations = Vec::with_capacity(1);
         let (mut container, mut offset) = (value, 0);
         let mut step = path.step().map_err(|error| target.fault(error))?.ok_or_else(|| target.not_found())?;
+        let mut characters = path.position();
         // Tarantool takes a step after it has read the one behind it, but only where something may be put.
         let reads_ahead = matches!(operation.action, Action::Set(_) | Action::Insert(_));
         loop {
-            let characters = path.position();
+            if step == Step::Any {
+                // The asterisk is the last character but one.
+                return Err(target.fault(PathError { position: characters - 1 }));
+            }
             let station = Station { step, container, offset };
             stations.push(station);
             let found = station.find()?;
@@ -74,10 +78,7 @@ impl<'a> Trail<'a> {
                 return Err(target.not_found());
             }
             let ahead = path.step().map_err(|error| target.fault(error))?;
-            if step == Step::Any {
-                // The asterisk is the last character but one.
-                return Err(target.fault(PathError { position: characters - 1 }));
-            }
+            characters = path.position();
             let Some(next) = ahead else {
                 let (place, edit) = station.edit(found, operation, compute)?;
                 return Ok(Self { value, stations, place, edit });
@@ -196,8 +197,12 @@ impl<'a> Station<'a> {
         let opened = Opened::new(self.container);
         let is_map = opened.is_some_and(|opened| opened.is_map);
         Ok(match (&operation.action, found) {
-            (Action::Set(value), Found::At { value: place, .. }) => (place, Edit::Replace(Node::Assigned(value))),
-            (Action::Insert(_), Found::At { .. }) if is_map => return Err(target.fault(FieldFault::KeyExists)),
+            (Action::Set(value), Found::At { value: place, .. }) => {
+                (place, Edit::Replace(Node::Assigned(value)))
+            }
+            (Action::Insert(_), Found::At { .. }) if is_map => {
+                return Err(target.fault(FieldFault::KeyExists));
+            }
             (Action::Insert(value), Found::At { begin: at, .. })
             | (Action::Set(value) | Action::Insert(value), Found::End(at)) => (at..at, Edit::Insert(value)),
             (Action::Set(value) | Action::Insert(value), Found::Nowhere) => match (self.step, opened) {

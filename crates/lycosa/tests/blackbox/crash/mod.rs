@@ -23,6 +23,7 @@ use libtest_mimic::Trial;
 use self::ledger::{Ledger, Row};
 use self::worker::Worker;
 use crate::connection::{self, Connection, key, kind};
+use crate::scenario::value_of;
 use crate::server::{Peer, Server, Setup};
 use crate::value::Value;
 
@@ -87,7 +88,7 @@ fn torture(tube: Tube, how_long: Duration, dice: &mut Dice) -> Result<(), String
     let options: serde_json::Value = serde_json::from_str(tube.options).map_err(|error| error.to_string())?;
     let create = connection::body([
         (key::FUNCTION, Value::str("queue.create_tube")),
-        (key::TUPLE, Value::Array(vec![Value::str("t"), Value::str(tube.kind), plain(&options)])),
+        (key::TUPLE, Value::Array(vec![Value::str("t"), Value::str(tube.kind), value_of(&options)?])),
     ]);
     ask(&mut open(&server)?, kind::CALL, &create)?;
     let ledger = Arc::new(Mutex::new(Ledger::default()));
@@ -254,17 +255,6 @@ fn ask(connection: &mut Connection, kind: u32, body: &Value) -> Result<Value, St
         return Err(reply.describe());
     }
     Ok(reply.data())
-}
-
-/// JSON of texts, numbers and maps as a value to send.
-fn plain(json: &serde_json::Value) -> Value {
-    match json {
-        serde_json::Value::String(text) => Value::str(text),
-        serde_json::Value::Object(map) => {
-            Value::Map(map.iter().map(|(key, value)| (Value::str(key), plain(value))).collect())
-        }
-        other => unreachable!("a tube's options in this file have no {other}"),
-    }
 }
 
 /// Numbers from a seed (xorshift64*).

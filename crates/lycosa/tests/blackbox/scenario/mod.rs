@@ -13,7 +13,14 @@ use std::path::{Path, PathBuf};
 
 use libtest_mimic::{Failed, Trial};
 
+use self::want::Captures;
 use crate::server::{Peer, queue_module, tarantool_is_installed};
+use crate::value::Value;
+
+/// JSON as the scenarios write it (`{"$bin": …}` and so on), as a value to send.
+pub(crate) fn value_of(json: &serde_json::Value) -> Result<Value, String> {
+    want::to_send(json, &Captures::new())
+}
 
 /// Every file as a test, in the order of their names.
 pub(crate) fn trials() -> Result<Vec<Trial>, String> {

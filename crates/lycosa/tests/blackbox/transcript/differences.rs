@@ -7,22 +7,30 @@
 //! | `why` | the reason, in words |
 //! | `frames` | frames of the recording, counted from 0, log lines not counted |
 //! | `want` | a regex that our reply, as a failure would print it, must match; absent: these frames are not compared at all |
+//! | `instead` | (with frames: a request and its reply) calls to make in their place, each `[NAME, [ARGUMENT, …]]` |
+//! | `any_order` | (instead of frames) maps may have their keys in any order: a Lua made them |
 //! | `skip` | (instead of frames) the whole recording is not replayed |
 //! | `queue` | (instead of frames) the recording needs the module `queue` |
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use regex::Regex;
 use serde_json::Value as Json;
 
+use crate::scenario::value_of;
 use crate::server::Peer;
+use crate::value::Value;
 
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
     pub(crate) skip: Option<String>,
     pub(crate) needs_queue: bool,
+    pub(crate) any_order: bool,
     frames: HashMap<usize, Option<Regex>>,
+    instead: HashMap<usize, Vec<(String, Vec<Value>)>>,
+    /// Replies to requests that are replaced.
+    absent: HashSet<usize>,
 }
 
 /// What is known about one frame.
@@ -32,6 +40,8 @@ pub(crate) enum Expected<'a> {
     /// Different, like this.
     Like(&'a Regex),
     NotCompared,
+    /// Never sent here.
+    Absent,
 }
 
 impl Differences {
@@ -50,10 +60,16 @@ impl Differences {
 
     pub(crate) fn expected(&self, frame: usize) -> Expected<'_> {
         match self.frames.get(&frame) {
+            None if self.absent.contains(&frame) => Expected::Absent,
             None => Expected::AsRecorded,
             Some(Some(pattern)) => Expected::Like(pattern),
             Some(None) => Expected::NotCompared,
         }
+    }
+
+    /// Calls to make in place of a request, each a name and its arguments.
+    pub(crate) fn instead_of(&self, frame: usize) -> Option<&[(String, Vec<Value>)]> {
+        self.instead.get(&frame).map(Vec::as_slice)
     }
 
     fn add(&mut self, entry: &Json) -> Result<(), String> {
@@ -64,6 +80,18 @@ impl Differences {
         }
         if entry["queue"] == true {
             self.needs_queue = true;
+            return Ok(());
+        }
+        if entry["any_order"] == true {
+            self.any_order = true;
+            return Ok(());
+        }
+        if let Some(calls) = entry["instead"].as_array() {
+            let (Some(request), Some(reply)) = (entry["frames"][0].as_u64(), entry["frames"][1].as_u64()) else {
+                return Err("`instead` goes with the frames of a request and its reply".into());
+            };
+            self.instead.insert(request as usize, calls.iter().map(call).collect::<Result<_, _>>()?);
+            self.absent.insert(reply as usize);
             return Ok(());
         }
         let want = match entry["want"].as_str() {
@@ -78,4 +106,10 @@ impl Differences {
         }
         Ok(())
     }
+}
+
+fn call(json: &Json) -> Result<(String, Vec<Value>), String> {
+    let name = json[0].as_str().ok_or("a call has a name")?;
+    let arguments = json[1].as_array().ok_or("a call has arguments")?;
+    Ok((name.to_owned(), arguments.iter().map(value_of).collect::<Result<_, _>>()?))
 }

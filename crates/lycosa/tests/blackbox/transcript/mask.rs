@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use regex::bytes::Regex;
 
 use crate::connection::{Reply, key};
-use crate::value::{Decoder, Value, hex};
+use crate::value::{self, Decoder, Value, hex};
 
 /// The error object of a reply's body.
 const ERROR_STACK: i128 = 0x52;
@@ -23,8 +23,9 @@ const CHANGING_KEYS: [&str; 2] = ["pid", "uptime"];
 /// Where the usual reply header keeps the schema version: behind the length, the code and the sync.
 const SCHEMA_VERSION: Range<usize> = 24..28;
 
-/// Why `got` is not what was `recorded`; `None` if it is. Schema versions are the caller's.
-pub(crate) fn difference(recorded: &Reply, got: &Reply) -> Option<String> {
+/// Why `got` is not what was `recorded`; `None` if it is. Schema versions are the caller's. `any_order`: maps may have
+/// their keys in any order.
+pub(crate) fn difference(recorded: &Reply, got: &Reply, any_order: bool) -> Option<String> {
     let bytes = |reply: &Reply| {
         let mut frame = reply.frame.clone();
         if let Some(version) = frame.get_mut(SCHEMA_VERSION) {
@@ -47,7 +48,11 @@ pub(crate) fn difference(recorded: &Reply, got: &Reply) -> Option<String> {
             hex(&recorded_bytes)
         ));
     }
-    let (recorded, got) = (masked_body(&recorded.body), masked_body(&got.body));
+    let (mut recorded, mut got) = (masked_body(&recorded.body), masked_body(&got.body));
+    if any_order {
+        sort_maps(&mut recorded);
+        sort_maps(&mut got);
+    }
     (recorded != got).then(|| first_difference("body", &recorded, &got))
 }
 
@@ -66,11 +71,16 @@ fn masked(value: &Value) -> Value {
         let uuid = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
         let pointer = "0x[0-9a-f]{6,}";
         let address = r"127\.0\.0\.1:[0-9]+";
-        let place_in_program = r"[^ ]*\.lua:[0-9]+: ";
-        Regex::new(&format!("(?-u){uuid}|{pointer}|{address}|{place_in_program}")).expect("a fixed regex")
+        Regex::new(&format!("(?-u){uuid}|{pointer}|{address}")).expect("a fixed regex")
     });
+    static PLACE_IN_PROGRAM: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"(?-u)[^ ]*\.lua:[0-9]+: ").expect("a fixed regex"));
     match value {
-        Value::Str(bytes) => Value::Str(CHANGING.replace_all(bytes, &b"(changes)"[..]).into_owned()),
+        Value::Str(bytes) => {
+            // A server without Lua has no place in a program to name.
+            let text = PLACE_IN_PROGRAM.replace(bytes, &b""[..]);
+            Value::Str(CHANGING.replace_all(&text, &b"(changes)"[..]).into_owned())
+        }
         Value::Array(items) => Value::Array(items.iter().map(masked).collect()),
         Value::Map(pairs) => {
             let pairs =
@@ -95,6 +105,17 @@ fn without_places(value: &Value) -> Value {
             Value::Map(kept.map(|(key, value)| (key.clone(), without_places(value))).collect())
         }
         other => other.clone(),
+    }
+}
+
+fn sort_maps(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(sort_maps),
+        Value::Map(pairs) => {
+            pairs.iter_mut().for_each(|(_, value)| sort_maps(value));
+            pairs.sort_by_cached_key(|(key, _)| value::encode(key));
+        }
+        _ => {}
     }
 }
 

@@ -1,0 +1,207 @@
+//! One connection of a load: its socket, its buffers, its slots.
+
+use std::io::{self, Read, Write};
+
+use anyhow::{Context, Result, bail, ensure};
+use mio::net::TcpStream;
+
+use super::phase::{Phase, Role};
+use crate::protocol::{Answer, Dialogue, Heard, Operation, Request};
+
+/// Free space that a read finds at least.
+const READ_SIZE: usize = 64 << 10;
+
+/// A place for one request at a time.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Index into the steps of the round.
+    step: usize,
+    /// Nanoseconds since the phase began.
+    asked_at: u64,
+    /// Number of the task that the slot is about.
+    number: u64,
+    /// By which that task is acknowledged.
+    receipt: Vec<u8>,
+    /// The sub-queue of the next task, where slots have one.
+    sub_queue: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    dialogue: Box<dyn Dialogue>,
+    slots: Vec<Slot>,
+    role: Role,
+    /// Received bytes are in `input[read_from..filled]`.
+    input: Vec<u8>,
+    filled: usize,
+    /// Bytes to send are `output[written..]`.
+    output: Vec<u8>,
+    written: usize,
+}
+
+impl Connection {
+    /// `first_sub_queue` is that of its first slot; the others have the following ones.
+    pub(super) fn new(
+        stream: TcpStream,
+        dialogue: Box<dyn Dialogue>,
+        slots: usize,
+        first_sub_queue: usize,
+    ) -> Self {
+        let slot = |at| Slot { sub_queue: (first_sub_queue + at) as u64, ..Slot::default() };
+        Self {
+            stream,
+            dialogue,
+            slots: (0..slots).map(slot).collect(),
+            role: Role::Worker,
+            input: vec![0; 2 * READ_SIZE],
+            filled: 0,
+            output: Vec::new(),
+            written: 0,
+        }
+    }
+
+    /// Lets the slots begin with a phase.
+    pub(super) fn begin(&mut self, role: Role, phase: &mut Phase<'_>) -> Result<()> {
+        self.role = role;
+        let slots = if role == Role::Producer { 1 } else { self.slots.len() };
+        for slot in 0..slots {
+            phase.enlist(role);
+            self.begin_round(slot, phase);
+        }
+        self.flush()
+    }
+
+    /// Lets one slot do its next round.
+    pub(super) fn begin_slot(&mut self, slot: usize, phase: &mut Phase<'_>) -> Result<()> {
+        self.begin_round(slot, phase);
+        self.flush()
+    }
+
+    /// Reads what has come, goes on with the slots that it answers, and writes what can be written.
+    pub(super) fn serve(&mut self, phase: &mut Phase<'_>) -> Result<()> {
+        loop {
+            if self.input.len() - self.filled < READ_SIZE {
+                self.input.resize(2 * self.input.len(), 0);
+            }
+            let space = &mut self.input[self.filled..];
+            let room = space.len();
+            let count = match self.stream.read(space) {
+                Ok(0) => bail!("the server closed the connection"),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error).context("cannot read"),
+            };
+            self.filled += count;
+            phase.look_at_clock();
+            self.hear(phase)?;
+            if count < room {
+                break;
+            }
+        }
+        self.flush()
+    }
+
+    /// Goes through the received bytes.
+    fn hear(&mut self, phase: &mut Phase<'_>) -> Result<()> {
+        // The buffer is out of the way while answers borrow from it.
+        let mut input = std::mem::take(&mut self.input);
+        let mut at = 0;
+        loop {
+            match self.dialogue.hear(&input[at..self.filled], &mut self.output)? {
+                Heard::NeedMore => break,
+                Heard::Skipped { consumed } => at += consumed,
+                Heard::Answer { consumed, slot, answer } => {
+                    at += consumed;
+                    self.settle(slot, answer, phase)?;
+                }
+            }
+        }
+        input.copy_within(at..self.filled, 0);
+        self.filled -= at;
+        self.input = input;
+        Ok(())
+    }
+
+    /// Takes note of the answer to a slot's request and sends the slot's next one.
+    fn settle(&mut self, index: usize, answer: Answer<'_>, phase: &mut Phase<'_>) -> Result<()> {
+        let slot = self.slots.get_mut(index).with_context(|| format!("an answer to slot {index}"))?;
+        let steps = phase.steps(self.role);
+        let operation = steps[slot.step];
+        let name = operation.name();
+        match (operation, answer) {
+            (_, Answer::Refused(reason)) => bail!("{name} failed: {reason}"),
+            (Operation::Take, Answer::Task { receipt, payload }) => {
+                slot.number = phase.payload.number_of(payload)?;
+                phase.account.take(slot.number)?;
+                slot.receipt.clear();
+                slot.receipt.extend_from_slice(receipt);
+                slot.sub_queue = phase.sub_queue_of(slot.number).unwrap_or(slot.sub_queue);
+            }
+            (Operation::Put | Operation::Ack, Answer::Task { payload, .. }) => {
+                let number = phase.payload.number_of(payload)?;
+                let expected = slot.number;
+                ensure!(number == expected, "the answer to {name} of task {expected} shows task {number}");
+            }
+            (Operation::Put | Operation::Ack, Answer::Done) => {}
+            (Operation::Take, Answer::NoTask) => {
+                bail!("take found no task, though {} are there", phase.account.waiting());
+            }
+            (_, answer) => bail!("{name} was answered with {answer:?}"),
+        }
+        if operation == Operation::Ack {
+            phase.account.acknowledge(slot.number)?;
+        }
+        phase.record(operation, self.role, slot.asked_at);
+        slot.step += 1;
+        if slot.step < steps.len() {
+            self.ask(index, phase);
+            return Ok(());
+        }
+        phase.end_round(self.role);
+        if self.role != Role::Producer {
+            self.begin_round(index, phase);
+        }
+        Ok(())
+    }
+
+    fn begin_round(&mut self, slot: usize, phase: &mut Phase<'_>) {
+        if phase.begin_round(self.role) {
+            self.slots[slot].step = 0;
+            self.ask(slot, phase);
+        } else {
+            phase.retire();
+        }
+    }
+
+    /// Sends the request of a slot's current step.
+    fn ask(&mut self, index: usize, phase: &mut Phase<'_>) {
+        let slot = &mut self.slots[index];
+        slot.asked_at = phase.now();
+        let request = match phase.steps(self.role)[slot.step] {
+            Operation::Put => {
+                slot.number = phase.account.put();
+                let options = phase.put_options(slot.number, slot.sub_queue);
+                Request::Put { payload: phase.payload.of(slot.number), options }
+            }
+            Operation::Take => Request::Take { waits: self.role == Role::Consumer },
+            Operation::Ack => Request::Ack { receipt: &slot.receipt },
+        };
+        self.dialogue.ask(index, &request, &mut self.output);
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        while self.written < self.output.len() {
+            match self.stream.write(&self.output[self.written..]) {
+                Ok(count) => self.written += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("cannot write"),
+            }
+        }
+        self.output.clear();
+        self.written = 0;
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! What the operating system knows and does: processor time and memory of a process, cores to run on, folders.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Processor time that all threads of process `pid` have used, in user mode and in the kernel. Known to a tick,
+/// mostly 10 ms.
+pub(crate) fn processor_time(pid: Pid) -> Result<Duration> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let ticks = ticks_of(&stat).with_context(|| format!("{path} has no times"))?;
+    Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+}
+
+/// The sum of utime and stime, fields 14 and 15, of a line of `/proc/<pid>/stat`.
+fn ticks_of(stat: &str) -> Option<u64> {
+    // The second field is the program's name in parentheses and may contain anything.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
+}
+
+/// Bytes of process `pid` that are in memory and belong to no file.
+pub(crate) fn resident_memory(pid: Pid) -> Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    anonymous_bytes_of(&status).with_context(|| format!("{path} has no RssAnon"))
+}
+
+fn anonymous_bytes_of(status: &str) -> Option<u64> {
+    let value = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    Some(value.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
+/// The cores on which the calling thread may run.
+pub(crate) fn allowed_cores() -> Result<Vec<usize>> {
+    let set = sched_getaffinity(None).context("cannot ask for the allowed cores")?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
+}
+
+/// Confines the calling thread, and the processes that it starts from then on, to one core.
+pub(crate) fn run_on(core: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set).with_context(|| format!("cannot run on core {core}"))
+}
+
+/// Whether what is synced in `folder` only goes to memory.
+pub(crate) fn is_in_memory(folder: &Path) -> Result<bool> {
+    const TMPFS: i64 = 0x0102_1994;
+    let kind = rustix::fs::statfs(folder).with_context(|| format!("cannot look at {}", folder.display()))?;
+    Ok(i64::from(kind.f_type) == TMPFS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_stand_behind_the_name() {
+        let stat = "4242 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 2 0 100 0 0";
+        assert_eq!(ticks_of(stat), Some(300));
+        assert_eq!(ticks_of("4242 (cut"), None);
+        assert_eq!(ticks_of("4242 (cut) S 1 2"), None);
+    }
+
+    #[test]
+    fn memory_is_in_kilobytes() {
+        assert_eq!(anonymous_bytes_of("VmRSS:\t  12 kB\nRssAnon:\t    8 kB\n"), Some(8192));
+        assert_eq!(anonymous_bytes_of("VmRSS:\t  12 kB\n"), None);
+    }
+
+    #[test]
+    fn this_process_is_known() {
+        let pid = rustix::process::getpid();
+        assert!(processor_time(pid).is_ok());
+        assert!(resident_memory(pid).unwrap() > 0);
+        assert!(!allowed_cores().unwrap().is_empty());
+    }
+}

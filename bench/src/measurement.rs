@@ -1,0 +1,75 @@
+//! What one run of one contender gave, and how it is shown.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde_json::{Value as Json, json};
+
+use crate::load::Outcome;
+use crate::protocol::Operation;
+
+/// Percentiles that are reported, with their names.
+const PERCENTILES: [(&str, f64); 3] = [("p50", 50.0), ("p99", 99.0), ("p999", 99.9)];
+
+/// One measured run.
+#[derive(Debug)]
+pub(crate) struct Measurement {
+    pub(crate) outcome: Outcome,
+    /// Processor time of the server; `None` if its process is not known.
+    pub(crate) processor_time: Option<Duration>,
+}
+
+impl Measurement {
+    pub(crate) fn rounds_per_second(&self) -> f64 {
+        self.outcome.rounds as f64 / self.outcome.elapsed.as_secs_f64()
+    }
+
+    /// Processor time of the server for each round, in microseconds.
+    pub(crate) fn processor_time_per_round(&self) -> Option<f64> {
+        let time = self.processor_time?;
+        Some(time.as_secs_f64() * 1e6 / self.outcome.rounds.max(1) as f64)
+    }
+
+    /// Operations that happened, with their latencies.
+    fn latencies(&self) -> impl Iterator<Item = (Operation, &Histogram<u64>)> {
+        Operation::ALL.into_iter().zip(&self.outcome.latencies).filter(|(_, latencies)| !latencies.is_empty())
+    }
+
+    /// Lines for people.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!(
+            "{:.0} per second ({} in {:.2} s)",
+            self.rounds_per_second(),
+            self.outcome.rounds,
+            self.outcome.elapsed.as_secs_f64()
+        );
+        if let Some(time) = self.processor_time_per_round() {
+            text += &format!(", {time:.2} µs of the server's processor time for each");
+        }
+        for (operation, latencies) in self.latencies() {
+            text += &format!("\n{:<5}", operation.name());
+            for (name, percentile) in PERCENTILES {
+                let microseconds = latencies.value_at_percentile(percentile) as f64 / 1e3;
+                text += &format!(" {name} {microseconds:>9.1} µs");
+            }
+        }
+        text
+    }
+
+    pub(crate) fn json(&self) -> Json {
+        let latencies = self.latencies().map(|(operation, latencies)| {
+            let of_percentile = |(name, percentile): (&str, f64)| {
+                (name.to_owned(), json!(latencies.value_at_percentile(percentile) as f64 / 1e3))
+            };
+            let values = PERCENTILES.into_iter().map(of_percentile).collect::<serde_json::Map<_, _>>();
+            (operation.name().to_owned(), Json::Object(values))
+        });
+        json!({
+            "rounds": self.outcome.rounds,
+            "seconds": self.outcome.elapsed.as_secs_f64(),
+            "rounds_per_second": self.rounds_per_second(),
+            "server_cpu_us_per_round": self.processor_time_per_round(),
+            "latency_us": Json::Object(latencies.collect()),
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! What the load generator wants of a queue, and the protocols in which it says so.
+//!
+//! A [`Protocol`] makes the queue ready and opens connections; the [`Dialogue`] of a connection turns requests into
+//! bytes and bytes into answers. A dialogue does no I/O, so its tests are literal bytes. A request belongs to a *slot*:
+//! one of the places of a connection, each of which has at most one request under way. Protocols that number their
+//! requests put the slot into the number; protocols that answer in order remember the order.
+
+pub(crate) mod iproto;
+
+use std::fmt::{self, Debug, Display};
+use std::net::{SocketAddr, TcpStream};
+
+use anyhow::Result;
+
+/// One of the three requests of a task's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Put,
+    Take,
+    Ack,
+}
+
+impl Operation {
+    pub(crate) const ALL: [Self; 3] = [Self::Put, Self::Take, Self::Ack];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Take => "take",
+            Self::Ack => "ack",
+        }
+    }
+}
+
+/// How a task is put, for queues that know such things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PutOptions {
+    /// Lower goes first.
+    pub(crate) priority: Option<u64>,
+    pub(crate) delay_seconds: Option<u32>,
+    pub(crate) sub_queue: Option<u64>,
+}
+
+/// What a slot asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Request<'a> {
+    Put {
+        payload: &'a [u8],
+        options: PutOptions,
+    },
+    Take {
+        /// Whether to wait until there is a task.
+        waits: bool,
+    },
+    /// `receipt` as it came with the task.
+    Ack {
+        receipt: &'a [u8],
+    },
+}
+
+impl Request<'_> {
+    pub(crate) fn operation(&self) -> Operation {
+        match self {
+            Self::Put { .. } => Operation::Put,
+            Self::Take { .. } => Operation::Take,
+            Self::Ack { .. } => Operation::Ack,
+        }
+    }
+}
+
+/// What a server answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer<'a> {
+    /// It is done, and this is the task.
+    Task {
+        /// By which the task is acknowledged, in the form that the acknowledgement wants.
+        receipt: &'a [u8],
+        payload: &'a [u8],
+    },
+    /// It is done.
+    Done,
+    /// There is no task to take.
+    NoTask,
+    /// It is not done; why.
+    Refused(String),
+}
+
+/// What stands at the beginning of the received bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Heard<'a> {
+    /// Not a whole answer.
+    NeedMore,
+    /// Bytes that answer nothing.
+    Skipped {
+        consumed: usize,
+    },
+    Answer {
+        consumed: usize,
+        slot: usize,
+        answer: Answer<'a>,
+    },
+}
+
+/// One connection's side of a protocol.
+pub(crate) trait Dialogue: Debug {
+    /// Appends the request of `slot` to `out`.
+    fn ask(&mut self, slot: usize, request: &Request<'_>, out: &mut Vec<u8>);
+
+    /// Looks at the beginning of `input`. What has to be said in return at once is appended to `out`.
+    ///
+    /// # Errors
+    /// Bytes that are not of the protocol, or that answer a question nobody asked.
+    fn hear<'a>(&mut self, input: &'a [u8], out: &mut Vec<u8>) -> Result<Heard<'a>>;
+}
+
+/// A queue on a server, and how to speak to it.
+pub(crate) trait Protocol: Debug {
+    /// Makes the queue exist, empty.
+    fn prepare(&self, address: SocketAddr) -> Result<()>;
+
+    /// Says on a new, blocking connection whatever comes before the first request. `index` counts the connections.
+    fn open(&self, stream: &mut TcpStream, index: usize, slots: usize) -> Result<Box<dyn Dialogue>>;
+}
+
+/// Bytes in an error message: text as it is, the rest escaped, cut after a line's length.
+pub(crate) struct Shown<'a>(pub(crate) &'a [u8]);
+
+impl Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LONGEST: usize = 80;
+        write!(f, "{}", self.0[..self.0.len().min(LONGEST)].escape_ascii())?;
+        if self.0.len() > LONGEST { write!(f, "… ({} bytes)", self.0.len()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,170 @@
+//! Servers that the benchmark starts itself: in a folder that vanishes, on a free port of the loopback address, on a core
+//! of their own, stopped by their process id.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::machine;
+
+/// So long may a server take until it listens, or until it has stopped.
+const LONGEST_START: Duration = Duration::from_secs(120);
+const LONGEST_STOP: Duration = Duration::from_secs(60);
+
+/// The cores of server and load. With fewer than two cores to choose from nobody is confined.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cores {
+    confined: Option<(usize, usize)>,
+}
+
+impl Cores {
+    /// The first two allowed cores: one for servers, one for the load, to which this thread is confined.
+    pub(crate) fn choose() -> Result<Self> {
+        let confined = match machine::allowed_cores()?[..] {
+            [server, load, ..] => Some((server, load)),
+            _ => None,
+        };
+        if let Some((_, load)) = confined {
+            machine::run_on(load)?;
+        }
+        Ok(Self { confined })
+    }
+
+    /// The cores of server and load.
+    pub(crate) fn confined(self) -> Option<(usize, usize)> {
+        self.confined
+    }
+
+    /// Starts a process on the core of servers.
+    fn spawn(self, command: &mut Command) -> Result<Child> {
+        let spawn = |command: &mut Command| {
+            command.spawn().with_context(|| format!("cannot start {}", command.get_program().display()))
+        };
+        let Some((server, load)) = self.confined else { return spawn(command) };
+        // A process inherits the core of the thread that starts it.
+        machine::run_on(server)?;
+        let child = spawn(command);
+        machine::run_on(load)?;
+        child
+    }
+}
+
+/// Where a server is to listen and to keep its files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) address: SocketAddr,
+    pub(crate) folder: &'a Path,
+}
+
+/// A running server. It is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    address: SocketAddr,
+    folder: TempDir,
+}
+
+impl Server {
+    /// Starts what `command` makes for a place in a new folder under `parent`, and waits until it listens.
+    pub(crate) fn start(
+        command: impl FnOnce(Place<'_>) -> Command,
+        parent: &Path,
+        cores: Cores,
+    ) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("lycosa-bench-").tempdir_in(parent);
+        let folder = folder.with_context(|| format!("cannot make a folder in {}", parent.display()))?;
+        let address = free_address()?;
+        let command = command(Place { address, folder: folder.path() });
+        let child = launch(command, folder.path(), cores)?;
+        let mut server = Self { child, address, folder };
+        server.wait_until_it_listens()?;
+        Ok(server)
+    }
+
+    /// Starts what `command` makes for the same place, after [`Self::stop_process`].
+    pub(crate) fn start_again(
+        &mut self,
+        command: impl FnOnce(Place<'_>) -> Command,
+        cores: Cores,
+    ) -> Result<()> {
+        let command = command(Place { address: self.address, folder: self.folder.path() });
+        self.child = launch(command, self.folder.path(), cores)?;
+        self.wait_until_it_listens()
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Asks the process to end, and waits until it has.
+    pub(crate) fn stop_process(&mut self) -> Result<()> {
+        kill_process(self.pid(), Signal::TERM).context("cannot stop the server")?;
+        let deadline = Instant::now() + LONGEST_STOP;
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() > deadline {
+                bail!("the server has not stopped {LONGEST_STOP:?} after SIGTERM");
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    fn wait_until_it_listens(&mut self) -> Result<()> {
+        let deadline = Instant::now() + LONGEST_START;
+        while TcpStream::connect(self.address).is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the server ended at once ({status}):\n{}", self.last_words());
+            }
+            if Instant::now() > deadline {
+                bail!("the server does not listen {LONGEST_START:?} after its start:\n{}", self.last_words());
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// The end of what the server wrote to its standard output and error.
+    fn last_words(&self) -> String {
+        const LINES: usize = 20;
+        let log = fs::read(log_file(self.folder.path())).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines = log.lines().collect::<Vec<_>>();
+        lines[lines.len().saturating_sub(LINES)..].join("\n")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) && self.child.kill().is_ok() {
+            // The folder can only go when nobody writes there any more.
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn log_file(folder: &Path) -> PathBuf {
+    folder.join("output.log")
+}
+
+fn launch(mut command: Command, folder: &Path, cores: Cores) -> Result<Child> {
+    let log = File::options().create(true).append(true).open(log_file(folder))?;
+    command.current_dir(folder).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    cores.spawn(&mut command)
+}
+
+/// A port of the loopback address on which nobody listens. Somebody else may take it first; then the server's start
+/// fails and says so.
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}

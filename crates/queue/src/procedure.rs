@@ -1,0 +1,397 @@
+//! Names of procedures and what they do.
+//!
+//! A CALL names `queue.METHOD` or `queue.tube.NAME:METHOD`. Names are resolved as Tarantool does: what stands behind the
+//! last colon is a method, the rest is split at dots; so a tube whose name has a dot or a colon cannot be reached. A
+//! [`Procedure`] is small and may be kept; one of a tube that is gone says [`Error::Stale`] when it is called.
+
+use lycosa_store::Store;
+use lycosa_tuple::mp;
+
+use crate::arguments::{Arguments, string};
+use crate::error::Error;
+use crate::grant::Grantee;
+use crate::state::QueueState;
+use crate::statistics::{TaskCounts, TubeStatistics};
+use crate::tube::{Slot, SlotIndex};
+use crate::{Answer, Caller, LogLevel, Queue};
+
+/// A method of a tube.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TubeMethod {
+    /// `put(data[, options])`
+    Put,
+    /// `take([timeout])`
+    Take,
+    /// `touch(id, delta)`
+    Touch,
+    /// `ack(id)`
+    Ack,
+    /// `release(id[, options])`
+    Release,
+    /// `peek(id)`
+    Peek,
+    /// `bury(id)`
+    Bury,
+    /// `kick([count])`
+    Kick,
+    /// `delete(id)`
+    Delete,
+    /// `truncate()`
+    Truncate,
+    /// `drop()`
+    Drop,
+    /// `release_all()`
+    ReleaseAll,
+    /// `grant(user[, options])`
+    Grant,
+    /// `grant_role(role[, options])`
+    GrantRole,
+}
+
+impl TubeMethod {
+    /// All methods.
+    pub const ALL: [Self; 14] = [
+        Self::Put,
+        Self::Take,
+        Self::Touch,
+        Self::Ack,
+        Self::Release,
+        Self::Peek,
+        Self::Bury,
+        Self::Kick,
+        Self::Delete,
+        Self::Truncate,
+        Self::Drop,
+        Self::ReleaseAll,
+        Self::Grant,
+        Self::GrantRole,
+    ];
+
+    /// The method's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Take => "take",
+            Self::Touch => "touch",
+            Self::Ack => "ack",
+            Self::Release => "release",
+            Self::Peek => "peek",
+            Self::Bury => "bury",
+            Self::Kick => "kick",
+            Self::Delete => "delete",
+            Self::Truncate => "truncate",
+            Self::Drop => "drop",
+            Self::ReleaseAll => "release_all",
+            Self::Grant => "grant",
+            Self::GrantRole => "grant_role",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.name() == name)
+    }
+
+    /// What the module's log calls the method when the queue is not running.
+    const fn logged_name(self) -> &'static str {
+        match self {
+            Self::Touch | Self::Truncate | Self::ReleaseAll => "tube",
+            Self::GrantRole => "grant",
+            other => other.name(),
+        }
+    }
+
+    /// Whether the answer of a queue that is not running is null, in contrast to nothing.
+    const fn answers_null(self) -> bool {
+        !matches!(self, Self::Touch | Self::Truncate | Self::ReleaseAll | Self::Grant | Self::GrantRole)
+    }
+}
+
+/// A method of the queue itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum QueueMethod {
+    /// `queue.create_tube(name, type[, options])`
+    CreateTube,
+    /// `queue.cfg([options])`
+    Cfg,
+    /// `queue.identify([uuid])`
+    Identify,
+    /// `queue.state()`
+    State,
+    /// `queue.statistics([name])`, `queue.stats([name])`
+    Statistics,
+    /// `queue.tube([name])`
+    Tube,
+}
+
+impl QueueMethod {
+    fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "create_tube" => Self::CreateTube,
+            "cfg" => Self::Cfg,
+            "identify" => Self::Identify,
+            "state" => Self::State,
+            "statistics" | "stats" => Self::Statistics,
+            "tube" => Self::Tube,
+            _ => return None,
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Target {
+    Queue(QueueMethod),
+    Tube(Slot, TubeMethod),
+    /// A tube without a method: not callable.
+    TubeItself(Slot),
+    /// Anything, before the queue was started.
+    NotConfigured,
+}
+
+/// One call of a tube's method.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) caller: Caller,
+    /// The tube.
+    pub(crate) index: SlotIndex,
+    pub(crate) arguments: Arguments<'a>,
+    /// The arguments as they came: a MessagePack array.
+    pub(crate) raw: &'a [u8],
+    /// µs since the epoch.
+    pub(crate) now: u64,
+}
+
+/// What a name stands for. Cheap to copy and to keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Procedure(Target);
+
+impl Procedure {
+    /// The method, if it is one of a tube.
+    #[must_use]
+    pub fn tube_method(&self) -> Option<TubeMethod> {
+        match self.0 {
+            Target::Tube(_, method) => Some(method),
+            _ => None,
+        }
+    }
+
+    /// The method, if it is one of the queue itself.
+    #[must_use]
+    pub fn queue_method(&self) -> Option<QueueMethod> {
+        match self.0 {
+            Target::Queue(method) => Some(method),
+            _ => None,
+        }
+    }
+}
+
+impl Queue {
+    /// What a name stands for. None if the queue has no such procedure (33, unless a program has).
+    #[must_use]
+    pub fn resolve(&self, name: &[u8]) -> Option<Procedure> {
+        let name = str::from_utf8(name).ok()?;
+        let path = name.strip_prefix("queue.")?;
+        if self.state() == QueueState::Init
+            && !self.configuration().in_replicaset
+            && !matches!(path, "state" | "cfg")
+        {
+            return Some(Procedure(Target::NotConfigured));
+        }
+        let target = match path.strip_prefix("tube.") {
+            None => Target::Queue(QueueMethod::parse(path)?),
+            Some(rest) => {
+                let (tube, method) =
+                    rest.rsplit_once(':').map_or((rest, None), |(tube, method)| (tube, Some(method)));
+                if tube.contains(['.', ':']) {
+                    return None;
+                }
+                let slot = self.tubes.by_name(tube)?;
+                match method {
+                    Some(method) => Target::Tube(slot, TubeMethod::parse(method)?),
+                    None => Target::TubeItself(slot),
+                }
+            }
+        };
+        Some(Procedure(target))
+    }
+
+    /// Whether a procedure still stands for what it was resolved to. If not, its name has to be resolved again.
+    #[must_use]
+    pub fn is_current(&self, procedure: &Procedure) -> bool {
+        match procedure.0 {
+            Target::Queue(_) => true,
+            Target::Tube(slot, _) | Target::TubeItself(slot) => self.tubes.get(slot).is_some(),
+            Target::NotConfigured => self.state() == QueueState::Init && !self.configuration().in_replicaset,
+        }
+    }
+
+    /// Calls a procedure with `arguments`, a MessagePack array, at `now` (µs since the epoch). The returned values are
+    /// appended to `out`, back to back.
+    ///
+    /// Outside a transaction the call commits its own, and serves calls that were waiting for what it has done. Inside
+    /// one it becomes a part of it; then nothing waits, as if every timeout were 0.
+    ///
+    /// # Errors
+    /// As the method; nothing has happened then, and nothing was appended. [`Error::Stale`]: resolve the name again.
+    pub fn call(
+        &mut self,
+        store: &mut Store,
+        caller: &Caller,
+        procedure: &Procedure,
+        arguments: &[u8],
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let start = out.len();
+        let answer = match procedure.0 {
+            Target::Tube(slot, method) => self.call_tube(store, caller, (slot, method), arguments, now, out),
+            Target::Queue(method) => self.call_queue(store, caller, method, arguments, now, out),
+            Target::TubeItself(slot) => match self.tubes.get(slot) {
+                Some(_) => Err(Error::CallTable),
+                None => Err(Error::Stale),
+            },
+            Target::NotConfigured if self.is_current(procedure) => Err(Error::NotConfigured),
+            Target::NotConfigured => Err(Error::Stale),
+        };
+        if answer.is_err() {
+            out.truncate(start);
+        }
+        self.serve(store, now);
+        answer
+    }
+
+    fn call_tube(
+        &mut self,
+        store: &mut Store,
+        caller: &Caller,
+        (slot, method): (Slot, TubeMethod),
+        raw: &[u8],
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        if self.tubes.get(slot).is_none() {
+            return Err(Error::Stale);
+        }
+        if !self.is_running() {
+            return Ok(self.refuse_quietly(method.logged_name(), method.answers_null(), out));
+        }
+        let index = slot.index;
+        self.check_access(store, caller, index, method)?;
+        let arguments = Arguments::parse(raw)?;
+        let call = &Call { caller: *caller, index, arguments, raw, now };
+        match method {
+            TubeMethod::Put => self.put(store, call, out),
+            TubeMethod::Take => self.take(store, call, out),
+            TubeMethod::Touch => self.touch(store, call, out),
+            TubeMethod::Ack => self.ack(store, call, out),
+            TubeMethod::Release => self.release(store, call, out),
+            TubeMethod::Peek => self.peek(store, call, out),
+            TubeMethod::Bury => self.bury(store, call, out),
+            TubeMethod::Kick => self.kick(store, call, out),
+            TubeMethod::Delete => self.delete(store, call, out),
+            TubeMethod::Truncate => self.truncate(store, index),
+            TubeMethod::Drop => self.drop_tube(store, caller, index, out),
+            TubeMethod::ReleaseAll => self.release_all(store, index, now),
+            TubeMethod::Grant => self.grant(store, call, Grantee::User),
+            TubeMethod::GrantRole => self.grant(store, call, Grantee::Role),
+        }
+    }
+
+    fn call_queue(
+        &mut self,
+        store: &mut Store,
+        caller: &Caller,
+        method: QueueMethod,
+        arguments: &[u8],
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let arguments = Arguments::parse(arguments)?;
+        match method {
+            QueueMethod::CreateTube if !self.is_running() => {
+                Ok(self.refuse_quietly("create_tube", false, out))
+            }
+            QueueMethod::CreateTube => self.create_tube(store, caller, arguments, out),
+            QueueMethod::Cfg => self.configure(store, arguments).map(|()| Answer::none()),
+            QueueMethod::Identify => {
+                self.check_identify(store, caller)?;
+                self.identify(store, caller, arguments, now, out).map(|()| Answer::one())
+            }
+            QueueMethod::State => {
+                mp::write_str(out, self.state().name().as_bytes());
+                Ok(Answer::one())
+            }
+            QueueMethod::Statistics => self.write_statistics(store, caller, arguments, out),
+            QueueMethod::Tube => self.write_tubes(arguments, out),
+        }
+    }
+
+    /// The answer of a method that has to wait until the queue runs: a success that says nothing, and a line in the log.
+    fn refuse_quietly(&mut self, method: &str, null: bool, out: &mut Vec<u8>) -> Answer {
+        let text = format!("{method}: queue is in {} state", self.state());
+        self.log(LogLevel::Error, text);
+        if null {
+            mp::write_nil(out);
+        }
+        Answer::Done { count: u32::from(null) }
+    }
+
+    fn write_statistics(
+        &self,
+        store: &Store,
+        caller: &Caller,
+        arguments: Arguments<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        self.check_readable(store, caller, self.spaces.queue)?;
+        match arguments.present(0) {
+            Some(name) => {
+                let name = string(name).and_then(|name| str::from_utf8(name).ok());
+                let slot = name.and_then(|name| self.tubes.by_name(name)).ok_or(Error::IndexNil)?;
+                if let Some(tube) = self.tubes.at(slot.index) {
+                    self.check_readable(store, caller, tube.space)?;
+                }
+                self.statistics_at(store, slot.index)?.write(out);
+            }
+            None => {
+                mp::write_map(out, self.tubes.iter().count() as u32);
+                for index in self.tubes.slots() {
+                    let Some(tube) = self.tubes.at(index) else { continue };
+                    self.check_readable(store, caller, tube.space)?;
+                    mp::write_str(out, tube.name.as_bytes());
+                    self.statistics_at(store, index)?.write(out);
+                }
+            }
+        }
+        Ok(Answer::one())
+    }
+
+    fn statistics_at(&self, store: &Store, index: SlotIndex) -> Result<TubeStatistics, Error> {
+        let tube = self.tubes.at(index).ok_or(Error::IndexNil)?;
+        Ok(TubeStatistics { tasks: TaskCounts::read(tube.tasks(store))?, counters: tube.counters })
+    }
+
+    /// Numbers of tasks and operations of a tube. None if there is no such tube.
+    ///
+    /// # Errors
+    /// The tube's space is gone.
+    pub fn tube_statistics(&self, store: &Store, name: &str) -> Result<Option<TubeStatistics>, Error> {
+        let slot = self.tubes.by_name(name);
+        slot.map(|slot| self.statistics_at(store, slot.index)).transpose()
+    }
+
+    fn write_tubes(&self, arguments: Arguments<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        match arguments.get(0) {
+            None => {
+                mp::write_array(out, self.tubes.iter().count() as u32);
+                self.tubes.iter().for_each(|tube| mp::write_str(out, tube.name.as_bytes()));
+            }
+            Some(argument) => {
+                let name = string(argument).ok_or(Error::TubeArgument)?;
+                let found = str::from_utf8(name).is_ok_and(|name| self.tubes.by_name(name).is_some());
+                mp::write_bool(out, found);
+            }
+        }
+        Ok(Answer::one())
+    }
+}

@@ -1,0 +1,8 @@
+//! The queue driven from outside: a store, a queue, a clock that the test turns.
+
+mod drivers;
+mod foreign;
+mod model;
+mod rig;
+mod scenario;
+mod sub_queues;

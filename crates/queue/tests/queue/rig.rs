@@ -1,0 +1,325 @@
+//! A store and a queue with connections, a clock and a log that survives restarts.
+
+use std::collections::{HashMap, VecDeque};
+
+use lycosa_queue::{Answer, Caller, Configuration, Error, Queue, Seconds, SessionId};
+use lycosa_store::{Settings, Statement, Store, UserId, user};
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::value::Value;
+
+/// A statement that owns its bytes.
+#[derive(Debug, Clone)]
+enum Row {
+    Insert(u32, Vec<u8>),
+    Replace(u32, Vec<u8>),
+    Update(u32, u32, Vec<u8>, Vec<u8>, i64),
+    Upsert(u32, Vec<u8>, Vec<u8>, i64),
+    Delete(u32, u32, Vec<u8>),
+}
+
+impl Row {
+    fn of(statement: &Statement<'_>) -> Self {
+        match *statement {
+            Statement::Insert { space, tuple } => Self::Insert(space, tuple.to_vec()),
+            Statement::Replace { space, tuple } => Self::Replace(space, tuple.to_vec()),
+            Statement::Update { space, index, key, operations, base } => {
+                Self::Update(space, index, key.to_vec(), operations.to_vec(), base)
+            }
+            Statement::Upsert { space, tuple, operations, base } => {
+                Self::Upsert(space, tuple.to_vec(), operations.to_vec(), base)
+            }
+            Statement::Delete { space, index, key } => Self::Delete(space, index, key.to_vec()),
+        }
+    }
+
+    fn statement(&self) -> Statement<'_> {
+        match self {
+            Self::Insert(space, tuple) => Statement::Insert { space: *space, tuple },
+            Self::Replace(space, tuple) => Statement::Replace { space: *space, tuple },
+            Self::Update(space, index, key, operations, base) => {
+                Statement::Update { space: *space, index: *index, key, operations, base: *base }
+            }
+            Self::Upsert(space, tuple, operations, base) => {
+                Statement::Upsert { space: *space, tuple, operations, base: *base }
+            }
+            Self::Delete(space, index, key) => Statement::Delete { space: *space, index: *index, key },
+        }
+    }
+}
+
+/// What a call answered.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Reply {
+    Values(Vec<Value>),
+    Error(Error),
+    /// No such procedure.
+    Undefined,
+    /// The answer will come under this token.
+    Parked(u64),
+}
+
+impl Reply {
+    /// The values of an answer that must be a success.
+    #[track_caller]
+    pub(crate) fn values(self) -> Vec<Value> {
+        match self {
+            Self::Values(values) => values,
+            other => panic!("not a success: {other:?}"),
+        }
+    }
+
+    /// The text of an answer that must be an error.
+    #[track_caller]
+    pub(crate) fn error(self) -> String {
+        match self {
+            Self::Error(error) => error.to_string(),
+            other => panic!("not an error: {other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn token(self) -> u64 {
+        match self {
+            Self::Parked(token) => token,
+            other => panic!("not parked: {other:?}"),
+        }
+    }
+}
+
+pub(crate) const SECOND: u64 = 1_000_000;
+
+pub(crate) struct Rig {
+    pub(crate) store: Store,
+    pub(crate) queue: Queue,
+    /// µs since the epoch.
+    pub(crate) now: u64,
+    pub(crate) users: HashMap<u64, UserId>,
+    log: Vec<Row>,
+    answers: HashMap<u64, Reply>,
+    order: VecDeque<u64>,
+    last_request: u64,
+    configuration: Configuration,
+    /// Statements that the last call left in the log.
+    pub(crate) logged: usize,
+    boots: u64,
+}
+
+/// Ids that differ from boot to boot, and not from run to run.
+fn session_ids(boot: u64) -> Box<dyn FnMut() -> SessionId + Send> {
+    let mut last = boot << 32;
+    Box::new(move || {
+        last += 1;
+        let mut id = [0xab; 16];
+        id[..8].copy_from_slice(&last.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+        id
+    })
+}
+
+fn values(bytes: &[u8], count: u32) -> Vec<Value> {
+    let mut reader = Reader::new(bytes);
+    let values: Vec<_> = (0..count).map(|_| Value::read(&mut reader).expect("a value")).collect();
+    assert!(reader.is_empty(), "more bytes than values");
+    values
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        Self::configured(Configuration::default())
+    }
+
+    pub(crate) fn configured(configuration: Configuration) -> Self {
+        let mut rig = Self {
+            store: Store::new(Settings::default()),
+            queue: Queue::with_session_ids(configuration, session_ids(0)),
+            now: 1_800_000_000 * SECOND,
+            users: HashMap::new(),
+            log: Vec::new(),
+            answers: HashMap::new(),
+            order: VecDeque::new(),
+            last_request: 0,
+            configuration,
+            logged: 0,
+            boots: 0,
+        };
+        rig.boot();
+        rig
+    }
+
+    pub(crate) fn with_ttr(seconds: f64, in_replicaset: bool) -> Self {
+        Self::configured(Configuration { ttr: Some(Seconds::from_double(seconds)), in_replicaset })
+    }
+
+    fn boot(&mut self) {
+        let uuid = "00000000-0000-4000-8000-000000000001";
+        self.store = Store::new(Settings { memory_limit: 4 << 30, ..Settings::default() });
+        self.store.bootstrap(uuid, uuid).expect("bootstrap");
+        for row in &self.log {
+            self.store.recover(&row.statement()).expect("a logged statement");
+        }
+        self.store.finish_recovery().expect("recovery");
+        self.queue.start(&mut self.store, self.now).expect("start");
+        self.settle();
+    }
+
+    /// Ends the process and begins a new one with what the log has.
+    pub(crate) fn restart(&mut self) {
+        self.answers.clear();
+        self.users.clear();
+        self.boots += 1;
+        self.queue = Queue::with_session_ids(self.configuration, session_ids(self.boots));
+        self.boot();
+    }
+
+    /// Moves what is committed into the log and what was woken among the answers.
+    pub(crate) fn settle(&mut self) {
+        let before = self.log.len();
+        let log = &mut self.log;
+        self.store.drain_committed(&mut |committed| {
+            log.extend(committed.effects().map(|effect| Row::of(&effect.statement)));
+        });
+        self.logged = self.log.len() - before;
+        while let Some(woken) = self.queue.poll_woken() {
+            let reply = match woken.result {
+                Ok((count, bytes)) => Reply::Values(values(&bytes, count)),
+                Err(error) => Reply::Error(error),
+            };
+            self.answers.insert(woken.request, reply);
+            self.order.push_back(woken.request);
+        }
+    }
+
+    pub(crate) fn user(&self, connection: u64) -> UserId {
+        self.users.get(&connection).copied().unwrap_or(user::ADMIN)
+    }
+
+    pub(crate) fn caller(&mut self, connection: u64) -> Caller {
+        self.last_request += 1;
+        Caller { connection, user: self.user(connection), trusted: false, request: self.last_request }
+    }
+
+    pub(crate) fn call_with(&mut self, connection: u64, name: &str, arguments: &[u8]) -> Reply {
+        let caller = self.caller(connection);
+        let Some(procedure) = self.queue.resolve(name.as_bytes()) else { return Reply::Undefined };
+        let mut out = Vec::new();
+        let answer = self.queue.call(&mut self.store, &caller, &procedure, arguments, self.now, &mut out);
+        self.settle();
+        match answer {
+            Ok(Answer::Done { count }) => Reply::Values(values(&out, count)),
+            Ok(Answer::Parked) => Reply::Parked(caller.request),
+            Err(error) => {
+                assert!(out.is_empty(), "an error leaves nothing behind");
+                Reply::Error(error)
+            }
+        }
+    }
+
+    pub(crate) fn call(&mut self, connection: u64, name: &str, arguments: Vec<Value>) -> Reply {
+        self.call_with(connection, name, &Value::from(arguments).encode())
+    }
+
+    /// A method of the tube `t`.
+    pub(crate) fn t(&mut self, connection: u64, method: &str, arguments: Vec<Value>) -> Reply {
+        self.call(connection, &format!("queue.tube.t:{method}"), arguments)
+    }
+
+    pub(crate) fn create(&mut self, name: &str, tube_type: &str, options: Value) {
+        let arguments = vec![Value::from(name), Value::from(tube_type), options];
+        self.call(1, "queue.create_tube", arguments).values();
+    }
+
+    /// The answer of a parked call, if it has come.
+    pub(crate) fn answer(&mut self, token: u64) -> Option<Reply> {
+        self.order.retain(|other| *other != token);
+        self.answers.remove(&token)
+    }
+
+    /// Tokens of the answers that nobody has looked at, in the order in which they came.
+    pub(crate) fn arrived(&self) -> Vec<u64> {
+        self.order.iter().copied().collect()
+    }
+
+    /// Does what is due now.
+    pub(crate) fn tick(&mut self) {
+        for _ in 0..1_000_000 {
+            let tick = self.queue.tick(&mut self.store, self.now, 1000);
+            self.settle();
+            if !tick.more {
+                return;
+            }
+        }
+        panic!("the clock never comes to rest");
+    }
+
+    /// Lets time pass; everything that happens by itself does so at its moment.
+    pub(crate) fn advance(&mut self, duration: u64) {
+        let end = self.now + duration;
+        while let Some(next) = self.queue.next_deadline().filter(|next| *next <= end) {
+            self.now = self.now.max(next);
+            self.tick();
+        }
+        self.now = end;
+        self.tick();
+    }
+
+    pub(crate) fn disconnect(&mut self, connection: u64) {
+        self.queue.disconnect(&mut self.store, connection, self.now);
+        self.users.remove(&connection);
+        self.settle();
+    }
+
+    pub(crate) fn space_id(&self, name: &str) -> u32 {
+        self.store.space_by_name(name).unwrap_or_else(|| panic!("no space '{name}'")).id()
+    }
+
+    /// All tuples of a space, by primary key.
+    pub(crate) fn rows(&self, space: &str) -> Vec<Value> {
+        let mut rows = Vec::new();
+        let iterator = lycosa_store::IteratorType::All;
+        self.store
+            .scan(self.space_id(space), 0, iterator, &[0x90], &mut |tuple| {
+                rows.push(Value::decode(tuple).expect("a tuple"));
+                std::ops::ControlFlow::Continue(())
+            })
+            .expect("a scan");
+        rows
+    }
+
+    /// A statement by a user, in a transaction of its own.
+    pub(crate) fn execute(&mut self, statement: &Statement<'_>) -> Result<(), Error> {
+        self.store.begin(user::ADMIN);
+        let result = self
+            .store
+            .execute(statement)
+            .map(drop)
+            .map_err(Error::from)
+            .and_then(|()| self.queue.on_commit(&mut self.store));
+        match result {
+            Ok(()) => {
+                self.store.commit();
+                self.queue.after_commit(&mut self.store, self.now);
+            }
+            Err(_) => {
+                self.store.rollback();
+                self.queue.on_rollback(&self.store);
+            }
+        }
+        self.settle();
+        result
+    }
+}
+
+/// `[id, state, data]`
+pub(crate) fn task(id: u64, state: &str, data: &str) -> Vec<Value> {
+    vec![Value::array([Value::from(id), Value::from(state), Value::from(data)])]
+}
+
+/// A map of options.
+pub(crate) fn options<const N: usize>(pairs: [(&str, Value); N]) -> Value {
+    Value::map(pairs)
+}
+
+/// Arguments.
+macro_rules! args {
+    ($($value:expr),* $(,)?) => { vec![$(lycosa_tuple::value::Value::from($value)),*] };
+}
+pub(crate) use args;

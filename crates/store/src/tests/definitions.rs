@@ -1,0 +1,420 @@
+//! Definitions as rows: what is refused, what changes at once, what a rollback brings back. The texts were seen on a real
+//! server; the transcripts have more of them.
+
+use super::*;
+use crate::ddl::{self, FieldSpec, IndexSpec, PartSpec, SequenceSpec, SequenceUse, SpaceSpec};
+use crate::system;
+
+/// A store with the space `d` (512) that has one tuple, and `e` (513) that has none and no index.
+fn with_spaces() -> Store {
+    let mut store = new_store();
+    commit(&mut store, |s| {
+        let id = ddl::create_space(s, &SpaceSpec::new("d", &[]))?;
+        ddl::create_index(s, id, &IndexSpec::new("pk", &[PartSpec::new(0, "unsigned")]))?;
+        ddl::create_space(s, &SpaceSpec::new("e", &[]))
+    });
+    insert(&mut store, 512, r#"[1, "a"]"#).unwrap();
+    store
+}
+
+/// Each statement must be refused so, and change nothing.
+fn check_refusals(refusals: &[(&str, &str)], mut statement: impl FnMut(&mut Store, &str) -> Result<Option<String>, Error>) {
+    let mut store = with_spaces();
+    let digest = store.digest();
+    for (request, expected) in refusals {
+        assert_eq!(refusal(statement(&mut store, request)), *expected, "{request}");
+        assert_eq!(store.digest(), digest, "{request}");
+    }
+}
+
+#[test]
+fn spaces_are_refused() {
+    let refusals = [
+        (r#"[0, 1, "z", "memtx", 0, {}, []]"#, "Failed to create space 'z': space id 0 is reserved"),
+        (
+            r#"[600, 1, "z", "", 0, {}, []]"#,
+            "Invalid identifier '' (expected printable symbols only or it is too long)",
+        ),
+        (
+            r#"[600, 1, "z", "memtx", 1, {}, [{"name": "a"}, {"name": "b"}]]"#,
+            "Failed to create space 'z': exact_field_count must be either 0 or >= formatted field count",
+        ),
+        (r#"[600, 1, "z", "memtx", 0, {}, [1]]"#, "Failed to create space 'z': field 1 is not map"),
+        (r#"[600, 1, "z", "memtx", 0, {}, [["a", "unsigned"]]]"#, "Failed to create space 'z': field 1 is not map"),
+        (
+            r#"[600, 1, "z", "memtx", 0, {}, [{"name": 1}]]"#,
+            "Wrong space format (field 1): 'name' must be string",
+        ),
+        (
+            r#"[600, 1, "z", "memtx", 0, {}, [{"name": "a", "type": 1}]]"#,
+            "Wrong space format (field 1): 'type' must be enum",
+        ),
+        (
+            r#"[600, 1, "z", "memtx", 0, {}, [{"name": "a", "is_nullable": 1}]]"#,
+            "Wrong space format (field 1): 'is_nullable' must be boolean",
+        ),
+        (
+            r#"[600, 1, "z", "memtx", 0, {}, [{"name": "a", "nullable_action": "x"}]]"#,
+            "Failed to create space 'z': field 1 has unknown field on conflict nullable action",
+        ),
+        (
+            r#"[600, 1, "z", "memtx", 0, {}, [{"name": "a", "nullable_action": "none"}]]"#,
+            "Failed to create space 'z': field 1 has conflicting nullability and nullable action properties",
+        ),
+        (
+            r#"[600, 1, "z", "memtx", 0, {}, [{"name": "a", "collation": 9999, "type": "string"}]]"#,
+            "Wrong collation options (field 1): collation was not found by ID",
+        ),
+        (
+            r#"[600, 1, "z", "memtx", 0, {}, [{"name": "a", "collation": 1, "type": "unsigned"}]]"#,
+            "Failed to create space 'z': collation is reasonable only for string, scalar and any fields",
+        ),
+        (
+            r#"[600, 1, "z", "memtx", 0, {}, [{"name": ""}]]"#,
+            "Failed to create space 'z': field 1 name is not specified",
+        ),
+        (r#"[600, 1, "z", "memtx", 0, {"group_id": 2}, []]"#, "Replication group '2' does not exist"),
+        (
+            r#"[600, 1, "z", "memtx", 0, {"group_id": "a"}, []]"#,
+            "Wrong space options (field 5): 'group_id' must be unsigned",
+        ),
+        (r#"[600, 1, "z", "memtx", 0, {"view": true}, []]"#, "Space declared as a view must have SQL statement"),
+        (
+            r#"[600, 1, "z", "vinyl", 0, {"temporary": true}, []]"#,
+            "Can't modify space 'z': engine does not support temporary flag",
+        ),
+        (
+            r#"[600, 1, "z", "memtx", 0, {"is_sync": true, "group_id": 1}, []]"#,
+            "Failed to create space 'z': local space can't be synchronous",
+        ),
+        (
+            r#"[600, 1, "z", "service", 0, {}, []]"#,
+            "Tarantool does not support non-system space with 'service' engine.",
+        ),
+        (r#"[600, 1, "z", "MEMTX", 0, {}, []]"#, "Space engine 'MEMTX' does not exist"),
+    ];
+    check_refusals(&refusals, |s, row| insert(s, system::SPACE, row));
+}
+
+#[test]
+fn alterations_of_spaces_are_refused() {
+    let refusals = [
+        (r#"[["=", 3, "vinyl"]]"#, "Can't modify space 'd': can not change space engine"),
+        (r#"[["=", 5, {"group_id": 1}]]"#, "Can't modify space 'd': replication group is immutable"),
+        (
+            r#"[["=", 5, {"view": true, "sql": "x"}]]"#,
+            "Can't modify space 'd': can not convert a space to a view and vice versa",
+        ),
+        (
+            r#"[["=", 5, {"temporary": true}]]"#,
+            "Can't modify space 'd': can not switch temporary flag on a non-empty space",
+        ),
+        (r#"[["=", 4, 3]]"#, "Tuple field count 2 does not match space field count 3"),
+        (
+            r#"[["=", 6, [{"name": "a", "type": "unsigned"}, {"name": "b", "type": "unsigned"}]]]"#,
+            "Tuple field 2 type does not match one required by operation: expected unsigned",
+        ),
+        (
+            r#"[["=", 6, [{"name": "a"}, {"name": "b"}, {"name": "c", "type": "string"}]]]"#,
+            "Tuple field 3 required by space format is missing",
+        ),
+        (
+            r#"[["=", 6, [{"name": "a", "type": "string"}]]]"#,
+            "Field 1 has type 'string' in space format, but type 'unsigned' in index definition",
+        ),
+        (r#"[["=", 2, "_space"]]"#, "Duplicate key exists in unique index 'name' in space '_space'"),
+    ];
+    check_refusals(&refusals, |s, operations| update(s, system::SPACE, 0, "[512]", operations));
+}
+
+#[test]
+fn indexes_are_refused() {
+    let refusals = [
+        (
+            r#"[513, 1, "x", "tree", {}, [[0, "unsigned"]]]"#,
+            "Can't modify space 'e': can not add a secondary key before primary",
+        ),
+        (
+            r#"[512, 1, "pk", "tree", {}, [[0, "unsigned"]]]"#,
+            "Duplicate key exists in unique index 'name' in space '_index'",
+        ),
+        (
+            r#"[512, 1, "", "tree", {}, [[0, "unsigned"]]]"#,
+            "Invalid identifier '' (expected printable symbols only or it is too long)",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {"foo": 1}, [[0, "unsigned"]]]"#,
+            "Wrong index options (field 4): unexpected option 'foo'",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {"unique": 1}, [[0, "unsigned"]]]"#,
+            "Wrong index options (field 4): 'unique' must be boolean",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {"distance": "foo"}, [[0, "unsigned"]]]"#,
+            "Wrong index options (field 4): distance must be either 'euclid' or 'manhattan'",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {"bloom_fpr": 2}, [[0, "unsigned"]]]"#,
+            "Wrong index options (field 4): bloom_fpr must be greater than 0 and less than or equal to 1",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {}, [[0]]]"#,
+            "Wrong index parts: a field type is missing; expected field1 id (number), field1 type (string), ...",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {}, [["a", "unsigned"]]]"#,
+            "Wrong index parts: field id must be an integer; expected field1 id (number), field1 type (string), ...",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {}, [[0, 5]]]"#,
+            "Wrong index parts: field type must be a string; expected field1 id (number), field1 type (string), ...",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {}, [[4294967295, "unsigned"]]]"#,
+            "Can't create or modify index 'a' in space 'd': field no is too big",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {}, [{"field": 0}]]"#,
+            "Wrong index options (field 1): index part: unknown field type",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {}, [{"field": 0, "type": "unsigned", "foo": 1}]]"#,
+            "Wrong index options (field 1): unexpected option 'foo'",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {}, [{"field": 0, "type": "unsigned", "collation": 1}]]"#,
+            "Wrong index options (field 1): collation is reasonable only for string and scalar parts",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {}, [{"field": 1, "type": "string", "collation": 9999}]]"#,
+            "Wrong index options (field 1): collation was not found by ID",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {}, [{"field": 1, "type": "string", "path": "[["}]]"#,
+            "Wrong index options (field 1): invalid path",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {}, [{"field": 0, "nullable_action": "none", "type": "unsigned"}]]"#,
+            "Wrong index options (field 1): index part: conflicting nullability and nullable action properties",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {}, [[0, "unsigned"], {"field": 1, "type": "string"}]]"#,
+            "Wrong index parts: expected an array; expected field1 id (number), field1 type (string), ...",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {}, [{"field": 1, "type": "string"}, [0, "unsigned"]]]"#,
+            "Wrong index options (field 2): index part is expected to be a map",
+        ),
+        (
+            r#"[512, 1, "a", "hash", {}, [{"field": 4, "type": "unsigned", "is_nullable": true}]]"#,
+            "HASH does not support nullable parts",
+        ),
+        (
+            r#"[512, 1, "a", "rtree", {"unique": false}, [[3, "array"]]]"#,
+            "Can't create or modify index 'a' in space 'd': RTREE indexes are not supported",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {"func": 9}, [[0, "unsigned"]]]"#,
+            "Can't create or modify index 'a' in space 'd': functional indexes are not supported",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {}, [{"field": 1, "type": "string", "path": "[*]"}]]"#,
+            "Can't create or modify index 'a' in space 'd': multikey indexes are not supported",
+        ),
+        (r#"[512, 1, "a", "tree", {}, [[5, "unsigned"]]]"#, "Tuple field 6 required by space format is missing"),
+        (
+            r#"[512, 1, "a", "tree", {}, [[1, "unsigned"]]]"#,
+            "Tuple field 2 type does not match one required by operation: expected unsigned",
+        ),
+    ];
+    check_refusals(&refusals, |s, row| insert(s, system::INDEX, row));
+}
+
+#[test]
+fn other_definitions_are_refused() {
+    let refusals: [(SpaceId, &str, &str); 33] = [
+        (304, r#"[50, 1, "x", "foo", {}]"#, "Failed to create user 'x': unknown user type"),
+        (304, r#"[50, 1, "x", "user", {"chap-sha1": 5}]"#, "Failed to create user 'x': invalid user password"),
+        (
+            304,
+            r#"[50, 1, "x", "role", {"chap-sha1": "vhvewKp0tNyweZQ+cFKAlsyphfg="}]"#,
+            "Failed to create role 'x': authentication data can not be set for a role",
+        ),
+        (312, r#"[1, 2, "foo", 0, 1]"#, "Unknown object type 'foo'"),
+        (312, r#"[1, 999, "universe", 0, 1]"#, "User '999' is not found"),
+        (312, r#"[999, 2, "universe", 0, 1]"#, "User '999' is not found"),
+        (312, r#"[1, 2, "universe", 0, 0]"#, "Incorrect grant arguments: the grant tuple has no privileges"),
+        (312, r#"[1, 0, "space", 9999, 1]"#, "Space '9999' does not exist"),
+        (312, r#"[1, 0, "sequence", 9999, 1]"#, "Sequence '9999' does not exist"),
+        (312, r#"[1, 0, "function", 9999, 1]"#, "Function '9999' does not exist"),
+        (312, r#"[1, 0, "role", 9999, 4]"#, "Role '9999' is not found"),
+        (312, r#"[1, 0, "role", 1, 4]"#, "Role 'admin' is not found"),
+        (312, r#"[1, 0, "user", 2, 4]"#, "User 'public' is not found"),
+        (
+            312,
+            r#"[1, 0, "space", "abc", 1]"#,
+            "Tuple field 4 type does not match one required by operation: expected unsigned",
+        ),
+        (312, r#"[0, 2, "universe", 0, 1]"#, "Grant access to universe '' is denied for user 'guest'"),
+        (312, r#"[0, 3, "space", 512, 1]"#, "Grant access to space 'd' is denied for user 'guest'"),
+        (284, r#"[1, 1, "a", 0, 1, 10, 1, 0, false]"#, "Failed to create sequence 'a': step option must be non-zero"),
+        (
+            284,
+            r#"[1, 1, "a", 1, 10, 1, 1, 0, false]"#,
+            "Failed to create sequence 'a': max must be greater than or equal to min",
+        ),
+        (
+            284,
+            r#"[1, 1, "a", 1, 1, 10, 11, 0, false]"#,
+            "Failed to create sequence 'a': start must be between min and max",
+        ),
+        (285, "[77, 1]", "Sequence '77' does not exist"),
+        (340, r#"[512, 99, false, 0, ""]"#, "Sequence '99' does not exist"),
+        (340, r#"[9999, 99, false, 0, ""]"#, "Space '9999' does not exist"),
+        (320, r#"[0, "00000000-0000-4000-8000-000000000001"]"#, "Can't initialize replica id with a reserved value 0"),
+        (
+            320,
+            r#"[2, "00000000-0000-0000-0000-000000000000"]"#,
+            "Invalid UUID: 00000000-0000-0000-0000-000000000000",
+        ),
+        (272, r#"["cluster", "x"]"#, "Duplicate key exists in unique index 'primary' in space '_schema'"),
+        (276, r#"[500, "x", 1, "foo", "", {}]"#, "Failed to initialize collation: unknown collation type."),
+        (276, r#"[500, "unicode", 1, "ICU", "", {}]"#, "Duplicate key exists in unique index 'name' in space '_collation'"),
+        (330, "[280, 1]", "Can't truncate a system space, space '_space'"),
+        (330, "[9999, 1]", "Space '9999' does not exist"),
+        (
+            296,
+            r#"[101, 1, "f", 1, "PERL", "", "function", [], "any", "none", "none", false, false, true, [], {}, "", "", ""]"#,
+            "Unsupported language 'PERL' specified for function 'f'",
+        ),
+        (
+            296,
+            r#"[32001, 1, "f", 1, "LUA", "", "function", [], "any", "none", "none", false, false, true, [], {}, "", "", ""]"#,
+            "Failed to create function 'f': function id is too big",
+        ),
+        (
+            296,
+            r#"[101, 1, "f", 1, "LUA", "", "proc", [], "any", "none", "none", false, false, true, [], {}, "", "", ""]"#,
+            "Failed to create function 'f': unsupported routine_type value",
+        ),
+        (380, r#"["a", 1]"#, "Session_settings space does not support replace()"),
+    ];
+    let mut store = with_spaces();
+    let digest = store.digest();
+    for (space, request, expected) in refusals {
+        assert_eq!(refusal(insert(&mut store, space, request)), expected, "{request}");
+        assert_eq!(store.digest(), digest, "{request}");
+    }
+}
+
+#[test]
+fn removals_and_changes_are_refused() {
+    let mut store = with_spaces();
+    let s = &mut store;
+    commit(s, |s| {
+        ddl::create_sequence(s, &SequenceSpec::new("q"))?;
+        let (parts, sequence) = ([PartSpec::new(0, "unsigned")], Some(SequenceUse::Existing("q")));
+        ddl::create_index(s, 513, &IndexSpec { sequence, ..IndexSpec::new("pk", &parts) })?;
+        ddl::create_user(s, "u", None, false)
+    });
+    for (space, key, expected) in [
+        (280, "[512]", "Can't drop space 'd': the space has indexes"),
+        (288, "[272, 0]", "Can't drop the primary key in a system space, space '_schema'"),
+        (288, "[513, 0]", "Can't modify space 'e': can not drop primary key while space sequence exists"),
+        (284, "[1]", "Can't drop sequence 'q': the sequence is in use"),
+        (304, "[32]", "Failed to drop user or role 'u': the user has objects"),
+        (296, "[1]", "Can't drop function 1: function has grants"),
+        (320, "[1]", "The local instance id 1 is read-only"),
+        (272, r#"["cluster"]"#, "Can't reset replica set UUID: it is already assigned"),
+    ] {
+        assert_eq!(refusal(delete(s, space, 0, key)), expected, "{key}");
+    }
+    let changed = r#"[["=", 1, "00000000-0000-4000-8000-000000000001"]]"#;
+    assert_eq!(refusal(update(s, 320, 0, "[1]", changed)), "The local instance id 1 is read-only");
+    let alter = "function does not support alter";
+    assert_eq!(refusal(update(s, 296, 0, "[1]", r#"[["=", 2, "renamed"]]"#)), alter);
+    assert_eq!(update(s, 296, 0, "[1]", r#"[["=", 16, "comment"]]"#).map(|_| ()), Ok(()));
+    assert_eq!(refusal(update(s, 276, 0, "[1]", r#"[["=", 1, "y"]]"#)), "collation does not support alter");
+    assert!(update(s, 272, 0, r#"["cluster"]"#, changed).is_ok());
+}
+
+#[test]
+fn indexes_are_built_over_what_is_there() {
+    let mut store = with_spaces();
+    let s = &mut store;
+    for tuple in [r#"[2, "a"]"#, r#"[3, "c"]"#, r#"[4, "b"]"#] {
+        insert(s, 512, tuple).unwrap();
+    }
+    let duplicate = "Duplicate key exists in unique index 's' in space 'd'";
+    assert_eq!(refusal(insert(s, 288, r#"[512, 1, "s", "tree", {}, [[1, "string"]]]"#)), duplicate);
+    insert(s, 288, r#"[512, 1, "s", "tree", {"unique": false}, [[1, "string"]]]"#).unwrap();
+    let by_name = r#"[1, "a"] [2, "a"] [4, "b"] [3, "c"]"#;
+    assert_eq!(walk(s, 512, 1, IteratorType::All, "[]"), by_name);
+    insert(s, 512, r#"[0, "b"]"#).unwrap();
+    delete(s, 512, 0, "[1]").unwrap();
+    assert_eq!(walk(s, 512, 1, IteratorType::All, "[]"), r#"[2, "a"] [0, "b"] [4, "b"] [3, "c"]"#);
+    // Another primary key is another order of equal keys.
+    replace(s, 288, r#"[512, 0, "pk", "hash", {}, [[0, "unsigned"]]]"#).unwrap();
+    assert_eq!(s.space(512).unwrap().index(0).unwrap().kind(), crate::IndexKind::Hash);
+    assert_eq!(walk(s, 512, 1, IteratorType::Eq, r#"["b"]"#), r#"[0, "b"] [4, "b"]"#);
+    insert(s, 512, r#"[9, "b"]"#).unwrap();
+    assert_eq!(s.space(512).unwrap().len(), 5);
+}
+
+#[test]
+fn what_a_transaction_defined_ends_with_it() {
+    let mut store = with_spaces();
+    let s = &mut store;
+    let digest = s.digest();
+    let memory = s.memory().tuples;
+    s.begin(user::ADMIN);
+    let fields = [FieldSpec { name: "id", ty: "unsigned", nullable: false }];
+    let id = ddl::create_space(s, &SpaceSpec::new("new", &fields)).unwrap();
+    let parts = [PartSpec::new(0, "unsigned")];
+    ddl::create_index(s, id, &IndexSpec { sequence: Some(SequenceUse::Generate), ..IndexSpec::new("pk", &parts) }).unwrap();
+    s.execute(&Statement::Insert { space: id, tuple: &row("[null]") }).unwrap();
+    ddl::create_index(s, 512, &IndexSpec::new("second", &[PartSpec::new(1, "string")])).unwrap();
+    s.execute(&Statement::Insert { space: 512, tuple: &row(r#"[2, "b"]"#) }).unwrap();
+    ddl::rename_index(s, 512, 1, "renamed").unwrap();
+    ddl::set_format(s, 512, &[fields[0], FieldSpec { name: "text", ty: "string", nullable: false }]).unwrap();
+    ddl::truncate(s, 512).unwrap();
+    assert_eq!(s.space(512).unwrap().len(), 0);
+    s.execute(&Statement::Insert { space: 512, tuple: &row(r#"[3, "c"]"#) }).unwrap();
+    let inside = s.savepoint();
+    ddl::rename_space(s, 512, "renamed").unwrap();
+    ddl::drop_space(s, 512).unwrap();
+    assert!(s.space(512).is_err());
+    let again = ddl::create_space(s, &SpaceSpec { id: Some(512), ..SpaceSpec::new("d", &[]) }).unwrap();
+    ddl::create_index(s, again, &IndexSpec::new("pk", &[PartSpec::new(0, "string")])).unwrap();
+    s.execute(&Statement::Insert { space: 512, tuple: &row(r#"["x"]"#) }).unwrap();
+    s.rollback_to(inside);
+    assert_eq!(all(s, 512), r#"[3, "c"]"#);
+    assert_eq!(s.space(512).unwrap().index(1).unwrap().name(), "renamed");
+    s.rollback();
+    assert_eq!((s.digest(), s.memory().tuples), (digest, memory));
+    let space = s.space_by_name("d").unwrap();
+    assert_eq!((space.id(), space.indexes().len(), space.len(), space.bytes()), (512, 1, 1, 4));
+    assert!(s.space_by_name("new").is_none() && s.sequence_by_name("new_seq").is_none());
+    insert(s, 512, "[7]").unwrap();
+    assert_eq!(all(s, 512), r#"[1, "a"] [7]"#);
+}
+
+#[test]
+fn what_is_dropped_gives_its_memory_back() {
+    let mut store = with_spaces();
+    let s = &mut store;
+    let word = "w".repeat(100);
+    let before = s.memory().tuples;
+    for id in 10..200 {
+        insert(s, 512, &format!(r#"[{id}, "{word}"]"#)).unwrap();
+    }
+    commit(s, |s| ddl::truncate(s, 512));
+    let after = s.memory().tuples;
+    assert!(after < before + 100, "{before} {after}");
+    for id in 10..200 {
+        insert(s, 512, &format!(r#"[{id}, "{word}"]"#)).unwrap();
+    }
+    commit(s, |s| ddl::drop_space(s, 512));
+    assert!(s.memory().tuples < after);
+}

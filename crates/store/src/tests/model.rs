@@ -1,0 +1,236 @@
+//! A space with several indexes against a plain list, through statements, savepoints and rollbacks.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::IndexKind;
+use crate::ddl::{self, IndexSpec, PartSpec, SpaceSpec};
+
+/// A tuple `[id, name, number or nil]`.
+type Tuple = (u8, u8, Option<u8>);
+
+#[derive(Debug, Clone)]
+enum Step {
+    Insert(Tuple),
+    Replace(Tuple),
+    /// By id: sets the name and the number.
+    Update(u8, u8, Option<u8>),
+    /// By name.
+    Delete(u8),
+    Upsert(Tuple, u8),
+    Truncate,
+    Savepoint,
+    RollbackTo,
+    Commit,
+    Rollback,
+}
+
+fn tuple() -> impl Strategy<Value = Tuple> {
+    (0..12u8, 0..12u8, proptest::option::of(0..4u8))
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => tuple().prop_map(Step::Insert),
+        4 => tuple().prop_map(Step::Replace),
+        4 => tuple().prop_map(|(id, name, number)| Step::Update(id, name, number)),
+        4 => (0..12u8).prop_map(Step::Delete),
+        2 => (tuple(), 0..12u8).prop_map(|(tuple, name)| Step::Upsert(tuple, name)),
+        1 => Just(Step::Truncate),
+        2 => Just(Step::Savepoint),
+        2 => Just(Step::RollbackTo),
+        2 => Just(Step::Commit),
+        1 => Just(Step::Rollback),
+    ]
+}
+
+fn written((id, name, number): Tuple) -> String {
+    let number = number.map_or("null".to_owned(), |number| number.to_string());
+    format!(r#"[{id}, "{}", {number}]"#, char::from(b'a' + name))
+}
+
+/// The plain list: names are unique, numbers are unique unless nil.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Model(Vec<Tuple>);
+
+impl Model {
+    fn conflicts(&self, (id, name, number): Tuple) -> bool {
+        self.0.iter().any(|other| {
+            other.0 != id && (other.1 == name || number.is_some() && other.2 == number)
+        })
+    }
+
+    fn put(&mut self, tuple: Tuple) -> bool {
+        if self.conflicts(tuple) {
+            return false;
+        }
+        self.0.retain(|other| other.0 != tuple.0);
+        self.0.push(tuple);
+        true
+    }
+
+    fn has(&self, id: u8) -> bool {
+        self.0.iter().any(|other| other.0 == id)
+    }
+
+    /// Does the step; `false` if it must be refused.
+    fn apply(&mut self, step: &Step) -> bool {
+        match *step {
+            Step::Insert(tuple) => !self.has(tuple.0) && self.put(tuple),
+            Step::Replace(tuple) => self.put(tuple),
+            Step::Update(id, name, number) => !self.has(id) || self.put((id, name, number)),
+            Step::Delete(name) => {
+                self.0.retain(|other| other.1 != name);
+                true
+            }
+            Step::Upsert(tuple, name) => match self.0.iter().find(|other| other.0 == tuple.0) {
+                Some(&(id, _, number)) => self.put((id, name, number)),
+                None => self.put(tuple),
+            },
+            Step::Truncate => {
+                self.0.clear();
+                true
+            }
+            _ => true,
+        }
+    }
+
+    fn walk(&self, order: impl Fn(&Tuple) -> (Option<u8>, u8)) -> String {
+        let mut tuples = self.0.clone();
+        tuples.sort_by_key(order);
+        tuples.into_iter().map(written).collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn execute(store: &mut Store, space: SpaceId, step: &Step) -> bool {
+    let text = |name: u8| char::from(b'a' + name);
+    let result = match *step {
+        Step::Insert(tuple) => {
+            store.execute(&Statement::Insert { space, tuple: &row(&written(tuple)) }).map(drop)
+        }
+        Step::Replace(tuple) => {
+            store.execute(&Statement::Replace { space, tuple: &row(&written(tuple)) }).map(drop)
+        }
+        Step::Update(id, name, number) => {
+            let number = number.map_or("null".to_owned(), |number| number.to_string());
+            let operations = row(&format!(r#"[["=", 1, "{}"], ["=", 2, {number}]]"#, text(name)));
+            let key = row(&format!("[{id}]"));
+            store.execute(&Statement::Update { space, index: 0, key: &key, operations: &operations, base: 0 }).map(drop)
+        }
+        Step::Delete(name) => {
+            let key = row(&format!(r#"["{}"]"#, text(name)));
+            store.execute(&Statement::Delete { space, index: 1, key: &key }).map(drop)
+        }
+        Step::Upsert(tuple, name) => {
+            let operations = row(&format!(r#"[["=", 1, "{}"]]"#, text(name)));
+            let tuple = row(&written(tuple));
+            store.execute(&Statement::Upsert { space, tuple: &tuple, operations: &operations, base: 0 }).map(drop)
+        }
+        Step::Truncate => ddl::truncate(store, space),
+        _ => Ok(()),
+    };
+    result.is_ok()
+}
+
+/// Every index must show exactly the model's tuples, in its order.
+fn compare(store: &Store, space: SpaceId, model: &Model) -> Result<(), TestCaseError> {
+    let walk = |index| walk(store, space, index, IteratorType::All, "[]");
+    prop_assert_eq!(walk(0), model.walk(|tuple| (None, tuple.0)));
+    prop_assert_eq!(walk(1), model.walk(|tuple| (None, tuple.1)));
+    prop_assert_eq!(walk(2), model.walk(|tuple| (tuple.2, tuple.0)));
+    let mut hashed: Vec<_> = walk(3).split("] [").map(|t| t.trim_matches(['[', ']']).to_owned()).collect();
+    hashed.sort();
+    let mut expected: Vec<_> =
+        model.walk(|tuple| (None, tuple.0)).split("] [").map(|t| t.trim_matches(['[', ']']).to_owned()).collect();
+    expected.sort();
+    prop_assert_eq!(hashed, expected);
+    let space = store.space(space).unwrap();
+    let bytes: usize = model.0.iter().map(|&tuple| row(&written(tuple)).len()).sum();
+    prop_assert_eq!((space.len(), space.bytes()), (model.0.len() as u64, bytes as u64));
+    Ok(())
+}
+
+fn store_with_indexes() -> (Store, SpaceId) {
+    let mut store = new_store();
+    let space = commit(&mut store, |s| {
+        let space = ddl::create_space(s, &SpaceSpec::new("t", &[]))?;
+        let part = PartSpec::new;
+        ddl::create_index(s, space, &IndexSpec::new("pk", &[part(0, "unsigned")]))?;
+        ddl::create_index(s, space, &IndexSpec::new("name", &[part(1, "string")]))?;
+        let number = PartSpec { nullable: true, ..part(2, "unsigned") };
+        ddl::create_index(s, space, &IndexSpec::new("number", &[number]))?;
+        let parts = [part(1, "string")];
+        ddl::create_index(s, space, &IndexSpec { kind: IndexKind::Hash, ..IndexSpec::new("hash", &parts) })?;
+        Ok(space)
+    });
+    (store, space)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn a_space_is_a_list_of_tuples(steps in proptest::collection::vec(step(), 1..80)) {
+        let (mut store, space) = store_with_indexes();
+        let empty = store.memory().tuples;
+        let (mut committed, mut model) = (Model::default(), Model::default());
+        let mut savepoints = Vec::new();
+        store.begin(user::ADMIN);
+        for step in &steps {
+            match step {
+                Step::Savepoint => savepoints.push((store.savepoint(), model.clone())),
+                Step::RollbackTo => if let Some((savepoint, saved)) = savepoints.pop() {
+                    store.rollback_to(savepoint);
+                    model = saved;
+                },
+                Step::Commit | Step::Rollback => {
+                    savepoints.clear();
+                    if matches!(step, Step::Commit) {
+                        store.commit();
+                        committed = model.clone();
+                    } else {
+                        store.rollback();
+                        model = committed.clone();
+                    }
+                    store.begin(user::ADMIN);
+                }
+                _ => {
+                    let before = model.clone();
+                    let done = model.apply(step);
+                    if !done {
+                        model = before;
+                    }
+                    prop_assert_eq!(execute(&mut store, space, step), done, "{:?}", step);
+                }
+            }
+            compare(&store, space, &model)?;
+        }
+        store.rollback();
+        compare(&store, space, &committed)?;
+        // The log alone leads to the same data.
+        let mut copy = new_store_to_follow();
+        store.drain_committed(&mut |transaction| {
+            for effect in transaction.effects() {
+                copy.recover(&effect.statement).unwrap();
+            }
+        });
+        copy.finish_recovery().unwrap();
+        prop_assert_eq!(copy.digest(), store.digest());
+        // No tuple was lost in the arena.
+        store.begin(user::ADMIN);
+        ddl::truncate(&mut store, space).unwrap();
+        store.commit();
+        let one_row_of_truncate = 64;
+        prop_assert!(store.memory().tuples <= empty + one_row_of_truncate);
+    }
+}
+
+/// A new instance that is still recovering.
+fn new_store_to_follow() -> Store {
+    let origin = new_store();
+    let mut store = Store::new(Settings::default());
+    origin.for_each_snapshot_row(&mut |space, tuple, _| {
+        store.recover(&Statement::Insert { space, tuple }).unwrap();
+    });
+    store
+}
