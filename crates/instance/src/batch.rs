@@ -108,7 +108,8 @@ impl Journaling {
         if closing_nop {
             self.encode_row(false, &RowBody::Nop, &mut tsn, true, timestamp);
         }
-        let end = u32::try_from(self.rows.len()).expect("a batch is bounded far below 4 GiB by the memory limit");
+        let end =
+            u32::try_from(self.rows.len()).expect("a batch is bounded far below 4 GiB by the memory limit");
         self.ends.push(end);
     }
 
@@ -151,7 +152,10 @@ impl Journaling {
 
     /// Everything up to `lsn` is durable.
     pub(crate) fn mark_durable(&mut self, lsn: u64, mut buffers: Buffers) {
-        assert!(self.durable <= lsn && lsn <= self.signature, "rows become durable in order and only once they exist");
+        assert!(
+            self.durable <= lsn && lsn <= self.signature,
+            "rows become durable in order and only once they exist"
+        );
         self.durable = lsn;
         if buffers.rows.capacity() <= KEPT_CAPACITY {
             buffers.rows.clear();
@@ -168,7 +172,9 @@ fn body<'a>(statement: &Statement<'a>) -> RowBody<'a> {
         Statement::Update { space, index, key, operations, base } => {
             RowBody::Update { space, index, base, key, operations }
         }
-        Statement::Upsert { space, tuple, operations, base } => RowBody::Upsert { space, base, tuple, operations },
+        Statement::Upsert { space, tuple, operations, base } => {
+            RowBody::Upsert { space, base, tuple, operations }
+        }
         Statement::Delete { space, index, key } => RowBody::Delete { space, index, key },
     }
 }

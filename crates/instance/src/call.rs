@@ -251,7 +251,10 @@ mod tests {
         let array = |items: &[Value]| Value::Array(items.to_vec());
         assert_eq!(shape(&[]), []);
         assert_eq!(shape(&[Value::Nil]), [array(&[Value::Nil])]);
-        assert_eq!(shape(&[one.clone(), Value::from("x")]), [array(&[one.clone()]), array(&[Value::from("x")])]);
+        assert_eq!(
+            shape(&[one.clone(), Value::from("x")]),
+            [array(&[one.clone()]), array(&[Value::from("x")])]
+        );
         assert_eq!(shape(&[array(&[one.clone()])]), [array(&[one.clone()])]);
         assert_eq!(shape(&[array(&[])]), [array(&[])]);
         let tuples = [array(&[one.clone()]), array(&[])];

@@ -102,23 +102,27 @@ impl Instance {
         }
         let options = Value::map([("call", true), ("truncate", true)]);
         let name = format!("queue.tube.{tube}:grant");
-        self.call_as_admin(&name, vec![user.into(), options]).map(drop)
+        self.call_as_admin(&name, &[user.into(), options]).map(drop)
     }
 
     fn declare_tube(&mut self, declared: &DeclaredTube) -> Result<bool, ErrorObject> {
-        let tubes = self.call_as_admin("queue.tube", vec![declared.name.as_str().into()])?;
+        let tubes = self.call_as_admin("queue.tube", &[declared.name.as_str().into()])?;
         if Value::decode(&tubes).ok().and_then(|exists| exists.as_bool()) == Some(true) {
             return Ok(false);
         }
-        let args = vec![declared.name.as_str().into(), declared.kind.as_str().into(), declared.options.clone()];
-        self.call_as_admin("queue.create_tube", args)?;
+        let args =
+            vec![declared.name.as_str().into(), declared.kind.as_str().into(), declared.options.clone()];
+        self.call_as_admin("queue.create_tube", &args)?;
         Ok(true)
     }
 
     /// Calls a function of the queue as `admin`; its values, back to back.
-    fn call_as_admin(&mut self, name: &str, args: Vec<Value>) -> Result<Vec<u8>, ErrorObject> {
+    fn call_as_admin(&mut self, name: &str, args: &[Value]) -> Result<Vec<u8>, ErrorObject> {
         let Some(procedure) = self.queue.resolve(name.as_bytes()) else {
-            return Err(ErrorObject::client(ErrorCode::NoSuchProc, format!("Procedure '{name}' is not defined")));
+            return Err(ErrorObject::client(
+                ErrorCode::NoSuchProc,
+                format!("Procedure '{name}' is not defined"),
+            ));
         };
         let caller = Caller { connection: 0, user: user::ADMIN, trusted: true, request: 0 };
         let (mut bytes, mut out) = (Vec::new(), Vec::new());

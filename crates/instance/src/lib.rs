@@ -358,7 +358,8 @@ impl Instance {
             found |= account.is_some_and(|account| account.hash2.is_some() && account.id != user::GUEST);
         };
         let all = &[0x90];
-        let read = self.store.select(user::ADMIN, system::USER, 0, IteratorType::All, all, 0, u64::MAX, &mut look);
+        let read =
+            self.store.select(user::ADMIN, system::USER, 0, IteratorType::All, all, 0, u64::MAX, &mut look);
         read.is_ok() && found
     }
 

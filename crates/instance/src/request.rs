@@ -52,9 +52,9 @@ impl Instance {
             Body::VoteDeprecated => self.reply_vclock(slot, header),
             Body::Eval { .. } => self.refuse_eval(slot),
             Body::Execute(sql) | Body::Prepare(sql) => Err(refuse_sql(&sql)),
-            Body::Join { .. } | Body::Subscribe(_) | Body::FetchSnapshot | Body::Register { .. } => {
-                Err(ErrorObject::client(ErrorCode::Unsupported, "Lycosa does not support replication requests"))
-            }
+            Body::Join { .. } | Body::Subscribe(_) | Body::FetchSnapshot | Body::Register { .. } => Err(
+                ErrorObject::client(ErrorCode::Unsupported, "Lycosa does not support replication requests"),
+            ),
             Body::Unknown(kind) => Err(RequestError::unknown_type(header.sync, kind).object()),
         };
         if let Err(error) = done {
@@ -77,7 +77,12 @@ impl Instance {
         }
         let needs_usage = !matches!(
             request.body,
-            Body::Ping | Body::Auth { .. } | Body::Vote | Body::VoteDeprecated | Body::Id { .. } | Body::Unknown(_)
+            Body::Ping
+                | Body::Auth { .. }
+                | Body::Vote
+                | Body::VoteDeprecated
+                | Body::Id { .. }
+                | Body::Unknown(_)
         );
         if needs_usage && let Some(connection) = self.connections.get(slot) {
             let usage = self.store.check_access(connection.user, Object::Universe, Access::USAGE);
@@ -107,12 +112,13 @@ impl Instance {
         let start = reply::begin(out, keys::CODE_OK, header.sync, schema_version);
         let data = reply::data_header(out, 0);
         let mut count = 0;
-        let selected = self.store.select(user, space, index, iterator, key, offset.into(), limit.into(), &mut |tuple| {
-            count += 1;
-            if out.len() - undo <= MAX_SELECT_REPLY {
-                out.extend_from_slice(tuple);
-            }
-        });
+        let selected =
+            self.store.select(user, space, index, iterator, key, offset.into(), limit.into(), &mut |tuple| {
+                count += 1;
+                if out.len() - undo <= MAX_SELECT_REPLY {
+                    out.extend_from_slice(tuple);
+                }
+            });
         if let Err(error) = selected {
             out.truncate(undo);
             return Err(wire_error::of_store(&error));
@@ -210,9 +216,9 @@ impl Instance {
         let is_right = match (scramble, account.hash2) {
             (AuthTuple::Empty, _) if id == user::GUEST => true,
             (scramble, hash2) => {
-                let scramble: &Hash = scramble.scramble().map_err(|reason| {
-                    ErrorObject::client(ErrorCode::InvalidMsgpack, reason)
-                })?;
+                let scramble: &Hash = scramble
+                    .scramble()
+                    .map_err(|reason| ErrorObject::client(ErrorCode::InvalidMsgpack, reason))?;
                 hash2.is_some_and(|hash2| auth::check(scramble, &connection.salt, &hash2))
             }
         };
@@ -327,6 +333,7 @@ fn touches_data(body: &Body<'_>) -> bool {
 }
 
 fn refuse_sql(_: &Sql<'_>) -> ErrorObject {
-    let message = "Lycosa does not support SQL (EXECUTE, PREPARE): use SELECT, INSERT, UPDATE and CALL requests";
+    let message =
+        "Lycosa does not support SQL (EXECUTE, PREPARE): use SELECT, INSERT, UPDATE and CALL requests";
     ErrorObject::client(ErrorCode::Unsupported, message)
 }

@@ -141,7 +141,12 @@ impl Args for ServeArguments {
                     .value_name("VALUE")
                     .num_args(if setting.default == "false" { 0..=1 } else { 1..=1 })
                     .default_missing_value("true")
-                    .help(format!("{} [default: {}] [env: {}]", setting.help, setting.default, setting.variable())),
+                    .help(format!(
+                        "{} [default: {}] [env: {}]",
+                        setting.help,
+                        setting.default,
+                        setting.variable()
+                    )),
             )
         })
     }

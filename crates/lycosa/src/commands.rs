@@ -95,8 +95,13 @@ fn create_tube(session: &Session, name: &str, kind: &str, options: Value) -> Res
 fn list(client: &ClientArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(client)?;
     let values = session.call("queue.tube", Vec::new())?;
-    let mut names: Vec<&str> =
-        values.first().and_then(Value::as_array).unwrap_or_default().iter().filter_map(Value::as_str).collect();
+    let mut names: Vec<&str> = values
+        .first()
+        .and_then(Value::as_array)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
     names.sort_unstable();
     for name in names {
         if client.json {
@@ -145,7 +150,9 @@ fn print_tubes(tubes: &[(String, &Value)], as_json: bool) -> io::Result<()> {
         let rows: Vec<Vec<String>> = tubes
             .iter()
             .map(|(name, statistics)| {
-                std::iter::once(name.clone()).chain(names.iter().map(|n| number(statistics, group, n))).collect()
+                std::iter::once(name.clone())
+                    .chain(names.iter().map(|n| number(statistics, group, n)))
+                    .collect()
             })
             .collect();
         (heading, rows)
@@ -345,11 +352,11 @@ fn for_each_id(
     tube: &str,
     name: &str,
     ids: &[u64],
-    extra: Option<Value>,
+    extra: Option<&Value>,
 ) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::Done;
     for &id in ids {
-        let arguments = std::iter::once(Value::from(id)).chain(extra.clone()).collect();
+        let arguments = std::iter::once(Value::from(id)).chain(extra.cloned()).collect();
         match session.call(&method(tube, name), arguments) {
             Ok(values) => match values.first().map(Task::read).transpose()?.flatten() {
                 Some(task) if client.json => output::line(task.json(None))?,
@@ -359,7 +366,8 @@ fn for_each_id(
             Err(Error::Server { message, .. }) => {
                 eprintln!("lycosa: {tube} {id}: {message}");
                 let is_missing = name == "peek" && message.ends_with("not found");
-                outcome = if is_missing && outcome == Outcome::Done { Outcome::NoTask } else { Outcome::Refused };
+                outcome =
+                    if is_missing && outcome == Outcome::Done { Outcome::NoTask } else { Outcome::Refused };
             }
             Err(error) => return Err(error.into()),
         }
@@ -367,21 +375,25 @@ fn for_each_id(
     Ok(outcome)
 }
 
-pub(crate) fn each_task(arguments: &TaskArguments, name: &str, delay: Option<f64>) -> anyhow::Result<Outcome> {
+pub(crate) fn each_task(
+    arguments: &TaskArguments,
+    name: &str,
+    delay: Option<f64>,
+) -> anyhow::Result<Outcome> {
     if let Some(delay) = delay {
         seconds("delay", delay)?;
     }
     let session = Session::open(&arguments.client)?;
     session.join(&arguments.session)?;
     let extra = delay.map(|delay| options([("delay", Some(Value::Double(delay)))]));
-    for_each_id(&session, &arguments.client, &arguments.tube, name, &arguments.ids, extra)
+    for_each_id(&session, &arguments.client, &arguments.tube, name, &arguments.ids, extra.as_ref())
 }
 
 pub(crate) fn touch(arguments: &TouchArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(&arguments.client)?;
     session.join(&arguments.session)?;
     let extra = Some(Value::Double(arguments.seconds));
-    for_each_id(&session, &arguments.client, &arguments.tube, "touch", &arguments.ids, extra)
+    for_each_id(&session, &arguments.client, &arguments.tube, "touch", &arguments.ids, extra.as_ref())
 }
 
 pub(crate) fn kick(arguments: &KickArguments) -> anyhow::Result<Outcome> {
@@ -439,7 +451,10 @@ pub(crate) fn stats(client: &ClientArguments) -> anyhow::Result<Outcome> {
         ("version", text(&info, &["lycosa"])),
         ("uptime", format!("{} s", text(&info, &["uptime"]))),
         ("rows journaled", text(&info, &["signature"])),
-        ("memory", format!("{} of {} bytes", text(&info, &["memory", "data"]), text(&info, &["memory", "limit"]))),
+        (
+            "memory",
+            format!("{} of {} bytes", text(&info, &["memory", "data"]), text(&info, &["memory", "limit"])),
+        ),
         ("connections", text(&net, &["CONNECTIONS", "current"])),
         ("waiting calls", text(&net, &["REQUESTS", "current"])),
         ("requests", text(&net, &["REQUESTS", "total"])),

@@ -51,9 +51,8 @@ fn main() -> ExitCode {
 fn with_default_command(arguments: impl Iterator<Item = std::ffi::OsString>) -> Vec<std::ffi::OsString> {
     let mut arguments: Vec<_> = arguments.collect();
     let first = arguments.get(1).and_then(|first| first.to_str());
-    let is_flag_of_serve = first.is_some_and(|first| {
-        first.starts_with('-') && !["-h", "--help", "-V", "--version"].contains(&first)
-    });
+    let is_flag_of_serve = first
+        .is_some_and(|first| first.starts_with('-') && !["-h", "--help", "-V", "--version"].contains(&first));
     if arguments.len() < 2 || is_flag_of_serve {
         arguments.insert(arguments.len().min(1), "serve".into());
     }

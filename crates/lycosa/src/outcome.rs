@@ -4,6 +4,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use lycosa_client::Error;
+use lycosa_journal::decision::Category;
+use lycosa_journal::directory::DirectoryError;
+use lycosa_journal::recovery::RecoveryError;
 
 /// The end of a command that was carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +34,23 @@ pub(crate) fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
                 return ExitCode::SUCCESS;
             }
             let _ = writeln!(std::io::stderr(), "lycosa: {error:#}");
-            ExitCode::from(if is_no_connection(&error) { EXIT_NO_CONNECTION } else { EXIT_FAILED })
+            ExitCode::from(code_of(&error))
         }
+    }
+}
+
+fn code_of(error: &anyhow::Error) -> u8 {
+    let recovery = error.chain().find_map(|cause| cause.downcast_ref::<RecoveryError>());
+    match recovery {
+        Some(recovery) => recovery.category().exit_code(),
+        None if error
+            .chain()
+            .any(|cause| matches!(cause.downcast_ref(), Some(DirectoryError::Locked(_)))) =>
+        {
+            Category::Locked.exit_code()
+        }
+        None if is_no_connection(error) => EXIT_NO_CONNECTION,
+        None => EXIT_FAILED,
     }
 }
 
@@ -48,7 +66,11 @@ fn is_no_connection(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|cause| cause.downcast_ref::<Error>()).any(|cause| {
         matches!(
             cause,
-            Error::Connect { .. } | Error::Disconnected(_) | Error::Greeting(_) | Error::Unavailable | Error::Timeout(_)
+            Error::Connect { .. }
+                | Error::Disconnected(_)
+                | Error::Greeting(_)
+                | Error::Unavailable
+                | Error::Timeout(_)
         )
     })
 }

@@ -92,7 +92,12 @@ pub(crate) fn config(config: &Config, as_json: bool) -> io::Result<()> {
         .collect();
     table(&["setting", "value", "from"], &rows)?;
     for user in &config.users {
-        line(format_args!("user {} (roles: {}; tubes: {})", user.name, list(&user.roles), list(&user.tubes)))?;
+        line(format_args!(
+            "user {} (roles: {}; tubes: {})",
+            user.name,
+            list(&user.roles),
+            list(&user.tubes)
+        ))?;
     }
     for tube in &config.tubes {
         line(format_args!("tube {} ({})", tube.name, tube.kind))?;

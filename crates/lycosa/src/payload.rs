@@ -31,9 +31,9 @@ fn from_json(json: &Json) -> Value {
         },
         Json::String(text) => Value::from(text.as_str()),
         Json::Array(items) => Value::Array(items.iter().map(from_json).collect()),
-        Json::Object(pairs) => {
-            Value::Map(pairs.iter().map(|(key, value)| (Value::from(key.as_str()), from_json(value))).collect())
-        }
+        Json::Object(pairs) => Value::Map(
+            pairs.iter().map(|(key, value)| (Value::from(key.as_str()), from_json(value))).collect(),
+        ),
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lycosa_client::{Array, ConnectOptions, Connection, Error, Response, Value};
+use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::request::Body;
 use tokio::runtime::Runtime;
 
@@ -29,7 +30,8 @@ pub(crate) fn runtime() -> anyhow::Result<Runtime> {
 
 /// A number of seconds from the command line as a duration.
 pub(crate) fn seconds(name: &str, seconds: f64) -> anyhow::Result<Duration> {
-    Duration::try_from_secs_f64(seconds).with_context(|| format!("--{name} {seconds}: expected seconds, 0 or more"))
+    Duration::try_from_secs_f64(seconds)
+        .with_context(|| format!("--{name} {seconds}: expected seconds, 0 or more"))
 }
 
 /// What the client needs to connect.
@@ -59,9 +61,7 @@ impl Session {
     pub(crate) fn open(arguments: &ClientArguments) -> anyhow::Result<Session> {
         let options = connect_options(arguments)?;
         let runtime = runtime()?;
-        let connection = runtime
-            .block_on(Connection::connect(&options))
-            .with_context(|| format!("no server at {}; start one with `lycosa`", arguments.address))?;
+        let connection = runtime.block_on(Connection::connect(&options)).map_err(explain_connect)?;
         Ok(Session { runtime, connection })
     }
 
@@ -71,14 +71,17 @@ impl Session {
         let path = data_dir.join(lycosa_server::ADMIN_SOCKET);
         let options = ConnectOptions::new(path.display().to_string());
         let connection = runtime.block_on(async {
-            let stream = tokio::net::UnixStream::connect(&path).await.map_err(|source| Error::Connect {
-                address: path.display().to_string(),
-                source,
-            })?;
+            let stream = tokio::net::UnixStream::connect(&path)
+                .await
+                .map_err(|source| Error::Connect { address: path.display().to_string(), source })?;
             Connection::over(stream, &options).await
         });
-        let connection = connection.with_context(|| {
-            format!("no server with its data in {}; name its folder with --data-dir", data_dir.display())
+        let connection = connection.map_err(|error| match error {
+            Error::Connect { .. } => anyhow::Error::new(error).context(format!(
+                "no server with its data in {}; name its folder with --data-dir",
+                data_dir.display()
+            )),
+            error => error.into(),
         })?;
         Ok(Session { runtime, connection })
     }
@@ -86,7 +89,8 @@ impl Session {
     /// Acts in the queue session that the arguments name, if they name one.
     pub(crate) fn join(&self, arguments: &SessionArguments) -> anyhow::Result<()> {
         let Some(hex) = &arguments.session else { return Ok(()) };
-        let uuid = parse_hex(hex).with_context(|| format!("--session {hex}: expected 32 hexadecimal digits"))?;
+        let uuid =
+            parse_hex(hex).with_context(|| format!("--session {hex}: expected 32 hexadecimal digits"))?;
         self.call("queue.identify", vec![Value::Bin(uuid)])?;
         Ok(())
     }
@@ -100,7 +104,10 @@ impl Session {
 
     /// Calls a function; its values.
     pub(crate) fn call(&self, name: &str, arguments: Vec<Value>) -> Result<Vec<Value>, Error> {
-        self.runtime.block_on(self.connection.call(name, arguments))?.values()
+        self.runtime
+            .block_on(self.connection.call(name, arguments))
+            .and_then(|response| response.values())
+            .map_err(explain_call)
     }
 
     /// Calls a function that may wait for `wait` before it answers; its values.
@@ -113,12 +120,40 @@ impl Session {
         let arguments = Array::from(arguments);
         let body = Body::Call { name: name.as_bytes(), args: arguments.as_bytes() };
         let request = self.connection.request_within(&body, Some(wait + REPLY_MARGIN));
-        self.runtime.block_on(request).and_then(|response: Response| response.values())
+        self.runtime.block_on(request).and_then(|response: Response| response.values()).map_err(explain_call)
     }
 
     /// The runtime and the connection, for commands that keep many calls under way.
     pub(crate) fn parts(&self) -> (&Runtime, &Connection) {
         (&self.runtime, &self.connection)
+    }
+}
+
+/// Adds what to do to an error of connecting.
+pub(crate) fn explain_connect(error: Error) -> anyhow::Error {
+    match &error {
+        Error::Connect { address, .. } => {
+            let advice = format!("no server at {address}; start one with `lycosa`");
+            anyhow::Error::new(error).context(advice)
+        }
+        _ => error.into(),
+    }
+}
+
+/// Says what is missing when a method's tube does not exist; the server only says that the procedure does not.
+pub(crate) fn explain_call(error: Error) -> Error {
+    match error {
+        Error::Server { code, message } if code == u32::from(ErrorCode::NoSuchProc) => {
+            let tube = message.strip_prefix("Procedure 'queue.tube.").and_then(|rest| rest.rsplit_once(':'));
+            let message = match tube {
+                Some((tube, _)) => {
+                    format!("there is no tube '{tube}'; `lycosa tube create {tube}` makes one")
+                }
+                None => message,
+            };
+            Error::Server { code, message }
+        }
+        error => error,
     }
 }
 

@@ -82,7 +82,8 @@ fn list(session: &Session, as_json: bool) -> anyhow::Result<Outcome> {
     let mut rows = Vec::new();
     for user in &users {
         let fields = user.as_array().unwrap_or_default();
-        let (Some(name), Some(kind)) = (fields.get(2).and_then(Value::as_str), fields.get(3).and_then(Value::as_str))
+        let (Some(name), Some(kind)) =
+            (fields.get(2).and_then(Value::as_str), fields.get(3).and_then(Value::as_str))
         else {
             continue;
         };
@@ -109,7 +110,8 @@ fn summary(grants: &Value) -> String {
     let mut parts = Vec::new();
     let mut functions = 0;
     for grant in grants.as_array().unwrap_or_default() {
-        let field = |at: usize| grant.as_array().and_then(|g| g.get(at)).and_then(Value::as_str).unwrap_or("");
+        let field =
+            |at: usize| grant.as_array().and_then(|g| g.get(at)).and_then(Value::as_str).unwrap_or("");
         match field(1) {
             "function" => functions += 1,
             "universe" => parts.push(format!("{} on everything", field(0))),
@@ -135,7 +137,10 @@ fn password(user: &str, file: Option<&Path>) -> anyhow::Result<String> {
         let mut line = String::new();
         io::stdin().read_line(&mut line)?;
         let password = line.trim_end_matches(['\r', '\n']).to_owned();
-        anyhow::ensure!(!password.is_empty(), "no password: type one, or use --password-file or {PASSWORD_VARIABLE}");
+        anyhow::ensure!(
+            !password.is_empty(),
+            "no password: type one, or use --password-file or {PASSWORD_VARIABLE}"
+        );
         return Ok(password);
     }
     let ask = |prompt: &str| -> anyhow::Result<String> {

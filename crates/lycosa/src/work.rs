@@ -22,7 +22,7 @@ use tokio::task::{JoinSet, LocalSet};
 
 use crate::arguments::WorkArguments;
 use crate::outcome::Outcome;
-use crate::session::{connect_options, runtime, seconds};
+use crate::session::{connect_options, explain_call, explain_connect, runtime, seconds};
 use crate::{output, payload};
 
 /// How long one `take` waits; a worker that is told to end notices at once all the same.
@@ -79,9 +79,7 @@ pub(crate) fn run(arguments: WorkArguments) -> anyhow::Result<Outcome> {
     let until_empty = arguments.until_empty.map(|wait| seconds("until-empty", wait)).transpose()?;
     let local = LocalSet::new();
     local.block_on(&runtime()?, async {
-        let client = Client::connect(options)
-            .await
-            .with_context(|| format!("no server at {}; start one with `lycosa`", arguments.client.address))?;
+        let client = Client::connect(options).await.map_err(explain_connect)?;
         let worker = Rc::new(Worker {
             tube: client.queue().tube(&arguments.tube),
             command: arguments.command,
@@ -157,7 +155,7 @@ async fn take_and_run(worker: Rc<Worker>, mut stopped: watch::Receiver<bool>) ->
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
             Err(Error::Timeout(_) | Error::Unavailable) => tokio::time::sleep(RETRY_PAUSE).await,
-            Err(error) => return Err(error).with_context(|| format!("tube {}", worker.tube.name())),
+            Err(error) => return Err(explain_call(error).into()),
         }
     }
     Ok(())
@@ -190,7 +188,10 @@ impl Worker {
         match settled {
             Ok(()) => self.tell(task, attempt, status, what)?,
             Err(error) if error.is_not_taken() => {
-                eprintln!("lycosa: task {} is not held any more (ttr over, or deleted); its command ran", task.id);
+                eprintln!(
+                    "lycosa: task {} is not held any more (ttr over, or deleted); its command ran",
+                    task.id
+                );
             }
             Err(error) => eprintln!("lycosa: task {} could not be settled: {error}", task.id),
         }

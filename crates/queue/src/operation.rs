@@ -388,7 +388,7 @@ impl Queue {
             }
         }
         self.pending.count(index, operation);
-        if was_taken && change.state != State::Taken && change.state != State::Buried {
+        if was_taken && change.state != State::Taken {
             let tube_id = tube.id;
             self.forget_owner(store, tube_id, id)?;
         }

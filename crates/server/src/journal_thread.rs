@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// What the loop sends to the journal thread.
 enum Job {
-    Append(Batch),
+    Append(Box<Batch>),
     Close,
 }
 
@@ -30,9 +30,8 @@ pub(crate) struct JournalSender(mpsc::Sender<Job>);
 impl JournalSender {
     /// Hands a batch over. The caller sends the next one only after [`Done`].
     pub(crate) fn send(&self, batch: Batch) {
-        self.put(Job::Append(batch));
+        self.put(Job::Append(Box::new(batch)));
     }
-
 
     fn close(&self) {
         self.put(Job::Close);
@@ -58,7 +57,8 @@ impl JournalThread {
     ) -> std::io::Result<(JournalThread, JournalSender, UnboundedReceiver<Done>)> {
         let (jobs, inbox) = mpsc::channel();
         let (outbox, done) = unbounded_channel();
-        let thread = thread::Builder::new().name("journal".to_owned()).spawn(move || run(log, &inbox, &outbox))?;
+        let thread =
+            thread::Builder::new().name("journal".to_owned()).spawn(move || run(log, &inbox, &outbox))?;
         let closer = JournalSender(jobs.clone());
         Ok((JournalThread { thread, closer }, JournalSender(jobs), done))
     }
@@ -76,7 +76,7 @@ fn run<L: Log>(mut log: L, inbox: &mpsc::Receiver<Job>, outbox: &UnboundedSender
     for job in inbox {
         match job {
             Job::Append(batch) => {
-                let done = append(&mut log, batch);
+                let done = append(&mut log, *batch);
                 if outbox.send(done).is_err() {
                     return;
                 }

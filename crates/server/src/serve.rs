@@ -58,9 +58,9 @@ async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result
     let directory = Directory::open(&config.data_dir)?;
     let mut listeners = Vec::new();
     for address in &config.listen.0 {
-        let listener = listener::bind_tcp(address)
-            .await
-            .with_context(|| format!("cannot listen on {address}: is another server running? choose another with --listen"))?;
+        let listener = listener::bind_tcp(address).await.with_context(|| {
+            format!("cannot listen on {address}: is another server running? choose another with --listen")
+        })?;
         listeners.push(listener);
     }
     let opened = storage::open(directory, &config)?;
@@ -69,9 +69,11 @@ async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result
     let (journal, sender, done) = JournalThread::spawn(opened.log)?;
     let core = Core::new(instance, sender);
 
-    let (admin, admin_path) = listener::bind_admin(&config.data_dir)
-        .with_context(|| format!("cannot make {} in {}", listener::ADMIN_SOCKET, config.data_dir.display()))?;
-    let addresses = listeners.iter().map(|l| Ok(l.local_addr()?.to_string())).collect::<anyhow::Result<Vec<_>>>()?;
+    let (admin, admin_path) = listener::bind_admin(&config.data_dir).with_context(|| {
+        format!("cannot make {} in {}", listener::ADMIN_SOCKET, config.data_dir.display())
+    })?;
+    let addresses =
+        listeners.iter().map(|l| Ok(l.local_addr()?.to_string())).collect::<anyhow::Result<Vec<_>>>()?;
     let turns = spawn_local(core.clone().run(done));
     let mut accepting = vec![spawn_local(listener::accept_admin(core.clone(), admin))];
     for listener in listeners {
@@ -110,7 +112,8 @@ fn start_instance(
     vclock: lycosa_iproto::vclock::Vclock,
 ) -> anyhow::Result<Instance> {
     let queue = Queue::new(storage::queue_settings(config));
-    let mut instance = Instance::new(storage::instance_settings(config), identity, store, queue, vclock, now());
+    let mut instance =
+        Instance::new(storage::instance_settings(config), identity, store, queue, vclock, now());
     let report = instance.start(now()).context("the queue cannot start on this data")?;
     startup::report(&report);
     let users: Vec<_> = config.users.iter().map(declared_user).collect();
@@ -144,7 +147,9 @@ fn declared_tube(tube: &crate::config::DeclaredTube) -> anyhow::Result<DeclaredT
             toml::Value::Float(number) => Value::Double(*number),
             toml::Value::Boolean(flag) => Value::from(*flag),
             toml::Value::String(text) => Value::from(text.as_str()),
-            other => anyhow::bail!("tube '{}' of the configuration: option {name} cannot be {other}", tube.name),
+            other => {
+                anyhow::bail!("tube '{}' of the configuration: option {name} cannot be {other}", tube.name)
+            }
         };
         options.push((Value::from(name.as_str()), value));
     }

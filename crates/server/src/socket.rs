@@ -30,7 +30,11 @@ pub(crate) fn split_unix(stream: UnixStream) -> (Reader, Writer) {
 }
 
 impl Reader {
-    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self {
             Reader::Tcp(half) => Pin::new(half).poll_read(cx, buffer),
             Reader::Unix(half) => Pin::new(half).poll_read(cx, buffer),

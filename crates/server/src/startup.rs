@@ -26,7 +26,9 @@ pub(crate) fn report(report: &StartReport) {
 pub(crate) fn announce(config: &Config, addresses: &[String], instance: &Instance) {
     let durability = match config.wal_mode {
         WalMode::Fsync => "fsync: a reply leaves when its change is on the disk",
-        WalMode::Write => "write: a reply leaves when its change is with the system; a power failure may lose the last ones",
+        WalMode::Write => {
+            "write: a reply leaves when its change is with the system; a power failure may lose the last ones"
+        }
         WalMode::None => "none: changes are not journaled; a restart loses them",
     };
     let status = instance.status();

@@ -9,10 +9,10 @@ use lycosa_iproto::row::RowBody;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::decision::{Mode, Settled};
 use lycosa_journal::directory::Directory;
+use lycosa_journal::log::WalMode as LogMode;
 use lycosa_journal::recovery::{ApplyError, Recovered, Recovery, Source, Target, Transaction};
 use lycosa_journal::snap::SnapshotWriter;
 use lycosa_journal::writer::{Settings as WriterSettings, XlogWriter};
-use lycosa_journal::log::WalMode as LogMode;
 use lycosa_store::{IteratorType, Statement, Store, system};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
@@ -102,7 +102,8 @@ fn bootstrap(directory: Directory, config: &Config) -> anyhow::Result<Opened> {
     let mut store = Store::new(store_settings(config));
     store.bootstrap(&identity.cluster.to_string(), &identity.instance.to_string())?;
     let vclock = Vclock::new();
-    write_snapshot(directory.clone(), &store, &identity, &vclock).context("cannot write the first snapshot")?;
+    write_snapshot(directory.clone(), &store, &identity, &vclock)
+        .context("cannot write the first snapshot")?;
     let log = XlogWriter::create(directory, writer_settings(config), identity.instance, vclock.clone())?;
     Ok(Opened { store, identity, vclock, log })
 }
@@ -134,7 +135,13 @@ fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow:
     let total = recovery.progress().bytes_total;
     tracing::info!("recovering instance {instance} from {} bytes", total);
     let started = Instant::now();
-    let mut target = Replay { store: Store::new(store_settings(config)), rows: 0, started, reported: started, synchronous: HashSet::new() };
+    let mut target = Replay {
+        store: Store::new(store_settings(config)),
+        rows: 0,
+        started,
+        reported: started,
+        synchronous: HashSet::new(),
+    };
     let recovered = recovery.run(&mut target)?;
     let Replay { mut store, rows, .. } = target;
     store.finish_recovery().context("the recovered data are not consistent")?;
@@ -168,7 +175,10 @@ fn identify(store: &Store, recovered: &Recovered) -> anyhow::Result<Identity> {
         reader.uint().ok().and_then(|id| u32::try_from(id).ok())
     });
     let replica_id = replica_id.with_context(|| {
-        format!("_cluster does not list instance {}; an anonymous replica cannot be started alone", recovered.instance)
+        format!(
+            "_cluster does not list instance {}; an anonymous replica cannot be started alone",
+            recovered.instance
+        )
     })?;
     Ok(Identity { instance: recovered.instance, cluster, replica_id })
 }
@@ -238,7 +248,7 @@ impl Target for Replay {
                 }
             }
             self.rows += 1;
-            if self.rows % PROGRESS_ROWS == 0 {
+            if self.rows.is_multiple_of(PROGRESS_ROWS) {
                 self.report_progress(transaction);
             }
         }
@@ -270,8 +280,12 @@ fn statement<'a>(body: &RowBody<'a>) -> Option<Statement<'a>> {
         RowBody::Update { space, index, base, key, operations } => {
             Statement::Update { space, index, key, operations, base }
         }
-        RowBody::Upsert { space, base, tuple, operations } => Statement::Upsert { space, tuple, operations, base },
+        RowBody::Upsert { space, base, tuple, operations } => {
+            Statement::Upsert { space, tuple, operations, base }
+        }
         RowBody::Delete { space, index, key } => Statement::Delete { space, index, key },
-        RowBody::Nop | RowBody::Confirm { .. } | RowBody::Rollback { .. } | RowBody::Unknown { .. } => return None,
+        RowBody::Nop | RowBody::Confirm { .. } | RowBody::Rollback { .. } | RowBody::Unknown { .. } => {
+            return None;
+        }
     })
 }

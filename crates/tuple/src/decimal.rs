@@ -72,7 +72,7 @@ impl Decimal {
         let mut payload = Vec::with_capacity(22);
         mp::write_int(&mut payload, i64::from(self.scale));
         let digits = digit_count(self.coefficient);
-        let mut high = if digits % 2 == 0 { Some(0_u8) } else { None };
+        let mut high = if digits.is_multiple_of(2) { Some(0_u8) } else { None };
         for place in (0..digits).rev() {
             let digit = (self.coefficient / power_of_ten(place) % 10) as u8;
             match high.take() {

@@ -99,7 +99,7 @@ impl<'a> Lexer<'a> {
         let start = self.offset;
         match self.character()? {
             Some(first) if first == '_' || first.is_alphabetic() && !first.is_numeric() => {
-                self.advance(first)
+                self.advance(first);
             }
             _ => return Err(self.error_here()),
         }
@@ -203,7 +203,7 @@ impl Step<'_> {
     /// The value that the step leads to inside of `value`; `None` too if `value` is broken. An index leads to an
     /// element of an array, or to a map's value under the unsigned key as the path writes it (from 1). Of equal keys the
     /// first counts.
-    pub fn lookup<'v>(self, value: &'v [u8]) -> Option<&'v [u8]> {
+    pub fn lookup(self, value: &[u8]) -> Option<&[u8]> {
         let mut reader = Reader::new(value);
         match (self, reader.kind().ok()?) {
             (Self::Index(index), Kind::Array) => {

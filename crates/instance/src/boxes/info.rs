@@ -30,11 +30,8 @@ impl Instance {
         let own = i64::from(self.identity.replica_id);
         let lsn = self.journaling.vclock().get(self.identity.replica_id);
         let uuid = self.identity.instance.to_string();
-        let replica = Value::map([
-            ("id", Value::from(own)),
-            ("uuid", uuid.clone().into()),
-            ("lsn", lsn.into()),
-        ]);
+        let replica =
+            Value::map([("id", Value::from(own)), ("uuid", uuid.clone().into()), ("lsn", lsn.into())]);
         let Lag { last, longest } = status.lag;
         let mut info = vec![
             ("version", Value::from(PROTOCOL_VERSION)),

@@ -66,7 +66,9 @@ impl Instance {
     fn schema_exists(&self, function: Function, name: &str) -> bool {
         match function {
             Function::FuncExists => self.store.function_by_name(name).is_some(),
-            Function::RoleExists => self.store.user_by_name(name).is_some_and(|user| user.kind == UserKind::Role),
+            Function::RoleExists => {
+                self.store.user_by_name(name).is_some_and(|user| user.kind == UserKind::Role)
+            }
             _ => self.store.user_by_name(name).is_some_and(|user| user.kind == UserKind::User),
         }
     }
@@ -116,9 +118,11 @@ impl Instance {
             ObjectType::Space => self.store.space(id).ok().map(|space| space.name().to_owned()),
             ObjectType::User | ObjectType::Role => self.store.user(id).map(|user| user.name.clone()),
             ObjectType::Sequence => self.store.sequence(id).map(|sequence| sequence.name.clone()),
-            ObjectType::Function => {
-                self.store.functions().find(|function| function.id == id).map(|function| function.name.clone())
-            }
+            ObjectType::Function => self
+                .store
+                .functions()
+                .find(|function| function.id == id)
+                .map(|function| function.name.clone()),
             ObjectType::Universe | ObjectType::Collation => None,
         }
     }
@@ -189,12 +193,26 @@ fn change(
         Function::UserGrant | Function::RoleGrant => {
             let (options, grant) = granted(arguments, "if_not_exists")?;
             let lenient = options.flag("if_not_exists")?;
-            ddl::grant(store, arguments.text(0)?, grant.privileges, grant.object_type, grant.object_name, lenient)
+            ddl::grant(
+                store,
+                arguments.text(0)?,
+                grant.privileges,
+                grant.object_type,
+                grant.object_name,
+                lenient,
+            )
         }
         Function::UserRevoke | Function::RoleRevoke => {
             let (options, grant) = granted(arguments, "if_exists")?;
             let lenient = options.flag("if_exists")?;
-            ddl::revoke(store, arguments.text(0)?, grant.privileges, grant.object_type, grant.object_name, lenient)
+            ddl::revoke(
+                store,
+                arguments.text(0)?,
+                grant.privileges,
+                grant.object_type,
+                grant.object_name,
+                lenient,
+            )
         }
         Function::FuncCreate => {
             let options = arguments.options(1, &["setuid", "language", "body", "if_not_exists"])?;

@@ -39,8 +39,22 @@ impl Instance {
     pub(super) fn box_stat_net(&self) -> Value {
         let status = self.status();
         Value::map([
-            ("CONNECTIONS", Value::map([("current", Value::from(status.connections as u64)), ("total", status.requests.connections.into()), ("refused", status.requests.refused_connections.into())])),
-            ("REQUESTS", Value::map([("total", Value::from(status.requests.total())), ("current", Value::from(status.waiting_calls as u64)), ("malformed", status.requests.malformed.into())])),
+            (
+                "CONNECTIONS",
+                Value::map([
+                    ("current", Value::from(status.connections as u64)),
+                    ("total", status.requests.connections.into()),
+                    ("refused", status.requests.refused_connections.into()),
+                ]),
+            ),
+            (
+                "REQUESTS",
+                Value::map([
+                    ("total", Value::from(status.requests.total())),
+                    ("current", Value::from(status.waiting_calls as u64)),
+                    ("malformed", status.requests.malformed.into()),
+                ]),
+            ),
         ])
     }
 

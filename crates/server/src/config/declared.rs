@@ -48,7 +48,8 @@ fn list<T: serde::de::DeserializeOwned>(what: &str, value: toml::Value) -> Resul
     }
     let mut table = toml::Table::new();
     table.insert("list".to_owned(), value);
-    let list: List<T> = toml::Value::Table(table).try_into().map_err(|error| format!("[[{what}]]: {error}"))?;
+    let list: List<T> =
+        toml::Value::Table(table).try_into().map_err(|error| format!("[[{what}]]: {error}"))?;
     Ok(list.list)
 }
 

@@ -248,7 +248,10 @@ impl Layers {
         Ok(())
     }
 
-    fn read_environment(&mut self, variables: impl Iterator<Item = (String, String)>) -> Result<(), ConfigError> {
+    fn read_environment(
+        &mut self,
+        variables: impl Iterator<Item = (String, String)>,
+    ) -> Result<(), ConfigError> {
         for (name, text) in variables {
             if !name.starts_with("LYCOSA_") || NOT_SETTINGS.contains(&name.as_str()) {
                 continue;

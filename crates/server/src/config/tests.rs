@@ -19,7 +19,8 @@ fn flags(pairs: &[(&str, &str)]) -> Flags {
 
 #[test]
 fn later_layers_win_and_say_so() {
-    let (_folder, path) = write("listen = \"127.0.0.1:1\"\nmemory_limit = \"1GiB\"\nmax_waiting = 7\n[queue]\nttr = 1.5\n");
+    let (_folder, path) =
+        write("listen = \"127.0.0.1:1\"\nmemory_limit = \"1GiB\"\nmax_waiting = 7\n[queue]\nttr = 1.5\n");
     let config = Config::load(
         Some(&path),
         variables(&[("LYCOSA_LISTEN", "127.0.0.1:2"), ("LYCOSA_MEMORY_LIMIT", "2GiB"), ("PATH", "/bin")]),
@@ -30,7 +31,8 @@ fn later_layers_win_and_say_so() {
     assert_eq!(config.memory_limit.0, 2 << 30);
     assert_eq!(config.max_waiting, 7);
     assert_eq!(config.queue_ttr, Duration::from_millis(1500));
-    let sources: BTreeMap<_, _> = config.effective().map(|(s, _, source)| (s.key, source.to_string())).collect();
+    let sources: BTreeMap<_, _> =
+        config.effective().map(|(s, _, source)| (s.key, source.to_string())).collect();
     assert_eq!(sources["listen"], "--listen");
     assert_eq!(sources["memory_limit"], "$LYCOSA_MEMORY_LIMIT");
     assert!(sources["max_waiting"].ends_with("lycosa.toml"));

@@ -55,7 +55,7 @@ impl SettingValue for ByteSize {
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, factor) in &UNITS[..3] {
-            if self.0 >= *factor && self.0 % factor == 0 {
+            if self.0 >= *factor && self.0.is_multiple_of(*factor) {
                 return write!(f, "{}{unit}", self.0 / factor);
             }
         }
@@ -73,7 +73,9 @@ impl SettingValue for Addresses {
     fn parse(text: &str) -> Option<Self> {
         let list: Vec<String> = text.split(',').map(|part| part.trim().to_owned()).collect();
         let plausible = |address: &String| {
-            address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+            address
+                .rsplit_once(':')
+                .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
         };
         (!list.is_empty() && list.iter().all(plausible)).then_some(Addresses(list))
     }
@@ -213,7 +215,9 @@ mod tests {
 
     #[test]
     fn sizes_read_back_as_printed() {
-        for (text, bytes) in [("0", 0), ("4096", 4096), ("64KiB", 65536), ("256 MiB", 256 << 20), ("2GB", 2_000_000_000)] {
+        for (text, bytes) in
+            [("0", 0), ("4096", 4096), ("64KiB", 65536), ("256 MiB", 256 << 20), ("2GB", 2_000_000_000)]
+        {
             let size = ByteSize::parse(text).expect(text);
             assert_eq!(size.0, bytes, "{text}");
             assert_eq!(ByteSize::parse(&size.print()), Some(size), "{text}");

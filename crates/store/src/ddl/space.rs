@@ -117,7 +117,7 @@ fn next_space_id(store: &mut Store, name: &str) -> Result<SpaceId, Error> {
 /// No such space, or no right to drop it.
 pub fn drop_space(store: &mut Store, space: SpaceId) -> Result<(), Error> {
     whole(store, |store| {
-        let indexes: Vec<_> = store.space(space)?.indexes().iter().map(crate::SpaceIndex::id).collect();
+        store.space(space)?;
         detach_sequence(store, space)?;
         for (dependents, index) in DEPENDENTS {
             for row in rows_of(store, dependents, index, RowWriter::ids([space]))? {
@@ -125,13 +125,9 @@ pub fn drop_space(store: &mut Store, space: SpaceId) -> Result<(), Error> {
                 store.execute(&Statement::Delete { space: dependents, index: 0, key: &key })?;
             }
         }
-        for index in indexes.into_iter().rev() {
-            delete(store, system::INDEX, RowWriter::ids([space, index]))?;
-        }
-        // Definitions of kinds of index that the store does not have are rows all the same.
-        for row in rows_of(store, system::INDEX, 0, RowWriter::ids([space]))? {
-            let key = key_of(store, system::INDEX, &row)?;
-            store.execute(&Statement::Delete { space: system::INDEX, index: 0, key: &key })?;
+        // The primary index goes last; definitions of kinds of index that the store does not have are rows all the same.
+        for row in rows_of(store, system::INDEX, 0, RowWriter::ids([space]))?.into_iter().rev() {
+            delete(store, system::INDEX, RowWriter::ids([space, Row::new(&row).id(1)?]))?;
         }
         privilege::revoke_all_on(store, "space", space)?;
         delete(store, system::TRUNCATE, RowWriter::ids([space]))?;

@@ -280,7 +280,7 @@ impl Store {
             (_, None) => Access::DROP,
         };
         self.check_schema_access(SchemaObject::of_space(space), access)?;
-        if index_id != 0 && space.index(0).is_none() {
+        if new.is_some() && index_id != 0 && space.index(0).is_none() {
             let reason = "can not add a secondary key before primary".to_owned();
             return Err(Error::AlterSpace { name: space.def.name.clone(), reason });
         }

@@ -167,7 +167,7 @@ fn store_with_indexes() -> (Store, SpaceId) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn a_space_is_a_list_of_tuples(steps in proptest::collection::vec(step(), 1..80)) {

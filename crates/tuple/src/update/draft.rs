@@ -158,8 +158,7 @@ impl<'a> Draft<'a> {
             if step == Some(station.step) {
                 continue;
             }
-            let is_map = Opened::new(station.container).is_some_and(|opened| opened.is_map);
-            return match (step, is_map, station.step) {
+            return match (step, station.is_map(), station.step) {
                 (Some(Step::Index(_)), false, _) | (Some(Step::Key(_)), true, Step::Key(_)) => {
                     let parted = self.part(id, at, target)?;
                     self.enter(parted, step, *path, operation)
@@ -179,12 +178,12 @@ impl<'a> Draft<'a> {
     fn part(&mut self, id: usize, at: usize, target: &Target<'_>) -> Result<usize, UpdateError> {
         let trail = self.trail(id);
         let station = trail.stations[at];
-        let (below, own_edit) = (trail.below(at), trail.edit);
+        let (below, own_edit) = (trail.below(at)?, trail.edit);
         let edit = match below {
             Some(below) => Edit::Replace(Node::Inner(self.adopt(Container::Trail(below)))),
             None => own_edit,
         };
-        let opened = Opened::new(station.container).ok_or_else(|| target.not_found())?;
+        let opened = Opened::new(station.value()?).ok_or_else(|| target.not_found())?;
         let container = match station.step {
             Step::Key(key) => {
                 let mut map = Map::new(opened.content, opened.count);
@@ -203,7 +202,7 @@ impl<'a> Draft<'a> {
             return Ok(id);
         }
         let parted = self.adopt(container);
-        let above = self.trail(id).above(at, Node::Inner(parted));
+        let above = self.trail(id).above(at, Node::Inner(parted))?;
         self.containers[id] = Container::Trail(above);
         Ok(parted)
     }

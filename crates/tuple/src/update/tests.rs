@@ -93,7 +93,7 @@ fn check_refuses_what_cannot_be_read_and_nothing_else() {
 #[test]
 fn refuses_operations_that_are_not_one_array() {
     let format = Format::default();
-    for operations in ["", "81a13d01", "05", "9193a13d01", "91", "9193a13d010100", "dcffff"] {
+    for operations in ["", "81a13d01", "05", "9193a13d01", "91", "9193a13d010100", "dc0fa0"] {
         assert_eq!(check(&unhex(operations), &format, 0), Err(UpdateError::InvalidMsgpack), "{operations}");
     }
 }

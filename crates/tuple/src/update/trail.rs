@@ -26,22 +26,23 @@ pub(super) struct Trail<'a> {
     pub(super) edit: Edit<'a>,
 }
 
-/// A container on the way of a path.
+/// A container on the way of a path. Where it ends is found out only where somebody needs to know: a path into a deep
+/// value costs what stands before it, not that again for each of its steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Station<'a> {
     /// Where the path goes from here.
     pub(super) step: Step<'a>,
-    /// The whole container. (Of a trail that is only tried, any value.)
-    pub(super) container: &'a [u8],
-    /// Where that begins in the trail's value.
+    /// The trail's value from the container on. (Of a trail that is only tried, any value stands there.)
+    container: &'a [u8],
+    /// Where the container begins in the trail's value.
     offset: usize,
 }
 
 /// Where a step leads to in a container.
 enum Found {
     At {
-        /// The element's or the value's bytes.
-        value: Range<usize>,
+        /// Where the element or the value begins.
+        value: usize,
         /// Where the element or the pair begins.
         begin: usize,
     },
@@ -86,32 +87,36 @@ impl<'a> Trail<'a> {
             let Found::At { value: element, .. } = found else {
                 return Err(target.not_found());
             };
-            offset += element.start;
-            container = &container[element];
+            offset += element;
+            container = &container[element..];
             step = next;
         }
     }
 
     /// The trail up to station number `at`, which is not the first, with `node` in the place of that container.
-    pub(super) fn above(&self, at: usize, node: Node<'a>) -> Self {
+    pub(super) fn above(&self, at: usize, node: Node<'a>) -> Result<Self, UpdateError> {
         let (cut, parent) = (self.stations[at], self.stations[at - 1]);
         let start = cut.offset - parent.offset;
-        Self {
+        Ok(Self {
             value: self.value,
             stations: self.stations[..at].to_vec(),
-            place: start..start + cut.container.len(),
+            place: start..start + mp::value_len(cut.container)?,
             edit: Edit::Replace(node),
-        }
+        })
     }
 
     /// The trail from the element on that station number `at` leads to; `None` if that is the last.
-    pub(super) fn below(&self, at: usize) -> Option<Self> {
-        let first = *self.stations.get(at + 1)?;
+    pub(super) fn below(&self, at: usize) -> Result<Option<Self>, UpdateError> {
+        let Some(first) = self.stations.get(at + 1) else {
+            return Ok(None);
+        };
+        let value = first.value()?;
         let mut stations = self.stations[at + 1..].to_vec();
         for station in &mut stations {
             station.offset -= first.offset;
+            station.container = &value[station.offset..];
         }
-        Some(Self { value: first.container, stations, place: self.place.clone(), edit: self.edit })
+        Ok(Some(Self { value, stations, place: self.place.clone(), edit: self.edit }))
     }
 
     /// Appends what comes before the changed place to `out`, and puts the rest on the list of what is still to be
@@ -127,7 +132,6 @@ impl<'a> Trail<'a> {
         let header_length = container.len() - opened.content.len();
         let write_header = if opened.is_map { mp::write_map } else { mp::write_array };
         out.extend_from_slice(&self.value[..station.offset]);
-        pending.push(Piece::Bytes(&self.value[station.offset + container.len()..]));
         pending.push(Piece::Bytes(&container[place.end..]));
         match self.edit {
             Edit::Replace(node) => {
@@ -151,6 +155,16 @@ impl<'a> Trail<'a> {
 }
 
 impl<'a> Station<'a> {
+    /// The container and no more.
+    pub(super) fn value(&self) -> Result<&'a [u8], UpdateError> {
+        Ok(Reader::new(self.container).raw()?)
+    }
+
+    /// Whether the container is a map.
+    pub(super) fn is_map(&self) -> bool {
+        Reader::new(self.container).kind() == Ok(Kind::Map)
+    }
+
     /// Looks for what the step means.
     fn find(&self) -> Result<Found, UpdateError> {
         let mut reader = Reader::new(self.container);
@@ -164,21 +178,16 @@ impl<'a> Station<'a> {
                     reader.skip()?;
                 }
                 let begin = reader.position();
-                if index == count {
-                    return Ok(Found::End(begin));
-                }
-                reader.skip()?;
-                Ok(Found::At { value: begin..reader.position(), begin })
+                Ok(if index == count { Found::End(begin) } else { Found::At { value: begin, begin } })
             }
             (Kind::Map, Step::Index(_) | Step::Key(_)) => {
                 for _ in 0..reader.map()? {
                     let begin = reader.position();
                     let key = reader.raw()?;
-                    let value = reader.position();
-                    reader.skip()?;
                     if self.step.matches_key(key) {
-                        return Ok(Found::At { value: value..reader.position(), begin });
+                        return Ok(Found::At { value: reader.position(), begin });
                     }
+                    reader.skip()?;
                 }
                 Ok(Found::Nowhere)
             }
@@ -196,19 +205,23 @@ impl<'a> Station<'a> {
         let target = &operation.target;
         let opened = Opened::new(self.container);
         let is_map = opened.is_some_and(|opened| opened.is_map);
+        // So many values from one on.
+        let extent = |begin: usize, count: u32| {
+            let mut reader = Reader::new(&self.container[begin..]);
+            (0..count).try_for_each(|_| reader.skip())?;
+            Ok::<_, UpdateError>(begin..begin + reader.position())
+        };
         Ok(match (&operation.action, found) {
-            (Action::Set(value), Found::At { value: place, .. }) => {
-                (place, Edit::Replace(Node::Assigned(value)))
+            (Action::Set(bytes), Found::At { value, .. }) => {
+                (extent(value, 1)?, Edit::Replace(Node::Assigned(bytes)))
             }
-            (Action::Insert(_), Found::At { .. }) if is_map => {
-                return Err(target.fault(FieldFault::KeyExists));
-            }
-            (Action::Insert(value), Found::At { begin: at, .. })
-            | (Action::Set(value) | Action::Insert(value), Found::End(at)) => (at..at, Edit::Insert(value)),
-            (Action::Set(value) | Action::Insert(value), Found::Nowhere) => match (self.step, opened) {
+            (Action::Insert(_), Found::At { .. }) if is_map => return Err(target.fault(FieldFault::KeyExists)),
+            (Action::Insert(bytes), Found::At { begin: at, .. })
+            | (Action::Set(bytes) | Action::Insert(bytes), Found::End(at)) => (at..at, Edit::Insert(bytes)),
+            (Action::Set(bytes) | Action::Insert(bytes), Found::Nowhere) => match (self.step, opened) {
                 (Step::Key(_), Some(Opened { is_map: true, content, .. })) => {
                     let front = self.container.len() - content.len();
-                    (front..front, Edit::Insert(value))
+                    (front..front, Edit::Insert(bytes))
                 }
                 (Step::Key(_), _) => return Err(target.fault(FieldFault::NotAMap)),
                 (_, Some(Opened { is_map: false, .. })) => return Err(target.not_found()),
@@ -217,20 +230,17 @@ impl<'a> Station<'a> {
             (Action::Delete(_) | Action::Compute(_), Found::End(_) | Found::Nowhere) => {
                 return Err(target.not_found());
             }
-            (Action::Delete(count), Found::At { value, begin }) if is_map => match count {
-                1 => (begin..value.end, Edit::Delete(1)),
+            (Action::Delete(count), Found::At { begin, .. }) if is_map => match count {
+                1 => (extent(begin, 2)?, Edit::Delete(1)),
                 _ => return Err(target.fault(FieldFault::DeleteManyKeys)),
             },
             (Action::Delete(count), Found::At { begin, .. }) => {
                 let index = if let Step::Index(index) = self.step { index } else { 0 };
                 let deleted = opened.map_or(0, |opened| opened.count - index).min(*count);
-                let mut reader = Reader::new(&self.container[begin..]);
-                for _ in 0..deleted {
-                    reader.skip()?;
-                }
-                (begin..begin + reader.position(), Edit::Delete(deleted))
+                (extent(begin, deleted)?, Edit::Delete(deleted))
             }
-            (Action::Compute(computation), Found::At { value: place, .. }) => {
+            (Action::Compute(computation), Found::At { value, .. }) => {
+                let place = extent(value, 1)?;
                 let node = compute(computation, &self.container[place.clone()])?;
                 (place, Edit::Replace(node))
             }
