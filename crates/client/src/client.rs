@@ -294,6 +294,17 @@ impl Core {
     fn is_closed(&self) -> bool {
         matches!(*self.current.borrow(), Current::Closed)
     }
+
+    /// Waits for about `pause`, or until the client is closed; returns the pause after it.
+    async fn rest(&self, pause: Duration) -> Duration {
+        // Between one half and the whole, so that many clients do not come back in step.
+        let chance = f64::from(Uuid::new_v4().as_bytes()[0]) / 255.0;
+        tokio::select! {
+            () = tokio::time::sleep(pause.mul_f64(0.5 + chance / 2.0)) => {}
+            () = self.close.notified() => self.close.notify_one(),
+        }
+        (pause * 2).min(self.options.backoff_max)
+    }
 }
 
 /// Replaces `connection` when it ends, and so on, until the client is closed.
@@ -326,19 +337,6 @@ async fn supervise(core: Arc<Core>, mut connection: Connection) {
             }
             pause = core.rest(pause).await;
         };
-    }
-}
-
-impl Core {
-    /// Waits for about `pause`, or until the client is closed; returns the pause after it.
-    async fn rest(&self, pause: Duration) -> Duration {
-        // Between one half and the whole, so that many clients do not come back in step.
-        let chance = f64::from(Uuid::new_v4().as_bytes()[0]) / 255.0;
-        tokio::select! {
-            () = tokio::time::sleep(pause.mul_f64(0.5 + chance / 2.0)) => {}
-            () = self.close.notified() => self.close.notify_one(),
-        }
-        (pause * 2).min(self.options.backoff_max)
     }
 }
 

@@ -37,8 +37,8 @@ const KEEP_ALIVE_ATTEMPTS: u32 = 2;
 
 /// One connection to a server. Clones share it; it is closed when the last is dropped.
 ///
-/// Answers come in the order in which the server is done, each to its own request. A request whose future is dropped, or
-/// that takes too long, is still carried out by the server; its answer is passed over.
+/// Answers come in the order in which the server is done, each to its own request. A request whose future is dropped,
+/// or that takes too long, is still carried out by the server; its answer is passed over.
 #[derive(Debug, Clone)]
 pub struct Connection {
     handle: Arc<Handle>,
@@ -122,8 +122,8 @@ impl Connection {
             close: Notify::new(),
             end: watch::Sender::new(None),
         });
-        tokio::spawn(drive(Arc::clone(&shared), reader, writer, input, options.clone()));
-        let request_timeout = options.request_timeout;
+        let &ConnectOptions { max_answer_size, keep_alive, request_timeout, .. } = options;
+        tokio::spawn(drive(Arc::clone(&shared), reader, writer, input, max_answer_size, keep_alive));
         Ok(Self { handle: Arc::new(Handle { shared, greeting, request_timeout }) })
     }
 
@@ -427,16 +427,22 @@ impl Drop for Awaited<'_> {
 }
 
 /// Carries a connection until it ends.
-async fn drive<R, W>(shared: Arc<Shared>, reader: R, writer: W, input: Vec<u8>, options: ConnectOptions)
-where
+async fn drive<R, W>(
+    shared: Arc<Shared>,
+    reader: R,
+    writer: W,
+    input: Vec<u8>,
+    max_answer_size: usize,
+    keep_alive_period: Duration,
+) where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
     let reason = tokio::select! {
-        reason = receive(&shared, reader, input, options.max_answer_size) => reason,
+        reason = receive(&shared, reader, input, max_answer_size) => reason,
         reason = transmit(&shared, writer) => reason,
-        reason = keep_alive(&shared, options.keep_alive) => reason,
-        () = shared.close.notified() => String::from("closed by this client"),
+        reason = keep_alive(&shared, keep_alive_period) => reason,
+        () = shared.close.notified() => return,
     };
     shared.finish(&reason);
 }

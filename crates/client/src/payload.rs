@@ -7,8 +7,9 @@ use lycosa_tuple::value::Value;
 
 /// What a task carries: one MessagePack value, kept as its bytes.
 ///
-/// Text and bytes become MessagePack's string and binary; everything else goes through [`Value`] or comes as MessagePack
-/// already. Lycosa gives back the very bytes that were put. Tarantool's queue turns binary into string and `1.0` into `1`.
+/// Text and bytes become MessagePack's string and binary; everything else goes through [`Value`] or comes as
+/// MessagePack already. Lycosa gives back the very bytes that were put. Tarantool's queue turns binary into string and
+/// `1.0` into `1`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload(Vec<u8>);
 

@@ -36,7 +36,8 @@ impl Queue {
     /// Makes a tube.
     ///
     /// # Errors
-    /// It exists ([`TubeOptions::if_not_exists`] makes that no error), the type is unknown, the user may not; see [`Error`].
+    /// It exists ([`TubeOptions::if_not_exists`] makes that no error), the type is unknown, the user may not; see
+    /// [`Error`].
     pub async fn create_tube(&self, name: &str, kind: TubeType, options: TubeOptions) -> Result<Tube> {
         let args = [Value::from(name), Value::from(kind.name()), Value::Map(options.pairs)];
         match self.client.call("queue.create_tube", &Array::from(args), CallMode::CHANGE).await {

@@ -16,9 +16,6 @@ use crate::{Instance, Slot};
 /// Largest reply to one SELECT, in bytes.
 const MAX_SELECT_REPLY: usize = 512 << 20;
 
-/// The protocol version of IPROTO_ID up to which the server goes: nothing that needs a version is offered.
-const ID_VERSION: u64 = 0;
-
 impl Instance {
     /// Does what a request asks. Its reply is among the connection's output, now or later.
     pub fn handle_request(&mut self, slot: Slot, request: &Request<'_>, now: u64) {
@@ -47,7 +44,6 @@ impl Instance {
             }
             Body::Ping => self.reply_empty(slot, header),
             Body::Auth { user, scramble } => self.authenticate(slot, header, user, scramble),
-            Body::Id { .. } => self.reply_id(slot, header),
             Body::Vote => self.reply_ballot(slot, header),
             Body::VoteDeprecated => self.reply_vclock(slot, header),
             Body::Eval { .. } => self.refuse_eval(slot),
@@ -55,7 +51,9 @@ impl Instance {
             Body::Join { .. } | Body::Subscribe(_) | Body::FetchSnapshot | Body::Register { .. } => Err(
                 ErrorObject::client(ErrorCode::Unsupported, "Lycosa does not support replication requests"),
             ),
-            Body::Unknown(kind) => Err(RequestError::unknown_type(header.sync, kind).object()),
+            Body::Id { .. } | Body::Unknown(_) => {
+                Err(RequestError::unknown_type(header.sync, header.kind).object())
+            }
         };
         if let Err(error) = done {
             self.reply_error(slot, header.sync, &error);
@@ -267,16 +265,6 @@ impl Instance {
 
     fn reply_empty(&mut self, slot: Slot, header: &Header) -> Result<(), ErrorObject> {
         self.reply_with(slot, header, |out| mp::write_map(out, 0))
-    }
-
-    fn reply_id(&mut self, slot: Slot, header: &Header) -> Result<(), ErrorObject> {
-        self.reply_with(slot, header, |out| {
-            mp::write_map(out, 2);
-            mp::write_uint(out, u64::from(keys::VERSION));
-            mp::write_uint(out, ID_VERSION);
-            mp::write_uint(out, u64::from(keys::FEATURES));
-            mp::write_array(out, 0);
-        })
     }
 
     fn reply_ballot(&mut self, slot: Slot, header: &Header) -> Result<(), ErrorObject> {

@@ -562,7 +562,7 @@ mod tests {
     /// A file of blocks with rows of these many payload bytes, without an end.
     fn file(blocks: &[usize]) -> Vec<u8> {
         let mut bytes = HEADER.as_bytes().to_vec();
-        let (mut workload, mut encoder) = (Workload::default(), Encoder::new(3).unwrap());
+        let (mut workload, mut encoder) = (Workload::default(), Encoder::new(Some(3)).unwrap());
         for &payload in blocks {
             encoder.encode(&workload.batch(&[&[payload]]).rows, &mut bytes).unwrap();
         }

@@ -107,7 +107,7 @@ impl SnapshotWriter {
             timestamp,
             rows: 0,
             pending: Vec::new(),
-            encoder: Encoder::new(DEFAULT_COMPRESSION_LEVEL)?,
+            encoder: Encoder::new(Some(DEFAULT_COMPRESSION_LEVEL))?,
             blocks: Vec::new(),
         })
     }

@@ -41,8 +41,9 @@ pub struct Settings {
     pub mode: WalMode,
     /// A file is ended once it is past this many bytes.
     pub max_file_bytes: u64,
-    /// zstd's level for blocks from 2048 bytes on.
-    pub compression_level: i32,
+    /// zstd's level for blocks from 2048 bytes on; `None` stores every block plain, for processor time
+    /// instead of disk space. Tarantool reads either.
+    pub compression_level: Option<i32>,
 }
 
 impl Default for Settings {
@@ -50,7 +51,7 @@ impl Default for Settings {
         Self {
             mode: WalMode::default(),
             max_file_bytes: DEFAULT_MAX_FILE_BYTES,
-            compression_level: DEFAULT_COMPRESSION_LEVEL,
+            compression_level: Some(DEFAULT_COMPRESSION_LEVEL),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::access::{Access, Object};
 use crate::arena::Handle;
 use crate::error::Error;
 use crate::schema::row::Row;
-use crate::space::{AttachedSequence, Engine, Entry, Space, key_values};
+use crate::space::{AttachedSequence, Engine, Entry, Space, SpaceIndex, key_values};
 use crate::statement::Statement;
 use crate::{IndexId, SpaceId, Store, system, user};
 
@@ -280,7 +280,7 @@ impl Store {
     /// Counts the memory of all indexes anew.
     pub(crate) fn gauge_indexes(&mut self) {
         self.statements_since_gauge = 0;
-        self.index_memory = self.catalog.iter().flat_map(Space::indexes).map(|index| index.memory()).sum();
+        self.index_memory = self.catalog.iter().flat_map(Space::indexes).map(SpaceIndex::memory).sum();
     }
 
     /// Lets the schema follow the row that was noted last.

@@ -56,7 +56,7 @@ fn every_file_decodes_and_is_written_the_same_way() {
 
             let (blocks, end) = blocks(&mut reader, &stored);
             assert!(matches!(end, End::Marker | End::Open), "{folder}/{name}: {end:?}");
-            let mut encoder = Encoder::new(3).unwrap();
+            let mut encoder = Encoder::new(Some(3)).unwrap();
             for Stored { rows, bytes, is_compressed: compressed } in &blocks {
                 blocks_seen += 1;
                 assert_eq!(*compressed, is_compressed(rows.len()));

@@ -1,1 +1,357 @@
-//! placeholder
+//! What the scenarios do not show: ids, moments, orders, budgets, restarts.
+
+use lycosa_queue::{Answer, Error, Operation, QueueState};
+use lycosa_store::{Statement, ddl, system, user};
+use lycosa_tuple::value::Value;
+
+use crate::rig::{Reply, Rig, SECOND, args, options, task};
+
+fn put(rig: &mut Rig, data: &str) -> u64 {
+    id(&rig.t(1, "put", args![data]).values())
+}
+
+fn id(values: &[Value]) -> u64 {
+    values[0].as_array().and_then(|fields| fields[0].as_u64()).expect("a task")
+}
+
+fn count(rig: &Rig, operation: Operation) -> u64 {
+    let statistics = rig.queue.tube_statistics(&rig.store, "t").expect("a space").expect("a tube");
+    statistics.counters.get(operation)
+}
+
+#[test]
+fn an_id_is_never_handed_out_twice() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    assert_eq!([put(&mut rig, "a"), put(&mut rig, "b")], [0, 1]);
+    rig.t(1, "take", args![0]).values();
+    rig.t(1, "take", args![0]).values();
+    rig.t(1, "ack", args![1]).values();
+    rig.t(1, "delete", args![0]).values();
+    assert_eq!(put(&mut rig, "c"), 2);
+    rig.t(1, "delete", args![2]).values();
+    rig.restart();
+    assert_eq!(put(&mut rig, "d"), 3);
+    rig.t(1, "truncate", args![]).values();
+    assert_eq!(put(&mut rig, "e"), 0);
+    rig.t(1, "truncate", args![]).values();
+    rig.restart();
+    assert_eq!(put(&mut rig, "f"), 0);
+    rig.t(1, "drop", args![]).values();
+    rig.create("t", "utube", Value::Nil);
+    assert_eq!(put(&mut rig, "g"), 0);
+}
+
+#[test]
+fn ids_go_on_behind_rows_that_users_insert() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    let space = rig.space_id("t");
+    let row = Value::array([Value::from(41_u64), Value::from("r"), Value::Nil]).encode();
+    rig.execute(&Statement::Insert { space, tuple: &row }).expect("an insert");
+    assert_eq!(put(&mut rig, "a"), 42);
+    let row = Value::array([Value::from(u64::MAX), Value::from("r"), Value::Nil]).encode();
+    rig.execute(&Statement::Insert { space, tuple: &row }).expect("an insert");
+    assert_eq!(rig.t(1, "put", args!["b"]).error(), "Sequence 't_seq' has overflowed");
+}
+
+#[test]
+fn a_tube_without_a_sequence_gets_one_at_the_start() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifottl", Value::Nil);
+    assert_eq!([put(&mut rig, "a"), put(&mut rig, "b")], [0, 1]);
+    let space = rig.space_id("t");
+    let sequence = rig.store.space(space).expect("a space").sequence().expect("a sequence");
+    let key = Value::array([u64::from(space)]).encode();
+    rig.execute(&Statement::Delete { space: system::SPACE_SEQUENCE, index: 0, key: &key }).expect("a delete");
+    rig.begin();
+    ddl::drop_sequence(&mut rig.store, sequence).expect("a drop");
+    rig.commit();
+    rig.restart();
+    assert!(rig.store.space(space).expect("a space").sequence().is_some());
+    assert_eq!(put(&mut rig, "c"), 2);
+    rig.t(1, "delete", args![2]).values();
+    rig.restart();
+    assert_eq!(put(&mut rig, "d"), 3);
+}
+
+#[test]
+fn a_take_writes_one_small_update_and_an_ack_one_delete() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifottl", Value::Nil);
+    rig.t(1, "put", args!["a", options([("ttr", Value::from(5_u64))])]).values();
+    assert_eq!(rig.logged, 1);
+    rig.t(1, "take", args![0]).values();
+    assert_eq!(rig.logged, 1, "owners and sessions are temporary");
+    let set = |field: u64, value: Value| Value::array([Value::from("="), Value::from(field), value]);
+    let operations = Value::array([set(1, Value::from("t")), set(2, Value::from(rig.now + 5 * SECOND))]);
+    assert_eq!(rig.last_row(), Value::array([Value::from("update"), operations]));
+    rig.t(1, "ack", args![0]).values();
+    assert_eq!(rig.logged, 1);
+    assert_eq!(rig.last_row(), Value::array([Value::from("delete"), Value::array([0_u64])]));
+}
+
+#[test]
+fn waiting_takes_are_served_in_the_order_in_which_they_came() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    let tokens: Vec<_> = [20_u64, 10, 5, 1000].map(|timeout| rig.t(timeout, "take", args![timeout]).token()).into();
+    assert_eq!(rig.rows("_queue_consumers").len(), 4);
+    rig.disconnect(10);
+    for data in ["a", "b", "c", "d"] {
+        put(&mut rig, data);
+    }
+    assert_eq!(rig.answer(tokens[0]), Some(Reply::Values(task(0, "t", "a"))));
+    assert_eq!(rig.answer(tokens[1]), None, "the connection is gone");
+    assert_eq!(rig.answer(tokens[2]), Some(Reply::Values(task(1, "t", "b"))));
+    assert_eq!(rig.answer(tokens[3]), Some(Reply::Values(task(2, "t", "c"))));
+    assert_eq!((rig.rows("_queue_consumers").len(), rig.queue.waiting()), (0, 0));
+}
+
+#[test]
+fn timeouts_end_at_their_moment() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    let token = rig.t(1, "take", args![1.5]).token();
+    assert_eq!(rig.queue.next_deadline(), Some(rig.now + 1_500_000));
+    rig.advance(1_499_999);
+    assert_eq!(rig.answer(token), None);
+    rig.advance(1);
+    assert_eq!(rig.answer(token), Some(Reply::Values(vec![])));
+    let endless = rig.t(1, "take", args![3_153_600_001_u64]).token();
+    assert_eq!(rig.queue.next_deadline(), None);
+    put(&mut rig, "a");
+    assert_eq!(rig.answer(endless), Some(Reply::Values(task(0, "t", "a"))));
+}
+
+#[test]
+fn dead_tasks_are_not_taken_and_are_removed_when_they_are_met() {
+    let mut rig = Rig::new();
+    rig.create("t", "utubettl", Value::Nil);
+    for _ in 0..10 {
+        rig.t(1, "put", args!["dead", options([("ttl", Value::from(0_u64))])]).values();
+    }
+    put(&mut rig, "alive");
+    assert_eq!(rig.t(1, "take", args![0]).values(), task(10, "t", "alive"));
+    assert_eq!((count(&rig, Operation::Ttl), count(&rig, Operation::Delete)), (10, 10));
+    assert_eq!(rig.rows("t").len(), 1);
+}
+
+#[test]
+fn the_clock_works_in_portions_and_says_how_late_it_is() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifottl", options([("temporary", Value::from(true))]));
+    for _ in 0..1000 {
+        rig.t(1, "put", args!["x", options([("ttl", Value::from(1_u64))])]).values();
+    }
+    put(&mut rig, "stays");
+    rig.now += SECOND + 250_000;
+    let tick = rig.queue.tick(&mut rig.store, rig.now, 100);
+    assert_eq!((tick.handled, tick.more, tick.lag_us), (100, true, 250_000));
+    assert_eq!(rig.rows("t").len(), 901);
+    let tick = rig.queue.tick(&mut rig.store, rig.now, 10_000);
+    assert_eq!((tick.handled, tick.more), (900, false));
+    assert_eq!(rig.rows("t").len(), 1);
+    assert_eq!(count(&rig, Operation::Ttl), 1000);
+    let quiet = rig.queue.tick(&mut rig.store, rig.now, 10_000);
+    assert_eq!((quiet.lag_us, quiet.next), (0, tick.next));
+}
+
+#[test]
+fn a_session_with_many_tasks_is_released_in_portions() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", options([("temporary", Value::from(true))]));
+    for _ in 0..2000 {
+        put(&mut rig, "x");
+        rig.t(2, "take", args![0]).values();
+    }
+    rig.disconnect(2);
+    assert_eq!(count(&rig, Operation::Release), 1024);
+    assert_eq!(rig.rows("_queue_shared_sessions").len(), 0, "nobody knows the session any more");
+    rig.tick();
+    assert_eq!(count(&rig, Operation::Release), 2000);
+    assert_eq!(rig.rows("_queue_taken_2").len(), 0);
+    assert_eq!(rig.queue.next_deadline(), None);
+}
+
+#[test]
+fn in_a_replica_set_sessions_and_owners_outlive_the_process() {
+    let mut rig = Rig::with_ttr(30.0, true);
+    rig.create("t", "utube", Value::Nil);
+    put(&mut rig, "a");
+    let session = rig.call(2, "queue.identify", args![]).values();
+    rig.t(2, "take", args![0]).values();
+    rig.restart();
+    rig.advance(29 * SECOND);
+    assert_eq!(rig.t(3, "ack", args![0]).error(), "Task was not taken");
+    rig.restart();
+    rig.advance(1_500_000);
+    assert_eq!(rig.t(3, "peek", args![0]).values(), task(0, "r", "a"), "its time did not begin anew");
+    assert_eq!(rig.rows("_queue_shared_sessions").len(), 0);
+    rig.t(3, "take", args![0]).values();
+    let own = rig.call(3, "queue.identify", args![]).values();
+    rig.disconnect(3);
+    assert!(rig.call(4, "queue.identify", session).error().ends_with("is unknown."));
+    assert_eq!(rig.call(4, "queue.identify", own.clone()).values(), own);
+    assert_eq!(rig.t(4, "ack", args![0]).values(), task(0, "-", "a"));
+}
+
+#[test]
+fn a_change_of_mode_keeps_the_rows_under_another_space_id() {
+    let mut rig = Rig::with_ttr(10.0, false);
+    rig.create("t", "fifo", Value::Nil);
+    put(&mut rig, "a");
+    rig.t(2, "take", args![0]).values();
+    let (taken, sessions) = (rig.rows("_queue_taken_2"), rig.rows("_queue_shared_sessions"));
+    let before = rig.space_id("_queue_taken_2");
+    let mode = |on: bool| args![options([("in_replicaset", Value::from(on))])];
+    for on in [true, false, true] {
+        rig.call(1, "queue.cfg", mode(on)).values();
+        let space = rig.space_id("_queue_taken_2");
+        assert_ne!(space, before);
+        assert_eq!(rig.store.space(space).expect("a space").is_temporary(), !on);
+        assert_eq!(rig.rows("_queue_taken_2"), taken);
+        assert_eq!(rig.rows("_queue_shared_sessions"), sessions);
+    }
+    assert_eq!(rig.t(2, "ack", args![0]).values(), task(0, "-", "a"));
+    rig.call(1, "queue.cfg", mode(false)).values();
+    rig.create("u", "fifo", options([("temporary", Value::from(true))]));
+    rig.call(1, "queue.cfg", mode(true)).values();
+    assert!(!rig.queue.configuration().in_replicaset);
+    let line = std::iter::from_fn(|| rig.queue.poll_log()).last().expect("a line");
+    assert_eq!(line.text, "Queue: cannot set `in_replicaset = true`: temporary tube(s) exists: u");
+}
+
+#[test]
+fn a_procedure_of_a_tube_that_is_gone_is_stale() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    let procedure = rig.queue.resolve(b"queue.tube.t:put").expect("a procedure");
+    rig.t(1, "drop", args![]).values();
+    assert!(!rig.queue.is_current(&procedure));
+    rig.create("t", "fifo", Value::Nil);
+    assert!(!rig.queue.is_current(&procedure));
+    let caller = rig.caller(1);
+    let mut out = vec![7];
+    let result = rig.queue.call(&mut rig.store, &caller, &procedure, &[0x91, 1], rig.now, &mut out);
+    assert_eq!((result, out), (Err(Error::Stale), vec![7]));
+}
+
+#[test]
+fn names_are_resolved_as_tarantool_does() {
+    let mut rig = Rig::new();
+    for name in ["t", "имя с пробелом", "a-b", "9", "a.b", "a:b"] {
+        rig.create(name, "fifo", Value::Nil);
+    }
+    let resolves = |name: &str| rig.queue.resolve(name.as_bytes()).is_some();
+    assert!(resolves("queue.tube.имя с пробелом:put") && resolves("queue.tube.a-b:take") && resolves("queue.tube.9:ack"));
+    assert!(!resolves("queue.tube.a.b:put") && !resolves("queue.tube.a:b:put"));
+    assert!(!resolves("queue.tube.t.put") && !resolves("queue.tube.t:nope") && !resolves("queue.nope"));
+    assert!(!resolves("queue") && !resolves("") && !resolves("box.cfg") && !resolves("queue:tube"));
+    assert!(resolves("queue.tube") && resolves("queue.stats") && resolves("queue.create_tube"));
+    assert_eq!(rig.call(1, "queue.tube.t", args![]).error(), "attempt to call a table value");
+}
+
+#[test]
+fn before_the_start_only_state_and_cfg_answer() {
+    let mut store = lycosa_store::Store::new(lycosa_store::Settings::default());
+    store.bootstrap("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002").expect("a store");
+    store.finish_recovery().expect("a store");
+    let mut queue = lycosa_queue::Queue::new(lycosa_queue::Configuration::default());
+    assert_eq!(queue.state(), QueueState::Init);
+    let caller = lycosa_queue::Caller { connection: 1, user: user::ADMIN, trusted: false, request: 1 };
+    let mut out = Vec::new();
+    for (name, expected) in [
+        ("queue.nosuch", Err(Error::NotConfigured)),
+        ("queue.tube.t:put", Err(Error::NotConfigured)),
+        ("queue.state", Ok(Answer::Done { count: 1 })),
+        ("queue.cfg", Ok(Answer::Done { count: 0 })),
+    ] {
+        let procedure = queue.resolve(name.as_bytes()).expect("a procedure");
+        assert_eq!(queue.call(&mut store, &caller, &procedure, &[0x90], 0, &mut out), expected, "{name}");
+    }
+    let early = queue.resolve(b"queue.statistics").expect("a procedure");
+    queue.start(&mut store, 0).expect("a start");
+    assert_eq!(queue.call(&mut store, &caller, &early, &[0x90], 0, &mut out), Err(Error::Stale));
+}
+
+#[test]
+fn who_waits_goes_on_waiting_while_the_instance_is_read_only() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifottl", Value::Nil);
+    let short = rig.t(1, "take", args![1]).token();
+    let long = rig.t(2, "take", args![100]).token();
+    let session = rig.call(2, "queue.identify", args![]).values();
+    let now = rig.now;
+    rig.queue.set_read_only(&mut rig.store, true, now).expect("read-only");
+    rig.advance(2 * SECOND);
+    assert_eq!(rig.answer(short), Some(Reply::Values(vec![])));
+    assert_eq!(rig.t(1, "put", args!["x"]).values(), [Value::Nil]);
+    let space = rig.space_id("t");
+    let row: Vec<Value> = args![7, "r", u64::MAX, u64::MAX, 5, 0, 0, "from the master"];
+    rig.execute(&Statement::Insert { space, tuple: &Value::from(row).encode() }).expect("a replicated row");
+    assert_eq!(rig.answer(long), None);
+    let now = rig.now;
+    rig.queue.set_read_only(&mut rig.store, false, now).expect("writable");
+    rig.settle();
+    assert_eq!(rig.answer(long), Some(Reply::Values(task(7, "t", "from the master"))));
+    assert_eq!(rig.call(2, "queue.identify", args![]).values(), session, "the connection kept its session");
+    assert_eq!(rig.t(2, "ack", args![7]).values(), task(7, "-", "from the master"));
+    assert_eq!(put(&mut rig, "x"), 8);
+}
+
+#[test]
+fn events_of_observed_tubes_tell_what_was_stored() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifottl", Value::Nil);
+    put(&mut rig, "unseen");
+    assert!(rig.queue.observe("t", true) && !rig.queue.observe("nope", true));
+    rig.t(1, "take", args![0]).values();
+    rig.t(1, "ack", args![0]).values();
+    rig.t(1, "put", args!["dead", options([("ttl", Value::from(0_u64))])]).values();
+    rig.tick();
+    let seen: Vec<_> = std::iter::from_fn(|| rig.queue.poll_event())
+        .map(|event| {
+            let tuple = Value::decode(&event.tuple).expect("a tuple");
+            let fields = tuple.as_array().expect("a tuple");
+            (event.operation.name(), fields[0].as_u64(), fields[1].as_str().map(str::to_owned), fields.len())
+        })
+        .collect();
+    let expected = [("take", 0, "t"), ("delete", 0, "-"), ("put", 1, "r"), ("delete", 1, "-"), ("ttl", 1, "-")];
+    let expected: Vec<_> =
+        expected.into_iter().map(|(name, id, status)| (name, Some(id), Some(status.to_owned()), 8)).collect();
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn release_of_the_lua_module_with_a_wrong_next_event_is_corrected() {
+    let mut rig = Rig::new();
+    rig.create("t", "utubettl", Value::Nil);
+    let space = rig.space_id("t");
+    let created = rig.now;
+    for (id, event) in [(0_u64, u64::MAX - 5), (1, 1)] {
+        let row: Vec<Value> = args![id, "r", event, 10 * SECOND, 0, 0, created, "u", "x"];
+        rig.execute(&Statement::Insert { space, tuple: &Value::from(row).encode() }).expect("an insert");
+    }
+    rig.tick();
+    rig.restart();
+    let events: Vec<_> = rig.rows("t").iter().map(|row| row.as_array().expect("a row")[2].clone()).collect();
+    assert_eq!(events, [Value::from(created + 10 * SECOND), Value::from(created + 10 * SECOND)]);
+    rig.advance(10 * SECOND);
+    assert_eq!(rig.rows("t").len(), 0);
+}
+
+#[test]
+fn decimals_are_seconds_too() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifottl", Value::Nil);
+    let decimal = |digits: &[u8]| Value::Ext(1, digits.to_vec());
+    let half = decimal(&[1, 0x5c]);
+    rig.t(1, "put", args!["x", options([("ttl", decimal(&[0, 0x01, 0x0c])), ("delay", half.clone())])]).values();
+    let rows = rig.rows("t");
+    let fields = rows[0].as_array().expect("a row");
+    assert_eq!(fields[2..4], [Value::from(rig.now + 500_000), Value::from(10 * SECOND + 500_000)]);
+    let token = rig.t(1, "take", vec![half]).token();
+    rig.advance(500_000);
+    assert_eq!(rig.answer(token), Some(Reply::Values(task(0, "t", "x"))));
+}

@@ -172,6 +172,9 @@ impl Rig {
 
     /// Moves what is committed into the log and what was woken among the answers.
     pub(crate) fn settle(&mut self) {
+        if self.store.in_transaction() {
+            return;
+        }
         let before = self.log.len();
         let log = &mut self.log;
         self.store.drain_committed(&mut |committed| {
@@ -261,6 +264,35 @@ impl Rig {
         self.tick();
     }
 
+    /// Opens a transaction around several calls, as a program does.
+    pub(crate) fn begin(&mut self) {
+        self.store.begin(user::ADMIN);
+    }
+
+    pub(crate) fn commit(&mut self) {
+        self.queue.on_commit(&mut self.store).expect("nothing stands against it");
+        self.store.commit();
+        self.queue.after_commit(&mut self.store, self.now);
+        self.settle();
+    }
+
+    pub(crate) fn rollback(&mut self) {
+        self.store.rollback();
+        self.queue.on_rollback(&self.store);
+    }
+
+    /// The last row of the log: its kind, and its tuple, operations or key.
+    pub(crate) fn last_row(&self) -> Value {
+        let (name, bytes) = match self.log.last().expect("a row") {
+            Row::Insert(_, tuple) => ("insert", tuple),
+            Row::Replace(_, tuple) => ("replace", tuple),
+            Row::Update(_, _, _, operations, _) => ("update", operations),
+            Row::Upsert(_, _, operations, _) => ("upsert", operations),
+            Row::Delete(_, _, key) => ("delete", key),
+        };
+        Value::array([Value::from(name), Value::decode(bytes).expect("a value")])
+    }
+
     pub(crate) fn disconnect(&mut self, connection: u64) {
         self.queue.disconnect(&mut self.store, connection, self.now);
         self.users.remove(&connection);
@@ -318,7 +350,7 @@ pub(crate) fn options<const N: usize>(pairs: [(&str, Value); N]) -> Value {
     Value::map(pairs)
 }
 
-/// Arguments.
+/// Arguments of a call.
 macro_rules! args {
     ($($value:expr),* $(,)?) => { vec![$(lycosa_tuple::value::Value::from($value)),*] };
 }

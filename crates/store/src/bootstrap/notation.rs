@@ -60,11 +60,14 @@ fn value<'t>(text: &'t str, out: &mut Vec<u8>) -> Result<&'t str, NotationError>
     Ok(rest)
 }
 
+/// Appends an item that a text begins with, and returns what follows it.
+type ReadItem<'r, 't> = dyn FnMut(&'t str, &mut Vec<u8>) -> Result<&'t str, NotationError> + 'r;
+
 /// Reads items until `close`: how many, their bytes, and what follows.
 fn list<'t>(
     mut text: &'t str,
     close: char,
-    item: &mut dyn FnMut(&'t str, &mut Vec<u8>) -> Result<&'t str, NotationError>,
+    item: &mut ReadItem<'_, 't>,
 ) -> Result<(u32, Vec<u8>, &'t str), NotationError> {
     let (mut count, mut items) = (0, Vec::new());
     loop {

@@ -47,7 +47,7 @@ pub fn create_function(
             .bool(false)
             .bool(false)
             .bool(true)
-            .row(RowWriter::new(1).text("LUA"))
+            .row(&RowWriter::new(1).text("LUA"))
             .empty_map()
             .text("")
             .text(now)

@@ -62,7 +62,7 @@ fn delete(store: &mut Store, space: SpaceId, key: RowWriter) -> Result<(), Error
 /// Sets one field, counted from 1, of the row with that key.
 fn assign(store: &mut Store, space: SpaceId, key: RowWriter, field: u64, value: &[u8]) -> Result<(), Error> {
     let operation = RowWriter::new(3).text("=").uint(field).raw(value);
-    let operations = RowWriter::new(1).row(operation);
+    let operations = RowWriter::new(1).row(&operation);
     let (key, operations) = (key.finish(), operations.finish());
     store.execute(&Statement::Update { space, index: 0, key: &key, operations: &operations, base: 1 }).map(drop)
 }

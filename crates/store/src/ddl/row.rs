@@ -60,7 +60,7 @@ impl RowWriter {
     }
 
     /// A field that is an array itself.
-    pub(super) fn row(self, row: Self) -> Self {
+    pub(super) fn row(self, row: &Self) -> Self {
         self.raw(&row.0)
     }
 

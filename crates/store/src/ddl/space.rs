@@ -103,7 +103,7 @@ fn next_space_id(store: &mut Store, name: &str) -> Result<SpaceId, Error> {
         Error::CreateSpace { name: name.to_owned(), reason: "space id is too big".to_owned() }
     })?;
     let step = RowWriter::new(3).text("+").uint(2).id(free - last);
-    let operations = RowWriter::new(1).row(step).finish();
+    let operations = RowWriter::new(1).row(&step).finish();
     let update = Statement::Update { space: system::SCHEMA, index: 0, key: &key, operations: &operations, base: 1 };
     if store.execute(&update)?.is_none() {
         insert(store, system::SCHEMA, RowWriter::new(2).text("max_id").id(free))?;
@@ -180,7 +180,7 @@ pub fn set_format(store: &mut Store, space: SpaceId, format: &[FieldSpec<'_>]) -
 pub fn truncate(store: &mut Store, space: SpaceId) -> Result<(), Error> {
     store.space(space)?;
     let count = RowWriter::new(3).text("+").uint(1).uint(1);
-    let operations = RowWriter::new(1).row(count).finish();
+    let operations = RowWriter::new(1).row(&count).finish();
     let tuple = RowWriter::ids([space, 1]).finish();
     let upsert = Statement::Upsert { space: system::TRUNCATE, tuple: &tuple, operations: &operations, base: 0 };
     store.execute(&upsert).map(drop)

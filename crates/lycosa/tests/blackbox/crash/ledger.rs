@@ -41,6 +41,9 @@ pub(super) struct Ledger {
     lanes: HashMap<String, u64>,
     acknowledged: u64,
     in_doubt: u64,
+    /// What a worker found first. Its connection closes with it, which sets its tasks free: what others find afterwards
+    /// may be no more than that.
+    pub(super) contradiction: Option<String>,
 }
 
 impl Ledger {
@@ -138,9 +141,11 @@ impl Ledger {
         }
     }
 
-    /// A task that is surely buried, for a worker to delete.
-    pub(super) fn some_buried(&self) -> Option<u64> {
-        self.here.iter().find(|(_, task)| task.buried == Buried::Yes).map(|(id, _)| *id)
+    /// Before the delete of a task that is surely buried, if there is one; no other worker will choose it.
+    pub(super) fn before_delete_of_buried(&mut self) -> Option<u64> {
+        let id = self.here.iter().find(|(_, task)| task.buried == Buried::Yes).map(|(id, _)| *id)?;
+        self.before_end(id);
+        Some(id)
     }
 
     /// Compares with what the server has after a start, and makes certain what was in doubt.

@@ -127,11 +127,13 @@ fn load_and_kill(
     thread::sleep(LOAD[0] + Duration::from_millis(dice.below(span)));
     server.check_alive()?;
     server.kill();
-    let mut outcome = Ok(());
     for worker in workers {
-        outcome = outcome.and(worker.join().map_err(|_| "a worker panicked".to_owned())?);
+        worker.join().map_err(|_| "a worker panicked".to_owned())?;
     }
-    outcome
+    match ledger.lock().expect("no worker panicked").contradiction.take() {
+        Some(reason) => Err(reason),
+        None => Ok(()),
+    }
 }
 
 /// What a crash in the middle of a write leaves behind: the newest log ends with half a block.

@@ -47,8 +47,15 @@ impl Worker {
         Self { connection, tube, number, round, puts: 0, held: Vec::new(), ledger, dice }
     }
 
-    /// Works until the server is gone; an error if it contradicted itself before.
-    pub(super) fn work(mut self) -> Result<(), String> {
+    /// Works until the server is gone, or has contradicted itself.
+    pub(super) fn work(mut self) {
+        if let Err(reason) = self.work_until_cut() {
+            // The connection is still open here.
+            self.ledger().contradiction.get_or_insert(reason);
+        }
+    }
+
+    fn work_until_cut(&mut self) -> Result<(), String> {
         loop {
             let batch = (0..1 + self.dice.below(BATCH)).map(|_| self.choose()).collect::<Vec<_>>();
             self.connection.cork();
@@ -96,9 +103,8 @@ impl Worker {
         if roll < 72 && self.held.len() < HELD_AT_MOST {
             return Operation::Take;
         }
-        let buried = if roll < 76 { self.ledger().some_buried() } else { None };
+        let buried = if roll < 76 { self.ledger().before_delete_of_buried() } else { None };
         if let Some(id) = buried {
-            self.ledger().before_end(id);
             return Operation::Delete { id };
         }
         if self.held.is_empty() {

@@ -7,12 +7,13 @@
 //! | `why` | the reason, in words |
 //! | `frames` | frames of the recording, counted from 0, log lines not counted |
 //! | `want` | a regex that our reply, as a failure would print it, must match; absent: these frames are not compared at all |
+//! | `more_rows` | the reply has the recorded rows in their order, and others between them |
 //! | `instead` | (with frames: a request and its reply) calls to make in their place, each `[NAME, [ARGUMENT, …]]` |
 //! | `any_order` | (instead of frames) maps may have their keys in any order: a Lua made them |
 //! | `skip` | (instead of frames) the whole recording is not replayed |
 //! | `queue` | (instead of frames) the recording needs the module `queue` |
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
 
 use regex::Regex;
@@ -27,20 +28,18 @@ pub(crate) struct Differences {
     pub(crate) skip: Option<String>,
     pub(crate) needs_queue: bool,
     pub(crate) any_order: bool,
-    frames: HashMap<usize, Option<Regex>>,
+    frames: HashMap<usize, Difference>,
     instead: HashMap<usize, Vec<(String, Vec<Value>)>>,
-    /// Replies to requests that are replaced.
-    absent: HashSet<usize>,
 }
 
-/// What is known about one frame.
-#[derive(Debug)]
-pub(crate) enum Expected<'a> {
-    AsRecorded,
-    /// Different, like this.
-    Like(&'a Regex),
+/// How one frame differs from the recording.
+#[derive(Debug, Clone)]
+pub(crate) enum Difference {
+    /// Its reply is another one, like this.
+    Like(Regex),
+    MoreRows,
     NotCompared,
-    /// Never sent here.
+    /// Never sent here: the reply to a request that is replaced.
     Absent,
 }
 
@@ -58,13 +57,9 @@ impl Differences {
         Ok(loaded)
     }
 
-    pub(crate) fn expected(&self, frame: usize) -> Expected<'_> {
-        match self.frames.get(&frame) {
-            None if self.absent.contains(&frame) => Expected::Absent,
-            None => Expected::AsRecorded,
-            Some(Some(pattern)) => Expected::Like(pattern),
-            Some(None) => Expected::NotCompared,
-        }
+    /// `None`: the frame must be as it was recorded.
+    pub(crate) fn of(&self, frame: usize) -> Option<&Difference> {
+        self.frames.get(&frame)
     }
 
     /// Calls to make in place of a request, each a name and its arguments.
@@ -87,20 +82,22 @@ impl Differences {
             return Ok(());
         }
         if let Some(calls) = entry["instead"].as_array() {
-            let (Some(request), Some(reply)) = (entry["frames"][0].as_u64(), entry["frames"][1].as_u64()) else {
+            let (Some(request), Some(reply)) = (entry["frames"][0].as_u64(), entry["frames"][1].as_u64())
+            else {
                 return Err("`instead` goes with the frames of a request and its reply".into());
             };
             self.instead.insert(request as usize, calls.iter().map(call).collect::<Result<_, _>>()?);
-            self.absent.insert(reply as usize);
+            self.frames.insert(reply as usize, Difference::Absent);
             return Ok(());
         }
-        let want = match entry["want"].as_str() {
-            Some(pattern) => Some(Regex::new(pattern).map_err(|error| error.to_string())?),
-            None => None,
+        let difference = match entry["want"].as_str() {
+            Some(pattern) => Difference::Like(Regex::new(pattern).map_err(|error| error.to_string())?),
+            None if entry["more_rows"] == true => Difference::MoreRows,
+            None => Difference::NotCompared,
         };
         for frame in entry["frames"].as_array().ok_or("an entry names no frames")? {
             let frame = frame.as_u64().ok_or("a frame is a number")? as usize;
-            if self.frames.insert(frame, want.clone()).is_some() {
+            if self.frames.insert(frame, difference.clone()).is_some() {
                 return Err(format!("frame {frame} is named twice"));
             }
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::differences::{Differences, Expected};
+use super::differences::{Difference, Differences};
 use super::mask;
 use super::recording::{Event, Frame, Recording};
 use crate::connection::{self, Connection, Reply, decode_reply, key, kind, salt, scramble};
@@ -94,7 +94,7 @@ fn previous_note<'a>(before: &'a [Frame], frame: &Frame) -> &'a str {
 
 impl<'a> Replay<'a> {
     fn frame(&mut self, number: usize, frame: &'a Frame) -> Result<(), String> {
-        let expected = self.differences.expected(number);
+        let expected = self.differences.of(number);
         std::thread::sleep(frame.wait);
         match &frame.event {
             Event::Greeting(recorded) => self.connect(&frame.connection, recorded),
@@ -102,9 +102,9 @@ impl<'a> Replay<'a> {
                 Some(calls) => self.call(frame, calls),
                 None => self.send(frame, bytes),
             },
-            Event::Received(bytes) => self.compare(frame, bytes, &expected),
-            Event::Silence => self.silence(frame, &expected),
-            Event::ServerClosed => self.server_closed(frame, &expected),
+            Event::Received(bytes) => self.compare(frame, bytes, expected),
+            Event::Silence => self.silence(frame, expected),
+            Event::ServerClosed => self.server_closed(frame, expected),
             Event::ClientClosed => {
                 self.clients.remove(frame.connection.as_str());
                 Ok(())
@@ -172,25 +172,30 @@ impl<'a> Replay<'a> {
         Ok(reply)
     }
 
-    fn compare(&mut self, frame: &'a Frame, recorded: &[u8], expected: &Expected<'_>) -> Result<(), String> {
-        if matches!(expected, Expected::Absent) {
-            return Ok(());
-        }
-        if matches!(expected, Expected::NotCompared) {
+    fn compare(
+        &mut self,
+        frame: &'a Frame,
+        recorded: &[u8],
+        expected: Option<&Difference>,
+    ) -> Result<(), String> {
+        match expected {
+            Some(Difference::Absent) => return Ok(()),
             // Whether or not a reply comes here, the ones behind it are found by their place.
-            return self.next_reply(frame).map(drop).or(Ok(()));
+            Some(Difference::NotCompared) => return self.next_reply(frame).map(drop).or(Ok(())),
+            _ => {}
         }
         let recorded = decode_reply(recorded.to_vec(), Instant::now(), 0)?;
         let got = self.next_reply(frame)?;
         let difference = mask::difference(&recorded, &got, self.differences.any_order)
             .or_else(|| self.schema_difference(&recorded, &got));
         match (expected, difference) {
-            (Expected::AsRecorded, Some(difference)) => Err(difference),
-            (Expected::Like(_), None) => {
-                Err("is as recorded now: take it off the list of differences".into())
-            }
-            (Expected::Like(pattern), Some(_)) if !pattern.is_match(&got.describe()) => {
+            (None, Some(difference)) => Err(difference),
+            (Some(_), None) => Err("is as recorded now: take it off the list of differences".into()),
+            (Some(Difference::Like(pattern)), Some(_)) if !pattern.is_match(&got.describe()) => {
                 Err(format!("got {}, the list of differences says /{pattern}/", got.describe()))
+            }
+            (Some(Difference::MoreRows), Some(difference)) if !mask::has_all_rows(&recorded, &got) => {
+                Err(difference)
             }
             _ => Ok(()),
         }
@@ -206,8 +211,8 @@ impl<'a> Replay<'a> {
             .then(|| format!("the schema version moved by {moved} since the start, recorded {wanted}"))
     }
 
-    fn silence(&mut self, frame: &'a Frame, expected: &Expected<'_>) -> Result<(), String> {
-        if matches!(expected, Expected::NotCompared) {
+    fn silence(&mut self, frame: &'a Frame, expected: Option<&Difference>) -> Result<(), String> {
+        if matches!(expected, Some(Difference::NotCompared)) {
             return Ok(());
         }
         let client = self.client(frame)?;
@@ -221,8 +226,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn server_closed(&mut self, frame: &'a Frame, expected: &Expected<'_>) -> Result<(), String> {
-        if matches!(expected, Expected::NotCompared) {
+    fn server_closed(&mut self, frame: &'a Frame, expected: Option<&Difference>) -> Result<(), String> {
+        if matches!(expected, Some(Difference::NotCompared)) {
             return Ok(());
         }
         let client = self.client(frame)?;
