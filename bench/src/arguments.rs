@@ -62,6 +62,9 @@ pub(crate) struct ServerArguments {
     /// The lycosa binary [default: beside this program, else that of the release build]
     #[arg(long, value_name = "PATH")]
     pub(crate) server: Option<PathBuf>,
+    /// Folder in which the Lua module `queue` is, for Tarantool
+    #[arg(long, value_name = "DIR")]
+    pub(crate) queue_module: Option<PathBuf>,
     /// Folder in which servers keep their data while they run [default: that of temporary files]
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
@@ -69,7 +72,8 @@ pub(crate) struct ServerArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// What to measure: lycosa:TUBE-TYPE:DURABILITY
+    /// What to measure: lycosa or tarantool[:TUBE-TYPE], redis-list, redis-stream, nats, beanstalkd, each with
+    /// :fsync, :write or :none
     #[arg(default_value = "lycosa:fifottl:fsync")]
     pub(crate) contender: Contender,
     /// Type of the tube, instead of the contender's

@@ -9,6 +9,7 @@ mod contender;
 mod load;
 mod machine;
 mod measurement;
+mod program;
 mod protocol;
 mod run;
 mod server;

@@ -5,7 +5,12 @@
 //! one of the places of a connection, each of which has at most one request under way. Protocols that number their
 //! requests put the slot into the number; protocols that answer in order remember the order.
 
+pub(crate) mod beanstalk;
 pub(crate) mod iproto;
+pub(crate) mod jetstream;
+pub(crate) mod redis_list;
+pub(crate) mod redis_stream;
+mod resp;
 
 use std::fmt::{self, Debug, Display};
 use std::net::{SocketAddr, TcpStream};

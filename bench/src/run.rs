@@ -1,17 +1,17 @@
 //! `run`: one contender, once.
 
 use std::env;
-use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::process::Pid;
 use serde_json::json;
 
 use crate::arguments::{RunArguments, ServerArguments};
-use crate::contender::{Contender, Files, Program};
+use crate::contender::Contender;
 use crate::load::{Bound, Load, Plan, Putting};
 use crate::machine;
 use crate::measurement::Measurement;
+use crate::program::Files;
 use crate::server::{Cores, Server};
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<()> {
@@ -53,34 +53,18 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<()> {
 
 /// The contender with what flags say instead.
 fn chosen(arguments: &RunArguments) -> Contender {
-    let mut contender = arguments.contender;
-    if let (Program::Lycosa(tube_type), Some(chosen)) = (&mut contender.program, arguments.tube_type) {
-        *tube_type = chosen;
-    }
-    contender.durability = arguments.wal_mode.unwrap_or(contender.durability);
-    contender
+    let named = arguments.contender;
+    let contender = arguments.tube_type.map_or(named, |tube_type| named.with_tube_type(tube_type));
+    Contender { durability: arguments.wal_mode.unwrap_or(contender.durability), ..contender }
 }
 
 fn start(contender: Contender, arguments: &ServerArguments) -> Result<Server> {
-    let files = Files { lycosa: lycosa_binary(arguments)? };
+    let files = Files { lycosa: arguments.server.clone(), queue_module: arguments.queue_module.clone() };
     let folder = arguments.folder.clone().unwrap_or_else(env::temp_dir);
     if machine::is_in_memory(&folder)? {
         eprintln!("{} is in memory: syncing costs nothing there (see --folder)", folder.display());
     }
     Server::start(|place| contender.command(&files, place), &folder, Cores::choose()?)
-}
-
-fn lycosa_binary(arguments: &ServerArguments) -> Result<PathBuf> {
-    let beside = || Some(env::current_exe().ok()?.with_file_name("lycosa"));
-    let built = || Some(PathBuf::from("target/release/lycosa"));
-    let candidates = match &arguments.server {
-        Some(path) => vec![path.clone()],
-        None => [beside(), built()].into_iter().flatten().collect(),
-    };
-    match candidates.iter().find(|path| path.is_file()) {
-        Some(path) => path.canonicalize().with_context(|| format!("cannot find {}", path.display())),
-        None => bail!("there is no {}: build it, or name it by --server", candidates[0].display()),
-    }
 }
 
 /// Runs `plan` and notes what it cost the server.

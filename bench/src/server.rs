@@ -60,7 +60,8 @@ impl Cores {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) address: SocketAddr,
-    pub(crate) folder: &'a Path,
+    /// An existing folder.
+    pub(crate) data: &'a Path,
 }
 
 /// A running server. It is killed when this is dropped.
@@ -74,15 +75,16 @@ pub(crate) struct Server {
 impl Server {
     /// Starts what `command` makes for a place in a new folder under `parent`, and waits until it listens.
     pub(crate) fn start(
-        command: impl FnOnce(Place<'_>) -> Command,
+        command: impl FnOnce(Place<'_>) -> Result<Command>,
         parent: &Path,
         cores: Cores,
     ) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("lycosa-bench-").tempdir_in(parent);
         let folder = folder.with_context(|| format!("cannot make a folder in {}", parent.display()))?;
         let address = free_address()?;
-        let command = command(Place { address, folder: folder.path() });
-        let child = launch(command, folder.path(), cores)?;
+        let data = folder.path().join("data");
+        fs::create_dir(&data)?;
+        let child = launch(command(Place { address, data: &data })?, folder.path(), cores)?;
         let mut server = Self { child, address, folder };
         server.wait_until_it_listens()?;
         Ok(server)
@@ -91,11 +93,11 @@ impl Server {
     /// Starts what `command` makes for the same place, after [`Self::stop_process`].
     pub(crate) fn start_again(
         &mut self,
-        command: impl FnOnce(Place<'_>) -> Command,
+        command: impl FnOnce(Place<'_>) -> Result<Command>,
         cores: Cores,
     ) -> Result<()> {
-        let command = command(Place { address: self.address, folder: self.folder.path() });
-        self.child = launch(command, self.folder.path(), cores)?;
+        let place = Place { address: self.address, data: &self.folder.path().join("data") };
+        self.child = launch(command(place)?, self.folder.path(), cores)?;
         self.wait_until_it_listens()
     }
 

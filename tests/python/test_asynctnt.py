@@ -5,7 +5,7 @@ import hashlib
 
 import asynctnt
 import pytest
-from asynctnt.exceptions import TarantoolDatabaseError
+from asynctnt.exceptions import TarantoolDatabaseError, TarantoolNotConnectedError
 
 CONSUMERS = 100
 CONNECTIONS = 10
@@ -122,10 +122,11 @@ def test_the_client_reconnects_after_a_kill(server):
         server.kill()
         server.start()
         for _ in range(200):
-            if connection.is_connected:
+            try:
+                taken = await connection.call("queue.tube.t:take", [1])
                 break
-            await asyncio.sleep(0.05)
-        taken = await connection.call("queue.tube.t:take", [1])
+            except TarantoolNotConnectedError:
+                await asyncio.sleep(0.05)
         assert list(taken.body[0]) == [0, "t", "survives"]
         await connection.disconnect()
 
@@ -168,9 +169,9 @@ def test_a_parked_take_ends_with_its_connection(server):
     async def scenario():
         leaver, stayer = await connect(server), await connect(server)
         await stayer.call("queue.create_tube", ["t", "fifo"])
-        gone = asyncio.create_task(leaver.call("queue.tube.t:take", [60]))
+        gone = asyncio.ensure_future(leaver.call("queue.tube.t:take", [60]))
         await asyncio.sleep(0.1)
-        waiting = asyncio.create_task(stayer.call("queue.tube.t:take", [60]))
+        waiting = asyncio.ensure_future(stayer.call("queue.tube.t:take", [60]))
         await asyncio.sleep(0.1)
         await leaver.disconnect()
         await asyncio.gather(gone, return_exceptions=True)

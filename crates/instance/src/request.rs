@@ -48,9 +48,9 @@ impl Instance {
             Body::VoteDeprecated => self.reply_vclock(slot, header),
             Body::Eval { .. } => self.refuse_eval(slot),
             Body::Execute(sql) | Body::Prepare(sql) => Err(refuse_sql(&sql)),
-            Body::Join { .. } | Body::Subscribe(_) | Body::FetchSnapshot | Body::Register { .. } => Err(
-                ErrorObject::client(ErrorCode::Unsupported, "Lycosa does not support replication requests"),
-            ),
+            Body::Join { .. } | Body::Subscribe(_) | Body::FetchSnapshot | Body::Register { .. } => {
+                self.refuse_replication(slot)
+            }
             Body::Id { .. } | Body::Unknown(_) => {
                 Err(RequestError::unknown_type(header.sync, header.kind).object())
             }
@@ -83,8 +83,7 @@ impl Instance {
                 | Body::Unknown(_)
         );
         if needs_usage && let Some(connection) = self.connections.get(slot) {
-            let usage = self.store.check_access(connection.user, Object::Universe, Access::USAGE);
-            usage.map_err(|error| wire_error::of_store(&error))?;
+            self.check_universe(connection.user, Access::USAGE)?;
         }
         Ok(())
     }
@@ -227,8 +226,7 @@ impl Instance {
                 format!("Incorrect password supplied for user '{shown}'"),
             ));
         }
-        let session = self.store.check_access(id, Object::Universe, Access::SESSION);
-        session.map_err(|error| wire_error::of_store(&error))?;
+        self.check_universe(id, Access::SESSION)?;
         if let Some(connection) = self.connections.get_mut(slot) {
             connection.user = id;
             connection.forget_names();
@@ -238,12 +236,18 @@ impl Instance {
 
     fn refuse_eval(&self, slot: Slot) -> Result<(), ErrorObject> {
         if let Some(connection) = self.connections.get(slot) {
-            let access = self.store.check_access(connection.user, Object::Universe, Access::EXECUTE);
-            access.map_err(|error| wire_error::of_store(&error))?;
+            self.check_universe(connection.user, Access::EXECUTE)?;
         }
         let message = "Lycosa does not support EVAL: this server runs no Lua; \
                        CALL the functions of queue and box instead, e.g. queue.create_tube";
         Err(ErrorObject::client(ErrorCode::Unsupported, message))
+    }
+
+    fn refuse_replication(&self, slot: Slot) -> Result<(), ErrorObject> {
+        if let Some(connection) = self.connections.get(slot) {
+            self.check_universe(connection.user, Access::READ)?;
+        }
+        Err(ErrorObject::client(ErrorCode::Unsupported, "Lycosa does not support replication requests"))
     }
 
     fn reply_with(

@@ -367,3 +367,120 @@ impl fmt::Display for Settled {
         if advice.is_empty() { self.finding.fmt(f) } else { write!(f, "{}; {advice}", self.finding) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reader::{DamageKind, TornCause};
+
+    const DOCUMENT: &str = include_str!("../../../docs/formats.md");
+
+    /// One finding for each row of the table, under the name it has in the document.
+    fn samples() -> Vec<(&'static str, Finding)> {
+        let clock = |lsn| {
+            let mut clock = Vclock::new();
+            clock.set(1, lsn).unwrap();
+            Box::new(clock)
+        };
+        let file = || "X.xlog".to_owned();
+        let snap = || "X.snap".to_owned();
+        let torn = Torn { offset: 887, bytes: 35, cause: TornCause::Body };
+        let damage =
+            Damage { offset: 887, kind: DamageKind::Checksum { stored: 0x64ce_055c, computed: 0x64de_055c } };
+        let header = |error: MetaError| HeaderDefect::Meta(error);
+        vec![
+            ("a name that is not ours", Finding::Stranger { file: "5.snap".to_owned() }),
+            ("a left-over", Finding::LeftOver { file: "X.snap.inprogress".to_owned() }),
+            ("xlogs without a snapshot", Finding::NoSnapshot { xlogs: 4 }),
+            (
+                "an unsound snapshot, an older one reachable",
+                Finding::SnapshotUnsound { file: snap(), defect: Defect::NoEnd, older: true },
+            ),
+            (
+                "an unsound snapshot, no other",
+                Finding::SnapshotUnsound { file: snap(), defect: damage.clone().into(), older: false },
+            ),
+            (
+                "an unreadable snapshot header, no other",
+                Finding::SnapshotUnsound {
+                    file: snap(),
+                    defect: header(MetaError::Unfinished).into(),
+                    older: false,
+                },
+            ),
+            (
+                "xlogs that do not reach the unsound snapshot",
+                Finding::FallBackTooShort { file: snap(), reached: clock(60), needed: "{1: 63}".to_owned() },
+            ),
+            ("an unknown key", Finding::UnknownKey { file: file(), key: "Colour".to_owned() }),
+            (
+                "an unreadable xlog header",
+                Finding::BadHeader { file: file(), error: header(MetaError::Missing("VClock")) },
+            ),
+            (
+                "an unknown format version",
+                Finding::BadHeader {
+                    file: file(),
+                    error: header(MetaError::FormatVersion("0.99".to_owned())),
+                },
+            ),
+            (
+                "an xlog of another instance",
+                Finding::Foreign { file: file(), theirs: Uuid::from_u128(1), ours: Uuid::from_u128(2) },
+            ),
+            (
+                "an xlog torn in its header",
+                Finding::TornHeader {
+                    file: file(),
+                    torn: Torn { offset: 0, bytes: 30, cause: TornCause::Meta },
+                },
+            ),
+            ("a gap between files", Finding::Gap { file: file(), reached: clock(23), begins: clock(43) }),
+            ("an xlog without an end marker", Finding::NotClosed { file: file() }),
+            ("a torn tail", Finding::TornTail { file: file(), torn, reached: clock(78) }),
+            ("a damaged block", Finding::Damaged { file: file(), damage, resumes: Some(938) }),
+            (
+                "a gap inside a file",
+                Finding::RowsMissing { file: file(), offset: 938, replica_id: 1, first: 79, last: 79 },
+            ),
+            (
+                "synchronous transactions without a verdict",
+                Finding::Unconfirmed { transactions: 2, replica_id: 1, lsn: 20 },
+            ),
+        ]
+    }
+
+    fn word(decision: Decision) -> String {
+        match decision {
+            Decision::Refuse(category) => format!("**refuse**, exit {}", category.exit_code()),
+            Decision::Accept => "go on".to_owned(),
+            Decision::Remove => "remove".to_owned(),
+            Decision::Cut => "cut".to_owned(),
+            Decision::SetAside => "set aside".to_owned(),
+            Decision::FallBack => "fall back".to_owned(),
+            Decision::Skip => "skip".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_document_has_the_table() {
+        for (name, finding) in samples() {
+            let decision = decide(&finding, Mode::Strict);
+            let forced = decide(&finding, Mode::Force);
+            let message = Settled { finding, decision };
+            let row = format!("| {name} | {} | {} | {message} |\n", word(decision), word(forced));
+            assert!(DOCUMENT.contains(&row), "docs/formats.md lacks this row:\n{row}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_without_force() {
+        for (name, finding) in samples() {
+            let decision = decide(&finding, Mode::Strict);
+            assert!(!Settled { finding: finding.clone(), decision }.loses_data(), "{name}");
+            let forced = decide(&finding, Mode::Force);
+            let is_refused = matches!(decision, Decision::Refuse(_));
+            assert_eq!(is_refused, decision != forced || matches!(forced, Decision::Refuse(_)), "{name}");
+        }
+    }
+}

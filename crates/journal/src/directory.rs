@@ -66,7 +66,7 @@ impl Directory {
     /// [`DirectoryError`].
     pub fn open(path: &Path) -> Result<Self, DirectoryError> {
         let failed = |cause| DirectoryError::Io { path: path.to_owned(), cause };
-        fs::create_dir_all(path).map_err(failed)?;
+        create_durably(path).map_err(failed)?;
         let disk = LocalDisk::open(path).map_err(failed)?;
         match disk.lock() {
             Ok(()) => Ok(Self::on(Arc::new(disk))),
@@ -166,6 +166,18 @@ impl Directory {
         self.disk.sync()?;
         Ok(aside)
     }
+}
+
+/// Makes the folder at `path` and the missing ones above it, durably: what is synced inside is worth nothing in a
+/// folder that a crash takes away.
+fn create_durably(path: &Path) -> io::Result<()> {
+    let path = std::path::absolute(path)?;
+    let missing: Vec<&Path> = path.ancestors().take_while(|folder| !folder.exists()).collect();
+    fs::create_dir_all(&path)?;
+    for parent in missing.iter().filter_map(|folder| folder.parent()) {
+        fs::File::open(parent)?.sync_all()?;
+    }
+    Ok(())
 }
 
 /// The name of a complete journal file.

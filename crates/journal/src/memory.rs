@@ -30,7 +30,7 @@ pub enum Fault {
 /// What of the bytes that were not made durable a crash leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
-    /// The process died, the machine did not: everything written is there.
+    /// The process died, the machine did not: everything written is there, and no more durable than it was.
     Process,
     /// The machine died: nothing is there that was not made durable, names included.
     Machine,
@@ -68,6 +68,10 @@ struct Content {
 }
 
 impl Content {
+    fn durable(bytes: Vec<u8>) -> Self {
+        Self { written: bytes.clone(), durable: bytes }
+    }
+
     /// Length of what has been made durable and `kept` bytes more, as far as there are any.
     fn reached(&self, kept: usize) -> usize {
         self.durable.len().saturating_add(kept).min(self.written.len())
@@ -89,7 +93,7 @@ impl MemoryDisk {
             let mut state = disk.state();
             for (name, bytes) in files {
                 let place = state.contents.len();
-                state.contents.push(Content { written: bytes.clone(), durable: bytes });
+                state.contents.push(Content::durable(bytes));
                 state.names.insert(name, place);
             }
             state.durable_names = state.names.clone();
@@ -124,20 +128,26 @@ impl MemoryDisk {
     #[must_use]
     pub fn crash(&self, crash: Crash) -> Self {
         let state = self.state();
-        let names = if crash == Crash::Machine { &state.durable_names } else { &state.names };
         let image = |content: &Content| match crash {
-            Crash::Process => content.written.clone(),
-            Crash::Machine => content.durable.clone(),
-            Crash::Torn(kept) => content.written[..content.reached(kept)].to_vec(),
+            Crash::Process => content.clone(),
+            Crash::Machine => Content::durable(content.durable.clone()),
+            Crash::Torn(kept) => Content::durable(content.written[..content.reached(kept)].to_vec()),
             Crash::Zeroed(kept) => {
                 let sectors = content.reached(kept) / SECTOR_BYTES * SECTOR_BYTES;
-                let durable = content.durable.len().min(content.written.len());
-                let mut image = content.written[..sectors.max(durable)].to_vec();
+                let mut image = content.written[..sectors.max(content.reached(0))].to_vec();
                 image.resize(content.written.len(), 0);
-                image
+                Content::durable(image)
             }
         };
-        Self::with_files(names.iter().map(|(name, &place)| (name.clone(), image(&state.contents[place]))))
+        let names = if crash == Crash::Machine { &state.durable_names } else { &state.names };
+        let durable_names = if crash == Crash::Process { &state.durable_names } else { names };
+        let state = State {
+            names: names.clone(),
+            durable_names: durable_names.clone(),
+            contents: state.contents.iter().map(image).collect(),
+            ..State::default()
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -9,7 +9,7 @@
 //! | [`End::Torn`] | ends inside a block, or in zeros | its writer's last write did not complete |
 //! | [`Damage`] | has a complete block that is wrong, or bytes after its end | the disk or a person changed it |
 //!
-//! The line between torn and damaged, in one place ([`FileReader::judge`]):
+//! The line between torn and damaged, in one place (`FileReader::judge`):
 //! - A block that claims more bytes than the file has is torn, unless a sound block or an end marker follows
 //!   inside it: then its length is what is wrong.
 //! - A complete block with a wrong checksum is torn only if nothing but zeros follows it *and* zeros show

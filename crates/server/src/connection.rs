@@ -146,6 +146,7 @@ impl Connection {
 
     /// Lets replies that are on their way leave.
     async fn linger(&self) {
+        self.link.lingering.set(true);
         let drained = async {
             while !self.link.closing.get() && self.core.instance.borrow().pending_bytes(self.slot) > 0 {
                 tokio::select! {
@@ -154,10 +155,10 @@ impl Connection {
                         Ok(()) => self.core.writable(self.slot, &self.link),
                         Err(_) => return,
                     },
-                    () = tokio::time::sleep(Duration::from_millis(5)) => {}
                 }
             }
         };
+        // Beyond LINGER the client is not reading any more: the rest is dropped with the connection.
         let _ = tokio::time::timeout(LINGER, drained).await;
     }
 }

@@ -22,6 +22,7 @@ use lycosa_instance::{DeclaredTube, DeclaredUser, Identity, Instance};
 use lycosa_journal::directory::Directory;
 use lycosa_queue::Queue;
 use lycosa_tuple::value::Value;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{LocalSet, spawn_local};
 
@@ -55,6 +56,7 @@ pub fn run(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result<()>
 }
 
 async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result<()> {
+    raise_file_limit(config.max_connections);
     let directory = Directory::open(&config.data_dir)?;
     let mut listeners = Vec::new();
     for address in &config.listen.0 {
@@ -102,6 +104,26 @@ async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result
     let _ = std::fs::remove_file(admin_path);
     tracing::info!("ended");
     Ok(())
+}
+
+/// File descriptors that the server needs beside those of its connections: files, listeners, the loop.
+const OTHER_FILES: u64 = 64;
+
+/// Allows as many open files as `max_connections` needs, as far as the system lets us.
+fn raise_file_limit(max_connections: u64) {
+    let wanted = max_connections.saturating_add(OTHER_FILES);
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let current = limit.maximum.map_or(wanted, |maximum| wanted.min(maximum));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limit });
+    if raised.is_err() || current < wanted {
+        tracing::warn!(
+            "the system allows {current} open files, which is fewer than max_connections {max_connections} needs: \
+             raise it with `ulimit -n {wanted}` or LimitNOFILE"
+        );
+    }
 }
 
 /// Starts the queue, with the users and tubes that the configuration declares.

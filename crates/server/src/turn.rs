@@ -39,6 +39,8 @@ pub(crate) struct Link {
     pub(crate) blocked: Cell<bool>,
     /// The task stopped reading because the instance asked for a pause.
     pub(crate) paused: Cell<bool>,
+    /// The client has closed its sending side: the task ends once everything that is on its way is written.
+    pub(crate) lingering: Cell<bool>,
     /// The task has to end.
     pub(crate) closing: Cell<bool>,
 }
@@ -50,6 +52,7 @@ impl Link {
             wake: Notify::new(),
             blocked: Cell::new(false),
             paused: Cell::new(false),
+            lingering: Cell::new(false),
             closing: Cell::new(false),
         })
     }
@@ -215,7 +218,7 @@ fn write(instance: &mut Instance, slot: Slot, link: &Link) {
             link.wake.notify_one();
         }
     }
-    if instance.wants_close(slot) && instance.pending_bytes(slot) == 0 {
+    if (link.lingering.get() || instance.wants_close(slot)) && instance.pending_bytes(slot) == 0 {
         link.closing.set(true);
         link.wake.notify_one();
     }

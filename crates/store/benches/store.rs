@@ -37,7 +37,10 @@ fn main() -> Result<(), Error> {
             let id = store.first(tube, 1, IteratorType::Eq, &ready)?.and_then(id_of).unwrap_or_default();
             let key = id_key(id);
             let operations = b"\x91\x93\xa1=\x01\xa1t";
-            transaction(&mut store, &Statement::Update { space: tube, index: 0, key: &key, operations, base: 0 })?;
+            transaction(
+                &mut store,
+                &Statement::Update { space: tube, index: 0, key: &key, operations, base: 0 },
+            )?;
             log.push(key);
         }
         Ok(())

@@ -168,17 +168,9 @@ impl ObjectType {
     /// The type with that name, in any case.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [
-            Self::Universe,
-            Self::Space,
-            Self::Function,
-            Self::User,
-            Self::Role,
-            Self::Sequence,
-            Self::Collation,
-        ]
-        .into_iter()
-        .find(|kind| kind.name().eq_ignore_ascii_case(name))
+        [Self::Universe, Self::Space, Self::Function, Self::User, Self::Role, Self::Sequence, Self::Collation]
+            .into_iter()
+            .find(|kind| kind.name().eq_ignore_ascii_case(name))
     }
 
     /// The name as `_priv` and refusals have it.
@@ -238,7 +230,10 @@ mod tests {
             "read,write,execute,session,usage,create,drop,alter,reference,trigger,insert,update,delete"
         );
         for name in all {
-            assert_eq!(Access::parse(name).map(|access| access.names().collect::<Vec<_>>()), Some(vec![name]));
+            assert_eq!(
+                Access::parse(name).map(|access| access.names().collect::<Vec<_>>()),
+                Some(vec![name])
+            );
         }
         assert_eq!(Access::parse("grant"), None);
         assert_eq!(ObjectType::parse("UNIVERSE"), Some(ObjectType::Universe));

@@ -12,16 +12,16 @@ use crate::access::{Access, ObjectType};
 /// Why a statement, a read or a change of the schema was refused. `Display` is the text that the client sees.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// 1: an argument that no operation accepts.
+    /// Code 1: an argument that no operation accepts.
     #[error("Illegal parameters, {0}")]
     IllegalParams(String),
-    /// 2: the memory limit is reached.
+    /// Code 2: the memory limit is reached.
     #[error("Failed to allocate {bytes} bytes in slab allocator for memtx_tuple")]
     MemoryIssue {
         /// Size of the tuple that did not fit.
         bytes: u64,
     },
-    /// 3: another tuple has this key in a unique index.
+    /// Code 3: another tuple has this key in a unique index.
     #[error("Duplicate key exists in unique index '{index}' in space '{space}'")]
     TupleFound {
         /// Name of the first index, in id order, that conflicts.
@@ -29,7 +29,7 @@ pub enum Error {
         /// Name of the space.
         space: String,
     },
-    /// 5: an engine or kind of object lacks a feature.
+    /// Code 5: an engine or kind of object lacks a feature.
     #[error("{object} does not support {feature}")]
     Unsupported {
         /// Who lacks it.
@@ -37,7 +37,7 @@ pub enum Error {
         /// What is lacking.
         feature: String,
     },
-    /// 9
+    /// Code 9.
     #[error("Failed to create space '{name}': {reason}")]
     CreateSpace {
         /// Name of the space.
@@ -45,10 +45,10 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// 10
+    /// Code 10.
     #[error("Space '{0}' already exists")]
     SpaceExists(String),
-    /// 11
+    /// Code 11.
     #[error("Can't drop space '{name}': {reason}")]
     DropSpace {
         /// Name of the space.
@@ -56,7 +56,7 @@ pub enum Error {
         /// What keeps it.
         reason: String,
     },
-    /// 12
+    /// Code 12.
     #[error("Can't modify space '{name}': {reason}")]
     AlterSpace {
         /// Name of the space.
@@ -64,7 +64,7 @@ pub enum Error {
         /// What cannot be changed.
         reason: String,
     },
-    /// 13
+    /// Code 13.
     #[error("Unsupported index type supplied for index '{index}' in space '{space}'")]
     IndexType {
         /// Name of the index.
@@ -72,7 +72,7 @@ pub enum Error {
         /// Name of the space.
         space: String,
     },
-    /// 14
+    /// Code 14.
     #[error("Can't create or modify index '{index}' in space '{space}': {reason}")]
     ModifyIndex {
         /// Name of the index.
@@ -82,19 +82,19 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// 15
+    /// Code 15.
     #[error("Can't drop the primary key in a system space, space '{0}'")]
     LastDrop(String),
-    /// 17
+    /// Code 17.
     #[error("Can't drop primary key in space '{0}' while secondary keys exist")]
     DropPrimaryKey(String),
-    /// 20: bytes that are not what they should be.
+    /// Code 20: bytes that are not what they should be.
     #[error("Invalid MsgPack - {0}")]
     InvalidMsgpack(String),
-    /// 22
+    /// Code 22.
     #[error("Tuple/Key must be MsgPack array")]
     TupleNotArray,
-    /// 35
+    /// Code 35.
     #[error("No index #{index} is defined in space '{space}'")]
     NoSuchIndexId {
         /// Id of the index.
@@ -102,13 +102,13 @@ pub enum Error {
         /// Name of the space.
         space: String,
     },
-    /// 36: the id, or the name that was asked for.
+    /// Code 36: the id, or the name that was asked for.
     #[error("Space '{0}' does not exist")]
     NoSuchSpace(String),
-    /// 41
+    /// Code 41.
     #[error("Get() doesn't support partial keys and non-unique indexes")]
     MoreThanOneTuple,
-    /// 42
+    /// Code 42.
     #[error("{access} access to {object_type} '{object_name}' is denied for user '{user}'")]
     AccessDenied {
         /// What was tried.
@@ -120,7 +120,7 @@ pub enum Error {
         /// By whom.
         user: String,
     },
-    /// 43
+    /// Code 43.
     #[error("Failed to create user '{name}': {reason}")]
     CreateUser {
         /// Name of the user.
@@ -128,7 +128,7 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// 44
+    /// Code 44.
     #[error("Failed to drop user or role '{name}': {reason}")]
     DropUser {
         /// Name of the user or role.
@@ -136,16 +136,16 @@ pub enum Error {
         /// What keeps it.
         reason: String,
     },
-    /// 45: the name, or the id if there is no name.
+    /// Code 45: the name, or the id if there is no name.
     #[error("User '{0}' is not found")]
     NoSuchUser(String),
-    /// 46
+    /// Code 46.
     #[error("User '{0}' already exists")]
     UserExists(String),
-    /// 49
+    /// Code 49.
     #[error("Unknown object type '{0}'")]
     UnknownSchemaObject(String),
-    /// 50
+    /// Code 50.
     #[error("Failed to create function '{name}': {reason}")]
     CreateFunction {
         /// Name of the function.
@@ -153,37 +153,37 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// 51
+    /// Code 51.
     #[error("Function '{0}' does not exist")]
     NoSuchFunction(String),
-    /// 52
+    /// Code 52.
     #[error("Function '{0}' already exists")]
     FunctionExists(String),
-    /// 56
+    /// Code 56.
     #[error("A limit on the total number of users has been reached: {0}")]
     UserMax(u32),
-    /// 57
+    /// Code 57.
     #[error("Space engine '{0}' does not exist")]
     NoSuchEngine(String),
-    /// 60
+    /// Code 60.
     #[error("Can not set a savepoint in an empty transaction")]
     SavepointEmptyTx,
-    /// 61
+    /// Code 61.
     #[error("Can not rollback to savepoint: the savepoint does not exist")]
     NoSuchSavepoint,
-    /// 64
+    /// Code 64.
     #[error("Invalid UUID: {0}")]
     InvalidUuid(String),
-    /// 65
+    /// Code 65.
     #[error("Can't reset replica set UUID: it is already assigned")]
     ReplicasetUuidIsRo,
-    /// 67
+    /// Code 67.
     #[error("Can't initialize replica id with a reserved value {0}")]
     ReplicaIdIsReserved(u32),
-    /// 70
+    /// Code 70.
     #[error("Invalid identifier '{0}' (expected printable symbols only or it is too long)")]
     Identifier(String),
-    /// 71
+    /// Code 71.
     #[error("Can't drop function {id}: {reason}")]
     DropFunction {
         /// Id of the function.
@@ -191,16 +191,16 @@ pub enum Error {
         /// What keeps it.
         reason: String,
     },
-    /// 73
+    /// Code 73.
     #[error("Replica count limit reached: {0}")]
     ReplicaMax(u32),
-    /// 82
+    /// Code 82.
     #[error("Role '{0}' is not found")]
     NoSuchRole(String),
-    /// 83
+    /// Code 83.
     #[error("Role '{0}' already exists")]
     RoleExists(String),
-    /// 84
+    /// Code 84.
     #[error("Failed to create role '{name}': {reason}")]
     CreateRole {
         /// Name of the role.
@@ -208,10 +208,10 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// 85
+    /// Code 85.
     #[error("Index '{0}' already exists")]
     IndexExists(String),
-    /// 87
+    /// Code 87.
     #[error("Granting role '{role}' to role '{grantee}' would create a loop")]
     RoleLoop {
         /// The role that was to be granted.
@@ -219,10 +219,10 @@ pub enum Error {
         /// The role that was to receive it.
         grantee: String,
     },
-    /// 88
+    /// Code 88.
     #[error("Incorrect grant arguments: {0}")]
     Grant(String),
-    /// 89
+    /// Code 89.
     #[error("User '{user}' already has {access} access on {object_type}{object}")]
     PrivGranted {
         /// The grantee.
@@ -234,7 +234,7 @@ pub enum Error {
         /// ` 'name'`, or nothing for the universe and for all objects of a kind.
         object: String,
     },
-    /// 90
+    /// Code 90.
     #[error("User '{user}' already has role '{role}'")]
     RoleGranted {
         /// The grantee.
@@ -242,7 +242,7 @@ pub enum Error {
         /// The role.
         role: String,
     },
-    /// 91
+    /// Code 91.
     #[error("User '{user}' does not have {access} access on {object_type} '{object}'")]
     PrivNotGranted {
         /// The grantee.
@@ -254,7 +254,7 @@ pub enum Error {
         /// Its name.
         object: String,
     },
-    /// 92
+    /// Code 92.
     #[error("User '{user}' does not have role '{role}'")]
     RoleNotGranted {
         /// The grantee.
@@ -262,7 +262,7 @@ pub enum Error {
         /// The role.
         role: String,
     },
-    /// 94
+    /// Code 94.
     #[error("Attempt to modify a tuple field which is part of index '{index}' in space '{space}'")]
     CantUpdatePrimaryKey {
         /// Name of the primary index.
@@ -270,10 +270,10 @@ pub enum Error {
         /// Name of the space.
         space: String,
     },
-    /// 96
+    /// Code 96.
     #[error("Setting password for guest user has no effect")]
     GuestUserPassword,
-    /// 98
+    /// Code 98.
     #[error("Unsupported {object_type} privilege '{privilege}'")]
     UnsupportedPriv {
         /// Kind of the object.
@@ -281,7 +281,7 @@ pub enum Error {
         /// The privilege that means nothing on it.
         privilege: String,
     },
-    /// 100
+    /// Code 100.
     #[error("Unsupported language '{language}' specified for function '{function}'")]
     FunctionLanguage {
         /// The language as given.
@@ -289,10 +289,10 @@ pub enum Error {
         /// Name of the function.
         function: String,
     },
-    /// 107
+    /// Code 107.
     #[error("Wrong index parts: {0}; expected field1 id (number), field1 type (string), ...")]
     WrongIndexParts(String),
-    /// 108
+    /// Code 108.
     #[error("Wrong index options (field {field}): {reason}")]
     WrongIndexOptions {
         /// Field of the row, or number of the part.
@@ -300,12 +300,12 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// 110
+    /// Code 110.
     #[error(
         "Failed to allocate {0} bytes for tuple: tuple is too large. Check 'memtx_max_tuple_size' configuration option."
     )]
     MemtxMaxTupleSize(u64),
-    /// 111
+    /// Code 111.
     #[error("Wrong space options (field {field}): {reason}")]
     WrongSpaceOptions {
         /// Field of the `_space` row, from 0.
@@ -313,7 +313,7 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// 112
+    /// Code 112.
     #[error("Index '{index}' ({kind}) of space '{space}' ({engine}) does not support {feature}")]
     UnsupportedIndexFeature {
         /// Name of the index.
@@ -327,16 +327,16 @@ pub enum Error {
         /// What is lacking.
         feature: &'static str,
     },
-    /// 113
+    /// Code 113.
     #[error("View '{0}' is read-only")]
     ViewIsRo(String),
-    /// 114: no transaction was begun.
+    /// Code 114: no transaction was begun.
     #[error("No active transaction")]
     NoTransaction,
-    /// 128
+    /// Code 128.
     #[error("The local instance id {0} is read-only")]
     LocalInstanceIdIsReadOnly(u32),
-    /// 136. The doubled space stands where Tarantool prints an empty name.
+    /// Code 136. The doubled space stands where Tarantool prints an empty name.
     #[error(
         "{kind} index  does not support selects via a partial key (expected {expected} parts, got {got}). Please Consider changing index type to TREE."
     )]
@@ -348,10 +348,10 @@ pub enum Error {
         /// Parts of the key.
         got: u32,
     },
-    /// 137
+    /// Code 137.
     #[error("Can't truncate a system space, space '{0}'")]
     TruncateSystemSpace(String),
-    /// 141
+    /// Code 141.
     #[error("Wrong space format (field {field}): {reason}")]
     WrongSpaceFormat {
         /// Number of the field from 1.
@@ -359,7 +359,7 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// 142
+    /// Code 142.
     #[error("Failed to create sequence '{name}': {reason}")]
     CreateSequence {
         /// Name of the sequence.
@@ -367,7 +367,7 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// 143
+    /// Code 143.
     #[error("Can't modify sequence '{name}': {reason}")]
     AlterSequence {
         /// Name of the sequence.
@@ -375,7 +375,7 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// 144
+    /// Code 144.
     #[error("Can't drop sequence '{name}': {reason}")]
     DropSequence {
         /// Name of the sequence.
@@ -383,16 +383,16 @@ pub enum Error {
         /// What keeps it.
         reason: String,
     },
-    /// 145
+    /// Code 145.
     #[error("Sequence '{0}' does not exist")]
     NoSuchSequence(String),
-    /// 146
+    /// Code 146.
     #[error("Sequence '{0}' already exists")]
     SequenceExists(String),
-    /// 147
+    /// Code 147.
     #[error("Sequence '{0}' has overflowed")]
     SequenceOverflow(String),
-    /// 148
+    /// Code 148.
     #[error("No index '{index}' is defined in space '{space}'")]
     NoSuchIndexName {
         /// Name of the index.
@@ -400,13 +400,13 @@ pub enum Error {
         /// Name of the space.
         space: String,
     },
-    /// 149
+    /// Code 149.
     #[error("Space field '{0}' is duplicate")]
     SpaceFieldIsDuplicate(String),
-    /// 150
+    /// Code 150.
     #[error("Failed to initialize collation: {0}.")]
     CantCreateCollation(String),
-    /// 151
+    /// Code 151.
     #[error("Wrong collation options (field {field}): {reason}")]
     WrongCollationOptions {
         /// Field of the `_collation` row, from 0.
@@ -414,19 +414,19 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// 152
+    /// Code 152.
     #[error("Primary index of space '{0}' can not contain nullable parts")]
     NullablePrimary(String),
-    /// 155
+    /// Code 155.
     #[error("Replication group '{0}' does not exist")]
     NoSuchGroup(u64),
-    /// 163
+    /// Code 163.
     #[error("Space declared as a view must have SQL statement")]
     ViewMissingSql,
-    /// 166
+    /// Code 166.
     #[error("Collation '{0}' does not exist")]
     NoSuchCollation(String),
-    /// 173
+    /// Code 173.
     #[error("Can't drop collation {name} : {reason}")]
     DropCollation {
         /// Name of the collation.
@@ -434,7 +434,7 @@ pub enum Error {
         /// What keeps it.
         reason: String,
     },
-    /// 209
+    /// Code 209.
     #[error("Session setting {setting} expected a value of type {expected}")]
     SessionSettingInvalidValue {
         /// Name of the setting.
@@ -442,16 +442,16 @@ pub enum Error {
         /// Type that it has.
         expected: &'static str,
     },
-    /// 212
+    /// Code 212.
     #[error("Sequence '{0}' is not started")]
     SequenceNotStarted(String),
-    /// 23, 24, 27, 38, 39: a tuple does not fit the space's format, or an index part contradicts it.
+    /// Codes 23, 24, 27, 38, 39: a tuple does not fit the space's format, or an index part contradicts it.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// 18, 19, 20, 31: the key does not fit the index.
+    /// Codes 18, 19, 20, 31: the key does not fit the index.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// 25, 26, 28, 29, 37, 95, 160, 201: the update operations cannot be applied.
+    /// Codes 25, 26, 28, 29, 37, 95, 160, 201: the update operations cannot be applied.
     #[error(transparent)]
     Update(#[from] UpdateError),
 }

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::schema::row::Row;
 use crate::space::{AttachedSequence, Engine, Entry, Space, SpaceIndex, key_values};
 use crate::statement::Statement;
-use crate::{IndexId, SpaceId, Store, system, user};
+use crate::{IndexId, SpaceId, Store, garbage, system, user};
 
 /// What Tarantool adds to a tuple's MessagePack before it compares with the largest size.
 const TUPLE_OVERHEAD: u64 = 14;
@@ -55,7 +55,9 @@ impl Store {
         match *statement {
             Statement::Insert { tuple, .. } => self.put(statement, id, tuple, Entry::Insert).map(Some),
             Statement::Replace { tuple, .. } => self.put(statement, id, tuple, Entry::Replace).map(Some),
-            Statement::Update { index, key, operations, base, .. } => self.update(id, index, key, operations, base),
+            Statement::Update { index, key, operations, base, .. } => {
+                self.update(id, index, key, operations, base)
+            }
             Statement::Upsert { tuple, operations, base, .. } => {
                 self.upsert(statement, id, tuple, operations, base)?;
                 Ok(None)
@@ -247,6 +249,9 @@ impl Store {
         if size > u64::from(self.settings.max_tuple_size) {
             return Err(Error::MemtxMaxTupleSize(size));
         }
+        while self.is_short_of_memory(tuple.len()) && !self.garbage.is_empty() {
+            self.collect_garbage(garbage::PORTION);
+        }
         if self.is_short_of_memory(tuple.len()) {
             let room = replaced.map_or(0, |replaced| self.arena.get(replaced).len() + SLACK);
             if tuple.len() > room {
@@ -305,7 +310,8 @@ impl Store {
         if !self.is_logging {
             return;
         }
-        let (Statement::Update { space, index, .. } | Statement::Delete { space, index, .. }) = *statement else {
+        let (Statement::Update { space, index, .. } | Statement::Delete { space, index, .. }) = *statement
+        else {
             return self.effects.push(statement, local);
         };
         if index == 0 {

@@ -24,6 +24,7 @@ mod digest;
 pub mod effect;
 pub mod error;
 mod execute;
+mod garbage;
 pub mod index;
 mod recovery;
 pub mod schema;
@@ -47,6 +48,7 @@ pub use transaction::{Change, Savepoint};
 
 use arena::Arena;
 use effect::Effects;
+use garbage::Heap;
 use recovery::Phase;
 use schema::Schema;
 use schema::catalog::Catalog;
@@ -171,6 +173,8 @@ pub struct Store {
     /// Bytes of all indexes when they were counted last.
     index_memory: u64,
     statements_since_gauge: u32,
+    /// Tuples that wait for their memory to be given back.
+    garbage: Vec<Heap>,
     /// An empty buffer with capacity.
     scratch: Vec<u8>,
 }
@@ -192,6 +196,7 @@ impl Store {
             replica_id: 0,
             index_memory: 0,
             statements_since_gauge: 0,
+            garbage: Vec::new(),
             scratch: Vec::new(),
         };
         store.define_system_spaces();

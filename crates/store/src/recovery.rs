@@ -73,7 +73,8 @@ impl Store {
             let field = TupleRef::trusted(tuple).field(attached.field);
             let stored = field.and_then(|field| Reader::new(field).int().ok());
             let sequence = self.schema.sequences.get(attached.sequence);
-            if let (Some(stored), Some(sequence)) = (stored.and_then(|value| i64::try_from(value).ok()), sequence)
+            if let (Some(stored), Some(sequence)) =
+                (stored.and_then(|value| i64::try_from(value).ok()), sequence)
                 && let Some(value) = sequence.after_storing(stored)
             {
                 self.schema.sequences.set(attached.sequence, Some(value));

@@ -324,7 +324,12 @@ impl Space {
     /// # Errors
     /// [`Error::TupleFound`] names the first index in id order that holds the key for another tuple; nothing has
     /// changed then.
-    pub(crate) fn exchange(&mut self, arena: &Arena, new: Handle, entry: Entry) -> Result<Option<Handle>, Error> {
+    pub(crate) fn exchange(
+        &mut self,
+        arena: &Arena,
+        new: Handle,
+        entry: Entry,
+    ) -> Result<Option<Handle>, Error> {
         let Some((primary, secondary)) = self.indexes.split_first_mut() else {
             return Err(Error::NoSuchIndexId { index: 0, space: self.def.name.clone() });
         };
@@ -337,7 +342,8 @@ impl Space {
         };
         let mut occupied = (entry == Entry::Insert && old.is_some()).then_some(0);
         if occupied.is_none() {
-            occupied = secondary.iter_mut().position(|index| index.put(arena, old, new).is_err()).map(|n| n + 1);
+            occupied =
+                secondary.iter_mut().position(|index| index.put(arena, old, new).is_err()).map(|n| n + 1);
         }
         if let Some(occupied) = occupied {
             let name = self.indexes[occupied].def.name.clone();
@@ -372,9 +378,10 @@ impl Space {
 
     /// All tuples in the order of the primary index.
     pub(crate) fn handles<'a>(&'a self, arena: &'a Arena) -> impl Iterator<Item = Handle> + 'a {
-        let walk = self.indexes.first().and_then(|primary| {
-            primary.index.select(arena, crate::IteratorType::All, &[], 0, 0).ok()
-        });
+        let walk = self
+            .indexes
+            .first()
+            .and_then(|primary| primary.index.select(arena, crate::IteratorType::All, &[], 0, 0).ok());
         walk.into_iter().flatten()
     }
 

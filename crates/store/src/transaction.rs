@@ -10,7 +10,7 @@ use crate::arena::Handle;
 use crate::effect::EffectMark;
 use crate::schema::space::SpaceDef;
 use crate::space::{Space, SpaceIndex};
-use crate::{Committed, IndexId, SpaceId, Store, UserId, user};
+use crate::{Committed, IndexId, SpaceId, Store, UserId, garbage, user};
 
 /// One change of the open transaction: what a trigger on the space would see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,7 +159,8 @@ impl Store {
         })
     }
 
-    /// Ends the transaction for good: its effects wait to be drained, the tuples that went away are forgotten.
+    /// Ends the transaction for good: its effects wait to be drained, and the memory of the tuples that went away is given
+    /// back (of truncated and dropped spaces in portions, see [`Store::collect_garbage`]).
     pub fn commit(&mut self) {
         let mut undo = std::mem::take(&mut self.transaction.undo);
         for undo in undo.drain(..) {
@@ -172,26 +173,21 @@ impl Store {
         self.transaction.undo = undo;
         self.transaction.is_open = false;
         self.effects.commit();
-    }
-
-    /// Frees what a committed change of the schema has put out of reach.
-    fn forget(&mut self, change: SchemaUndo) {
-        match change {
-            SchemaUndo::IndexRemoved { index, owned_bytes: Some(_), .. } => self.free_tuples(&index),
-            SchemaUndo::Truncated { indexes, .. } => {
-                if let Some(primary) = indexes.first() {
-                    self.free_tuples(primary);
-                }
-            }
-            _ => {}
+        if !self.garbage.is_empty() {
+            self.collect_garbage(garbage::PORTION);
         }
     }
 
-    fn free_tuples(&mut self, primary: &SpaceIndex) {
-        let walk = primary.index.select(&self.arena, crate::IteratorType::All, &[], 0, 0);
-        let handles: Vec<Handle> = walk.into_iter().flatten().collect();
-        for handle in handles {
-            self.arena.remove(handle);
+    /// Gives up what a committed change of the schema has put out of reach.
+    fn forget(&mut self, change: SchemaUndo) {
+        match change {
+            SchemaUndo::IndexRemoved { index, owned_bytes: Some(_), .. } => self.discard(index.index),
+            SchemaUndo::Truncated { indexes, .. } => {
+                if let Some(primary) = indexes.into_iter().next() {
+                    self.discard(primary.index);
+                }
+            }
+            _ => {}
         }
     }
 

@@ -38,8 +38,12 @@ impl Store {
                 let owner = self.catalog.get(id(0)).map_or(user::ADMIN, |space| space.def.owner);
                 self.may_know(user, ObjectType::Space, ANY_USE, id(0), owner)
             }
-            system::FUNC => self.may_know(user, ObjectType::Function, ANY_USE | Access::EXECUTE, id(0), id(1)),
-            system::SEQUENCE => self.may_know(user, ObjectType::Sequence, ANY_USE | Access::EXECUTE, id(0), id(1)),
+            system::FUNC => {
+                self.may_know(user, ObjectType::Function, ANY_USE | Access::EXECUTE, id(0), id(1))
+            }
+            system::SEQUENCE => {
+                self.may_know(user, ObjectType::Sequence, ANY_USE | Access::EXECUTE, id(0), id(1))
+            }
             system::USER => {
                 self.schema.users.universal(user).intersects(ANY_USE)
                     || [user, user::PUBLIC].contains(&id(0))

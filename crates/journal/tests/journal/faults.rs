@@ -181,6 +181,10 @@ fn check_image(image: &MemoryDisk, plan: &Plan, at_least: u64, place: &str) {
 
     let mut log = XlogWriter::resume(directory(image), Settings::default(), &recovered).unwrap();
     log.append(&Workload::after(reached).batch(&[&[1, 1]])).unwrap();
+    log.sync().unwrap();
+    let second = recover(&image.crash(Crash::Machine), Mode::Strict);
+    let (second, _) = second.unwrap_or_else(|error| panic!("{place}, then the machine: {error}"));
+    assert_eq!(second.vclock.get(1), reached + 2, "{place}, then the machine");
     log.close().unwrap();
     let (again, more) = recover(image, Mode::Strict).unwrap_or_else(|error| panic!("{place}: {error}"));
     assert_eq!(again.vclock.get(1), reached + 2, "{place}");

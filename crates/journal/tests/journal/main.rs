@@ -5,4 +5,5 @@
 mod corpus;
 mod damage;
 mod faults;
+mod layout;
 mod support;

@@ -309,8 +309,10 @@ impl Model {
         tasks.chain(waiters).chain(self.expiring.iter().map(|(moment, _)| *moment)).min()
     }
 
-    fn tick(&mut self) {
+    /// What of the tasks is due, until nothing is. False if nothing was.
+    fn expire(&mut self) -> bool {
         let now = self.now;
+        let mut any = false;
         while self.kind.timed() {
             let due = |model: &Self, status| -> Vec<u64> {
                 let tasks = model.tasks.iter();
@@ -333,6 +335,15 @@ impl Model {
             if idle {
                 break;
             }
+            any = true;
+        }
+        any
+    }
+
+    fn tick(&mut self) {
+        let now = self.now;
+        while self.expire() {
+            self.serve();
         }
         self.serve();
         while let Some(&(moment, session)) = self.expiring.first().filter(|(moment, _)| *moment <= now) {
@@ -740,12 +751,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step(), 1..80)
 }
 
-fn cases() -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) }
-}
+/// Lives per kind of tube in an ordinary run; `PROPTEST_CASES` asks for more.
+const CASES: u32 = 24;
 
-/// Lives per kind of tube in an ordinary run.
-const CASES: u32 = 40;
+fn cases() -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(asked.unwrap_or(CASES)) }
+}
 
 proptest! {
     #![proptest_config(cases())]

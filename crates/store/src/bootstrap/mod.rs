@@ -49,7 +49,9 @@ fn collation_rows() -> impl Iterator<Item = Vec<u8>> {
         let (name, locale) = line.split_once(' ').unwrap_or((line, line));
         STRENGTHS.iter().zip(1..).map(move |(strength, level)| {
             let id = 3 + 3 * line_number + level;
-            format!(r#"[{id}, "unicode_{name}_s{level}", 1, "ICU", "{locale}", {{"strength": "{strength}"}}]"#)
+            format!(
+                r#"[{id}, "unicode_{name}_s{level}", 1, "ICU", "{locale}", {{"strength": "{strength}"}}]"#
+            )
         })
     });
     first.into_iter().chain(listed).map(|row| encode(&row))
@@ -97,7 +99,8 @@ impl Store {
     /// Makes the system spaces with their indexes, so that rows can be put into them: also the very rows that define
     /// them, which then find them there.
     pub(crate) fn define_system_spaces(&mut self) {
-        for (space, row) in listed_rows().filter(|(space, _)| [system::SPACE, system::INDEX].contains(space)) {
+        for (space, row) in listed_rows().filter(|(space, _)| [system::SPACE, system::INDEX].contains(space))
+        {
             self.define_from(space, &row).expect("the definitions of the system spaces agree");
         }
         self.transaction = Default::default();

@@ -132,7 +132,8 @@ pub fn create_index(store: &mut Store, space: SpaceId, spec: &IndexSpec<'_>) -> 
         };
         insert(store, system::INDEX, row)?;
         if let (Some((sequence, is_generated)), [first, ..]) = (sequence, spec.parts) {
-            let row = RowWriter::new(5).id(space).id(sequence).bool(is_generated).id(first.field).text(first.path);
+            let row =
+                RowWriter::new(5).id(space).id(sequence).bool(is_generated).id(first.field).text(first.path);
             insert(store, system::SPACE_SEQUENCE, row)?;
         }
         Ok(id)

@@ -21,7 +21,9 @@ pub use self::function::{FunctionSpec, create_function, drop_function};
 pub use self::index::{IndexSpec, PartSpec, SequenceUse, create_index, drop_index, rename_index};
 pub use self::privilege::{Grantee, grant, revoke};
 pub use self::sequence::{SequenceSpec, create_sequence, drop_sequence};
-pub use self::space::{FieldSpec, SpaceSpec, create_space, drop_space, encode_format, rename_space, set_format, truncate};
+pub use self::space::{
+    FieldSpec, SpaceSpec, create_space, drop_space, encode_format, rename_space, set_format, truncate,
+};
 pub use self::user::{create_role, create_user, drop_role, drop_user, set_password};
 
 /// Does all of `work` or nothing of it.
@@ -64,7 +66,9 @@ fn assign(store: &mut Store, space: SpaceId, key: RowWriter, field: u64, value: 
     let operation = RowWriter::new(3).text("=").uint(field).raw(value);
     let operations = RowWriter::new(1).row(&operation);
     let (key, operations) = (key.finish(), operations.finish());
-    store.execute(&Statement::Update { space, index: 0, key: &key, operations: &operations, base: 1 }).map(drop)
+    store
+        .execute(&Statement::Update { space, index: 0, key: &key, operations: &operations, base: 1 })
+        .map(drop)
 }
 
 /// The rows of a system space whose key in an index begins with these values, as they are before any of them changes.

@@ -84,7 +84,8 @@ impl Granted {
                 privilege: name.to_owned(),
             })?;
         }
-        let party = |wanted| store.user_by_name(object_name).filter(|user| user.kind == wanted).map(|user| user.id);
+        let party =
+            |wanted| store.user_by_name(object_name).filter(|user| user.kind == wanted).map(|user| user.id);
         let name = || object_name.to_owned();
         let id = match kind {
             ObjectType::Universe => Ok(0),

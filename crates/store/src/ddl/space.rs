@@ -49,7 +49,16 @@ impl<'a> SpaceSpec<'a> {
     /// An ordinary space in memory.
     #[must_use]
     pub const fn new(name: &'a str, format: &'a [FieldSpec<'a>]) -> Self {
-        Self { name, id: None, owner: None, engine: "memtx", field_count: 0, temporary: false, local: false, format }
+        Self {
+            name,
+            id: None,
+            owner: None,
+            engine: "memtx",
+            field_count: 0,
+            temporary: false,
+            local: false,
+            format,
+        }
     }
 }
 
@@ -99,12 +108,14 @@ fn next_space_id(store: &mut Store, name: &str) -> Result<SpaceId, Error> {
     let last = store.get(system::SCHEMA, 0, &key)?.map(|row| Row::new(row).id(1)).transpose()?;
     let last = last.unwrap_or(system::MAX).max(system::MAX);
     let free = (last..i32::MAX as u32).map(|id| id + 1).find(|&id| store.space(id).is_err());
-    let free = free.ok_or_else(|| {
-        Error::CreateSpace { name: name.to_owned(), reason: "space id is too big".to_owned() }
+    let free = free.ok_or_else(|| Error::CreateSpace {
+        name: name.to_owned(),
+        reason: "space id is too big".to_owned(),
     })?;
     let step = RowWriter::new(3).text("+").uint(2).id(free - last);
     let operations = RowWriter::new(1).row(&step).finish();
-    let update = Statement::Update { space: system::SCHEMA, index: 0, key: &key, operations: &operations, base: 1 };
+    let update =
+        Statement::Update { space: system::SCHEMA, index: 0, key: &key, operations: &operations, base: 1 };
     if store.execute(&update)?.is_none() {
         insert(store, system::SCHEMA, RowWriter::new(2).text("max_id").id(free))?;
     }
@@ -182,6 +193,7 @@ pub fn truncate(store: &mut Store, space: SpaceId) -> Result<(), Error> {
     let count = RowWriter::new(3).text("+").uint(1).uint(1);
     let operations = RowWriter::new(1).row(&count).finish();
     let tuple = RowWriter::ids([space, 1]).finish();
-    let upsert = Statement::Upsert { space: system::TRUNCATE, tuple: &tuple, operations: &operations, base: 0 };
+    let upsert =
+        Statement::Upsert { space: system::TRUNCATE, tuple: &tuple, operations: &operations, base: 0 };
     store.execute(&upsert).map(drop)
 }

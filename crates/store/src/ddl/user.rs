@@ -27,7 +27,12 @@ fn insert_user(store: &mut Store, name: &str, kind: &str, auth: &[u8]) -> Result
 ///
 /// # Errors
 /// [`Error::UserExists`] unless `if_not_exists`, and whatever the definition is refused for.
-pub fn create_user(store: &mut Store, name: &str, hash2: Option<[u8; 20]>, if_not_exists: bool) -> Result<(), Error> {
+pub fn create_user(
+    store: &mut Store,
+    name: &str,
+    hash2: Option<[u8; 20]>,
+    if_not_exists: bool,
+) -> Result<(), Error> {
     whole(store, |store| {
         if store.user_by_name(name).is_some() {
             return if if_not_exists { Ok(()) } else { Err(Error::UserExists(name.to_owned())) };

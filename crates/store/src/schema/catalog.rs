@@ -79,7 +79,12 @@ impl Catalog {
     }
 
     /// Gives a space another definition, and returns the one that it had.
-    pub(crate) fn redefine(&mut self, id: SpaceId, def: SpaceDef, format: Format) -> Option<(SpaceDef, Format)> {
+    pub(crate) fn redefine(
+        &mut self,
+        id: SpaceId,
+        def: SpaceDef,
+        format: Format,
+    ) -> Option<(SpaceDef, Format)> {
         let name = def.name.clone();
         let space = self.get_mut(id)?;
         let old_def = std::mem::replace(&mut space.def, def);

@@ -30,7 +30,11 @@ impl Store {
     }
 
     /// A row of `_schema` was replaced, added or removed. What stands under `cluster` must be a UUID and stay one.
-    pub(crate) fn schema_row_changed(&mut self, old: Option<Handle>, new: Option<Handle>) -> Result<(), Error> {
+    pub(crate) fn schema_row_changed(
+        &mut self,
+        old: Option<Handle>,
+        new: Option<Handle>,
+    ) -> Result<(), Error> {
         let Some(row) = new.or(old) else {
             return Ok(());
         };
@@ -45,7 +49,11 @@ impl Store {
     }
 
     /// A row of `_cluster` was replaced, added or removed.
-    pub(crate) fn cluster_row_changed(&mut self, old: Option<Handle>, new: Option<Handle>) -> Result<(), Error> {
+    pub(crate) fn cluster_row_changed(
+        &mut self,
+        old: Option<Handle>,
+        new: Option<Handle>,
+    ) -> Result<(), Error> {
         let Some(row) = new.or(old) else {
             return Ok(());
         };

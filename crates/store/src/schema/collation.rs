@@ -56,7 +56,8 @@ impl CollationDef {
         let options: Vec<_> =
             OPTIONS.into_iter().filter_map(|name| Some((name, given.text(name)?))).collect();
         let strength = options.iter().find(|(name, _)| *name == "strength");
-        if strength.is_some_and(|(_, value)| !STRENGTHS.iter().any(|known| known.eq_ignore_ascii_case(value))) {
+        if strength.is_some_and(|(_, value)| !STRENGTHS.iter().any(|known| known.eq_ignore_ascii_case(value)))
+        {
             return Err(cannot(
                 "ICU wrong strength option setting, expected PRIMARY | SECONDARY | TERTIARY | QUATERNARY | IDENTICAL",
             ));
@@ -98,10 +99,17 @@ impl Collations {
 
 impl Store {
     /// A row of `_collation` was replaced, added or removed.
-    pub(crate) fn collation_row_changed(&mut self, old: Option<Handle>, new: Option<Handle>) -> Result<(), Error> {
+    pub(crate) fn collation_row_changed(
+        &mut self,
+        old: Option<Handle>,
+        new: Option<Handle>,
+    ) -> Result<(), Error> {
         let access = match (old, new) {
             (Some(_), Some(_)) => {
-                return Err(Error::Unsupported { object: "collation".to_owned(), feature: "alter".to_owned() });
+                return Err(Error::Unsupported {
+                    object: "collation".to_owned(),
+                    feature: "alter".to_owned(),
+                });
             }
             (None, _) => Access::CREATE,
             (Some(_), None) => Access::DROP,

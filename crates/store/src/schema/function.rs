@@ -88,7 +88,8 @@ impl Function {
             return Err(wrong("invalid argument type"));
         }
         let exports: Vec<String> = texts(row.raw(14)?).collect();
-        if exports.iter().any(|export| !["LUA", "SQL"].iter().any(|known| known.eq_ignore_ascii_case(export))) {
+        if exports.iter().any(|export| !["LUA", "SQL"].iter().any(|known| known.eq_ignore_ascii_case(export)))
+        {
             return Err(wrong("invalid exports value"));
         }
         function.exported_to_lua = exports.iter().any(|export| export.eq_ignore_ascii_case("LUA"));
@@ -148,7 +149,11 @@ impl Store {
     }
 
     /// A row of `_func` was replaced, added or removed.
-    pub(crate) fn function_row_changed(&mut self, old: Option<Handle>, new: Option<Handle>) -> Result<(), Error> {
+    pub(crate) fn function_row_changed(
+        &mut self,
+        old: Option<Handle>,
+        new: Option<Handle>,
+    ) -> Result<(), Error> {
         let check = |function: &Function, access| {
             let Function { id, owner, name, .. } = function;
             let object = SchemaObject { kind: ObjectType::Function, id: *id, owner: *owner, name };
@@ -159,7 +164,7 @@ impl Store {
                 let function = Function::decode(Row::new(self.arena.get(new)))?;
                 check(&function, Access::CREATE)?;
                 let is_builtin = function.language == "SQL_BUILTIN";
-                if is_builtin && !self.is_loading() {
+                if is_builtin && !self.is_recovering() {
                     let reason = "given built-in is not predefined".to_owned();
                     return Err(Error::CreateFunction { name: function.name, reason });
                 }
@@ -169,7 +174,10 @@ impl Store {
                 let old = Function::decode(Row::new(self.arena.get(old)))?;
                 check(&old, Access::ALTER)?;
                 if old != Function::decode(Row::new(self.arena.get(new)))? {
-                    return Err(Error::Unsupported { object: "function".to_owned(), feature: "alter".to_owned() });
+                    return Err(Error::Unsupported {
+                        object: "function".to_owned(),
+                        feature: "alter".to_owned(),
+                    });
                 }
             }
             (Some(old), None) => {

@@ -74,7 +74,12 @@ impl IndexDef {
 
     /// Decodes a row about an index of `space`. `None` stands for an index that the store does not have and, being
     /// `lenient`, leaves out: the rows of a data folder are history that cannot be refused.
-    fn decode(row: Row<'_>, space: &Space, collations: &Collations, lenient: bool) -> Result<Option<Self>, Error> {
+    fn decode(
+        row: Row<'_>,
+        space: &Space,
+        collations: &Collations,
+        lenient: bool,
+    ) -> Result<Option<Self>, Error> {
         let space_name = || space.def.name.clone();
         let id = row.id(1)?;
         let wanted = match row.text(3)?.to_ascii_lowercase().as_str() {
@@ -161,7 +166,12 @@ struct DecodedPart {
 }
 
 /// Checks what holds for indexes of every kind.
-fn check_shape(id: u32, unique: bool, parts: &[DecodedPart], wrong: &dyn Fn(&str) -> Error) -> Result<(), Error> {
+fn check_shape(
+    id: u32,
+    unique: bool,
+    parts: &[DecodedPart],
+    wrong: &dyn Fn(&str) -> Error,
+) -> Result<(), Error> {
     if id >= INDEX_MAX {
         return Err(wrong("index id too big"));
     }
@@ -267,7 +277,11 @@ fn decode_map(map: &[u8], number: u32, collations: &Collations, lenient: bool) -
 
 impl Store {
     /// A row of `_index` was replaced, added or removed.
-    pub(crate) fn index_row_changed(&mut self, old: Option<Handle>, new: Option<Handle>) -> Result<(), Error> {
+    pub(crate) fn index_row_changed(
+        &mut self,
+        old: Option<Handle>,
+        new: Option<Handle>,
+    ) -> Result<(), Error> {
         let Some(row) = new.or(old) else {
             return Ok(());
         };
@@ -286,7 +300,8 @@ impl Store {
         }
         if new.is_none() {
             self.drop_index(space_id, index_id)?;
-        } else if let Some(def) = IndexDef::decode(row, space, &self.schema.collations, self.is_recovering())? {
+        } else if let Some(def) = IndexDef::decode(row, space, &self.schema.collations, self.is_recovering())?
+        {
             self.define_index(space_id, def)?;
         }
         self.schema.bump_version();
@@ -314,7 +329,9 @@ impl Store {
         // Equal keys of secondary indexes are ordered by the primary key, so a new one means a new order for them.
         let primary = if def.id == 0 { Some(def.key.clone()) } else { space.primary_key().cloned() };
         let mut built = Vec::new();
-        for other in space.indexes.iter().filter(|other| def.id == 0 && other.def.id != 0 && other.def.may_repeat()) {
+        for other in
+            space.indexes.iter().filter(|other| def.id == 0 && other.def.id != 0 && other.def.may_repeat())
+        {
             built.push(self.build_index(space, other.def.clone(), primary.as_ref())?);
         }
         built.insert(0, self.build_index(space, def, primary.as_ref())?);
@@ -326,7 +343,12 @@ impl Store {
     }
 
     /// Makes an index over the tuples that the space has.
-    fn build_index(&self, space: &Space, def: IndexDef, primary: Option<&KeyDef>) -> Result<SpaceIndex, Error> {
+    fn build_index(
+        &self,
+        space: &Space,
+        def: IndexDef,
+        primary: Option<&KeyDef>,
+    ) -> Result<SpaceIndex, Error> {
         let mut index = SpaceIndex::new(def, primary);
         index.index.build(&self.arena, space.handles(&self.arena)).map_err(|_| Error::TupleFound {
             index: index.def.name.clone(),
@@ -374,7 +396,11 @@ impl Store {
         let format = Space::format_with(&space.def, left)?;
         let owned_bytes = (id == 0).then_some(space.bytes);
         if let Some(index) = self.catalog.take_index(space_id, id) {
-            self.undo_schema(SchemaUndo::IndexRemoved { space: space_id, index: Box::new(index), owned_bytes });
+            self.undo_schema(SchemaUndo::IndexRemoved {
+                space: space_id,
+                index: Box::new(index),
+                owned_bytes,
+            });
         }
         if owned_bytes.is_some() {
             self.catalog.set_bytes(space_id, 0);

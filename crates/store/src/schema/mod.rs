@@ -198,7 +198,9 @@ impl Store {
                 None => (ObjectType::Function, None, None, name),
             },
             Object::Sequence(id) => match self.schema.sequences.get(id) {
-                Some(sequence) => (ObjectType::Sequence, Some(id), Some(sequence.owner), sequence.name.as_str()),
+                Some(sequence) => {
+                    (ObjectType::Sequence, Some(id), Some(sequence.owner), sequence.name.as_str())
+                }
                 None => return Err(Error::NoSuchSequence(id.to_string())),
             },
             Object::User(id) | Object::Role(id) => match users.get(id) {

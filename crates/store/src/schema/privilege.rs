@@ -42,7 +42,9 @@ impl Privilege {
 
     /// Whether two rows have one key.
     pub(crate) fn is_about_the_same(&self, other: &Self) -> bool {
-        self.grantee == other.grantee && self.object_type == other.object_type && self.object_id == other.object_id
+        self.grantee == other.grantee
+            && self.object_type == other.object_type
+            && self.object_id == other.object_id
     }
 }
 
@@ -56,7 +58,11 @@ struct Granted {
 
 impl Store {
     /// A row of `_priv` was replaced, added or removed.
-    pub(crate) fn privilege_row_changed(&mut self, old: Option<Handle>, new: Option<Handle>) -> Result<(), Error> {
+    pub(crate) fn privilege_row_changed(
+        &mut self,
+        old: Option<Handle>,
+        new: Option<Handle>,
+    ) -> Result<(), Error> {
         if let Some(new) = new {
             let privilege = Privilege::decode(Row::new(self.arena.get(new)))?;
             self.check_grant(&privilege, Access::GRANT)?;
@@ -123,7 +129,9 @@ impl Store {
                 None => Err(Error::NoSuchUser(name_of())),
             },
             ObjectType::Role => match party(ObjectType::Role) {
-                Some(role) => Ok(Granted { is_public: id == user::PUBLIC, ..granted(&role.name, role.owner) }),
+                Some(role) => {
+                    Ok(Granted { is_public: id == user::PUBLIC, ..granted(&role.name, role.owner) })
+                }
                 None => Err(Error::NoSuchRole(name_of())),
             },
             ObjectType::Collation => Ok(everything),

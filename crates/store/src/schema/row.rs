@@ -50,7 +50,10 @@ impl<'a> Row<'a> {
 
     pub(crate) fn int(self, field: u32) -> Result<i64, Error> {
         let value = Reader::new(self.raw(field)?).int();
-        value.ok().and_then(|value| i64::try_from(value).ok()).ok_or(Self::mismatch(field, FieldType::Integer))
+        value
+            .ok()
+            .and_then(|value| i64::try_from(value).ok())
+            .ok_or(Self::mismatch(field, FieldType::Integer))
     }
 
     pub(crate) fn bool(self, field: u32) -> Result<bool, Error> {

@@ -170,7 +170,11 @@ impl Sequences {
 
 impl Store {
     /// A row of `_sequence` was replaced, added or removed.
-    pub(crate) fn sequence_row_changed(&mut self, old: Option<Handle>, new: Option<Handle>) -> Result<(), Error> {
+    pub(crate) fn sequence_row_changed(
+        &mut self,
+        old: Option<Handle>,
+        new: Option<Handle>,
+    ) -> Result<(), Error> {
         let check = |sequence: &Sequence, access| {
             let Sequence { id, owner, name, .. } = sequence;
             let object = SchemaObject { kind: ObjectType::Sequence, id: *id, owner: *owner, name };
@@ -198,7 +202,10 @@ impl Store {
                     ""
                 };
                 if !reason.is_empty() {
-                    return Err(Error::DropSequence { name: sequence.name.clone(), reason: reason.to_owned() });
+                    return Err(Error::DropSequence {
+                        name: sequence.name.clone(),
+                        reason: reason.to_owned(),
+                    });
                 }
                 let value = sequence.value;
                 self.undo_sequence(id, value);
@@ -209,7 +216,11 @@ impl Store {
     }
 
     /// A row of `_sequence_data` was replaced, added or removed: the sequence's last value was set or forgotten.
-    pub(crate) fn sequence_data_row_changed(&mut self, old: Option<Handle>, new: Option<Handle>) -> Result<(), Error> {
+    pub(crate) fn sequence_data_row_changed(
+        &mut self,
+        old: Option<Handle>,
+        new: Option<Handle>,
+    ) -> Result<(), Error> {
         let Some(row) = new.or(old) else {
             return Ok(());
         };
@@ -271,7 +282,8 @@ impl Store {
     /// Whether another space has the sequence as its own.
     fn is_generated_elsewhere(&self, sequence: u32, space: u32) -> bool {
         self.catalog.iter().any(|other| {
-            let attached = other.sequence.filter(|attached| attached.sequence == sequence && attached.is_generated);
+            let attached =
+                other.sequence.filter(|attached| attached.sequence == sequence && attached.is_generated);
             attached.is_some() && other.def.id != space
         })
     }
@@ -298,7 +310,18 @@ mod tests {
     use super::*;
 
     fn sequence(step: i64, min: i64, max: i64, start: i64, cycle: bool) -> Sequence {
-        Sequence { id: 1, owner: 1, name: "q".to_owned(), step, min, max, start, cache: 0, cycle, value: None }
+        Sequence {
+            id: 1,
+            owner: 1,
+            name: "q".to_owned(),
+            step,
+            min,
+            max,
+            start,
+            cache: 0,
+            cycle,
+            value: None,
+        }
     }
 
     fn take(sequence: &mut Sequence, count: usize) -> Vec<Option<i64>> {

@@ -84,7 +84,11 @@ impl SpaceDef {
     ];
 
     /// Decodes a row. `altered` is the name of the space that the row changes, if there is one.
-    pub(crate) fn decode(row: Row<'_>, altered: Option<&str>, collations: &Collations) -> Result<Self, Error> {
+    pub(crate) fn decode(
+        row: Row<'_>,
+        altered: Option<&str>,
+        collations: &Collations,
+    ) -> Result<Self, Error> {
         let wrong = |name: String, reason: &str| match altered {
             Some(altered) => Error::AlterSpace { name: altered.to_owned(), reason: reason.to_owned() },
             None => Error::CreateSpace { name, reason: reason.to_owned() },
@@ -104,8 +108,9 @@ impl SpaceDef {
         if field_count != 0 && (field_count as usize) < fields.len() {
             return Err(wrong(name, "exact_field_count must be either 0 or >= formatted field count"));
         }
-        let options = Options::read(row.raw(5)?, &Self::OPTIONS, false, |reason| {
-            Error::WrongSpaceOptions { field: 5, reason }
+        let options = Options::read(row.raw(5)?, &Self::OPTIONS, false, |reason| Error::WrongSpaceOptions {
+            field: 5,
+            reason,
         })?;
         let group = options.uint("group_id").unwrap_or(0);
         if group > 1 {
@@ -151,7 +156,8 @@ fn decode_format(
         if Reader::new(entry).map().is_err() {
             return Err(wrong(format!("field {number} is not map")));
         }
-        let options = Options::read(entry, &KNOWN, true, |reason| Error::WrongSpaceFormat { field: number, reason })?;
+        let options =
+            Options::read(entry, &KNOWN, true, |reason| Error::WrongSpaceFormat { field: number, reason })?;
         let name = options.bytes("name").unwrap_or_default();
         if name.is_empty() {
             return Err(wrong(format!("field {number} name is not specified")));
@@ -162,11 +168,14 @@ fn decode_format(
         let name = String::from_utf8_lossy(name).into_owned();
         let ty = match options.text("type") {
             None => FieldType::Any,
-            Some(ty) => FieldType::parse(&ty).ok_or_else(|| wrong(format!("field {number} has unknown field type")))?,
+            Some(ty) => FieldType::parse(&ty)
+                .ok_or_else(|| wrong(format!("field {number} has unknown field type")))?,
         };
         let nullable = is_nullable(&options).map_err(|problem| {
             wrong(match problem {
-                NullableProblem::Unknown => format!("field {number} has unknown field on conflict nullable action"),
+                NullableProblem::Unknown => {
+                    format!("field {number} has unknown field on conflict nullable action")
+                }
                 NullableProblem::Conflict => {
                     format!("field {number} has conflicting nullability and nullable action properties")
                 }
@@ -174,7 +183,9 @@ fn decode_format(
         })?;
         if let Some(collation) = options.uint("collation") {
             if !matches!(ty, FieldType::String | FieldType::Scalar | FieldType::Any) {
-                return Err(wrong("collation is reasonable only for string, scalar and any fields".to_owned()));
+                return Err(wrong(
+                    "collation is reasonable only for string, scalar and any fields".to_owned(),
+                ));
             }
             if !collations.contains(collation) {
                 let reason = "collation was not found by ID".to_owned();
@@ -213,7 +224,11 @@ pub(crate) fn is_nullable(options: &Options<'_>) -> Result<bool, NullableProblem
 
 impl Store {
     /// A row of `_space` was replaced, added or removed.
-    pub(crate) fn space_row_changed(&mut self, old: Option<Handle>, new: Option<Handle>) -> Result<(), Error> {
+    pub(crate) fn space_row_changed(
+        &mut self,
+        old: Option<Handle>,
+        new: Option<Handle>,
+    ) -> Result<(), Error> {
         match (old, new) {
             (_, Some(new)) => self.define_space(new),
             (Some(old), None) => self.drop_space(Row::new(self.arena.get(old)).id(0)?),
@@ -228,7 +243,8 @@ impl Store {
         let present = u32::try_from(id).ok().and_then(|id| self.catalog.get(id));
         let def = SpaceDef::decode(row, present.map(Space::name), &self.schema.collations)?;
         let Some(present) = present else {
-            let object = SchemaObject { kind: ObjectType::Space, id: def.id, owner: def.owner, name: &def.name };
+            let object =
+                SchemaObject { kind: ObjectType::Space, id: def.id, owner: def.owner, name: &def.name };
             self.check_schema_access(object, Access::CREATE)?;
             self.undo_schema(SchemaUndo::SpaceAdded(def.id));
             self.catalog.insert(Box::new(Space::new(def)));

@@ -1,12 +1,12 @@
 //! Rows of `_truncate`: a change of a space's row removes all tuples of the space.
 
+use crate::Store;
 use crate::access::{Access, Object};
 use crate::arena::Handle;
 use crate::error::Error;
 use crate::schema::row::Row;
 use crate::space::SpaceIndex;
 use crate::transaction::SchemaUndo;
-use crate::Store;
 
 impl Store {
     /// A row of `_truncate` came. Rows of a snapshot only say that there was a truncation once.

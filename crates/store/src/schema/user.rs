@@ -203,7 +203,8 @@ impl Users {
 
     fn direct_roles(&self, user: UserId) -> impl Iterator<Item = UserId> {
         self.privileges.get(&user).into_iter().flatten().filter_map(|privilege| {
-            let is_role = privilege.object_type == ObjectType::Role && privilege.access.contains(Access::EXECUTE);
+            let is_role =
+                privilege.object_type == ObjectType::Role && privilege.access.contains(Access::EXECUTE);
             privilege.object_id.filter(|_| is_role)
         })
     }
@@ -306,7 +307,8 @@ impl Store {
     /// Whether the user owns objects, or was a party to a grant.
     fn owns_something(&self, user: UserId) -> bool {
         let owned = [system::SPACE, system::FUNC, system::SEQUENCE, system::PRIV];
-        owned.into_iter().any(|space| self.has_rows(space, 1, &[user])) || self.has_rows(system::PRIV, 0, &[user])
+        owned.into_iter().any(|space| self.has_rows(space, 1, &[user]))
+            || self.has_rows(system::PRIV, 0, &[user])
     }
 }
 
@@ -318,8 +320,8 @@ mod tests {
     fn hashes_survive_base64() {
         // The hash of the password `secret`: iproto.md, section 1.
         let hash = [
-            0x14, 0xe6, 0x55, 0x67, 0xab, 0xdb, 0x51, 0x35, 0xd0, 0xcf, 0xd9, 0xa7, 0x0b, 0x30, 0x32, 0xc1, 0x79,
-            0xa4, 0x9e, 0xe7,
+            0x14, 0xe6, 0x55, 0x67, 0xab, 0xdb, 0x51, 0x35, 0xd0, 0xcf, 0xd9, 0xa7, 0x0b, 0x30, 0x32, 0xc1,
+            0x79, 0xa4, 0x9e, 0xe7,
         ];
         assert_eq!(base64::encode(&hash), "FOZVZ6vbUTXQz9mnCzAywXmknuc=");
         assert_eq!(base64::decode(b"FOZVZ6vbUTXQz9mnCzAywXmknuc="), hash);

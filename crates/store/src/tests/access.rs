@@ -96,7 +96,10 @@ fn views_show_what_one_may_use_or_owns() {
     assert_eq!((users("guest").as_str(), users("a").as_str()), ("guest public", "public a"));
     assert!(users("boss").starts_with("guest admin public replication super inner outer"));
     let system_spaces = seen(s, "plain", system::VSPACE, 0);
-    assert_eq!(system_spaces, "_collation _vcollation _vspace _vsequence _vindex _vfunc _vuser _vpriv _truncate");
+    assert_eq!(
+        system_spaces,
+        "_collation _vcollation _vspace _vsequence _vindex _vfunc _vuser _vpriv _truncate"
+    );
 }
 
 #[test]
@@ -192,20 +195,32 @@ fn users_and_roles_are_refused_as_by_the_original() {
         ddl::grant(s, user("u"), privileges, kind, name, false)
     };
     assert_eq!(refusal(ddl::grant(s, user("r1"), "read", "universe", "", false)), "User 'r1' is not found");
-    assert_eq!(refusal(ddl::grant(s, Grantee::Role("u"), "read", "universe", "", false)), "Role 'u' is not found");
+    assert_eq!(
+        refusal(ddl::grant(s, Grantee::Role("u"), "read", "universe", "", false)),
+        "Role 'u' is not found"
+    );
     assert_eq!(refusal(grant(s, "fly", "universe", "")), "Unsupported universe privilege 'fly'");
     assert_eq!(refusal(grant(s, "session", "space", "_space")), "Unsupported space privilege 'session'");
     assert_eq!(refusal(grant(s, "read", "space", "nope")), "Space 'nope' does not exist");
     assert_eq!(refusal(grant(s, "read", "foo", "nope")), "Unknown object type 'foo'");
     assert_eq!(refusal(grant(s, "execute", "role", "norole")), "Role 'norole' is not found");
     grant(s, "execute", "role", "replication").unwrap();
-    assert_eq!(refusal(grant(s, "execute", "role", "replication")), "User 'u' already has role 'replication'");
+    assert_eq!(
+        refusal(grant(s, "execute", "role", "replication")),
+        "User 'u' already has role 'replication'"
+    );
     grant(s, "read", "space", "_space").unwrap();
-    assert_eq!(refusal(grant(s, "read", "space", "_space")), "User 'u' already has read access on space '_space'");
+    assert_eq!(
+        refusal(grant(s, "read", "space", "_space")),
+        "User 'u' already has read access on space '_space'"
+    );
     grant(s, "read", "universe", "").unwrap();
     assert_eq!(refusal(grant(s, "read", "universe", "")), "User 'u' already has read access on universe");
     grant(s, "read,write", "space", "").unwrap();
-    assert_eq!(refusal(grant(s, "read,write", "space", "")), "User 'u' already has read,write access on space ''");
+    assert_eq!(
+        refusal(grant(s, "read,write", "space", "")),
+        "User 'u' already has read,write access on space ''"
+    );
     let revoke = |s: &mut Store, privileges: &str, kind: &str, name: &str| {
         ddl::revoke(s, user("u"), privileges, kind, name, false)
     };

@@ -37,7 +37,8 @@ fn a_new_instance_has_the_rows_of_a_real_one() {
         assert_eq!(found.engine().name(), field("engine").as_str().unwrap());
         assert_eq!(found.indexes().len(), field("indexes").as_array().unwrap().len(), "{}", found.name());
         if found.engine().has_tuples() {
-            let expected = field("tuples").as_array().unwrap().iter().map(|tuple| text(&restored(tuple).encode()));
+            let expected =
+                field("tuples").as_array().unwrap().iter().map(|tuple| text(&restored(tuple).encode()));
             let expected: Vec<String> = expected.collect();
             assert_eq!(all(&store, id), expected.join(" "), "{}", found.name());
             rows += expected.len();
@@ -56,7 +57,10 @@ fn views_show_their_spaces_to_the_admin() {
     for (view, base) in [(281, 280), (289, 288), (277, 276), (297, 296), (305, 304), (313, 312), (286, 284)] {
         assert_eq!(all(&store, view), all(&store, base));
     }
-    assert_eq!(walk(&store, system::VUSER, 2, IteratorType::Eq, r#"["guest"]"#), walk(&store, 304, 0, IteratorType::Eq, "[0]"));
+    assert_eq!(
+        walk(&store, system::VUSER, 2, IteratorType::Eq, r#"["guest"]"#),
+        walk(&store, 304, 0, IteratorType::Eq, "[0]")
+    );
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::IndexKind;
-use crate::schema::user::base64;
 use crate::ddl::{self, FieldSpec, FunctionSpec, IndexSpec, PartSpec, SequenceUse, SpaceSpec};
+use crate::schema::user::base64;
 
 /// The spaces of the transcripts.
 pub(crate) fn with_wire_data() -> Store {
@@ -31,16 +31,26 @@ pub(crate) fn with_wire_data() -> Store {
         ddl::create_index(store, id, &IndexSpec { unique: false, ..IndexSpec::new("cb", &cb) })?;
         let id = ddl::create_space(store, &SpaceSpec::new("ops", &[]))?;
         ddl::create_index(store, id, &IndexSpec::new("pk", &[part(0, "unsigned")]))?;
-        let strict = [field("id", "unsigned"), field("s", "string"), field("d", "double"), field("i", "integer")];
-        let id = ddl::create_space(store, &SpaceSpec { field_count: 4, ..SpaceSpec::new("strict", &strict) })?;
+        let strict =
+            [field("id", "unsigned"), field("s", "string"), field("d", "double"), field("i", "integer")];
+        let id =
+            ddl::create_space(store, &SpaceSpec { field_count: 4, ..SpaceSpec::new("strict", &strict) })?;
         ddl::create_index(store, id, &IndexSpec::new("pk", &[part(0, "unsigned")]))?;
-        ddl::create_index(store, id, &IndexSpec { unique: false, ..IndexSpec::new("d", &[part(2, "double")]) })?;
+        ddl::create_index(
+            store,
+            id,
+            &IndexSpec { unique: false, ..IndexSpec::new("d", &[part(2, "double")]) },
+        )?;
         let id = ddl::create_space(store, &SpaceSpec::new("void", &[]))?;
         ddl::create_index(store, id, &IndexSpec::new("pk", &[part(0, "unsigned")]))?;
         ddl::create_space(store, &SpaceSpec::new("no_index", &[]))?;
         let id = ddl::create_space(store, &SpaceSpec::new("scalars", &[]))?;
         ddl::create_index(store, id, &IndexSpec::new("pk", &[part(0, "unsigned")]))?;
-        ddl::create_index(store, id, &IndexSpec { unique: false, ..IndexSpec::new("v", &[part(1, "scalar")]) })?;
+        ddl::create_index(
+            store,
+            id,
+            &IndexSpec { unique: false, ..IndexSpec::new("v", &[part(1, "scalar")]) },
+        )?;
         let id = ddl::create_space(store, &SpaceSpec::new("auto", &[]))?;
         let sequence = Some(SequenceUse::Generate);
         ddl::create_index(store, id, &IndexSpec { sequence, ..IndexSpec::new("pk", &[part(0, "unsigned")]) })
@@ -112,11 +122,19 @@ fn inserts_and_replaces() {
     for (space, tuple, expected) in [
         (512, r#"[5, "other", 1]"#, "Duplicate key exists in unique index 'pk' in space 'tree'"),
         (512, r#"[6, "five!", 1]"#, "Duplicate key exists in unique index 'name' in space 'tree'"),
-        (512, r#"["x", "y", 1]"#, "Tuple field 1 type does not match one required by operation: expected unsigned"),
+        (
+            512,
+            r#"["x", "y", 1]"#,
+            "Tuple field 1 type does not match one required by operation: expected unsigned",
+        ),
         (512, "[8, 8, 1]", "Tuple field 2 type does not match one required by operation: expected string"),
         (512, "[8]", "Tuple field 2 required by space format is missing"),
         (512, "[8, null]", "Tuple field 2 type does not match one required by operation: expected string"),
-        (512, r#"[8, "m", "1"]"#, "Tuple field 3 type does not match one required by operation: expected number"),
+        (
+            512,
+            r#"[8, "m", "1"]"#,
+            "Tuple field 3 type does not match one required by operation: expected number",
+        ),
         (516, r#"[2, "s", 1]"#, "Tuple field count 3 does not match space field count 4"),
         (512, "[]", "Tuple field 1 required by space format is missing"),
         (512, "{}", "Tuple/Key must be MsgPack array"),
@@ -172,10 +190,18 @@ fn updates() {
     assert_eq!(changed, r#"[10, "zehn", 6]"#);
     assert_eq!(update(s, 512, 0, "[11]", r#"[["=", 1, "x"]]"#).unwrap(), None);
     for (key, operations, expected) in [
-        ("[10]", r#"[["=", 0, 11]]"#, "Attempt to modify a tuple field which is part of index 'pk' in space 'tree'"),
+        (
+            "[10]",
+            r#"[["=", 0, 11]]"#,
+            "Attempt to modify a tuple field which is part of index 'pk' in space 'tree'",
+        ),
         ("[10]", r#"[["=", 0, 20]]"#, "Duplicate key exists in unique index 'pk' in space 'tree'"),
         ("[10]", r#"[["=", 1, "nine"]]"#, "Duplicate key exists in unique index 'name' in space 'tree'"),
-        ("[10]", r#"[["=", 1, 5]]"#, "Tuple field 2 type does not match one required by operation: expected string"),
+        (
+            "[10]",
+            r#"[["=", 1, 5]]"#,
+            "Tuple field 2 type does not match one required by operation: expected string",
+        ),
         ("[10]", r#"[["?", 1, 5]]"#, "Unknown UPDATE operation #1: \"?\""),
     ] {
         let before = s.digest();
@@ -215,7 +241,11 @@ fn walks() {
     let store = with_wire_data();
     let ids = |iterator, key: &str| {
         let tuples = walk(&store, 514, 0, iterator, key);
-        tuples.split("] [").map(|t| t.trim_matches(['[', ']']).replace(['"', ','], "")).collect::<Vec<_>>().join("|")
+        tuples
+            .split("] [")
+            .map(|t| t.trim_matches(['[', ']']).replace(['"', ','], ""))
+            .collect::<Vec<_>>()
+            .join("|")
     };
     assert_eq!(ids(Eq, "[2]"), "2 x 0|2 y 0|2 z 0");
     assert_eq!(ids(Req, "[2]"), "2 z 0|2 y 0|2 x 0");
@@ -273,7 +303,9 @@ fn sequences_fill_fields() {
 fn sequences_are_taken_set_and_reset() {
     let mut store = new_store();
     let s = &mut store;
-    let id = commit(s, |s| ddl::create_sequence(s, &ddl::SequenceSpec { max: Some(3), ..ddl::SequenceSpec::new("ok") }));
+    let id = commit(s, |s| {
+        ddl::create_sequence(s, &ddl::SequenceSpec { max: Some(3), ..ddl::SequenceSpec::new("ok") })
+    });
     commit(s, |s| {
         assert_eq!(s.sequence_next(id), Ok(1));
         assert_eq!(s.sequence_next(id), Ok(2));
@@ -326,7 +358,10 @@ fn nothing_grows_over_the_memory_limit() {
     let word = "w".repeat(200);
     let grown = format!(r#"[1, 10, "{word}"]"#);
     assert!(refusal(replace(s, 515, &grown)).starts_with("Failed to allocate"));
-    assert!(refusal(update(s, 515, 0, "[1]", &format!(r#"[["=", 1, "{word}"]]"#))).starts_with("Failed to allocate"));
+    assert!(
+        refusal(update(s, 515, 0, "[1]", &format!(r#"[["=", 1, "{word}"]]"#)))
+            .starts_with("Failed to allocate")
+    );
     update(s, 515, 0, "[1]", r#"[["=", 1, "a few bytes more"]]"#).unwrap();
     replace(s, 515, r#"[2, "another"]"#).unwrap();
     for id in 3..100 {

@@ -18,7 +18,10 @@ fn with_spaces() -> Store {
 }
 
 /// Each statement must be refused so, and change nothing.
-fn check_refusals(refusals: &[(&str, &str)], mut statement: impl FnMut(&mut Store, &str) -> Result<Option<String>, Error>) {
+fn check_refusals(
+    refusals: &[(&str, &str)],
+    mut statement: impl FnMut(&mut Store, &str) -> Result<Option<String>, Error>,
+) {
     let mut store = with_spaces();
     let digest = store.digest();
     for (request, expected) in refusals {
@@ -40,7 +43,10 @@ fn spaces_are_refused() {
             "Failed to create space 'z': exact_field_count must be either 0 or >= formatted field count",
         ),
         (r#"[600, 1, "z", "memtx", 0, {}, [1]]"#, "Failed to create space 'z': field 1 is not map"),
-        (r#"[600, 1, "z", "memtx", 0, {}, [["a", "unsigned"]]]"#, "Failed to create space 'z': field 1 is not map"),
+        (
+            r#"[600, 1, "z", "memtx", 0, {}, [["a", "unsigned"]]]"#,
+            "Failed to create space 'z': field 1 is not map",
+        ),
         (
             r#"[600, 1, "z", "memtx", 0, {}, [{"name": 1}]]"#,
             "Wrong space format (field 1): 'name' must be string",
@@ -78,7 +84,10 @@ fn spaces_are_refused() {
             r#"[600, 1, "z", "memtx", 0, {"group_id": "a"}, []]"#,
             "Wrong space options (field 5): 'group_id' must be unsigned",
         ),
-        (r#"[600, 1, "z", "memtx", 0, {"view": true}, []]"#, "Space declared as a view must have SQL statement"),
+        (
+            r#"[600, 1, "z", "memtx", 0, {"view": true}, []]"#,
+            "Space declared as a view must have SQL statement",
+        ),
         (
             r#"[600, 1, "z", "vinyl", 0, {"temporary": true}, []]"#,
             "Can't modify space 'z': engine does not support temporary flag",
@@ -222,7 +231,10 @@ fn indexes_are_refused() {
             r#"[512, 1, "a", "tree", {}, [{"field": 1, "type": "string", "path": "[*]"}]]"#,
             "Can't create or modify index 'a' in space 'd': multikey indexes are not supported",
         ),
-        (r#"[512, 1, "a", "tree", {}, [[5, "unsigned"]]]"#, "Tuple field 6 required by space format is missing"),
+        (
+            r#"[512, 1, "a", "tree", {}, [[5, "unsigned"]]]"#,
+            "Tuple field 6 required by space format is missing",
+        ),
         (
             r#"[512, 1, "a", "tree", {}, [[1, "unsigned"]]]"#,
             "Tuple field 2 type does not match one required by operation: expected unsigned",
@@ -235,7 +247,11 @@ fn indexes_are_refused() {
 fn other_definitions_are_refused() {
     let refusals: [(SpaceId, &str, &str); 33] = [
         (304, r#"[50, 1, "x", "foo", {}]"#, "Failed to create user 'x': unknown user type"),
-        (304, r#"[50, 1, "x", "user", {"chap-sha1": 5}]"#, "Failed to create user 'x': invalid user password"),
+        (
+            304,
+            r#"[50, 1, "x", "user", {"chap-sha1": 5}]"#,
+            "Failed to create user 'x': invalid user password",
+        ),
         (
             304,
             r#"[50, 1, "x", "role", {"chap-sha1": "vhvewKp0tNyweZQ+cFKAlsyphfg="}]"#,
@@ -258,7 +274,11 @@ fn other_definitions_are_refused() {
         ),
         (312, r#"[0, 2, "universe", 0, 1]"#, "Grant access to universe '' is denied for user 'guest'"),
         (312, r#"[0, 3, "space", 512, 1]"#, "Grant access to space 'd' is denied for user 'guest'"),
-        (284, r#"[1, 1, "a", 0, 1, 10, 1, 0, false]"#, "Failed to create sequence 'a': step option must be non-zero"),
+        (
+            284,
+            r#"[1, 1, "a", 0, 1, 10, 1, 0, false]"#,
+            "Failed to create sequence 'a': step option must be non-zero",
+        ),
         (
             284,
             r#"[1, 1, "a", 1, 10, 1, 1, 0, false]"#,
@@ -272,7 +292,11 @@ fn other_definitions_are_refused() {
         (285, "[77, 1]", "Sequence '77' does not exist"),
         (340, r#"[512, 99, false, 0, ""]"#, "Sequence '99' does not exist"),
         (340, r#"[9999, 99, false, 0, ""]"#, "Space '9999' does not exist"),
-        (320, r#"[0, "00000000-0000-4000-8000-000000000001"]"#, "Can't initialize replica id with a reserved value 0"),
+        (
+            320,
+            r#"[0, "00000000-0000-4000-8000-000000000001"]"#,
+            "Can't initialize replica id with a reserved value 0",
+        ),
         (
             320,
             r#"[2, "00000000-0000-0000-0000-000000000000"]"#,
@@ -280,7 +304,11 @@ fn other_definitions_are_refused() {
         ),
         (272, r#"["cluster", "x"]"#, "Duplicate key exists in unique index 'primary' in space '_schema'"),
         (276, r#"[500, "x", 1, "foo", "", {}]"#, "Failed to initialize collation: unknown collation type."),
-        (276, r#"[500, "unicode", 1, "ICU", "", {}]"#, "Duplicate key exists in unique index 'name' in space '_collation'"),
+        (
+            276,
+            r#"[500, "unicode", 1, "ICU", "", {}]"#,
+            "Duplicate key exists in unique index 'name' in space '_collation'",
+        ),
         (330, "[280, 1]", "Can't truncate a system space, space '_space'"),
         (330, "[9999, 1]", "Space '9999' does not exist"),
         (
@@ -372,7 +400,12 @@ fn what_a_transaction_defined_ends_with_it() {
     let fields = [FieldSpec { name: "id", ty: "unsigned", nullable: false }];
     let id = ddl::create_space(s, &SpaceSpec::new("new", &fields)).unwrap();
     let parts = [PartSpec::new(0, "unsigned")];
-    ddl::create_index(s, id, &IndexSpec { sequence: Some(SequenceUse::Generate), ..IndexSpec::new("pk", &parts) }).unwrap();
+    ddl::create_index(
+        s,
+        id,
+        &IndexSpec { sequence: Some(SequenceUse::Generate), ..IndexSpec::new("pk", &parts) },
+    )
+    .unwrap();
     s.execute(&Statement::Insert { space: id, tuple: &row("[null]") }).unwrap();
     ddl::create_index(s, 512, &IndexSpec::new("second", &[PartSpec::new(1, "string")])).unwrap();
     s.execute(&Statement::Insert { space: 512, tuple: &row(r#"[2, "b"]"#) }).unwrap();
@@ -417,4 +450,34 @@ fn what_is_dropped_gives_its_memory_back() {
     }
     commit(s, |s| ddl::drop_space(s, 512));
     assert!(s.memory().tuples < after);
+}
+
+#[test]
+fn much_that_is_dropped_is_freed_in_portions() {
+    let mut store = with_spaces();
+    let s = &mut store;
+    let before = s.memory().tuples;
+    for id in 10..1010 {
+        insert(s, 512, &format!("[{id}]")).unwrap();
+    }
+    let full = s.memory().tuples;
+    s.begin(user::ADMIN);
+    ddl::truncate(s, 512).unwrap();
+    s.rollback();
+    assert_eq!(s.memory().tuples, full);
+    commit(s, |s| ddl::truncate(s, 512));
+    let portion = s.memory().tuples;
+    assert!(before < portion && portion < full, "{before} {portion} {full}");
+    assert!(s.collect_garbage(500));
+    assert!(!s.collect_garbage(500));
+    assert!(s.memory().tuples <= before + 16);
+    for id in 10..1010 {
+        insert(s, 512, &format!("[{id}]")).unwrap();
+    }
+    let limit = s.memory().used;
+    s.set_memory_limit(limit);
+    assert!(insert(s, 512, "[5000]").is_err());
+    commit(s, |s| ddl::truncate(s, 512));
+    s.set_memory_limit(limit - 8 * 1000);
+    insert(s, 512, "[5000]").unwrap();
 }

@@ -21,7 +21,9 @@ pub(crate) fn drained(store: &mut Store) -> Vec<String> {
                     Statement::Upsert { space, tuple, operations, base } => {
                         format!("upsert {space} {} {} base {base}", text(tuple), text(operations))
                     }
-                    Statement::Delete { space, index, key } => format!("delete {space}/{index} {}", text(key)),
+                    Statement::Delete { space, index, key } => {
+                        format!("delete {space}/{index} {}", text(key))
+                    }
                 };
                 if effect.local { format!("local {statement}") } else { statement }
             })
@@ -131,7 +133,8 @@ fn schema_functions_log_the_rows_of_the_original() {
         let parts = [PartSpec::new(0, "unsigned")];
         let sequence = Some(SequenceUse::Generate);
         ddl::create_index(s, id, &IndexSpec { sequence, ..IndexSpec::new("pk", &parts) })?;
-        let nullable = PartSpec { nullable: true, collation: Some("unicode_ci"), ..PartSpec::new(1, "string") };
+        let nullable =
+            PartSpec { nullable: true, collation: Some("unicode_ci"), ..PartSpec::new(1, "string") };
         ddl::create_index(s, id, &IndexSpec { unique: false, ..IndexSpec::new("c", &[nullable]) })?;
         Ok(id)
     });
@@ -186,7 +189,9 @@ fn a_blackhole_only_logs() {
     let mut store = new_store();
     let s = &mut store;
     let field = [ddl::FieldSpec { name: "a", ty: "unsigned", nullable: false }];
-    let id = commit(s, |s| ddl::create_space(s, &SpaceSpec { engine: "blackhole", ..SpaceSpec::new("bh", &field) }));
+    let id = commit(s, |s| {
+        ddl::create_space(s, &SpaceSpec { engine: "blackhole", ..SpaceSpec::new("bh", &field) })
+    });
     drained(s);
     assert_eq!(insert(s, id, "[1, 2]").unwrap().unwrap(), "[1, 2]");
     let wrong = "Tuple field 1 type does not match one required by operation: expected unsigned";

@@ -5,6 +5,7 @@ mod bootstrap;
 mod data;
 mod definitions;
 mod effects;
+mod hostile;
 mod model;
 mod recovery;
 mod transcripts;
@@ -41,7 +42,8 @@ pub(crate) fn text(bytes: &[u8]) -> String {
             }
             Kind::Map => {
                 let count = reader.map().unwrap();
-                let pairs: Vec<_> = (0..count).map(|_| format!("{}: {}", value(reader), value(reader))).collect();
+                let pairs: Vec<_> =
+                    (0..count).map(|_| format!("{}: {}", value(reader), value(reader))).collect();
                 format!("{{{}}}", pairs.join(", "))
             }
             other => panic!("{other:?}"),
@@ -58,7 +60,11 @@ pub(crate) fn new_store() -> Store {
 }
 
 /// Executes one statement in a transaction of its own.
-pub(crate) fn run_as(store: &mut Store, user: UserId, statement: &Statement<'_>) -> Result<Option<String>, Error> {
+pub(crate) fn run_as(
+    store: &mut Store,
+    user: UserId,
+    statement: &Statement<'_>,
+) -> Result<Option<String>, Error> {
     store.begin(user);
     let result = store.execute(statement).map(|shown| shown.map(text));
     match result {
@@ -95,12 +101,23 @@ pub(crate) fn upsert(store: &mut Store, space: SpaceId, tuple: &str, operations:
     run(store, &Statement::Upsert { space, tuple: &tuple, operations: &operations, base: 0 }).map(drop)
 }
 
-pub(crate) fn delete(store: &mut Store, space: SpaceId, index: IndexId, key: &str) -> Result<Option<String>, Error> {
+pub(crate) fn delete(
+    store: &mut Store,
+    space: SpaceId,
+    index: IndexId,
+    key: &str,
+) -> Result<Option<String>, Error> {
     run(store, &Statement::Delete { space, index, key: &row(key) })
 }
 
 /// Everything that a walk yields, as one line.
-pub(crate) fn walk(store: &Store, space: SpaceId, index: IndexId, iterator: IteratorType, key: &str) -> String {
+pub(crate) fn walk(
+    store: &Store,
+    space: SpaceId,
+    index: IndexId,
+    iterator: IteratorType,
+    key: &str,
+) -> String {
     let mut tuples = Vec::new();
     let key = row(key);
     store

@@ -55,9 +55,7 @@ struct Model(Vec<Tuple>);
 
 impl Model {
     fn conflicts(&self, (id, name, number): Tuple) -> bool {
-        self.0.iter().any(|other| {
-            other.0 != id && (other.1 == name || number.is_some() && other.2 == number)
-        })
+        self.0.iter().any(|other| other.0 != id && (other.1 == name || number.is_some() && other.2 == number))
     }
 
     fn put(&mut self, tuple: Tuple) -> bool {
@@ -115,7 +113,9 @@ fn execute(store: &mut Store, space: SpaceId, step: &Step) -> bool {
             let number = number.map_or("null".to_owned(), |number| number.to_string());
             let operations = row(&format!(r#"[["=", 1, "{}"], ["=", 2, {number}]]"#, text(name)));
             let key = row(&format!("[{id}]"));
-            store.execute(&Statement::Update { space, index: 0, key: &key, operations: &operations, base: 0 }).map(drop)
+            store
+                .execute(&Statement::Update { space, index: 0, key: &key, operations: &operations, base: 0 })
+                .map(drop)
         }
         Step::Delete(name) => {
             let key = row(&format!(r#"["{}"]"#, text(name)));
@@ -124,7 +124,9 @@ fn execute(store: &mut Store, space: SpaceId, step: &Step) -> bool {
         Step::Upsert(tuple, name) => {
             let operations = row(&format!(r#"[["=", 1, "{}"]]"#, text(name)));
             let tuple = row(&written(tuple));
-            store.execute(&Statement::Upsert { space, tuple: &tuple, operations: &operations, base: 0 }).map(drop)
+            store
+                .execute(&Statement::Upsert { space, tuple: &tuple, operations: &operations, base: 0 })
+                .map(drop)
         }
         Step::Truncate => ddl::truncate(store, space),
         _ => Ok(()),
@@ -140,8 +142,11 @@ fn compare(store: &Store, space: SpaceId, model: &Model) -> Result<(), TestCaseE
     prop_assert_eq!(walk(2), model.walk(|tuple| (tuple.2, tuple.0)));
     let mut hashed: Vec<_> = walk(3).split("] [").map(|t| t.trim_matches(['[', ']']).to_owned()).collect();
     hashed.sort();
-    let mut expected: Vec<_> =
-        model.walk(|tuple| (None, tuple.0)).split("] [").map(|t| t.trim_matches(['[', ']']).to_owned()).collect();
+    let mut expected: Vec<_> = model
+        .walk(|tuple| (None, tuple.0))
+        .split("] [")
+        .map(|t| t.trim_matches(['[', ']']).to_owned())
+        .collect();
     expected.sort();
     prop_assert_eq!(hashed, expected);
     let space = store.space(space).unwrap();

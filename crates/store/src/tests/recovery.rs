@@ -79,7 +79,10 @@ fn what_does_not_fit_is_refused() {
     let mut store = loaded(&with_wire_data());
     let mut recover = |space, tuple: &str| store.recover(&Statement::Insert { space, tuple: &row(tuple) });
     assert_eq!(refusal(recover(9999, "[1]")), "Space '9999' does not exist");
-    assert_eq!(refusal(recover(512, r#"[10, "again"]"#)), "Duplicate key exists in unique index 'pk' in space 'tree'");
+    assert_eq!(
+        refusal(recover(512, r#"[10, "again"]"#)),
+        "Duplicate key exists in unique index 'pk' in space 'tree'"
+    );
     let mut store = Store::new(Settings::default());
     with_wire_data().for_each_snapshot_row(&mut |space, tuple, _| {
         store.recover(&Statement::Insert { space, tuple }).unwrap();

@@ -119,9 +119,7 @@ fn answer(store: &mut Store, user: &mut UserId, request: &[u8]) -> Option<Result
         3 => Statement::Replace { space: body.id(0x10)?, tuple: tuple? },
         4 => Statement::Update { space: body.id(0x10)?, index, key: key?, operations: tuple?, base },
         5 => Statement::Delete { space: body.id(0x10)?, index, key: key? },
-        9 => {
-            Statement::Upsert { space: body.id(0x10)?, tuple: tuple?, operations: body.array(0x28)?, base }
-        }
+        9 => Statement::Upsert { space: body.id(0x10)?, tuple: tuple?, operations: body.array(0x28)?, base },
         _ => return None,
     };
     store.begin(*user);

@@ -31,6 +31,9 @@ impl<'a> Opened<'a> {
     }
 }
 
+/// The most elements that are stepped over in one run.
+const STRIDE: u32 = 1024;
+
 /// An array in runs.
 #[derive(Debug, Default)]
 pub(super) struct Array<'a> {
@@ -74,26 +77,34 @@ impl<'a> Array<'a> {
     /// Makes a run begin with element `index`, which is at most the count, and returns that run's number: that of the
     /// end, if there is no such element.
     fn cut(&mut self, index: u32) -> Result<usize, UpdateError> {
-        let mut left = index;
-        for at in 0..self.runs.len() {
-            if left == 0 {
-                return Ok(at);
+        let (mut at, mut left) = (0, index);
+        while left > 0 && at < self.runs.len() {
+            let count = self.runs[at].count();
+            if count > left {
+                // What is stepped over now is in short runs the next time: many operations do not cost many long walks.
+                let step = left.min(STRIDE);
+                self.split(at, step)?;
+                left -= step;
+            } else {
+                left -= count;
             }
-            match self.runs[at] {
-                Run::Untouched { bytes, count } if count > left => {
-                    let mut reader = Reader::new(bytes);
-                    for _ in 0..left {
-                        reader.skip()?;
-                    }
-                    let (before, after) = bytes.split_at(reader.position());
-                    self.runs[at] = Run::Untouched { bytes: before, count: left };
-                    self.runs.insert(at + 1, Run::Untouched { bytes: after, count: count - left });
-                    return Ok(at + 1);
-                }
-                run => left -= run.count(),
-            }
+            at += 1;
         }
-        Ok(self.runs.len())
+        Ok(at)
+    }
+
+    /// Splits a run of more than `count` elements behind the first `count`.
+    fn split(&mut self, at: usize, count: u32) -> Result<(), UpdateError> {
+        if let Run::Untouched { bytes, count: all } = self.runs[at] {
+            let mut reader = Reader::new(bytes);
+            for _ in 0..count {
+                reader.skip()?;
+            }
+            let (before, after) = bytes.split_at(reader.position());
+            self.runs[at] = Run::Untouched { bytes: before, count };
+            self.runs.insert(at + 1, Run::Untouched { bytes: after, count: all - count });
+        }
+        Ok(())
     }
 
     /// Gives element `index` a run of its own, and returns that; `None` if there is no such element.
@@ -120,7 +131,7 @@ impl<'a> Array<'a> {
             Edit::Insert(bytes) => {
                 let at = self.cut(index)?;
                 self.runs.insert(at, Run::Touched(Node::Plain(bytes)));
-                self.count += 1;
+                self.count = self.count.saturating_add(1);
             }
             Edit::Delete(count) => {
                 let count = count.min(self.count - index);
@@ -210,7 +221,7 @@ impl<'a> Map<'a> {
             (Edit::Insert(bytes), _) => {
                 let node = Node::Plain(bytes);
                 self.entries.push(Entry { key: Some(name), node, tail: &[], tail_count: 0 });
-                self.count += 1;
+                self.count = self.count.saturating_add(1);
             }
             (Edit::Replace(node), Some(at)) => self.entries[at].node = node,
             (Edit::Delete(_), Some(at)) => {

@@ -337,7 +337,7 @@ impl<'a> Draft<'a> {
         let mut out = Vec::with_capacity(capacity);
         let fields = std::mem::take(self.array(ROOT));
         mp::write_array(&mut out, fields.count);
-        let mut number = 0;
+        let mut number = 0_u32;
         for run in fields.runs {
             match run {
                 Run::Touched(Node::Computed(scalar)) => {
@@ -346,7 +346,7 @@ impl<'a> Draft<'a> {
                 }
                 _ => self.write(run.node(), &mut out),
             }
-            number += run.count();
+            number = number.saturating_add(run.count());
         }
         out
     }

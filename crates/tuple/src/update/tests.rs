@@ -2,6 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::field::FieldType;
 use crate::format::FieldDef;
 use crate::value::Value;
 
@@ -13,8 +14,6 @@ fn format(fields: &[(&str, FieldType)]) -> Format {
     let define = |&(name, ty): &(&str, FieldType)| FieldDef { name: name.to_owned(), ty, nullable: true };
     Format::new(fields.iter().map(define).collect(), 0)
 }
-
-use crate::field::FieldType;
 
 fn named(name: &str) -> Format {
     use FieldType::{Any, Double, Integer, Number, String, Unsigned};
@@ -95,6 +94,25 @@ fn refuses_operations_that_are_not_one_array() {
     let format = Format::default();
     for operations in ["", "81a13d01", "05", "9193a13d01", "91", "9193a13d010100", "dc0fa0"] {
         assert_eq!(check(&unhex(operations), &format, 0), Err(UpdateError::InvalidMsgpack), "{operations}");
+    }
+}
+
+#[test]
+fn counts_that_lie_do_no_harm() {
+    for tuple in ["ddffffffff01", "9101", "92ddffffffff01", "92dfffffffffa16101"] {
+        for operation in [
+            set("[1][1]", 1_u64),
+            Value::Array(vec![Value::str("!"), Value::str("[1][1]"), Value::Nil]),
+            Value::Array(vec![Value::str("!"), Value::Uint(1), Value::Nil]),
+        ] {
+            let _ = apply(
+                &encode(&[operation]),
+                TupleRef::trusted(&unhex(tuple)),
+                &Format::default(),
+                1,
+                Mode::Update,
+            );
+        }
     }
 }
 

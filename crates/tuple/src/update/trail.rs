@@ -139,7 +139,7 @@ impl<'a> Trail<'a> {
                 pending.push(Piece::Node(node));
             }
             Edit::Insert(bytes) => {
-                write_header(out, opened.count + 1);
+                write_header(out, opened.count.saturating_add(1));
                 out.extend_from_slice(&container[header_length..place.start]);
                 if let Step::Key(name) = station.step {
                     mp::write_str(out, name);
@@ -215,7 +215,9 @@ impl<'a> Station<'a> {
             (Action::Set(bytes), Found::At { value, .. }) => {
                 (extent(value, 1)?, Edit::Replace(Node::Assigned(bytes)))
             }
-            (Action::Insert(_), Found::At { .. }) if is_map => return Err(target.fault(FieldFault::KeyExists)),
+            (Action::Insert(_), Found::At { .. }) if is_map => {
+                return Err(target.fault(FieldFault::KeyExists));
+            }
             (Action::Insert(bytes), Found::At { begin: at, .. })
             | (Action::Set(bytes) | Action::Insert(bytes), Found::End(at)) => (at..at, Edit::Insert(bytes)),
             (Action::Set(bytes) | Action::Insert(bytes), Found::Nowhere) => match (self.step, opened) {
