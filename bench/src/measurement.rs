@@ -17,6 +17,8 @@ pub(crate) struct Measurement {
     pub(crate) outcome: Outcome,
     /// Processor time of the server; `None` if its process is not known.
     pub(crate) processor_time: Option<Duration>,
+    /// Bytes by which the server grew for each task, where tasks stayed.
+    pub(crate) memory_per_round: Option<f64>,
 }
 
 impl Measurement {

@@ -15,7 +15,7 @@ mod resp;
 use std::fmt::{self, Debug, Display};
 use std::net::{SocketAddr, TcpStream};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 /// One of the three requests of a task's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,6 +122,14 @@ pub(crate) trait Dialogue: Debug {
 pub(crate) trait Protocol: Debug {
     /// Makes the queue exist, empty.
     fn prepare(&self, address: SocketAddr) -> Result<()>;
+
+    /// How many tasks wait, the delayed ones included.
+    fn count_tasks(&self, address: SocketAddr) -> Result<u64>;
+
+    /// Makes the server write all data to a file from which it can start.
+    fn write_snapshot(&self, _address: SocketAddr) -> Result<()> {
+        bail!("this protocol has no request for a snapshot")
+    }
 
     /// Says on a new, blocking connection whatever comes before the first request. `index` counts the connections.
     fn open(&self, stream: &mut TcpStream, index: usize, slots: usize) -> Result<Box<dyn Dialogue>>;

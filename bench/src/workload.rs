@@ -1,99 +1,271 @@
-//! What is asked of a server: preparations, and the plan that is measured.
+//! What is asked of a server: preparations, and what is measured.
 //!
 //! A workload is data, so that the same code runs the full one and the small one of the tests. The full sizes are
 //! those at which a queue's weaknesses show: backlogs beyond every cache, busy sub-queues that a search would walk over,
 //! deadlines by the million.
 
-use anyhow::{Context, Result};
-
-use crate::contender::{Contender, Program};
-use crate::load::{Bound, Plan, Putting, Shape};
+use crate::contender::Contender;
+use crate::load::{Plan, Putting, Shape};
 use crate::protocol::iproto::TubeType;
 
-/// Many requests under way on a few connections: the best case of a queue.
+/// Many requests under way on a few connections: what a queue is best at.
 const DEEP: Shape = Shape { connections: 8, depth: 32 };
-/// One request under way at all.
+/// One request at a time.
 const LONELY: Shape = Shape { connections: 1, depth: 1 };
+/// Ten thousand waiting takes, and a connection of the producer.
+const CROWD: Shape = Shape { connections: 101, depth: 100 };
+/// Bytes of a payload.
 const USUAL_PAYLOAD: usize = 100;
+/// Seconds; longer than any run.
+const LONG_DELAY: u32 = 100_000;
 
-/// How a server is ended and started before the measurement.
+/// From what a server starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Restart {
-    /// It starts from its log.
-    FromLog,
-    /// It starts from a snapshot.
-    FromSnapshot,
+pub(crate) enum Source {
+    Log,
+    Snapshot,
 }
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Measured {
+    /// Rounds of put, take and acknowledge, for as long as was chosen.
+    Cycles(Putting),
     Plan(Plan),
-    /// The start of a server, until it knows its tasks again.
-    Start(Restart),
+    /// The start of the server, until it counts its tasks again.
+    Start(Source),
 }
 
-/// A workload. All sizes are those of the full one unless it was made by [`Workload::small`].
+/// A workload.
 #[derive(Debug, Clone)]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
-    pub(crate) about: &'static str,
+    pub(crate) about: String,
     pub(crate) shape: Shape,
     /// Bytes.
     pub(crate) payload: usize,
-    /// The type of tube that it is about. `None`: whichever the contender has.
+    /// The type of tube that it is about; `None` for whatever the contender has.
     pub(crate) tube_type: Option<TubeType>,
+    /// Whether it asks for what only tubes have.
+    pub(crate) is_for_tubes: bool,
     pub(crate) before: Vec<Plan>,
     pub(crate) measured: Measured,
-    /// The workload whose rounds should cost no less.
+    /// The workload than which its rounds should cost hardly more.
     pub(crate) baseline: Option<&'static str>,
 }
 
 impl Workload {
     /// Put, take, acknowledge; nothing else.
-    pub(crate) fn cycles(name: &'static str, about: &'static str, shape: Shape) -> Self {
+    pub(crate) fn cycles(name: &'static str, shape: Shape, payload: usize) -> Self {
+        let Shape { connections, depth } = shape;
         Self {
             name,
-            about,
+            about: format!("cycles, {connections} × {depth}, {payload} bytes"),
             shape,
-            payload: USUAL_PAYLOAD,
+            payload,
             tube_type: None,
+            is_for_tubes: false,
             before: Vec::new(),
-            measured: cycles(Putting::Plain),
+            measured: Measured::Cycles(Putting::Plain),
             baseline: None,
         }
     }
 
-    /// Whether the contender can do it at all.
-    pub(crate) fn suits(&self, contender: Contender) -> bool {
-        let is_iproto = contender.tube_type().is_some();
-        let knows_options = self.plans().any(|plan| match plan.putting() {
-            Putting::Plain => false,
-            Putting::Priorities(_) | Putting::Delayed(_) => contender.program != Program::Beanstalkd,
-            Putting::SubQueues(_) | Putting::OwnSubQueue(_) => true,
-        });
-        let needs_iproto = self.tube_type.is_some()
-            || knows_options
-            || matches!(self.measured, Measured::Start(_) | Measured::Plan(Plan::Wake { .. }));
-        is_iproto || !needs_iproto
+    fn of_tube(tube_type: TubeType) -> Self {
+        Self {
+            about: format!("cycles, 8 × 32, 100 bytes, in a {} tube", tube_type.name()),
+            tube_type: Some(tube_type),
+            is_for_tubes: true,
+            ..Self::cycles(tube_type.name(), DEEP, USUAL_PAYLOAD)
+        }
     }
 
-    /// The contender with the type of tube that the workload is about.
-    pub(crate) fn applied_to(&self, contender: Contender) -> Contender {
-        self.tube_type.map_or(contender, |tube_type| contender.with_tube_type(tube_type))
+    fn backlog(name: &'static str, count: u64, baseline: Option<&'static str>) -> Self {
+        Self {
+            about: format!("cycles, 8 × 32, 100 bytes, while {count} tasks wait"),
+            before: vec![Plan::Fill { count, putting: Putting::Plain }],
+            baseline,
+            ..Self::cycles(name, DEEP, USUAL_PAYLOAD)
+        }
     }
 
-    fn plans(&self) -> impl Iterator<Item = Plan> {
-        let measured = match self.measured {
-            Measured::Plan(plan) => Some(plan),
-            Measured::Start(_) => None,
+    /// `count` sub-queues, of which a hundredth (but one at least) is free and the others have a taken task and another
+    /// one behind it.
+    fn busy_sub_queues(name: &'static str, count: u64, shape: Shape, baseline: Option<&'static str>) -> Self {
+        let busy = count - (count / 100).max(shape.slots() as u64).min(count);
+        let fill = Plan::Fill { count: busy, putting: Putting::SubQueues(busy) };
+        Self {
+            about: format!(
+                "cycles, {} × {}, 100 bytes, in a utube tube of {count} sub-queues, {busy} of them busy",
+                shape.connections, shape.depth
+            ),
+            tube_type: Some(TubeType::Utube),
+            is_for_tubes: true,
+            before: if busy > 0 { vec![fill, Plan::Hold { count: busy }, fill] } else { Vec::new() },
+            measured: Measured::Cycles(Putting::OwnSubQueue(busy)),
+            baseline,
+            ..Self::cycles(name, shape, USUAL_PAYLOAD)
+        }
+    }
+
+    fn delayed(name: &'static str, count: u64) -> Self {
+        Self {
+            about: format!("cycles, 8 × 32, 100 bytes, in a fifottl tube with {count} delayed tasks"),
+            tube_type: Some(TubeType::FifoTtl),
+            is_for_tubes: true,
+            before: vec![Plan::Fill { count, putting: Putting::Delayed(LONG_DELAY) }],
+            baseline: Some("fifottl"),
+            ..Self::cycles(name, DEEP, USUAL_PAYLOAD)
+        }
+    }
+
+    fn priorities(name: &'static str, priorities: u64, backlog: u64, baseline: Option<&'static str>) -> Self {
+        let putting = Putting::Priorities(priorities);
+        Self {
+            about: format!(
+                "cycles, 8 × 32, 100 bytes, in a fifottl tube, {priorities} priorities, while {backlog} tasks wait"
+            ),
+            tube_type: Some(TubeType::FifoTtl),
+            is_for_tubes: true,
+            before: vec![Plan::Fill { count: backlog, putting }],
+            measured: Measured::Cycles(putting),
+            baseline,
+            ..Self::cycles(name, DEEP, USUAL_PAYLOAD)
+        }
+    }
+
+    fn fill(count: u64) -> Self {
+        Self {
+            about: format!("puts of {count} tasks of 100 bytes, 8 × 32; memory for each"),
+            measured: Measured::Plan(Plan::Fill { count, putting: Putting::Plain }),
+            ..Self::cycles("fill", DEEP, USUAL_PAYLOAD)
+        }
+    }
+
+    fn drain(count: u64) -> Self {
+        Self {
+            about: format!("takes and acknowledgements of {count} waiting tasks of 100 bytes, 8 × 32"),
+            before: vec![Plan::Fill { count, putting: Putting::Plain }],
+            measured: Measured::Plan(Plan::Drain { count }),
+            ..Self::cycles("drain", DEEP, USUAL_PAYLOAD)
+        }
+    }
+
+    fn start(name: &'static str, source: Source, count: u64) -> Self {
+        let from = match source {
+            Source::Log => "the log",
+            Source::Snapshot => "a snapshot",
         };
-        self.before.iter().copied().chain(measured)
+        Self {
+            about: format!("start from {from} of {count} tasks of 100 bytes; tasks for each second"),
+            is_for_tubes: true,
+            before: vec![Plan::Fill { count, putting: Putting::Plain }],
+            measured: Measured::Start(source),
+            ..Self::cycles(name, DEEP, USUAL_PAYLOAD)
+        }
     }
 
-    fn with(self, change: impl FnOnce(&mut Self)) -> Self {
-        let mut workload = self;
-        change(&mut workload);
-        workload
+    fn wake(shape: Shape, count: u64) -> Self {
+        let waiting = (shape.connections - 1) * shape.depth;
+        Self {
+            about: format!(
+                "{count} puts, one after the other, each for one of {waiting} waiting takes; take counts from the put"
+            ),
+            is_for_tubes: true,
+            measured: Measured::Plan(Plan::Wake { count }),
+            ..Self::cycles("wake", shape, USUAL_PAYLOAD)
+        }
+    }
+
+    /// The contender with the type of tube that the workload is about; `None` if it cannot do the workload.
+    pub(crate) fn applied_to(&self, contender: Contender) -> Option<Contender> {
+        let can = contender.tube_type().is_some() || !self.is_for_tubes;
+        can.then(|| self.tube_type.map_or(contender, |tube_type| contender.with_tube_type(tube_type)))
+    }
+}
+
+/// How large the workloads are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    Full,
+    /// A few hundred tasks, to see that everything works.
+    Small,
+}
+
+/// Every workload there is.
+pub(crate) fn all(size: Size) -> Vec<Workload> {
+    let small = size == Size::Small;
+    let tasks = |count: u64| if small { count.min(300) } else { count };
+    let shape = |connections: usize, depth| Shape {
+        connections: if small { connections.min(20) } else { connections },
+        depth,
+    };
+    let mut all = vec![
+        Workload::cycles("8x32", DEEP, USUAL_PAYLOAD),
+        Workload::cycles("50x1", shape(50, 1), USUAL_PAYLOAD),
+        Workload::cycles("1x1", LONELY, USUAL_PAYLOAD),
+        Workload::cycles("500x1", shape(500, 1), USUAL_PAYLOAD),
+        Workload::cycles("payload-10", DEEP, 10),
+        Workload::cycles("payload-1k", DEEP, 1 << 10),
+        Workload::cycles("payload-64k", DEEP, 64 << 10),
+    ];
+    all.extend(TubeType::ALL.map(Workload::of_tube));
+    all.extend([
+        Workload::backlog("backlog-10k", tasks(10_000), None),
+        Workload::backlog("backlog-1m", tasks(1_000_000), Some("backlog-10k")),
+        Workload::backlog("backlog-10m", tasks(10_000_000), Some("backlog-10k")),
+        Workload::busy_sub_queues("utube-1", 1, LONELY, None),
+        Workload::busy_sub_queues("utube-1k", tasks(1_000), LONELY, Some("utube-1")),
+        Workload::busy_sub_queues("utube-1m", tasks(1_000_000), LONELY, Some("utube-1")),
+        Workload::busy_sub_queues("utube-1m-8x32", tasks(1_000_000), DEEP, Some("utube")),
+        Workload::delayed("delayed-10m", tasks(10_000_000)),
+        Workload::priorities("priorities-1", 1, tasks(100_000), None),
+        Workload::priorities("priorities-10", 10, tasks(100_000), Some("priorities-1")),
+        Workload::priorities("priorities-10k", 10_000, tasks(100_000), Some("priorities-1")),
+        Workload::fill(tasks(1_000_000)),
+        Workload::drain(tasks(1_000_000)),
+        Workload::start("start-log", Source::Log, tasks(1_300_000)),
+        Workload::start("start-snapshot", Source::Snapshot, tasks(1_300_000)),
+        Workload::wake(if small { Shape { connections: 6, depth: 20 } } else { CROWD }, tasks(10_000)),
+    ]);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_baselines_exist() {
+        for size in [Size::Full, Size::Small] {
+            let all = all(size);
+            let names = all.iter().map(|workload| workload.name).collect::<HashSet<_>>();
+            assert_eq!(names.len(), all.len());
+            assert!(all.iter().filter_map(|workload| workload.baseline).all(|name| names.contains(name)));
+        }
+    }
+
+    /// A cycle must find a sub-queue that is free for each of its slots.
+    #[test]
+    fn free_sub_queues_are_enough() {
+        for (count, shape, free) in [(1, LONELY, 1), (1_000, LONELY, 10), (1_000_000, DEEP, 10_000), (300, DEEP, 256)] {
+            let workload = Workload::busy_sub_queues("x", count, shape, None);
+            assert_eq!(workload.measured, Measured::Cycles(Putting::OwnSubQueue(count - free)));
+        }
+    }
+
+    #[test]
+    fn what_is_for_tubes_is_not_for_others() {
+        let all = all(Size::Full);
+        let named = |name| all.iter().find(|workload| workload.name == name).unwrap();
+        let applied = |name, contender: &str| {
+            named(name).applied_to(contender.parse().unwrap()).map(|contender| contender.to_string())
+        };
+        assert_eq!(applied("utube-1m", "lycosa:fifo:write").unwrap(), "lycosa:utube:write");
+        assert_eq!(applied("backlog-1m", "lycosa:fifo:write").unwrap(), "lycosa:fifo:write");
+        assert_eq!(applied("utube-1m", "redis-list"), None);
+        assert_eq!(applied("drain", "redis-list").unwrap(), "redis-list:fsync");
     }
 }

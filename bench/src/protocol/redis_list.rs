@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, Result, bail};
 
-use super::resp::{Replies, Value, command, execute};
+use super::resp::{Replies, Value, command, count, execute};
 use super::{Answer, Dialogue, Heard, Operation, Protocol, Request, Shown};
 
 const READY: &[u8] = b"lycosa_bench";
@@ -20,7 +20,11 @@ pub(crate) struct RedisList;
 
 impl Protocol for RedisList {
     fn prepare(&self, address: SocketAddr) -> Result<()> {
-        execute(address, &[&[b"FLUSHALL"]])
+        execute(address, &[&[b"FLUSHALL"]]).map(drop)
+    }
+
+    fn count_tasks(&self, address: SocketAddr) -> Result<u64> {
+        count(address, &[b"LLEN", READY])
     }
 
     fn open(&self, _stream: &mut TcpStream, index: usize, _slots: usize) -> Result<Box<dyn Dialogue>> {

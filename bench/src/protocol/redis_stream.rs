@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::resp::{Replies, Value, command, execute};
+use super::resp::{Replies, Value, command, count, execute};
 use super::{Answer, Dialogue, Heard, Operation, Protocol, Request, Shown};
 
 const STREAM: &[u8] = b"lycosa_bench";
@@ -20,7 +20,12 @@ pub(crate) struct RedisStream;
 
 impl Protocol for RedisStream {
     fn prepare(&self, address: SocketAddr) -> Result<()> {
-        execute(address, &[&[b"FLUSHALL"], &[b"XGROUP", b"CREATE", STREAM, GROUP, b"0", b"MKSTREAM"]])
+        execute(address, &[&[b"FLUSHALL"], &[b"XGROUP", b"CREATE", STREAM, GROUP, b"0", b"MKSTREAM"]]).map(drop)
+    }
+
+    /// Entries that were taken and not acknowledged are counted too.
+    fn count_tasks(&self, address: SocketAddr) -> Result<u64> {
+        count(address, &[b"XLEN", STREAM])
     }
 
     fn open(&self, _stream: &mut TcpStream, index: usize, _slots: usize) -> Result<Box<dyn Dialogue>> {

@@ -105,27 +105,32 @@ fn number(text: &[u8]) -> Result<i64> {
     number.with_context(|| format!("`{}` is not a number", Shown(text)))
 }
 
-/// Sends commands on a connection of their own; each has to succeed.
-pub(super) fn execute(address: SocketAddr, commands: &[&[&[u8]]]) -> Result<()> {
+/// Executes commands on a connection of their own; each has to succeed. Gives the last reply if it is a number.
+pub(super) fn execute(address: SocketAddr, commands: &[&[&[u8]]]) -> Result<Option<i64>> {
     let mut stream = connect(address)?;
+    let mut number = None;
     for words in commands {
         let mut out = Vec::new();
         command(&mut out, words);
         stream.write_all(&out)?;
-        let name = String::from_utf8_lossy(words[0]);
-        if let Err(error) = read_success(&mut stream) {
-            return Err(error).with_context(|| format!("{name} failed"));
-        }
+        number = read_success(&mut stream).with_context(|| format!("{} failed", Shown(words[0])))?;
     }
-    Ok(())
+    Ok(number)
 }
 
-fn read_success(stream: &mut TcpStream) -> Result<()> {
+/// The number that a command answers.
+pub(super) fn count(address: SocketAddr, words: &[&[u8]]) -> Result<u64> {
+    let number = execute(address, &[words])?.and_then(|number| u64::try_from(number).ok());
+    number.with_context(|| format!("{} does not answer a number", Shown(words[0])))
+}
+
+fn read_success(stream: &mut TcpStream) -> Result<Option<i64>> {
     let mut input = Vec::new();
     loop {
         match Replies::new(&input).value()? {
             Some(Value::Error(text)) => bail!("{}", Shown(text)),
-            Some(_) => return Ok(()),
+            Some(Value::Integer(number)) => return Ok(Some(number)),
+            Some(_) => return Ok(None),
             None => {}
         }
         let mut byte = [0];

@@ -35,6 +35,8 @@ use lycosa_store::UserId;
 use lycosa_tuple::mp;
 
 mod arguments;
+#[cfg(test)]
+mod cost;
 mod create;
 mod deadline;
 pub mod driver;

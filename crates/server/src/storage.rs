@@ -7,6 +7,7 @@ use anyhow::Context;
 use lycosa_instance::Identity;
 use lycosa_iproto::row::RowBody;
 use lycosa_iproto::vclock::Vclock;
+use lycosa_journal::block::DEFAULT_COMPRESSION_LEVEL;
 use lycosa_journal::decision::{Mode, Settled};
 use lycosa_journal::directory::Directory;
 use lycosa_journal::log::WalMode as LogMode;
@@ -91,7 +92,7 @@ fn writer_settings(config: &Config) -> WriterSettings {
             WalMode::None => LogMode::None,
         },
         max_file_bytes: config.wal_max_size.0,
-        ..WriterSettings::default()
+        compression_level: config.wal_compression.then_some(DEFAULT_COMPRESSION_LEVEL),
     }
 }
 
@@ -99,6 +100,7 @@ fn bootstrap(directory: Directory, config: &Config) -> anyhow::Result<Opened> {
     let identity =
         Identity { instance: Uuid::new_v4(), cluster: Uuid::new_v4(), replica_id: FIRST_REPLICA_ID };
     tracing::info!("the data folder is empty: beginning instance {}", identity.instance);
+    directory.remove_left_overs().context("cannot remove unfinished files")?;
     let mut store = Store::new(store_settings(config));
     store.bootstrap(&identity.cluster.to_string(), &identity.instance.to_string())?;
     let vclock = Vclock::new();

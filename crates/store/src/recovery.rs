@@ -2,9 +2,10 @@
 //!
 //! A snapshot's tuples are only checked and copied; all indexes of a space are built from them at once when the snapshot
 //! ends. Rows of the system spaces take the ordinary way, because the others depend on what they define.
-
-use lycosa_tuple::mp::Reader;
-use lycosa_tuple::tuple::TupleRef;
+//!
+//! The last values of sequences are what a snapshot's `_sequence_data` says, and then follow the inserts of the log. (A
+//! real Tarantool also moves them up to the largest value that it finds among the snapshot's tuples, so that a sequence
+//! which was set back is not after a restart.)
 
 use crate::arena::Handle;
 use crate::error::Error;
@@ -69,17 +70,6 @@ impl Store {
         let handle = self.arena.insert(tuple).ok_or(Error::MemoryIssue { bytes: tuple.len() as u64 })?;
         space.bytes += tuple.len() as u64;
         space.loaded.push(handle);
-        if let Some(attached) = space.sequence {
-            let field = TupleRef::trusted(tuple).field(attached.field);
-            let stored = field.and_then(|field| Reader::new(field).int().ok());
-            let sequence = self.schema.sequences.get(attached.sequence);
-            if let (Some(stored), Some(sequence)) =
-                (stored.and_then(|value| i64::try_from(value).ok()), sequence)
-                && let Some(value) = sequence.after_storing(stored)
-            {
-                self.schema.sequences.set(attached.sequence, Some(value));
-            }
-        }
         Ok(())
     }
 

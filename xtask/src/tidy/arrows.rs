@@ -8,20 +8,18 @@ use super::Fault;
 /// One room of the house.
 struct Room {
     name: &'static str,
-    /// Our crates that it may import.
+    /// Our crates that it and its tests may import.
     imports: &'static [&'static str],
-    /// Our crates that its tests may import besides.
-    tests_import: &'static [&'static str],
 }
 
 const ROOMS: &[Room] = &[
-    Room { name: "lycosa-tuple", imports: &[], tests_import: &[] },
-    Room { name: "lycosa-iproto", imports: &["lycosa-tuple"], tests_import: &[] },
-    Room { name: "lycosa-store", imports: &["lycosa-tuple"], tests_import: &[] },
-    Room { name: "lycosa-journal", imports: &["lycosa-iproto", "lycosa-tuple"], tests_import: &[] },
-    Room { name: "lycosa-queue", imports: &["lycosa-store", "lycosa-tuple"], tests_import: &[] },
-    Room { name: "lycosa-expiration", imports: &["lycosa-store", "lycosa-tuple"], tests_import: &[] },
-    Room { name: "lycosa-replication", imports: &["lycosa-iproto", "lycosa-tuple"], tests_import: &[] },
+    Room { name: "lycosa-tuple", imports: &[] },
+    Room { name: "lycosa-iproto", imports: &["lycosa-tuple"] },
+    Room { name: "lycosa-store", imports: &["lycosa-tuple"] },
+    Room { name: "lycosa-journal", imports: &["lycosa-iproto", "lycosa-tuple"] },
+    Room { name: "lycosa-queue", imports: &["lycosa-store", "lycosa-tuple"] },
+    Room { name: "lycosa-expiration", imports: &["lycosa-store", "lycosa-tuple"] },
+    Room { name: "lycosa-replication", imports: &["lycosa-iproto", "lycosa-tuple"] },
     Room {
         name: "lycosa-instance",
         imports: &[
@@ -32,18 +30,12 @@ const ROOMS: &[Room] = &[
             "lycosa-expiration",
             "lycosa-replication",
         ],
-        tests_import: &[],
     },
     Room {
         name: "lycosa-lua",
         imports: &["lycosa-instance", "lycosa-queue", "lycosa-store", "lycosa-tuple", "lycosa-iproto"],
-        tests_import: &[],
     },
-    Room {
-        name: "lycosa-client",
-        imports: &["lycosa-iproto", "lycosa-tuple"],
-        tests_import: &["lycosa-server"],
-    },
+    Room { name: "lycosa-client", imports: &["lycosa-iproto", "lycosa-tuple"] },
     Room {
         name: "lycosa-server",
         imports: &[
@@ -58,12 +50,10 @@ const ROOMS: &[Room] = &[
             "lycosa-lua",
             "lycosa-client",
         ],
-        tests_import: &[],
     },
     Room {
         name: "lycosa",
         imports: &["lycosa-server", "lycosa-client", "lycosa-journal", "lycosa-iproto", "lycosa-tuple"],
-        tests_import: &[],
     },
     Room {
         name: "lycosa-sim",
@@ -77,9 +67,9 @@ const ROOMS: &[Room] = &[
             "lycosa-replication",
             "lycosa-instance",
         ],
-        tests_import: &[],
     },
-    Room { name: "xtask", imports: &[], tests_import: &[] },
+    Room { name: "lycosa-bench", imports: &["lycosa-iproto", "lycosa-tuple"] },
+    Room { name: "xtask", imports: &[] },
 ];
 
 /// Compares the workspace with the table.
@@ -109,11 +99,10 @@ pub(super) fn check(metadata: &Json, faults: &mut Vec<Fault>) -> Result<()> {
 
 /// Why `room` may not import `imported`; `kind` as cargo names it, `None` for a normal dependency.
 fn refusal(room: &Room, imported: &str, kind: Option<&str>) -> Option<String> {
-    let in_tests = kind == Some("dev");
-    if room.imports.contains(&imported) || (in_tests && room.tests_import.contains(&imported)) {
+    if room.imports.contains(&imported) {
         return None;
     }
-    let where_from = if in_tests { " in its tests" } else { "" };
+    let where_from = if kind == Some("dev") { " in its tests" } else { "" };
     Some(format!("may not import {imported}{where_from}: the table of imports has no such arrow"))
 }
 

@@ -6,6 +6,7 @@
 mod arrows;
 mod code;
 mod dependencies;
+mod licences;
 mod links;
 mod text;
 
@@ -56,6 +57,7 @@ pub(crate) fn check() -> Result<()> {
     let mut faults = Vec::new();
     arrows::check(&metadata, &mut faults)?;
     dependencies::check(&metadata, &mut faults)?;
+    licences::check(&mut faults)?;
     for source in &sources {
         text::check(source, &mut faults);
         code::check(source, &mut faults);

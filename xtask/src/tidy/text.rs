@@ -62,7 +62,7 @@ pub(super) fn check(source: &Source, faults: &mut Vec<Fault>) {
             faults.push(Fault::at(&source.path, count, "blanks at the end of the line"));
         }
         for word in WORDS.iter().filter(|word| !(is_prose && word.in_prose)) {
-            if line.contains(word.text) {
+            if stands_in(line, word.text) {
                 faults.push(Fault::at(&source.path, count, format!("`{}`: {}", word.text, word.why)));
             }
         }
@@ -74,6 +74,19 @@ pub(super) fn check(source: &Source, faults: &mut Vec<Fault>) {
         let what = format!("{count} lines: cut it along its nouns (the limit is {TOO_LONG})");
         faults.push(Fault::new(source.path.display().to_string(), what));
     }
+}
+
+/// Whether the word stands in the line by itself, not as a part of a longer one.
+fn stands_in(line: &str, word: &str) -> bool {
+    let is_edge = |inside: Option<char>, outside: Option<char>| {
+        let in_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        !(in_word(inside) && in_word(outside))
+    };
+    line.match_indices(word).any(|(at, _)| {
+        let (before, after) = (&line[..at], &line[at + word.len()..]);
+        is_edge(word.chars().next(), before.chars().next_back())
+            && is_edge(word.chars().next_back(), after.chars().next())
+    })
 }
 
 /// A warning for a file that is long, but not too long.
@@ -113,6 +126,13 @@ mod tests {
         let text = concat!("// TO", "DO: more\n");
         assert_eq!(faults_of("a.rs", text).len(), 1);
         assert_eq!(faults_of("a.md", text).len(), 1);
+    }
+
+    #[test]
+    fn parts_of_longer_words_are_not_those_words() {
+        assert!(stands_in(concat!("it holds for", " now."), concat!("for", " now")));
+        assert!(!stands_in("for nowhere in places", concat!("for", " now")));
+        assert!(!stands_in("the formula_for now", concat!("for", " now")));
     }
 
     #[test]

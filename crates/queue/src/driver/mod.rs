@@ -154,6 +154,8 @@ impl<'a> Tasks<'a> {
     /// # Errors
     /// The space is gone.
     pub fn get(self, id: u64) -> Result<Option<&'a [u8]>, Error> {
+        #[cfg(test)]
+        crate::cost::count_look_up();
         Ok(self.store.get(self.space, 0, &ShortKey::id(id))?)
     }
 
@@ -162,6 +164,8 @@ impl<'a> Tasks<'a> {
     /// # Errors
     /// The space or the index is gone.
     pub fn first(self, index: IndexId, key: &[u8]) -> Result<Option<&'a [u8]>, Error> {
+        #[cfg(test)]
+        crate::cost::count_look_up();
         Ok(self.store.first(self.space, index, IteratorType::Eq, key)?)
     }
 

@@ -5,4 +5,3 @@ mod foreign;
 mod model;
 mod rig;
 mod scenario;
-mod sub_queues;

@@ -158,6 +158,8 @@ settings! {
         "When a change counts as done: fsync (synced to disk), write (handed to the system), none (not journaled)";
     wal_max_size: ByteSize = "256MiB", "wal_max_size", false,
         "Size at which a journal file is closed and the next one begun";
+    wal_compression: bool = "false", "wal_compression", false,
+        "Compress the journal with zstd: less than half the bytes, a microsecond more for each row";
     force_recovery: bool = "false", "force_recovery", false,
         "Start on damaged files: skip what cannot be read and say what was lost";
     memory_limit: ByteSize = "256MiB", "memory_limit", true,

@@ -24,13 +24,50 @@ struct Step {
 
 fn name() -> impl Strategy<Value = &'static str> {
     proptest::sample::select(vec![
-        "", "a", "b", "c", "tree", "hash", "memtx", "blackhole", "unsigned", "string", "user", "role", "space",
-        "universe", "sequence", "public", "ops", "LUA", "none", "bad\0",
+        "",
+        "a",
+        "b",
+        "c",
+        "tree",
+        "hash",
+        "memtx",
+        "blackhole",
+        "unsigned",
+        "string",
+        "user",
+        "role",
+        "space",
+        "universe",
+        "sequence",
+        "public",
+        "ops",
+        "LUA",
+        "none",
+        "bad\0",
     ])
 }
 
 fn id() -> impl Strategy<Value = u64> {
-    proptest::sample::select(vec![0, 1, 2, 3, 4, 31, 32, 33, 127, 128, 280, 288, 512, 513, 515, 520, 600, u64::MAX])
+    proptest::sample::select(vec![
+        0,
+        1,
+        2,
+        3,
+        4,
+        31,
+        32,
+        33,
+        127,
+        128,
+        280,
+        288,
+        512,
+        513,
+        515,
+        520,
+        600,
+        u64::MAX,
+    ])
 }
 
 fn value() -> impl Strategy<Value = Value> {
@@ -41,7 +78,15 @@ fn value() -> impl Strategy<Value = Value> {
         name().prop_map(Value::str),
     ];
     leaf.prop_recursive(3, 12, 4, |inner| {
-        let key = proptest::sample::select(vec!["name", "type", "unique", "temporary", "field", "is_nullable", "path"]);
+        let key = proptest::sample::select(vec![
+            "name",
+            "type",
+            "unique",
+            "temporary",
+            "field",
+            "is_nullable",
+            "path",
+        ]);
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::array),
             proptest::collection::vec((key.prop_map(Value::str), inner), 0..3).prop_map(Value::map),
@@ -93,7 +138,9 @@ fn execute(store: &mut Store, step: &Step) -> Result<(), Error> {
     }
     // A new row mostly needs a new key and a new name.
     if step.kind == 0 {
-        for (field, value) in fields.iter_mut().zip([Value::from(step.id % 50 + 40), Value::Nil, step.name.into()]) {
+        for (field, value) in
+            fields.iter_mut().zip([Value::from(step.id % 50 + 40), Value::Nil, step.name.into()])
+        {
             *field = if value == Value::Nil { field.clone() } else { value };
         }
     }

@@ -1,0 +1,147 @@
+//! A trial: one contender under one workload, from the start of its server to the end.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Pid;
+
+use crate::contender::Contender;
+use crate::load::{Bound, Load, Outcome, Plan, Putting};
+use crate::machine;
+use crate::measurement::Measurement;
+use crate::program::Files;
+use crate::protocol::Protocol;
+use crate::protocol::iproto::TubeType;
+use crate::server::{Cores, Server};
+use crate::workload::{Measured, Source, Workload};
+
+/// How long cycles are measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Length {
+    /// Cycles before the measurement.
+    pub(crate) warmup: Bound,
+    pub(crate) measured: Bound,
+}
+
+/// Where servers run.
+#[derive(Debug, Clone)]
+pub(crate) struct Ground {
+    pub(crate) files: Files,
+    /// Folder in which servers have theirs.
+    pub(crate) folder: PathBuf,
+    pub(crate) cores: Cores,
+}
+
+impl Ground {
+    /// Starts the contender's server, puts it through `workload` and stops it.
+    pub(crate) fn hold_trial(&self, contender: Contender, workload: &Workload, length: Length) -> Result<Measurement> {
+        let mut server = Server::start(|place| contender.command(&self.files, place), &self.folder, self.cores)?;
+        let subject = Subject { contender, address: server.address(), pid: Some(server.pid()) };
+        let measurement = match workload.measured {
+            Measured::Start(source) => {
+                subject.prepare(workload)?;
+                self.measure_start(&subject, &mut server, source)?
+            }
+            Measured::Cycles(_) | Measured::Plan(_) => subject.measure(workload, length)?,
+        };
+        server.stop_process()?;
+        Ok(measurement)
+    }
+
+    fn measure_start(&self, subject: &Subject, server: &mut Server, source: Source) -> Result<Measurement> {
+        let protocol = subject.contender.protocol();
+        if source == Source::Snapshot {
+            protocol.write_snapshot(subject.address)?;
+        }
+        let tasks = protocol.count_tasks(subject.address)?;
+        server.stop_process()?;
+        let began = Instant::now();
+        server.start_again(|place| subject.contender.command(&self.files, place), self.cores)?;
+        wait_for_tasks(&*protocol, subject, tasks)?;
+        let outcome = Outcome::without_requests(tasks, began.elapsed())?;
+        // The process has done nothing but to start.
+        let processor_time = Some(machine::processor_time(server.pid())?);
+        Ok(Measurement { outcome, processor_time, memory_per_round: None })
+    }
+}
+
+/// Asks until the server counts `tasks`. While it starts it may refuse to answer.
+fn wait_for_tasks(protocol: &dyn Protocol, subject: &Subject, tasks: u64) -> Result<()> {
+    const LONGEST_START: Duration = Duration::from_secs(300);
+    let deadline = Instant::now() + LONGEST_START;
+    loop {
+        match protocol.count_tasks(subject.address) {
+            Ok(count) if count == tasks => return Ok(()),
+            other => ensure!(Instant::now() < deadline, "after a restart {other:?} tasks are there, not {tasks}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A running server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Subject {
+    pub(crate) contender: Contender,
+    pub(crate) address: std::net::SocketAddr,
+    /// Its process, if that is known.
+    pub(crate) pid: Option<Pid>,
+}
+
+impl Subject {
+    /// Does what comes before the measurement.
+    fn prepare(&self, workload: &Workload) -> Result<Load> {
+        let protocol = self.contender.protocol();
+        protocol.prepare(self.address).context("cannot make the queue ready")?;
+        let mut load = Load::connect(&*protocol, self.address, workload.shape, workload.payload)?;
+        for &plan in &workload.before {
+            load.run(self.adapted(plan)).context("the preparation failed")?;
+        }
+        Ok(load)
+    }
+
+    /// Puts the server through `workload`, and checks in the end that it has the tasks that it should have.
+    pub(crate) fn measure(&self, workload: &Workload, length: Length) -> Result<Measurement> {
+        let mut load = self.prepare(workload)?;
+        let plan = match workload.measured {
+            Measured::Cycles(putting) => {
+                let plan = |bound| self.adapted(Plan::Cycles { bound, putting });
+                load.run(plan(length.warmup)).context("the warm-up failed")?;
+                plan(length.measured)
+            }
+            Measured::Plan(plan) => self.adapted(plan),
+            Measured::Start(_) => bail!("`{}` needs a server that can be started anew", workload.name),
+        };
+        let measurement = self.measure_plan(&mut load, plan)?;
+        let (expected, found) = (load.account().waiting(), self.contender.protocol().count_tasks(self.address)?);
+        ensure!(found == expected, "{found} tasks wait in the end, {expected} should");
+        Ok(measurement)
+    }
+
+    fn measure_plan(&self, load: &mut Load, plan: Plan) -> Result<Measurement> {
+        let state = |pid| anyhow::Ok((machine::processor_time(pid)?, machine::resident_memory(pid)?));
+        let before = self.pid.map(state).transpose()?;
+        let outcome = load.run(plan)?;
+        let after = self.pid.map(state).transpose()?;
+        let spent = after.zip(before);
+        let processor_time = spent.map(|(after, before)| after.0.saturating_sub(before.0));
+        let is_fill = matches!(plan, Plan::Fill { .. });
+        let memory = spent.filter(|_| is_fill).map(|(after, before)| after.1.saturating_sub(before.1));
+        let memory_per_round = memory.map(|memory| memory as f64 / outcome.rounds.max(1) as f64);
+        Ok(Measurement { outcome, processor_time, memory_per_round })
+    }
+
+    /// The plan with sub-queues where the tube has some: in a single one nothing could go on at the same time.
+    fn adapted(&self, plan: Plan) -> Plan {
+        let has_sub_queues = matches!(self.contender.tube_type(), Some(TubeType::Utube | TubeType::UtubeTtl));
+        match plan {
+            Plan::Cycles { bound, putting: Putting::Plain } if has_sub_queues => {
+                Plan::Cycles { bound, putting: Putting::OwnSubQueue(0) }
+            }
+            Plan::Fill { count, putting: Putting::Plain } if has_sub_queues => {
+                Plan::Fill { count, putting: Putting::SubQueues(count) }
+            }
+            plan => plan,
+        }
+    }
+}
