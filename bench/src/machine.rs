@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde_json::{Value as Json, json};
 
 /// Processor time that all threads of process `pid` have used, in user mode and in the kernel. Known to a tick,
 /// mostly 10 ms.
@@ -56,6 +57,35 @@ pub(crate) fn is_in_memory(folder: &Path) -> Result<bool> {
     const TMPFS: i64 = 0x0102_1994;
     let kind = rustix::fs::statfs(folder).with_context(|| format!("cannot look at {}", folder.display()))?;
     Ok(i64::from(kind.f_type) == TMPFS)
+}
+
+/// The machine on which a measurement is made.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) processor: String,
+    pub(crate) cores: usize,
+    pub(crate) kernel: String,
+}
+
+impl Machine {
+    pub(crate) fn this() -> Result<Self> {
+        let processors = fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("cannot read the kernel's version")?;
+        Ok(Self {
+            processor: model_of(&processors).unwrap_or("unknown processor").to_owned(),
+            cores: processors.lines().filter(|line| line.starts_with("processor")).count(),
+            kernel: format!("Linux {}", kernel.trim()),
+        })
+    }
+
+    pub(crate) fn json(&self) -> Json {
+        json!({"processor": self.processor, "cores": self.cores, "kernel": self.kernel})
+    }
+}
+
+fn model_of(processors: &str) -> Option<&str> {
+    let line = processors.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::load::Outcome;
 use crate::protocol::Operation;
 
 /// Percentiles that are reported, with their names.
-const PERCENTILES: [(&str, f64); 3] = [("p50", 50.0), ("p99", 99.0), ("p999", 99.9)];
+pub(crate) const PERCENTILES: [(&str, f64); 3] = [("p50", 50.0), ("p99", 99.0), ("p999", 99.9)];
 
 /// One measured run.
 #[derive(Debug)]

@@ -60,6 +60,14 @@ impl Program {
         on_path(name).with_context(|| format!("{name} is not installed: --install installs Debian's package"))
     }
 
+    /// The program's name, and the first line of what it says about its version.
+    pub(crate) fn version(self, files: &Files) -> Result<(&'static str, String)> {
+        let flag = if self == Self::Beanstalkd { "-v" } else { "--version" };
+        let output = Command::new(self.find(files)?).arg(flag).output().context("cannot ask for the version")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        Ok((self.name(), text.lines().next().unwrap_or_default().trim().to_owned()))
+    }
+
     /// Whether everything is there that it takes to start the program.
     pub(crate) fn check(self, files: &Files) -> Result<()> {
         self.find(files).map(drop)

@@ -37,9 +37,9 @@ impl Cores {
         Ok(Self { confined })
     }
 
-    /// The cores of server and load.
-    pub(crate) fn confined(self) -> Option<(usize, usize)> {
-        self.confined
+    /// Whether server and load have a core each.
+    pub(crate) fn are_confined(self) -> bool {
+        self.confined.is_some()
     }
 
     /// Starts a process on the core of servers.

@@ -1,5 +1,7 @@
 //! The turn's rows, encoded once, on their way to the journal.
 
+use std::collections::VecDeque;
+
 use lycosa_iproto::keys;
 use lycosa_iproto::row::{self, RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
@@ -30,6 +32,9 @@ pub struct Buffers {
 /// Buffers that grew beyond this are not kept for the next batch.
 const KEPT_CAPACITY: usize = 4 << 20;
 
+/// A batch that has so many bytes takes no further transactions: the next ones are the next batch's.
+const FULL_BATCH: usize = 64 << 20;
+
 /// Collects committed transactions, numbers their rows and encodes them.
 ///
 /// Every row that the store committed gets the next LSN of its counter: `vclock[replica_id]`, or `vclock[0]` for local
@@ -44,7 +49,13 @@ pub(crate) struct Journaling {
     system_version: u64,
     rows: Vec<u8>,
     ends: Vec<u32>,
+    /// Batches that were full before one was taken, the oldest first.
+    full: VecDeque<Batch>,
+    /// Bytes of rows in `full`.
+    full_bytes: usize,
     spare: Buffers,
+    /// The journal takes no more rows.
+    has_failed: bool,
 }
 
 impl Journaling {
@@ -58,7 +69,10 @@ impl Journaling {
             system_version: 1,
             rows: Vec::new(),
             ends: Vec::new(),
+            full: VecDeque::new(),
+            full_bytes: 0,
             spare: Buffers::default(),
+            has_failed: false,
         }
     }
 
@@ -72,6 +86,17 @@ impl Journaling {
         self.durable
     }
 
+    /// What a reply that is encoded now waits for: every row so far, because it may have seen any of them. Nothing once
+    /// the journal has failed, when no reply shows data any more.
+    pub(crate) fn awaited(&self) -> u64 {
+        if self.has_failed { 0 } else { self.signature }
+    }
+
+    /// Whether every row is durable, or never will be.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.has_failed || self.durable == self.signature
+    }
+
     /// Grows with every change of the schema or of privileges.
     pub(crate) fn system_version(&self) -> u64 {
         self.system_version
@@ -83,11 +108,28 @@ impl Journaling {
 
     /// Rows that no batch has taken yet, in bytes.
     pub(crate) fn pending_bytes(&self) -> usize {
-        self.rows.len()
+        self.full_bytes + self.rows.len()
+    }
+
+    /// Declares what derives from the schema or from privileges out of date.
+    pub(crate) fn bump_system_version(&mut self) {
+        self.system_version += 1;
+    }
+
+    /// The journal takes no more rows: forgets those that wait for it, and all to come.
+    pub(crate) fn fail(&mut self) {
+        self.has_failed = true;
+        self.rows = Vec::new();
+        self.ends = Vec::new();
+        self.full.clear();
+        self.full_bytes = 0;
     }
 
     /// Takes over what the store has committed since the last call.
     pub(crate) fn collect(&mut self, store: &mut Store, now: u64) {
+        if self.has_failed {
+            return store.drain_committed(&mut |_| {});
+        }
         let timestamp = now as f64 / 1e6;
         store.drain_committed(&mut |transaction| self.encode(&transaction, timestamp));
     }
@@ -108,9 +150,13 @@ impl Journaling {
         if closing_nop {
             self.encode_row(false, &RowBody::Nop, &mut tsn, true, timestamp);
         }
-        let end =
-            u32::try_from(self.rows.len()).expect("a batch is bounded far below 4 GiB by the memory limit");
-        self.ends.push(end);
+        let end = u32::try_from(self.rows.len());
+        self.ends.push(end.expect("a batch is full long before 4 GiB, and so is what one request changes"));
+        if self.rows.len() >= FULL_BATCH {
+            let batch = self.close_batch();
+            self.full_bytes += batch.rows.len();
+            self.full.push_back(batch);
+        }
     }
 
     fn encode_row(
@@ -136,18 +182,23 @@ impl Journaling {
         row::encode_row(&mut self.rows, &header, body);
     }
 
-    /// The rows collected so far, if there are any.
+    /// The rows collected so far, if there are any, as far as they fit a batch.
     pub(crate) fn take(&mut self) -> Option<Batch> {
-        if self.rows.is_empty() {
-            return None;
+        if let Some(batch) = self.full.pop_front() {
+            self.full_bytes -= batch.rows.len();
+            return Some(batch);
         }
+        (!self.rows.is_empty()).then(|| self.close_batch())
+    }
+
+    fn close_batch(&mut self) -> Batch {
         let spare = std::mem::take(&mut self.spare);
-        Some(Batch {
+        Batch {
             rows: std::mem::replace(&mut self.rows, spare.rows),
             ends: std::mem::replace(&mut self.ends, spare.ends),
             vclock: self.vclock.clone(),
             lsn: self.signature,
-        })
+        }
     }
 
     /// Everything up to `lsn` is durable.

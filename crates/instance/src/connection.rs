@@ -59,7 +59,7 @@ pub(crate) struct Connection {
     pub(crate) user: UserId,
     pub(crate) salt: [u8; SALT_SIZE],
     pub(crate) replies: Replies,
-    /// Calls that wait, a `take` for example: `(request, sync, is CALL_16)`.
+    /// Calls that wait, a `take` for example, by the token under which the queue answers them.
     pub(crate) waiting: HashMap<u64, WaitingCall>,
     /// The stream of requests cannot be followed any more: close once everything is written.
     pub(crate) broken: bool,
@@ -108,7 +108,9 @@ impl Connection {
     }
 }
 
-/// All connections, and the list of those with something to write.
+/// All connections, and the lists of those with something to write and of those with something to wait for.
+///
+/// Invariant: a slot is in a list at most once, and exactly if its connection says so (`is_listed_…`).
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     slots: Vec<Option<Connection>>,
@@ -148,6 +150,13 @@ impl Connections {
     pub(crate) fn close(&mut self, slot: Slot) -> Option<Connection> {
         let connection = self.slots.get_mut(slot.index())?.take()?;
         self.by_id.remove(&connection.id);
+        if connection.is_listed_parked {
+            // Whoever gets the slot next must not be listed twice.
+            self.parked.retain(|&parked| parked != slot);
+        }
+        if connection.is_listed_ready {
+            self.ready.retain(|&ready| ready != slot);
+        }
         self.free.push(slot);
         Some(connection)
     }
@@ -184,14 +193,11 @@ impl Connections {
 
     /// Takes one connection off that list.
     pub(crate) fn pop_ready(&mut self) -> Option<Slot> {
-        while let Some(slot) = self.ready.pop() {
-            if let Some(connection) = self.get_mut(slot)
-                && std::mem::take(&mut connection.is_listed_ready)
-            {
-                return Some(slot);
-            }
+        let slot = self.ready.pop()?;
+        if let Some(connection) = self.get_mut(slot) {
+            connection.is_listed_ready = false;
         }
-        None
+        Some(slot)
     }
 
     /// Ends the reply that was just encoded for `slot`: it may leave once `lsn` is durable.
@@ -209,9 +215,6 @@ impl Connections {
         let mut parked = std::mem::take(&mut self.parked);
         parked.retain(|&slot| {
             let Some(connection) = self.get_mut(slot) else { return false };
-            if !connection.is_listed_parked {
-                return false;
-            }
             let released = connection.replies.release(lsn);
             connection.is_listed_parked = connection.replies.in_flight() > 0;
             let is_parked = connection.is_listed_parked;
@@ -221,6 +224,17 @@ impl Connections {
             is_parked
         });
         self.parked = parked;
+    }
+
+    /// Takes all calls that wait, by connection.
+    pub(crate) fn take_waiting_calls(&mut self) -> Vec<(Slot, WaitingCall)> {
+        let mut calls = Vec::new();
+        for (index, connection) in self.slots.iter_mut().enumerate() {
+            let Some(connection) = connection else { continue };
+            let slot = Slot(index as u32);
+            calls.extend(connection.waiting.drain().map(|(_, call)| (slot, call)));
+        }
+        calls
     }
 
     /// Replaces every reply that waits, see [`Replies::replace_waiting`].

@@ -158,6 +158,8 @@ impl Instance {
     /// Changes limits and rules; connections that exceed a lower limit are not closed. `memory_limit` is in bytes.
     pub fn reconfigure(&mut self, settings: Settings, memory_limit: u64) {
         self.settings = settings;
+        // Whether `guest` may call what it has called before is to be asked again.
+        self.journaling.bump_system_version();
         self.store.set_memory_limit(memory_limit);
     }
 
@@ -241,21 +243,26 @@ impl Instance {
         }
     }
 
-    /// The journal has failed for good. Whoever waits for it is told, and from now on nobody reads or changes data.
+    /// The journal has failed for good. Whoever waits for it, or for a task, is told, and from now on nobody reads or
+    /// changes data.
     pub fn handle_failed(&mut self, cause: &str) {
         if self.failure.is_some() {
             return;
         }
         self.failure = Some(cause.to_owned());
+        self.journaling.fail();
         let error = self.failure_error();
         let schema_version = self.store.schema_version();
         self.connections.replace_waiting(|frame, out| {
             let sync = reply::sync_of(frame).unwrap_or(0);
             reply::error(out, sync, schema_version, &error);
         });
+        for (slot, call) in self.connections.take_waiting_calls() {
+            self.reply_error(slot, call.sync, &error);
+        }
     }
 
-    fn failure_error(&self) -> ErrorObject {
+    pub(crate) fn failure_error(&self) -> ErrorObject {
         let cause = self.failure.as_deref().unwrap_or("unknown cause");
         let message = format!(
             "Failed to write to disk: {cause}. The server takes no more requests for data; \
@@ -264,10 +271,11 @@ impl Instance {
         ErrorObject::client(ErrorCode::WalIo, message)
     }
 
-    /// Does what is due and says when the next thing is, in microseconds since the epoch.
+    /// Does what is due and says when the next thing is, in microseconds since the epoch. While the journal is behind
+    /// nothing is done: what is due makes rows too.
     pub fn tick(&mut self, now: u64) -> Option<u64> {
         self.now = now;
-        if self.failure.is_some() {
+        if self.failure.is_some() || self.is_journal_behind() {
             return None;
         }
         if self.queue_retry.is_some_and(|at| at <= now) {
@@ -280,6 +288,10 @@ impl Instance {
         self.settle(now);
         let next = if tick.more { Some(now) } else { tick.next };
         next.into_iter().chain(self.queue_retry).min()
+    }
+
+    fn is_journal_behind(&self) -> bool {
+        self.journaling.pending_bytes() > self.settings.max_journal_backlog
     }
 
     /// Moves what the store has committed into the journal's batch and answers the calls that were woken.
@@ -329,7 +341,7 @@ impl Instance {
             connection.broken
                 || connection.replies.pending_bytes() > self.settings.max_output
                 || connection.replies.in_flight() >= self.settings.max_in_flight
-                || self.journaling.pending_bytes() > self.settings.max_journal_backlog
+                || self.is_journal_behind()
         })
     }
 
@@ -338,9 +350,9 @@ impl Instance {
         self.connections.get(slot).is_none_or(|connection| connection.broken)
     }
 
-    /// Whether every row is durable and every reply written.
+    /// Whether every row is durable, or lost with the journal, and every reply written.
     pub fn is_drained(&self) -> bool {
-        self.journaling.pending_bytes() == 0
+        self.journaling.is_settled()
             && self.connections.iter().all(|connection| connection.replies.pending_bytes() == 0)
     }
 
@@ -373,6 +385,6 @@ impl Instance {
         let schema_version = self.store.schema_version();
         let Some(connection) = self.connections.get_mut(slot) else { return };
         reply::error(connection.replies.buffer(), sync, schema_version, error);
-        self.connections.finish_reply(slot, self.journaling.lsn(), self.journaling.durable());
+        self.finish_reply(slot);
     }
 }

@@ -4,7 +4,7 @@
 //! durable. Because LSNs only grow, what may leave is always a prefix of the buffer: releasing is moving one number.
 //!
 //! Invariants: `released <= bytes.len()`; marks ascend in both LSN and offset; the last mark's offset is the end of the
-//! buffer, or there are no marks and everything is released. Replies overtake only waiting calls, which are not here
+//! buffer, or there are no marks and everything is released; `in_flight` is the sum of the marks' counts. Replies overtake only waiting calls, which are not here
 //! yet.
 
 use std::collections::VecDeque;
@@ -16,6 +16,7 @@ pub(crate) struct Replies {
     written: usize,
     released: usize,
     waiting: VecDeque<Mark>,
+    in_flight: u64,
 }
 
 /// All replies up to `end` may leave once `lsn` is durable.
@@ -42,6 +43,7 @@ impl Replies {
             self.released = end;
             return true;
         }
+        self.in_flight += 1;
         match self.waiting.back_mut() {
             Some(last) if last.lsn >= lsn => {
                 last.end = end;
@@ -59,6 +61,7 @@ impl Replies {
             && mark.lsn <= lsn
         {
             self.released = mark.end;
+            self.in_flight -= u64::from(mark.count);
             self.waiting.pop_front();
         }
         self.released > before
@@ -95,7 +98,7 @@ impl Replies {
 
     /// Replies that wait for the journal.
     pub(crate) fn in_flight(&self) -> u64 {
-        self.waiting.iter().map(|mark| u64::from(mark.count)).sum()
+        self.in_flight
     }
 
     /// Replaces every waiting reply by what `replace` makes of it (frame in, frame out) and releases it.
@@ -108,6 +111,7 @@ impl Replies {
             rest = tail;
         }
         self.waiting.clear();
+        self.in_flight = 0;
         self.released = self.bytes.len();
     }
 }

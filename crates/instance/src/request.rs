@@ -302,7 +302,7 @@ impl Instance {
     /// Ends the reply that was just encoded. It may leave when everything that is in the journal's batches so far is
     /// durable, because it may have seen any of it.
     pub(crate) fn finish_reply(&mut self, slot: Slot) {
-        self.connections.finish_reply(slot, self.journaling.lsn(), self.journaling.durable());
+        self.connections.finish_reply(slot, self.journaling.awaited(), self.journaling.durable());
     }
 }
 

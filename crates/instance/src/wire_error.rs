@@ -22,6 +22,7 @@ pub(crate) fn of_store(error: &E) -> ErrorObject {
 pub(crate) fn of_queue(error: &lycosa_queue::Error) -> ErrorObject {
     match error {
         lycosa_queue::Error::Store(error) => of_store(error),
+        lycosa_queue::Error::ReadOnly => ErrorObject::client(C::Readonly, error.to_string()),
         raised => ErrorObject::lua(raised.to_string()),
     }
 }

@@ -138,6 +138,8 @@ fn main() {
             bench.put(&put, Some(("utube", number)));
             bench.take(&take);
         }
-        bench.measure(&format!("{tube_type}, {scale} busy sub-queues"), |number| Some(("utube", scale + number)));
+        bench.measure(&format!("{tube_type}, {scale} busy sub-queues"), |number| {
+            Some(("utube", scale + number))
+        });
     }
 }

@@ -90,7 +90,7 @@ impl Queue {
             self.describe_tube(slot.index, out);
             return Ok(Answer::one());
         }
-        if options.temporary && self.settings.in_replicaset {
+        if options.temporary && self.configuration.in_replicaset {
             return Err(Error::TemporaryInReplicaset);
         }
         let driver = driver::create(tube_type, &options)?.ok_or_else(unknown_type)?;
@@ -247,15 +247,16 @@ impl Queue {
         let acting = self.acting(caller);
         self.transact(store, acting, |queue, store| {
             let Some(tube) = queue.tubes.at(index) else { return Err(Error::Stale) };
-            if let Some(sequence) = tube.sequence {
+            if let Some(sequence) = tube.sequence.filter(|sequence| store.sequence(*sequence).is_some()) {
                 let former = store.set_user(user::ADMIN);
                 let detached = detach_sequence(store, tube.space, sequence);
                 store.set_user(former);
                 detached?;
             }
-            ddl::drop_space(store, tube.space)?;
-            if let Some(buffer) = tube.buffer {
-                ddl::drop_space(store, buffer)?;
+            for space in std::iter::once(tube.space).chain(tube.buffer) {
+                if store.space(space).is_ok() {
+                    ddl::drop_space(store, space)?;
+                }
             }
             store.execute(&Statement::Delete { space: queue.spaces.queue, index: 0, key: &key })?;
             queue.pending.dropped.push(index);

@@ -175,7 +175,7 @@ pub type NewSessionId = Box<dyn FnMut() -> SessionId + Send>;
 /// All tubes of an instance and everything around them. See the crate's documentation for how to drive it.
 pub struct Queue {
     state: QueueState,
-    settings: Configuration,
+    configuration: Configuration,
     new_session_id: NewSessionId,
     spaces: SystemSpaces,
     tubes: Tubes,
@@ -209,7 +209,7 @@ impl Queue {
     pub fn with_session_ids(configuration: Configuration, new_session_id: NewSessionId) -> Self {
         Self {
             state: QueueState::Init,
-            settings: configuration,
+            configuration,
             new_session_id,
             spaces: SystemSpaces::default(),
             tubes: Tubes::default(),
@@ -281,7 +281,7 @@ impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Queue")
             .field("state", &self.state)
-            .field("settings", &self.settings)
+            .field("configuration", &self.configuration)
             .field("tubes", &self.tubes)
             .field("waiting", &self.waiters.len())
             .finish_non_exhaustive()

@@ -9,16 +9,16 @@ use lycosa_tuple::mp;
 
 use crate::arguments::{Arguments, Id, Number, compared, string};
 use crate::driver::options::{positive_seconds, seconds_or};
-use crate::driver::{Event, NewTask, PutOptions};
+use crate::driver::{Driver, Event, NewTask, PutOptions};
 use crate::error::Error;
 use crate::lua_text;
+use crate::procedure::Call;
 use crate::session::session_field;
 use crate::statistics::Operation;
-use crate::task::{NEXT_EVENT, ShortKey, State, TTL, TTR, Task};
+use crate::task::{Assignments, NEXT_EVENT, ShortKey, State, TTL, TTR, Task};
 use crate::time::{NEVER, Seconds};
 use crate::tube::SlotIndex;
 use crate::waiter::Wanted;
-use crate::procedure::Call;
 use crate::{Answer, Caller, Queue, TaskEvent};
 
 /// Field of the session in a row of `_queue_taken_2`.
@@ -149,12 +149,13 @@ impl Queue {
             let layout = tube.driver.layout();
             let Some(tuple) = tube.driver.next(tube.tasks(store))? else { return Ok(false) };
             let Some(task) = Task::read(tuple, layout) else { return Ok(false) };
-            let id = task.id;
             if !task.is_expired(layout, now) {
-                self.change_task(store, index, id, Event::Take, now, Some(out))?;
-                self.set_owner(store, index, id, connection, now)?;
+                let decided = Decided::about(&*tube.driver, &task, Event::Take, now, &mut self.assignments)?;
+                self.carry_out(store, index, &decided, Some(out))?;
+                self.set_owner(store, index, decided.id, connection, now)?;
                 return Ok(true);
             }
+            let id = task.id;
             self.remove_task(store, index, id, Operation::Ttl, None)?;
             self.settle_own(store)?;
         }
@@ -190,9 +191,7 @@ impl Queue {
         };
         let event = Event::Release { delay };
         self.transact(store, user::ADMIN, |queue, store| {
-            queue.found(id, |queue| {
-                queue.change_task(store, index, id, event, now, Some(out))
-            })
+            queue.found(id, |queue| queue.change_task(store, index, id, event, now, Some(out)))
         })
     }
 
@@ -223,12 +222,7 @@ impl Queue {
     }
 
     /// `peek(id)`
-    pub(crate) fn peek(
-        &self,
-        store: &Store,
-        call: &Call<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    pub(crate) fn peek(&self, store: &Store, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let index = call.index;
         let id = self.task_id(store, index, call.arguments.get(0))?;
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
@@ -256,9 +250,7 @@ impl Queue {
             return Ok(Answer::one());
         }
         self.transact(store, user::ADMIN, |queue, store| {
-            queue.found(id, |queue| {
-                queue.change_task(store, index, id, Event::Bury, now, Some(out))
-            })
+            queue.found(id, |queue| queue.change_task(store, index, id, Event::Bury, now, Some(out)))
         })
     }
 
@@ -366,33 +358,35 @@ impl Queue {
         let Some(task) = tube.tasks(store).get(id)?.and_then(|tuple| Task::read(tuple, layout)) else {
             return Ok(false);
         };
-        let operation = event.operation();
-        let was_taken = task.state() == Some(State::Taken);
-        let change = tube.driver.change(&task, event, now)?;
-        self.assignments.clear();
-        if task.state() != Some(change.state) {
-            self.assignments.state(change.state);
-        }
-        for (field, value) in [(NEXT_EVENT, change.next_event), (TTL, change.ttl), (TTR, change.ttr)] {
-            if let Some(value) = value {
-                self.assignments.number(field, value);
-            }
-        }
-        let key = ShortKey::id(id);
+        let decided = Decided::about(&*tube.driver, &task, event, now, &mut self.assignments)?;
+        self.carry_out(store, index, &decided, out)?;
+        Ok(true)
+    }
+
+    /// Executes what was decided: the assignments are in `self.assignments`.
+    fn carry_out(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        decided: &Decided,
+        out: Option<&mut Vec<u8>>,
+    ) -> Result<(), Error> {
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        let key = ShortKey::id(decided.id);
         if let Some(tuple) = store.execute(&self.assignments.statement(tube.space, &key))? {
             if let Some(out) = out {
-                write_task(tuple, layout, out);
+                write_task(tuple, tube.driver.layout(), out);
             }
             if tube.observed {
-                self.pending.events.push(TaskEvent::new(&tube.name, operation, tuple));
+                self.pending.events.push(TaskEvent::new(&tube.name, decided.operation, tuple));
             }
         }
-        self.pending.count(index, operation);
-        if was_taken && change.state != State::Taken {
+        self.pending.count(index, decided.operation);
+        if decided.frees {
             let tube_id = tube.id;
-            self.forget_owner(store, tube_id, id)?;
+            self.forget_owner(store, tube_id, decided.id)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Removes a stored task, inside a transaction. `operation` says why: an ack, a delete, the end of its life. False
@@ -456,11 +450,11 @@ impl Queue {
         Ok(())
     }
 
-    /// Removes the row of a taken task, if there is one.
+    /// Removes the row of a taken task, if there is one. A DELETE that hits nothing would be logged where rows are.
     pub(crate) fn forget_owner(&mut self, store: &mut Store, tube_id: u64, id: u64) -> Result<(), Error> {
         let key = ShortKey::numbers(&[tube_id, id]);
         let space = self.spaces.taken;
-        if store.get(space, 0, &key)?.is_some() {
+        if !self.configuration.in_replicaset || store.get(space, 0, &key)?.is_some() {
             store.execute(&Statement::Delete { space, index: 0, key: &key })?;
         }
         Ok(())
@@ -534,6 +528,38 @@ impl Queue {
             std::ops::ControlFlow::Continue(())
         })?;
         failed.map_or(Ok(ids), Err)
+    }
+}
+
+/// What an event makes of one task, apart from the assignments.
+struct Decided {
+    id: u64,
+    operation: Operation,
+    /// The task was taken and is no longer.
+    frees: bool,
+}
+
+impl Decided {
+    /// Asks the driver, and writes the assignments.
+    fn about(
+        driver: &dyn Driver,
+        task: &Task<'_>,
+        event: Event,
+        now: u64,
+        assignments: &mut Assignments,
+    ) -> Result<Self, Error> {
+        let change = driver.change(task, event, now)?;
+        assignments.clear();
+        if task.state() != Some(change.state) {
+            assignments.state(change.state);
+        }
+        for (field, value) in [(NEXT_EVENT, change.next_event), (TTL, change.ttl), (TTR, change.ttr)] {
+            if let Some(value) = value {
+                assignments.number(field, value);
+            }
+        }
+        let frees = task.state() == Some(State::Taken) && change.state != State::Taken;
+        Ok(Self { id: task.id, operation: event.operation(), frees })
     }
 }
 

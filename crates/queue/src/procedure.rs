@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::grant::Grantee;
 use crate::state::QueueState;
 use crate::statistics::{TaskCounts, TubeStatistics};
-use crate::tube::{Slot, SlotIndex};
+use crate::tube::{Slot, SlotIndex, Tube};
 use crate::{Answer, Caller, LogLevel, Queue};
 
 /// A method of a tube.
@@ -312,7 +312,7 @@ impl Queue {
                 Ok(self.refuse_quietly("create_tube", false, out))
             }
             QueueMethod::CreateTube => self.create_tube(store, caller, arguments, out),
-            QueueMethod::Cfg => self.configure(store, arguments).map(|()| Answer::none()),
+            QueueMethod::Cfg => self.configure(store, caller, arguments).map(|()| Answer::none()),
             QueueMethod::Identify => {
                 self.check_identify(store, caller)?;
                 self.identify(store, caller, arguments, now, out).map(|()| Answer::one())
@@ -348,27 +348,22 @@ impl Queue {
             Some(name) => {
                 let name = string(name).and_then(|name| str::from_utf8(name).ok());
                 let slot = name.and_then(|name| self.tubes.by_name(name)).ok_or(Error::IndexNil)?;
-                if let Some(tube) = self.tubes.at(slot.index) {
-                    self.check_readable(store, caller, tube.space)?;
-                }
-                self.statistics_at(store, slot.index)?.write(out);
+                let tube = self.tubes.at(slot.index).ok_or(Error::IndexNil)?;
+                self.check_readable(store, caller, tube.space)?;
+                statistics_of(store, tube)?.write(out);
             }
             None => {
-                mp::write_map(out, self.tubes.iter().count() as u32);
-                for index in self.tubes.slots() {
-                    let Some(tube) = self.tubes.at(index) else { continue };
+                let there: Vec<_> =
+                    self.tubes.iter().filter(|tube| store.space(tube.space).is_ok()).collect();
+                mp::write_map(out, there.len() as u32);
+                for tube in there {
                     self.check_readable(store, caller, tube.space)?;
                     mp::write_str(out, tube.name.as_bytes());
-                    self.statistics_at(store, index)?.write(out);
+                    statistics_of(store, tube)?.write(out);
                 }
             }
         }
         Ok(Answer::one())
-    }
-
-    fn statistics_at(&self, store: &Store, index: SlotIndex) -> Result<TubeStatistics, Error> {
-        let tube = self.tubes.at(index).ok_or(Error::IndexNil)?;
-        Ok(TubeStatistics { tasks: TaskCounts::read(tube.tasks(store))?, counters: tube.counters })
     }
 
     /// Numbers of tasks and operations of a tube. None if there is no such tube.
@@ -376,8 +371,8 @@ impl Queue {
     /// # Errors
     /// The tube's space is gone.
     pub fn tube_statistics(&self, store: &Store, name: &str) -> Result<Option<TubeStatistics>, Error> {
-        let slot = self.tubes.by_name(name);
-        slot.map(|slot| self.statistics_at(store, slot.index)).transpose()
+        let tube = self.tubes.by_name(name).and_then(|slot| self.tubes.get(slot));
+        tube.map(|tube| statistics_of(store, tube)).transpose()
     }
 
     fn write_tubes(&self, arguments: Arguments<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
@@ -394,4 +389,8 @@ impl Queue {
         }
         Ok(Answer::one())
     }
+}
+
+fn statistics_of(store: &Store, tube: &Tube) -> Result<TubeStatistics, Error> {
+    Ok(TubeStatistics { tasks: TaskCounts::read(tube.tasks(store))?, counters: tube.counters })
 }

@@ -237,7 +237,7 @@ impl Queue {
         if self.sessions.is_live(&session) {
             return Ok(());
         }
-        let fate = match self.settings.ttr.filter(|ttr| ttr.is_positive()) {
+        let fate = match self.configuration.ttr.filter(|ttr| ttr.is_positive()) {
             Some(ttr) => Fate::Expires(ttr.deadline(now)),
             None => Fate::Closes,
         };
@@ -263,8 +263,8 @@ impl Queue {
 
     /// The connection is gone: what it waited for is forgotten, and its session goes on without it, expires, or ends.
     ///
-    /// To be called for every connection that closes, before [`Self::tick`] is called again. Costs nothing if the
-    /// connection never had to do with a queue.
+    /// To be called for every connection that closes, before [`Self::tick`] is called again, and not inside a
+    /// transaction. Costs nothing if the connection never had to do with a queue.
     pub fn disconnect(&mut self, store: &mut Store, connection: u64, now: u64) {
         self.forget_waiters(store, connection);
         let Some(session) = self.sessions.of(connection) else { return };
@@ -385,20 +385,12 @@ impl Queue {
         let taken = tuple
             .and_then(|tuple| Task::read(tuple, tube.driver.layout()))
             .is_some_and(|task| task.state() == Some(State::Taken));
-        Ok(taken
-            && self.change_task(
-                store,
-                index,
-                id,
-                Event::Release { delay: None },
-                now,
-                None,
-            )?)
+        Ok(taken && self.change_task(store, index, id, Event::Release { delay: None }, now, None)?)
     }
 
     /// Sessions at the start, or when the instance may write again: those without a connection expire or end.
     pub(crate) fn start_sessions(&mut self, store: &mut Store, now: u64) -> Result<(), Error> {
-        let ttr = self.settings.ttr.filter(|ttr| ttr.is_positive());
+        let ttr = self.configuration.ttr.filter(|ttr| ttr.is_positive());
         self.sessions.expiring.clear();
         self.sessions.retry_at = 0;
         let shared =

@@ -46,10 +46,10 @@ impl Queue {
     /// The store refuses to create or change the queue's spaces, or to release tasks. The call may be repeated.
     pub fn start(&mut self, store: &mut Store, now: u64) -> Result<StartReport, Error> {
         self.enter(QueueState::Startup);
-        if self.settings.in_replicaset && self.temporary_tubes_stored(store) {
-            self.settings.in_replicaset = false;
+        if self.configuration.in_replicaset && self.temporary_tubes_stored(store) {
+            self.configuration.in_replicaset = false;
         }
-        let in_replicaset = self.settings.in_replicaset;
+        let in_replicaset = self.configuration.in_replicaset;
         self.spaces =
             self.transact(store, user::ADMIN, |_, store| SystemSpaces::prepare(store, in_replicaset))?;
         let mut report = self.load_tubes(store)?;

@@ -13,7 +13,7 @@
 
 use std::fmt;
 
-use lycosa_store::{Store, user};
+use lycosa_store::Store;
 use lycosa_tuple::mp::{Kind, Reader};
 
 use crate::arguments::{Arguments, Number, kind, string};
@@ -21,7 +21,8 @@ use crate::error::Error;
 use crate::lua_text;
 use crate::system::SystemSpaces;
 use crate::time::Seconds;
-use crate::{LogLevel, Queue};
+use crate::transaction::Undo;
+use crate::{Caller, LogLevel, Queue};
 
 /// Where the queue is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +120,7 @@ impl Queue {
     /// What `queue.cfg` has set.
     #[must_use]
     pub fn configuration(&self) -> Configuration {
-        self.settings
+        self.configuration
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -132,32 +133,41 @@ impl Queue {
     }
 
     /// `queue.cfg([options])`. Before the start the options are only kept.
-    pub(crate) fn configure(&mut self, store: &mut Store, arguments: Arguments<'_>) -> Result<(), Error> {
+    pub(crate) fn configure(
+        &mut self,
+        store: &mut Store,
+        caller: &Caller,
+        arguments: Arguments<'_>,
+    ) -> Result<(), Error> {
         let request = Request::parse(arguments.get(0))?;
-        let in_replicaset = request.in_replicaset.unwrap_or(self.settings.in_replicaset);
-        if in_replicaset != self.settings.in_replicaset {
-            self.set_mode(store, in_replicaset)?;
+        let in_replicaset = request.in_replicaset.unwrap_or(self.configuration.in_replicaset);
+        if in_replicaset != self.configuration.in_replicaset {
+            self.set_mode(store, caller, in_replicaset)?;
         }
         if let Some(ttr) = request.ttr {
-            self.settings.ttr = Some(ttr);
+            self.configuration.ttr = Some(ttr);
         }
         Ok(())
     }
 
-    fn set_mode(&mut self, store: &mut Store, in_replicaset: bool) -> Result<(), Error> {
+    fn set_mode(&mut self, store: &mut Store, caller: &Caller, in_replicaset: bool) -> Result<(), Error> {
         if self.state == QueueState::Init {
-            self.settings.in_replicaset = in_replicaset;
+            self.configuration.in_replicaset = in_replicaset;
             return Ok(());
         }
         if in_replicaset && self.refuses_replicaset() {
             return Ok(());
         }
         self.refuse_writes()?;
-        let spaces =
-            self.transact(store, user::ADMIN, |_, store| SystemSpaces::prepare(store, in_replicaset))?;
-        self.spaces = spaces;
-        self.settings.in_replicaset = in_replicaset;
-        Ok(())
+        let acting = self.acting(caller);
+        self.transact(store, acting, |queue, store| {
+            let former =
+                Undo::Mode { spaces: queue.spaces, in_replicaset: queue.configuration.in_replicaset };
+            queue.spaces = SystemSpaces::prepare(store, in_replicaset)?;
+            queue.configuration.in_replicaset = in_replicaset;
+            queue.pending.undo.push(former);
+            Ok(())
+        })
     }
 
     /// Whether temporary tubes stand against replica set mode; says so in the log.
@@ -178,7 +188,7 @@ impl Queue {
 
     /// Sessions are in durable spaces in a replica set, and those cannot be written while the instance is read-only.
     pub(crate) fn refuse_if_read_only(&self) -> Result<(), Error> {
-        if self.settings.in_replicaset { self.refuse_writes() } else { Ok(()) }
+        if self.configuration.in_replicaset { self.refuse_writes() } else { Ok(()) }
     }
 
     fn refuse_writes(&self) -> Result<(), Error> {

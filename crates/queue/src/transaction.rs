@@ -21,9 +21,11 @@ use lycosa_tuple::tuple::TupleRef;
 use crate::deadline::Deadlines;
 use crate::driver::candidates::Candidate;
 use crate::error::Error;
-use crate::session::{SessionId, Sessions};
+use crate::session::SessionId;
 use crate::statistics::Operation;
+use crate::system::SystemSpaces;
 use crate::task::{ShortKey, State, Task, id_of, string_key};
+use crate::time::NEVER;
 use crate::tube::{SlotIndex, Tube, Tubes};
 use crate::waiter::{Line, Waiters};
 use crate::{Queue, TaskEvent};
@@ -37,6 +39,8 @@ pub(crate) enum Undo {
     Session { connection: u64, previous: Option<SessionId> },
     /// The tube was not there.
     Tube { slot: SlotIndex },
+    /// The queue's spaces had other ids, and the other mode.
+    Mode { spaces: SystemSpaces, in_replicaset: bool },
 }
 
 /// What the open transaction will do to memory.
@@ -428,30 +432,37 @@ impl Queue {
         pending.events.truncate(mark.events);
         pending.closing.truncate(mark.closing);
         pending.dropped.truncate(mark.dropped);
-        for undo in pending.undo.drain(mark.undo.min(pending.undo.len())..).rev() {
-            undo.apply(&mut self.tubes, &mut self.sessions);
+        while self.pending.undo.len() > mark.undo
+            && let Some(undo) = self.pending.undo.pop()
+        {
+            self.undo(undo);
         }
-        recompute(&mut self.tubes, store, pending);
+        recompute(&mut self.tubes, store, &self.pending);
+    }
+
+    fn undo(&mut self, undo: Undo) {
+        match undo {
+            Undo::NextId { slot, previous } => {
+                if let Some(tube) = self.tubes.at_mut(slot) {
+                    tube.next_id = previous;
+                }
+            }
+            Undo::Session { connection, previous } => _ = self.sessions.bind(connection, previous),
+            Undo::Tube { slot } => {
+                self.deadlines.set(slot, NEVER);
+                self.tubes.remove(slot);
+            }
+            Undo::Mode { spaces, in_replicaset } => {
+                self.spaces = spaces;
+                self.configuration.in_replicaset = in_replicaset;
+            }
+        }
     }
 }
 
 /// A place in the open transaction to which the queue can return. See [`Queue::savepoint`].
 #[derive(Debug, Clone, Copy)]
 pub struct QueueSavepoint(Mark);
-
-impl Undo {
-    fn apply(self, tubes: &mut Tubes, sessions: &mut Sessions) {
-        match self {
-            Self::NextId { slot, previous } => {
-                if let Some(tube) = tubes.at_mut(slot) {
-                    tube.next_id = previous;
-                }
-            }
-            Self::Session { connection, previous } => _ = sessions.bind(connection, previous),
-            Self::Tube { slot } => _ = tubes.remove(slot),
-        }
-    }
-}
 
 /// Computes anew the candidates that the transaction touched, from what the store now holds. The store has just been
 /// read for the same sub-queues, so an error can only mean that a tube's space is gone: then there are no candidates.

@@ -8,10 +8,10 @@ use lycosa_store::{Statement, Store, user};
 use lycosa_tuple::mp;
 
 use crate::error::Error;
+use crate::procedure::Call;
 use crate::task::ShortKey;
 use crate::tube::SlotIndex;
 use crate::waiter::{Line, Ticket, Waiter, Wanted};
-use crate::procedure::Call;
 use crate::{Answer, Caller, Queue, Woken};
 
 impl Queue {

@@ -1,7 +1,7 @@
 //! A space at work: tuples of one format behind its indexes.
 //!
-//! The primary index owns the tuples; the others hold the same handles in other orders. [`Space::exchange`] is the only
-//! way in and [`Space::restore`] takes back what it did, so that after a refusal or a rollback every index is as before.
+//! The primary index owns the tuples; the others hold the same handles in other orders. `Space::exchange` is the only
+//! way in and `Space::restore` takes back what it did, so that after a refusal or a rollback every index is as before.
 
 use lycosa_tuple::format::{Format, FormatError};
 use lycosa_tuple::key::KeyDef;

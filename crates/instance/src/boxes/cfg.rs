@@ -22,6 +22,9 @@ impl Instance {
             return Ok(1);
         };
         let Value::Map(options) = options else { return Err(arguments.usage()) };
+        if self.failure.is_some() {
+            return Err(self.failure_error());
+        }
         self.check_universe(caller.user, Access::WRITE)?;
         for (name, value) in options {
             let name = name.as_str().unwrap_or_default();

@@ -95,7 +95,8 @@ fn a_take_writes_one_small_update_and_an_ack_one_delete() {
 fn waiting_takes_are_served_in_the_order_in_which_they_came() {
     let mut rig = Rig::new();
     rig.create("t", "fifo", Value::Nil);
-    let tokens: Vec<_> = [20_u64, 10, 5, 1000].map(|timeout| rig.t(timeout, "take", args![timeout]).token()).into();
+    let tokens: Vec<_> =
+        [20_u64, 10, 5, 1000].map(|timeout| rig.t(timeout, "take", args![timeout]).token()).into();
     assert_eq!(rig.rows("_queue_consumers").len(), 4);
     rig.disconnect(10);
     for data in ["a", "b", "c", "d"] {
@@ -244,7 +245,11 @@ fn names_are_resolved_as_tarantool_does() {
         rig.create(name, "fifo", Value::Nil);
     }
     let resolves = |name: &str| rig.queue.resolve(name.as_bytes()).is_some();
-    assert!(resolves("queue.tube.имя с пробелом:put") && resolves("queue.tube.a-b:take") && resolves("queue.tube.9:ack"));
+    assert!(
+        resolves("queue.tube.имя с пробелом:put")
+            && resolves("queue.tube.a-b:take")
+            && resolves("queue.tube.9:ack")
+    );
     assert!(!resolves("queue.tube.a.b:put") && !resolves("queue.tube.a:b:put"));
     assert!(!resolves("queue.tube.t.put") && !resolves("queue.tube.t:nope") && !resolves("queue.nope"));
     assert!(!resolves("queue") && !resolves("") && !resolves("box.cfg") && !resolves("queue:tube"));
@@ -255,7 +260,9 @@ fn names_are_resolved_as_tarantool_does() {
 #[test]
 fn before_the_start_only_state_and_cfg_answer() {
     let mut store = lycosa_store::Store::new(lycosa_store::Settings::default());
-    store.bootstrap("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002").expect("a store");
+    store
+        .bootstrap("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002")
+        .expect("a store");
     store.finish_recovery().expect("a store");
     let mut queue = lycosa_queue::Queue::new(lycosa_queue::Configuration::default());
     assert_eq!(queue.state(), QueueState::Init);
@@ -317,7 +324,8 @@ fn events_of_observed_tubes_tell_what_was_stored() {
             (event.operation.name(), fields[0].as_u64(), fields[1].as_str().map(str::to_owned), fields.len())
         })
         .collect();
-    let expected = [("take", 0, "t"), ("delete", 0, "-"), ("put", 1, "r"), ("delete", 1, "-"), ("ttl", 1, "-")];
+    let expected =
+        [("take", 0, "t"), ("delete", 0, "-"), ("put", 1, "r"), ("delete", 1, "-"), ("ttl", 1, "-")];
     let expected: Vec<_> =
         expected.into_iter().map(|(name, id, status)| (name, Some(id), Some(status.to_owned()), 8)).collect();
     assert_eq!(seen, expected);
@@ -347,7 +355,8 @@ fn decimals_are_seconds_too() {
     rig.create("t", "fifottl", Value::Nil);
     let decimal = |digits: &[u8]| Value::Ext(1, digits.to_vec());
     let half = decimal(&[1, 0x5c]);
-    rig.t(1, "put", args!["x", options([("ttl", decimal(&[0, 0x01, 0x0c])), ("delay", half.clone())])]).values();
+    rig.t(1, "put", args!["x", options([("ttl", decimal(&[0, 0x01, 0x0c])), ("delay", half.clone())])])
+        .values();
     let rows = rig.rows("t");
     let fields = rows[0].as_array().expect("a row");
     assert_eq!(fields[2..4], [Value::from(rig.now + 500_000), Value::from(10 * SECOND + 500_000)]);

@@ -65,13 +65,21 @@ fn a_program_may_put_several_calls_into_one_transaction() {
     rig.rollback();
     assert_eq!((rig.answer(waiting), rig.rows("t").len()), (None, 0));
     rig.begin();
-    assert_eq!(rig.t(1, "put", args!["a0", in_sub_queue("a")]).values(), task(0, "r", "a0"), "the id came back");
+    assert_eq!(
+        rig.t(1, "put", args!["a0", in_sub_queue("a")]).values(),
+        task(0, "r", "a0"),
+        "the id came back"
+    );
     rig.t(1, "put", args!["a1", in_sub_queue("a")]).values();
     rig.t(1, "put", args!["b0", in_sub_queue("b")]).values();
     assert_eq!(rig.t(1, "take", args![10]).values(), task(0, "t", "a0"));
     assert_eq!(rig.t(1, "take", args![10]).values(), task(2, "t", "b0"), "a0 makes its sub-queue busy");
     assert_eq!(rig.t(1, "take", args![10]).values(), [], "nothing waits inside a transaction");
-    assert_eq!(rig.t(1, "ack", args![7]).error(), "Task was not taken", "an error of one call undoes only this call");
+    assert_eq!(
+        rig.t(1, "ack", args![7]).error(),
+        "Task was not taken",
+        "an error of one call undoes only this call"
+    );
     assert_eq!(rig.t(1, "ack", args![0]).values(), task(0, "-", "a0"));
     assert_eq!(rig.t(1, "ack", args![0]).error(), "Task was not taken");
     assert_eq!(rig.answer(waiting), None);
@@ -79,7 +87,11 @@ fn a_program_may_put_several_calls_into_one_transaction() {
     assert_eq!(rig.answer(waiting), Some(Reply::Values(task(1, "t", "a1"))));
     let statistics = rig.queue.tube_statistics(&rig.store, "t").expect("a space").expect("a tube");
     let counters = lycosa_queue::Operation::ALL.map(|operation| statistics.counters.get(operation));
-    assert_eq!(counters, [1, 0, 0, 0, 0, 3, 0, 3, 0, 0, 0], "ack, put and take; what was rolled back counts nothing");
+    assert_eq!(
+        counters,
+        [1, 0, 0, 0, 0, 3, 0, 3, 0, 0, 0],
+        "ack, put and take; what was rolled back counts nothing"
+    );
 }
 
 #[test]
@@ -124,7 +136,10 @@ fn what_the_store_refuses_changes_nothing() {
     let refused = rig.t(1, "put", args![big.as_str(), in_sub_queue("b")]);
     assert!(matches!(refused, Reply::Error(Error::Store(StoreError::MemtxMaxTupleSize(_)))), "{refused:?}");
     let refused = rig.t(1, "put", args!["y", options([("pri", Value::from(-1_i64))])]);
-    assert_eq!(refused.error(), "Tuple field 6 type does not match one required by operation: expected unsigned");
+    assert_eq!(
+        refused.error(),
+        "Tuple field 6 type does not match one required by operation: expected unsigned"
+    );
     rig.store.set_memory_limit(0);
     let refused = rig.t(1, "put", args!["y", in_sub_queue("b")]);
     assert!(matches!(refused, Reply::Error(Error::Store(StoreError::MemoryIssue { .. }))), "{refused:?}");
@@ -163,14 +178,17 @@ fn a_caller_needs_the_rights_that_the_module_would_need() {
     rig.commit();
     let eve = rig.store.user_by_name("eve").expect("a user").id;
     rig.users.insert(7, eve);
-    let denied = |access: &str, space: &str| format!("{access} access to space '{space}' is denied for user 'eve'");
+    let denied =
+        |access: &str, space: &str| format!("{access} access to space '{space}' is denied for user 'eve'");
     assert_eq!(rig.t(7, "put", args!["x"]).error(), denied("Read", "t"));
     assert_eq!(rig.t(7, "peek", args![0]).error(), denied("Read", "t"));
     assert_eq!(rig.t(7, "ack", args![0]).error(), denied("Read", "_queue_taken_2"));
     assert_eq!(rig.call(7, "queue.identify", args![]).error(), denied("Read", "_queue_session_ids"));
     assert_eq!(rig.call(7, "queue.statistics", args!["t"]).error(), denied("Read", "_queue"));
     assert!(rig.t(7, "drop", args![]).error().contains("is denied for user 'eve'"));
-    assert!(rig.call(7, "queue.create_tube", args!["v", "fifo"]).error().contains("is denied for user 'eve'"));
+    assert!(
+        rig.call(7, "queue.create_tube", args!["v", "fifo"]).error().contains("is denied for user 'eve'")
+    );
     assert!(rig.queue.resolve(b"queue.tube.v:put").is_none() && rig.store.space_by_name("v").is_none());
     assert_eq!(rig.t(1, "grant", args!["nobody"]).error(), "User 'nobody' is not found");
     assert_eq!(rig.t(1, "grant_role", args!["eve"]).error(), "Role 'eve' is not found");

@@ -5,3 +5,5 @@ mod foreign;
 mod model;
 mod rig;
 mod scenario;
+mod table;
+mod want;

@@ -11,60 +11,72 @@ use lycosa_tuple::value::Value;
 use proptest::prelude::*;
 
 use crate::rig::{Reply, Rig, SECOND, options};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Fifo,
-    FifoTtl,
-    LimFifoTtl,
-    Utube,
-    UtubeTtl,
-}
-
-const CAPACITY: usize = 4;
-const FOREVER: u64 = 3_153_600_000 * SECOND;
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Fifo => "fifo",
-            Self::FifoTtl => "fifottl",
-            Self::LimFifoTtl => "limfifottl",
-            Self::Utube => "utube",
-            Self::UtubeTtl => "utubettl",
-        }
-    }
-
-    fn timed(self) -> bool {
-        !matches!(self, Self::Fifo | Self::Utube)
-    }
-
-    fn sub_queues(self) -> bool {
-        matches!(self, Self::Utube | Self::UtubeTtl)
-    }
-}
+use crate::table::{CAPACITY, Expected, FOREVER, Kind, Model, Task, Waiter, Wanted};
 
 #[derive(Debug, Clone)]
 enum Step {
-    Put { connection: u64, utube: u8, pri: u64, ttl: Option<u64>, ttr: Option<u64>, delay: u64, timeout: u64 },
-    Take { connection: u64, timeout: u64 },
-    Ack { connection: u64, id: u64 },
-    Release { connection: u64, id: u64, delay: u64 },
-    Touch { connection: u64, id: u64, delta: u64 },
-    Bury { connection: u64, id: u64 },
-    Kick { count: u64 },
-    Delete { id: u64 },
-    Peek { id: u64 },
+    Put {
+        connection: u64,
+        utube: u8,
+        pri: u64,
+        ttl: Option<u64>,
+        ttr: Option<u64>,
+        delay: u64,
+        timeout: u64,
+    },
+    Take {
+        connection: u64,
+        timeout: u64,
+    },
+    Ack {
+        connection: u64,
+        id: u64,
+    },
+    Release {
+        connection: u64,
+        id: u64,
+        delay: u64,
+    },
+    Touch {
+        connection: u64,
+        id: u64,
+        delta: u64,
+    },
+    Bury {
+        connection: u64,
+        id: u64,
+    },
+    Kick {
+        count: u64,
+    },
+    Delete {
+        id: u64,
+    },
+    Peek {
+        id: u64,
+    },
     ReleaseAll,
     Truncate,
-    Advance { duration: u64 },
-    Disconnect { connection: u64 },
-    Share { connection: u64, with: u64 },
+    Advance {
+        duration: u64,
+    },
+    Disconnect {
+        connection: u64,
+    },
+    Share {
+        connection: u64,
+        with: u64,
+    },
     Restart,
     /// Someone deletes the row.
-    ForeignDelete { id: u64 },
+    ForeignDelete {
+        id: u64,
+    },
     /// Someone sets the status.
-    ForeignStatus { id: u64, status: char },
+    ForeignStatus {
+        id: u64,
+        status: char,
+    },
 }
 
 /// Half seconds: few values, so that moments coincide.
@@ -102,272 +114,6 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (id(), prop_oneof![Just('r'), Just('t'), Just('!')])
             .prop_map(|(id, status)| Step::ForeignStatus { id, status }),
     ]
-}
-
-#[derive(Debug, Clone, PartialEq)]
-struct Task {
-    status: char,
-    next_event: u64,
-    ttl: u64,
-    ttr: u64,
-    pri: u64,
-    created: u64,
-    utube: String,
-    data: u64,
-    owner: Option<u64>,
-}
-
-impl Task {
-    fn death(&self) -> u64 {
-        self.created + self.ttl
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Wanted {
-    Task,
-    Room(Box<Task>, u64),
-}
-
-#[derive(Debug, Clone)]
-struct Waiter {
-    token: u64,
-    connection: u64,
-    deadline: u64,
-    wanted: Wanted,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Expected {
-    Task(u64, char, u64),
-    Nothing,
-    Null,
-    Number(u64),
-    NotTaken,
-    NotFound,
-    NoTouch,
-    Parked,
-}
-
-struct Model {
-    kind: Kind,
-    ttr: u64,
-    now: u64,
-    tasks: BTreeMap<u64, Task>,
-    next_id: u64,
-    counts: HashMap<&'static str, u64>,
-    done: u64,
-    waiters: VecDeque<Waiter>,
-    woken: HashMap<u64, Expected>,
-    sessions: HashMap<u64, u64>,
-    expiring: BTreeSet<(u64, u64)>,
-    last_session: u64,
-}
-
-impl Model {
-    fn count(&mut self, operation: &'static str) {
-        *self.counts.entry(operation).or_default() += 1;
-        if matches!(operation, "ack" | "delete") {
-            self.done += 1;
-        }
-    }
-
-    fn session(&mut self, connection: u64) -> u64 {
-        let last = &mut self.last_session;
-        *self.sessions.entry(connection).or_insert_with(|| {
-            *last += 1;
-            *last
-        })
-    }
-
-    fn is_busy(&self, utube: &str) -> bool {
-        self.kind.sub_queues() && self.tasks.values().any(|task| task.status == 't' && task.utube == utube)
-    }
-
-    fn order(&self, id: u64) -> (u64, u64) {
-        (if self.kind.timed() { self.tasks[&id].pri } else { 0 }, id)
-    }
-
-    fn in_state(&self, status: char) -> Vec<u64> {
-        let mut ids: Vec<_> = self.tasks.iter().filter(|(_, task)| task.status == status).map(|(id, _)| *id).collect();
-        ids.sort_by_key(|id| self.order(*id));
-        ids
-    }
-
-    fn next(&self) -> Option<u64> {
-        self.in_state('r').into_iter().find(|id| !self.is_busy(&self.tasks[id].utube))
-    }
-
-    fn remove(&mut self, id: u64, operation: &'static str) -> Task {
-        self.count(operation);
-        if operation == "ttl" {
-            self.count("delete");
-        }
-        self.tasks.remove(&id).expect("a task")
-    }
-
-    fn put(&mut self, task: Task) -> Expected {
-        let id = self.next_id;
-        self.next_id += 1;
-        self.count("put");
-        let (status, data) = (task.status, task.data);
-        self.tasks.insert(id, task);
-        Expected::Task(id, status, data)
-    }
-
-    fn take(&mut self, connection: u64) -> Option<Expected> {
-        loop {
-            let id = self.next()?;
-            let now = self.now;
-            if self.kind.timed() && self.tasks[&id].death() <= now {
-                self.remove(id, "ttl");
-                continue;
-            }
-            let session = self.session(connection);
-            self.count("take");
-            let task = self.tasks.get_mut(&id).expect("a task");
-            task.status = 't';
-            task.owner = Some(session);
-            task.next_event = (now + task.ttr).min(task.death());
-            return Some(Expected::Task(id, 't', task.data));
-        }
-    }
-
-    /// Everything but take and put: the new state of a task.
-    fn change(&mut self, id: u64, status: char, operation: &'static str, delay: u64) -> Expected {
-        self.count(operation);
-        let (now, timed) = (self.now, self.kind.timed());
-        let task = self.tasks.get_mut(&id).expect("a task");
-        task.status = status;
-        task.owner = None;
-        if timed && delay > 0 {
-            task.status = '~';
-            task.next_event = now + delay;
-            task.ttl += delay;
-        } else if operation != "kick" {
-            task.next_event = task.death();
-        }
-        Expected::Task(id, task.status, task.data)
-    }
-
-    fn owned(&self, connection: u64, id: u64) -> bool {
-        let owner = self.tasks.get(&id).and_then(|task| task.owner);
-        owner.is_some() && owner == self.sessions.get(&connection).copied()
-    }
-
-    fn has_room(&self) -> bool {
-        self.kind != Kind::LimFifoTtl || self.tasks.len() < CAPACITY
-    }
-
-    /// Serves who waits.
-    fn serve(&mut self) {
-        loop {
-            let put = self.waiters.iter().position(|waiter| waiter.wanted != Wanted::Task);
-            if let Some(place) = put.filter(|_| self.has_room()) {
-                let waiter = self.waiters.remove(place).expect("a waiter");
-                let Wanted::Room(mut task, delay) = waiter.wanted else { unreachable!() };
-                let shift = self.now - task.created;
-                task.created += shift;
-                task.next_event += shift;
-                let _ = delay;
-                let answer = self.put(*task);
-                self.woken.insert(waiter.token, answer);
-                continue;
-            }
-            let take = self.waiters.iter().position(|waiter| waiter.wanted == Wanted::Task);
-            let Some(place) = take else { return };
-            let connection = self.waiters[place].connection;
-            let Some(answer) = self.take(connection) else { return };
-            let waiter = self.waiters.remove(place).expect("a waiter");
-            self.woken.insert(waiter.token, answer);
-        }
-    }
-
-    fn close(&mut self, session: u64) {
-        let held: Vec<_> =
-            self.tasks.iter().filter(|(_, task)| task.owner == Some(session)).map(|(id, _)| *id).collect();
-        for id in held {
-            self.change(id, 'r', "release", 0);
-        }
-    }
-
-    fn leave(&mut self, connection: u64) {
-        let Some(session) = self.sessions.remove(&connection) else { return };
-        if self.sessions.values().any(|other| *other == session) {
-            return;
-        }
-        if self.ttr > 0 {
-            self.expiring.insert((self.now + self.ttr, session));
-        } else {
-            self.close(session);
-        }
-    }
-
-    fn next_moment(&self) -> Option<u64> {
-        let tasks = self.tasks.values().filter(|_| self.kind.timed()).map(|task| task.next_event);
-        let waiters = self.waiters.iter().map(|waiter| waiter.deadline);
-        tasks.chain(waiters).chain(self.expiring.iter().map(|(moment, _)| *moment)).min()
-    }
-
-    /// What of the tasks is due, until nothing is. False if nothing was.
-    fn expire(&mut self) -> bool {
-        let now = self.now;
-        let mut any = false;
-        while self.kind.timed() {
-            let due = |model: &Self, status| -> Vec<u64> {
-                let tasks = model.tasks.iter();
-                tasks.filter(|(_, t)| t.status == status && t.next_event <= now).map(|(id, _)| *id).collect()
-            };
-            let mut idle = true;
-            for (status, operation) in [('~', "delay"), ('r', "ttl"), ('!', "ttl"), ('t', "ttr")] {
-                for id in due(self, status) {
-                    idle = false;
-                    if operation != "ttl" {
-                        self.change(id, 'r', operation, 0);
-                    } else if self.tasks[&id].death() <= now {
-                        self.remove(id, "ttl");
-                    } else {
-                        let task = self.tasks.get_mut(&id).expect("a task");
-                        task.next_event = task.death();
-                    }
-                }
-            }
-            if idle {
-                break;
-            }
-            any = true;
-        }
-        any
-    }
-
-    fn tick(&mut self) {
-        let now = self.now;
-        while self.expire() {
-            self.serve();
-        }
-        self.serve();
-        while let Some(&(moment, session)) = self.expiring.first().filter(|(moment, _)| *moment <= now) {
-            self.expiring.remove(&(moment, session));
-            self.close(session);
-        }
-        self.serve();
-        let (over, left) = self.waiters.drain(..).partition(|waiter: &Waiter| waiter.deadline <= now);
-        self.waiters = left;
-        for waiter in Vec::from(over as VecDeque<Waiter>) {
-            let answer = if waiter.wanted == Wanted::Task { Expected::Nothing } else { Expected::Null };
-            self.woken.insert(waiter.token, answer);
-        }
-    }
-
-    fn advance(&mut self, duration: u64) {
-        let end = self.now + duration;
-        while let Some(moment) = self.next_moment().filter(|moment| *moment <= end) {
-            self.now = self.now.max(moment);
-            self.tick();
-        }
-        self.now = end;
-        self.tick();
-    }
 }
 
 fn seconds(micros: u64) -> Value {
@@ -625,7 +371,8 @@ impl Pair {
                 let (space, key) = (self.rig.space_id("t"), Value::array([id]).encode());
                 let set = vec![Value::from("="), Value::from(1_u64), Value::from(status.to_string())];
                 let operations = Value::array([Value::from(set)]).encode();
-                let update = Statement::Update { space, index: 0, key: &key, operations: &operations, base: 0 };
+                let update =
+                    Statement::Update { space, index: 0, key: &key, operations: &operations, base: 0 };
                 // A second taken task in a sub-queue is something that only a user can make; it ends the comparison.
                 let utube = self.model.tasks.get(&id).map(|task| task.utube.clone());
                 if status == 't' && utube.is_some_and(|utube| self.model.is_busy(&utube)) {
@@ -711,7 +458,8 @@ impl Pair {
     }
 
     fn check_statistics(&self) {
-        let statistics = self.rig.queue.tube_statistics(&self.rig.store, "t").expect("a space").expect("a tube");
+        let statistics =
+            self.rig.queue.tube_statistics(&self.rig.store, "t").expect("a space").expect("a tube");
         for operation in lycosa_queue::Operation::ALL {
             let expected = self.model.counts.get(operation.name()).copied().unwrap_or(0);
             assert_eq!(statistics.counters.get(operation), expected, "{}", operation.name());

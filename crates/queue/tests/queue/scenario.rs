@@ -13,6 +13,7 @@ use lycosa_tuple::value::Value;
 use serde_json::Value as Json;
 
 use crate::rig::{Reply, Rig, SECOND};
+use crate::want::{Matcher, search, unhex};
 
 /// Folders whose files speak to the queue and to its spaces only.
 const FOLDERS: [&str; 11] = [
@@ -165,11 +166,16 @@ impl Script {
             let (number, line) = lines[position];
             position += 1;
             let Some(line) = ours(line) else { continue };
-            if line.is_empty() || line.starts_with('#') || line.starts_with("setup:") || line.starts_with("only:") {
+            if line.is_empty()
+                || line.starts_with('#')
+                || line.starts_with("setup:")
+                || line.starts_with("only:")
+            {
                 continue;
             }
             let answer = lines[position..].iter().filter_map(|(_, line)| ours(line));
-            self.line(line, answer).map_err(|failure| format!("line {}: {line}\n    {failure}", number + 1))?;
+            self.line(line, answer)
+                .map_err(|failure| format!("line {}: {line}\n    {failure}", number + 1))?;
         }
         Ok(())
     }
@@ -201,7 +207,8 @@ impl Script {
         rest: &str,
         mut following: impl Iterator<Item = &'a str>,
     ) -> Result<(), Failure> {
-        let end = word.find(|letter: char| !letter.is_ascii_uppercase() && !letter.is_ascii_digit() && letter != '_');
+        let end = word
+            .find(|letter: char| !letter.is_ascii_uppercase() && !letter.is_ascii_digit() && letter != '_');
         let (name, sign) = word.split_at(end.unwrap_or(word.len()));
         match sign {
             ">" => {
@@ -221,7 +228,9 @@ impl Script {
                 Ok(())
             }
             _ if sign.starts_with("~~") => Ok(()),
-            _ if sign.starts_with("<<") || sign.starts_with("!!") => self.check(name, &sign[2..], &sign[..1], rest),
+            _ if sign.starts_with("<<") || sign.starts_with("!!") => {
+                self.check(name, &sign[2..], &sign[..1], rest)
+            }
             _ => Err("a line that cannot be read".into()),
         }
     }
@@ -247,7 +256,9 @@ impl Script {
                 let ok = if wanted.is_empty() {
                     connection.sent.iter().find(|sent| sent.tag.is_empty()).is_some_and(pending)
                 } else {
-                    wanted.iter().all(|tag| connection.sent.iter().find(|s| s.tag == *tag).is_some_and(pending))
+                    wanted
+                        .iter()
+                        .all(|tag| connection.sent.iter().find(|s| s.tag == *tag).is_some_and(pending))
                 };
                 return if ok { Ok(()) } else { Err("there is a reply already".into()) };
             }
@@ -312,7 +323,8 @@ impl Script {
         loop {
             self.collect(name);
             let connection = self.connections.get(name).ok_or("no such connection")?;
-            let position = connection.sent.iter().position(|sent| sent.tag == tag).ok_or("nothing was sent")?;
+            let position =
+                connection.sent.iter().position(|sent| sent.tag == tag).ok_or("nothing was sent")?;
             if !matches!(connection.sent[position].reply, Reply::Parked(_)) {
                 break;
             }
@@ -410,7 +422,8 @@ impl Script {
             (name.to_owned(), rest)
         };
         let rest = rest.trim();
-        let arguments = if rest.is_empty() || rest.starts_with('#') { Json::Array(Vec::new()) } else { json(rest)?.0 };
+        let arguments =
+            if rest.is_empty() || rest.starts_with('#') { Json::Array(Vec::new()) } else { json(rest)?.0 };
         let arguments = self.value(&arguments)?;
         let access =
             self.rig.store.check_access(self.rig.user(connection), Object::Function(&name), Access::EXECUTE);
@@ -462,18 +475,21 @@ impl Script {
     fn index(&self, space: &str, index: &str) -> Result<(u32, u32), Error> {
         let id = space.parse().unwrap_or_else(|_| self.rig.space_id(space));
         let found = self.rig.store.space(id)?;
-        let index = index.parse().ok().or_else(|| found.index_by_name(index).map(lycosa_store::SpaceIndex::id));
+        let index =
+            index.parse().ok().or_else(|| found.index_by_name(index).map(lycosa_store::SpaceIndex::id));
         Ok((id, index.unwrap_or(u32::MAX)))
     }
 
     fn change(&mut self, word: &str, text: &str) -> Result<Reply, Failure> {
         let (space, rest) = text.split_once(' ').ok_or("a space expected")?;
         let indexed = matches!(word, "DELETE" | "UPDATE");
-        let (index, rest) = if indexed { rest.split_once(' ').ok_or("an index expected")? } else { ("0", rest) };
+        let (index, rest) =
+            if indexed { rest.split_once(' ').ok_or("an index expected")? } else { ("0", rest) };
         let (space, index) = self.index(space, index).map_err(|error| error.to_string())?;
         let (first, rest) = json(rest.trim())?;
         let first = self.value(&first)?.encode();
-        let second = if rest.trim().is_empty() { Vec::new() } else { self.value(&json(rest.trim())?.0)?.encode() };
+        let second =
+            if rest.trim().is_empty() { Vec::new() } else { self.value(&json(rest.trim())?.0)?.encode() };
         let statement = match word {
             "INSERT" => Statement::Insert { space, tuple: &first },
             "REPLACE" => Statement::Replace { space, tuple: &first },
@@ -515,7 +531,8 @@ impl Script {
 
     fn special(&self, key: &str, value: &Json, whole: &Json) -> Result<Value, Failure> {
         let text = || value.as_str().ok_or("text expected");
-        let captured = |name: &str| self.captured.get(name).cloned().ok_or(format!("{name} was not captured"));
+        let captured =
+            |name: &str| self.captured.get(name).cloned().ok_or(format!("{name} was not captured"));
         Ok(match key {
             "$bin" => Value::Bin(unhex(text()?)),
             "$str" => Value::Str(unhex(text()?)),
@@ -568,16 +585,17 @@ fn is_reply(line: &str, name: &str) -> bool {
 }
 
 fn number(text: &str) -> Result<f64, Failure> {
-    text.split_whitespace().next().and_then(|text| text.parse().ok()).ok_or_else(|| format!("{text}: no number"))
+    text.split_whitespace()
+        .next()
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| format!("{text}: no number"))
 }
 
 fn limit(text: &str) -> Result<(f64, Option<String>), Failure> {
-    Ok((number(text)?, text.split_whitespace().nth(1).filter(|word| !word.starts_with('#')).map(str::to_owned)))
-}
-
-fn unhex(text: &str) -> Vec<u8> {
-    let digits: Vec<_> = text.chars().filter_map(|digit| digit.to_digit(16)).collect();
-    digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()
+    Ok((
+        number(text)?,
+        text.split_whitespace().nth(1).filter(|word| !word.starts_with('#')).map(str::to_owned),
+    ))
 }
 
 /// `CODE [/REGEX/]`: the kind of the error, and its text.
@@ -591,205 +609,4 @@ fn compare_error(reply: &Reply, want: &str) -> Result<(), Failure> {
         _ => false,
     };
     if ok { Ok(()) } else { Err(format!("got {reply:?}, wanted {want}")) }
-}
-
-/// Enough of regular expressions for the scenarios: literals, escapes, `[…]`, `\w`, `\d`, `+`, `{n}`, anchors.
-fn search(pattern: &str, text: &str) -> bool {
-    let (pattern, anchored) = pattern.strip_prefix('^').map_or((pattern, false), |rest| (rest, true));
-    let starts = if anchored { 0..=0 } else { 0..=text.len() };
-    let atoms = atoms(pattern);
-    starts.into_iter().any(|start| text.get(start..).is_some_and(|text| matches_here(&atoms, text)))
-}
-
-enum Atom {
-    One(Box<dyn Fn(char) -> bool>, usize, usize),
-    End,
-}
-
-fn atoms(pattern: &str) -> Vec<Atom> {
-    let mut atoms = Vec::new();
-    let mut letters = pattern.chars().peekable();
-    while let Some(letter) = letters.next() {
-        let class: Box<dyn Fn(char) -> bool> = match letter {
-            '$' if letters.peek().is_none() => {
-                atoms.push(Atom::End);
-                continue;
-            }
-            '\\' => match letters.next() {
-                Some('w') => Box::new(|c| c.is_alphanumeric() || c == '_'),
-                Some('d') => Box::new(|c| c.is_ascii_digit()),
-                other => Box::new(move |c| Some(c) == other),
-            },
-            '[' => {
-                let set: Vec<char> = letters.by_ref().take_while(|c| *c != ']').collect();
-                Box::new(move |c| {
-                    set.contains(&c) || set.windows(3).any(|w| w[1] == '-' && (w[0]..=w[2]).contains(&c))
-                })
-            }
-            '.' => Box::new(|_| true),
-            other => Box::new(move |c| c == other),
-        };
-        let (least, most) = match letters.peek() {
-            Some('+') => {
-                letters.next();
-                (1, usize::MAX)
-            }
-            Some('{') => {
-                letters.next();
-                let count: String = letters.by_ref().take_while(|c| *c != '}').collect();
-                let count = count.parse().expect("a count");
-                (count, count)
-            }
-            _ => (1, 1),
-        };
-        atoms.push(Atom::One(class, least, most));
-    }
-    atoms
-}
-
-fn matches_here(atoms: &[Atom], text: &str) -> bool {
-    match atoms.split_first() {
-        None => true,
-        Some((Atom::End, _)) => text.is_empty(),
-        Some((Atom::One(class, least, most), rest)) => {
-            let run = text.chars().take_while(|letter| class(*letter)).count().min(*most);
-            (*least..=run).rev().any(|count| {
-                let end = text.char_indices().nth(count).map_or(text.len(), |(end, _)| end);
-                matches_here(rest, &text[end..])
-            })
-        }
-    }
-}
-
-struct Matcher<'a> {
-    now: u64,
-    captured: &'a mut HashMap<String, Value>,
-}
-
-impl Matcher<'_> {
-    fn matches(&mut self, want: &Json, value: &Value) -> bool {
-        match (want, value) {
-            (Json::Null, Value::Nil) => true,
-            (Json::Bool(want), Value::Bool(value)) => want == value,
-            (Json::Number(want), value) => as_f64(value).is_some_and(|value| want.as_f64() == Some(value)),
-            (Json::String(want), Value::Str(value)) => want.as_bytes() == value,
-            (Json::Array(want), Value::Array(values)) => {
-                want.len() == values.len() && want.iter().zip(values).all(|(want, value)| self.matches(want, value))
-            }
-            (Json::Object(map), value) => match map.iter().next() {
-                Some((key, argument)) if key.starts_with('$') => self.special(key, argument, map, value),
-                _ => self.map(map, value, true),
-            },
-            _ => false,
-        }
-    }
-
-    fn map(&mut self, want: &serde_json::Map<String, Json>, value: &Value, exactly: bool) -> bool {
-        let Value::Map(pairs) = value else { return false };
-        (!exactly || pairs.len() == want.len())
-            && want.iter().all(|(key, want)| value.get(key).is_some_and(|value| self.matches(want, value)))
-    }
-
-    fn special(
-        &mut self,
-        key: &str,
-        argument: &Json,
-        map: &serde_json::Map<String, Json>,
-        value: &Value,
-    ) -> bool {
-        let text = || argument.as_str().unwrap_or("").to_owned();
-        match key {
-            "$any" => true,
-            "$bin" => matches!(value, Value::Bin(bytes) if *bytes == unhex(&text())),
-            "$str" => matches!(value, Value::Str(bytes) if *bytes == unhex(&text())),
-            "$uuid16" => matches!(value, Value::Str(bytes) if bytes.len() == 16) && self.capture(text(), value),
-            "$let" => self.capture(text(), value),
-            "$oneof" => argument.as_array().is_some_and(|wants| {
-                wants.iter().any(|want| {
-                    let before = self.captured.clone();
-                    let matched = self.matches(want, value);
-                    if !matched {
-                        *self.captured = before;
-                    }
-                    matched
-                })
-            }),
-            "$set" => {
-                let (Some(wants), Some(values)) = (argument.as_array(), value.as_array()) else { return false };
-                let mut left: Vec<_> = values.iter().collect();
-                wants.len() == values.len()
-                    && wants.iter().all(|want| {
-                        let found = left.iter().position(|value| self.matches(want, value));
-                        found.map(|place| left.remove(place)).is_some()
-                    })
-            }
-            "$has" => argument.as_object().is_some_and(|want| self.map(want, value, false)),
-            "$map" => {
-                let (Some(wants), Value::Map(pairs)) = (argument.as_array(), value) else { return false };
-                wants.len() == pairs.len()
-                    && wants.iter().zip(pairs).all(|(want, (key, value))| {
-                        self.matches(&want[0], key) && self.matches(&want[1], value)
-                    })
-            }
-            "$len" => {
-                let length = match value {
-                    Value::Str(bytes) | Value::Bin(bytes) => bytes.len(),
-                    Value::Array(values) => values.len(),
-                    Value::Map(pairs) => pairs.len(),
-                    _ => return false,
-                };
-                argument.as_u64() == Some(length as u64)
-            }
-            "$re" => matches!(value, Value::Str(bytes) if search(&text(), &String::from_utf8_lossy(bytes))),
-            "$exact" => {
-                matches!((argument.is_f64(), value), (true, Value::Double(_) | Value::Float(_)) | (false, Value::Uint(_) | Value::Int(_)))
-                    && self.matches(argument, value)
-                    || !argument.is_number() && self.matches(argument, value)
-            }
-            "$approx" => as_f64(value).is_some_and(|value| {
-                let at = |place: usize| argument[place].as_f64().unwrap_or(f64::NAN);
-                (value - at(0)).abs() <= at(1)
-            }),
-            "$gt" | "$ge" | "$lt" | "$le" => as_f64(value).is_some_and(|value| {
-                map.iter().all(|(sign, bound)| {
-                    let bound = bound.as_f64().unwrap_or(f64::NAN);
-                    match sign.as_str() {
-                        "$gt" => value > bound,
-                        "$ge" => value >= bound,
-                        "$lt" => value < bound,
-                        _ => value <= bound,
-                    }
-                })
-            }),
-            "$now" => value.as_u64().is_some_and(|value| {
-                let at = |place: usize| argument[place].as_f64().unwrap_or(f64::NAN) * SECOND as f64;
-                let (offset, tolerance) = (at(0) as i128, at(1) as i128);
-                (i128::from(value) - i128::from(self.now) - offset).abs() <= tolerance
-            }),
-            "$repeat" => {
-                let text = argument[0].as_str().unwrap_or("");
-                let count = argument[1].as_u64().unwrap_or(0) as usize;
-                matches!(value, Value::Str(bytes) if *bytes == text.repeat(count).into_bytes())
-            }
-            "$range" => {
-                let bounds = (argument[0].as_u64().unwrap_or(0), argument[1].as_u64().unwrap_or(0));
-                *value == Value::array(bounds.0..bounds.1)
-            }
-            _ => false,
-        }
-    }
-
-    fn capture(&mut self, name: String, value: &Value) -> bool {
-        *self.captured.entry(name).or_insert_with(|| value.clone()) == *value
-    }
-}
-
-fn as_f64(value: &Value) -> Option<f64> {
-    Some(match value {
-        Value::Uint(value) => *value as f64,
-        Value::Int(value) => *value as f64,
-        Value::Float(value) => f64::from(*value),
-        Value::Double(value) => *value,
-        _ => return None,
-    })
 }

@@ -1,6 +1,6 @@
 //! The schema in memory, as a function of the rows of the system spaces.
 //!
-//! After a row of a system space has changed, [`Store::system_row_changed`] checks what the change means and applies it;
+//! After a row of a system space has changed, `Store::system_row_changed` checks what the change means and applies it;
 //! a refusal undoes the row. Spaces and indexes are objects with content and are undone by keeping the old object; users,
 //! privileges, functions, collations and sequences are caches of rows and are undone by applying the opposite change of
 //! the row.

@@ -22,7 +22,11 @@ impl<'a> Assignments<'a> {
     fn read(operations: &'a [u8], base: i64) -> Option<Self> {
         let mut reader = Reader::new(operations);
         let mut assignments = Self { sorted: [(0, &[]); CAPACITY], count: 0 };
-        for _ in 0..reader.array().ok()? {
+        let count = reader.array().ok()?;
+        if count > super::OPERATION_LIMIT {
+            return None;
+        }
+        for _ in 0..count {
             if reader.array().ok()? != 3 || reader.str().ok()? != b"=" {
                 return None;
             }

@@ -11,10 +11,10 @@ mod want;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 
 use self::want::Captures;
-use crate::server::{Peer, queue_module, tarantool_is_installed};
+use crate::server::{Peer, Server, queue_module, tarantool_is_installed};
 use crate::value::Value;
 
 /// JSON as the scenarios write it (`{"$bin": …}` and so on), as a value to send.
@@ -22,44 +22,82 @@ pub(crate) fn value_of(json: &serde_json::Value) -> Result<Value, String> {
     want::to_send(json, &Captures::new())
 }
 
-/// Every file as a test, in the order of their names.
-pub(crate) fn trials() -> Result<Vec<Trial>, String> {
+/// A file of `scenarios/`.
+#[derive(Debug, Clone)]
+pub(crate) struct Script {
+    /// `fifo/life`.
+    pub(crate) name: String,
+    text: String,
+    only: Option<Peer>,
+    oracle: bool,
+    needs: String,
+}
+
+impl Script {
+    /// Why it cannot run there; `None` if it can.
+    pub(crate) fn hindrance(&self, peer: Peer) -> Option<String> {
+        if self.only.is_some_and(|only| only != peer) {
+            return Some("the other server's".into());
+        }
+        match peer {
+            Peer::Lycosa => Some(format!("needs {}", self.needs)).filter(|_| !self.needs.is_empty()),
+            Peer::Tarantool if !tarantool_is_installed() => Some("no tarantool".into()),
+            Peer::Tarantool => {
+                Some("needs the module queue".into()).filter(|_| !self.oracle && queue_module().is_none())
+            }
+        }
+    }
+
+    /// Plays it on a server of its own and gives that server, for a look at what it left behind.
+    pub(crate) fn play(&self, peer: Peer) -> Result<Server, String> {
+        let shown = format!("scenarios/{}.txt", self.name);
+        let scenario = parse::parse(&self.text, peer).map_err(|reason| format!("{shown}:{reason}"))?;
+        run::run(&shown, &self.text, &scenario, peer)
+    }
+}
+
+/// Every file of `scenarios/`, in the order of their names.
+pub(crate) fn scripts() -> Result<Vec<Script>, String> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut files = Vec::new();
     collect(&top, &mut files).map_err(|error| format!("{}: {error}", top.display()))?;
     files.sort();
-    let oracle_is_missing = !tarantool_is_installed();
-    let mut trials = Vec::new();
-    for file in files {
+    let script = |file: &PathBuf| {
+        let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let parse::Reach { only, oracle, needs } =
+            parse::reach(&text).map_err(|reason| format!("{}: {reason}", file.display()))?;
         let name =
             file.strip_prefix(&top).expect("collected below it").with_extension("").display().to_string();
-        let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let reach = parse::reach(&text).map_err(|reason| format!("{}: {reason}", file.display()))?;
-        let shown = format!("scenarios/{name}.txt");
-        if reach.only != Some(Peer::Tarantool) {
-            let needs = reach.needs.join(", ");
-            let (shown, text) = (shown.clone(), text.clone());
-            let trial = Trial::test(format!("scenario::{name}"), move || play(&shown, &text, Peer::Lycosa));
-            trials.push(if needs.is_empty() { trial } else { ignored(trial, &format!("needs {needs}")) });
-        }
-        if reach.only != Some(Peer::Lycosa) && (reach.oracle || queue_module().is_some()) {
-            let trial =
-                Trial::test(format!("oracle::scenario/{name}"), move || play(&shown, &text, Peer::Tarantool));
-            trials.push(if oracle_is_missing { ignored(trial, "no tarantool") } else { trial });
+        Ok(Script { name, text, only, oracle, needs: needs.join(", ") })
+    };
+    files.iter().map(script).collect()
+}
+
+/// Every file as a test against our server, and as one against a real Tarantool that can run it.
+pub(crate) fn trials() -> Result<Vec<Trial>, String> {
+    let mut trials = Vec::new();
+    for script in scripts()? {
+        for (peer, prefix) in [(Peer::Lycosa, "scenario::"), (Peer::Tarantool, "oracle::scenario/")] {
+            let hindrance = script.hindrance(peer);
+            // Most files need the queue; that a Tarantool without it cannot run them goes without saying.
+            let is_listed = match peer {
+                Peer::Lycosa => script.only != Some(Peer::Tarantool),
+                Peer::Tarantool => {
+                    script.only != Some(Peer::Lycosa) && (script.oracle || queue_module().is_some())
+                }
+            };
+            if is_listed {
+                let script = script.clone();
+                let name = format!("{prefix}{}", script.name);
+                let trial = Trial::test(name, move || Ok(script.play(peer).map(drop)?));
+                trials.push(match hindrance {
+                    Some(reason) => trial.with_ignored_flag(true).with_kind(reason),
+                    None => trial,
+                });
+            }
         }
     }
     Ok(trials)
-}
-
-/// Listed and counted as ignored, with the reason before the name.
-fn ignored(trial: Trial, reason: &str) -> Trial {
-    trial.with_ignored_flag(true).with_kind(reason)
-}
-
-fn play(shown: &str, text: &str, peer: Peer) -> Result<(), Failed> {
-    let scenario = parse::parse(text, peer).map_err(|reason| format!("{shown}:{reason}"))?;
-    run::run(shown, text, &scenario, peer)?;
-    Ok(())
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {

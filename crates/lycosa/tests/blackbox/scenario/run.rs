@@ -20,8 +20,9 @@ const UNTIL_PAUSE: Duration = Duration::from_millis(50);
 /// A file that goes wrong goes wrong everywhere; this many lines are enough to see why.
 const MAX_FAILURES: usize = 4;
 
-/// Runs the scenario; on failure the message has one paragraph for each failed line.
-pub(crate) fn run(name: &str, text: &str, scenario: &Scenario, peer: Peer) -> Result<(), String> {
+/// Runs the scenario and gives the server that it ran on, without its connections; on failure the message has one
+/// paragraph for each failed line.
+pub(crate) fn run(name: &str, text: &str, scenario: &Scenario, peer: Peer) -> Result<Server, String> {
     let setup = Setup { queue: scenario.queue.clone(), ..Setup::default() };
     let server = Server::start(peer, setup).map_err(|reason| format!("{name}: {reason}"))?;
     let mut run = Run {
@@ -35,7 +36,7 @@ pub(crate) fn run(name: &str, text: &str, scenario: &Scenario, peer: Peer) -> Re
     let mut failures = run.failures;
     failures.extend(ended.err());
     if failures.is_empty() {
-        return Ok(());
+        return Ok(run.server);
     }
     let lines = text.lines().collect::<Vec<_>>();
     let mut message = String::new();

@@ -1,0 +1,120 @@
+//! Data folders that change hands: what one server wrote, the other reads, row by row.
+//!
+//! A scenario is played on one server, that server stops, and the other one starts on a copy of its folder. Every space
+//! of the user's must have the same definition, the same indexes and the same rows. `oracle::files/to-tarantool/…` hands
+//! ours to a real Tarantool, `oracle::files/from-tarantool/…` the other way round.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+
+use crate::connection::{self, Connection, key, kind};
+use crate::scenario::{self, Script};
+use crate::server::{Peer, Server, Setup};
+use crate::value::Value;
+
+/// Folders of scenarios that leave something behind worth reading.
+const WORTH_READING: [&str; 5] = ["own/", "restart/", "spaces/", "stats/", "wire/"];
+const REPLY_LIMIT: Duration = Duration::from_secs(20);
+/// After the last connection closed: the tasks of its session are released.
+const SETTLE: Duration = Duration::from_millis(150);
+
+const SPACES: i128 = 280;
+const INDEXES: i128 = 288;
+const FIRST_OF_USERS: i128 = 512;
+
+/// A space of the user's: its definition, its indexes, its rows.
+#[derive(Debug, PartialEq)]
+struct Space {
+    definition: Value,
+    indexes: Vec<Value>,
+    rows: Vec<Value>,
+}
+
+/// The scenarios that both servers can be made to exchange.
+pub(crate) fn trials() -> Result<Vec<Trial>, String> {
+    let mut trials = Vec::new();
+    let scripts = scenario::scripts()?;
+    let readable =
+        scripts.iter().filter(|script| WORTH_READING.iter().any(|folder| script.name.starts_with(folder)));
+    for script in readable {
+        for (from, to, direction) in
+            [(Peer::Lycosa, Peer::Tarantool, "to"), (Peer::Tarantool, Peer::Lycosa, "from")]
+        {
+            if script.hindrance(from).is_none() {
+                let name = format!("oracle::files/{direction}-tarantool/{}", script.name);
+                let is_possible = crate::server::tarantool_is_installed();
+                let script = script.clone();
+                let trial = Trial::test(name, move || Ok(hand_over(&script, from, to)?));
+                trials.push(if is_possible {
+                    trial
+                } else {
+                    trial.with_ignored_flag(true).with_kind("no tarantool")
+                });
+            }
+        }
+    }
+    Ok(trials)
+}
+
+fn hand_over(script: &Script, from: Peer, to: Peer) -> Result<(), String> {
+    let mut first = script.play(from)?;
+    std::thread::sleep(SETTLE);
+    let written = spaces(&first)?;
+    first.stop()?;
+    let setup = Setup { data: Some(first.data_folder()), ..Setup::default() };
+    let second =
+        Server::start(to, setup).map_err(|reason| format!("{to:?} on the data of {from:?}: {reason}"))?;
+    let read = spaces(&second)?;
+    for (name, space) in &written {
+        let other = read.get(name).ok_or_else(|| format!("{to:?} does not see the space {name}"))?;
+        if space != other {
+            return Err(format!("space {name}: {from:?} has {space:?}, {to:?} read {other:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// All spaces of users by their names, but temporary ones: their rows are nobody else's.
+fn spaces(server: &Server) -> Result<BTreeMap<String, Space>, String> {
+    let mut connection = Connection::open(server.address()).map_err(|error| error.to_string())?;
+    let mut spaces = BTreeMap::new();
+    let indexes = rows(&mut connection, INDEXES)?;
+    for definition in rows(&mut connection, SPACES)? {
+        let Some([Value::Int(id), _, Value::Str(name), Value::Str(engine), _, Value::Map(flags), ..]) =
+            definition.as_array()
+        else {
+            return Err(format!("a row of _space has another shape: {definition}"));
+        };
+        let is_temporary = flags.iter().any(|flag| *flag == (Value::str("temporary"), Value::Bool(true)));
+        if *id < FIRST_OF_USERS || is_temporary || engine != b"memtx" {
+            continue;
+        }
+        let own = |index: &&Value| index.as_array().and_then(|row| row.first()) == Some(&Value::Int(*id));
+        let indexes = indexes.iter().filter(own).cloned().collect::<Vec<_>>();
+        let rows = if indexes.is_empty() { Vec::new() } else { rows(&mut connection, *id)? };
+        let name = String::from_utf8_lossy(name).into_owned();
+        spaces.insert(name, Space { definition: definition.clone(), indexes, rows });
+    }
+    Ok(spaces)
+}
+
+/// All rows of a space; a HASH index gives them in any order, so they are sorted by their bytes.
+fn rows(connection: &mut Connection, space: i128) -> Result<Vec<Value>, String> {
+    const ALL: i128 = 2;
+    let body = connection::body([
+        (key::SPACE, Value::Int(space)),
+        (key::LIMIT, Value::Int(1_000_000)),
+        (key::ITERATOR, Value::Int(ALL)),
+        (key::KEY, Value::Array(Vec::new())),
+    ]);
+    let reply = connection.ask(kind::SELECT, &body, REPLY_LIMIT)?;
+    match (reply.error, reply.data()) {
+        (0, Value::Array(mut rows)) => {
+            rows.sort_by_cached_key(crate::value::encode);
+            Ok(rows)
+        }
+        _ => Err(format!("SELECT from {space}: {}", reply.describe())),
+    }
+}
