@@ -112,7 +112,7 @@ impl ServerArguments {
         if !cores.are_confined() {
             eprintln!("there is but one core: servers and load share it");
         }
-        Ok(Ground { files: self.files(), folder, cores })
+        Ok(Ground { files: self.files(), folder, cores, wrapper: Vec::new() })
     }
 }
 
@@ -287,7 +287,8 @@ mod tests {
 
     #[test]
     fn flags_go_before_the_contender() {
-        let arguments = run("lycosa-bench run lycosa:fifo --tube-type utubettl --wal-mode none --connections 3");
+        let arguments =
+            run("lycosa-bench run lycosa:fifo --tube-type utubettl --wal-mode none --connections 3");
         assert_eq!(arguments.contender().to_string(), "lycosa:utubettl:none");
         assert_eq!(arguments.workload().unwrap().shape, Shape { connections: 3, depth: 32 });
         assert_eq!(run("lycosa-bench run --workload drain").workload().unwrap().name, "drain");

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::comparison::{Comparison, Group};
+use crate::comparison::{Comparison, Entry, Group};
 use crate::contender::Program;
 
 /// All lengths in pixels.
@@ -48,7 +48,7 @@ fn draw(group: &Group, mut top: usize, body: &mut String) -> usize {
     let title = escaped(&format!("{}: {}", group.workload.name, group.workload.about));
     let _ = writeln!(body, "<text class=\"title\" x=\"{MARGIN}\" y=\"{}\">{title}</text>", top + BAR);
     top += TITLE;
-    let rates = group.entries.iter().filter_map(|entry| entry.rate());
+    let rates = group.entries.iter().filter_map(Entry::rate);
     let greatest = rates.map(|rate| rate.greatest).fold(f64::MIN_POSITIVE, f64::max);
     let room = (WIDTH - LABELS - VALUES - MARGIN) as f64;
     for entry in &group.entries {
@@ -58,7 +58,8 @@ fn draw(group: &Group, mut top: usize, body: &mut String) -> usize {
         let (end, value) = match entry.rate() {
             Some(rate) => {
                 let at = |value: f64| LABELS as f64 + value / greatest * room;
-                let class = if matches!(entry.contender.program, Program::Lycosa(_)) { "ours" } else { "peer" };
+                let class =
+                    if matches!(entry.contender.program, Program::Lycosa(_)) { "ours" } else { "peer" };
                 let (middle, length) = (top + BAR / 2, at(rate.median) - LABELS as f64);
                 let _ = writeln!(
                     body,

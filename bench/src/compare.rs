@@ -33,7 +33,8 @@ pub(crate) fn compare(arguments: &CompareArguments) -> Result<()> {
         program::install()?;
     }
     let files = arguments.servers.files();
-    let contenders = if arguments.contenders.is_empty() { usual(&files)? } else { arguments.contenders.clone() };
+    let contenders =
+        if arguments.contenders.is_empty() { usual(&files)? } else { arguments.contenders.clone() };
     for contender in &contenders {
         contender.program.check(&files)?;
     }
@@ -48,7 +49,8 @@ pub(crate) fn compare(arguments: &CompareArguments) -> Result<()> {
         print!("{}", report::markdown(&comparison));
     }
     if let Some(path) = &arguments.svg {
-        fs::write(path, chart::svg(&comparison)).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::write(path, chart::svg(&comparison))
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let failures = comparison.failures();
     ensure!(failures == 0, "{failures} runs failed");

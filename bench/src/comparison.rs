@@ -59,7 +59,11 @@ impl Spread {
         values.sort_by(f64::total_cmp);
         let (least, greatest) = (*values.first()?, *values.last()?);
         let middle = values.len() / 2;
-        let median = if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) };
+        let median = if values.len() % 2 == 1 {
+            values[middle]
+        } else {
+            f64::midpoint(values[middle - 1], values[middle])
+        };
         Some(Self { median, least, greatest })
     }
 
@@ -145,9 +149,11 @@ impl Group {
         if matches!(peer.program, Program::Lycosa(_)) {
             return None;
         }
-        let wanted = Contender { program: Program::Lycosa(peer.tube_type().unwrap_or(TubeType::FifoTtl)), ..peer };
+        let wanted =
+            Contender { program: Program::Lycosa(peer.tube_type().unwrap_or(TubeType::FifoTtl)), ..peer };
         let other = |entry: &&Entry| {
-            matches!(entry.contender.program, Program::Lycosa(_)) && entry.contender.durability == peer.durability
+            matches!(entry.contender.program, Program::Lycosa(_))
+                && entry.contender.durability == peer.durability
         };
         self.entry(wanted).or_else(|| self.entries.iter().find(other).filter(|_| peer.tube_type().is_none()))
     }
@@ -169,7 +175,8 @@ impl Comparison {
         length: Length,
         mut said: impl FnMut(&str),
     ) -> Result<Self> {
-        let mut groups = workloads.into_iter().map(|workload| Group::new(workload, contenders)).collect::<Vec<_>>();
+        let mut groups =
+            workloads.into_iter().map(|workload| Group::new(workload, contenders)).collect::<Vec<_>>();
         groups.retain(|group| !group.entries.is_empty());
         ensure!(!groups.is_empty(), "no contender can do any of the workloads");
         for round in 1..=rounds {
@@ -210,11 +217,18 @@ impl Comparison {
         let mut costs = Vec::new();
         for group in &self.groups {
             let Some(name) = group.workload.baseline else { continue };
-            let Some(baseline) = self.groups.iter().find(|group| group.workload.name == name) else { continue };
+            let Some(baseline) = self.groups.iter().find(|group| group.workload.name == name) else {
+                continue;
+            };
             for entry in &group.entries {
                 let Some(before) = baseline.entry(entry.contender) else { continue };
                 if let Some(ratio) = entry.ratio(before, Measurement::processor_time_per_round) {
-                    costs.push(Cost { workload: &group.workload, baseline: name, contender: entry.contender, ratio });
+                    costs.push(Cost {
+                        workload: &group.workload,
+                        baseline: name,
+                        contender: entry.contender,
+                        ratio,
+                    });
                 }
             }
         }
@@ -224,9 +238,10 @@ impl Comparison {
     pub(crate) fn json(&self) -> Json {
         let seconds = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_secs());
         let groups = self.groups.iter().map(|group| {
-            let advantages = group.entries.iter().filter_map(|entry| {
-                Some((entry.contender.to_string(), group.advantage_over(entry)?.json()))
-            });
+            let advantages = group
+                .entries
+                .iter()
+                .filter_map(|entry| Some((entry.contender.to_string(), group.advantage_over(entry)?.json())));
             json!({
                 "workload": group.workload.name,
                 "about": group.workload.about,
@@ -330,7 +345,8 @@ mod tests {
 
     #[test]
     fn contenders_that_become_the_same_run_once() {
-        let workload = Workload { tube_type: Some(TubeType::Utube), is_for_tubes: true, ..group(&[]).workload };
+        let workload =
+            Workload { tube_type: Some(TubeType::Utube), is_for_tubes: true, ..group(&[]).workload };
         let contenders = ["lycosa:fifo", "lycosa:fifottl", "redis-list"].map(|name| name.parse().unwrap());
         let group = Group::new(workload, &contenders);
         let names = group.entries.iter().map(|entry| entry.contender.to_string()).collect::<Vec<_>>();

@@ -54,9 +54,9 @@ pub(crate) fn run_on(core: usize) -> Result<()> {
 
 /// Whether what is synced in `folder` only goes to memory.
 pub(crate) fn is_in_memory(folder: &Path) -> Result<bool> {
-    const TMPFS: i64 = 0x0102_1994;
+    const TMPFS: u64 = 0x0102_1994;
     let kind = rustix::fs::statfs(folder).with_context(|| format!("cannot look at {}", folder.display()))?;
-    Ok(i64::from(kind.f_type) == TMPFS)
+    Ok(kind.f_type as u64 == TMPFS)
 }
 
 /// The machine on which a measurement is made.
@@ -70,7 +70,8 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn this() -> Result<Self> {
         let processors = fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
-        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("cannot read the kernel's version")?;
+        let kernel =
+            fs::read_to_string("/proc/sys/kernel/osrelease").context("cannot read the kernel's version")?;
         Ok(Self {
             processor: model_of(&processors).unwrap_or("unknown processor").to_owned(),
             cores: processors.lines().filter(|line| line.starts_with("processor")).count(),

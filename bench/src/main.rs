@@ -17,6 +17,7 @@ mod count;
 mod load;
 mod machine;
 mod measurement;
+mod profile;
 mod program;
 mod protocol;
 mod report;

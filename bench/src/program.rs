@@ -63,7 +63,8 @@ impl Program {
     /// The program's name, and the first line of what it says about its version.
     pub(crate) fn version(self, files: &Files) -> Result<(&'static str, String)> {
         let flag = if self == Self::Beanstalkd { "-v" } else { "--version" };
-        let output = Command::new(self.find(files)?).arg(flag).output().context("cannot ask for the version")?;
+        let output =
+            Command::new(self.find(files)?).arg(flag).output().context("cannot ask for the version")?;
         let text = String::from_utf8_lossy(&output.stdout);
         Ok((self.name(), text.lines().next().unwrap_or_default().trim().to_owned()))
     }
@@ -108,6 +109,12 @@ impl Contender {
                     .arg("--data-dir")
                     .arg(data);
                 command.args(["--wal-mode", self.durability.name(), "--memory-limit", MEMORY_LIMIT]);
+                // Settings of the environment are for another server.
+                for (name, _) in
+                    env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LYCOSA_"))
+                {
+                    command.env_remove(name);
+                }
             }
             Program::Tarantool(_) => {
                 let script = data.with_file_name("tarantool.lua");

@@ -20,7 +20,13 @@ pub(crate) fn markdown(comparison: &Comparison) -> String {
         let _ = writeln!(text, "- {name}: {version}");
     }
     for group in &comparison.groups {
-        let _ = write!(text, "\n### {}\n\n{}\n\n{}", group.workload.name, group.workload.about, group_table(group));
+        let _ = write!(
+            text,
+            "\n### {}\n\n{}\n\n{}",
+            group.workload.name,
+            group.workload.about,
+            group_table(group)
+        );
         for entry in &group.entries {
             if let Some(failure) = entry.failure() {
                 let _ = writeln!(text, "\n{} failed: {failure}", entry.contender);
@@ -29,7 +35,8 @@ pub(crate) fn markdown(comparison: &Comparison) -> String {
     }
     let costs = comparison.costs();
     if !costs.is_empty() {
-        let mut rows = vec![["workload", "contender", "the server's processor time for each round"].map(str::to_owned)];
+        let mut rows =
+            vec![["workload", "contender", "the server's processor time for each round"].map(str::to_owned)];
         rows.extend(costs.into_iter().map(|cost| {
             let ratio = format!("× {} of {}", spread(cost.ratio, 2), cost.baseline);
             [cost.workload.name.to_owned(), cost.contender.to_string(), ratio]
@@ -52,11 +59,8 @@ fn group_table(group: &Group) -> String {
     head.extend(has_memory.then(|| "bytes per task".to_owned()));
     head.extend(has_advantage.then(|| "Lycosa is".to_owned()));
     let row = |entry: &Entry| {
-        let mut row = vec![
-            entry.contender.to_string(),
-            optional(entry.rate(), 0),
-            optional(entry.processor_time(), 2),
-        ];
+        let mut row =
+            vec![entry.contender.to_string(), optional(entry.rate(), 0), optional(entry.processor_time(), 2)];
         row.extend(with_latencies.iter().map(|&operation| {
             let values = entry.latencies(operation);
             values.map_or(String::new(), |values| values.map(|value| format!("{value:.0}")).join("/"))
@@ -88,14 +92,17 @@ fn spread(Spread { median, least, greatest }: Spread, digits: usize) -> String {
 /// A Markdown table; the first row is its head. All columns but the first are aligned to the right.
 fn table<R: AsRef<[String]>>(rows: &[R]) -> String {
     let columns = rows.first().map_or(0, |row| row.as_ref().len());
-    let width = |column: usize| {
-        rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or_default()
-    };
+    let width =
+        |column: usize| rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or_default();
     let widths = (0..columns).map(width).collect::<Vec<_>>();
     let mut text = String::new();
     for (at, row) in rows.iter().enumerate() {
         for (column, (cell, &width)) in row.as_ref().iter().zip(&widths).enumerate() {
-            let _ = if column == 0 { write!(text, "| {cell:<width$} ") } else { write!(text, "| {cell:>width$} ") };
+            let _ = if column == 0 {
+                write!(text, "| {cell:<width$} ")
+            } else {
+                write!(text, "| {cell:>width$} ")
+            };
         }
         text.push_str("|\n");
         if at == 0 {

@@ -10,11 +10,15 @@ use crate::trial::Subject;
 pub(crate) fn run(arguments: &RunArguments) -> Result<()> {
     let workload = arguments.workload()?;
     let named = arguments.contender();
-    let contender = workload.applied_to(named).with_context(|| format!("{} is not for {named}", workload.name))?;
+    let contender =
+        workload.applied_to(named).with_context(|| format!("{} is not for {named}", workload.name))?;
     let length = arguments.length.length();
     let measurement = match arguments.address {
         Some(address) => {
-            let pid = arguments.server_pid.map(|pid| Pid::from_raw(pid).context("0 is no process id")).transpose()?;
+            let pid = arguments
+                .server_pid
+                .map(|pid| Pid::from_raw(pid).context("0 is no process id"))
+                .transpose()?;
             Subject { contender, address, pid }.measure(&workload, length)?
         }
         None => arguments.servers.ground()?.hold_trial(contender, &workload, length)?,

@@ -250,7 +250,9 @@ mod tests {
     /// A cycle must find a sub-queue that is free for each of its slots.
     #[test]
     fn free_sub_queues_are_enough() {
-        for (count, shape, free) in [(1, LONELY, 1), (1_000, LONELY, 10), (1_000_000, DEEP, 10_000), (300, DEEP, 256)] {
+        for (count, shape, free) in
+            [(1, LONELY, 1), (1_000, LONELY, 10), (1_000_000, DEEP, 10_000), (300, DEEP, 256)]
+        {
             let workload = Workload::busy_sub_queues("x", count, shape, None);
             assert_eq!(workload.measured, Measured::Cycles(Putting::OwnSubQueue(count - free)));
         }

@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn statistics_are_summed_up() {
-        let statistics = "---\nname: x\ncurrent-jobs-urgent: 1\ncurrent-jobs-ready: 3\ncurrent-jobs-delayed: 2\n";
+        let statistics =
+            "---\nname: x\ncurrent-jobs-urgent: 1\ncurrent-jobs-ready: 3\ncurrent-jobs-delayed: 2\n";
         assert_eq!(waiting_jobs(statistics), 5);
     }
 

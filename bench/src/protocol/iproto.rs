@@ -13,7 +13,7 @@ use lycosa_iproto::reply::{self, Content};
 use lycosa_iproto::request::{self, Body};
 use lycosa_tuple::mp::{self, MpError, Reader};
 
-use super::{Answer, Dialogue, Heard, Operation, Protocol, Request};
+use super::{Answer, Dialogue, Heard, Operation, Protocol, Request, Shown};
 use crate::connect;
 
 /// The tube that is measured, dropped and made anew by each run.
@@ -253,30 +253,38 @@ fn answer_of(operation: Operation, values: &[u8]) -> Result<Answer<'_>> {
     if reader.array()? == 0 || reader.nil().is_ok() {
         return Ok(Answer::NoTask);
     }
-    let (receipt, state, payload) = task(&mut reader).with_context(|| {
-        format!("the answer to {} is not a task: {}", operation.name(), super::Shown(values))
-    })?;
+    let task = Task::read(&mut reader)
+        .with_context(|| format!("the answer to {} is not a task: {}", operation.name(), Shown(values)))?;
     let expected: &[&[u8]] = match operation {
         Operation::Put => &[b"r", b"~"],
         Operation::Take => &[b"t"],
         Operation::Ack => &[b"-"],
     };
     ensure!(
-        expected.contains(&state),
+        expected.contains(&task.state),
         "the answer to {} shows a task in state `{}`",
         operation.name(),
-        super::Shown(state)
+        Shown(task.state)
     );
-    Ok(Answer::Task { receipt, payload })
+    Ok(Answer::Task { receipt: task.id, payload: task.payload })
 }
 
-/// Reads `[id, state, payload]`.
-fn task<'a>(reader: &mut Reader<'a>) -> Result<(&'a [u8], &'a [u8], &'a [u8]), MpError> {
-    if reader.array()? != 3 {
-        return Err(reader.mismatch("an array of 3"));
+/// A task as the queue shows it.
+struct Task<'a> {
+    /// A whole MessagePack value.
+    id: &'a [u8],
+    state: &'a [u8],
+    payload: &'a [u8],
+}
+
+impl<'a> Task<'a> {
+    /// Reads `[id, state, payload]`.
+    fn read(reader: &mut Reader<'a>) -> Result<Self, MpError> {
+        if reader.array()? != 3 {
+            return Err(reader.mismatch("an array of 3"));
+        }
+        Ok(Self { id: reader.raw()?, state: reader.str()?, payload: reader.str_or_bin()? })
     }
-    let id = reader.raw()?;
-    Ok((id, reader.str()?, reader.str_or_bin()?))
 }
 
 #[cfg(test)]
@@ -338,8 +346,10 @@ mod tests {
 
     #[test]
     fn statistics_are_summed_up() {
-        let tasks = "85 a5726561647903 a574616b656e07 a464656c6179 a5 64656c6179 02 a564656c617963";
-        let _ = tasks;
+        let tasks = "83 a57265616479 03 a574616b656e 07 a764656c61796564 02";
+        let values = bytes(&format!("91 82 a563616c6c73 80 a57461736b73 {tasks}"));
+        assert_eq!(waiting_tasks(&values), Ok(5));
+        assert!(waiting_tasks(&bytes("91 c0")).is_err());
     }
 
     #[test]

@@ -76,7 +76,9 @@ impl Protocol for JetStream {
         let mut stream = connect(address)?;
         greet(&mut stream)?;
         let info = call(&mut stream, &format!("STREAM.INFO.{STREAM}"), &json!({}))?;
-        info["state"]["messages"].as_u64().with_context(|| format!("the stream does not count its messages: {info}"))
+        info["state"]["messages"]
+            .as_u64()
+            .with_context(|| format!("the stream does not count its messages: {info}"))
     }
 
     fn open(&self, stream: &mut TcpStream, index: usize, slots: usize) -> Result<Box<dyn Dialogue>> {

@@ -50,7 +50,7 @@ impl Dialogue for ListDialogue {
         match *request {
             Request::Put { payload, .. } => command(out, &[b"LPUSH", READY, payload]),
             Request::Take { waits: false } => {
-                command(out, &[b"LMOVE", READY, &self.taken, b"RIGHT", b"LEFT"])
+                command(out, &[b"LMOVE", READY, &self.taken, b"RIGHT", b"LEFT"]);
             }
             Request::Take { waits: true } => {
                 command(out, &[b"BLMOVE", READY, &self.taken, b"RIGHT", b"LEFT", b"0"]);

@@ -20,7 +20,8 @@ pub(crate) struct RedisStream;
 
 impl Protocol for RedisStream {
     fn prepare(&self, address: SocketAddr) -> Result<()> {
-        execute(address, &[&[b"FLUSHALL"], &[b"XGROUP", b"CREATE", STREAM, GROUP, b"0", b"MKSTREAM"]]).map(drop)
+        execute(address, &[&[b"FLUSHALL"], &[b"XGROUP", b"CREATE", STREAM, GROUP, b"0", b"MKSTREAM"]])
+            .map(drop)
     }
 
     /// Entries that were taken and not acknowledged are counted too.

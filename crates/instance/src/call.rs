@@ -5,9 +5,10 @@
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::{keys, reply};
-use lycosa_queue::{Answer, Caller, Procedure, Woken};
+use lycosa_queue::{Answer, Caller, Procedure, TubeMethod, Woken};
 use lycosa_store::{Access, Object, UserId, user};
 use lycosa_tuple::mp::{self, Kind, Reader};
+use lycosa_tuple::value::Value;
 
 use crate::boxes::{self, Function};
 use crate::connection::{Connection, Trust, WaitingCall};
@@ -38,7 +39,9 @@ impl Instance {
     fn resolve(&mut self, slot: Slot, name: &[u8]) -> Result<Target, ErrorObject> {
         let version = self.journaling.system_version();
         let Some(connection) = self.connections.get(slot) else { return Err(not_defined(name)) };
-        if let Some(target) = connection.cached(name, version) {
+        if let Some(target) = connection.cached(name, version)
+            && self.is_current(target)
+        {
             return Ok(target);
         }
         let target = match boxes::resolve(name) {
@@ -51,6 +54,15 @@ impl Instance {
             connection.cache(name, target, version);
         }
         Ok(target)
+    }
+
+    /// Whether what a name was resolved to is still there. A tube can go without a change of the schema: with its row in
+    /// `_queue`.
+    fn is_current(&self, target: Target) -> bool {
+        match target {
+            Target::Queue(procedure) => self.queue.is_current(&procedure),
+            Target::Box(_) => true,
+        }
     }
 
     /// The right to execute comes before the question whether the function exists, as in Tarantool.
@@ -95,6 +107,9 @@ impl Instance {
         let schema_version = self.store.schema_version();
         let trusted = self.connections.get(slot).is_some_and(|connection| self.is_trusted(connection));
         let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
+        if connection.waiting.len() >= self.settings.max_waiting && may_wait(procedure, args) {
+            return Err(too_many_waiting(self.settings.max_waiting));
+        }
         self.last_request += 1;
         let request = self.last_request;
         let caller = Caller { connection: connection.id, user: connection.user, trusted, request };
@@ -192,6 +207,40 @@ fn not_defined(name: &[u8]) -> ErrorObject {
     ErrorObject::client(ErrorCode::NoSuchProc, format!("Procedure '{name}' is not defined"))
 }
 
+/// Whether a call is one that waits when it does not find what it wants: a `take`, or a `put` with a timeout.
+fn may_wait(procedure: &Procedure, args: &[u8]) -> bool {
+    let position = match procedure.tube_method() {
+        Some(TubeMethod::Take) => 0,
+        Some(TubeMethod::Put) => 1,
+        _ => return false,
+    };
+    let args = Value::decode(args);
+    let argument = args.as_ref().ok().and_then(|args| args.as_array()?.get(position));
+    match argument {
+        Some(options) if position > 0 => options.get("timeout").is_some_and(is_time),
+        Some(timeout) => is_time(timeout),
+        None => position == 0,
+    }
+}
+
+/// Whether a timeout is longer than none; one that is no number is left to whoever knows what is wrong with it.
+fn is_time(timeout: &Value) -> bool {
+    match *timeout {
+        Value::Uint(seconds) => seconds > 0,
+        Value::Int(seconds) => seconds > 0,
+        Value::Float(seconds) => seconds > 0.0,
+        Value::Double(seconds) => seconds > 0.0,
+        _ => true,
+    }
+}
+
+fn too_many_waiting(limit: usize) -> ErrorObject {
+    ErrorObject::lua(format!(
+        "{limit} calls of this connection wait already, which is max_waiting: \
+         call without a timeout, or on another connection"
+    ))
+}
+
 /// Turns the `count` values at the end of `out` (from `from` on) into the form of CALL_16, where each value is a tuple;
 /// returns how many there are then.
 ///
@@ -233,8 +282,6 @@ fn list_of_arrays(value: &[u8]) -> Option<(u32, &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use lycosa_tuple::value::Value;
-
     use super::*;
 
     fn shape(values: &[Value]) -> Vec<Value> {

@@ -93,7 +93,9 @@ impl Connection {
             self.names_version = version;
         }
         let cached = CachedName { name: name.into(), target };
-        if self.names.len() < CACHED_NAMES {
+        if let Some(former) = self.names.iter_mut().find(|former| *former.name == *name) {
+            *former = cached;
+        } else if self.names.len() < CACHED_NAMES {
             self.names.push(cached);
         } else {
             self.names[self.oldest_name] = cached;

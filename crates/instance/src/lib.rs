@@ -59,6 +59,9 @@ pub const PROTOCOL_VERSION: &str = "2.6.0";
 /// How long one `tick` may fire deadlines before requests have their turn again, in task changes.
 const TICK_BUDGET: usize = 1024;
 
+/// Tuples of truncated and dropped spaces whose memory one `tick` gives back.
+const GARBAGE_BUDGET: u64 = 4096;
+
 /// Pause before the queue is asked again to come up, in microseconds.
 const QUEUE_RETRY: u64 = 1_000_000;
 
@@ -286,7 +289,8 @@ impl Instance {
             self.lag.record(tick.lag_us);
         }
         self.settle(now);
-        let next = if tick.more { Some(now) } else { tick.next };
+        let is_garbage_left = self.store.collect_garbage(GARBAGE_BUDGET);
+        let next = if tick.more || is_garbage_left { Some(now) } else { tick.next };
         next.into_iter().chain(self.queue_retry).min()
     }
 

@@ -7,7 +7,7 @@ use lycosa_iproto::auth::{self, Hash};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::request::{AuthTuple, Body, Header, Request, RequestError, Sql};
 use lycosa_iproto::{keys, reply};
-use lycosa_store::{Access, IteratorType, Object, Space, Statement, UserKind, user};
+use lycosa_store::{Access, IteratorType, Space, Statement, UserKind, user};
 use lycosa_tuple::mp;
 
 use crate::wire_error;

@@ -19,7 +19,7 @@ use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
 
 use crate::deadline::Deadlines;
-use crate::driver::candidates::Candidate;
+use crate::driver::candidates::{Candidate, Touch};
 use crate::error::Error;
 use crate::session::SessionId;
 use crate::statistics::Operation;
@@ -31,7 +31,7 @@ use crate::waiter::{Line, Waiters};
 use crate::{Queue, TaskEvent};
 
 /// How to take back what an operation has changed in memory.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Undo {
     /// The tube's next id was another.
     NextId { slot: SlotIndex, previous: Option<u64> },
@@ -85,18 +85,18 @@ impl Pending {
     }
 }
 
-/// Names of sub-queues, of several tubes, without an allocation for each.
+/// Sub-queues of several tubes and what happened in them, without an allocation for each name.
 #[derive(Debug, Default)]
 struct Touched {
     names: Vec<u8>,
-    entries: Vec<(SlotIndex, Range<usize>)>,
+    entries: Vec<(SlotIndex, Range<usize>, Touch)>,
 }
 
 impl Touched {
-    fn push(&mut self, slot: SlotIndex, name: &[u8]) {
+    fn push(&mut self, slot: SlotIndex, name: &[u8], touch: Touch) {
         let start = self.names.len();
         self.names.extend_from_slice(name);
-        self.entries.push((slot, start..self.names.len()));
+        self.entries.push((slot, start..self.names.len(), touch));
     }
 
     fn clear(&mut self) {
@@ -104,18 +104,24 @@ impl Touched {
         self.entries.clear();
     }
 
-    /// Sorts what was pushed and removes what was pushed twice.
+    /// Sorts the sub-queues. One in which several things happened is left once, with anything having happened.
     fn deduplicate(&mut self) {
         if self.entries.len() > 1 {
             let names = &self.names;
-            let key = |(slot, range): &(SlotIndex, Range<usize>)| (*slot, &names[range.clone()]);
+            let key = |(slot, range, _): &(SlotIndex, Range<usize>, Touch)| (*slot, &names[range.clone()]);
             self.entries.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
-            self.entries.dedup_by(|a, b| key(a) == key(b));
+            self.entries.dedup_by(|again, kept| {
+                let same = key(again) == key(kept);
+                if same {
+                    kept.2 = Touch::Anyhow;
+                }
+                same
+            });
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = (SlotIndex, &[u8])> {
-        self.entries.iter().map(|(slot, range)| (*slot, &self.names[range.clone()]))
+    fn iter(&self) -> impl Iterator<Item = (SlotIndex, &[u8], Touch)> {
+        self.entries.iter().map(|(slot, range, touch)| (*slot, &self.names[range.clone()], *touch))
     }
 }
 
@@ -173,23 +179,28 @@ impl Reading<'_> {
             self.found.freed.push((tube.id, task.id));
         }
         if layout.utube.is_some() {
-            let key = |task: &Option<Task<'_>>| task.map(|task| (task.status.len(), task.state(), task.pri));
-            let names = (old.as_ref().map(|task| task.utube), new.as_ref().map(|task| task.utube));
-            if key(&old) != key(&new) || names.0 != names.1 {
-                if let Some(name) = names.0 {
-                    self.found.touched.push(index, name);
-                }
-                if let Some(name) = names.1
-                    && names.0 != names.1
-                {
-                    self.found.touched.push(index, name);
-                }
+            let moved = old.zip(new).is_some_and(|(old, new)| old.utube != new.utube);
+            let (old, new) = (old.as_ref(), new.as_ref());
+            if moved {
+                self.touch(index, old, None);
+                self.touch(index, None, new);
+            } else {
+                self.touch(index, old, new);
             }
         } else if is == Some(State::Ready) && self.waiters.first(index, Line::Takes).is_some() {
             self.ready.push(index);
         }
         if new.is_none() && self.waiters.first(index, Line::Puts).is_some() {
             self.ready.push(index);
+        }
+    }
+
+    /// A task of one sub-queue has changed, come or gone.
+    fn touch(&mut self, index: SlotIndex, old: Option<&Task<'_>>, new: Option<&Task<'_>>) {
+        let Some(name) = new.or(old).map(|task| task.utube) else { return };
+        let candidates = self.tubes.at(index).and_then(|tube| tube.driver.candidates());
+        if let Some(touch) = candidates.and_then(|candidates| candidates.touch(old, new)) {
+            self.found.touched.push(index, name, touch);
         }
     }
 
@@ -353,24 +364,30 @@ impl Queue {
             self.forget_owner(store, tube, task)?;
         }
         found.touched.deduplicate();
-        for (index, name) in found.touched.iter() {
-            self.settle_sub_queue(store, index, name)?;
+        for (index, name, touch) in found.touched.iter() {
+            self.settle_sub_queue(store, index, name, touch)?;
         }
         Ok(())
     }
 
-    fn settle_sub_queue(&mut self, store: &mut Store, index: SlotIndex, name: &[u8]) -> Result<(), Error> {
+    fn settle_sub_queue(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        name: &[u8],
+        touch: Touch,
+    ) -> Result<(), Error> {
         let Some(tube) = self.tubes.at_mut(index) else { return Ok(()) };
         let (space, indexes) = (tube.space, tube.indexes);
         let layout = tube.driver.layout();
         let Some(candidates) = tube.driver.candidates_mut() else { return Ok(()) };
         let tasks = crate::driver::Tasks { store, space, indexes };
-        let new = candidates.compute(tasks, layout, name)?;
+        let new = candidates.compute(tasks, layout, name, touch)?;
         let old = candidates.get(name);
         if new == old {
             return Ok(());
         }
-        self.pending.touched.push(index, name);
+        self.pending.touched.push(index, name, Touch::Anyhow);
         candidates.set(name, new);
         if let Some(buffer) = tube.buffer {
             let columns = layout.ready_buffer.map_or(0, |buffer| buffer.fields.len());
@@ -472,13 +489,13 @@ fn recompute(tubes: &mut Tubes, store: &Store, pending: &Pending) {
             rebuild_candidates(tube, store);
         }
     }
-    for (index, name) in pending.touched.iter() {
+    for (index, name, touch) in pending.touched.iter() {
         let Some(tube) = tubes.at_mut(index) else { continue };
         let (space, indexes) = (tube.space, tube.indexes);
         let layout = tube.driver.layout();
         if let Some(candidates) = tube.driver.candidates_mut() {
             let tasks = crate::driver::Tasks { store, space, indexes };
-            let candidate = candidates.compute(tasks, layout, name).unwrap_or(None);
+            let candidate = candidates.compute(tasks, layout, name, touch).unwrap_or(None);
             candidates.set(name, candidate);
         }
     }

@@ -7,8 +7,8 @@ use lycosa_tuple::value::Value;
 
 use crate::plan::TubePlan;
 
-/// A span of time, in microseconds. Clients give it in seconds, so it is a multiple of 1/64 s, which a double holds
-/// exactly, times a power of ten.
+/// A span of time, in microseconds. Clients give it in seconds, so it is a multiple of a quarter of one, which a double
+/// holds exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Span(pub(crate) u64);
 
@@ -119,18 +119,6 @@ impl Request {
             | Self::Row { tube, .. } => Some(tube),
             Self::Identify { .. } | Self::Configure { .. } | Self::Ping | Self::Malformed { .. } => None,
         }
-    }
-
-    /// Whether a journal that has failed does not stand against it.
-    pub(crate) fn needs_no_data(&self) -> bool {
-        matches!(
-            self,
-            Self::Ping
-                | Self::Malformed {
-                    how: Malformed::Length | Malformed::Header | Malformed::Body | Malformed::Type | Malformed::Name,
-                    ..
-                }
-        )
     }
 
     /// Appends the request as a client sends it.

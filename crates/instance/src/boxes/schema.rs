@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use lycosa_iproto::auth;
 use lycosa_iproto::error::ErrorObject;
 use lycosa_store::access::{Access, ObjectType};
-use lycosa_store::ddl::{self, FunctionSpec};
+use lycosa_store::ddl::{self, FunctionSpec, Grantee};
 use lycosa_store::error::Error;
 use lycosa_store::schema::UserKind;
 use lycosa_store::{IteratorType, Store, UserId, system, user};
@@ -32,9 +32,15 @@ impl Instance {
                 mp::write_bool(out, exists);
                 return Ok(1);
             }
-            Function::UserInfo | Function::RoleInfo => {
-                let info = self.privileges_of(arguments.optional_text(0)?)?;
-                info.write(out);
+            Function::UserInfo => {
+                // Tarantool's function runs with its owner's rights and takes itself for that.
+                let id = arguments.optional_text(0)?.map(|name| self.party(name, UserKind::User)).transpose()?;
+                self.privileges_of(id.unwrap_or(user::ADMIN))?.write(out);
+                return Ok(1);
+            }
+            Function::RoleInfo => {
+                let id = self.party(arguments.text(0)?, UserKind::Role)?;
+                self.privileges_of(id)?.write(out);
                 return Ok(1);
             }
             _ => {}
@@ -43,8 +49,23 @@ impl Instance {
             return Err(crate::request::read_only_error());
         }
         let timestamp = timestamp(self.now);
+        if let (Function::UserPasswd, Some(password), None) =
+            (function, arguments.get(0), arguments.get(1))
+        {
+            let password = password.as_str().ok_or_else(|| arguments.usage())?;
+            return self.set_own_password(caller.user, password).map(|()| 0);
+        }
         self.transaction(caller.user, |store| change(store, function, &arguments, &timestamp))?;
         Ok(0)
+    }
+
+    /// A user may set its own password without any privilege.
+    fn set_own_password(&mut self, user: UserId, password: &str) -> Result<(), ErrorObject> {
+        let name = self.user_name(user);
+        let hash2 = auth::hash2(password.as_bytes());
+        self.transaction(user::ADMIN, |store| {
+            ddl::set_password(store, &name, hash2).map_err(|error| wire_error::of_store(&error))
+        })
     }
 
     /// Runs `body` as one transaction of `user`.
@@ -73,16 +94,18 @@ impl Instance {
         }
     }
 
-    /// What was granted to a user or role: `[[privileges, object type, object name], …]`. Without a name, to `admin`:
-    /// Tarantool's function runs with its owner's rights and sees itself as that.
-    fn privileges_of(&self, name: Option<&str>) -> Result<Value, ErrorObject> {
-        let id = match name {
-            None => user::ADMIN,
-            Some(name) => {
-                let found = self.store.user_by_name(name).ok_or_else(|| Error::NoSuchUser(name.to_owned()));
-                found.map_err(|error| wire_error::of_store(&error))?.id
-            }
+    /// The user, or the role, with that name.
+    fn party(&self, name: &str, kind: UserKind) -> Result<UserId, ErrorObject> {
+        let found = self.store.user_by_name(name).filter(|user| user.kind == kind).map(|user| user.id);
+        let missing = match kind {
+            UserKind::User => Error::NoSuchUser,
+            UserKind::Role => Error::NoSuchRole,
         };
+        found.ok_or_else(|| wire_error::of_store(&missing(name.to_owned())))
+    }
+
+    /// What was granted to a user or role: `[[privileges, object type, object name], …]`.
+    fn privileges_of(&self, id: UserId) -> Result<Value, ErrorObject> {
         let mut key = Vec::new();
         mp::write_array(&mut key, 1);
         mp::write_uint(&mut key, u64::from(id));
@@ -184,10 +207,9 @@ fn change(
             ddl::create_user(store, arguments.text(0)?, hash2, options.flag("if_not_exists")?)
         }
         Function::UserDrop => ddl::drop_user(store, arguments.text(0)?, if_exists(arguments, 1)?),
-        Function::UserPasswd => match arguments.optional_text(1)? {
-            Some(password) => ddl::set_password(store, arguments.text(0)?, auth::hash2(password.as_bytes())),
-            None => return Err(arguments.usage()),
-        },
+        Function::UserPasswd => {
+            ddl::set_password(store, arguments.text(0)?, auth::hash2(arguments.text(1)?.as_bytes()))
+        }
         Function::RoleCreate => ddl::create_role(store, arguments.text(0)?, if_not_exists(arguments, 1)?),
         Function::RoleDrop => ddl::drop_role(store, arguments.text(0)?, if_exists(arguments, 1)?),
         Function::UserGrant | Function::RoleGrant => {
@@ -195,7 +217,7 @@ fn change(
             let lenient = options.flag("if_not_exists")?;
             ddl::grant(
                 store,
-                arguments.text(0)?,
+                grantee(function, arguments.text(0)?),
                 grant.privileges,
                 grant.object_type,
                 grant.object_name,
@@ -207,7 +229,7 @@ fn change(
             let lenient = options.flag("if_exists")?;
             ddl::revoke(
                 store,
-                arguments.text(0)?,
+                grantee(function, arguments.text(0)?),
                 grant.privileges,
                 grant.object_type,
                 grant.object_name,
@@ -236,6 +258,14 @@ fn if_exists(arguments: &Arguments, position: usize) -> Result<bool, ErrorObject
 
 fn if_not_exists(arguments: &Arguments, position: usize) -> Result<bool, ErrorObject> {
     arguments.options(position, &["if_not_exists"])?.flag("if_not_exists")
+}
+
+/// Who receives or loses a privilege: functions of users do not find roles, nor the other way round.
+fn grantee(function: Function, name: &str) -> Grantee<'_> {
+    match function {
+        Function::RoleGrant | Function::RoleRevoke => Grantee::Role(name),
+        _ => Grantee::User(name),
+    }
 }
 
 struct Grant<'a> {

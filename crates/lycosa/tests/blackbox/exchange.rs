@@ -25,11 +25,30 @@ const INDEXES: i128 = 288;
 const FIRST_OF_USERS: i128 = 512;
 
 /// A space of the user's: its definition, its indexes, its rows.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 struct Space {
     definition: Value,
     indexes: Vec<Value>,
     rows: Vec<Value>,
+}
+
+impl Space {
+    /// Names the first thing in which two servers differ.
+    fn compare(&self, other: &Self) -> Result<(), String> {
+        let first = |what: &str, ours: &[Value], theirs: &[Value]| {
+            let at =
+                ours.iter().zip(theirs).position(|(a, b)| a != b).unwrap_or(ours.len().min(theirs.len()));
+            let shown = |values: &[Value]| values.get(at).map_or("nothing".to_owned(), Value::to_string);
+            if ours == theirs {
+                Ok(())
+            } else {
+                Err(format!("{what} {at}: {}, {}", shown(ours), shown(theirs)))
+            }
+        };
+        first("definition", std::slice::from_ref(&self.definition), std::slice::from_ref(&other.definition))?;
+        first("index", &self.indexes, &other.indexes)?;
+        first("row", &self.rows, &other.rows)
+    }
 }
 
 /// The scenarios that both servers can be made to exchange.
@@ -69,9 +88,7 @@ fn hand_over(script: &Script, from: Peer, to: Peer) -> Result<(), String> {
     let read = spaces(&second)?;
     for (name, space) in &written {
         let other = read.get(name).ok_or_else(|| format!("{to:?} does not see the space {name}"))?;
-        if space != other {
-            return Err(format!("space {name}: {from:?} has {space:?}, {to:?} read {other:?}"));
-        }
+        space.compare(other).map_err(|what| format!("space {name}: {from:?} and {to:?} differ in {what}"))?;
     }
     Ok(())
 }

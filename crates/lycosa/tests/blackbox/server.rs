@@ -147,7 +147,7 @@ impl Server {
                 Ok(()) => break,
                 // Somebody else took the port between our look and the start.
                 Err(_) if attempt < 3 && self.log_tail().contains("in use") => self.address = free_address()?,
-                Err(reason) => return Err(format!("{reason}\nits log:\n{}", self.log_tail())),
+                Err(reason) => return Err(reason),
             }
         }
         Ok(())
@@ -257,7 +257,10 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Err(format!("the server did not become ready within {START_LIMIT:?}: {answer}"))
+        Err(format!(
+            "the server did not become ready within {START_LIMIT:?}: {answer}; its log:\n{}",
+            self.log_tail()
+        ))
     }
 
     /// A stop on request ends with status 0; Tarantool may also end by the signal itself.

@@ -6,7 +6,8 @@
 //!
 //! The invariant: the candidate of a sub-queue is its first ready task, if none of its tasks is taken; there is no
 //! other. It is a function of the space, so it is never repaired but computed again for each sub-queue that a change
-//! touched: after the change, and once more if the change is rolled back.
+//! touched: after the change, and once more if the change is rolled back. What kind of change it was ([`Touch`]) saves
+//! most of the look-ups.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -30,6 +31,19 @@ pub struct Candidate {
     pub pri: u64,
     /// Its id.
     pub id: u64,
+}
+
+/// What has happened in a sub-queue since its candidate was computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Touch {
+    /// A task was taken: the sub-queue is busy.
+    Taken,
+    /// Only this: a task became ready.
+    Arrived(Candidate),
+    /// Only this: a task is no longer ready, and not because it was taken.
+    Left(Candidate),
+    /// Anything, or several things.
+    Anyhow,
 }
 
 /// All candidates of a tube.
@@ -101,7 +115,24 @@ impl Candidates {
         old
     }
 
-    /// The candidate that the sub-queue should have.
+    /// What the change of a task means for its sub-queue. None: nothing.
+    #[must_use]
+    pub fn touch(&self, old: Option<&Task<'_>>, new: Option<&Task<'_>>) -> Option<Touch> {
+        let (was, is) = (old.and_then(Task::state), new.and_then(Task::state));
+        match (was, is) {
+            (_, Some(State::Taken)) => Some(Touch::Taken),
+            (Some(State::Taken), _) => Some(Touch::Anyhow),
+            (Some(State::Ready), Some(State::Ready)) => {
+                let moved = old.map(|task| self.of(task)) != new.map(|task| self.of(task));
+                moved.then_some(Touch::Anyhow)
+            }
+            (Some(State::Ready), _) => old.map(|task| Touch::Left(self.of(task))),
+            (_, Some(State::Ready)) => new.map(|task| Touch::Arrived(self.of(task))),
+            _ => None,
+        }
+    }
+
+    /// The candidate that the sub-queue should have after a change of that kind.
     ///
     /// # Errors
     /// The space is gone.
@@ -110,12 +141,31 @@ impl Candidates {
         tasks: Tasks<'_>,
         layout: &Layout,
         name: &[u8],
+        touch: Touch,
     ) -> Result<Option<Candidate>, Error> {
-        if tasks.first(tasks.indexes.utube, &name_key(State::Taken, name, &[]))?.is_some() {
-            return Ok(None);
+        match (touch, self.get(name)) {
+            (Touch::Taken, _) => Ok(None),
+            (Touch::Arrived(new), Some(present)) => Ok(Some(present.min(new))),
+            (Touch::Arrived(new), None) => Ok(if Self::is_busy(tasks, name)? { None } else { Some(new) }),
+            (Touch::Left(gone), Some(present)) if present == gone => self.first_ready(tasks, layout, name),
+            (Touch::Left(_), present) => Ok(present),
+            (Touch::Anyhow, _) if Self::is_busy(tasks, name)? => Ok(None),
+            (Touch::Anyhow, _) => self.first_ready(tasks, layout, name),
         }
+    }
+
+    fn is_busy(tasks: Tasks<'_>, name: &[u8]) -> Result<bool, Error> {
+        Ok(tasks.first(tasks.indexes.utube, &name_key(State::Taken, name, &[]))?.is_some())
+    }
+
+    fn first_ready(
+        &self,
+        tasks: Tasks<'_>,
+        layout: &Layout,
+        name: &[u8],
+    ) -> Result<Option<Candidate>, Error> {
         let first = tasks.first(self.index(tasks), &name_key(State::Ready, name, &[]))?;
-        Ok(first.and_then(|tuple| self.of(tuple, layout)))
+        Ok(first.and_then(|tuple| Task::read(tuple, layout)).map(|task| self.of(&task)))
     }
 
     /// Computes all candidates anew, with a few look-ups per sub-queue.
@@ -132,9 +182,9 @@ impl Candidates {
             if task.state() != Some(State::Ready) {
                 break;
             }
-            let busy = tasks.first(tasks.indexes.utube, &name_key(State::Taken, task.utube, &[]))?.is_some();
+            let busy = Self::is_busy(tasks, task.utube)?;
             if !busy {
-                self.set(task.utube, self.of(tuple, layout));
+                self.set(task.utube, Some(self.of(&task)));
             }
             key = match self.order {
                 CandidateOrder::Id => name_key(State::Ready, task.utube, &[u64::MAX]),
@@ -152,13 +202,12 @@ impl Candidates {
         }
     }
 
-    fn of(&self, tuple: &[u8], layout: &Layout) -> Option<Candidate> {
-        let task = Task::read(tuple, layout)?;
+    fn of(&self, task: &Task<'_>) -> Candidate {
         let pri = match self.order {
             CandidateOrder::Id => 0,
             CandidateOrder::PriorityThenId => task.pri,
         };
-        Some(Candidate { pri, id: task.id })
+        Candidate { pri, id: task.id }
     }
 }
 

@@ -1,0 +1,244 @@
+//! Who is at the other end of a connection, and what he may do.
+
+use lycosa_instance::{Settings, Trust};
+use lycosa_iproto::error::ErrorCode;
+use lycosa_iproto::request::{AuthTuple, Body, Sql};
+use lycosa_tuple::value::Value;
+
+use crate::rig::{Answer, Client, Rig, options, refused, task, values};
+
+fn user_of(rig: &mut Rig, client: &mut Client) -> Value {
+    rig.call(client, "box.session.user", &values![]).expect("a name").remove(0)
+}
+
+/// The code and text of `42`.
+fn denied(text: &str) -> (ErrorCode, String) {
+    (ErrorCode::AccessDenied, text.to_owned())
+}
+
+fn auth_with(rig: &mut Rig, client: &mut Client, user: &[u8], scramble: AuthTuple<'_>) -> Answer {
+    rig.ask(client, &Body::Auth { user, scramble })
+}
+
+#[test]
+fn a_login_is_right_or_wrong() {
+    let mut rig = Rig::new();
+    rig.create_user("ann", "secret");
+    let mut admin = rig.admin();
+    rig.call(&mut admin, "box.schema.user.create", &values!["silent"]).expect("a user");
+    rig.grant("ann", "execute", "universe", "");
+    let mut client = rig.stranger();
+
+    let wrong = |user: &str| {
+        (ErrorCode::PasswordMismatch, format!("Incorrect password supplied for user '{user}'"))
+    };
+    let unknown = |user: &str| (ErrorCode::NoSuchUser, format!("User '{user}' is not found"));
+    assert_eq!(rig.auth(&mut client, "ann", "secret"), Ok(vec![]));
+    assert_eq!(user_of(&mut rig, &mut client), Value::from("ann"));
+    assert_eq!(refused(rig.auth(&mut client, "ann", "guess")), wrong("ann"));
+    assert_eq!(refused(rig.auth(&mut client, "bob", "secret")), unknown("bob"));
+    assert_eq!(refused(rig.auth(&mut client, "public", "secret")), unknown("public"));
+    assert_eq!(refused(rig.auth(&mut client, "silent", "")), wrong("silent"));
+    assert_eq!(refused(rig.auth(&mut client, "admin", "")), wrong("admin"));
+    assert_eq!(refused(rig.auth(&mut client, "guest", "secret")), wrong("guest"));
+    assert_eq!(user_of(&mut rig, &mut client), Value::from("ann"), "a failed login changes nothing");
+    assert_eq!(rig.instance.status().requests.failed_logins, 4);
+
+    let malformed = |reason: &str| (ErrorCode::InvalidMsgpack, format!("Invalid MsgPack - {reason}"));
+    let answer = auth_with(&mut rig, &mut client, b"ann", AuthTuple::Empty);
+    assert_eq!(refused(answer), malformed("authentication request body"));
+    let answer = auth_with(&mut rig, &mut client, b"\xff", AuthTuple::Empty);
+    assert_eq!(refused(answer), unknown("\u{fffd}"));
+
+    assert_eq!(rig.auth(&mut client, "guest", ""), Ok(vec![]));
+    assert_eq!(auth_with(&mut rig, &mut client, b"guest", AuthTuple::Empty), Ok(vec![]));
+    let refusal = refused(rig.call(&mut client, "box.info", &values![]));
+    assert_eq!(refusal, denied("Execute access to function 'box.info' is denied for user 'guest'"));
+}
+
+#[test]
+fn a_scramble_is_good_for_one_connection() {
+    let mut rig = Rig::new();
+    rig.create_user("ann", "secret");
+    let (mut first, mut second) = (rig.stranger(), rig.stranger());
+    assert_eq!(rig.auth(&mut first, "ann", "secret"), Ok(vec![]));
+    // The other connection's salt makes another scramble of the same password.
+    std::mem::swap(&mut first.slot, &mut second.slot);
+    assert_eq!(refused(rig.auth(&mut first, "ann", "secret")).0, ErrorCode::PasswordMismatch);
+}
+
+#[test]
+fn a_user_without_the_right_to_log_in() {
+    let mut rig = Rig::new();
+    rig.create_user("ann", "secret");
+    let mut admin = rig.admin();
+    rig.call(&mut admin, "box.schema.user.revoke", &values!["ann", "session", "universe"]).expect("a revoke");
+    let mut client = rig.stranger();
+    let refusal = refused(rig.auth(&mut client, "ann", "secret"));
+    assert_eq!(refusal, denied("Session access to universe '' is denied for user 'ann'"));
+}
+
+#[test]
+fn a_user_without_usage_can_only_ping() {
+    let mut rig = Rig::new();
+    rig.create_user("ann", "secret");
+    rig.grant("ann", "read,execute", "universe", "");
+    let mut ann = rig.login("ann", "secret");
+    let mut admin = rig.admin();
+    rig.call(&mut admin, "box.schema.user.revoke", &values!["ann", "usage", "universe"]).expect("a revoke");
+    let empty = values![].encode();
+    let refusal = denied("Usage access to universe '' is denied for user 'ann'");
+    for body in [
+        Body::Select { space: 280, index: 0, limit: 1, offset: 0, iterator: 0, key: &empty },
+        Body::Call { name: b"box.info", args: &empty },
+        Body::Eval { text: b"return 1", args: &empty },
+        Body::Execute(Sql::Text(b"SELECT 1")),
+        Body::Join { instance_uuid: None },
+    ] {
+        assert_eq!(refused(rig.ask(&mut ann, &body)), refusal, "{body:?}");
+    }
+    assert_eq!(rig.ping(&mut ann), Ok(vec![]));
+    assert!(rig.ask(&mut ann, &Body::Vote).is_ok());
+    assert_eq!(refused(rig.ask(&mut ann, &Body::Unknown(99))).0, ErrorCode::UnknownRequestType);
+}
+
+#[test]
+fn guests_on_loopback_may_use_the_queue_and_ask() {
+    let mut rig = Rig::new();
+    let mut guest = rig.guest();
+    rig.call(&mut guest, "queue.create_tube", &values!["t", "fifo"]).expect("a tube");
+    assert_eq!(rig.call(&mut guest, "queue.tube.t:put", &values!["a"]), Ok(task(0, "r", "a")));
+    assert!(rig.call(&mut guest, "queue.statistics", &values![]).is_ok());
+    for name in ["box.info", "box.info.memory", "box.stat", "box.stat.net", "box.slab.info", "box.cfg"] {
+        assert!(rig.call(&mut guest, name, &values![]).is_ok(), "{name}");
+    }
+    let create = rig.call(&mut guest, "box.schema.user.create", &values!["mallory"]);
+    let text = "Execute access to function 'box.schema.user.create' is denied for user 'guest'";
+    assert_eq!(refused(create), denied(text));
+    let space = rig.instance.store().space_by_name("t").expect("the tube's space").id();
+    let refusal = refused(rig.select(&mut guest, space, 0, &values![0]));
+    assert_eq!(refusal, denied("Read access to space 't' is denied for user 'guest'"));
+    let refusal = refused(rig.insert(&mut guest, space, &values![5, "r", 1]));
+    assert_eq!(refusal, denied("Write access to space 't' is denied for user 'guest'"));
+}
+
+#[test]
+fn guests_from_elsewhere_may_not() {
+    let mut rig = Rig::new();
+    rig.create_tube("t", "fifo");
+    let mut stranger = rig.stranger();
+    for name in ["queue.tube.t:put", "queue.create_tube", "queue.nothing", "box.info", "box.cfg"] {
+        let text = format!("Execute access to function '{name}' is denied for user 'guest'");
+        assert_eq!(refused(rig.call(&mut stranger, name, &values!["a"])), denied(&text));
+    }
+    assert_eq!(rig.ping(&mut stranger), Ok(vec![]));
+}
+
+#[test]
+fn the_rule_for_loopback_can_be_off() {
+    let mut rig = Rig::with(Settings { guest_on_loopback: false, ..Settings::default() });
+    rig.create_tube("t", "fifo");
+    let mut guest = rig.guest();
+    let text = "Execute access to function 'queue.tube.t:put' is denied for user 'guest'";
+    assert_eq!(refused(rig.call(&mut guest, "queue.tube.t:put", &values!["a"])), denied(text));
+    assert_eq!(refused(rig.call(&mut guest, "box.info", &values![])).0, ErrorCode::AccessDenied);
+}
+
+#[test]
+fn the_rule_for_loopback_can_be_switched_while_connections_are_open() {
+    let mut rig = Rig::new();
+    rig.create_tube("t", "fifo");
+    let mut guest = rig.guest();
+    for name in ["queue.tube.t:put", "box.info"] {
+        rig.call(&mut guest, name, &values!["a"]).expect("the rule is on");
+    }
+    rig.settings.guest_on_loopback = false;
+    rig.instance.reconfigure(rig.settings.clone(), 256 << 20);
+    for name in ["queue.tube.t:put", "box.info"] {
+        let text = format!("Execute access to function '{name}' is denied for user 'guest'");
+        assert_eq!(refused(rig.call(&mut guest, name, &values!["a"])), denied(&text));
+    }
+    rig.settings.guest_on_loopback = true;
+    rig.instance.reconfigure(rig.settings.clone(), 256 << 20);
+    assert!(rig.call(&mut guest, "queue.tube.t:put", &values!["a"]).is_ok());
+}
+
+#[test]
+fn the_rule_for_loopback_is_for_guests() {
+    let mut rig = Rig::new();
+    rig.create_tube("t", "fifo");
+    rig.create_user("ann", "secret");
+    let mut client = rig.guest();
+    rig.auth(&mut client, "ann", "secret").expect("the password is right");
+    let text = "Execute access to function 'queue.tube.t:put' is denied for user 'ann'";
+    assert_eq!(refused(rig.call(&mut client, "queue.tube.t:put", &values!["a"])), denied(text));
+    auth_with(&mut rig, &mut client, b"guest", AuthTuple::Empty).expect("guest again");
+    assert!(rig.call(&mut client, "queue.tube.t:put", &values!["a"]).is_ok());
+}
+
+#[test]
+fn who_comes_over_the_operators_socket_is_admin() {
+    let mut rig = Rig::new();
+    let mut client = rig.connect(Trust::Admin);
+    assert_eq!(user_of(&mut rig, &mut client), Value::from("admin"));
+    assert!(rig.select(&mut client, 304, 0, &values![]).is_ok());
+    auth_with(&mut rig, &mut client, b"guest", AuthTuple::Empty).expect("admin may become guest");
+    assert_eq!(refused(rig.select(&mut client, 304, 0, &values![])).0, ErrorCode::AccessDenied);
+}
+
+#[test]
+fn what_is_not_served_is_refused_after_the_rights() {
+    let mut rig = Rig::new();
+    let (mut admin, mut guest) = (rig.admin(), rig.guest());
+    let empty = values![].encode();
+    let eval = Body::Eval { text: b"return 1", args: &empty };
+    let text = "Execute access to universe '' is denied for user 'guest'";
+    assert_eq!(refused(rig.ask(&mut guest, &eval)), denied(text));
+    assert_eq!(refused(rig.ask(&mut admin, &eval)).0, ErrorCode::Unsupported);
+    for sql in [Body::Execute(Sql::Text(b"SELECT 1")), Body::Prepare(Sql::Prepared(5))] {
+        assert_eq!(refused(rig.ask(&mut guest, &sql)).0, ErrorCode::Unsupported);
+        assert_eq!(refused(rig.ask(&mut admin, &sql)).0, ErrorCode::Unsupported);
+    }
+    let text = "Read access to universe '' is denied for user 'guest'";
+    for replication in [
+        Body::Join { instance_uuid: None },
+        Body::Subscribe(lycosa_iproto::request::Subscribe::default()),
+        Body::FetchSnapshot,
+        Body::Register { instance_uuid: None, vclock: None },
+    ] {
+        assert_eq!(refused(rig.ask(&mut guest, &replication)), denied(text));
+        assert_eq!(refused(rig.ask(&mut admin, &replication)).0, ErrorCode::Unsupported);
+    }
+}
+
+#[test]
+fn granted_rights_reach_as_far_as_they_say() {
+    let mut rig = Rig::new();
+    rig.create_space(600, "s", options! {});
+    rig.create_user("ann", "secret");
+    let mut ann = rig.login("ann", "secret");
+    let refusal = denied("Read access to space 's' is denied for user 'ann'");
+    assert_eq!(refused(rig.select(&mut ann, 600, 0, &values![])), refusal);
+    rig.grant("ann", "read", "space", "s");
+    assert_eq!(rig.select(&mut ann, 600, 0, &values![]), Ok(vec![]));
+    let refusal = denied("Write access to space 's' is denied for user 'ann'");
+    assert_eq!(refused(rig.insert(&mut ann, 600, &values![1])), refusal);
+    rig.grant("ann", "write", "space", "s");
+    assert_eq!(rig.insert(&mut ann, 600, &values![1]), Ok(vec![values![1]]));
+    let refusal = denied("Create access to space 'own' is denied for user 'ann'");
+    let row = values![700, 1, "own", "memtx", 0, options! {}, values![]];
+    assert_eq!(refused(rig.insert(&mut ann, 280, &row)).0, refusal.0);
+}
+
+#[test]
+fn a_user_that_was_dropped_may_do_nothing() {
+    let mut rig = Rig::new();
+    rig.create_space(600, "s", options! {});
+    rig.create_user("ann", "secret");
+    rig.grant("ann", "read,write", "space", "s");
+    let (mut ann, mut admin) = (rig.login("ann", "secret"), rig.admin());
+    assert_eq!(rig.insert(&mut ann, 600, &values![1]), Ok(vec![values![1]]));
+    rig.call(&mut admin, "box.schema.user.drop", &values!["ann"]).expect("a drop");
+    assert_eq!(refused(rig.insert(&mut ann, 600, &values![2])).0, ErrorCode::AccessDenied);
+    assert_eq!(rig.ping(&mut ann), Ok(vec![]));
+}

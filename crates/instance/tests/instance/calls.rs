@@ -1,0 +1,158 @@
+//! CALL and CALL_16: names, shapes, and what is remembered of a name.
+
+use lycosa_iproto::error::ErrorCode;
+use lycosa_iproto::request::Body;
+use lycosa_tuple::value::Value;
+
+use crate::rig::{Client, Rig, options, refused, task, values};
+
+fn call_16(rig: &mut Rig, client: &mut Client, name: &str, args: &Value) -> Vec<Value> {
+    let body = Body::Call16 { name: name.as_bytes(), args: &args.encode() };
+    rig.ask(client, &body).expect("values")
+}
+
+#[test]
+fn unknown_names() {
+    let mut rig = Rig::new();
+    let (mut admin, mut guest) = (rig.admin(), rig.guest());
+    for name in ["nothing", "queue.nothing", "queue.tube.none:take", "box.nothing", "box.info.none", ""] {
+        let expected = (ErrorCode::NoSuchProc, format!("Procedure '{name}' is not defined"));
+        assert_eq!(refused(rig.call(&mut admin, name, &values![])), expected);
+    }
+    assert_eq!(refused(rig.call(&mut guest, "queue.nothing", &values![])).0, ErrorCode::NoSuchProc);
+    let denied = "Execute access to function 'nothing' is denied for user 'guest'";
+    let refusal = refused(rig.call(&mut guest, "nothing", &values![]));
+    assert_eq!(refusal, (ErrorCode::AccessDenied, denied.to_owned()));
+    let args = values![].encode();
+    let invalid = rig.ask(&mut admin, &Body::Call { name: b"\xff.x", args: &args });
+    assert_eq!(refused(invalid).0, ErrorCode::NoSuchProc);
+}
+
+#[test]
+fn values_of_a_call_of_old_are_tuples() {
+    let mut rig = Rig::new();
+    rig.create_tube("t", "fifo");
+    let mut client = rig.guest();
+    let client = &mut client;
+    assert_eq!(call_16(&mut rig, client, "queue.tube.t:put", &values!["a"]), task(0, "r", "a"));
+    assert_eq!(call_16(&mut rig, client, "queue.tube.t:take", &values![0]), task(0, "t", "a"));
+    assert_eq!(call_16(&mut rig, client, "queue.tube.t:take", &values![0]), []);
+    assert_eq!(call_16(&mut rig, client, "queue.tube", &values!["t"]), [values![true]]);
+    assert_eq!(call_16(&mut rig, client, "queue.tube", &values![]), [values!["t"]]);
+    assert_eq!(call_16(&mut rig, client, "box.session.user", &values![]), [values!["guest"]]);
+    let info = call_16(&mut rig, client, "box.info", &values![]);
+    assert!(matches!(&info[..], [Value::Array(items)] if matches!(items[..], [Value::Map(_)])));
+
+    let mut admin = rig.admin();
+    let listed = call_16(&mut rig, &mut admin, "box.schema.user.info", &values!["guest"]);
+    assert_eq!(listed.len(), 2, "a list of arrays is a list of tuples: {listed:?}");
+}
+
+#[test]
+fn a_woken_call_of_old_answers_tuples_too() {
+    let mut rig = Rig::new();
+    rig.create_tube("t", "fifo");
+    let (mut worker, mut producer) = (rig.guest(), rig.guest());
+    let args = values![].encode();
+    rig.send(&mut worker, &Body::Call16 { name: b"queue.tube.t:take", args: &args });
+    let nested = values![values![values![1], values![2]]];
+    rig.call(&mut producer, "queue.tube.t:put", &nested).expect("a task");
+    let expected = values![0, "t", values![values![1], values![2]]];
+    assert_eq!(rig.replies(&worker)[0].answer, Ok(vec![expected]));
+}
+
+#[test]
+fn a_name_is_resolved_again_when_its_tube_was_dropped() {
+    let mut rig = Rig::new();
+    rig.create_tube("t", "fifo");
+    let (mut client, mut admin) = (rig.guest(), rig.admin());
+    let put = "queue.tube.t:put";
+    assert_eq!(rig.call(&mut client, put, &values!["a"]), Ok(task(0, "r", "a")));
+    rig.call(&mut admin, "queue.tube.t:drop", &values![]).expect("a drop");
+    assert_eq!(refused(rig.call(&mut client, put, &values!["b"])).0, ErrorCode::NoSuchProc);
+    rig.create_tube("t", "fifottl");
+    assert_eq!(rig.call(&mut client, put, &values!["c", options! { delay: 5 }]), Ok(task(0, "~", "c")));
+}
+
+#[test]
+fn a_name_is_resolved_again_when_its_tube_was_unregistered() {
+    let mut rig = Rig::new();
+    rig.create_tube("t", "fifo");
+    let (mut client, mut admin) = (rig.guest(), rig.admin());
+    let put = "queue.tube.t:put";
+    assert_eq!(rig.call(&mut client, put, &values!["a"]), Ok(task(0, "r", "a")));
+    let queue = rig.instance.store().space_by_name("_queue").expect("the list of tubes").id();
+    let rows = rig.select(&mut admin, queue, 0, &values!["t"]).expect("the tube's row");
+    let key = values!["t"].encode();
+    rig.ask(&mut admin, &Body::Delete { space: queue, index: 0, key: &key }).expect("a delete");
+    assert_eq!(refused(rig.call(&mut client, put, &values!["b"])).0, ErrorCode::NoSuchProc);
+    rig.insert(&mut admin, queue, &rows[0]).expect("the row comes back");
+    assert_eq!(rig.call(&mut client, put, &values!["c"]), Ok(task(1, "r", "c")));
+}
+
+#[test]
+fn more_names_than_are_remembered() {
+    let mut rig = Rig::new();
+    let mut client = rig.guest();
+    for number in 0..40 {
+        rig.create_tube(&format!("t{number}"), "fifo");
+    }
+    for round in 0..3 {
+        for number in 0..40 {
+            let name = format!("queue.tube.t{number}:put");
+            assert_eq!(rig.call(&mut client, &name, &values!["a"]), Ok(task(round, "r", "a")));
+        }
+    }
+}
+
+#[test]
+fn a_grant_and_its_end_count_at_once() {
+    let mut rig = Rig::new();
+    rig.create_tube("t", "fifo");
+    rig.create_user("ann", "secret");
+    let (mut ann, mut admin) = (rig.login("ann", "secret"), rig.admin());
+    let put = "queue.tube.t:put";
+    let denied = "Execute access to function 'queue.tube.t:put' is denied for user 'ann'";
+    assert_eq!(refused(rig.call(&mut ann, put, &values!["a"])).1, denied);
+    let granted = rig.call(&mut admin, "queue.tube.t:grant", &values!["ann", options! { call: true }]);
+    assert_eq!(granted, Ok(vec![]));
+    assert_eq!(rig.call(&mut ann, put, &values!["a"]), Ok(task(0, "r", "a")));
+    let revoked =
+        rig.call(&mut admin, "box.schema.user.revoke", &values!["ann", "execute", "function", put]);
+    assert_eq!(revoked, Ok(vec![]));
+    assert_eq!(refused(rig.call(&mut ann, put, &values!["b"])).1, denied);
+}
+
+#[test]
+fn names_are_forgotten_when_the_user_changes() {
+    let mut rig = Rig::new();
+    rig.create_tube("t", "fifo");
+    rig.create_user("ann", "secret");
+    let mut client = rig.guest();
+    let put = "queue.tube.t:put";
+    assert_eq!(rig.call(&mut client, put, &values!["a"]), Ok(task(0, "r", "a")));
+    rig.auth(&mut client, "ann", "secret").expect("the password is right");
+    let refusal = refused(rig.call(&mut client, put, &values!["b"]));
+    let denied = "Execute access to function 'queue.tube.t:put' is denied for user 'ann'";
+    assert_eq!(refusal, (ErrorCode::AccessDenied, denied.to_owned()));
+}
+
+#[test]
+fn a_tube_itself_cannot_be_called() {
+    let mut rig = Rig::new();
+    rig.create_tube("t", "fifo");
+    let mut client = rig.guest();
+    let refusal = refused(rig.call(&mut client, "queue.tube.t", &values![]));
+    assert_eq!(refusal, (ErrorCode::ProcLua, "attempt to call a table value".to_owned()));
+}
+
+#[test]
+fn a_call_that_fails_leaves_nothing_behind() {
+    let mut rig = Rig::new();
+    rig.create_tube("t", "fifo");
+    let mut client = rig.guest();
+    let refusal = refused(rig.call(&mut client, "queue.tube.t:ack", &values![7]));
+    assert_eq!(refusal, (ErrorCode::ProcLua, "Task was not taken".to_owned()));
+    assert_eq!(rig.instance.pending_bytes(client.slot), 0);
+    assert_eq!(rig.call(&mut client, "queue.tube.t:put", &values!["a"]), Ok(task(0, "r", "a")));
+}

@@ -1,0 +1,190 @@
+//! Everything that a client can make grow has a bound.
+
+use lycosa_instance::{Origin, Refused, Settings, Trust};
+use lycosa_iproto::error::ErrorCode;
+use lycosa_iproto::request::Body;
+use lycosa_tuple::value::Value;
+
+use crate::rig::{Client, Rig, options, refused, syncs, task, values};
+
+const SPACE: u32 = 600;
+
+fn rig(settings: Settings) -> Rig {
+    let mut rig = Rig::with(settings);
+    rig.create_space(SPACE, "s", options! {});
+    rig
+}
+
+fn replace(rig: &mut Rig, client: &mut Client, id: u64, bytes: usize) {
+    let tuple = values![id, Value::bin(vec![0; bytes])];
+    rig.send(client, &Body::Replace { space: SPACE, tuple: &tuple.encode() });
+}
+
+#[test]
+fn replies_in_flight_pause_their_connection_alone() {
+    let mut rig = rig(Settings { max_in_flight: 3, ..Settings::default() });
+    let (mut client, other) = (rig.admin(), rig.admin());
+    for id in 0..2 {
+        replace(&mut rig, &mut client, id, 1);
+        assert!(!rig.instance.is_paused(client.slot));
+    }
+    replace(&mut rig, &mut client, 2, 1);
+    assert!(rig.instance.is_paused(client.slot));
+    assert!(!rig.instance.is_paused(other.slot));
+    rig.sync_journal();
+    assert!(!rig.instance.is_paused(client.slot), "nothing waits for the journal any more");
+}
+
+#[test]
+fn replies_to_a_slow_reader_pause_its_connection() {
+    let mut rig = rig(Settings { max_output: 10_000, ..Settings::default() });
+    let (mut client, other) = (rig.admin(), rig.admin());
+    while !rig.instance.is_paused(client.slot) {
+        assert!(rig.instance.pending_bytes(client.slot) <= 10_000);
+        replace(&mut rig, &mut client, 1, 1000);
+        rig.sync_journal();
+    }
+    assert!(!rig.instance.is_paused(other.slot));
+    let excess = rig.instance.pending_bytes(client.slot) - 10_000;
+    rig.instance.consume(client.slot, excess - 1);
+    assert!(rig.instance.is_paused(client.slot));
+    rig.instance.consume(client.slot, 1);
+    assert!(!rig.instance.is_paused(client.slot));
+}
+
+#[test]
+fn a_journal_that_is_behind_pauses_everybody() {
+    let mut rig = rig(Settings { max_journal_backlog: 1000, ..Settings::default() });
+    let (mut client, other) = (rig.admin(), rig.guest());
+    replace(&mut rig, &mut client, 1, 500);
+    assert!(!rig.instance.is_paused(other.slot));
+    replace(&mut rig, &mut client, 2, 500);
+    assert!(rig.instance.is_paused(client.slot) && rig.instance.is_paused(other.slot));
+    let batch = rig.batch();
+    assert!(!rig.instance.is_paused(other.slot), "the journal has taken the rows");
+    rig.make_durable(batch);
+}
+
+#[test]
+fn deadlines_wait_for_a_journal_that_is_behind() {
+    let mut rig = rig(Settings { max_journal_backlog: 1000, ..Settings::default() });
+    rig.create_tube("t", "fifottl");
+    let mut client = rig.admin();
+    rig.call(&mut client, "queue.tube.t:put", &values!["a", options! { ttl: 1 }]).expect("a task");
+    replace(&mut rig, &mut client, 1, 2000);
+    assert_eq!(rig.advance(10 * crate::rig::SECOND), None);
+    assert_eq!(rig.batch().ends.len(), 1, "the task has not expired yet");
+    rig.advance(0);
+    assert_eq!(rig.batch().ends.len(), 1, "now it has");
+}
+
+#[test]
+fn much_at_once_becomes_several_batches() {
+    let mut rig = rig(Settings::default());
+    let mut client = rig.admin();
+    for id in 0..140 {
+        replace(&mut rig, &mut client, id % 4, 1 << 19);
+    }
+    let first = rig.batch();
+    let second = rig.batch();
+    assert!(rig.instance.poll_append().is_none());
+    assert_eq!(first.ends.len() + second.ends.len(), 140);
+    assert!(first.rows.len() >= 64 << 20 && second.rows.len() < 64 << 20);
+    assert_eq!(first.ends.last().map(|&end| end as usize), Some(first.rows.len()));
+    assert_eq!(first.lsn + second.ends.len() as u64, second.lsn);
+    let answered = first.ends.len();
+    rig.make_durable(first);
+    assert_eq!(rig.replies(&client).len(), answered);
+    rig.make_durable(second);
+    assert_eq!(rig.replies(&client).len(), 140 - answered);
+    assert!(rig.instance.is_drained());
+}
+
+#[test]
+fn connections_are_counted() {
+    let mut rig = Rig::with(Settings { max_connections: 2, ..Settings::default() });
+    let first = rig.guest();
+    rig.guest();
+    let origin = Origin { peer: "192.0.2.1:5".to_owned(), trust: Trust::Nobody };
+    let refusal = rig.instance.connect(origin.clone(), rig.now).expect_err("two are open");
+    assert_eq!(refusal, Refused::TooMany(2, "192.0.2.1:5".to_owned()));
+    assert_eq!(
+        refusal.to_string(),
+        "2 connections are open, which is max_connections; 192.0.2.1:5 was turned away"
+    );
+    let status = rig.instance.status();
+    assert_eq!((status.connections, status.requests.refused_connections), (2, 1));
+    rig.disconnect(&first);
+    rig.disconnect(&first);
+    assert!(rig.instance.connect(origin, rig.now).is_ok());
+    assert_eq!(rig.instance.status().connections, 2);
+}
+
+#[test]
+fn waiting_calls_are_counted() {
+    let mut rig = Rig::with(Settings { max_waiting: 2, ..Settings::default() });
+    rig.create_tube("t", "fifo");
+    let (mut worker, mut other) = (rig.guest(), rig.guest());
+    let take = "queue.tube.t:take";
+    let first = rig.start_call(&mut worker, take, &values![]);
+    rig.start_call(&mut worker, take, &values![10]);
+    for timeout in [values![], values![Value::Nil], values![5], values![0.5]] {
+        let (code, text) = refused(rig.call(&mut worker, take, &timeout));
+        assert_eq!(code, ErrorCode::ProcLua);
+        assert!(text.starts_with("2 calls of this connection wait already"), "{text}");
+    }
+    let full = values!["a", options! { timeout: 1 }];
+    assert_eq!(refused(rig.call(&mut worker, "queue.tube.t:put", &full)).0, ErrorCode::ProcLua);
+    assert_eq!(rig.call(&mut worker, take, &values![0]), Ok(vec![]), "this one does not wait");
+    assert_eq!(rig.call(&mut worker, take, &values![-1.5]), Ok(vec![]));
+    rig.start_call(&mut other, take, &values![]);
+    assert_eq!(rig.instance.status().waiting_calls, 3);
+
+    rig.call(&mut other, "queue.tube.t:put", &values!["a"]).expect("a task");
+    assert_eq!(syncs(&rig.replies(&worker)), [first]);
+    rig.start_call(&mut worker, take, &values![]);
+    assert_eq!(rig.instance.status().waiting_calls, 3);
+}
+
+#[test]
+fn a_call_with_a_task_at_hand_is_taken_whatever_waits() {
+    let mut rig = Rig::with(Settings { max_waiting: 0, ..Settings::default() });
+    rig.create_tube("t", "fifo");
+    let mut worker = rig.guest();
+    assert_eq!(rig.call(&mut worker, "queue.tube.t:put", &values!["a"]), Ok(task(0, "r", "a")));
+    assert_eq!(rig.call(&mut worker, "queue.tube.t:take", &values![0]), Ok(task(0, "t", "a")));
+}
+
+#[test]
+fn a_full_memory_refuses_inserts_and_nothing_else() {
+    let mut rig = Rig::new();
+    rig.create_space(SPACE, "s", options! {});
+    rig.create_tube("t", "fifo");
+    let (mut admin, mut guest) = (rig.admin(), rig.guest());
+    for id in 0..100 {
+        rig.insert(&mut admin, SPACE, &values![id, Value::bin([1; 1000])]).expect("room");
+        rig.call(&mut guest, "queue.tube.t:put", &values!["a"]).expect("room");
+    }
+    rig.call(&mut guest, "queue.tube.t:take", &values![0]).expect("a task");
+    let used = rig.instance.status().memory_used;
+    rig.instance.reconfigure(rig.settings.clone(), used);
+    assert_eq!(rig.instance.status().memory_limit, used);
+
+    let refusal = refused(rig.insert(&mut admin, SPACE, &values![1000, Value::bin([1; 1000])]));
+    assert_eq!(refusal.0, ErrorCode::MemoryIssue);
+    assert!(refusal.1.starts_with("Failed to allocate "), "{}", refusal.1);
+    let put = rig.call(&mut guest, "queue.tube.t:put", &values!["a"]);
+    assert_eq!(refused(put).0, ErrorCode::MemoryIssue);
+
+    assert_eq!(rig.call(&mut guest, "queue.tube.t:ack", &values![0]), Ok(task(0, "-", "a")));
+    let key = values![0].encode();
+    let deleted = rig.ask(&mut admin, &Body::Delete { space: SPACE, index: 0, key: &key });
+    assert_eq!(deleted.map(|tuples| tuples.len()), Ok(1));
+    assert_eq!(rig.select(&mut admin, SPACE, 0, &values![1]).map(|tuples| tuples.len()), Ok(1));
+
+    for id in 1..100 {
+        let key = values![id].encode();
+        rig.ask(&mut admin, &Body::Delete { space: SPACE, index: 0, key: &key }).expect("a delete");
+    }
+    rig.insert(&mut admin, SPACE, &values![1000, Value::bin([1; 1000])]).expect("room again");
+}

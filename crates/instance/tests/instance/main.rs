@@ -1,0 +1,16 @@
+//! An [`lycosa_instance::Instance`] over a new store, driven frame by frame without sockets, files or a clock.
+
+mod access;
+mod accounts;
+mod calls;
+mod declared;
+mod definitions;
+mod durability;
+mod failure;
+mod limits;
+mod malformed;
+mod read_only;
+mod rig;
+mod rows;
+mod status;
+mod waiting;

@@ -1,0 +1,93 @@
+//! An instance that takes no changes.
+
+use lycosa_iproto::error::ErrorCode;
+use lycosa_iproto::request::Body;
+use lycosa_tuple::value::Value;
+
+use crate::rig::{Client, Rig, SECOND, options, refused, task, values};
+
+const SPACE: u32 = 600;
+const TEXT: &str = "Can't modify data because this instance is in read-only mode.";
+
+fn rig() -> (Rig, Client) {
+    let mut rig = Rig::new();
+    rig.create_space(SPACE, "s", options! {});
+    rig.create_space(SPACE + 1, "temporary", options! { temporary: true });
+    rig.create_tube("t", "fifo");
+    let admin = rig.admin();
+    (rig, admin)
+}
+
+fn switch(rig: &mut Rig, admin: &mut Client, read_only: bool) {
+    let switched = rig.call(admin, "box.cfg", &values![options! { read_only: read_only }]);
+    assert_eq!(switched, Ok(vec![]));
+    assert_eq!(rig.instance.status().is_read_only, read_only);
+}
+
+#[test]
+fn changes_are_refused_and_reads_are_not() {
+    let (mut rig, mut admin) = rig();
+    rig.insert(&mut admin, SPACE, &values![1]).expect("a change");
+    switch(&mut rig, &mut admin, true);
+    assert_eq!(refused(rig.insert(&mut admin, SPACE, &values![2])), (ErrorCode::Readonly, TEXT.to_owned()));
+    let key = values![1].encode();
+    let deleted = rig.ask(&mut admin, &Body::Delete { space: SPACE, index: 0, key: &key });
+    assert_eq!(refused(deleted).0, ErrorCode::Readonly);
+    let created = rig.call(&mut admin, "box.schema.user.create", &values!["u"]);
+    assert_eq!(refused(created), (ErrorCode::Readonly, TEXT.to_owned()));
+    assert_eq!(rig.insert(&mut admin, SPACE + 1, &values![2]), Ok(vec![values![2]]));
+    assert_eq!(rig.select(&mut admin, SPACE, 0, &values![1]), Ok(vec![values![1]]));
+    let exists = rig.call(&mut admin, "box.schema.user.exists", &values!["guest"]);
+    assert_eq!(exists, Ok(vec![true.into()]));
+    switch(&mut rig, &mut admin, false);
+    assert_eq!(rig.insert(&mut admin, SPACE, &values![2]), Ok(vec![values![2]]));
+}
+
+#[test]
+fn the_queue_pauses_and_goes_on() {
+    let (mut rig, mut admin) = rig();
+    let (mut worker, mut producer) = (rig.guest(), rig.guest());
+    let put = "queue.tube.t:put";
+    assert_eq!(rig.call(&mut producer, put, &values!["a"]), Ok(task(0, "r", "a")));
+    assert_eq!(rig.call(&mut worker, "queue.tube.t:take", &values![0]), Ok(task(0, "t", "a")));
+    rig.start_call(&mut worker, "queue.tube.t:take", &values![1]);
+    switch(&mut rig, &mut admin, true);
+    assert_eq!(rig.call(&mut producer, put, &values!["b"]), Ok(vec![Value::Nil]));
+    assert_eq!(rig.call(&mut admin, "queue.state", &values![]), Ok(vec!["WAITING".into()]));
+    rig.advance(2 * SECOND);
+    rig.sync_journal();
+    assert_eq!(rig.replies(&worker)[0].answer, Ok(vec![]), "a wait ends whatever the state");
+    switch(&mut rig, &mut admin, false);
+    assert_eq!(rig.call(&mut admin, "queue.state", &values![]), Ok(vec!["RUNNING".into()]));
+    assert_eq!(rig.call(&mut producer, put, &values!["c"]), Ok(task(1, "r", "c")));
+    assert_eq!(rig.call(&mut worker, "queue.tube.t:ack", &values![0]), Ok(task(0, "-", "a")));
+}
+
+#[test]
+fn the_queues_settings_are_not_changed() {
+    let (mut rig, mut admin) = rig();
+    switch(&mut rig, &mut admin, true);
+    let replicated = values![options! { in_replicaset: true }];
+    let refusal = refused(rig.call(&mut admin, "queue.cfg", &replicated));
+    assert_eq!(refusal, (ErrorCode::Readonly, TEXT.to_owned()));
+}
+
+#[test]
+fn the_switch_takes_a_boolean_from_who_may_write() {
+    let (mut rig, mut admin) = rig();
+    let refusal = refused(rig.call(&mut admin, "box.cfg", &values![options! { read_only: 1 }]));
+    let text = "Incorrect value for option 'read_only': should be of type boolean";
+    assert_eq!(refusal, (ErrorCode::Cfg, text.to_owned()));
+    let both = options! { read_only: true, listen: 3301 };
+    let refusal = refused(rig.call(&mut admin, "box.cfg", &values![both]));
+    assert_eq!(refusal.0, ErrorCode::ReloadCfg);
+    assert!(refusal.1.starts_with("Can't set option 'listen' dynamically"), "{}", refusal.1);
+    assert!(!rig.instance.status().is_read_only, "nothing of a wrong request is done");
+    assert_eq!(refused(rig.call(&mut admin, "box.cfg", &values![1])).0, ErrorCode::ProcLua);
+
+    let mut guest = rig.guest();
+    let read_only = values![options! { read_only: true }];
+    let refusal = refused(rig.call(&mut guest, "box.cfg", &read_only));
+    let text = "Write access to universe '' is denied for user 'guest'";
+    assert_eq!(refusal, (ErrorCode::AccessDenied, text.to_owned()));
+}

@@ -1,0 +1,138 @@
+//! What the instance tells about itself: `box.info`, `box.stat`, `box.cfg`, votes.
+
+use lycosa_iproto::keys::RequestType;
+use lycosa_iproto::request::Body;
+use lycosa_tuple::value::Value;
+
+use crate::rig::{Rig, SECOND, options, refused, values};
+
+fn one(answer: crate::rig::Answer) -> Value {
+    let mut values = answer.expect("an answer");
+    assert_eq!(values.len(), 1);
+    values.remove(0)
+}
+
+fn text(value: &Value, name: &str) -> String {
+    value.get(name).and_then(Value::as_str).expect("a text").to_owned()
+}
+
+#[test]
+fn info() {
+    let mut rig = Rig::new();
+    let mut client = rig.guest();
+    rig.create_space(600, "s", options! {});
+    rig.now += 61 * SECOND;
+    let info = one(rig.call(&mut client, "box.info", &values![]));
+    assert_eq!(text(&info, "status"), "running");
+    assert_eq!(text(&info, "version"), "2.6.0");
+    assert_eq!(text(&info, "uuid"), "11111111-1111-1111-1111-111111111111");
+    assert_eq!(text(info.get("cluster").expect("a map"), "uuid"), "22222222-2222-2222-2222-222222222222");
+    assert_eq!(info.get("ro"), Some(&false.into()));
+    assert_eq!(info.get("id"), Some(&1.into()));
+    assert_eq!(info.get("uptime"), Some(&61.into()));
+    assert_eq!(info.get("failure"), None);
+    let signature = rig.instance.status().signature;
+    assert_eq!(info.get("signature"), Some(&signature.into()));
+    assert_eq!(info.get("vclock"), Some(&Value::map([(1, signature)])));
+    let memory = one(rig.call(&mut client, "box.info.memory", &values![]));
+    assert_eq!(Some(&memory), info.get("memory"));
+    assert_eq!(memory.get("limit"), Some(&(256_u64 << 20).into()));
+    let slabs = one(rig.call(&mut client, "box.slab.info", &values![]));
+    assert_eq!(slabs.get("quota_size"), memory.get("limit"));
+    assert_eq!(slabs.get("arena_used"), memory.get("data"));
+}
+
+#[test]
+fn requests_are_counted_by_kind() {
+    let mut rig = Rig::new();
+    rig.create_space(600, "s", options! {});
+    let mut client = rig.admin();
+    let before = rig.instance.status().requests;
+    rig.insert(&mut client, 600, &values![1]).expect("a tuple");
+    rig.insert(&mut client, 600, &values![1]).expect_err("a duplicate");
+    rig.ping(&mut client).expect("an answer");
+    let args = values![].encode();
+    let call_16 = Body::Call16 { name: b"box.session.id", args: &args };
+    rig.ask(&mut client, &call_16).expect("an id");
+    let after = rig.instance.status().requests;
+    assert_eq!(after.of(RequestType::Insert) - before.of(RequestType::Insert), 2);
+    assert_eq!(after.errors - before.errors, 1);
+    assert_eq!(after.total() - before.total(), 4);
+
+    let stat = one(rig.call(&mut client, "box.stat", &values![]));
+    let row = |name: &str| stat.get(name).and_then(|row| row.get("total")).and_then(Value::as_u64);
+    assert_eq!(row("INSERT"), Some(after.of(RequestType::Insert)));
+    assert_eq!(row("ERROR"), Some(after.errors));
+    let calls = after.of(RequestType::Call) + after.of(RequestType::Call16) + 1;
+    assert_eq!(row("CALL"), Some(calls));
+    let insert = one(rig.call(&mut client, "box.stat", &values!["INSERT"]));
+    assert_eq!(Some(&insert), stat.get("INSERT"));
+    assert_eq!(one(rig.call(&mut client, "box.stat", &values!["NONE"])), Value::Nil);
+    assert_eq!(refused(rig.call(&mut client, "box.stat", &values![1])).1, "Usage: box.stat([name])");
+
+    let net = one(rig.call(&mut client, "box.stat.net", &values![]));
+    let connections = net.get("CONNECTIONS").expect("a map");
+    assert_eq!(connections.get("current"), Some(&1.into()));
+    assert_eq!(connections.get("total"), Some(&after.connections.into()));
+}
+
+#[test]
+fn the_configuration_is_shown_with_the_present_mode() {
+    let mut rig = Rig::new();
+    let configuration = [("listen", Value::from(3301)), ("read_only", true.into())];
+    let configuration = configuration.map(|(name, value)| (name.to_owned(), value));
+    rig.instance.set_configuration(configuration.into());
+    let mut client = rig.guest();
+    let shown = one(rig.call(&mut client, "box.cfg", &values![]));
+    assert_eq!(shown, options! { listen: 3301, read_only: false });
+    rig.instance.set_configuration(vec![]);
+    assert_eq!(one(rig.call(&mut client, "box.cfg", &values![])), options! { read_only: false });
+}
+
+#[test]
+fn who_and_which_the_connection_is() {
+    let mut rig = Rig::new();
+    let (mut admin, mut guest) = (rig.admin(), rig.guest());
+    assert_eq!(one(rig.call(&mut admin, "box.session.user", &values![])), Value::from("admin"));
+    assert_eq!(one(rig.call(&mut guest, "box.session.user", &values![])), Value::from("guest"));
+    let ids = [&mut admin, &mut guest].map(|client| one(rig.call(client, "box.session.id", &values![])));
+    assert_ne!(ids[0], ids[1]);
+    rig.disconnect(&guest);
+    let mut next = rig.guest();
+    assert_eq!(next.slot, guest.slot);
+    assert_ne!(one(rig.call(&mut next, "box.session.id", &values![])), ids[1], "ids are not used again");
+}
+
+#[test]
+fn votes() {
+    let mut rig = Rig::new();
+    let mut client = rig.stranger();
+    rig.send(&mut client, &Body::Vote);
+    let reply = rig.instance.output(client.slot);
+    let body = Value::decode(&reply[28..]).expect("a map");
+    let signature = rig.instance.status().signature;
+    let vclock = Value::map([(1, signature)]);
+    let ballot = Value::Map(vec![
+        (1.into(), false.into()),
+        (4.into(), false.into()),
+        (2.into(), vclock.clone()),
+        (3.into(), Value::Map(vec![])),
+    ]);
+    assert_eq!(body, Value::Map(vec![(0x29.into(), ballot)]));
+    let length = reply.len();
+    rig.instance.consume(client.slot, length);
+    rig.send(&mut client, &Body::VoteDeprecated);
+    let body = Value::decode(&rig.instance.output(client.slot)[28..]).expect("a map");
+    assert_eq!(body, Value::Map(vec![(0x26.into(), vclock)]));
+}
+
+#[test]
+fn an_instance_knows_whether_anyone_can_log_in() {
+    let mut rig = Rig::new();
+    assert!(!rig.instance.has_users());
+    let mut admin = rig.admin();
+    rig.call(&mut admin, "box.schema.user.create", &values!["silent"]).expect("a user");
+    assert!(!rig.instance.has_users(), "without a password nobody can");
+    rig.create_user("ann", "secret");
+    assert!(rig.instance.has_users());
+}

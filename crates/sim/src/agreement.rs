@@ -1,0 +1,221 @@
+//! Whether the spaces hold what the model says, and whether the rules hold that need no model.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use lycosa_queue::SessionId;
+use lycosa_store::{IteratorType, Store};
+use lycosa_tuple::mp::{self, Reader};
+
+use crate::model::{Model, Task, Tube, Wanted};
+use crate::names::Names;
+use crate::plan::TubePlan;
+use crate::violation::{Checked, Violation, hold};
+
+/// The tuples of a space in the order of its primary index; `None` if there is no such space.
+pub(crate) fn rows(store: &Store, space: &str) -> Checked<Option<Vec<Vec<u8>>>> {
+    let Some(space) = store.space_by_name(space) else { return Ok(None) };
+    let mut found = Vec::new();
+    let walk = store.scan(space.id(), 0, IteratorType::All, &[0x90], &mut |tuple| {
+        found.push(tuple.to_vec());
+        ControlFlow::Continue(())
+    });
+    match walk {
+        Ok(()) => Ok(Some(found)),
+        Err(error) => Err(Violation(format!("space '{}' cannot be read: {error}", space.name()))),
+    }
+}
+
+fn system_rows(store: &Store, space: &str) -> Checked<Vec<Vec<u8>>> {
+    rows(store, space)?.ok_or_else(|| Violation(format!("space '{space}' is not there")))
+}
+
+fn shown(row: &[u8]) -> String {
+    match lycosa_tuple::value::Value::decode(row) {
+        Ok(value) => value.to_string(),
+        Err(_) => format!("{row:02x?}"),
+    }
+}
+
+fn same(what: &str, actual: &[Vec<u8>], expected: &[Vec<u8>]) -> Checked {
+    if actual == expected {
+        return Ok(());
+    }
+    let missing = expected.iter().find(|row| !actual.contains(row)).map(|row| shown(row));
+    let surplus = actual.iter().find(|row| !expected.contains(row)).map(|row| shown(row));
+    Err(Violation(format!(
+        "{what}: {} rows instead of {}; missing {}, too many {}",
+        actual.len(),
+        expected.len(),
+        missing.as_deref().unwrap_or("none"),
+        surplus.as_deref().unwrap_or("none")
+    )))
+}
+
+/// The tubes, their tasks and ready buffers: all that a restart finds again.
+pub(crate) fn tubes_agree(store: &Store, model: &Model, plans: &[TubePlan]) -> Checked {
+    for (number, plan) in plans.iter().enumerate() {
+        let actual = rows(store, &plan.name)?;
+        let buffer = rows(store, &format!("{}_ready_buffer", plan.name))?;
+        match model.tubes.get(&number) {
+            None => hold!(
+                actual.is_none() && buffer.is_none(),
+                "tube {} is there although it was never made or is dropped",
+                plan.name
+            ),
+            Some(tube) => {
+                let name = &plan.name;
+                let actual = actual.ok_or_else(|| Violation(format!("the space of tube {name} is gone")))?;
+                tasks_agree(tube, &actual)?;
+                hold!(buffer.is_some() == plan.ready_buffer, "tube {name} lacks its ready buffer or has one");
+                if let Some(buffer) = buffer {
+                    same(&format!("ready buffer of tube {name}"), &buffer, &tube.candidates())?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn tasks_agree(tube: &Tube, actual: &[Vec<u8>]) -> Checked {
+    let mut buffer = Vec::new();
+    let mut is_equal = actual.len() == tube.tasks.len();
+    for ((id, task), row) in tube.tasks.iter().zip(actual) {
+        buffer.clear();
+        task.write(*id, tube.kind(), &mut buffer);
+        is_equal &= buffer == *row;
+    }
+    if is_equal {
+        return Ok(());
+    }
+    let expected: Vec<Vec<u8>> = tube.tasks.iter().map(|(id, task)| encoded(tube, *id, task)).collect();
+    same(&format!("tube {} ({})", tube.plan.name, tube.kind().name()), actual, &expected)
+}
+
+fn encoded(tube: &Tube, id: u64, task: &Task) -> Vec<u8> {
+    let mut out = Vec::new();
+    task.write(id, tube.kind(), &mut out);
+    out
+}
+
+/// Who holds what, who waits, which sessions there are. Learns the ids of new sessions.
+pub(crate) fn sessions_agree(store: &Store, model: &Model, names: &mut Names) -> Checked {
+    let mut connections = BTreeSet::new();
+    for row in system_rows(store, "_queue_session_ids")? {
+        let (connection, id) = connection_row(&row).ok_or_else(|| unreadable("_queue_session_ids"))?;
+        let key = model.connections.get(&connection).copied();
+        let key = key.ok_or_else(|| {
+            Violation(format!("connection {connection} has a session although it never needed one or is gone"))
+        })?;
+        names.learn(connection, key, id)?;
+        connections.insert(connection);
+    }
+    for connection in model.connections.keys() {
+        hold!(connections.contains(connection), "connection {connection} has lost its session");
+    }
+    let id = |key| names.id(key).map_or(&[][..], |id| &id[..]);
+
+    let mut expected: Vec<Vec<u8>> = Vec::new();
+    for (key, session) in &model.sessions {
+        let mut row = Vec::new();
+        mp::write_array(&mut row, 3);
+        mp::write_str(&mut row, id(*key));
+        mp::write_uint(&mut row, session.expires.unwrap_or(0));
+        mp::write_bool(&mut row, session.expires.is_none());
+        expected.push(row);
+    }
+    expected.sort_unstable();
+    same("_queue_shared_sessions", &system_rows(store, "_queue_shared_sessions")?, &expected)?;
+
+    let mut expected = BTreeMap::new();
+    for tube in model.tubes.values() {
+        for (task, owner) in tube.tasks.iter().filter_map(|(id, task)| Some((*id, task.owner?))) {
+            let mut row = Vec::new();
+            mp::write_array(&mut row, 5);
+            [tube.id, task, owner.connection].iter().for_each(|number| mp::write_uint(&mut row, *number));
+            mp::write_str(&mut row, id(owner.session));
+            mp::write_uint(&mut row, owner.since);
+            expected.insert((tube.id, task), row);
+        }
+    }
+    let expected: Vec<_> = expected.into_values().collect();
+    same("_queue_taken_2", &system_rows(store, "_queue_taken_2")?, &expected)?;
+    waiters_agree(store, model)
+}
+
+fn unreadable(space: &str) -> Violation {
+    Violation(format!("a row of {space} has not the fields that it ought to have"))
+}
+
+fn connection_row(row: &[u8]) -> Option<(u64, SessionId)> {
+    let mut reader = Reader::new(row);
+    reader.array().ok()?;
+    Some((reader.uint().ok()?, reader.str().ok()?.try_into().ok()?))
+}
+
+/// Takes that wait have rows; the number in the second field is the queue's own affair.
+fn waiters_agree(store: &Store, model: &Model) -> Checked {
+    let mut actual = Vec::new();
+    for row in system_rows(store, "_queue_consumers")? {
+        let mut numbers = [0; 5];
+        let mut reader = Reader::new(&row);
+        let read = reader.array().and_then(|_| {
+            numbers.iter_mut().try_for_each(|number| {
+                *number = reader.uint()?;
+                Ok(())
+            })
+        });
+        read.map_err(|_| unreadable("_queue_consumers"))?;
+        let [connection, _, tube, deadline, since] = numbers;
+        actual.push([connection, tube, deadline, since]);
+    }
+    let mut expected = Vec::new();
+    for tube in model.tubes.values() {
+        for waiter in tube.waiters.iter().filter(|waiter| waiter.wanted == Wanted::Task) {
+            expected.push([waiter.token.connection, tube.id, waiter.deadline, waiter.since]);
+        }
+    }
+    actual.sort_unstable();
+    expected.sort_unstable();
+    hold!(
+        actual == expected,
+        "_queue_consumers: [connection, tube, until, since] {actual:?} instead of {expected:?}"
+    );
+    Ok(())
+}
+
+/// What must hold of the spaces whatever was asked for: a task is taken exactly if somebody holds it, and of a sub-queue
+/// at most one is.
+pub(crate) fn rules_hold(store: &Store, plans: &[TubePlan]) -> Checked {
+    let mut held = BTreeSet::new();
+    for row in system_rows(store, "_queue_taken_2")? {
+        let mut reader = Reader::new(&row);
+        let key = reader.array().and_then(|_| Ok((reader.uint()?, reader.uint()?)));
+        held.insert(key.map_err(|_| unreadable("_queue_taken_2"))?);
+    }
+    let mut taken = BTreeSet::new();
+    for row in system_rows(store, "_queue")? {
+        let mut reader = Reader::new(&row);
+        let read = reader.array().and_then(|_| Ok((reader.str()?.to_vec(), reader.uint()?)));
+        let (name, tube) = read.map_err(|_| unreadable("_queue"))?;
+        let Some(plan) = plans.iter().find(|plan| plan.name.as_bytes() == name) else {
+            return Err(Violation("_queue names a tube that nobody made".to_owned()));
+        };
+        let mut busy = BTreeSet::new();
+        for row in rows(store, &plan.name)?.unwrap_or_default() {
+            let id = Reader::new(&row[1..]).uint().map_err(|_| unreadable(&plan.name))?;
+            let task = Task::read(&row, plan.kind).ok_or_else(|| unreadable(&plan.name))?;
+            if task.status != 't' {
+                continue;
+            }
+            taken.insert((tube, id));
+            let is_first = !plan.kind.has_sub_queues() || busy.insert(task.utube.clone());
+            hold!(is_first, "two tasks of sub-queue '{}' of tube {} are taken", task.utube, plan.name);
+        }
+    }
+    hold!(
+        taken == held,
+        "(tube, task) that are taken: {taken:?}; that somebody holds: {held:?}"
+    );
+    Ok(())
+}

@@ -1,0 +1,488 @@
+//! The queue as it ought to be, written down as plainly as possible.
+//!
+//! The model is told what the instance is told (requests in the order in which they are handled, the moments of ticks, the
+//! ends of connections) and says what clients must be answered and what the spaces must hold afterwards. It looks through
+//! everything for everything, and knows nothing of indexes, transactions, journals or bytes of the protocol.
+//!
+//! What follows from it when instance and model agree: a task has one owner at a time, a sub-queue at most one taken
+//! task, a waiting call is served in its turn and only with what it may have, an id is handed out once, a deadline
+//! fires at the first tick that is not before it and never earlier.
+//!
+//! Absent: errors for want of memory or rights, and the budget of a tick, which runs keep clear of.
+
+mod answer;
+mod session;
+mod tube;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use lycosa_queue::Operation;
+use lycosa_tuple::mp;
+
+pub(crate) use answer::Answer;
+pub(crate) use session::{Session, SessionKey};
+pub(crate) use tube::{NEVER, Owner, Task, Tube, Wanted, data_field};
+
+use crate::plan::{Plan, TubePlan};
+use crate::request::{PutOptions, Request, RowChange, Span};
+use tube::Waiter;
+
+/// A call: its connection's number and its sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Token {
+    pub(crate) connection: u64,
+    pub(crate) sync: u64,
+}
+
+/// Everything that the queue knows.
+#[derive(Debug, Clone)]
+pub(crate) struct Model {
+    plans: Rc<[TubePlan]>,
+    /// By number in the plan.
+    pub(crate) tubes: BTreeMap<usize, Tube>,
+    pub(crate) sessions: BTreeMap<SessionKey, Session>,
+    /// Connections that have a session.
+    pub(crate) connections: BTreeMap<u64, SessionKey>,
+    pub(crate) last_session: u32,
+    /// How long a session outlives its last connection.
+    ttr: Span,
+    configured_ttr: Span,
+    in_replicaset: bool,
+    woken: Vec<(Token, Answer)>,
+}
+
+impl Model {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            plans: plan.tubes.clone().into(),
+            tubes: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            last_session: 0,
+            ttr: plan.session_ttr,
+            configured_ttr: plan.session_ttr,
+            in_replicaset: plan.in_replicaset,
+            woken: Vec::new(),
+        }
+    }
+
+    /// What is left after the process has ended.
+    pub(crate) fn end_process(&mut self) {
+        self.connections.clear();
+        self.woken.clear();
+        self.ttr = self.configured_ttr;
+        if !self.in_replicaset {
+            self.sessions.clear();
+        }
+        for tube in self.tubes.values_mut() {
+            tube.restart();
+            if !self.in_replicaset {
+                tube.tasks.values_mut().for_each(|task| task.owner = None);
+            }
+        }
+    }
+
+    /// The queue comes up on what was recovered. Returns how many tasks it found without an owner.
+    pub(crate) fn start(&mut self, now: u64) -> u64 {
+        let mut released = 0;
+        for tube in self.tubes.values_mut() {
+            for id in tube.in_state('t') {
+                let owner = tube.tasks[&id].owner;
+                if owner.is_none_or(|owner| !self.sessions.contains_key(&owner.session)) {
+                    tube.release(id, None, now);
+                    released += 1;
+                }
+            }
+        }
+        let sessions: Vec<SessionKey> = self.sessions.keys().copied().collect();
+        for key in sessions {
+            if self.ttr.0 == 0 {
+                self.close(key, now);
+            } else if let Some(session) = self.sessions.get_mut(&key) {
+                session.expires.get_or_insert(now + self.ttr.0);
+            }
+        }
+        self.serve(now);
+        released
+    }
+
+    /// Answers of calls that were waiting.
+    pub(crate) fn take_woken(&mut self) -> Vec<(Token, Answer)> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// Does what a request asks; `None`: the call waits.
+    pub(crate) fn request(&mut self, token: Token, request: &Request, now: u64) -> Option<Answer> {
+        let answer = self.answer(token, request, now);
+        self.serve(now);
+        answer
+    }
+
+    fn answer(&mut self, token: Token, request: &Request, now: u64) -> Option<Answer> {
+        let connection = token.connection;
+        Some(match *request {
+            Request::Ping => Answer::nothing(),
+            Request::Malformed { .. } => Answer::AnyFailure,
+            Request::Configure { ttr } => {
+                self.ttr = ttr;
+                Answer::nothing()
+            }
+            Request::Identify { .. } => unreachable!("the id of a session has to be translated first"),
+            Request::Create { tube } => self.create(tube),
+            Request::Statistics { tube } => {
+                self.tubes.get(&tube).map_or_else(Answer::nothing_to_index, Tube::statistics)
+            }
+            Request::Row { tube, id, ref change, .. } => self.change_row(tube, id, change),
+            Request::Take { tube, timeout } => return self.take_or_wait(token, tube, timeout, now),
+            Request::Put { tube, ref data, ref options } => {
+                return self.put_or_wait(token, tube, data, options, now);
+            }
+            Request::Drop { tube } => self.drop_tube(tube),
+            Request::Ack { tube, id } => self.with_owned(connection, tube, id, "ack", |tube| {
+                tube.remove(id, Operation::Ack)
+            }),
+            Request::Release { tube, id, delay } => {
+                self.with_owned(connection, tube, id, "release", |tube| tube.release(id, delay, now))
+            }
+            Request::Touch { tube, id, delta } => self.touch(connection, tube, id, delta, now),
+            Request::Bury { tube, id } => self.with_tube(tube, "bury", |tube| match tube.tasks.get(&id) {
+                Some(task) if task.status == '!' => Answer::task(id, '!', &task.data),
+                _ => tube.change(id, '!', Operation::Bury).unwrap_or_else(|| Answer::not_found(id)),
+            }),
+            Request::Delete { tube, id } => self.with_tube(tube, "delete", |tube| {
+                tube.remove(id, Operation::Delete).unwrap_or_else(|| Answer::not_found(id))
+            }),
+            Request::Peek { tube, id } => self.with_tube(tube, "peek", |tube| match tube.tasks.get(&id) {
+                Some(task) => Answer::task(id, task.status, &task.data),
+                None => Answer::not_found(id),
+            }),
+            Request::Kick { tube, count } => self.with_tube(tube, "kick", |tube| {
+                let ids: Vec<u64> = tube.in_state('!').into_iter().take(count as usize).collect();
+                for id in &ids {
+                    tube.change(*id, 'r', Operation::Kick);
+                }
+                Answer::one(|out| mp::write_uint(out, ids.len() as u64))
+            }),
+            Request::ReleaseAll { tube } => self.with_tube(tube, "release_all", |tube| {
+                for id in tube.in_state('t') {
+                    tube.release(id, None, now);
+                }
+                Answer::nothing()
+            }),
+            Request::Truncate { tube } => self.with_tube(tube, "truncate", |tube| {
+                tube.tasks.clear();
+                tube.next_id = 0;
+                Answer::nothing()
+            }),
+        })
+    }
+
+    fn missing(&self, tube: usize, method: &str) -> Answer {
+        Answer::no_procedure(&format!("queue.tube.{}:{method}", self.plans[tube].name))
+    }
+
+    fn with_tube(&mut self, tube: usize, method: &str, act: impl FnOnce(&mut Tube) -> Answer) -> Answer {
+        match self.tubes.get_mut(&tube) {
+            Some(tube) => act(tube),
+            None => self.missing(tube, method),
+        }
+    }
+
+    fn owns(&self, connection: u64, tube: usize, id: u64) -> bool {
+        let task = self.tubes.get(&tube).and_then(|tube| tube.tasks.get(&id));
+        let owner = task.and_then(|task| task.owner).map(|owner| owner.session);
+        owner.is_some() && owner == self.connections.get(&connection).copied()
+    }
+
+    fn with_owned(
+        &mut self,
+        connection: u64,
+        tube: usize,
+        id: u64,
+        method: &str,
+        act: impl FnOnce(&mut Tube) -> Option<Answer>,
+    ) -> Answer {
+        let owns = self.owns(connection, tube, id);
+        self.with_tube(tube, method, |tube| match owns {
+            true => act(tube).unwrap_or_else(|| Answer::not_found(id)),
+            false => Answer::not_taken(),
+        })
+    }
+
+    fn touch(&mut self, connection: u64, tube: usize, id: u64, delta: Span, now: u64) -> Answer {
+        let session = self.connections.get(&connection).copied();
+        let owns = self.owns(connection, tube, id);
+        self.with_tube(tube, "touch", |tube| match session {
+            _ if delta.0 == 0 => Answer::nothing(),
+            Some(session) if owns && tube.is_timed() => {
+                let owner = Owner { session, connection, since: now };
+                tube.touch(id, delta, owner).unwrap_or_else(|| Answer::not_found(id))
+            }
+            Some(_) if owns => Answer::no_touch(tube.kind().name()),
+            _ => Answer::not_taken(),
+        })
+    }
+
+    fn create(&mut self, number: usize) -> Answer {
+        let next = self.tubes.values().map(|tube| tube.id + 1).max().unwrap_or(0);
+        let plan = &self.plans[number];
+        let tube = self.tubes.entry(number).or_insert_with(|| Tube::new(plan, next));
+        Answer::one(|out| {
+            mp::write_map(out, 3);
+            for (name, value) in [("name", plan.name.as_str()), ("type", plan.kind.name())] {
+                mp::write_str(out, name.as_bytes());
+                mp::write_str(out, value.as_bytes());
+            }
+            mp::write_str(out, b"tube_id");
+            mp::write_uint(out, tube.id);
+        })
+    }
+
+    fn drop_tube(&mut self, number: usize) -> Answer {
+        let Some(tube) = self.tubes.get(&number) else { return self.missing(number, "drop") };
+        if tube.waits(true).is_some() {
+            return Answer::has_consumers();
+        }
+        if tube.tasks.values().any(|task| task.owner.is_some()) {
+            return Answer::has_taken_tasks();
+        }
+        let dropped = self.tubes.remove(&number);
+        let waiters = dropped.into_iter().flat_map(|tube| tube.waiters);
+        self.woken.extend(waiters.map(|waiter| (waiter.token, Answer::no_tube())));
+        Answer::one(|out| mp::write_bool(out, true))
+    }
+
+    fn take_or_wait(
+        &mut self,
+        token: Token,
+        number: usize,
+        timeout: Option<Span>,
+        now: u64,
+    ) -> Option<Answer> {
+        if !self.tubes.contains_key(&number) {
+            return Some(self.missing(number, "take"));
+        }
+        if let Some(answer) = self.take(number, token.connection, now) {
+            return Some(answer);
+        }
+        let deadline = timeout.map_or(NEVER, |timeout| now + timeout.0);
+        if deadline <= now {
+            return Some(Answer::nothing());
+        }
+        self.wait(number, Waiter { token, since: now, deadline, wanted: Wanted::Task });
+        None
+    }
+
+    fn put_or_wait(
+        &mut self,
+        token: Token,
+        number: usize,
+        data: &[u8],
+        options: &PutOptions,
+        now: u64,
+    ) -> Option<Answer> {
+        let data: Rc<[u8]> = data.into();
+        let Some(tube) = self.tubes.get_mut(&number) else { return Some(self.missing(number, "put")) };
+        if tube.has_room() {
+            return Some(tube.put(&data, options, now));
+        }
+        let timeout = options.timeout.map_or(0, |timeout| timeout.0);
+        if timeout == 0 {
+            return Some(Answer::null());
+        }
+        let wanted = Wanted::Room(data, *options);
+        self.wait(number, Waiter { token, since: now, deadline: now + timeout, wanted });
+        None
+    }
+
+    fn wait(&mut self, number: usize, waiter: Waiter) {
+        if let Some(tube) = self.tubes.get_mut(&number) {
+            tube.waiters.push(waiter);
+        }
+    }
+
+    /// Gives a connection's session the next task; removes dead ones on the way.
+    fn take(&mut self, number: usize, connection: u64, now: u64) -> Option<Answer> {
+        loop {
+            let tube = self.tubes.get_mut(&number)?;
+            let id = tube.next()?;
+            if tube.is_dead(id, now) {
+                tube.remove(id, Operation::Ttl);
+                continue;
+            }
+            let session = self.session_of(connection);
+            let tube = self.tubes.get_mut(&number)?;
+            return tube.take(id, Owner { session, connection, since: now });
+        }
+    }
+
+    /// Serves who waits until nobody can be served.
+    fn serve(&mut self, now: u64) {
+        let numbers: Vec<usize> = self.tubes.keys().copied().collect();
+        for number in numbers {
+            while self.serve_tube(number, now) {}
+        }
+    }
+
+    /// Serves puts, then takes, each in the order of arrival. True if puts may have room again.
+    fn serve_tube(&mut self, number: usize, now: u64) -> bool {
+        while let Some(tube) = self.tubes.get_mut(&number)
+            && let Some(place) = tube.waits(false).filter(|_| tube.has_room())
+        {
+            let waiter = tube.waiters.remove(place);
+            if let Wanted::Room(data, options) = &waiter.wanted {
+                let answer = tube.put(data, options, now);
+                self.woken.push((waiter.token, answer));
+            }
+        }
+        while let Some((place, token)) = self.first_take(number)
+            && let Some(answer) = self.take(number, token.connection, now)
+        {
+            if let Some(tube) = self.tubes.get_mut(&number) {
+                tube.waiters.remove(place);
+            }
+            self.woken.push((token, answer));
+        }
+        let tube = self.tubes.get(&number);
+        tube.is_some_and(|tube| tube.waits(false).is_some() && tube.has_room())
+    }
+
+    fn first_take(&self, number: usize) -> Option<(usize, Token)> {
+        let tube = self.tubes.get(&number)?;
+        let place = tube.waits(true)?;
+        Some((place, tube.waiters[place].token))
+    }
+
+    /// Somebody changes a row past the queue.
+    fn change_row(&mut self, number: usize, id: u64, change: &RowChange) -> Answer {
+        let Some(tube) = self.tubes.get_mut(&number) else { return Answer::AnyFailure };
+        let kind = tube.kind();
+        if let RowChange::Insert(tuple) = change {
+            if tube.tasks.contains_key(&id) {
+                return Answer::AnyFailure;
+            }
+            let Some(task) = Task::read(tuple, kind) else { return Answer::AnyFailure };
+            tube.tasks.insert(id, task);
+            tube.next_id = tube.next_id.max(id + 1);
+        }
+        let Some(task) = tube.tasks.get_mut(&id) else { return Answer::nothing() };
+        match change {
+            RowChange::SetData(data) => task.data = data.as_slice().into(),
+            RowChange::SetStatus(status) => {
+                task.status = *status;
+                task.owner = None;
+            }
+            RowChange::Delete | RowChange::Select | RowChange::Insert(_) => {}
+        }
+        let answer = Answer::one(|out| task.write(id, kind, out));
+        if *change == RowChange::Delete {
+            tube.tasks.remove(&id);
+        }
+        answer
+    }
+
+    /// `queue.identify`. `wanted`: `Some(None)` for an id that no session ever had.
+    pub(crate) fn identify(
+        &mut self,
+        connection: u64,
+        wanted: Option<Option<SessionKey>>,
+        now: u64,
+    ) -> Answer {
+        let key = match wanted {
+            None => self.session_of(connection),
+            Some(Some(key)) if self.sessions.contains_key(&key) => {
+                if self.connections.get(&connection) != Some(&key) {
+                    self.leave(connection, now);
+                }
+                self.connections.insert(connection, key);
+                self.sessions.insert(key, Session { expires: None });
+                key
+            }
+            Some(_) => return Answer::AnyFailure,
+        };
+        self.serve(now);
+        Answer::Session(key)
+    }
+
+    /// The session of a connection, made if there is none.
+    fn session_of(&mut self, connection: u64) -> SessionKey {
+        if let Some(key) = self.connections.get(&connection) {
+            return *key;
+        }
+        self.last_session += 1;
+        let key = SessionKey(self.last_session);
+        self.sessions.insert(key, Session { expires: None });
+        self.connections.insert(connection, key);
+        key
+    }
+
+    /// The connection has its session no more; the session expires or ends if that was its last one.
+    fn leave(&mut self, connection: u64, now: u64) {
+        let Some(key) = self.connections.remove(&connection) else { return };
+        if self.connections.values().any(|other| *other == key) {
+            return;
+        }
+        match self.ttr.0 {
+            0 => self.close(key, now),
+            ttr => _ = self.sessions.insert(key, Session { expires: Some(now + ttr) }),
+        }
+    }
+
+    /// The session ends: its tasks are released.
+    fn close(&mut self, key: SessionKey, now: u64) {
+        self.sessions.remove(&key);
+        for tube in self.tubes.values_mut() {
+            for id in tube.in_state('t') {
+                if tube.tasks[&id].owner.is_some_and(|owner| owner.session == key) {
+                    tube.release(id, None, now);
+                }
+            }
+        }
+    }
+
+    /// A connection is gone.
+    pub(crate) fn disconnect(&mut self, connection: u64, now: u64) {
+        for tube in self.tubes.values_mut() {
+            tube.waiters.retain(|waiter| waiter.token.connection != connection);
+        }
+        self.leave(connection, now);
+        self.serve(now);
+    }
+
+    /// Does everything that is due.
+    pub(crate) fn tick(&mut self, now: u64) {
+        let numbers: Vec<usize> = self.tubes.keys().copied().collect();
+        for number in numbers {
+            while self.tubes.get_mut(&number).is_some_and(|tube| tube.expire(now)) {
+                while self.serve_tube(number, now) {}
+            }
+        }
+        let over = |session: &Session| session.expires.is_some_and(|expires| expires <= now);
+        let ended: BTreeSet<SessionKey> =
+            self.sessions.iter().filter(|(_, session)| over(session)).map(|(key, _)| *key).collect();
+        for key in ended {
+            self.close(key, now);
+        }
+        self.serve(now);
+        for tube in self.tubes.values_mut() {
+            let (over, waiting) =
+                std::mem::take(&mut tube.waiters).into_iter().partition(|waiter| waiter.deadline <= now);
+            tube.waiters = waiting;
+            let over: Vec<Waiter> = over;
+            self.woken.extend(over.into_iter().map(|waiter| match waiter.wanted {
+                Wanted::Task => (waiter.token, Answer::nothing()),
+                Wanted::Room(..) => (waiter.token, Answer::null()),
+            }));
+        }
+    }
+
+    /// When something has to happen by itself, at the earliest.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        let tasks = self.tubes.values().filter(|tube| tube.is_timed()).flat_map(|tube| tube.tasks.values());
+        let waiters = self.tubes.values().flat_map(|tube| &tube.waiters);
+        let sessions = self.sessions.values().filter_map(|session| session.expires);
+        let all = tasks.map(|task| task.next_event).chain(waiters.map(|waiter| waiter.deadline)).chain(sessions);
+        all.filter(|moment| *moment != NEVER).min()
+    }
+}

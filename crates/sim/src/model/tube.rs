@@ -1,0 +1,357 @@
+//! A tube of the model: a map of tasks through which it looks for everything.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use lycosa_queue::Operation;
+use lycosa_tuple::mp;
+
+use super::Token;
+use super::answer::Answer;
+use super::session::SessionKey;
+use crate::plan::{Kind, TubePlan};
+use crate::request::{PutOptions, Span};
+
+/// The moment that never comes, as the queue stores it.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// A hundred years, which is what a ttl is unless somebody says otherwise.
+const LONGEST: Span = Span(3_153_600_000_000_000);
+
+/// Who holds a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) session: SessionKey,
+    /// Number of the connection that took or touched it last.
+    pub(crate) connection: u64,
+    /// When.
+    pub(crate) since: u64,
+}
+
+/// A task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Task {
+    pub(crate) status: char,
+    pub(crate) next_event: u64,
+    pub(crate) ttl: u64,
+    pub(crate) ttr: u64,
+    pub(crate) pri: u64,
+    pub(crate) created: u64,
+    pub(crate) utube: Rc<str>,
+    /// The payload, encoded.
+    pub(crate) data: Rc<[u8]>,
+    pub(crate) owner: Option<Owner>,
+}
+
+impl Task {
+    pub(crate) fn death(&self) -> u64 {
+        self.created.saturating_add(self.ttl)
+    }
+
+    /// The tuple that the space has to hold.
+    pub(crate) fn write(&self, id: u64, kind: Kind, out: &mut Vec<u8>) {
+        let fields = 3 + if kind.is_timed() { 5 } else { 0 } + u32::from(kind.has_sub_queues());
+        mp::write_array(out, fields);
+        mp::write_uint(out, id);
+        mp::write_str(out, &[self.status as u8]);
+        if kind.is_timed() {
+            for number in [self.next_event, self.ttl, self.ttr, self.pri, self.created] {
+                mp::write_uint(out, number);
+            }
+        }
+        if kind.has_sub_queues() {
+            mp::write_str(out, self.utube.as_bytes());
+        }
+        out.extend_from_slice(&self.data);
+    }
+}
+
+/// Number of the payload's field.
+pub(crate) fn data_field(kind: Kind) -> u64 {
+    2 + if kind.is_timed() { 5 } else { 0 } + u64::from(kind.has_sub_queues())
+}
+
+/// What a call waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Task,
+    Room(Rc<[u8]>, PutOptions),
+}
+
+/// A call that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub(crate) token: Token,
+    pub(crate) since: u64,
+    pub(crate) deadline: u64,
+    pub(crate) wanted: Wanted,
+}
+
+/// A tube. Waiters stand in the order of their arrival.
+#[derive(Debug, Clone)]
+pub(crate) struct Tube {
+    pub(crate) plan: TubePlan,
+    pub(crate) id: u64,
+    pub(crate) tasks: BTreeMap<u64, Task>,
+    pub(crate) next_id: u64,
+    pub(crate) waiters: Vec<Waiter>,
+    counts: [u64; Operation::ALL.len()],
+    done: u64,
+}
+
+impl Tube {
+    pub(crate) fn new(plan: &TubePlan, id: u64) -> Self {
+        Self {
+            plan: plan.clone(),
+            id,
+            tasks: BTreeMap::new(),
+            next_id: 0,
+            waiters: Vec::new(),
+            counts: [0; Operation::ALL.len()],
+            done: 0,
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.plan.kind
+    }
+
+    pub(crate) fn is_timed(&self) -> bool {
+        self.kind().is_timed()
+    }
+
+    fn count(&mut self, operation: Operation) {
+        self.counts[operation as usize] += 1;
+        self.done += u64::from(matches!(operation, Operation::Ack | Operation::Delete));
+    }
+
+    /// Forgets what a process keeps in memory only.
+    pub(crate) fn restart(&mut self) {
+        self.counts = [0; Operation::ALL.len()];
+        self.done = 0;
+        self.waiters.clear();
+        if self.plan.temporary {
+            self.tasks.clear();
+            self.next_id = 0;
+        }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.plan.capacity == 0 || (self.tasks.len() as u64) < self.plan.capacity
+    }
+
+    pub(crate) fn waits(&self, for_task: bool) -> Option<usize> {
+        self.waiters.iter().position(|waiter| (waiter.wanted == Wanted::Task) == for_task)
+    }
+
+    /// The tasks of a state in the order in which they are taken and kicked.
+    pub(crate) fn in_state(&self, status: char) -> Vec<u64> {
+        let mut found: Vec<_> = self.tasks.iter().filter(|(_, task)| task.status == status).collect();
+        if self.is_timed() {
+            found.sort_by_key(|&(id, task)| (task.pri, *id));
+        }
+        found.into_iter().map(|(id, _)| *id).collect()
+    }
+
+    fn is_busy(&self, utube: &str) -> bool {
+        self.kind().has_sub_queues() && self.tasks.values().any(|task| task.status == 't' && *task.utube == *utube)
+    }
+
+    /// The task that the next take gets, dead or alive.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.in_state('r').into_iter().find(|id| !self.is_busy(&self.tasks[id].utube))
+    }
+
+    pub(crate) fn is_dead(&self, id: u64, now: u64) -> bool {
+        self.is_timed() && self.tasks[&id].death() <= now
+    }
+
+    pub(crate) fn put(&mut self, data: &Rc<[u8]>, options: &PutOptions, now: u64) -> Answer {
+        let timed = self.is_timed();
+        let ttl = options.ttl.or(self.plan.ttl).unwrap_or(LONGEST).0;
+        let ttr = options.ttr.or(self.plan.ttr).or(self.plan.ttl).unwrap_or(LONGEST).0;
+        let delay = options.delay.filter(|delay| timed && delay.0 > 0).map(|delay| delay.0);
+        let status = if delay.is_some() { '~' } else { 'r' };
+        let task = Task {
+            status,
+            next_event: now + delay.unwrap_or(ttl),
+            ttl: ttl + delay.unwrap_or(0),
+            ttr,
+            pri: options.pri.unwrap_or(self.plan.pri),
+            created: now,
+            utube: options.utube.map_or_else(|| "nil".into(), |utube| utube.to_string().into()),
+            data: data.clone(),
+            owner: None,
+        };
+        let id = self.next_id;
+        self.next_id += 1;
+        self.tasks.insert(id, task);
+        self.count(Operation::Put);
+        Answer::task(id, status, data)
+    }
+
+    pub(crate) fn take(&mut self, id: u64, owner: Owner) -> Option<Answer> {
+        self.count(Operation::Take);
+        let task = self.tasks.get_mut(&id)?;
+        task.status = 't';
+        task.next_event = owner.since.saturating_add(task.ttr).min(task.death());
+        task.owner = Some(owner);
+        Some(Answer::task(id, 't', &task.data))
+    }
+
+    pub(crate) fn remove(&mut self, id: u64, operation: Operation) -> Option<Answer> {
+        let task = self.tasks.remove(&id)?;
+        self.count(operation);
+        if operation == Operation::Ttl {
+            self.count(Operation::Delete);
+        }
+        Some(Answer::task(id, '-', &task.data))
+    }
+
+    /// The task goes into another state by anything but a take.
+    pub(crate) fn change(&mut self, id: u64, status: char, operation: Operation) -> Option<Answer> {
+        let task = self.tasks.get_mut(&id)?;
+        task.status = status;
+        task.owner = None;
+        if operation != Operation::Kick {
+            task.next_event = task.death();
+        }
+        let answer = Answer::task(id, status, &task.data);
+        self.count(operation);
+        Some(answer)
+    }
+
+    pub(crate) fn release(&mut self, id: u64, delay: Option<Span>, now: u64) -> Option<Answer> {
+        match delay.filter(|delay| self.is_timed() && delay.0 > 0) {
+            None => self.change(id, 'r', Operation::Release),
+            Some(delay) => {
+                let answer = self.change(id, '~', Operation::Release);
+                let task = self.tasks.get_mut(&id)?;
+                task.next_event = now + delay.0;
+                task.ttl = task.ttl.saturating_add(delay.0);
+                answer
+            }
+        }
+    }
+
+    pub(crate) fn touch(&mut self, id: u64, delta: Span, owner: Owner) -> Option<Answer> {
+        let task = self.tasks.get_mut(&id)?;
+        for time in [&mut task.next_event, &mut task.ttl, &mut task.ttr] {
+            *time = time.saturating_add(delta.0);
+        }
+        task.owner = Some(owner);
+        let answer = Answer::task(id, 't', &task.data);
+        self.count(Operation::Touch);
+        Some(answer)
+    }
+
+    /// Does what is due to tasks by itself. True if something was.
+    pub(crate) fn expire(&mut self, now: u64) -> bool {
+        let mut any = false;
+        while self.is_timed() && self.expire_once(now) {
+            any = true;
+        }
+        any
+    }
+
+    fn expire_once(&mut self, now: u64) -> bool {
+        let mut any = false;
+        for status in ['~', 'r', '!', 't'] {
+            let due: Vec<u64> = self
+                .tasks
+                .iter()
+                .filter(|(_, task)| task.status == status && task.next_event <= now)
+                .map(|(id, _)| *id)
+                .collect();
+            for id in due {
+                any = true;
+                match status {
+                    '~' => _ = self.change(id, 'r', Operation::Delay),
+                    't' => _ = self.change(id, 'r', Operation::Ttr),
+                    _ if self.is_dead(id, now) => _ = self.remove(id, Operation::Ttl),
+                    _ => self.postpone(id),
+                }
+            }
+        }
+        any
+    }
+
+    /// A deadline that somebody wrote past the queue is corrected, not obeyed.
+    fn postpone(&mut self, id: u64) {
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.next_event = task.death();
+        }
+    }
+
+    /// What `queue.statistics` answers.
+    pub(crate) fn statistics(&self) -> Answer {
+        let number = |status| self.tasks.values().filter(|task| task.status == status).count() as u64;
+        let tasks = [
+            ("taken", number('t')),
+            ("buried", number('!')),
+            ("ready", number('r')),
+            ("done", self.done),
+            ("delayed", number('~')),
+            ("total", self.tasks.len() as u64),
+        ];
+        let calls = Operation::ALL.map(|operation| (operation.name(), self.counts[operation as usize]));
+        let write = |out: &mut Vec<u8>, name: &str, counts: &[(&str, u64)]| {
+            mp::write_str(out, name.as_bytes());
+            mp::write_map(out, counts.len() as u32);
+            for (name, count) in counts {
+                mp::write_str(out, name.as_bytes());
+                mp::write_uint(out, *count);
+            }
+        };
+        Answer::one(|out| {
+            mp::write_map(out, 2);
+            write(out, "tasks", &tasks);
+            write(out, "calls", &calls);
+        })
+    }
+
+    /// The rows that a ready buffer has to hold.
+    pub(crate) fn candidates(&self) -> Vec<Vec<u8>> {
+        let mut shown: BTreeMap<&str, u64> = BTreeMap::new();
+        for id in self.in_state('r') {
+            let utube = &*self.tasks[&id].utube;
+            if !self.is_busy(utube) {
+                shown.entry(utube).or_insert(id);
+            }
+        }
+        let mut ids: Vec<u64> = shown.into_values().collect();
+        ids.sort_unstable();
+        let row = |id: u64| {
+            let task = &self.tasks[&id];
+            let mut row = Vec::new();
+            mp::write_array(&mut row, 2 + u32::from(self.is_timed()));
+            mp::write_uint(&mut row, id);
+            mp::write_str(&mut row, task.utube.as_bytes());
+            if self.is_timed() {
+                mp::write_uint(&mut row, task.pri);
+            }
+            row
+        };
+        ids.into_iter().map(row).collect()
+    }
+}
+
+impl Task {
+    /// Reads a tuple of the space.
+    pub(crate) fn read(tuple: &[u8], kind: Kind) -> Option<Self> {
+        let mut reader = mp::Reader::new(tuple);
+        reader.array().ok()?;
+        reader.skip().ok()?;
+        let status = char::from(*reader.str().ok()?.first()?);
+        let mut times = [0; 5];
+        if kind.is_timed() {
+            for time in &mut times {
+                *time = reader.uint().ok()?;
+            }
+        }
+        let utube = if kind.has_sub_queues() { reader.str().ok()? } else { b"" };
+        let utube = std::str::from_utf8(utube).ok()?.into();
+        let [next_event, ttl, ttr, pri, created] = times;
+        Some(Self { status, next_event, ttl, ttr, pri, created, utube, data: reader.rest().into(), owner: None })
+    }
+}

@@ -1,0 +1,120 @@
+//! What the data must be after the rows of a prefix of the log, and of nothing else.
+//!
+//! The shadow takes the batches that the instance hands to the journal, never touches a file, and applies their
+//! transactions to a store of its own when they are known to be durable, or when a recovery has found them. So it says
+//! where a recovery may end, and with which digest.
+
+use std::collections::VecDeque;
+
+use lycosa_instance::Batch;
+use lycosa_iproto::row;
+use lycosa_store::{Statement, Store};
+use lycosa_tuple::mp::Reader;
+
+use crate::storage;
+use crate::violation::{Checked, Violation, hold};
+
+/// A transaction as the instance encoded it.
+#[derive(Debug)]
+struct Transaction {
+    /// The signature after its last row.
+    signature: u64,
+    rows: Vec<u8>,
+}
+
+/// The data after the first `signature` rows, and the transactions that follow.
+#[derive(Debug)]
+pub(crate) struct Shadow {
+    store: Store,
+    signature: u64,
+    last: u64,
+    pending: VecDeque<Transaction>,
+}
+
+fn broken(error: impl std::fmt::Display) -> Violation {
+    Violation(format!("the rows of the journal cannot be applied: {error}"))
+}
+
+impl Shadow {
+    /// The shadow of a new instance.
+    pub(crate) fn new() -> Checked<Self> {
+        let origin = storage::new_store().map_err(broken)?;
+        let mut store = Store::new(lycosa_store::Settings::default());
+        let mut refused = None;
+        origin.for_each_snapshot_row(&mut |space, tuple, _| {
+            if let Err(error) = store.recover(&Statement::Insert { space, tuple }) {
+                refused.get_or_insert(error);
+            }
+        });
+        refused.map_or(Ok(()), Err).map_err(broken)?;
+        store.finish_snapshot().map_err(broken)?;
+        Ok(Self { store, signature: 0, last: 0, pending: VecDeque::new() })
+    }
+
+    /// The signature after every row that the instance has handed out.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Takes a batch that was handed to the journal.
+    pub(crate) fn append(&mut self, batch: &Batch) -> Checked {
+        let mut begin = 0;
+        for &end in &batch.ends {
+            let rows = &batch.rows[begin..end as usize];
+            begin = end as usize;
+            let mut reader = Reader::new(rows);
+            let mut count = 0;
+            while !reader.is_empty() {
+                let (header, _) = row::decode_row(&mut reader).map_err(broken)?;
+                count += 1;
+                hold!(
+                    header.is_commit == reader.is_empty(),
+                    "the row with LSN {} of a transaction of {count} or more rows is marked wrongly as its end",
+                    header.lsn
+                );
+            }
+            self.last += count;
+            self.pending.push_back(Transaction { signature: self.last, rows: rows.to_vec() });
+        }
+        hold!(begin == batch.rows.len(), "a batch has rows after its last transaction");
+        hold!(
+            self.last == batch.lsn && batch.lsn == batch.vclock.signature(),
+            "a batch ends with LSN {} and vclock {}, but its rows with {}",
+            batch.lsn,
+            batch.vclock,
+            self.last
+        );
+        Ok(())
+    }
+
+    /// Applies the transactions up to `signature`, which must be the end of one of them.
+    pub(crate) fn advance(&mut self, signature: u64) -> Checked {
+        while let Some(transaction) = self.pending.pop_front_if(|first| first.signature <= signature) {
+            let mut reader = Reader::new(&transaction.rows);
+            while !reader.is_empty() {
+                let (_, body) = row::decode_row(&mut reader).map_err(broken)?;
+                if let Some(statement) = storage::statement(&body) {
+                    self.store.recover(&statement).map_err(broken)?;
+                }
+            }
+            self.signature = transaction.signature;
+        }
+        hold!(
+            self.signature == signature,
+            "LSN {signature} is not the end of a transaction; the one before it ends with {}",
+            self.signature
+        );
+        Ok(())
+    }
+
+    /// Forgets the transactions that were lost.
+    pub(crate) fn forget_rest(&mut self) {
+        self.pending.clear();
+        self.last = self.signature;
+    }
+
+    /// The digest of the data after [`Self::advance`].
+    pub(crate) fn digest(&self) -> u128 {
+        self.store.digest()
+    }
+}

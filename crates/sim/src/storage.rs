@@ -1,0 +1,120 @@
+//! From a folder in memory to a store and an open log, as the server does it with a real one.
+
+use std::sync::Arc;
+
+use lycosa_instance::Identity;
+use lycosa_iproto::row::RowBody;
+use lycosa_iproto::vclock::Vclock;
+use lycosa_journal::decision::Mode;
+use lycosa_journal::directory::Directory;
+use lycosa_journal::log::LogError;
+use lycosa_journal::memory::MemoryDisk;
+use lycosa_journal::recovery::{ApplyError, Recovered, Recovery, RecoveryError, Target, Transaction};
+use lycosa_journal::snap::{SnapshotError, SnapshotWriter};
+use lycosa_journal::writer::{Settings, XlogWriter};
+use lycosa_store::{Statement, Store};
+use uuid::Uuid;
+
+/// Who the simulated instance is.
+pub(crate) const IDENTITY: Identity = Identity {
+    instance: Uuid::from_u128(0x5eed_5eed_5eed_4000_8000_0000_0000_0001),
+    cluster: Uuid::from_u128(0x5eed_5eed_5eed_4000_8000_0000_0000_0002),
+    replica_id: 1,
+};
+
+/// Why a new instance was not begun.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BootstrapError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Store(#[from] lycosa_store::Error),
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+pub(crate) fn directory(disk: &MemoryDisk) -> Directory {
+    Directory::on(Arc::new(disk.clone()))
+}
+
+/// The data of a new instance.
+pub(crate) fn new_store() -> Result<Store, lycosa_store::Error> {
+    let mut store = Store::new(lycosa_store::Settings::default());
+    store.bootstrap(&IDENTITY.cluster.to_string(), &IDENTITY.instance.to_string())?;
+    Ok(store)
+}
+
+/// Begins a new instance in a folder that has no snapshot.
+pub(crate) fn bootstrap(disk: &MemoryDisk, settings: Settings) -> Result<(Store, XlogWriter), BootstrapError> {
+    let directory = directory(disk);
+    directory.remove_left_overs()?;
+    let store = new_store()?;
+    write_snapshot(&directory, &store, &Vclock::new(), 0)?;
+    let log = XlogWriter::create(directory, settings, IDENTITY.instance, Vclock::new())?;
+    Ok((store, log))
+}
+
+/// Writes all data, which has to be that of `vclock`. `now` is in µs since the epoch.
+pub(crate) fn write_snapshot(
+    directory: &Directory,
+    store: &Store,
+    vclock: &Vclock,
+    now: u64,
+) -> Result<(), SnapshotError> {
+    let mut writer = SnapshotWriter::create(directory.clone(), IDENTITY.instance, vclock, now as f64 / 1e6)?;
+    let mut failed = None;
+    store.for_each_snapshot_row(&mut |space, tuple, is_local| {
+        if failed.is_none() {
+            failed = writer.add(u32::from(is_local), space, tuple).err();
+        }
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => writer.finish().map(drop),
+    }
+}
+
+/// Reads everything in the folder; `None` if it holds no instance yet.
+pub(crate) fn recover(disk: &MemoryDisk) -> Result<Option<(Store, Recovered)>, RecoveryError> {
+    let Some(recovery) = Recovery::open(&directory(disk), Mode::Strict)? else { return Ok(None) };
+    let mut replay = Replay(Store::new(lycosa_store::Settings::default()));
+    let recovered = recovery.run(&mut replay)?;
+    Ok(Some((replay.0, recovered)))
+}
+
+struct Replay(Store);
+
+impl Target for Replay {
+    fn apply(&mut self, transaction: &Transaction<'_>) -> Result<(), ApplyError> {
+        for row in transaction.rows {
+            if let Some(statement) = statement(&row.body) {
+                self.0.recover(&statement)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_of_snapshot(&mut self) -> Result<(), ApplyError> {
+        Ok(self.0.finish_snapshot()?)
+    }
+}
+
+/// The change of data that a row is, if it is one.
+pub(crate) fn statement<'a>(body: &RowBody<'a>) -> Option<Statement<'a>> {
+    Some(match *body {
+        RowBody::Insert { space, tuple } => Statement::Insert { space, tuple },
+        RowBody::Replace { space, tuple } => Statement::Replace { space, tuple },
+        RowBody::Update { space, index, base, key, operations } => {
+            Statement::Update { space, index, key, operations, base }
+        }
+        RowBody::Upsert { space, base, tuple, operations } => {
+            Statement::Upsert { space, tuple, operations, base }
+        }
+        RowBody::Delete { space, index, key } => Statement::Delete { space, index, key },
+        RowBody::Nop | RowBody::Confirm { .. } | RowBody::Rollback { .. } | RowBody::Unknown { .. } => {
+            return None;
+        }
+    })
+}

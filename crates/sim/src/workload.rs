@@ -1,0 +1,200 @@
+//! What clients ask for: mostly sensible things, about tasks that are there.
+//!
+//! The workload looks into the model to find tasks worth asking about, so that acks hit and sub-queues fill; that it
+//! sometimes knows more than a client could is no harm.
+
+use lycosa_instance::Trust;
+use lycosa_queue::SessionId;
+use lycosa_store::Store;
+use lycosa_tuple::value::Value;
+
+use crate::model::{Model, Task, Tube};
+use crate::plan::{Plan, Wish};
+use crate::random::Random;
+use crate::request::{Malformed, PutOptions, Request, RowChange, Span};
+
+/// Draws requests.
+#[derive(Debug)]
+pub(crate) struct Workload {
+    random: Random,
+    puts: u64,
+}
+
+/// What a request is drawn from.
+pub(crate) struct View<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) model: &'a Model,
+    pub(crate) store: &'a Store,
+    pub(crate) sessions: &'a [SessionId],
+    /// The client's connection.
+    pub(crate) connection: u64,
+    pub(crate) trust: Trust,
+    pub(crate) now: u64,
+}
+
+impl Workload {
+    pub(crate) fn new(random: Random) -> Self {
+        Self { random, puts: 0 }
+    }
+
+    /// The next request of a client.
+    pub(crate) fn request(&mut self, view: &View<'_>) -> Request {
+        let wish = self.random.weighted(&view.plan.wishes);
+        let tube = self.random.below(view.plan.tubes.len() as u64) as usize;
+        let Some(known) = view.model.tubes.get(&tube) else {
+            return match wish {
+                Wish::Ping | Wish::Malformed | Wish::Identify | Wish::Configure | Wish::Statistics => {
+                    self.wished(wish, view, tube, None)
+                }
+                _ if self.random.one_in(10) => self.wished(wish, view, tube, None),
+                _ => Request::Create { tube },
+            };
+        };
+        let is_full = known.tasks.len() >= view.plan.fullest;
+        let wish = if wish == Wish::Put && is_full { Wish::Take } else { wish };
+        self.wished(wish, view, tube, Some(known))
+    }
+
+    fn wished(&mut self, wish: Wish, view: &View<'_>, tube: usize, known: Option<&Tube>) -> Request {
+        let own = |task: &Task| {
+            let session = view.model.connections.get(&view.connection);
+            task.owner.is_some_and(|owner| Some(&owner.session) == session)
+        };
+        let random = &mut self.random;
+        match wish {
+            Wish::Put => self.put(view, tube),
+            Wish::Take => Request::Take { tube, timeout: Some(Span(0)) },
+            Wish::WaitingTake => {
+                let timeout = Some(span(random)).filter(|_| !random.one_in(4));
+                Request::Take { tube, timeout }
+            }
+            Wish::Ack => Request::Ack { tube, id: id(random, known, own) },
+            Wish::Release => {
+                let delay = Some(span(random)).filter(|_| random.one_in(2));
+                Request::Release { tube, id: id(random, known, own), delay }
+            }
+            Wish::Touch => Request::Touch { tube, id: id(random, known, own), delta: span(random) },
+            Wish::Bury => Request::Bury { tube, id: id(random, known, |_| true) },
+            Wish::Kick => Request::Kick { tube, count: random.below(4) },
+            Wish::Delete => Request::Delete { tube, id: id(random, known, |_| true) },
+            Wish::Peek => Request::Peek { tube, id: id(random, known, |_| true) },
+            Wish::ReleaseAll => Request::ReleaseAll { tube },
+            Wish::Truncate => Request::Truncate { tube },
+            Wish::Statistics => Request::Statistics { tube },
+            Wish::Identify => Request::Identify { session: session(random, view.sessions) },
+            Wish::Configure => Request::Configure { ttr: *random.pick(&[Span(0), Span(250_000), Span(4_000_000)]) },
+            Wish::Create => Request::Create { tube },
+            Wish::Drop => Request::Drop { tube },
+            Wish::Ping => Request::Ping,
+            Wish::Row => self.row(view, tube, known),
+            Wish::Malformed => {
+                let hows = [
+                    Malformed::Length,
+                    Malformed::Header,
+                    Malformed::Body,
+                    Malformed::Type,
+                    Malformed::Name,
+                    Malformed::Arguments,
+                ];
+                Request::Malformed { tube, how: *random.pick(&hows) }
+            }
+        }
+    }
+
+    fn put(&mut self, view: &View<'_>, tube: usize) -> Request {
+        let random = &mut self.random;
+        let timed = view.plan.tubes[tube].kind.is_timed();
+        let mut maybe = |times: u64| random.one_in(times).then(|| span(random));
+        let mut options = PutOptions { timeout: maybe(2), ..PutOptions::default() };
+        if timed {
+            options = PutOptions { ttl: maybe(4), ttr: maybe(3), delay: maybe(4), ..options };
+            options.pri = random.one_in(2).then(|| random.below(3));
+        }
+        options.utube = (!random.one_in(6)).then(|| random.below(4) as u8);
+        Request::Put { tube, data: self.payload(view.plan.largest), options }
+    }
+
+    /// A payload unlike every other.
+    fn payload(&mut self, largest: u64) -> Vec<u8> {
+        self.puts += 1;
+        let number = self.puts;
+        let random = &mut self.random;
+        match random.below(6) {
+            0 => Value::from(number),
+            1 => Value::array([Value::from(number), Value::Nil, Value::from(0.5)]),
+            2 => Value::map([("number", Value::from(number)), ("list", Value::array([true, false]))]),
+            3 => Value::bin(number.to_be_bytes()),
+            _ => {
+                let mut text = format!("{number}:").into_bytes();
+                let length = random.below(largest);
+                let filling = random.next();
+                text.extend((0..length).map(|place| b'a' + (filling >> (place % 59) & 15) as u8));
+                Value::str(text)
+            }
+        }
+        .encode()
+    }
+
+    fn row(&mut self, view: &View<'_>, tube: usize, known: Option<&Tube>) -> Request {
+        let space = view.store.space_by_name(&view.plan.tubes[tube].name).map_or(9_999, lycosa_store::Space::id);
+        let task = id(&mut self.random, known, |_| true);
+        let (id, change) = match self.random.below(6) {
+            0 => (task, RowChange::Delete),
+            1 => (task, RowChange::SetStatus(*self.random.pick(&['r', '!']))),
+            2 => (task, RowChange::SetData(self.payload(view.plan.largest))),
+            3 if view.trust == Trust::Admin => self.new_row(view, known),
+            _ => (task, RowChange::Select),
+        };
+        Request::Row { tube, space, id, change }
+    }
+
+    /// A row that somebody writes past the queue, with an id that was never handed out.
+    fn new_row(&mut self, view: &View<'_>, known: Option<&Tube>) -> (u64, RowChange) {
+        let Some(tube) = known else { return (0, RowChange::Select) };
+        let id = tube.next_id + self.random.below(3);
+        let life = 1_000_000_000;
+        let task = Task {
+            status: 'r',
+            next_event: view.now + life,
+            ttl: life,
+            ttr: life,
+            pri: self.random.below(3),
+            created: view.now,
+            utube: "1".into(),
+            data: self.payload(20).into(),
+            owner: None,
+        };
+        let mut tuple = Vec::new();
+        task.write(id, tube.kind(), &mut tuple);
+        (id, RowChange::Insert(tuple))
+    }
+}
+
+/// A span that makes deadlines coincide and that a run lives to see.
+fn span(random: &mut Random) -> Span {
+    let spans = [0, 250_000, 500_000, 1_000_000, 1_000_000, 2_500_000, 10_000_000, 3_600_000_000];
+    Span(*random.pick(&spans))
+}
+
+/// The id of a task that is `wanted`, or once in a while of any or none.
+fn id(random: &mut Random, known: Option<&Tube>, wanted: impl Fn(&Task) -> bool) -> u64 {
+    let Some(tube) = known else { return random.below(3) };
+    let fitting: Vec<u64> =
+        tube.tasks.iter().filter(|(_, task)| wanted(task)).map(|(id, _)| *id).collect();
+    if fitting.is_empty() || random.one_in(8) {
+        return random.below(tube.next_id + 2);
+    }
+    *random.pick(&fitting)
+}
+
+/// The id of a session that is or was, or one that nobody has; or none.
+fn session(random: &mut Random, known: &[SessionId]) -> Option<SessionId> {
+    if random.one_in(4) {
+        return None;
+    }
+    if known.is_empty() || random.one_in(12) {
+        return Some([0x5a; 16]);
+    }
+    let recent = &known[known.len().saturating_sub(6)..];
+    Some(*random.pick(if random.one_in(3) { known } else { recent }))
+}
