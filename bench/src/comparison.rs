@@ -301,7 +301,7 @@ mod tests {
     fn run(rounds: u64, processor_time: u64) -> Result<Measurement, String> {
         let outcome = Outcome::without_requests(rounds, Duration::from_secs(1)).unwrap();
         let processor_time = Some(Duration::from_millis(processor_time));
-        Ok(Measurement { outcome, processor_time, memory_per_round: None })
+        Ok(Measurement { outcome, processor_time, load_time: Duration::ZERO, memory_per_round: None })
     }
 
     fn group(contenders: &[(&str, &[Result<Measurement, String>])]) -> Group {

@@ -17,6 +17,8 @@ pub(crate) struct Measurement {
     pub(crate) outcome: Outcome,
     /// Processor time of the server; `None` if its process is not known.
     pub(crate) processor_time: Option<Duration>,
+    /// Processor time of the load generator.
+    pub(crate) load_time: Duration,
     /// Bytes by which the server grew for each task, where tasks stayed.
     pub(crate) memory_per_round: Option<f64>,
 }
@@ -28,8 +30,12 @@ impl Measurement {
 
     /// Processor time of the server for each round, in microseconds.
     pub(crate) fn processor_time_per_round(&self) -> Option<f64> {
-        let time = self.processor_time?;
-        Some(time.as_secs_f64() * 1e6 / self.outcome.rounds.max(1) as f64)
+        self.processor_time.map(|time| self.per_round(time))
+    }
+
+    /// `time` divided by the rounds, in microseconds.
+    fn per_round(&self, time: Duration) -> f64 {
+        time.as_secs_f64() * 1e6 / self.outcome.rounds.max(1) as f64
     }
 
     /// Operations that happened, with their latencies.
@@ -47,6 +53,9 @@ impl Measurement {
         );
         if let Some(time) = self.processor_time_per_round() {
             text += &format!(", {time:.2} µs of the server's processor time for each");
+        }
+        if let Some(bytes) = self.memory_per_round {
+            text += &format!(", {bytes:.0} bytes of its memory");
         }
         for (operation, latencies) in self.latencies() {
             text += &format!("\n{:<5}", operation.name());
@@ -71,6 +80,8 @@ impl Measurement {
             "seconds": self.outcome.elapsed.as_secs_f64(),
             "rounds_per_second": self.rounds_per_second(),
             "server_cpu_us_per_round": self.processor_time_per_round(),
+            "load_cpu_us_per_round": self.per_round(self.load_time),
+            "bytes_per_task": self.memory_per_round,
             "latency_us": Json::Object(latencies.collect()),
         })
     }

@@ -14,6 +14,7 @@ mod resp;
 
 use std::fmt::{self, Debug, Display};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 
 use anyhow::{Result, bail};
 
@@ -126,8 +127,8 @@ pub(crate) trait Protocol: Debug {
     /// How many tasks wait, the delayed ones included.
     fn count_tasks(&self, address: SocketAddr) -> Result<u64>;
 
-    /// Makes the server write all data to a file from which it can start.
-    fn write_snapshot(&self, _address: SocketAddr) -> Result<()> {
+    /// Makes the server, whose files are in `data`, write a snapshot from which it can start.
+    fn write_snapshot(&self, _address: SocketAddr, _data: &Path) -> Result<()> {
         bail!("this protocol has no request for a snapshot")
     }
 

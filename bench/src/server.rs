@@ -82,7 +82,7 @@ impl Server {
         let folder = tempfile::Builder::new().prefix("lycosa-bench-").tempdir_in(parent);
         let folder = folder.with_context(|| format!("cannot make a folder in {}", parent.display()))?;
         let address = free_address()?;
-        let data = folder.path().join("data");
+        let data = data_folder(&folder);
         fs::create_dir(&data)?;
         let child = launch(command(Place { address, data: &data })?, folder.path(), cores)?;
         let mut server = Self { child, address, folder };
@@ -96,7 +96,7 @@ impl Server {
         command: impl FnOnce(Place<'_>) -> Result<Command>,
         cores: Cores,
     ) -> Result<()> {
-        let place = Place { address: self.address, data: &self.folder.path().join("data") };
+        let place = Place { address: self.address, data: &self.data() };
         self.child = launch(command(place)?, self.folder.path(), cores)?;
         self.wait_until_it_listens()
     }
@@ -107,6 +107,11 @@ impl Server {
 
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
+    }
+
+    /// The folder of its files.
+    pub(crate) fn data(&self) -> PathBuf {
+        data_folder(&self.folder)
     }
 
     /// Asks the process to end, and waits until it has.
@@ -153,6 +158,10 @@ impl Drop for Server {
             let _ = self.child.wait();
         }
     }
+}
+
+fn data_folder(folder: &TempDir) -> PathBuf {
+    folder.path().join("data")
 }
 
 fn log_file(folder: &Path) -> PathBuf {

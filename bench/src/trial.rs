@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::Pid;
+use rustix::process::{Pid, getpid};
 
 use crate::contender::Contender;
 use crate::load::{Bound, Load, Outcome, Plan, Putting};
@@ -77,7 +77,7 @@ impl Ground {
     fn measure_start(&self, subject: &Subject, server: &mut Server, source: Source) -> Result<Measurement> {
         let protocol = subject.contender.protocol();
         if source == Source::Snapshot {
-            protocol.write_snapshot(subject.address)?;
+            protocol.write_snapshot(subject.address, &server.data())?;
         }
         let tasks = protocol.count_tasks(subject.address)?;
         server.stop_process()?;
@@ -87,7 +87,7 @@ impl Ground {
         let outcome = Outcome::without_requests(tasks, began.elapsed())?;
         // The process has done nothing but to start.
         let processor_time = Some(machine::processor_time(server.pid())?);
-        Ok(Measurement { outcome, processor_time, memory_per_round: None })
+        Ok(Measurement { outcome, processor_time, load_time: Duration::ZERO, memory_per_round: None })
     }
 }
 
@@ -161,15 +161,17 @@ impl Subject {
 
     fn measure_plan(&self, load: &mut Load, plan: Plan) -> Result<Measurement> {
         let state = |pid| anyhow::Ok((machine::processor_time(pid)?, machine::resident_memory(pid)?));
+        let load_before = machine::processor_time(getpid())?;
         let before = self.pid.map(state).transpose()?;
         let outcome = load.run(plan)?;
         let after = self.pid.map(state).transpose()?;
+        let load_time = machine::processor_time(getpid())?.saturating_sub(load_before);
         let spent = after.zip(before);
         let processor_time = spent.map(|(after, before)| after.0.saturating_sub(before.0));
         let is_fill = matches!(plan, Plan::Fill { .. });
         let memory = spent.filter(|_| is_fill).map(|(after, before)| after.1.saturating_sub(before.1));
         let memory_per_round = memory.map(|memory| memory as f64 / outcome.rounds.max(1) as f64);
-        Ok(Measurement { outcome, processor_time, memory_per_round })
+        Ok(Measurement { outcome, processor_time, load_time, memory_per_round })
     }
 
     /// The plan with sub-queues where the tube has some: in a single one nothing could go on at the same time.

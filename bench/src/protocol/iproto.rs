@@ -5,6 +5,8 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use lycosa_iproto::frame::{self, Split};
@@ -18,6 +20,8 @@ use crate::connect;
 
 /// The tube that is measured, dropped and made anew by each run.
 const TUBE: &str = "lycosa_bench";
+/// Where Lycosa listens for its administrator, in its data folder.
+const ADMIN_SOCKET: &str = "admin.sock";
 /// Seconds that a waiting take waits: longer than any run.
 const FOREVER: u64 = 1_000_000;
 
@@ -77,8 +81,13 @@ impl Protocol for Iproto {
         waiting_tasks(&values).context("the statistics of the tube are not understood")
     }
 
-    fn write_snapshot(&self, address: SocketAddr) -> Result<()> {
-        Caller::connect(address)?.call("box.snapshot", &[0x90])?.map(drop)
+    fn write_snapshot(&self, address: SocketAddr, data: &Path) -> Result<()> {
+        // Lycosa lets nobody do so over the network; the user of Tarantool may do anything.
+        let answer = match UnixStream::connect(data.join(ADMIN_SOCKET)) {
+            Ok(stream) => Caller::new(stream)?.call("box.snapshot", &[0x90])?,
+            Err(_) => Caller::connect(address)?.call("box.snapshot", &[0x90])?,
+        };
+        answer.map(drop)
     }
 
     fn open(&self, stream: &mut TcpStream, _index: usize, _slots: usize) -> Result<Box<dyn Dialogue>> {
@@ -119,7 +128,7 @@ fn method(name: &str) -> String {
     format!("queue.tube.{TUBE}:{name}")
 }
 
-fn read_greeting(stream: &mut TcpStream) -> Result<()> {
+fn read_greeting(stream: &mut impl Read) -> Result<()> {
     let mut bytes = [0; GREETING_SIZE];
     stream.read_exact(&mut bytes).context("the server sends no greeting")?;
     Greeting::decode(&bytes)?;
@@ -127,15 +136,19 @@ fn read_greeting(stream: &mut TcpStream) -> Result<()> {
 }
 
 /// A connection for one call after the other.
-#[derive(Debug)]
-pub(crate) struct Caller {
-    stream: TcpStream,
+struct Caller<S> {
+    stream: S,
     input: Vec<u8>,
 }
 
-impl Caller {
-    pub(crate) fn connect(address: SocketAddr) -> Result<Self> {
-        let mut stream = connect(address)?;
+impl Caller<TcpStream> {
+    fn connect(address: SocketAddr) -> Result<Self> {
+        Self::new(connect(address)?)
+    }
+}
+
+impl<S: Read + Write> Caller<S> {
+    fn new(mut stream: S) -> Result<Self> {
         read_greeting(&mut stream)?;
         Ok(Self { stream, input: Vec::new() })
     }
@@ -148,7 +161,7 @@ impl Caller {
     }
 
     /// Calls `name` with an array of arguments and gives the array of values; the inner error is the server's.
-    pub(crate) fn call(&mut self, name: &str, arguments: &[u8]) -> Result<Result<Vec<u8>>> {
+    fn call(&mut self, name: &str, arguments: &[u8]) -> Result<Result<Vec<u8>>> {
         let mut out = Vec::new();
         request::encode(&mut out, 0, &Body::Call { name: name.as_bytes(), args: arguments });
         self.stream.write_all(&out)?;

@@ -229,3 +229,6 @@ fn body<'a>(statement: &Statement<'a>) -> RowBody<'a> {
         Statement::Delete { space, index, key } => RowBody::Delete { space, index, key },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -194,6 +194,9 @@ impl Queue {
         });
         store.set_user(former);
         let (buffer, sequence, last) = beside?;
+        if let Some(buffer) = buffer {
+            store.exempt_from_limit(buffer);
+        }
         let mut tube = Tube {
             name: row.name.into(),
             id: row.id,

@@ -117,6 +117,9 @@ impl SystemSpaces {
         }
         let taken = TAKEN.switch(store, !in_replicaset)?;
         let shared_sessions = SHARED_SESSIONS.switch(store, !in_replicaset)?;
+        for space in [consumers, taken, session_ids, shared_sessions] {
+            store.exempt_from_limit(space);
+        }
         Ok(Self { queue, consumers, taken, session_ids, shared_sessions })
     }
 }

@@ -23,9 +23,9 @@ impl Names {
         self.ids.get(&key)
     }
 
-    /// All ids that sessions ever had.
+    /// All ids that sessions ever had, oldest first.
     pub(crate) fn ids(&self) -> Vec<SessionId> {
-        self.keys.keys().copied().collect()
+        self.ids.values().copied().collect()
     }
 
     /// A connection has the session `key` in the model and `id` in the instance.

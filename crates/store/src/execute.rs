@@ -77,7 +77,7 @@ impl Store {
                 check_is_array(tuple)?;
                 space.check(tuple)?;
                 let local = space.def.local;
-                let handle = self.allocate(tuple, None)?;
+                let handle = self.allocate(statement.space(), tuple, None)?;
                 self.note_shown(handle);
                 self.log(statement, local);
                 Ok(Some(handle))
@@ -133,7 +133,7 @@ impl Store {
         } else {
             None
         };
-        let new = self.allocate(tuple, replaced)?;
+        let new = self.allocate(id, tuple, replaced)?;
         self.exchange(id, new, entry)?;
         if !temporary {
             let local = local || id == system::TRUNCATE && self.truncates_locally(tuple);
@@ -172,7 +172,7 @@ impl Store {
                 None => Error::CantUpdatePrimaryKey { index, space },
             });
         }
-        let new = self.allocate(&tuple, Some(old))?;
+        let new = self.allocate(id, &tuple, Some(old))?;
         self.exchange(id, new, Entry::InPlaceOf(old))?;
         if !temporary {
             let local = local || id == system::TRUNCATE && self.truncates_locally(&tuple);
@@ -197,7 +197,7 @@ impl Store {
         let (temporary, local) = (space.def.temporary, space.def.local);
         let new = match primary.index.find(&self.arena, tuple) {
             None => {
-                let new = self.allocate(tuple, None)?;
+                let new = self.allocate(id, tuple, None)?;
                 self.exchange(id, new, Entry::Insert)?;
                 Some(new)
             }
@@ -206,7 +206,7 @@ impl Store {
                 let result = update::apply(operations, old_tuple, &space.format, base, update::Mode::Upsert)?;
                 space.check(&result)?;
                 if primary.def.key.compare(old_tuple.bytes(), &result) == Ordering::Equal {
-                    let new = self.allocate(&result, Some(old))?;
+                    let new = self.allocate(id, &result, Some(old))?;
                     self.exchange(id, new, Entry::InPlaceOf(old))?;
                     Some(new)
                 } else {
@@ -243,8 +243,8 @@ impl Store {
         Ok(Some(old))
     }
 
-    /// Copies a tuple into the arena. `replaced` is the tuple whose place it is about to take.
-    fn allocate(&mut self, tuple: &[u8], replaced: Option<Handle>) -> Result<Handle, Error> {
+    /// Copies a tuple of the space `id` into the arena. `replaced` is the tuple whose place it is about to take.
+    fn allocate(&mut self, id: SpaceId, tuple: &[u8], replaced: Option<Handle>) -> Result<Handle, Error> {
         let size = tuple.len() as u64 + TUPLE_OVERHEAD;
         if size > u64::from(self.settings.max_tuple_size) {
             return Err(Error::MemtxMaxTupleSize(size));
@@ -254,7 +254,7 @@ impl Store {
         }
         if self.is_short_of_memory(tuple.len()) {
             let room = replaced.map_or(0, |replaced| self.arena.get(replaced).len() + SLACK);
-            if tuple.len() > room {
+            if tuple.len() > room && !self.space(id).is_ok_and(|space| space.beyond_limit) {
                 return Err(Error::MemoryIssue { bytes: size });
             }
         }

@@ -209,6 +209,14 @@ impl Store {
         self.settings
     }
 
+    /// Lets the space grow beyond the memory limit, as long as the process runs: for small rows without which the data
+    /// that are there could not be worked off (who holds which task, for example).
+    pub fn exempt_from_limit(&mut self, space: SpaceId) {
+        if let Some(space) = self.catalog.get_mut(space) {
+            space.beyond_limit = true;
+        }
+    }
+
     /// Changes the memory limit, in bytes. What is over it stays.
     pub fn set_memory_limit(&mut self, bytes: u64) {
         self.settings.memory_limit = bytes;

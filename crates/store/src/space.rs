@@ -175,12 +175,14 @@ pub struct Space {
     pub(crate) bytes: u64,
     /// Tuples of a snapshot that wait for the indexes to be built.
     pub(crate) loaded: Vec<Handle>,
+    /// The memory limit does not hold for the space, see [`Store::exempt_from_limit`](crate::Store::exempt_from_limit).
+    pub(crate) beyond_limit: bool,
 }
 
 impl Space {
     pub(crate) fn new(def: SpaceDef) -> Self {
         let format = Format::new(def.fields.clone(), def.field_count);
-        Self { def, format, indexes: Vec::new(), sequence: None, bytes: 0, loaded: Vec::new() }
+        Self { def, format, indexes: Vec::new(), sequence: None, bytes: 0, loaded: Vec::new(), beyond_limit: false }
     }
 
     /// The space's number.

@@ -34,7 +34,8 @@ impl Instance {
             }
             Function::UserInfo => {
                 // Tarantool's function runs with its owner's rights and takes itself for that.
-                let id = arguments.optional_text(0)?.map(|name| self.party(name, UserKind::User)).transpose()?;
+                let id =
+                    arguments.optional_text(0)?.map(|name| self.party(name, UserKind::User)).transpose()?;
                 self.privileges_of(id.unwrap_or(user::ADMIN))?.write(out);
                 return Ok(1);
             }
@@ -49,9 +50,7 @@ impl Instance {
             return Err(crate::request::read_only_error());
         }
         let timestamp = timestamp(self.now);
-        if let (Function::UserPasswd, Some(password), None) =
-            (function, arguments.get(0), arguments.get(1))
-        {
+        if let (Function::UserPasswd, Some(password), None) = (function, arguments.get(0), arguments.get(1)) {
             let password = password.as_str().ok_or_else(|| arguments.usage())?;
             return self.set_own_password(caller.user, password).map(|()| 0);
         }

@@ -29,9 +29,8 @@ fn a_login_is_right_or_wrong() {
     rig.grant("ann", "execute", "universe", "");
     let mut client = rig.stranger();
 
-    let wrong = |user: &str| {
-        (ErrorCode::PasswordMismatch, format!("Incorrect password supplied for user '{user}'"))
-    };
+    let wrong =
+        |user: &str| (ErrorCode::PasswordMismatch, format!("Incorrect password supplied for user '{user}'"));
     let unknown = |user: &str| (ErrorCode::NoSuchUser, format!("User '{user}' is not found"));
     assert_eq!(rig.auth(&mut client, "ann", "secret"), Ok(vec![]));
     assert_eq!(user_of(&mut rig, &mut client), Value::from("ann"));

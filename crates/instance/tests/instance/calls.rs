@@ -75,7 +75,7 @@ fn a_name_is_resolved_again_when_its_tube_was_dropped() {
 }
 
 #[test]
-fn a_name_is_resolved_again_when_its_tube_was_unregistered() {
+fn a_name_is_resolved_again_when_its_tube_has_gone_without_a_change_of_the_schema() {
     let mut rig = Rig::new();
     rig.create_tube("t", "fifo");
     let (mut client, mut admin) = (rig.guest(), rig.admin());
@@ -85,9 +85,19 @@ fn a_name_is_resolved_again_when_its_tube_was_unregistered() {
     let rows = rig.select(&mut admin, queue, 0, &values!["t"]).expect("the tube's row");
     let key = values!["t"].encode();
     rig.ask(&mut admin, &Body::Delete { space: queue, index: 0, key: &key }).expect("a delete");
+    restart_queue(&mut rig);
     assert_eq!(refused(rig.call(&mut client, put, &values!["b"])).0, ErrorCode::NoSuchProc);
     rig.insert(&mut admin, queue, &rows[0]).expect("the row comes back");
+    restart_queue(&mut rig);
     assert_eq!(rig.call(&mut client, put, &values!["c"]), Ok(task(1, "r", "c")));
+}
+
+/// Lets the queue read its list of tubes again.
+fn restart_queue(rig: &mut Rig) {
+    for read_only in [true, false] {
+        rig.instance.set_read_only(read_only, rig.now);
+    }
+    rig.sync_journal();
 }
 
 #[test]
@@ -117,8 +127,7 @@ fn a_grant_and_its_end_count_at_once() {
     let granted = rig.call(&mut admin, "queue.tube.t:grant", &values!["ann", options! { call: true }]);
     assert_eq!(granted, Ok(vec![]));
     assert_eq!(rig.call(&mut ann, put, &values!["a"]), Ok(task(0, "r", "a")));
-    let revoked =
-        rig.call(&mut admin, "box.schema.user.revoke", &values!["ann", "execute", "function", put]);
+    let revoked = rig.call(&mut admin, "box.schema.user.revoke", &values!["ann", "execute", "function", put]);
     assert_eq!(revoked, Ok(vec![]));
     assert_eq!(refused(rig.call(&mut ann, put, &values!["b"])).1, denied);
 }

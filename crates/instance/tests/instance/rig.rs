@@ -101,6 +101,7 @@ impl Rig {
         let greeting: [u8; GREETING_SIZE] =
             self.instance.output(slot).try_into().expect("a greeting and nothing else");
         self.instance.consume(slot, GREETING_SIZE);
+        assert!(self.ready().contains(&slot), "the greeting is to be written");
         let salt = Greeting::decode(&greeting).expect("a greeting").salt;
         Client { slot, salt, last_sync: 0 }
     }
@@ -231,11 +232,8 @@ impl Rig {
     /// Makes a user who may log in and nothing else.
     pub(crate) fn create_user(&mut self, name: &str, password: &str) {
         let mut admin = self.admin();
-        let made = self.call(
-            &mut admin,
-            "box.schema.user.create",
-            &values![name, options! { password: password }],
-        );
+        let made =
+            self.call(&mut admin, "box.schema.user.create", &values![name, options! { password: password }]);
         assert_eq!(made, Ok(vec![]));
         self.disconnect(&admin);
     }
@@ -260,8 +258,7 @@ impl Rig {
         let mut admin = self.admin();
         let row = values![id, 1, name, "memtx", 0, flags, values![]];
         self.insert(&mut admin, 280, &row).expect("a space");
-        let row =
-            values![id, 0, "pk", "tree", options! { unique: true }, values![values![0, "unsigned"]]];
+        let row = values![id, 0, "pk", "tree", options! { unique: true }, values![values![0, "unsigned"]]];
         self.insert(&mut admin, 288, &row).expect("an index");
         self.disconnect(&admin);
     }

@@ -1,0 +1,259 @@
+//! Ends of the process, and what the next start must find.
+//!
+//! When the process dies but the machine does not, the disk keeps everything that was written, and still does not owe
+//! what was never synced: a machine that dies later may take it away. When the machine dies, the disk keeps what was
+//! synced and as much of the rest as chance will have it.
+
+use lycosa_instance::Instance;
+use lycosa_iproto::vclock::Vclock;
+use lycosa_journal::log::{Log, WalMode};
+use lycosa_journal::memory::{Crash, Fault, MemoryDisk};
+use lycosa_journal::recovery::Recovered;
+use lycosa_journal::writer::XlogWriter;
+use lycosa_queue::{Configuration, Queue, Seconds};
+use lycosa_store::Store;
+
+use crate::agreement;
+use crate::journal::Journal;
+use crate::model::Model;
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::simulation::{Life, Simulation};
+use crate::storage::{self, IDENTITY};
+use crate::trace::Trace;
+use crate::violation::{Checked, Violation, hold};
+
+/// More operations than a disk is ever asked for.
+const NEVER: u64 = 1 << 60;
+
+/// A process that is about to start, and the disk that it is on.
+pub(crate) struct Opening {
+    pub(crate) disk: MemoryDisk,
+    pub(crate) life: Life,
+}
+
+/// Begins a new instance on an empty disk, however often the machine dies meanwhile.
+pub(crate) fn begin(
+    plan: &Plan,
+    random: &mut Random,
+    mut disk: MemoryDisk,
+    now: u64,
+    trace: &mut Trace,
+) -> Checked<Opening> {
+    while random.one_in(4) {
+        disk.fail_after(random.below(8), Fault::Freeze);
+        if storage::bootstrap(&disk, plan.writer).is_ok() {
+            disk.fail_after(NEVER, Fault::Freeze);
+            break;
+        }
+        trace.line(format_args!("the machine dies while a new instance is begun"));
+        disk = disk.crash(machine_crash(random));
+    }
+    let found = storage::recover(&disk).map_err(|error| Violation(format!("no start is possible: {error}")))?;
+    let (store, vclock, log) = match found {
+        Some((mut store, recovered)) => {
+            let log = XlogWriter::resume(storage::directory(&disk), plan.writer, &recovered);
+            store.finish_recovery().map_err(|error| Violation(format!("the snapshot is not sound: {error}")))?;
+            (store, recovered.vclock, log.map_err(|error| error.to_string()))
+        }
+        None => {
+            let begun = storage::bootstrap(&disk, plan.writer);
+            let begun = begun.map_err(|error| Violation(format!("a new instance cannot be begun: {error}")))?;
+            (begun.0, Vclock::new(), Ok(begun.1))
+        }
+    };
+    let log = log.map_err(|error| Violation(format!("the log cannot be opened: {error}")))?;
+    Ok(Opening { life: life(plan, random, store, vclock, log, now), disk })
+}
+
+fn life(plan: &Plan, random: &mut Random, store: Store, vclock: Vclock, log: XlogWriter, now: u64) -> Life {
+    let configuration = Configuration {
+        ttr: (plan.session_ttr.0 > 0).then(|| Seconds::from_double(plan.session_ttr.0 as f64 / 1e6)),
+        in_replicaset: plan.in_replicaset,
+    };
+    let mut ids = random.fork();
+    let new_session_id = Box::new(move || {
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&ids.next().to_be_bytes());
+        id[8..].copy_from_slice(&ids.next().to_be_bytes());
+        id
+    });
+    let queue = Queue::with_session_ids(configuration, new_session_id);
+    let durable = vclock.signature();
+    let instance = Instance::new(plan.instance.clone(), IDENTITY, store, queue, vclock, now);
+    Life::new(instance, Journal::new(log, plan.writer.mode, durable))
+}
+
+/// How a machine dies.
+fn machine_crash(random: &mut Random) -> Crash {
+    let kept = random.below(6_000) as usize;
+    *random.pick(&[Crash::Machine, Crash::Torn(kept), Crash::Zeroed(kept)])
+}
+
+impl Simulation<'_> {
+    /// The process dies, or the machine.
+    pub(crate) fn crash(&mut self) -> Checked {
+        self.totals.crashes += 1;
+        if self.plan.writer.mode == WalMode::Write || self.random.one_in(3) {
+            self.trace.line(format_args!("{} the process dies", self.step));
+            self.disk.fail_after(NEVER, Fault::Freeze);
+        } else {
+            let crash = machine_crash(&mut self.random);
+            self.trace.line(format_args!("{} the machine dies: {crash:?}", self.step));
+            self.disk = self.disk.crash(crash);
+        }
+        self.restart(None)
+    }
+
+    /// The server is stopped in order. What it leaves behind is durable in every mode of the log.
+    pub(crate) fn stop(&mut self) -> Checked {
+        self.settle()?;
+        if self.life.has_failed {
+            return self.crash();
+        }
+        self.trace.line(format_args!("{} the server is stopped", self.step));
+        let digest = self.life.instance.store().digest();
+        if let Err(error) = self.life.journal.log().close() {
+            hold!(self.life.is_faulty, "the log cannot be closed: {error}");
+            return self.crash();
+        }
+        self.totals.stops += 1;
+        self.disk = self.disk.crash(Crash::Machine);
+        self.restart(Some(digest))
+    }
+
+    /// A snapshot of a moment at which everything is durable.
+    pub(crate) fn checkpoint(&mut self) -> Checked {
+        self.settle()?;
+        if self.life.has_failed {
+            return Ok(());
+        }
+        let log = self.life.journal.log();
+        if let Err(error) = log.rotate() {
+            hold!(self.life.is_faulty, "the log cannot be rotated: {error}");
+            return Ok(());
+        }
+        let vclock = log.vclock().clone();
+        let directory = storage::directory(&self.disk);
+        let listing = directory.list().map_err(|error| Violation(format!("the folder cannot be listed: {error}")))?;
+        if listing.snapshots.contains(&vclock.signature()) {
+            return Ok(());
+        }
+        self.trace.line(format_args!("{} a snapshot at {vclock}", self.step));
+        let dies = self.random.one_in(4);
+        if dies {
+            self.disk.fail_after(self.random.below(6), Fault::Freeze);
+        }
+        let written = storage::write_snapshot(&directory, self.life.instance.store(), &vclock, self.now);
+        if dies {
+            self.totals.crashes += 1;
+            self.trace.line(format_args!("{} the machine dies while a snapshot is written", self.step));
+            self.disk = self.disk.crash(machine_crash(&mut self.random));
+            return self.restart(None);
+        }
+        if let Err(error) = written {
+            hold!(self.life.is_faulty, "a snapshot cannot be written: {error}");
+        }
+        Ok(())
+    }
+
+    /// The process has ended. Starts the next one on what the disk holds and checks what it finds. `digest`: of the data
+    /// at an end in order.
+    fn restart(&mut self, digest: Option<u128>) -> Checked {
+        for connection in self.life.connections.values() {
+            for (_, awaited) in connection.unanswered() {
+                self.ledger.abandoned(&awaited.request, self.step);
+            }
+        }
+        self.life.connections.clear();
+        self.now += self.random.below(3_000_000);
+        let (store, recovered, log) = self.open(digest)?;
+        let signature = recovered.vclock.signature();
+        self.shadow.forget_rest();
+        let mut model = self.recovered_model(signature, &store)?;
+        model.last_session = model.last_session.max(self.model.last_session);
+        self.history.clear();
+        self.history.push_back((signature, model.clone()));
+        self.model = model;
+        self.life = life(&self.plan, &mut self.random, store, recovered.vclock, log, self.now);
+        self.lives += 1;
+        let report = self.life.instance.start(self.now);
+        let report = report.map_err(|error| Violation(format!("the queue does not start: {error}")))?;
+        let released = self.model.start(self.now);
+        hold!(
+            report.released == released && report.unavailable == 0 && report.tubes == self.model.tubes.len(),
+            "the start reports {report:?} instead of {released} released tasks in {} tubes",
+            self.model.tubes.len()
+        );
+        let signature = self.life.instance.status().signature;
+        self.trace.line(format_args!("{} started, {released} tasks released, {signature} rows", self.step));
+        self.compare(signature)
+    }
+
+    /// Reads the disk, however often the machine dies while it is being put in order.
+    fn open(&mut self, digest: Option<u128>) -> Checked<(Store, Recovered, XlogWriter)> {
+        loop {
+            let found = storage::recover(&self.disk);
+            let found = found.map_err(|error| Violation(format!("a start is refused: {error}")))?;
+            let (mut store, recovered) =
+                found.ok_or_else(|| Violation("the disk holds no instance any more".to_owned()))?;
+            store.finish_recovery().map_err(|error| Violation(format!("the data are not sound: {error}")))?;
+            self.check_recovered(&store, &recovered, digest)?;
+            let dies = self.random.one_in(6);
+            if dies {
+                self.disk.fail_after(self.random.below(4), Fault::Freeze);
+            }
+            let log = XlogWriter::resume(storage::directory(&self.disk), self.plan.writer, &recovered);
+            if dies {
+                self.trace.line(format_args!("{} the machine dies during the start", self.step));
+                self.disk = self.disk.crash(machine_crash(&mut self.random));
+                continue;
+            }
+            let log = log.map_err(|error| Violation(format!("the log cannot be opened: {error}")))?;
+            return Ok((store, recovered, log));
+        }
+    }
+
+    /// What was recovered must be a prefix of what was handed to the journal, and hold everything that was durable.
+    fn check_recovered(&mut self, store: &Store, recovered: &Recovered, digest: Option<u128>) -> Checked {
+        let signature = recovered.vclock.signature();
+        self.trace.line(format_args!("{} recovered {signature} rows", self.step));
+        for settled in &recovered.settled {
+            self.trace.line(format_args!("{} recovery: {settled}", self.step));
+        }
+        let (durable, last) = (self.life.journal.durable(), self.shadow.last());
+        hold!(signature >= durable, "rows up to {durable} were durable, only {signature} were found");
+        hold!(signature <= last, "{signature} rows were found, but only {last} were ever written");
+        self.shadow.advance(signature)?;
+        hold!(
+            store.digest() == self.shadow.digest(),
+            "the recovered data are not what the first {signature} rows make"
+        );
+        if let Some(digest) = digest {
+            hold!(
+                signature == last && store.digest() == digest,
+                "the data are not the same after a reload: {signature} of {last} rows"
+            );
+        }
+        self.ledger.check(store, &self.plan.tubes)
+    }
+
+    /// The model at the end of what was recovered. If that is not the end of a step, the recovered data are taken over
+    /// after they were found to lie between the steps around it.
+    fn recovered_model(&self, signature: u64, store: &Store) -> Checked<Model> {
+        let place = self.history.partition_point(|(known, _)| *known <= signature);
+        let before = place.checked_sub(1).and_then(|place| self.history.get(place));
+        let (known, before) =
+            before.ok_or_else(|| Violation(format!("nothing is known of the data after {signature} rows")))?;
+        let mut model = before.clone();
+        model.end_process();
+        if *known == signature {
+            agreement::tubes_agree(store, &model, &self.plan.tubes)?;
+            return Ok(model);
+        }
+        let mut after = self.history.get(place).map_or_else(|| self.model.clone(), |(_, after)| after.clone());
+        after.end_process();
+        agreement::lies_between(store, &mut model, &after)?;
+        Ok(model)
+    }
+}
