@@ -22,7 +22,12 @@ impl Profile {
         let (mut objects, mut files, mut functions) = (Names::default(), Names::default(), Names::default());
         let (mut object, mut file, mut function) = ("", "", "");
         let mut is_of_callee = false;
+        let mut said = 0;
         for line in text.lines() {
+            if let Some(total) = line.strip_prefix("totals: ") {
+                said = total.trim().parse().context("the total of the profile is not a number")?;
+                continue;
+            }
             let Some((key, value)) = line.split_once('=') else {
                 let Some(cost) = cost_of(line) else { continue };
                 // The line after `calls` says what the callee cost, which stands there once more.
@@ -45,6 +50,11 @@ impl Profile {
                 _ => {}
             }
         }
+        let found = profile.total;
+        ensure!(
+            found == said,
+            "the profile says that it has {said} instructions, but {found} are found in it"
+        );
         Ok(profile)
     }
 
@@ -106,21 +116,19 @@ impl<'a> Names<'a> {
 
 /// The crate of a source file, or failing that the library or program in which the code is.
 fn crate_of<'a>(file: &'a str, object: &'a str) -> &'a str {
-    let part_after = |marker: &str| {
-        let (_, rest) = file.split_once(marker)?;
-        rest.split('/').next().filter(|part| !part.is_empty())
-    };
-    if let Some(ours) = part_after("crates/") {
-        return ours;
+    if file.contains("/library/") && file.contains("rustc") {
+        return "std";
+    }
+    if let Some((_, after)) = file.split_once("crates/")
+        && let Some((name, _)) = after.split_once('/')
+    {
+        return name;
     }
     // `…/registry/src/<registry>/<name>-<version>/…`
     if let Some((_, after)) = file.split_once("/registry/src/")
         && let Some(package) = after.split('/').nth(1)
     {
         return package.rsplit_once('-').map_or(package, |(name, _)| name);
-    }
-    if file.contains("/library/") && file.contains("rustc") {
-        return "std";
     }
     object.rsplit('/').next().unwrap_or(object)
 }
@@ -159,6 +167,8 @@ ob=(1)
 fl=(4) /x/registry/src/index.crates.io-0123/tokio-util-1.0.0/src/lib.rs
 fn=(3) tokio::run
 4 7
+
+totals: 92
 ";
 
     #[test]
@@ -178,7 +188,8 @@ fn=(3) tokio::run
     #[test]
     fn profiles_are_subtracted() {
         let before = Profile::read(TEXT).unwrap();
-        let after = Profile::read(&TEXT.replace("1 68\n", "1 168\n")).unwrap();
+        let after =
+            Profile::read(&TEXT.replace("1 68\n", "1 168\n").replace("totals: 92", "totals: 192")).unwrap();
         let beyond = after.beyond(&before);
         assert_eq!(beyond.total, 100);
         assert_eq!(sorted(&beyond.by_function)[0], ("memcpy", 100));
@@ -188,6 +199,7 @@ fn=(3) tokio::run
     #[test]
     fn what_is_no_profile() {
         assert!(Profile::read("").is_err());
+        assert!(Profile::read(&TEXT.replace("totals: 92", "totals: 93")).is_err());
         assert!(Profile::read("# callgrind format\nfn=(7)\n").is_err());
     }
 }

@@ -282,6 +282,8 @@ fn list_of_arrays(value: &[u8]) -> Option<(u32, &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
 
     fn shape(values: &[Value]) -> Vec<Value> {
@@ -300,11 +302,11 @@ mod tests {
         assert_eq!(shape(&[Value::Nil]), [array(&[Value::Nil])]);
         assert_eq!(
             shape(&[one.clone(), Value::from("x")]),
-            [array(&[one.clone()]), array(&[Value::from("x")])]
+            [array(slice::from_ref(&one)), array(&[Value::from("x")])]
         );
-        assert_eq!(shape(&[array(&[one.clone()])]), [array(&[one.clone()])]);
+        assert_eq!(shape(&[array(slice::from_ref(&one))]), [array(slice::from_ref(&one))]);
         assert_eq!(shape(&[array(&[])]), [array(&[])]);
-        let tuples = [array(&[one.clone()]), array(&[])];
+        let tuples = [array(slice::from_ref(&one)), array(&[])];
         assert_eq!(shape(&[array(&tuples)]), tuples);
         assert_eq!(shape(&tuples), tuples);
     }

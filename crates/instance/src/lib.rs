@@ -344,7 +344,7 @@ impl Instance {
         self.connections.get(slot).is_none_or(|connection| {
             connection.broken
                 || connection.replies.pending_bytes() > self.settings.max_output
-                || connection.replies.in_flight() >= self.settings.max_in_flight
+                || connection.replies.in_flight() >= self.settings.max_in_flight.max(1)
                 || self.is_journal_behind()
         })
     }

@@ -7,7 +7,7 @@ pub struct Settings {
     pub max_frame_size: usize,
     /// Connections at a time.
     pub max_connections: usize,
-    /// Replies of one connection that may wait for the journal before its requests are no longer read.
+    /// Replies of one connection that may wait for the journal before its requests are no longer read; 0 counts as 1.
     pub max_in_flight: u64,
     /// Calls of one connection that may wait for something to happen (a `take` for a task); further ones are refused.
     pub max_waiting: usize,

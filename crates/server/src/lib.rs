@@ -9,6 +9,7 @@
 
 pub mod config;
 mod connection;
+pub mod inspect;
 mod journal_thread;
 mod listener;
 pub mod logging;

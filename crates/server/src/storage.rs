@@ -21,6 +21,7 @@ use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
 use crate::config::{Config, WalMode};
+use crate::inspect;
 use crate::turn::now;
 
 /// How often recovery tells how far it is.
@@ -147,6 +148,9 @@ fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow:
     let recovered = recovery.run(&mut target)?;
     let Replay { mut store, rows, .. } = target;
     store.finish_recovery().context("the recovered data are not consistent")?;
+    for unsupported in inspect::unsupported(&store) {
+        tracing::warn!("{unsupported}");
+    }
     let elapsed = started.elapsed();
     tracing::info!(
         "recovered {rows} rows in {elapsed:.2?} ({:.0} rows/s), vclock {}",
@@ -207,17 +211,6 @@ struct Replay {
 }
 
 impl Replay {
-    /// Looks at a row of `_space` for the flag `is_sync`.
-    fn note_synchronous(&mut self, tuple: &[u8]) {
-        let tuple = TupleRef::trusted(tuple);
-        let id = tuple.field(0).and_then(|id| Reader::new(id).uint().ok());
-        let flags = tuple.field(SPACE_FLAGS).and_then(|flags| Value::decode(flags).ok());
-        let is_synchronous = flags.and_then(|flags| flags.get("is_sync").and_then(Value::as_bool));
-        if let (Some(Ok(id)), Some(true)) = (id.map(u32::try_from), is_synchronous) {
-            self.synchronous.insert(id);
-        }
-    }
-
     fn report_progress(&mut self, transaction: &Transaction<'_>) {
         if self.reported.elapsed() < PROGRESS_INTERVAL {
             return;
@@ -245,9 +238,7 @@ impl Target for Replay {
         for row in transaction.rows {
             if let Some(statement) = statement(&row.body) {
                 self.store.recover(&statement)?;
-                if let Statement::Insert { space: system::SPACE, tuple } = statement {
-                    self.note_synchronous(tuple);
-                }
+                self.synchronous.extend(synchronous_space(&statement));
             }
             self.rows += 1;
             if self.rows.is_multiple_of(PROGRESS_ROWS) {
@@ -274,8 +265,18 @@ impl Target for Replay {
     }
 }
 
+/// The space that a statement defines as one whose transactions wait for a CONFIRM row.
+pub(crate) fn synchronous_space(statement: &Statement<'_>) -> Option<u32> {
+    let Statement::Insert { space: system::SPACE, tuple } = statement else { return None };
+    let tuple = TupleRef::trusted(tuple);
+    let id = Reader::new(tuple.field(0)?).uint().ok()?;
+    let flags = Value::decode(tuple.field(SPACE_FLAGS)?).ok()?;
+    let is_synchronous = flags.get("is_sync").and_then(Value::as_bool) == Some(true);
+    u32::try_from(id).ok().filter(|_| is_synchronous)
+}
+
 /// The change of data that a row is, if it is one.
-fn statement<'a>(body: &RowBody<'a>) -> Option<Statement<'a>> {
+pub(crate) fn statement<'a>(body: &RowBody<'a>) -> Option<Statement<'a>> {
     Some(match *body {
         RowBody::Insert { space, tuple } => Statement::Insert { space, tuple },
         RowBody::Replace { space, tuple } => Statement::Replace { space, tuple },

@@ -7,7 +7,7 @@ use lycosa_queue::SessionId;
 use lycosa_store::{IteratorType, Store};
 use lycosa_tuple::mp::{self, Reader};
 
-use crate::model::{Model, Task, Tube, Wanted};
+use crate::model::{Model, Owner, Session, Task, Tube, Wanted};
 use crate::names::Names;
 use crate::plan::TubePlan;
 use crate::violation::{Checked, Violation, hold};
@@ -182,6 +182,61 @@ fn waiters_agree(store: &Store, model: &Model) -> Checked {
         "_queue_consumers: [connection, tube, until, since] {actual:?} instead of {expected:?}"
     );
     Ok(())
+}
+
+/// Makes the model that of the recovered data, which end in the middle of a step: `model` is that of the moment before it,
+/// `after` that of the moment after it. What the step did not change must be as it was.
+pub(crate) fn adopt(store: &Store, model: &mut Model, after: &Model, names: &Names) -> Checked {
+    let sessions = system_rows(store, "_queue_shared_sessions")?;
+    model.sessions = sessions.iter().filter_map(|row| shared_session(row, names)).collect();
+    let owners = system_rows(store, "_queue_taken_2")?;
+    let owners: BTreeMap<_, _> = owners.iter().filter_map(|row| owner(row, names)).collect();
+    for (number, tube) in &mut model.tubes {
+        let found = rows(store, &tube.plan.name)?.unwrap_or_default();
+        let mut tasks = BTreeMap::new();
+        for row in &found {
+            let id = Reader::new(&row[1..]).uint().map_err(|_| unreadable(&tube.plan.name))?;
+            let mut task = Task::read(row, tube.kind()).ok_or_else(|| unreadable(&tube.plan.name))?;
+            task.owner = owners.get(&(tube.id, id)).copied();
+            tasks.insert(id, task);
+        }
+        let Some(after) = after.tubes.get(number) else { continue };
+        for (id, task) in tube.tasks.iter().filter(|(id, task)| after.tasks.get(id) == Some(task)) {
+            hold!(
+                tasks.get(id) == Some(task),
+                "task {id} of tube {} was changed by a step that did not concern it",
+                tube.plan.name
+            );
+        }
+        let sequence = store.space_by_name(&tube.plan.name).and_then(lycosa_store::Space::sequence);
+        let last = sequence.and_then(|sequence| store.sequence(sequence)?.value);
+        tube.next_id = last.and_then(|last| u64::try_from(last + 1).ok()).unwrap_or(0);
+        hold!(
+            tasks.keys().next_back().is_none_or(|last| *last < tube.next_id),
+            "the next id {} of tube {} is in use",
+            tube.next_id,
+            tube.plan.name
+        );
+        tube.tasks = tasks;
+    }
+    Ok(())
+}
+
+fn shared_session(row: &[u8], names: &Names) -> Option<(crate::model::SessionKey, Session)> {
+    let mut reader = Reader::new(row);
+    reader.array().ok()?;
+    let key = names.key(&reader.str().ok()?.try_into().ok()?)?;
+    let expires = reader.uint().ok()?;
+    Some((key, Session { expires: (!reader.bool().ok()?).then_some(expires) }))
+}
+
+fn owner(row: &[u8], names: &Names) -> Option<((u64, u64), Owner)> {
+    let mut reader = Reader::new(row);
+    reader.array().ok()?;
+    let key = (reader.uint().ok()?, reader.uint().ok()?);
+    let connection = reader.uint().ok()?;
+    let session = names.key(&reader.str().ok()?.try_into().ok()?)?;
+    Some((key, Owner { session, connection, since: reader.uint().ok()? }))
 }
 
 /// What must hold of the spaces whatever was asked for: a task is taken exactly if somebody holds it, and of a sub-queue

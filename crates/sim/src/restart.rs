@@ -140,7 +140,7 @@ impl Simulation<'_> {
             return Ok(());
         }
         self.trace.line(format_args!("{} a snapshot at {vclock}", self.step));
-        let dies = self.random.one_in(4);
+        let dies = self.plan.writer.mode == WalMode::Fsync && self.random.one_in(4);
         if dies {
             self.disk.fail_after(self.random.below(6), Fault::Freeze);
         }
@@ -198,18 +198,16 @@ impl Simulation<'_> {
             let (mut store, recovered) =
                 found.ok_or_else(|| Violation("the disk holds no instance any more".to_owned()))?;
             store.finish_recovery().map_err(|error| Violation(format!("the data are not sound: {error}")))?;
-            self.check_recovered(&store, &recovered, digest)?;
-            let dies = self.random.one_in(6);
-            if dies {
+            let resume = || XlogWriter::resume(storage::directory(&self.disk), self.plan.writer, &recovered);
+            if self.plan.writer.mode == WalMode::Fsync && self.random.one_in(6) {
                 self.disk.fail_after(self.random.below(4), Fault::Freeze);
-            }
-            let log = XlogWriter::resume(storage::directory(&self.disk), self.plan.writer, &recovered);
-            if dies {
-                self.trace.line(format_args!("{} the machine dies during the start", self.step));
+                let is_open = resume().is_ok();
+                self.trace.line(format_args!("{} the machine dies during the start; log: {is_open}", self.step));
                 self.disk = self.disk.crash(machine_crash(&mut self.random));
                 continue;
             }
-            let log = log.map_err(|error| Violation(format!("the log cannot be opened: {error}")))?;
+            let log = resume().map_err(|error| Violation(format!("the log cannot be opened: {error}")))?;
+            self.check_recovered(&store, &recovered, digest)?;
             return Ok((store, recovered, log));
         }
     }
@@ -253,7 +251,7 @@ impl Simulation<'_> {
         }
         let mut after = self.history.get(place).map_or_else(|| self.model.clone(), |(_, after)| after.clone());
         after.end_process();
-        agreement::lies_between(store, &mut model, &after)?;
+        agreement::adopt(store, &mut model, &after, &self.names)?;
         Ok(model)
     }
 }

@@ -34,6 +34,9 @@ use crate::workload::{View, Workload};
 /// When a run begins: a moment in November 2023, µs since the epoch.
 const BEGINNING: u64 = 1_700_000_000_000_000;
 
+/// Nobody waits for what is farther away than this, in µs: lives end after a hundred years unless somebody says otherwise.
+const FAR: u64 = 24 * 3_600_000_000;
+
 /// Requests that a client leaves unanswered before it waits.
 const MOST_IN_FLIGHT: usize = 40;
 
@@ -528,7 +531,8 @@ impl<'a> Simulation<'a> {
     }
 
     fn advance(&mut self) {
-        let due = self.model.next_deadline();
+        let soon = self.now + FAR;
+        let due = self.model.next_deadline().filter(|due| *due < soon);
         self.now = match self.random.below(8) {
             0 => self.now + 1,
             1 => self.now + self.random.below(1_000),

@@ -2,7 +2,8 @@
 //! watches; the last lines kept for the report of a failure.
 
 use std::collections::VecDeque;
-use std::fmt::{self, Write};
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
 
 /// Lines that a failure shows.
 const KEPT: usize = 60;
@@ -43,7 +44,8 @@ impl Trace {
         let _ = line.write_fmt(text);
         self.bytes(line.as_bytes());
         if self.verbose {
-            println!("{line}");
+            // Whoever looks may have seen enough.
+            let _ = writeln!(io::stdout(), "{line}");
         }
         self.recent.push_back(line);
     }

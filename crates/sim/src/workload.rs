@@ -196,5 +196,6 @@ fn session(random: &mut Random, known: &[SessionId]) -> Option<SessionId> {
         return Some([0x5a; 16]);
     }
     let recent = &known[known.len().saturating_sub(6)..];
-    Some(*random.pick(if random.one_in(3) { known } else { recent }))
+    let among = if random.one_in(3) { known } else { recent };
+    Some(*random.pick(among))
 }

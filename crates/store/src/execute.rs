@@ -305,18 +305,17 @@ impl Store {
         }
     }
 
-    /// Logs an UPDATE or DELETE of the tuple `hit` as one through the primary index.
+    /// Logs an UPDATE or DELETE of the tuple `hit` as one by that tuple's primary key.
+    ///
+    /// The key is the tuple's, not the client's, even if it came through the primary index: Tarantool compares integers of
+    /// different widths as different when it replays a log, so that `cf 00…05` would not find a `05`.
     fn log_keyed(&mut self, statement: &Statement<'_>, hit: Handle, local: bool) {
         if !self.is_logging {
             return;
         }
-        let (Statement::Update { space, index, .. } | Statement::Delete { space, index, .. }) = *statement
-        else {
+        let (Statement::Update { space, .. } | Statement::Delete { space, .. }) = *statement else {
             return self.effects.push(statement, local);
         };
-        if index == 0 {
-            return self.effects.push(statement, local);
-        }
         let mut key = std::mem::take(&mut self.scratch);
         if let Some(primary) = self.catalog.get(space).and_then(Space::primary_key) {
             mp::write_array(&mut key, primary.part_count());

@@ -182,7 +182,15 @@ pub struct Space {
 impl Space {
     pub(crate) fn new(def: SpaceDef) -> Self {
         let format = Format::new(def.fields.clone(), def.field_count);
-        Self { def, format, indexes: Vec::new(), sequence: None, bytes: 0, loaded: Vec::new(), beyond_limit: false }
+        Self {
+            def,
+            format,
+            indexes: Vec::new(),
+            sequence: None,
+            bytes: 0,
+            loaded: Vec::new(),
+            beyond_limit: false,
+        }
     }
 
     /// The space's number.

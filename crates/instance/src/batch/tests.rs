@@ -44,8 +44,10 @@ fn change(store: &mut Store, spaces: &[SpaceId]) {
     store.commit();
 }
 
-/// The rows of a batch: type, replica, LSN, tsn as it is stored, flags.
-fn rows(batch: &Batch) -> Vec<(u64, u64, u64, Option<u64>, Option<u64>)> {
+/// Of a row's header: type, replica, LSN, tsn as it is stored, flags.
+type Header = (u64, u64, u64, Option<u64>, Option<u64>);
+
+fn rows(batch: &Batch) -> Vec<Header> {
     let mut reader = Reader::new(&batch.rows);
     let mut rows = Vec::new();
     while !reader.is_empty() {
