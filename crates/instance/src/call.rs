@@ -5,7 +5,7 @@
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::{keys, reply};
-use lycosa_queue::{Answer, Caller, Procedure, TubeMethod, Woken};
+use lycosa_queue::{Answer, Caller, Procedure, QueueMethod, TubeMethod, Woken};
 use lycosa_store::{Access, Object, UserId, user};
 use lycosa_tuple::mp::{self, Kind, Reader};
 use lycosa_tuple::value::Value;
@@ -103,6 +103,9 @@ impl Instance {
     ) -> Result<(), ErrorObject> {
         if self.failure.is_some() {
             return Err(self.failure_error());
+        }
+        if self.scarce_room.is_some() && needs_room(procedure) {
+            self.check_room()?;
         }
         let schema_version = self.store.schema_version();
         let trusted = self.connections.get(slot).is_some_and(|connection| self.is_trusted(connection));
@@ -205,6 +208,12 @@ impl Instance {
 fn not_defined(name: &[u8]) -> ErrorObject {
     let name = String::from_utf8_lossy(name);
     ErrorObject::client(ErrorCode::NoSuchProc, format!("Procedure '{name}' is not defined"))
+}
+
+/// Whether a call adds what has to be journaled again when it ends: a task or a tube.
+fn needs_room(procedure: &Procedure) -> bool {
+    procedure.tube_method() == Some(TubeMethod::Put)
+        || procedure.queue_method() == Some(QueueMethod::CreateTube)
 }
 
 /// Whether a call is one that waits when it does not find what it wants: a `take`, or a `put` with a timeout.

@@ -94,6 +94,8 @@ pub struct Instance {
     journaling: Journaling,
     /// Why the journal takes no more rows, once it has failed.
     failure: Option<String>,
+    /// Bytes that are free on the disk, while they are fewer than are kept in reserve.
+    scarce_room: Option<u64>,
     read_only: bool,
     /// When to ask the queue again to follow a change of `read_only` that it could not follow.
     queue_retry: Option<u64>,
@@ -135,6 +137,7 @@ impl Instance {
             connections: Connections::default(),
             journaling: Journaling::new(identity.replica_id, vclock),
             failure: None,
+            scarce_room: None,
             read_only: false,
             queue_retry: None,
             oldest_vclock: Vclock::new(),
@@ -263,6 +266,22 @@ impl Instance {
         for (slot, call) in self.connections.take_waiting_calls() {
             self.reply_error(slot, call.sync, &error);
         }
+    }
+
+    /// The disk has become short of room (so many bytes are free), or has room again. While it is short nothing is
+    /// accepted that would need room later; what was accepted can still be worked off.
+    pub fn handle_room(&mut self, scarce: Option<u64>) {
+        self.scarce_room = scarce;
+    }
+
+    /// The answer to what would need room on a disk that is short of it.
+    pub(crate) fn check_room(&self) -> Result<(), ErrorObject> {
+        let Some(free) = self.scarce_room else { return Ok(()) };
+        let message = format!(
+            "Failed to write to disk: only {free} bytes are free, which is less than disk_reserve; \
+             make room on the server's disk. Until then tasks can be taken and finished, but not added"
+        );
+        Err(ErrorObject::client(ErrorCode::WalIo, message))
     }
 
     pub(crate) fn failure_error(&self) -> ErrorObject {

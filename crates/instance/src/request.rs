@@ -142,6 +142,9 @@ impl Instance {
         if self.read_only && !self.is_temporary(statement.space()) {
             return Err(read_only_error());
         }
+        if let Statement::Insert { .. } | Statement::Replace { .. } | Statement::Upsert { .. } = statement {
+            self.check_room()?;
+        }
         let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
         let out = connection.replies.buffer();
         let undo = out.len();

@@ -13,7 +13,7 @@
 //!
 //! Tasks of the main thread share the instance through [`Core`], without locks; the journal thread shares nothing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -23,11 +23,12 @@ use lycosa_journal::directory::Directory;
 use lycosa_queue::Queue;
 use lycosa_tuple::value::Value;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::{Addresses, Config, Flags};
-use crate::journal_thread::JournalThread;
+use crate::journal_thread::{JournalThread, RoomWatch};
 use crate::logging::LogHandle;
 use crate::turn::{Core, now};
 use crate::{listener, startup, storage};
@@ -36,7 +37,7 @@ use crate::{listener, startup, storage};
 #[derive(Debug, Clone)]
 pub struct Reload {
     /// The configuration file, if one was named.
-    pub file: Option<std::path::PathBuf>,
+    pub file: Option<PathBuf>,
     /// The flags.
     pub flags: Flags,
 }
@@ -68,16 +69,19 @@ async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result
     let opened = storage::open(directory, &config)?;
     let mut instance = start_instance(&config, opened.identity, opened.store, opened.vclock)?;
     instance.set_configuration(effective_values(&config));
-    let (journal, sender, done) = JournalThread::spawn(opened.log)?;
+    let (journal, sender, done) =
+        JournalThread::spawn(opened.log, RoomWatch::new(config.data_dir.clone(), config.disk_reserve.0))?;
     let core = Core::new(instance, sender);
 
-    let (admin, admin_path) = listener::bind_admin(&config.data_dir).with_context(|| {
-        format!("cannot make {} in {}", listener::ADMIN_SOCKET, config.data_dir.display())
-    })?;
+    let admin = bind_admin(&config.data_dir);
     let addresses =
         listeners.iter().map(|l| Ok(l.local_addr()?.to_string())).collect::<anyhow::Result<Vec<_>>>()?;
     let turns = spawn_local(core.clone().run(done));
-    let mut accepting = vec![spawn_local(listener::accept_admin(core.clone(), admin))];
+    let mut accepting = Vec::new();
+    let admin_path = admin.map(|(listener, path)| {
+        accepting.push(spawn_local(listener::accept_admin(core.clone(), listener)));
+        path
+    });
     for listener in listeners {
         accepting.push(spawn_local(listener::accept_tcp(core.clone(), listener)));
     }
@@ -101,9 +105,21 @@ async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result
     let _ = closed.await;
     turns.abort();
     journal.close();
-    let _ = std::fs::remove_file(admin_path);
+    if let Some(path) = admin_path {
+        let _ = std::fs::remove_file(path);
+    }
     tracing::info!("ended");
     Ok(())
+}
+
+/// The administrator's socket; a server without it serves all the same (its path may be too long for a socket).
+fn bind_admin(folder: &Path) -> Option<(UnixListener, PathBuf)> {
+    listener::bind_admin(folder)
+        .inspect_err(|error| {
+            let (name, folder) = (listener::ADMIN_SOCKET, folder.display());
+            tracing::warn!("no {name} in {folder}, so that `lycosa user` cannot work: {error}");
+        })
+        .ok()
 }
 
 /// File descriptors that the server needs beside those of its connections: files, listeners, the loop.

@@ -122,10 +122,17 @@ impl Core {
     pub(crate) async fn run(self: Rc<Self>, mut done: UnboundedReceiver<Done>) {
         let sleep = tokio::time::sleep(Duration::ZERO);
         tokio::pin!(sleep);
+        let mut ended = false;
         loop {
             tokio::select! {
                 biased;
-                Some(done) = done.recv() => self.journal_done(done),
+                received = done.recv(), if !ended => match received {
+                    Some(done) => self.journal_done(done),
+                    None => {
+                        ended = true;
+                        self.journal_done(Done::Failed("the journal's thread has ended".to_owned()));
+                    }
+                },
                 () = self.end.notified() => {}
                 () = &mut sleep => {}
             }
@@ -158,11 +165,27 @@ impl Core {
     }
 
     fn journal_done(&self, done: Done) {
-        self.journal_busy.set(false);
         let mut instance = self.instance.borrow_mut();
         match done {
-            Done::Durable { lsn, buffers } => instance.handle_durable(lsn, buffers),
-            Done::Failed(cause) => instance.handle_failed(&cause),
+            Done::Durable { lsn, buffers } => {
+                self.journal_busy.set(false);
+                instance.handle_durable(lsn, buffers);
+            }
+            Done::Failed(cause) => {
+                self.journal_busy.set(false);
+                instance.handle_failed(&cause);
+            }
+            Done::Room { free, is_scarce } => {
+                if is_scarce {
+                    tracing::error!(
+                        "only {free} bytes are free on the disk, which is less than disk_reserve: no new tasks are \
+                         taken until there is room; ack, release, bury and delete still work"
+                    );
+                } else {
+                    tracing::info!("{free} bytes are free on the disk: new tasks are taken again");
+                }
+                instance.handle_room(is_scarce.then_some(free));
+            }
         }
     }
 

@@ -160,6 +160,8 @@ settings! {
         "Size at which a journal file is closed and the next one begun";
     wal_compression: bool = "false", "wal_compression", false,
         "Compress the journal with zstd: less than half the bytes, a microsecond more for each row";
+    disk_reserve: ByteSize = "64MiB", "disk_reserve", false,
+        "Room kept free on the disk: below it new tasks are refused, ack, release, bury and delete still work; 0 never looks";
     force_recovery: bool = "false", "force_recovery", false,
         "Start on damaged files: skip what cannot be read and say what was lost";
     memory_limit: ByteSize = "256MiB", "memory_limit", true,
