@@ -87,6 +87,10 @@ pub enum HeaderError {
     /// 0.
     #[error("the block's header is not readable")]
     Fields,
+    /// The fields are readable, but the header is not as any writer writes it: padding that is not zero, a checksum of
+    /// the previous block, a number longer than need be. Some bit of it has changed.
+    #[error("the block's header has bits that no writer sets")]
+    Padding,
     /// The length is beyond [`MAX_BODY_BYTES`].
     #[error("the block claims {0} bytes, more than the limit of {MAX_BODY_BYTES}")]
     Length(u64),
@@ -109,7 +113,8 @@ impl BlockHeader {
         header
     }
 
-    /// Reads a header. The padding is not looked at: it carries nothing.
+    /// Reads a header. No checksum covers it, so every bit that carries nothing has to be as Tarantool and
+    /// [`encode`](Self::encode) write it.
     ///
     /// # Errors
     /// [`HeaderError`] when the bytes cannot begin a block of at most [`MAX_BODY_BYTES`].
@@ -130,7 +135,8 @@ impl BlockHeader {
             return Err(HeaderError::Fields);
         }
         let checksum = u32::try_from(checksum).map_err(|_| HeaderError::Fields)?;
-        Ok(Self { compressed, length: length as u32, checksum })
+        let decoded = Self { compressed, length: length as u32, checksum };
+        if decoded.encode() == *header { Ok(decoded) } else { Err(HeaderError::Padding) }
     }
 }
 

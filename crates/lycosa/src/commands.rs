@@ -84,11 +84,17 @@ fn create(arguments: &TubeCreateArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Creates a tube. A server with the Lua module answers with an error although it has made the tube.
-fn create_tube(session: &Session, name: &str, kind: &str, options: Value) -> Result<(), Error> {
+/// Creates a tube; what the server says of it. One with the Lua module answers with an error although it has made the
+/// tube, and says nothing.
+pub(crate) fn create_tube(
+    session: &Session,
+    name: &str,
+    kind: &str,
+    options: Value,
+) -> Result<Option<Value>, Error> {
     match session.call("queue.create_tube", vec![name.into(), kind.into(), options]) {
-        Err(Error::Server { message, .. }) if message.contains("unsupported Lua type 'function'") => Ok(()),
-        other => other.map(drop),
+        Err(Error::Server { message, .. }) if message.contains("unsupported Lua type 'function'") => Ok(None),
+        answer => answer.map(|values| values.into_iter().next()),
     }
 }
 
@@ -306,7 +312,8 @@ impl<'a> Putter<'a> {
     }
 }
 
-fn progress_bar(size: Option<u64>) -> ProgressBar {
+/// How far the reading of `size` bytes is, for a person at the terminal.
+pub(crate) fn progress_bar(size: Option<u64>) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -427,7 +434,12 @@ pub(crate) fn stats(client: &ClientArguments) -> anyhow::Result<Outcome> {
     let info = session.call("box.info", Vec::new())?.into_iter().next().context("no box.info")?;
     let net = session.call("box.stat.net", Vec::new())?.into_iter().next().context("no box.stat.net")?;
     let stat = session.call("box.stat", Vec::new())?.into_iter().next().context("no box.stat")?;
-    let queue = session.call("queue.statistics", Vec::new())?.into_iter().next().context("no statistics")?;
+    // A server whose journal has failed shows no data any more, but its status.
+    let queue = match session.call("queue.statistics", Vec::new()) {
+        Ok(values) => values.into_iter().next().context("no statistics")?,
+        Err(Error::Server { .. }) if info.get("failure").is_some() => Value::Nil,
+        Err(error) => return Err(error.into()),
+    };
     if client.json {
         output::line(json!({
             "info": payload::to_json(&info),

@@ -1,12 +1,17 @@
 //! The `lycosa` command: the server and the tools around it.
 
 mod arguments;
+mod cat;
+mod check;
 mod commands;
 mod outcome;
 mod output;
 mod payload;
 mod session;
+mod transfer;
 mod user;
+mod verify;
+mod walk;
 mod work;
 
 use std::process::ExitCode;
@@ -43,6 +48,10 @@ fn main() -> ExitCode {
         Command::Stats(arguments) => commands::stats(&arguments),
         Command::Ping(arguments) => commands::ping(&arguments),
         Command::User(command) => user::run(command),
+        Command::Cat(arguments) => cat::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Export(arguments) => transfer::export::run(&arguments),
+        Command::Import(arguments) => transfer::import::run(&arguments),
     };
     outcome::exit_code(outcome)
 }

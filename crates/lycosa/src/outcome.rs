@@ -17,6 +17,8 @@ pub(crate) enum Outcome {
     Refused,
     /// There was no task to have: exit 3.
     NoTask,
+    /// Files were looked at and are not sound, and it was said why: exit 65, 66, 74 or 78.
+    Unsound(Category),
 }
 
 const EXIT_FAILED: u8 = 1;
@@ -29,6 +31,7 @@ pub(crate) fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Refused) => ExitCode::from(EXIT_FAILED),
         Ok(Outcome::NoTask) => ExitCode::from(EXIT_NO_TASK),
+        Ok(Outcome::Unsound(category)) => ExitCode::from(category.exit_code()),
         Err(error) => {
             if is_broken_pipe(&error) {
                 return ExitCode::SUCCESS;

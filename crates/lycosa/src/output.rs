@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::Context;
 use lycosa_client::Value;
+use lycosa_iproto::vclock::Vclock;
 use lycosa_server::config::Config;
 use serde_json::{Value as Json, json};
 
@@ -51,6 +52,11 @@ impl Task {
 /// Prints one line.
 pub(crate) fn line(text: impl std::fmt::Display) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
+}
+
+/// A clock as JSON: LSNs by replica.
+pub(crate) fn vclock(vclock: &Vclock) -> Json {
+    Json::Object(vclock.iter().map(|(id, lsn)| (id.to_string(), lsn.into())).collect())
 }
 
 /// Prints rows under a heading, columns aligned; numbers to the right.

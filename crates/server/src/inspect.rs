@@ -485,7 +485,7 @@ mod tests {
     /// A store that recovers `rows` as its log, after what every new instance has.
     fn store(rows: &[(SpaceId, Value)]) -> Store {
         let mut new = Store::new(Settings::default());
-        new.bootstrap(&Uuid::nil().to_string(), &Uuid::nil().to_string()).expect("a new instance");
+        new.bootstrap(&Uuid::new_v4().to_string(), &Uuid::new_v4().to_string()).expect("a new instance");
         let mut store = Store::new(Settings::default());
         new.for_each_snapshot_row(&mut |space, tuple, _| {
             store.recover(&Statement::Insert { space, tuple }).expect("a row of a new instance");

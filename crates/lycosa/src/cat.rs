@@ -1,0 +1,322 @@
+//! `lycosa cat`: the rows of journal files.
+//!
+//! Files are read as they are, whoever writes them. Where a file is damaged, everything before the place is printed and
+//! the place is named; a torn tail is what a killed writer leaves, and no fault. Rows of a transaction that has no end
+//! are not printed: a start would not recover them either.
+
+mod names;
+mod print;
+
+use std::io::{self, BufWriter, ErrorKind, Read, StdoutLock, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use lycosa_journal::decision::Category;
+use lycosa_journal::directory::{Directory, DirectoryError, file_name};
+use lycosa_journal::meta::{FileKind, Meta, MetaError};
+use lycosa_journal::reader::{End, FileReader, OpenError};
+use lycosa_journal::transaction::Row;
+use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::arguments::{CatArguments, RowType};
+use crate::outcome::Outcome;
+use crate::output;
+use crate::session::runtime;
+use crate::walk::{Stop, Walk};
+use names::SpaceNames;
+use print::Place;
+
+/// How often a file that is followed is looked at.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
+
+pub(crate) fn run(arguments: &CatArguments) -> anyhow::Result<Outcome> {
+    let mut cat = Cat::new(arguments);
+    let ended = if arguments.follow { follow(&mut cat) } else { print_all(&mut cat) };
+    cat.out.flush()?;
+    ended?;
+    cat.name_unknown_spaces();
+    Ok(cat.worst.map_or(Outcome::Done, Outcome::Unsound))
+}
+
+fn print_all(cat: &mut Cat<'_>) -> anyhow::Result<()> {
+    for path in &cat.arguments.files {
+        if let Some(mut file) = cat.open(path)?
+            && let Some(end) = cat.read(&mut file)?
+        {
+            cat.say_end(&file, end)?;
+        }
+        if cat.is_full() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Prints a file, what is added to it, and the files after it, until Ctrl-C.
+fn follow(cat: &mut Cat<'_>) -> anyhow::Result<()> {
+    let [path] = &*cat.arguments.files else { anyhow::bail!("--follow takes one file") };
+    let Some(mut file) = cat.open(path)? else { return Ok(()) };
+    anyhow::ensure!(
+        file.reader.meta().kind == FileKind::Xlog,
+        "{} is a snapshot, to which nothing is added; follow the newest .xlog",
+        path.display()
+    );
+    let runtime = runtime()?;
+    let mut interrupt = {
+        let _inside = runtime.enter();
+        signal(SignalKind::interrupt())?
+    };
+    loop {
+        // Looked for before the file is read: when there is a next one, everything is in this one.
+        let next = file.next()?;
+        let Some(end) = cat.read(&mut file)? else { return Ok(()) };
+        match next {
+            Some(next) if !matches!(open_file(&next)?, Err(OpenError::Torn(_))) => {
+                cat.say_end(&file, end)?;
+                let Some(successor) = cat.open(&next)? else { return Ok(()) };
+                file = successor;
+            }
+            // The next file's header is not written yet.
+            Some(_) | None => {
+                cat.out.flush()?;
+                if runtime.block_on(is_interrupted(&mut interrupt)) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Waits for a moment; whether Ctrl-C came.
+async fn is_interrupted(interrupt: &mut Signal) -> bool {
+    tokio::time::timeout(FOLLOW_INTERVAL, interrupt.recv()).await.is_ok()
+}
+
+/// A file that is being printed.
+struct OpenFile {
+    path: PathBuf,
+    directory: Directory,
+    reader: FileReader,
+    walk: Walk,
+}
+
+impl OpenFile {
+    /// The file that continues this one, if there is one.
+    fn next(&self) -> io::Result<Option<PathBuf>> {
+        let signature = self.reader.meta().vclock.signature();
+        let xlogs = self.directory.list()?.xlogs;
+        let next = xlogs.into_iter().find(|&xlog| xlog > signature);
+        Ok(next.map(|xlog| self.directory.path(&file_name(FileKind::Xlog, xlog))))
+    }
+}
+
+/// The printing of files.
+struct Cat<'a> {
+    arguments: &'a CatArguments,
+    out: BufWriter<StdoutLock<'static>>,
+    names: SpaceNames,
+    /// Names of spaces that were asked for and not seen yet.
+    unseen: Vec<&'a str>,
+    printed: u64,
+    worst: Option<Category>,
+}
+
+impl<'a> Cat<'a> {
+    fn new(arguments: &'a CatArguments) -> Self {
+        let names = arguments.space.iter().map(String::as_str);
+        Self {
+            arguments,
+            out: BufWriter::with_capacity(1 << 16, io::stdout().lock()),
+            names: SpaceNames::default(),
+            unseen: names.filter(|name| name.parse::<u32>().is_err()).collect(),
+            printed: 0,
+            worst: None,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.arguments.limit.is_some_and(|limit| self.printed >= limit)
+    }
+
+    /// Says what is wrong with a file. What was printed before it comes first on a terminal too.
+    fn say(&mut self, path: &Path, text: impl std::fmt::Display) -> io::Result<()> {
+        self.out.flush()?;
+        eprintln!("lycosa: {}: {text}", path.display());
+        Ok(())
+    }
+
+    fn fault(&mut self, path: &Path, category: Category, text: impl std::fmt::Display) -> io::Result<()> {
+        self.worst.get_or_insert(category);
+        self.say(path, text)
+    }
+
+    /// Opens a file and prints its header if it is asked for. `None` if there is nothing to read, which has been said.
+    fn open(&mut self, path: &Path) -> anyhow::Result<Option<OpenFile>> {
+        match open_file(path)? {
+            Ok(file) => {
+                self.begin(&file)?;
+                return Ok(Some(file));
+            }
+            Err(OpenError::Io(error)) if error.kind() == ErrorKind::NotFound => {
+                self.fault(path, Category::Missing, error)?;
+            }
+            Err(OpenError::Io(error)) => self.fault(path, Category::Disk, error)?,
+            Err(OpenError::Torn(torn)) => self.say(path, format_args!("{torn}; it has no rows"))?,
+            Err(OpenError::Meta(error @ MetaError::FormatVersion(_))) => {
+                self.fault(path, Category::Foreign, error)?;
+            }
+            Err(OpenError::Meta(error)) => {
+                self.fault(
+                    path,
+                    Category::Damaged,
+                    format_args!("the text header is not readable: {error}"),
+                )?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn begin(&mut self, file: &OpenFile) -> anyhow::Result<()> {
+        self.names.turn_to(&file.directory, file.reader.meta().vclock.signature());
+        if !self.arguments.header {
+            return Ok(());
+        }
+        if self.arguments.json {
+            let line =
+                json!({ "file": file.path.display().to_string(), "header": header_json(file.reader.meta()) });
+            writeln!(self.out, "{line}")?;
+        } else {
+            let mut text = vec![0; usize::try_from(file.reader.first_block())?];
+            std::fs::File::open(&file.path)?.read_exact(&mut text)?;
+            self.out.write_all(&text)?;
+        }
+        Ok(())
+    }
+
+    /// Prints what is there from where the reader stands. `None` when that is all there will be: enough rows were
+    /// printed, or damage ended it.
+    fn read(&mut self, file: &mut OpenFile) -> anyhow::Result<Option<End>> {
+        let OpenFile { path, reader, walk, .. } = file;
+        loop {
+            let stop = walk.go(reader, &mut |rows, _| self.transaction(path, rows));
+            let damage = match stop.with_context(|| format!("cannot print {}", path.display()))? {
+                Stop::End(end) => return Ok(Some(end)),
+                Stop::Enough => return Ok(None),
+                Stop::Damage(damage) => damage,
+            };
+            self.fault(path, Category::Damaged, &damage)?;
+            if !self.arguments.force {
+                return Ok(None);
+            }
+            match walk.skip(reader, &damage)? {
+                Some(offset) => self.say(path, format_args!("going on at offset {offset}"))?,
+                None => self.say(path, "nothing sound follows")?,
+            }
+        }
+    }
+
+    fn transaction(&mut self, path: &Path, rows: &[Row<'_>]) -> io::Result<ControlFlow<()>> {
+        for (at, row) in rows.iter().enumerate() {
+            self.names.learn(&row.body);
+            if !self.is_wanted(row) {
+                continue;
+            }
+            let name = row.body.space().and_then(|space| self.names.of(space));
+            if self.arguments.json {
+                let file = (self.arguments.files.len() > 1).then(|| path.display().to_string());
+                print::json(&mut self.out, file.as_deref(), &row.header, &row.body, name)?;
+            } else {
+                let place = Place::of(at, rows.len());
+                print::text(&mut self.out, &row.header, &row.body, place, name)?;
+            }
+            self.printed += 1;
+            if self.is_full() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn is_wanted(&mut self, row: &Row<'_>) -> bool {
+        let CatArguments { from, to, types, space: spaces, .. } = self.arguments;
+        let lsn = row.header.lsn;
+        let ty: RowType = print::row_type(&row.body);
+        if from.is_some_and(|from| lsn < from)
+            || to.is_some_and(|to| lsn > to)
+            || !types.is_empty() && !types.contains(&ty)
+        {
+            return false;
+        }
+        if spaces.is_empty() {
+            return true;
+        }
+        let Some(space) = row.body.space() else { return false };
+        let name = self.names.of(space);
+        self.unseen.retain(|unseen| Some(*unseen) != name);
+        spaces.iter().any(|wanted| Some(wanted.as_str()) == name || wanted.parse() == Ok(space))
+    }
+
+    /// Says how a file ends, if it is not in order.
+    fn say_end(&mut self, file: &OpenFile, end: End) -> io::Result<()> {
+        match end {
+            End::Marker => Ok(()),
+            End::Open if file.reader.meta().kind == FileKind::Snapshot => self.fault(
+                &file.path,
+                Category::Damaged,
+                "the snapshot has no end marker: it is not complete",
+            ),
+            End::Open => {
+                self.say(&file.path, "no end marker: it is still written, or its writer was stopped")
+            }
+            End::Torn(torn) => self.say(&file.path, format_args!("torn tail: {torn}")),
+        }
+    }
+
+    fn name_unknown_spaces(&self) {
+        for name in self.unseen.iter().filter(|_| !self.is_full()) {
+            eprintln!("lycosa: no row of a space '{name}' was seen");
+        }
+    }
+}
+
+/// Opens a journal file of whatever name: its first line says what it is.
+fn open_file(path: &Path) -> anyhow::Result<Result<OpenFile, OpenError>> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.with_context(|| format!("{} is not the name of a file", path.display()))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = match Directory::inspect(folder) {
+        Ok(directory) => directory,
+        Err(DirectoryError::Io { cause, .. }) => return Ok(Err(cause.into())),
+        Err(error) => return Err(error.into()),
+    };
+    let file = match directory.disk().open(name) {
+        Ok(file) => file,
+        Err(error) => return Ok(Err(error.into())),
+    };
+    let mut title = [0; 5];
+    let kind = match file.read_at(&mut title, 0) {
+        Ok(5) if title == *b"SNAP\n" => FileKind::Snapshot,
+        Ok(_) if name.contains(FileKind::Snapshot.suffix()) && title != *b"XLOG\n" => FileKind::Snapshot,
+        Ok(_) => FileKind::Xlog,
+        Err(error) => return Ok(Err(error.into())),
+    };
+    Ok(FileReader::open(file, kind).map(|reader| OpenFile {
+        path: path.to_owned(),
+        directory,
+        reader,
+        walk: Walk::default(),
+    }))
+}
+
+fn header_json(meta: &Meta) -> serde_json::Value {
+    json!({
+        "kind": meta.kind.title(),
+        "version": meta.written_by,
+        "instance": meta.instance.to_string(),
+        "vclock": output::vclock(&meta.vclock),
+        "prev_vclock": meta.prev_vclock.as_ref().map(output::vclock),
+    })
+}

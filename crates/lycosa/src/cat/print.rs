@@ -1,0 +1,247 @@
+//! One row as a line, for people or as JSON.
+
+use std::io::{self, Write};
+use std::time::{Duration, UNIX_EPOCH};
+
+use lycosa_client::Value;
+use lycosa_iproto::row::{RowBody, RowHeader};
+use serde_json::{Map, Value as Json, json};
+
+use crate::arguments::RowType;
+use crate::payload;
+
+/// Seconds since the epoch at which the year 10000 begins: dates after it have no RFC 3339.
+const LAST_SECOND: f64 = 253_402_300_800.0;
+
+/// Where a row stands among the rows of its transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It is the transaction.
+    Alone,
+    First,
+    Middle,
+    Last,
+}
+
+impl Place {
+    /// Of the row number `at`, from 0, of `count`.
+    pub(crate) fn of(at: usize, count: usize) -> Self {
+        match at {
+            _ if count == 1 => Place::Alone,
+            0 => Place::First,
+            at if at + 1 == count => Place::Last,
+            _ => Place::Middle,
+        }
+    }
+
+    fn bracket(self) -> char {
+        match self {
+            Place::Alone => ' ',
+            Place::First => '(',
+            Place::Middle => '|',
+            Place::Last => ')',
+        }
+    }
+}
+
+/// The type of a row.
+pub(crate) fn row_type(body: &RowBody<'_>) -> RowType {
+    match body {
+        RowBody::Insert { .. } => RowType::Insert,
+        RowBody::Replace { .. } => RowType::Replace,
+        RowBody::Update { .. } => RowType::Update,
+        RowBody::Delete { .. } => RowType::Delete,
+        RowBody::Upsert { .. } => RowType::Upsert,
+        RowBody::Nop => RowType::Nop,
+        RowBody::Confirm { .. } => RowType::Confirm,
+        RowBody::Rollback { .. } => RowType::Rollback,
+        RowBody::Unknown { .. } => RowType::Unknown,
+    }
+}
+
+fn type_name(body: &RowBody<'_>) -> &'static str {
+    match row_type(body) {
+        RowType::Insert => "insert",
+        RowType::Replace => "replace",
+        RowType::Update => "update",
+        RowType::Delete => "delete",
+        RowType::Upsert => "upsert",
+        RowType::Nop => "nop",
+        RowType::Confirm => "confirm",
+        RowType::Rollback => "rollback",
+        RowType::Unknown => "unknown",
+    }
+}
+
+/// What a row does to its space: names and MessagePack.
+fn parts<'a>(body: &RowBody<'a>) -> Vec<(&'static str, &'a [u8])> {
+    match *body {
+        RowBody::Insert { tuple, .. } | RowBody::Replace { tuple, .. } => vec![("tuple", tuple)],
+        RowBody::Update { key, operations, .. } => vec![("key", key), ("operations", operations)],
+        RowBody::Delete { key, .. } => vec![("key", key)],
+        RowBody::Upsert { tuple, operations, .. } => vec![("tuple", tuple), ("operations", operations)],
+        RowBody::Unknown { body, .. } if !body.is_empty() => vec![("body", body)],
+        RowBody::Nop | RowBody::Confirm { .. } | RowBody::Rollback { .. } | RowBody::Unknown { .. } => vec![],
+    }
+}
+
+/// Numbers that few rows have: names and values.
+fn numbers(body: &RowBody<'_>) -> Vec<(&'static str, Json)> {
+    match *body {
+        RowBody::Update { index, base, .. } => vec![("index", index.into()), ("index_base", base.into())],
+        RowBody::Delete { index, .. } => vec![("index", index.into())],
+        RowBody::Upsert { base, .. } => vec![("index_base", base.into())],
+        RowBody::Confirm { replica_id, lsn } | RowBody::Rollback { replica_id, lsn } => {
+            vec![("of_replica", replica_id.into()), ("of_lsn", lsn.into())]
+        }
+        RowBody::Unknown { kind, .. } => vec![("number", kind.into())],
+        RowBody::Insert { .. } | RowBody::Replace { .. } | RowBody::Nop => vec![],
+    }
+}
+
+/// Prints a row as JSON, with the name of its file if there are several.
+pub(crate) fn json(
+    out: &mut impl Write,
+    file: Option<&str>,
+    header: &RowHeader,
+    body: &RowBody<'_>,
+    space_name: Option<&str>,
+) -> io::Result<()> {
+    let mut object = Map::new();
+    let mut add = |name: &str, value: Json| object.insert(name.to_owned(), value);
+    if let Some(file) = file {
+        add("file", file.into());
+    }
+    add("type", type_name(body).into());
+    add("replica_id", header.replica_id.into());
+    add("lsn", header.lsn.into());
+    add("timestamp", header.timestamp.into());
+    add("tsn", header.tsn.into());
+    add("commit", header.is_commit.into());
+    add("group_id", header.group_id.into());
+    if let Some(space) = body.space() {
+        add("space", space.into());
+        add("space_name", space_name.into());
+    }
+    for (name, number) in numbers(body) {
+        add(name, number);
+    }
+    for (name, bytes) in parts(body) {
+        let value = Value::decode(bytes).unwrap_or_else(|_| Value::bin(bytes));
+        add(name, payload::to_json(&value));
+    }
+    serde_json::to_writer(&mut *out, &object)?;
+    out.write_all(b"\n")
+}
+
+/// Prints a row for people.
+pub(crate) fn text(
+    out: &mut impl Write,
+    header: &RowHeader,
+    body: &RowBody<'_>,
+    place: Place,
+    space_name: Option<&str>,
+) -> io::Result<()> {
+    let lsn = format!("{}:{}", header.replica_id, header.lsn);
+    write!(out, "{lsn:<12} {} {}  {:<8}", place.bracket(), moment(header.timestamp), type_name(body))?;
+    if let Some(space) = body.space() {
+        match space_name {
+            Some(name) => write!(out, "  {name} ({space})")?,
+            None => write!(out, "  ({space})")?,
+        }
+    }
+    if header.group_id != 0 {
+        write!(out, "  local")?;
+    }
+    // Zero is what the numbers of most rows are.
+    for (name, number) in numbers(body).iter().filter(|(_, number)| *number != json!(0)) {
+        write!(out, "  {name} {number}")?;
+    }
+    for (name, bytes) in parts(body) {
+        if name != "tuple" {
+            write!(out, "  {name}")?;
+        }
+        match Value::decode(bytes) {
+            Ok(value) => write!(out, "  {value}")?,
+            Err(_) => write!(out, "  {}", Value::bin(bytes))?,
+        }
+    }
+    writeln!(out)
+}
+
+/// A moment in seconds since the epoch as RFC 3339, if it has one, else as the number.
+fn moment(seconds: f64) -> String {
+    if !(0.0..LAST_SECOND).contains(&seconds) {
+        return seconds.to_string();
+    }
+    let moment = UNIX_EPOCH + Duration::from_micros((seconds * 1e6) as u64);
+    humantime::format_rfc3339_micros(moment).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(header: &RowHeader, body: &RowBody<'_>) -> (String, String) {
+        let (mut people, mut machine) = (Vec::new(), Vec::new());
+        text(&mut people, header, body, Place::Alone, Some("mail")).unwrap();
+        json(&mut machine, None, header, body, Some("mail")).unwrap();
+        (String::from_utf8(people).unwrap(), String::from_utf8(machine).unwrap())
+    }
+
+    #[test]
+    fn a_change_is_shown_with_what_it_does() {
+        let header = RowHeader::single(1, 278, 1_600_000_000.25);
+        let tuple = Value::array([Value::from(1_u64), Value::bin([0xff])]).encode();
+        let (text, json) = shown(&header, &RowBody::Insert { space: 512, tuple: &tuple });
+        assert_eq!(
+            text,
+            "1:278          2020-09-13T12:26:40.250000Z  insert    mail (512)  [1, bin\"ff\"]\n"
+        );
+        assert_eq!(
+            json,
+            concat!(
+                r#"{"type":"insert","replica_id":1,"lsn":278,"timestamp":1600000000.25,"tsn":278,"commit":true,"#,
+                r#""group_id":0,"space":512,"space_name":"mail","tuple":[1,{"base16":"ff"}]}"#,
+                "\n"
+            )
+        );
+    }
+
+    #[test]
+    fn an_update_is_shown_with_its_index() {
+        let header = RowHeader { group_id: 1, ..RowHeader::single(0, 5, 0.0) };
+        let key = Value::array([1_u64]).encode();
+        let operations = Value::array([Value::Array(vec!["=".into(), 1_u64.into(), "t".into()])]).encode();
+        let body = RowBody::Update { space: 512, index: 2, base: 0, key: &key, operations: &operations };
+        let (text, json) = shown(&header, &body);
+        assert!(
+            text.ends_with("mail (512)  local  index 2  key  [1]  operations  [[\"=\", 1, \"t\"]]\n"),
+            "{text}"
+        );
+        assert!(json.contains(r#""index":2,"index_base":0,"key":[1],"operations":[["=",1,"t"]]"#), "{json}");
+    }
+
+    #[test]
+    fn any_number_is_a_moment() {
+        for seconds in [f64::NAN, f64::INFINITY, -1.0, f64::MAX, LAST_SECOND] {
+            assert_eq!(moment(seconds), seconds.to_string());
+        }
+        assert_eq!(moment(LAST_SECOND - 1.0), "9999-12-31T23:59:59.000000Z");
+    }
+
+    #[test]
+    fn bytes_that_are_too_deep_are_shown_as_bytes() {
+        let deep = [vec![0x91; 300], vec![0xc0]].concat();
+        let (text, json) =
+            shown(&RowHeader::single(1, 1, 0.0), &RowBody::Insert { space: 512, tuple: &deep });
+        assert!(text.contains("bin\"9191"), "{text}");
+        assert!(json.contains(r#"{"base16":"9191"#), "{json}");
+    }
+
+    #[test]
+    fn brackets_hold_a_transaction_together() {
+        let brackets = |count| (0..count).map(|at| Place::of(at, count).bracket()).collect::<String>();
+        assert_eq!([brackets(1), brackets(2), brackets(4)], [" ", "()", "(||)"]);
+    }
+}

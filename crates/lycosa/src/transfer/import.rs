@@ -1,0 +1,352 @@
+//! `lycosa import`: lines become tubes and tasks.
+//!
+//! Many puts are under way at a time, over one connection, which the server serves in the order of the lines; so tasks
+//! get ascending ids in that order. At the first line that is refused no further lines are read; what is under way is
+//! waited for, and what was refused of it is named, so that it is known which lines were imported.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use lycosa_client::{Array, Connection, Error, Value};
+use lycosa_tuple::mp;
+use serde_json::{Number, Value as Json, json};
+use tokio::task::JoinHandle;
+
+use super::{Line, MICROSECONDS, TaskLine, TaskState, TubeLine, exact_json, from_seconds, open};
+use crate::arguments::ImportArguments;
+use crate::commands::{create_tube, method, progress_bar};
+use crate::outcome::Outcome;
+use crate::output;
+use crate::session::{Session, explain_call};
+
+/// Puts that are under way at a time.
+const PUTS_IN_FLIGHT: usize = 512;
+
+/// Lines between two looks at the progress bar.
+const PROGRESS_STEP: u64 = 256;
+
+pub(crate) fn run(arguments: &ImportArguments) -> anyhow::Result<Outcome> {
+    let session = open(&arguments.client, arguments.data_dir.as_deref())?;
+    let mut import = Import::new(&session);
+    match &arguments.file {
+        Some(path) => {
+            let name = || format!("cannot read {}", path.display());
+            let file = File::open(path).with_context(name)?;
+            let size = file.metadata().with_context(name)?.len();
+            import.lines(BufReader::new(file), Some(size))?;
+        }
+        None => import.lines(io::stdin().lock(), None)?,
+    }
+    import.finish(arguments.client.json)
+}
+
+/// What became of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Put {
+    Done,
+    /// The tube is full.
+    NoRoom,
+}
+
+/// A line whose put is under way.
+struct Pending {
+    line: u64,
+    state: TaskState,
+    put: JoinHandle<Result<Put, Error>>,
+}
+
+struct Import<'a> {
+    session: &'a Session,
+    pending: VecDeque<Pending>,
+    counts: Counts,
+    /// Lines that were refused, and why.
+    refused: Vec<(u64, String)>,
+    last_line: u64,
+}
+
+/// What has been imported.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    tubes: u64,
+    tasks: u64,
+    buried: u64,
+    /// Tasks that were taken when they were exported.
+    released: u64,
+    /// Tasks whose time to live is over.
+    expired: u64,
+}
+
+impl<'a> Import<'a> {
+    fn new(session: &'a Session) -> Self {
+        let counts = Counts::default();
+        Self { session, pending: VecDeque::new(), counts, refused: Vec::new(), last_line: 0 }
+    }
+
+    fn lines(&mut self, mut input: impl BufRead, size: Option<u64>) -> anyhow::Result<()> {
+        let bar = progress_bar(size);
+        let mut text = Vec::new();
+        let mut bytes = 0;
+        while self.refused.is_empty() {
+            text.clear();
+            let read = input.read_until(b'\n', &mut text)?;
+            if read == 0 {
+                break;
+            }
+            bytes += read as u64;
+            self.last_line += 1;
+            if self.last_line.is_multiple_of(PROGRESS_STEP) {
+                bar.set_position(bytes);
+                bar.set_message(format!("{} tasks", self.counts.tasks));
+            }
+            if text.trim_ascii().is_empty() {
+                continue;
+            }
+            if let Err(error) = self.line(&text) {
+                if error.downcast_ref().is_some_and(is_fatal) {
+                    return Err(error.context(format!("line {}", self.last_line)));
+                }
+                self.refused.push((self.last_line, format!("{error:#}")));
+            }
+        }
+        while !self.pending.is_empty() {
+            self.settle_one()?;
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn line(&mut self, text: &[u8]) -> anyhow::Result<()> {
+        match Line::parse(text)? {
+            Line::Tube(tube) => self.tube(&tube),
+            Line::Task(task) => self.task(&task),
+        }
+    }
+
+    fn tube(&mut self, line: &TubeLine) -> anyhow::Result<()> {
+        let options = tube_options(&line.options)?;
+        let made = create_tube(self.session, &line.tube, &line.kind, options)?;
+        let found = made.as_ref().and_then(|tube| tube.get("type")).and_then(Value::as_str);
+        if let Some(found) = found.filter(|found| *found != line.kind) {
+            anyhow::bail!("tube '{}' is there already and of type {found}, not {}", line.tube, line.kind);
+        }
+        self.counts.tubes += 1;
+        Ok(())
+    }
+
+    fn task(&mut self, line: &TaskLine) -> anyhow::Result<()> {
+        let Some(arguments) = put_arguments(line, now())? else {
+            self.counts.expired += 1;
+            return Ok(());
+        };
+        let (runtime, connection) = self.session.parts();
+        let put = put(connection.clone(), line.tube.clone(), arguments, line.state == TaskState::Buried);
+        self.pending.push_back(Pending { line: self.last_line, state: line.state, put: runtime.spawn(put) });
+        while self.pending.len() >= PUTS_IN_FLIGHT {
+            self.settle_one()?;
+        }
+        Ok(())
+    }
+
+    fn settle_one(&mut self) -> anyhow::Result<()> {
+        let Some(Pending { line, state, put }) = self.pending.pop_front() else { return Ok(()) };
+        let (runtime, _) = self.session.parts();
+        match runtime.block_on(put).context("a put was interrupted")? {
+            Ok(Put::Done) => {
+                self.counts.tasks += 1;
+                self.counts.buried += u64::from(state == TaskState::Buried);
+                self.counts.released += u64::from(state == TaskState::Taken);
+            }
+            Ok(Put::NoRoom) => self.refused.push((line, "the tube is full".to_owned())),
+            Err(error) if is_fatal(&error) => {
+                return Err(anyhow::Error::new(error).context(format!(
+                    "{} tasks were put; whether those of line {line} and after it were is not known",
+                    self.counts.tasks
+                )));
+            }
+            Err(error) => self.refused.push((line, error.to_string())),
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, as_json: bool) -> anyhow::Result<Outcome> {
+        let Counts { tubes, tasks, buried, released, expired } = self.counts;
+        if as_json {
+            output::line(json!({
+                "tubes": tubes, "tasks": tasks, "buried": buried, "released": released, "expired": expired,
+                "refused": self.refused.len(),
+            }))?;
+        } else {
+            let mut text = format!("imported {tasks} tasks, {tubes} tubes");
+            let notes = [
+                (buried, "are buried"),
+                (released, "were taken and are ready"),
+                (expired, "were left out: their time to live is over"),
+            ];
+            for (count, note) in notes.iter().filter(|(count, _)| *count > 0) {
+                text.push_str(&format!("; {count} {note}"));
+            }
+            output::line(text)?;
+        }
+        if self.refused.is_empty() {
+            return Ok(Outcome::Done);
+        }
+        self.refused.sort_unstable_by_key(|(line, _)| *line);
+        for (line, reason) in &self.refused {
+            eprintln!("lycosa: line {line}: {reason}");
+        }
+        eprintln!(
+            "lycosa: {} line(s) were refused; lines after {} were not read. Put them right and import only these",
+            self.refused.len(),
+            self.last_line
+        );
+        Ok(Outcome::Refused)
+    }
+}
+
+/// Whether nothing can come after the error: it is not about one line.
+fn is_fatal(error: &Error) -> bool {
+    !matches!(error, Error::Server { .. })
+}
+
+/// Puts a task, and buries it if it is to be. The id of the new task is in the answer only, so somebody else may have
+/// taken it by then; burying takes it away from them.
+async fn put(connection: Connection, tube: String, arguments: Array, bury: bool) -> Result<Put, Error> {
+    let answer = connection.call(&method(&tube, "put"), arguments).await.map_err(explain_call)?;
+    let task = answer.values()?.into_iter().next().unwrap_or(Value::Nil);
+    let Some(id) = task.as_array().and_then(|task| task.first()).cloned() else { return Ok(Put::NoRoom) };
+    if bury {
+        connection.call(&method(&tube, "bury"), vec![id]).await?;
+    }
+    Ok(Put::Done)
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The options of `create_tube`; a tube that is there already is no error.
+fn tube_options(json: &Json) -> anyhow::Result<Value> {
+    let mut pairs = match json {
+        Json::Null => Vec::new(),
+        json => {
+            let mut bytes = Vec::new();
+            exact_json::write(&mut bytes, json).context("options")?;
+            match Value::decode(&bytes)? {
+                Value::Map(pairs) => pairs,
+                other => anyhow::bail!("options: {other} where a map belongs"),
+            }
+        }
+    };
+    pairs.retain(|(name, _)| name.as_str() != Some("if_not_exists"));
+    pairs.push(("if_not_exists".into(), true.into()));
+    Ok(Value::Map(pairs))
+}
+
+/// The arguments of `put`, `now` in microseconds since the epoch; `None` for a task whose time to live is over.
+fn put_arguments(line: &TaskLine, now: u64) -> anyhow::Result<Option<Array>> {
+    let time = |name: &str, number: &Option<Number>| match number {
+        None => Ok(None),
+        Some(number) => from_seconds(number)
+            .map(Some)
+            .with_context(|| format!("{name} {number}: expected seconds, 0 or more")),
+    };
+    let created = time("created", &line.created)?.unwrap_or(now);
+    let end = |span: u64| created.saturating_add(span);
+    let ready = time("delay", &line.delay)?.map(end).filter(|ready| *ready > now);
+    let death = time("ttl", &line.ttl)?.map(end);
+    if death.is_some_and(|death| death <= now) {
+        return Ok(None);
+    }
+    // The server lets a task live for its delay and then for its ttl.
+    let ttl = death.map(|death| death.saturating_sub(ready.unwrap_or(now)));
+    let mut options = Vec::new();
+    let mut add =
+        |name: &str, value: Option<Value>| options.extend(value.map(|value| (Value::from(name), value)));
+    add("pri", line.pri.map(Value::from));
+    add("ttl", ttl.map(seconds));
+    add("ttr", time("ttr", &line.ttr)?.map(seconds));
+    add("delay", ready.map(|ready| seconds(ready - now)));
+    if let Some(utube) = &line.utube {
+        let mut bytes = Vec::new();
+        exact_json::write(&mut bytes, utube).context("utube")?;
+        add("utube", Some(Value::decode(&bytes)?));
+    }
+    let mut arguments = Vec::new();
+    mp::write_array(&mut arguments, 2);
+    exact_json::write(&mut arguments, &line.data).context("data")?;
+    Value::Map(options).write(&mut arguments);
+    Ok(Some(Array::from_bytes(arguments)?))
+}
+
+/// Microseconds as the seconds of an option. The server multiplies and cuts; the half keeps the last microsecond from
+/// being cut too.
+fn seconds(microseconds: u64) -> Value {
+    if microseconds.is_multiple_of(MICROSECONDS) {
+        return Value::from(microseconds / MICROSECONDS);
+    }
+    Value::Double((microseconds as f64 + 0.5) / MICROSECONDS as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_000_000_000_000_000;
+
+    fn arguments(line: &str) -> Option<Value> {
+        let line = format!(r#"{{"tube": "t", "data": [1.0], {line}}}"#);
+        let Line::Task(task) = Line::parse(line.as_bytes()).unwrap() else { panic!("a task") };
+        let arguments = put_arguments(&task, NOW).unwrap()?;
+        let arguments = Value::decode(arguments.as_bytes()).unwrap();
+        let arguments = arguments.as_array().unwrap();
+        assert_eq!(arguments[0], Value::array([1.0]));
+        Some(arguments[1].clone())
+    }
+
+    #[test]
+    fn a_plain_line_counts_from_now() {
+        assert_eq!(arguments(r#""pri": 3"#), Some(Value::map([("pri", 3_u64)])));
+        let timed = arguments(r#""ttl": 60, "delay": 10, "ttr": 5"#);
+        assert_eq!(timed, Some(Value::map([("ttl", 50_u64), ("ttr", 5), ("delay", 10)])));
+    }
+
+    #[test]
+    fn the_clock_of_an_exported_task_goes_on() {
+        // Created 100 seconds ago.
+        let ready = arguments(r#""created": 999999900, "ttl": 160, "delay": 40, "state": "r""#);
+        assert_eq!(ready, Some(Value::map([("ttl", 60_u64)])));
+        let delayed = arguments(r#""created": 999999900, "ttl": 160, "delay": 140, "state": "~""#);
+        assert_eq!(delayed, Some(Value::map([("ttl", 20_u64), ("delay", 40)])));
+        assert_eq!(arguments(r#""created": 999999900, "ttl": 100"#), None);
+    }
+
+    #[test]
+    fn microseconds_survive_the_server_s_cut() {
+        for microseconds in [1, 999_999, 33_299_999, 86_399_999_999, 3_153_599_999_999_999] {
+            let Value::Double(seconds) = seconds(microseconds) else { panic!("a fraction") };
+            assert_eq!((seconds * 1e6) as u64, microseconds);
+        }
+        assert_eq!(seconds(5_000_000), Value::Uint(5));
+    }
+
+    #[test]
+    fn options_of_tubes_always_allow_an_existing_one() {
+        let options = tube_options(&json!({"ttl": 60, "if_not_exists": false})).unwrap();
+        assert_eq!(options, Value::map([("ttl", Value::from(60_u64)), ("if_not_exists", true.into())]));
+        assert_eq!(tube_options(&Json::Null).unwrap(), Value::map([("if_not_exists", true)]));
+        assert!(tube_options(&json!([1])).is_err());
+    }
+
+    #[test]
+    fn a_wrong_time_is_named() {
+        let Line::Task(task) = Line::parse(br#"{"tube": "t", "data": 1, "ttl": -1}"#).unwrap() else {
+            panic!("a task")
+        };
+        let refused = put_arguments(&task, NOW).unwrap_err().to_string();
+        assert_eq!(refused, "ttl -1: expected seconds, 0 or more");
+    }
+}

@@ -1,0 +1,645 @@
+//! The tools around files and tubes, run as a person runs them: `cat`, `check`, `export`, `import`.
+//!
+//! Data folders are copies of `corpus/files`, which a real Tarantool wrote; `expected.json` is what it says is in them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value as Json, json};
+use tempfile::TempDir;
+
+/// How long anything may take: a debug build beside many others.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn corpus(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/files").join(folder)
+}
+
+/// A copy of a folder of the corpus.
+fn copy(folder: &str) -> TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(corpus(folder)).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap();
+        if path.is_file() && !name.to_string_lossy().ends_with(".json") {
+            fs::copy(&path, copy.path().join(name)).unwrap();
+        }
+    }
+    copy
+}
+
+/// What the real server found in a folder: tuples by name of the space.
+fn expected_counts(folder: &str) -> BTreeMap<String, u64> {
+    let text = fs::read(corpus(folder).join("expected.json")).unwrap();
+    let expected: Json = serde_json::from_slice(&text).unwrap();
+    let spaces = expected["spaces"].as_array().unwrap().iter();
+    spaces
+        .map(|space| (space["name"].as_str().unwrap().to_owned(), space["count"].as_u64().unwrap()))
+        .collect()
+}
+
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lycosa"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LYCOSA_")) {
+        command.env_remove(name);
+    }
+    command.current_dir(std::env::temp_dir()).stdin(Stdio::null());
+    command
+}
+
+/// How a run ended and what it printed.
+#[derive(Debug)]
+struct Run {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Run {
+    /// The lines of standard output as JSON.
+    fn lines(&self) -> Vec<Json> {
+        self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+fn finish(mut command: Command, input: &str) -> Run {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.as_bytes().to_vec();
+    // It may end before it has read everything.
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    Run {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn lycosa(arguments: &[&str]) -> Run {
+    let mut command = command();
+    command.args(arguments);
+    finish(command, "")
+}
+
+fn path(folder: &TempDir, name: &str) -> String {
+    folder.path().join(name).display().to_string()
+}
+
+fn folder(folder: &TempDir) -> &str {
+    folder.path().to_str().unwrap()
+}
+
+mod check {
+    use super::*;
+
+    fn counts(run: &Run) -> BTreeMap<String, u64> {
+        let spaces = run.lines().into_iter().filter(|line| line["id"].as_u64() > Some(511));
+        spaces
+            .map(|line| (line["space"].as_str().unwrap().to_owned(), line["tuples"].as_u64().unwrap()))
+            .collect()
+    }
+
+    fn verdict(run: &Run) -> Json {
+        run.lines().pop().unwrap()
+    }
+
+    #[test]
+    fn a_sound_folder_is_sound_and_holds_what_the_real_server_found() {
+        for name in ["empty", "plain", "queue-single", "raw-bodies", "synchro"] {
+            let data = copy(name);
+            let run = lycosa(&["check", folder(&data), "--json"]);
+            assert_eq!(run.code, 0, "{name}: {run:?}");
+            assert_eq!(counts(&run), expected_counts(name), "{name}");
+            let verdict = verdict(&run);
+            assert_eq!(verdict["sound"], json!(true), "{name}");
+            assert_eq!(verdict["digest"].as_str().unwrap().len(), 32, "{name}");
+        }
+    }
+
+    #[test]
+    fn tasks_are_counted_by_state() {
+        let data = copy("queue-single");
+        let run = lycosa(&["check", folder(&data), "--json"]);
+        let spaces = counts(&run);
+        let mut tubes = 0;
+        for tube in run.lines().iter().filter(|line| line.get("tube").is_some()) {
+            let count = |state: &str| tube[state].as_u64().unwrap();
+            let tasks = count("ready") + count("taken") + count("delayed") + count("buried");
+            assert_eq!((tasks, count("other")), (spaces[tube["tube"].as_str().unwrap()], 0), "{tube}");
+            tubes += 1;
+        }
+        assert_eq!(tubes, 13);
+        let people = lycosa(&["check", folder(&data)]);
+        assert_eq!(people.code, 0, "{people:?}");
+        for part in ["ft_default", "digest", "all is sound", "has no end marker", "rows/s"] {
+            assert!(people.stdout.contains(part), "{part}: {}", people.stdout);
+        }
+    }
+
+    #[test]
+    fn what_a_killed_writer_leaves_is_sound() {
+        for case in fs::read_dir(corpus("torn")).unwrap() {
+            let case = case.unwrap();
+            if case.path().is_dir() {
+                let data = copy(&format!("torn/{}", case.file_name().to_str().unwrap()));
+                let run = lycosa(&["check", folder(&data), "--json"]);
+                assert_eq!((run.code, &verdict(&run)["sound"]), (0, &json!(true)), "{case:?}: {run:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_kind_of_damage_has_its_exit_code() {
+        let cases = [
+            ("0-sound", 0),
+            ("filetype", 65),
+            ("flip-crc", 65),
+            ("flip-length", 65),
+            ("flip-magic", 65),
+            ("flip-plain", 65),
+            ("flip-zstd", 65),
+            ("instance", 78),
+            ("missing-first-xlog", 0),
+            ("missing-last-xlog", 0),
+            ("missing-snaps", 66),
+            ("missing-xlog", 66),
+            // The snapshot before them would do for a start; the folder is not sound for that.
+            ("snap-body", 65),
+            ("snap-crc", 65),
+            ("snap-header", 65),
+            ("snap-no-end", 65),
+            ("snap-body-only", 65),
+            ("snap-inprogress", 0),
+            ("stray-files", 0),
+            ("unknown-key", 0),
+            ("vclock", 65),
+            ("version", 78),
+        ];
+        for (case, code) in cases {
+            let data = copy(&format!("corrupt/{case}"));
+            let before = names(&data);
+            let run = lycosa(&["check", folder(&data), "--json"]);
+            assert_eq!(run.code, code, "{case}: {run:?}");
+            assert_eq!(verdict(&run)["exit"], json!(code), "{case}");
+            assert_eq!(names(&data), before, "{case}: nothing is changed");
+            assert_eq!(lycosa(&["check", folder(&data)]).code, code, "{case}");
+        }
+    }
+
+    fn names(data: &TempDir) -> Vec<String> {
+        let entries = fs::read_dir(data.path()).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn a_folder_without_data_is_said_to_be_one() {
+        let nothing = tempfile::tempdir().unwrap();
+        let run = lycosa(&["check", folder(&nothing)]);
+        assert_eq!(run.code, 66, "{run:?}");
+        assert!(run.stderr.contains("neither snapshots nor xlogs"), "{run:?}");
+        assert_eq!(lycosa(&["check", &path(&nothing, "absent")]).code, 66);
+    }
+
+    #[test]
+    fn the_digest_follows_the_data() {
+        let digest = |name: &str| {
+            let data = copy(name);
+            verdict(&lycosa(&["check", folder(&data), "--json"]))["digest"].clone()
+        };
+        let sound = digest("corrupt/0-sound");
+        assert_eq!(sound, digest("corrupt/stray-files"));
+        assert_ne!(sound, digest("corrupt/missing-last-xlog"));
+        // Beside a server that writes there.
+        let server = Server::start(copy("corrupt/0-sound"));
+        let run = lycosa(&["check", folder(&server.data), "--json"]);
+        assert_eq!(run.code, 0, "{run:?}");
+    }
+}
+
+mod cat {
+    use super::*;
+
+    const SNAPSHOT: &str = "00000000000000000275.snap";
+    const XLOG: &str = "00000000000000000275.xlog";
+
+    #[test]
+    fn every_row_of_every_file_is_printed() {
+        for name in ["plain", "queue-single", "synchro"] {
+            let data = copy(name);
+            let checked = lycosa(&["check", folder(&data), "--json"]);
+            for file in checked.lines().iter().filter(|line| line.get("file").is_some()) {
+                let path = path(&data, file["file"].as_str().unwrap());
+                let run = lycosa(&["cat", &path, "--json"]);
+                assert_eq!(run.code, 0, "{path}: {}", run.stderr);
+                assert_eq!(run.lines().len() as u64, file["rows"].as_u64().unwrap(), "{path}");
+                assert_eq!(lycosa(&["cat", &path]).stdout.lines().count(), run.lines().len(), "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_have_the_names_of_their_spaces() {
+        let data = copy("queue-single");
+        // The names stand in the snapshot before the file.
+        let run = lycosa(&["cat", &path(&data, XLOG), "--json", "--space", "ft", "--type", "update,insert"]);
+        assert_eq!(run.code, 0, "{run:?}");
+        let lines = run.lines();
+        assert!(lines.len() > 5, "{run:?}");
+        for line in &lines {
+            assert_eq!((&line["space"], &line["space_name"]), (&json!(518), &json!("ft")));
+            assert!(["update", "insert"].contains(&line["type"].as_str().unwrap()), "{line}");
+        }
+        let by_number =
+            lycosa(&["cat", &path(&data, XLOG), "--json", "--space", "518", "--type", "update,insert"]);
+        assert_eq!(by_number.stdout, run.stdout);
+        let first = &lines[0];
+        assert_eq!(first["lsn"], json!(290));
+        assert_eq!(first["key"], json!([0]));
+        assert_eq!(first["operations"], json!([["=", 2, "t"], ["=", 3, 1_952_848_471_040_940_u64]]));
+        let unseen = lycosa(&["cat", &path(&data, XLOG), "--space", "nobody"]);
+        assert_eq!((unseen.code, unseen.stdout.as_str()), (0, ""));
+        assert!(unseen.stderr.contains("no row of a space 'nobody' was seen"), "{unseen:?}");
+    }
+
+    #[test]
+    fn rows_are_chosen_by_lsn_and_number() {
+        let data = copy("queue-single");
+        let file = path(&data, XLOG);
+        let lsns = |arguments: &[&str]| -> Vec<u64> {
+            let run = lycosa(&[&["cat", &file, "--json"], arguments].concat());
+            run.lines().iter().map(|line| line["lsn"].as_u64().unwrap()).collect()
+        };
+        assert_eq!(lsns(&["--from", "300", "--to", "303"]), [300, 301, 302, 303]);
+        assert_eq!(lsns(&["--limit", "2"]), [276, 277]);
+    }
+
+    #[test]
+    fn the_header_is_printed_as_it_stands() {
+        let data = copy("queue-single");
+        let run = lycosa(&["cat", &path(&data, SNAPSHOT), "--header", "--limit", "1"]);
+        assert!(run.stdout.starts_with("SNAP\n0.13\nVersion: 2.6.0"), "{run:?}");
+        let run = lycosa(&["cat", &path(&data, XLOG), "--header", "--limit", "1", "--json"]);
+        let header = &run.lines()[0]["header"];
+        assert_eq!((&header["kind"], &header["vclock"]), (&json!("XLOG"), &json!({ "1": 275 })));
+    }
+
+    #[test]
+    fn a_torn_tail_is_named_and_no_fault() {
+        for case in ["2-fixed-header", "3-plain-body", "4-zstd-body", "7-zeros"] {
+            let data = copy(&format!("torn/{case}"));
+            let run = lycosa(&["cat", &path(&data, "00000000000000000063.xlog")]);
+            assert_eq!(run.code, 0, "{case}: {run:?}");
+            assert!(run.stderr.contains("torn tail: "), "{case}: {run:?}");
+            assert!(run.stdout.lines().count() > 0, "{case}: {run:?}");
+        }
+        let data = copy("torn/1-text-header");
+        let run = lycosa(&["cat", &path(&data, "00000000000000000063.xlog")]);
+        assert_eq!((run.code, run.stdout.as_str()), (0, ""), "{run:?}");
+        assert!(run.stderr.contains("it has no rows"), "{run:?}");
+    }
+
+    #[test]
+    fn damage_ends_a_file_unless_forced() {
+        let sound = copy("corrupt/0-sound");
+        let file = "00000000000000000063.xlog";
+        let all = lycosa(&["cat", &path(&sound, file)]).stdout;
+        for case in ["flip-crc", "flip-length", "flip-magic", "flip-plain"] {
+            let data = copy(&format!("corrupt/{case}"));
+            let damaged = names_with_faults(&data);
+            let path = path(&data, &damaged);
+            let run = lycosa(&["cat", &path]);
+            assert_eq!(run.code, 65, "{case}: {run:?}");
+            assert!(run.stderr.contains("at offset"), "{case}: {run:?}");
+            let forced = lycosa(&["cat", &path, "--force"]);
+            assert_eq!(forced.code, 65, "{case}: {forced:?}");
+            assert!(forced.stdout.starts_with(&run.stdout), "{case}");
+            assert!(forced.stdout.len() > run.stdout.len(), "{case}: {forced:?}");
+            if damaged == file {
+                assert!(forced.stdout.lines().all(|line| all.contains(line)), "{case}");
+            }
+        }
+    }
+
+    /// The file of a folder in which `check` finds a fault.
+    fn names_with_faults(data: &TempDir) -> String {
+        let run = lycosa(&["check", folder(data), "--json"]);
+        let lines = run.lines();
+        let file =
+            lines.iter().find(|line| line["faults"].as_array().is_some_and(|faults| !faults.is_empty()));
+        file.unwrap()["file"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn files_that_cannot_be_read_have_exit_codes() {
+        let data = copy("corrupt/version");
+        let run = lycosa(&["cat", &path(&data, &names_with_faults(&data))]);
+        assert_eq!(run.code, 78, "{run:?}");
+        assert_eq!(lycosa(&["cat", &path(&data, "absent.xlog")]).code, 66);
+        let notes = path(&data, "notes.txt");
+        fs::write(&notes, "no journal\n").unwrap();
+        assert_eq!(lycosa(&["cat", &notes]).code, 65);
+        // What can be read is read all the same.
+        let sound = path(&data, "00000000000000000000.xlog");
+        let run = lycosa(&["cat", &notes, &sound, "--json", "--limit", "1"]);
+        assert_eq!((run.code, &run.lines()[0]["file"]), (65, &json!(sound)), "{run:?}");
+    }
+
+    /// A `cat --follow` that runs.
+    struct Following {
+        child: Child,
+        lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    }
+
+    impl Following {
+        fn start(file: &str) -> Self {
+            let mut command = command();
+            command.args(["cat", file, "--follow", "--json"]).stdout(Stdio::piped()).stderr(Stdio::null());
+            let mut child = command.spawn().unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            Self { child, lines }
+        }
+
+        fn next(&mut self) -> Json {
+            serde_json::from_str(&self.lines.next().expect("more rows").unwrap()).unwrap()
+        }
+
+        fn interrupt(mut self) -> Option<i32> {
+            let pid = rustix::process::Pid::from_child(&self.child);
+            rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+            self.child.wait().unwrap().code()
+        }
+    }
+
+    #[test]
+    fn a_file_is_followed_into_the_next_one() {
+        let all = copy("corrupt/0-sound");
+        let data = tempfile::tempdir().unwrap();
+        let come = |name: &str| {
+            let (new, place) = (path(&data, "new"), path(&data, name));
+            fs::copy(path(&all, name), &new).unwrap();
+            fs::rename(new, place).unwrap();
+        };
+        come("00000000000000000023.xlog");
+        let mut following = Following::start(&path(&data, "00000000000000000023.xlog"));
+        for lsn in 24..=43 {
+            assert_eq!(following.next()["lsn"], json!(lsn));
+        }
+        come("00000000000000000043.xlog");
+        for lsn in 44..=63 {
+            assert_eq!(following.next()["lsn"], json!(lsn));
+        }
+        assert_eq!(following.interrupt(), Some(0));
+    }
+
+    #[test]
+    fn a_growing_file_is_followed() {
+        let server = Server::start(tempfile::tempdir().unwrap());
+        let xlog = path(&server.data, "00000000000000000000.xlog");
+        server.run(&["tube", "create", "grows"]);
+        let mut following = Following::start(&xlog);
+        for payload in ["one", "two", "three"] {
+            server.run(&["put", "grows", payload]);
+            let row = loop {
+                let row = following.next();
+                if row["space_name"] == json!("grows") {
+                    break row;
+                }
+            };
+            assert_eq!((&row["type"], &row["tuple"][2]), (&json!("insert"), &json!(payload)));
+        }
+        assert_eq!(following.interrupt(), Some(0));
+    }
+}
+
+mod transfer {
+    use super::*;
+
+    /// The lines of an export, tasks by tube.
+    fn tasks(lines: &[Json]) -> BTreeMap<String, Vec<Json>> {
+        let mut tubes = BTreeMap::new();
+        for line in lines {
+            let tube = tubes.entry(line["tube"].as_str().unwrap().to_owned()).or_insert_with(Vec::new);
+            if line.get("type").is_none() {
+                tube.push(line.clone());
+            }
+        }
+        tubes
+    }
+
+    fn heads(lines: &[Json]) -> Vec<Json> {
+        lines.iter().filter(|line| line.get("type").is_some()).cloned().collect()
+    }
+
+    /// Seconds since the epoch at which a task ends and becomes ready.
+    fn moments(task: &Json) -> (Option<f64>, Option<f64>) {
+        let moment = |name: &str| Some(task["created"].as_f64()? + task[name].as_f64()?);
+        (moment("ttl"), moment("delay"))
+    }
+
+    fn is_close(a: Option<f64>, b: Option<f64>) -> bool {
+        match (a, b) {
+            (Some(a), Some(b)) => (a - b).abs() < 2.0,
+            (a, b) => a.is_none() && b.is_none(),
+        }
+    }
+
+    #[test]
+    fn tubes_go_from_one_server_to_another_and_are_the_same() {
+        let from = Server::start(copy("queue-single"));
+        let file = tempfile::tempdir().unwrap();
+        let lines = path(&file, "tubes.jsonl");
+        let run = lycosa(&["export", "--data-dir", folder(&from.data), "-o", &lines]);
+        assert_eq!(run.code, 0, "{run:?}");
+        let exported = fs::read_to_string(&lines).unwrap();
+        let exported: Vec<Json> = exported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let counts = expected_counts("queue-single");
+        for (tube, tasks) in tasks(&exported) {
+            assert_eq!(tasks.len() as u64, counts[&tube], "{tube}");
+        }
+
+        let to = Server::start(tempfile::tempdir().unwrap());
+        let run = lycosa(&["import", &lines, "--address", &to.address, "--json"]);
+        assert_eq!(run.code, 0, "{run:?}");
+        let total: u64 = tasks(&exported).values().map(|tasks| tasks.len() as u64).sum();
+        assert_eq!((&run.lines()[0]["tasks"], &run.lines()[0]["tubes"]), (&json!(total), &json!(13)));
+
+        let again = lycosa(&["export", "--data-dir", folder(&to.data)]);
+        assert_eq!(again.code, 0, "{again:?}");
+        let again = again.lines();
+        assert_eq!(heads(&again), heads(&exported));
+        let (before, after) = (tasks(&exported), tasks(&again));
+        for (tube, before) in &before {
+            assert_eq!(after[tube].len(), before.len(), "{tube}");
+            for (before, after) in before.iter().zip(&after[tube]) {
+                for name in ["data", "pri", "utube", "ttr"] {
+                    assert_eq!(before[name], after[name], "{tube}: {before} {after}");
+                }
+                assert_eq!(before["state"], after["state"], "{tube}: {before} {after}");
+                let ((death, ready), (death_after, ready_after)) = (moments(before), moments(after));
+                assert!(is_close(death, death_after), "{tube}: {before} {after}");
+                assert!(is_close(ready, ready_after), "{tube}: {before} {after}");
+            }
+        }
+    }
+
+    #[test]
+    fn payloads_keep_their_bytes() {
+        let server = Server::start(tempfile::tempdir().unwrap());
+        let lines = [
+            r#"{"tube":"bytes","type":"fifo","options":{}}"#,
+            r#"{"tube":"bytes","data":{"base16":"00ff"}}"#,
+            r#"{"tube":"bytes","data":{"base16":"ff","type":"string"}}"#,
+            r#"{"tube":"bytes","data":{"base16":"cc05","type":"msgpack"}}"#,
+            r#"{"tube":"bytes","data":[1.0,{"to":"änn"},18446744073709551615,{"base16":"01","type":-3}]}"#,
+        ];
+        let run = server.import(&lines.join("\n"));
+        assert_eq!(run.code, 0, "{run:?}");
+        let run = lycosa(&["export", "bytes", "--data-dir", folder(&server.data)]);
+        let data: Vec<Json> = run.lines().iter().skip(1).map(|line| line["data"].clone()).collect();
+        let put: Vec<Json> = lines[1..]
+            .iter()
+            .map(|line| serde_json::from_str::<Json>(line).unwrap()["data"].clone())
+            .collect();
+        assert_eq!(data, put);
+        assert_eq!(run.lines()[0], serde_json::from_str::<Json>(lines[0]).unwrap());
+    }
+
+    #[test]
+    fn many_tasks_are_read_in_pages_in_their_order() {
+        let server = Server::start(tempfile::tempdir().unwrap());
+        server.run(&["tube", "create", "many", "--type", "utube"]);
+        let lines: String = (0..3000)
+            .map(|n| format!("{{\"tube\":\"many\",\"data\":{n},\"utube\":\"{}\"}}\n", n % 7))
+            .collect();
+        let run = server.import(&lines);
+        assert_eq!(run.code, 0, "{run:?}");
+        assert!(run.stdout.contains("imported 3000 tasks"), "{run:?}");
+        let run = lycosa(&["export", "many", "--data-dir", folder(&server.data)]);
+        let numbers: Vec<u64> =
+            run.lines().iter().skip(1).map(|line| line["data"].as_u64().unwrap()).collect();
+        assert_eq!(numbers, (0..3000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_wrong_line_ends_an_import_and_is_named() {
+        let server = Server::start(tempfile::tempdir().unwrap());
+        let head = r#"{"tube":"t","type":"fifottl"}"#;
+        let run =
+            server.import(&format!("{head}\n{{\"tube\":\"t\",\"data\":1}}\n{{\"tube\":\"t\",\"prio\":1}}\n"));
+        assert_eq!(run.code, 1, "{run:?}");
+        assert!(run.stderr.contains("line 3: unknown field `prio`"), "{run:?}");
+        assert!(run.stdout.contains("imported 1 tasks"), "{run:?}");
+        let run = server.import(r#"{"tube":"absent","data":1}"#);
+        assert!(run.code == 1 && run.stderr.contains("line 1: there is no tube 'absent'"), "{run:?}");
+        let run = server.import(r#"{"tube":"t","type":"fifo"}"#);
+        assert!(run.code == 1 && run.stderr.contains("of type fifottl, not fifo"), "{run:?}");
+        let run = server.import(r#"{"tube":"t","data":1,"created":1000,"ttl":60}"#);
+        assert!(run.code == 0 && run.stdout.contains("1 were left out"), "{run:?}");
+    }
+
+    #[test]
+    fn a_taken_task_becomes_ready_and_a_buried_one_stays_buried() {
+        let server = Server::start(tempfile::tempdir().unwrap());
+        let lines = [
+            r#"{"tube":"t","type":"fifo"}"#,
+            r#"{"tube":"t","data":"taken","state":"t"}"#,
+            r#"{"tube":"t","data":"buried","state":"!"}"#,
+        ];
+        let run = server.import(&lines.join("\n"));
+        assert_eq!(run.code, 0, "{run:?}");
+        assert_eq!(run.stdout, "imported 2 tasks, 1 tubes; 1 are buried; 1 were taken and are ready\n");
+        let run = lycosa(&["export", "t", "--data-dir", folder(&server.data)]);
+        let states: Vec<Json> = run.lines().iter().skip(1).map(|line| line["state"].clone()).collect();
+        assert_eq!(states, ["r", "!"]);
+    }
+
+    #[test]
+    fn a_full_tube_refuses_the_line() {
+        let server = Server::start(tempfile::tempdir().unwrap());
+        let lines = [
+            r#"{"tube":"small","type":"limfifottl","options":{"capacity":1}}"#,
+            r#"{"tube":"small","data":1}"#,
+            r#"{"tube":"small","data":2}"#,
+        ];
+        let run = server.import(&lines.join("\n"));
+        assert_eq!(run.code, 1, "{run:?}");
+        assert!(run.stderr.contains("line 3: the tube is full"), "{run:?}");
+    }
+
+    #[test]
+    fn who_may_not_read_is_told_what_to_do() {
+        let server = Server::start(tempfile::tempdir().unwrap());
+        server.run(&["tube", "create", "t"]);
+        let run = lycosa(&["export", "--address", &server.address]);
+        assert_eq!(run.code, 1, "{run:?}");
+        assert!(run.stderr.contains("--data-dir"), "{run:?}");
+        let run = lycosa(&["export", "absent", "--data-dir", folder(&server.data)]);
+        assert!(run.code == 1 && run.stderr.contains("there is no tube 'absent'"), "{run:?}");
+    }
+}
+
+/// A server on a free port, with a data folder of its own.
+struct Server {
+    data: TempDir,
+    address: String,
+    child: Child,
+}
+
+impl Server {
+    fn start(data: TempDir) -> Self {
+        for _ in 0..4 {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            drop(listener);
+            let mut command = command();
+            command.args(["serve", "--listen", &address, "--data-dir", folder(&data)]);
+            let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let begun = Instant::now();
+            while child.try_wait().unwrap().is_none() {
+                if TcpStream::connect(&address).is_ok() && data.path().join("admin.sock").exists() {
+                    let server = Self { data, address, child };
+                    assert_eq!(lycosa(&["ping", "--address", &server.address]).code, 0);
+                    return server;
+                }
+                assert!(begun.elapsed() < LIMIT, "the server does not listen");
+                sleep(Duration::from_millis(10));
+            }
+            // Somebody else took the port between our look and the start.
+        }
+        panic!("the server does not start");
+    }
+
+    /// Runs a command on this server, which must succeed.
+    fn run(&self, arguments: &[&str]) {
+        let run = lycosa(&[arguments, &["--address", &self.address]].concat());
+        assert_eq!(run.code, 0, "{arguments:?}: {run:?}");
+    }
+
+    fn import(&self, lines: &str) -> Run {
+        let mut command = command();
+        command.args(["import", "--address", &self.address]);
+        finish(command, lines)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
