@@ -202,6 +202,12 @@ impl Comparison {
         Ok(Self { machine: Machine::this()?, versions, groups, rounds })
     }
 
+    /// The cores that others used in the runs: an idle machine has next to none.
+    pub(crate) fn other_cores(&self) -> Option<Spread> {
+        let entries = self.groups.iter().flat_map(|group| &group.entries);
+        Spread::of(entries.flat_map(Entry::successes).filter_map(Measurement::other_cores))
+    }
+
     pub(crate) fn rounds(&self) -> usize {
         self.rounds
     }
@@ -263,6 +269,7 @@ impl Comparison {
             "machine": self.machine.json(),
             "versions": versions.collect::<serde_json::Map<_, _>>(),
             "rounds": self.rounds,
+            "cores_used_by_others": self.other_cores().map(Spread::json),
             "groups": groups.collect::<Vec<_>>(),
             "server_cpu_compared_with_baseline": costs.collect::<Vec<_>>(),
         })
@@ -301,7 +308,13 @@ mod tests {
     fn run(rounds: u64, processor_time: u64) -> Result<Measurement, String> {
         let outcome = Outcome::without_requests(rounds, Duration::from_secs(1)).unwrap();
         let processor_time = Some(Duration::from_millis(processor_time));
-        Ok(Measurement { outcome, processor_time, load_time: Duration::ZERO, memory_per_round: None })
+        Ok(Measurement {
+            outcome,
+            processor_time,
+            load_time: Duration::ZERO,
+            other_time: None,
+            memory_per_round: None,
+        })
     }
 
     fn group(contenders: &[(&str, &[Result<Measurement, String>])]) -> Group {

@@ -85,15 +85,16 @@ impl Load {
         &self.account
     }
 
-    /// Lets the slots do what `plan` says until its bound is reached and every slot has finished its round.
+    /// Lets the slots do what `plan` says until its bound is reached and every slot has finished its round. Of the
+    /// connections and their slots as many are used as `shape` has, and not more than there are.
     ///
     /// After [`Plan::Wake`] the connections still wait for tasks, so that nothing can follow.
-    pub(crate) fn run(&mut self, plan: Plan) -> Result<Outcome> {
+    pub(crate) fn run(&mut self, plan: Plan, shape: Shape) -> Result<Outcome> {
         let taken_before = self.account.taken();
         let mut phase = Phase::new(plan, &mut self.account, &mut self.payload)?;
-        let last = self.connections.len() - 1;
-        for (index, connection) in self.connections.iter_mut().enumerate() {
-            connection.begin(plan.role(index == last), &mut phase)?;
+        let last = self.connections.len().min(shape.connections) - 1;
+        for (index, connection) in self.connections[..=last].iter_mut().enumerate() {
+            connection.begin(plan.role(index == last), shape.depth, &mut phase)?;
         }
         let mut last_sign_of_life = Instant::now();
         while phase.active() > 0 {
@@ -127,3 +128,6 @@ impl Load {
         Ok(outcome)
     }
 }
+
+#[cfg(test)]
+mod tests;

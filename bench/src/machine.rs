@@ -14,8 +14,11 @@ use serde_json::{Value as Json, json};
 pub(crate) fn processor_time(pid: Pid) -> Result<Duration> {
     let path = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let ticks = ticks_of(&stat).with_context(|| format!("{path} has no times"))?;
-    Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+    ticks_of(&stat).map(time_of).with_context(|| format!("{path} has no times"))
+}
+
+fn time_of(ticks: u64) -> Duration {
+    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// The sum of utime and stime, fields 14 and 15, of a line of `/proc/<pid>/stat`.
@@ -25,6 +28,22 @@ fn ticks_of(stat: &str) -> Option<u64> {
     let mut fields = after_name.split_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
     Some(next()? + next()?)
+}
+
+/// Processor time that everything on this machine has used since it was started, time that the machine's host used for
+/// others included.
+pub(crate) fn total_processor_time() -> Result<Duration> {
+    let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+    busy_ticks_of(&stat).map(time_of).context("/proc/stat has no times")
+}
+
+/// The sum of all times but `idle` and `iowait` in the first line of `/proc/stat`: user, nice, system, idle, iowait, irq,
+/// softirq, steal. The guests' times behind them are part of user and nice.
+fn busy_ticks_of(stat: &str) -> Option<u64> {
+    let times = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
+    let times = times.map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
+    let (&[user, nice, system, _idle, _iowait], others) = times.split_first_chunk()?;
+    Some(user + nice + system + others.iter().sum::<u64>())
 }
 
 /// Bytes of process `pid` that are in memory and belong to no file.
@@ -102,6 +121,13 @@ mod tests {
     }
 
     #[test]
+    fn idle_time_is_not_busy() {
+        assert_eq!(busy_ticks_of("cpu  1 2 4 1000 1000 8 16 32 5000 5000\ncpu0 1 2\n"), Some(63));
+        assert_eq!(busy_ticks_of("cpu0 1 2 4 1000 1000 8 16 32 0 0\n"), None);
+        assert_eq!(busy_ticks_of("cpu  1 2\n"), None);
+    }
+
+    #[test]
     fn memory_is_in_kilobytes() {
         assert_eq!(anonymous_bytes_of("VmRSS:\t  12 kB\nRssAnon:\t    8 kB\n"), Some(8192));
         assert_eq!(anonymous_bytes_of("VmRSS:\t  12 kB\n"), None);
@@ -110,7 +136,7 @@ mod tests {
     #[test]
     fn this_process_is_known() {
         let pid = rustix::process::getpid();
-        assert!(processor_time(pid).is_ok());
+        assert!(processor_time(pid).unwrap() <= total_processor_time().unwrap());
         assert!(resident_memory(pid).unwrap() > 0);
         assert!(!allowed_cores().unwrap().is_empty());
     }

@@ -27,6 +27,7 @@ mod trial;
 mod workload;
 
 use std::net::{SocketAddr, TcpStream};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -34,8 +35,18 @@ use clap::Parser;
 use arguments::{Arguments, Command};
 use workload::Size;
 
-fn main() -> Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    match obey(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lycosa-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn obey(command: Command) -> Result<()> {
+    match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Compare(arguments) => compare::compare(&arguments),
         Command::Count(arguments) => count::count(&arguments),

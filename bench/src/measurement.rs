@@ -19,6 +19,8 @@ pub(crate) struct Measurement {
     pub(crate) processor_time: Option<Duration>,
     /// Processor time of the load generator.
     pub(crate) load_time: Duration,
+    /// Processor time of everybody else: other programs, and the kernel's own threads. `None` if the server is not known.
+    pub(crate) other_time: Option<Duration>,
     /// Bytes by which the server grew for each task, where tasks stayed.
     pub(crate) memory_per_round: Option<f64>,
 }
@@ -31,6 +33,11 @@ impl Measurement {
     /// Processor time of the server for each round, in microseconds.
     pub(crate) fn processor_time_per_round(&self) -> Option<f64> {
         self.processor_time.map(|time| self.per_round(time))
+    }
+
+    /// How many cores everybody but server and load has used on average.
+    pub(crate) fn other_cores(&self) -> Option<f64> {
+        self.other_time.map(|time| time.as_secs_f64() / self.outcome.elapsed.as_secs_f64())
     }
 
     /// `time` divided by the rounds, in microseconds.
@@ -81,6 +88,7 @@ impl Measurement {
             "rounds_per_second": self.rounds_per_second(),
             "server_cpu_us_per_round": self.processor_time_per_round(),
             "load_cpu_us_per_round": self.per_round(self.load_time),
+            "cores_used_by_others": self.other_cores(),
             "bytes_per_task": self.memory_per_round,
             "latency_us": Json::Object(latencies.collect()),
         })

@@ -19,6 +19,9 @@ pub(crate) fn markdown(comparison: &Comparison) -> String {
     for (name, version) in &comparison.versions {
         let _ = writeln!(text, "- {name}: {version}");
     }
+    if let Some(others) = comparison.other_cores() {
+        let _ = writeln!(text, "- others used {} of the cores meanwhile", spread(others, 2));
+    }
     for group in &comparison.groups {
         let _ = write!(
             text,

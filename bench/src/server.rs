@@ -127,6 +127,14 @@ impl Server {
         Ok(())
     }
 
+    /// The error with what the server said in the end, if it is not there any more.
+    pub(crate) fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
+        match self.child.try_wait() {
+            Ok(Some(status)) => error.context(format!("the server ended ({status}): {}", self.last_words())),
+            _ => error,
+        }
+    }
+
     fn wait_until_it_listens(&mut self) -> Result<()> {
         let deadline = Instant::now() + LONGEST_START;
         while TcpStream::connect(self.address).is_err() {

@@ -2,7 +2,6 @@
 local listen, dir, wal_mode, module_dir = arg[1], arg[2], arg[3], arg[4]
 package.path = ('%s/?.lua;%s/?/init.lua;%s'):format(module_dir, module_dir, package.path)
 box.cfg{
-    listen = listen,
     work_dir = dir,
     wal_mode = wal_mode,
     memtx_memory = 8 * 1024 * 1024 * 1024,
@@ -10,3 +9,4 @@ box.cfg{
 }
 box.schema.user.grant('guest', 'super', nil, nil, {if_not_exists = true})
 queue = require('queue')
+box.cfg{listen = listen}

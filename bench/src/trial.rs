@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, getpid};
 
 use crate::contender::Contender;
-use crate::load::{Bound, Load, Outcome, Plan, Putting};
+use crate::load::{Bound, Load, Outcome, Plan, Putting, Shape};
 use crate::machine;
 use crate::measurement::Measurement;
 use crate::program::Files;
@@ -49,13 +49,11 @@ impl Ground {
     ) -> Result<Measurement> {
         let mut server = Server::start(|place| self.command(contender, place), &self.folder, self.cores)?;
         let subject = Subject { contender, address: server.address(), pid: Some(server.pid()) };
-        let measurement = match workload.measured {
-            Measured::Start(source) => {
-                subject.prepare(workload)?;
-                self.measure_start(&subject, &mut server, source)?
-            }
-            Measured::Cycles(_) | Measured::Plan(_) => subject.measure(workload, length)?,
+        let measured = match workload.measured {
+            Measured::Start(source) => self.measure_start(&subject, &mut server, workload, source),
+            Measured::Cycles(_) | Measured::Plan(_) => subject.measure(workload, length),
         };
+        let measurement = measured.map_err(|error| server.explain(error))?;
         server.stop_process()?;
         Ok(measurement)
     }
@@ -74,7 +72,14 @@ impl Ground {
         Ok(wrapped)
     }
 
-    fn measure_start(&self, subject: &Subject, server: &mut Server, source: Source) -> Result<Measurement> {
+    fn measure_start(
+        &self,
+        subject: &Subject,
+        server: &mut Server,
+        workload: &Workload,
+        source: Source,
+    ) -> Result<Measurement> {
+        drop(subject.prepare(workload)?);
         let protocol = subject.contender.protocol();
         if source == Source::Snapshot {
             protocol.write_snapshot(subject.address, &server.data())?;
@@ -87,7 +92,13 @@ impl Ground {
         let outcome = Outcome::without_requests(tasks, began.elapsed())?;
         // The process has done nothing but to start.
         let processor_time = Some(machine::processor_time(server.pid())?);
-        Ok(Measurement { outcome, processor_time, load_time: Duration::ZERO, memory_per_round: None })
+        Ok(Measurement {
+            outcome,
+            processor_time,
+            load_time: Duration::ZERO,
+            other_time: None,
+            memory_per_round: None,
+        })
     }
 }
 
@@ -120,9 +131,9 @@ impl Subject {
     fn prepare(&self, workload: &Workload) -> Result<Load> {
         let protocol = self.contender.protocol();
         protocol.prepare(self.address).context("cannot make the queue ready")?;
-        let mut load = Load::connect(&*protocol, self.address, workload.shape, workload.payload)?;
+        let mut load = Load::connect(&*protocol, self.address, workload.connected(), workload.payload)?;
         for &plan in &workload.before {
-            load.run(self.adapted(plan)).context("the preparation failed")?;
+            load.run(self.adapted(plan), workload.connected()).context("the preparation failed")?;
         }
         Ok(load)
     }
@@ -133,13 +144,13 @@ impl Subject {
         let plan = match workload.measured {
             Measured::Cycles(putting) => {
                 let plan = |bound| self.adapted(Plan::Cycles { bound, putting });
-                load.run(plan(length.warmup)).context("the warm-up failed")?;
+                load.run(plan(length.warmup), workload.shape).context("the warm-up failed")?;
                 plan(length.measured)
             }
             Measured::Plan(plan) => self.adapted(plan),
             Measured::Start(_) => bail!("`{}` needs a server that can be started anew", workload.name),
         };
-        let measurement = self.measure_plan(&mut load, plan)?;
+        let measurement = self.measure_plan(&mut load, plan, workload.shape)?;
         self.check_count(load.account().waiting())?;
         Ok(measurement)
     }
@@ -159,19 +170,19 @@ impl Subject {
         }
     }
 
-    fn measure_plan(&self, load: &mut Load, plan: Plan) -> Result<Measurement> {
-        let state = |pid| anyhow::Ok((machine::processor_time(pid)?, machine::resident_memory(pid)?));
-        let load_before = machine::processor_time(getpid())?;
-        let before = self.pid.map(state).transpose()?;
-        let outcome = load.run(plan)?;
-        let after = self.pid.map(state).transpose()?;
-        let load_time = machine::processor_time(getpid())?.saturating_sub(load_before);
-        let spent = after.zip(before);
-        let processor_time = spent.map(|(after, before)| after.0.saturating_sub(before.0));
+    fn measure_plan(&self, load: &mut Load, plan: Plan, shape: Shape) -> Result<Measurement> {
+        let before = Reading::take(self.pid)?;
+        let outcome = load.run(plan, shape)?;
+        let spent = Reading::take(self.pid)?.since(before);
         let is_fill = matches!(plan, Plan::Fill { .. });
-        let memory = spent.filter(|_| is_fill).map(|(after, before)| after.1.saturating_sub(before.1));
-        let memory_per_round = memory.map(|memory| memory as f64 / outcome.rounds.max(1) as f64);
-        Ok(Measurement { outcome, processor_time, load_time, memory_per_round })
+        let memory = spent.server_memory.filter(|_| is_fill);
+        Ok(Measurement {
+            processor_time: spent.server,
+            load_time: spent.load,
+            other_time: spent.server.map(|server| spent.all.saturating_sub(server + spent.load)),
+            memory_per_round: memory.map(|memory| memory as f64 / outcome.rounds.max(1) as f64),
+            outcome,
+        })
     }
 
     /// The plan with sub-queues where the tube has some: in a single one nothing could go on at the same time.
@@ -185,6 +196,42 @@ impl Subject {
                 Plan::Fill { count, putting: Putting::SubQueues(count) }
             }
             plan => plan,
+        }
+    }
+}
+
+/// What has been used up to a moment, or between two of them.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    /// Processor time of the server.
+    server: Option<Duration>,
+    /// Bytes of memory of the server.
+    server_memory: Option<u64>,
+    /// Processor time of this process.
+    load: Duration,
+    /// Processor time of the whole machine.
+    all: Duration,
+}
+
+impl Reading {
+    fn take(server: Option<Pid>) -> Result<Self> {
+        Ok(Self {
+            server: server.map(machine::processor_time).transpose()?,
+            server_memory: server.map(machine::resident_memory).transpose()?,
+            load: machine::processor_time(getpid())?,
+            all: machine::total_processor_time()?,
+        })
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            server: self.server.zip(before.server).map(|(now, before)| now.saturating_sub(before)),
+            server_memory: self
+                .server_memory
+                .zip(before.server_memory)
+                .map(|(now, before)| now.saturating_sub(before)),
+            load: self.load.saturating_sub(before.load),
+            all: self.all.saturating_sub(before.all),
         }
     }
 }

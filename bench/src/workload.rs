@@ -41,6 +41,7 @@ pub(crate) enum Measured {
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) about: String,
+    /// That of what is measured; see [`Self::connected`].
     pub(crate) shape: Shape,
     /// Bytes.
     pub(crate) payload: usize,
@@ -175,6 +176,11 @@ impl Workload {
             measured: Measured::Plan(Plan::Wake { count }),
             ..Self::cycles("wake", shape, USUAL_PAYLOAD)
         }
+    }
+
+    /// The connections to open, and their slots: enough for preparations that do not take for ever.
+    pub(crate) fn connected(&self) -> Shape {
+        if self.before.is_empty() || self.shape.slots() > DEEP.slots() { self.shape } else { DEEP }
     }
 
     /// The contender with the type of tube that the workload is about; `None` if it cannot do the workload.

@@ -61,10 +61,10 @@ impl Connection {
         }
     }
 
-    /// Lets the slots begin with a phase.
-    pub(super) fn begin(&mut self, role: Role, phase: &mut Phase<'_>) -> Result<()> {
+    /// Lets up to `depth` slots begin with a phase.
+    pub(super) fn begin(&mut self, role: Role, depth: usize, phase: &mut Phase<'_>) -> Result<()> {
         self.role = role;
-        let slots = if role == Role::Producer { 1 } else { self.slots.len() };
+        let slots = if role == Role::Producer { 1 } else { self.slots.len().min(depth) };
         for slot in 0..slots {
             phase.enlist(role);
             self.begin_round(slot, phase);
