@@ -56,6 +56,24 @@ enum Task {
         #[arg(long, value_name = "N", default_value_t = 60)]
         seconds: u64,
     },
+    /// Fuzz everything that reads bytes from outside
+    Fuzz {
+        /// For how long
+        #[arg(long, value_name = "N", default_value_t = 60)]
+        seconds: u64,
+    },
+    /// Simulate whole lives of an instance from random seeds: clients, clock, disk, crashes
+    Sim {
+        /// For how long
+        #[arg(long, value_name = "N", default_value_t = 60)]
+        seconds: u64,
+    },
+    /// Build the release and run the benchmark program, for example `cargo xtask bench compare --rounds 5`
+    Bench {
+        /// Arguments of the program; `-- --help` shows them, bench/README.md explains them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -79,6 +97,9 @@ fn run(task: Task) -> Result<()> {
             .arguments(["test", "--package", "lycosa", "--test", "blackbox", "--", "crash::"])
             .variable("LYCOSA_TEST_CRASH_SECONDS", seconds.to_string())
             .run(),
+        Task::Fuzz { seconds } => steps::fuzz(seconds),
+        Task::Sim { seconds } => steps::simulate(seconds),
+        Task::Bench { arguments } => steps::bench(&arguments),
     }
 }
 

@@ -59,7 +59,16 @@ const STEPS: &[Step] = &[
     Step { name: "python", about: "Python clients", action: Action::Tests(python) },
     Step { name: "javascript", about: "a JavaScript client", action: Action::Tests(javascript) },
     Step { name: "crash", about: "SIGKILL under load", action: Action::Tests(|| blackbox("crash::")) },
+    Step {
+        name: "fuzz",
+        about: "changed bytes for everything that reads bytes",
+        action: Action::Chore(|| fuzz(SHORT)),
+    },
+    Step { name: "sim", about: "whole lives from seeds", action: Action::Chore(|| simulate(SHORT)) },
 ];
+
+/// Seconds of the steps that could go on for ever.
+const SHORT: u64 = 20;
 
 /// Without the binary, what follows has nothing to test.
 const NEEDED_BY_ALL: &str = "build";
@@ -159,6 +168,31 @@ pub(crate) fn format(check: bool) -> Result<()> {
 pub(crate) fn clippy() -> Result<()> {
     let arguments = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
     Program::cargo().arguments(arguments).run()
+}
+
+/// Fuzzes all targets for `seconds`.
+pub(crate) fn fuzz(seconds: u64) -> Result<()> {
+    let seconds = seconds.to_string();
+    Program::cargo()
+        .arguments(["run", "--quiet", "--package", "lycosa-fuzz", "--", "--seconds", &seconds])
+        .run()
+}
+
+/// Simulates lives from random seeds for `seconds`.
+pub(crate) fn simulate(seconds: u64) -> Result<()> {
+    let seconds = seconds.to_string();
+    Program::cargo()
+        .arguments(["run", "--quiet", "--package", "lycosa-sim", "--", "--seconds", &seconds])
+        .run()
+}
+
+/// The benchmark program with these arguments, on a release build of the server.
+pub(crate) fn bench(arguments: &[String]) -> Result<()> {
+    Program::cargo()
+        .arguments(["build", "--release", "--package", "lycosa", "--package", "lycosa-bench"])
+        .run()?;
+    let run = ["run", "--release", "--quiet", "--package", "lycosa-bench", "--"];
+    Program::cargo().arguments(run).arguments(arguments.iter().map(String::as_str)).run()
 }
 
 fn build() -> Result<()> {

@@ -18,6 +18,8 @@ pub struct Batch {
     pub vclock: Vclock,
     /// What to give to [`Instance::handle_durable`](crate::Instance::handle_durable).
     pub lsn: u64,
+    /// A snapshot is taken at `vclock`: the journal file ends with this batch, which may be empty.
+    pub ends_file: bool,
 }
 
 /// The allocations of a batch that was written, for the next one.
@@ -31,6 +33,9 @@ pub struct Buffers {
 
 /// Buffers that grew beyond this are not kept for the next batch.
 const KEPT_CAPACITY: usize = 4 << 20;
+
+/// Bytes that a batch takes in a journal file beside its rows, at most: the header of a block, a share of the file's own.
+const BATCH_OVERHEAD: u64 = 32;
 
 /// A batch that has so many bytes takes no further transactions: the next ones are the next batch's.
 const FULL_BATCH: usize = 64 << 20;
@@ -54,6 +59,8 @@ pub(crate) struct Journaling {
     /// Bytes of rows in `full`.
     full_bytes: usize,
     spare: Buffers,
+    /// Bytes that all batches so far take in the journal, at most.
+    closed_bytes: u64,
     /// The journal takes no more rows.
     has_failed: bool,
 }
@@ -72,6 +79,7 @@ impl Journaling {
             full: VecDeque::new(),
             full_bytes: 0,
             spare: Buffers::default(),
+            closed_bytes: 0,
             has_failed: false,
         }
     }
@@ -109,6 +117,28 @@ impl Journaling {
     /// Rows that no batch has taken yet, in bytes.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.full_bytes + self.rows.len()
+    }
+
+    /// Bytes that all rows so far take in the journal, at most.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.closed_bytes + self.rows.len() as u64
+    }
+
+    /// Ends the journal file behind the rows so far: the next row goes into another one.
+    pub(crate) fn end_file(&mut self) {
+        if self.has_failed {
+            return;
+        }
+        let mut batch = self.close_batch();
+        batch.ends_file = true;
+        self.full_bytes += batch.rows.len();
+        self.full.push_back(batch);
+    }
+
+    /// Adds a row that changes nothing, so that the vclock is one that there was not before.
+    pub(crate) fn add_nop(&mut self, now: u64) {
+        self.encode_row(false, &RowBody::Nop, &mut None, true, now as f64 / 1e6);
+        self.end_transaction();
     }
 
     /// Declares what derives from the schema or from privileges out of date.
@@ -150,13 +180,17 @@ impl Journaling {
         if closing_nop {
             self.encode_row(false, &RowBody::Nop, &mut tsn, true, timestamp);
         }
-        let end = u32::try_from(self.rows.len());
-        self.ends.push(end.expect("a batch is full long before 4 GiB, and so is what one request changes"));
+        self.end_transaction();
         if self.rows.len() >= FULL_BATCH {
             let batch = self.close_batch();
             self.full_bytes += batch.rows.len();
             self.full.push_back(batch);
         }
+    }
+
+    fn end_transaction(&mut self) {
+        let end = u32::try_from(self.rows.len());
+        self.ends.push(end.expect("a batch is full long before 4 GiB, and so is what one request changes"));
     }
 
     fn encode_row(
@@ -192,12 +226,14 @@ impl Journaling {
     }
 
     fn close_batch(&mut self) -> Batch {
+        self.closed_bytes += self.rows.len() as u64 + BATCH_OVERHEAD;
         let spare = std::mem::take(&mut self.spare);
         Batch {
             rows: std::mem::replace(&mut self.rows, spare.rows),
             ends: std::mem::replace(&mut self.ends, spare.ends),
             vclock: self.vclock.clone(),
             lsn: self.signature,
+            ends_file: false,
         }
     }
 

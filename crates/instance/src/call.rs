@@ -28,6 +28,7 @@ impl Instance {
     pub(crate) fn call(&mut self, slot: Slot, sync: u64, name: &[u8], args: &[u8], is_call_16: bool) {
         let done = match self.resolve(slot, name) {
             Ok(Target::Queue(procedure)) => self.call_queue(slot, sync, &procedure, args, is_call_16),
+            Ok(Target::Box(Function::Snapshot)) => self.call_snapshot(slot, sync, is_call_16),
             Ok(Target::Box(function)) => self.call_box(slot, sync, function, args, is_call_16),
             Err(error) => Err(error),
         };
@@ -146,25 +147,39 @@ impl Instance {
         }
     }
 
-    /// Answers a call that had to wait.
+    /// Answers a call that had to wait for the queue.
     pub(crate) fn answer_woken(&mut self, woken: &Woken) {
+        let result = match &woken.result {
+            Ok((count, values)) => Ok((*count, values.as_slice())),
+            Err(error) => Err(wire_error::of_queue(error)),
+        };
+        self.answer_parked(woken.connection, woken.request, result);
+    }
+
+    /// Answers a call that had to wait, with so many values back to back.
+    pub(crate) fn answer_parked(
+        &mut self,
+        connection: u64,
+        request: u64,
+        result: Result<(u32, &[u8]), ErrorObject>,
+    ) {
         let schema_version = self.store.schema_version();
-        let Some(slot) = self.connections.slot_of(woken.connection) else { return };
+        let Some(slot) = self.connections.slot_of(connection) else { return };
         let Some(connection) = self.connections.get_mut(slot) else { return };
-        let Some(call) = connection.waiting.remove(&woken.request) else { return };
-        match &woken.result {
+        let Some(call) = connection.waiting.remove(&request) else { return };
+        match result {
             Ok((count, bytes)) => {
                 let out = connection.replies.buffer();
                 let start = reply::begin(out, keys::CODE_OK, call.sync, schema_version);
                 let data = reply::data_header(out, 0);
                 let values = out.len();
                 out.extend_from_slice(bytes);
-                let count = if call.is_call_16 { to_call_16(out, values, *count) } else { *count };
+                let count = if call.is_call_16 { to_call_16(out, values, count) } else { count };
                 reply::set_count(out, data, count);
                 reply::finish(out, start);
                 self.finish_reply(slot);
             }
-            Err(error) => self.reply_error(slot, call.sync, &wire_error::of_queue(error)),
+            Err(error) => self.reply_error(slot, call.sync, &error),
         }
     }
 
@@ -243,7 +258,7 @@ fn is_time(timeout: &Value) -> bool {
     }
 }
 
-fn too_many_waiting(limit: usize) -> ErrorObject {
+pub(crate) fn too_many_waiting(limit: usize) -> ErrorObject {
     ErrorObject::lua(format!(
         "{limit} calls of this connection wait already, which is max_waiting: \
          call without a timeout, or on another connection"

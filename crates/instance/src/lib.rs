@@ -23,6 +23,7 @@
 mod batch;
 mod boxes;
 mod call;
+mod checkpoint;
 mod connection;
 mod declare;
 mod replies;
@@ -44,12 +45,14 @@ use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
 pub use batch::{Batch, Buffers};
+pub use checkpoint::{CheckpointOrder, CheckpointStatus, Chunk, Files, Keep, LastCheckpoint, Written};
 pub use connection::{Origin, Slot, Trust};
 pub use declare::{Declared, DeclaredTube, DeclaredUser};
 pub use settings::Settings;
 pub use status::{Lag, RequestCounts, Status};
 
 use batch::Journaling;
+use checkpoint::Checkpoints;
 use connection::Connections;
 
 /// The version that the greeting announces: the one from which the protocol's reference was taken, because clients
@@ -92,6 +95,7 @@ pub struct Instance {
     queue: Queue,
     connections: Connections,
     journaling: Journaling,
+    checkpoints: Checkpoints,
     /// Why the journal takes no more rows, once it has failed.
     failure: Option<String>,
     /// Bytes that are free on the disk, while they are fewer than are kept in reserve.
@@ -135,6 +139,7 @@ impl Instance {
             store,
             queue,
             connections: Connections::default(),
+            checkpoints: Checkpoints::new(vclock.signature(), now),
             journaling: Journaling::new(identity.replica_id, vclock),
             failure: None,
             scarce_room: None,
@@ -266,6 +271,7 @@ impl Instance {
         for (slot, call) in self.connections.take_waiting_calls() {
             self.reply_error(slot, call.sync, &error);
         }
+        self.abandon_checkpoint(cause);
     }
 
     /// The disk has become short of room (so many bytes are free), or has room again. While it is short nothing is
@@ -310,7 +316,7 @@ impl Instance {
         self.settle(now);
         let is_garbage_left = self.store.collect_garbage(GARBAGE_BUDGET);
         let next = if tick.more || is_garbage_left { Some(now) } else { tick.next };
-        next.into_iter().chain(self.queue_retry).min()
+        next.into_iter().chain(self.queue_retry).chain(self.tick_checkpoints()).min()
     }
 
     fn is_journal_behind(&self) -> bool {

@@ -15,6 +15,13 @@ pub struct Settings {
     pub max_output: usize,
     /// Bytes of rows that may wait for the journal before no requests are read at all.
     pub max_journal_backlog: usize,
+    /// Time after which a checkpoint is due if anything has changed, in microseconds; 0 for never.
+    pub checkpoint_interval: u64,
+    /// Bytes of the journal since the last snapshot before which its size makes no checkpoint due. A quarter of the constant
+    /// part of what the data folder may take.
+    pub checkpoint_wal_threshold: u64,
+    /// Snapshots to keep, as long as there is room; at least one.
+    pub checkpoint_count: usize,
     /// Whether `guest` may use the queue and create tubes on a loopback connection.
     pub guest_on_loopback: bool,
 }
@@ -28,6 +35,9 @@ impl Default for Settings {
             max_waiting: 4096,
             max_output: 16 << 20,
             max_journal_backlog: 64 << 20,
+            checkpoint_interval: 0,
+            checkpoint_wal_threshold: 256 << 20,
+            checkpoint_count: 2,
             guest_on_loopback: true,
         }
     }

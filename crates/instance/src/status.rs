@@ -2,6 +2,8 @@
 
 use lycosa_iproto::keys::RequestType;
 
+use crate::CheckpointStatus;
+
 /// Request types have one byte.
 const TYPES: usize = 256;
 
@@ -90,6 +92,8 @@ pub struct Status {
     pub memory_used: u64,
     /// Bytes that tuples may take.
     pub memory_limit: u64,
+    /// Snapshots and the room that files take.
+    pub checkpoint: CheckpointStatus,
     /// How late deadlines fire.
     pub lag: Lag,
     /// Requests since the start.

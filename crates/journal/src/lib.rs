@@ -1,9 +1,9 @@
 //! The journal: `.snap` and `.xlog` files, group commit, recovery.
 //!
 //! The instance hands over batches of encoded transactions ([`log::Log`]) and, at a checkpoint, all its
-//! tuples ([`snap::SnapshotWriter`]); after a start it gets them back ([`recovery::Recovery`]). The files are
-//! Tarantool's, both ways: a data folder of one is a data folder of the other. `docs/formats.md` describes
-//! them.
+//! tuples ([`snap::SnapshotWriter`]), after which old files can go ([`retention`]); after a start it gets
+//! them back ([`recovery::Recovery`]). The files are Tarantool's, both ways: a data folder of one is a data
+//! folder of the other. `docs/formats.md` describes them.
 //!
 //! From the bytes up: [`block`] and [`meta`] are the codec, [`reader`] reads one file and says how it ends,
 //! [`transaction`] makes transactions of blocks, [`directory`] knows the names and holds the lock,
@@ -23,6 +23,7 @@ pub mod memory;
 pub mod meta;
 pub mod reader;
 pub mod recovery;
+pub mod retention;
 pub mod snap;
 pub mod suite;
 pub mod transaction;

@@ -4,6 +4,9 @@
 //! on the disk, in every wal mode: a snapshot that has its name is whole, or the disk has changed it since.
 //! Rows are numbered from 0 over the file; the numbers show how many were lost where a block was.
 //!
+//! What has been written is synced every few megabytes: one sync of everything at the end would let the syncs of the
+//! journal on the same disk wait for it.
+//!
 //! Absent: which rows there are and in which order. Tarantool wants the system spaces first, in the order of
 //! their ids.
 
@@ -19,8 +22,11 @@ use crate::disk::{DiskFile, write_all_at};
 use crate::meta::{FileKind, Meta};
 use crate::writer::WRITTEN_BY;
 
+/// Bytes after which what has been written is synced.
+const SYNC_EVERY: u64 = 8 << 20;
+
 /// Why a snapshot was not written. The folder's other files are untouched; what was begun is a left-over that
-/// the next start removes.
+/// [`SnapshotWriter::abandon`] or the next start removes.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The disk refused, or a snapshot with this clock is there already ([`io::ErrorKind::AlreadyExists`]).
@@ -55,6 +61,7 @@ pub struct SnapshotWriter {
     temporary: String,
     file: Box<dyn DiskFile>,
     bytes: u64,
+    synced_bytes: u64,
     timestamp: f64,
     rows: u64,
     pending: Vec<u8>,
@@ -97,13 +104,18 @@ impl SnapshotWriter {
         };
         let text = meta.encode();
         let mut file = directory.disk().create(&temporary).map_err(failed)?;
-        write_all_at(&mut *file, text.as_bytes(), 0).map_err(failed)?;
+        if let Err(cause) = write_all_at(&mut *file, text.as_bytes(), 0) {
+            // The first error is what counts; a left-over is removed by the next start.
+            let _ = directory.disk().remove(&temporary);
+            return Err(failed(cause));
+        }
         Ok(Self {
             directory,
             name,
             temporary,
             file,
             bytes: text.len() as u64,
+            synced_bytes: 0,
             timestamp,
             rows: 0,
             pending: Vec::new(),
@@ -122,6 +134,35 @@ impl SnapshotWriter {
         if block::is_full(self.pending.len()) { self.flush() } else { Ok(()) }
     }
 
+    /// Adds rows that are encoded already, numbered on from those before them, with the offset after each of them.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]; the snapshot is then to be given up.
+    pub fn add_rows(&mut self, rows: &[u8], ends: &[u32]) -> Result<(), SnapshotError> {
+        let mut begin = 0;
+        for &end in ends {
+            let end = end as usize;
+            if block::is_full(self.pending.len() + end - begin) {
+                self.pending.extend_from_slice(&rows[begin..end]);
+                self.flush()?;
+                begin = end;
+            }
+        }
+        self.pending.extend_from_slice(&rows[begin..]);
+        self.rows += ends.len() as u64;
+        Ok(())
+    }
+
+    /// Gives the snapshot up and removes what there is of it.
+    ///
+    /// # Errors
+    /// When the disk does not remove it; the next start does.
+    pub fn abandon(self) -> io::Result<()> {
+        let Self { directory, temporary, file, .. } = self;
+        drop(file);
+        directory.disk().remove(&temporary)
+    }
+
     /// Bytes written to the disk so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -131,12 +172,18 @@ impl SnapshotWriter {
     /// Completes the snapshot: everything and its name are on the disk when this returns.
     ///
     /// # Errors
-    /// [`SnapshotError`]; there is no snapshot then, or it is complete and its name may not be durable.
+    /// [`SnapshotError`]; there is no snapshot then, or it is complete and its name may not be durable. What is left of one
+    /// that did not get its name is removed, if the disk lets us.
     pub fn finish(mut self) -> Result<WrittenSnapshot, SnapshotError> {
-        if !self.pending.is_empty() {
-            self.flush()?;
+        let flushed = if self.pending.is_empty() { Ok(()) } else { self.flush() };
+        let written = flushed.and_then(|()| {
+            self.write_out().map_err(|cause| SnapshotError::Io { file: self.name.clone(), cause })
+        });
+        if let Err(error) = written {
+            // The first error is what counts; a left-over is removed by the next start.
+            let _ = self.directory.disk().remove(&self.temporary);
+            return Err(error);
         }
-        self.write_out().map_err(|cause| SnapshotError::Io { file: self.name.clone(), cause })?;
         Ok(WrittenSnapshot { name: self.name, rows: self.rows, bytes: self.bytes })
     }
 
@@ -155,6 +202,10 @@ impl SnapshotWriter {
         let written = write_all_at(&mut *self.file, &self.blocks, self.bytes);
         written.map_err(|cause| SnapshotError::Io { file: self.name.clone(), cause })?;
         self.bytes += self.blocks.len() as u64;
+        if self.bytes - self.synced_bytes >= SYNC_EVERY {
+            self.file.sync().map_err(|cause| SnapshotError::Io { file: self.name.clone(), cause })?;
+            self.synced_bytes = self.bytes;
+        }
         Ok(())
     }
 }

@@ -64,6 +64,10 @@ pub(crate) enum Command {
     /// Add, list, change and drop users (on the server's machine)
     #[command(subcommand)]
     User(UserCommand),
+    /// Write all data into a snapshot and remove old files (on the server's machine)
+    ///
+    /// Waits until the snapshot is complete; requests go on meanwhile.
+    Checkpoint(AdminArguments),
     /// Write tubes and their tasks as JSON lines
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(ExportArguments),

@@ -3,6 +3,7 @@
 mod arguments;
 mod cat;
 mod check;
+mod checkpoint;
 mod commands;
 mod outcome;
 mod output;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Stats(arguments) => commands::stats(&arguments),
         Command::Ping(arguments) => commands::ping(&arguments),
         Command::User(command) => user::run(command),
+        Command::Checkpoint(arguments) => checkpoint::run(&arguments),
         Command::Cat(arguments) => cat::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Export(arguments) => transfer::export::run(&arguments),

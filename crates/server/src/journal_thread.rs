@@ -160,9 +160,10 @@ impl RoomWatch {
 }
 
 fn append<L: Log>(log: &mut L, batch: Batch) -> Done {
-    let lsn = batch.lsn;
+    let (lsn, ends_file) = (batch.lsn, batch.ends_file);
     let batch = log::Batch { rows: batch.rows, ends: batch.ends, vclock: batch.vclock };
-    match log.append(&batch).and_then(|()| log.sync()) {
+    let written = log.append(&batch).and_then(|()| log.sync());
+    match written.and_then(|()| if ends_file { log.rotate() } else { Ok(()) }) {
         Ok(()) => Done::Durable { lsn, buffers: Buffers { rows: batch.rows, ends: batch.ends } },
         Err(error) => {
             tracing::error!("the journal failed, no more changes are taken: {error}");

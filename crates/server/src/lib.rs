@@ -7,6 +7,7 @@
 //! Invariants: the instance is touched by one thread only; no lock, no blocking call and no file access on that thread
 //! once it serves. Absent: anything that knows what a request means.
 
+mod checkpoint_thread;
 pub mod config;
 mod connection;
 pub mod inspect;

@@ -7,11 +7,14 @@
 //!    task per connection: reads, hands frames to the instance      │ std::sync::mpsc: one batch at a time
 //!    task "turns": ends turns, writes replies                      ├──────────────► thread "journal": append, sync
 //!    tasks "accept": one per listening socket                      │◄────────────── tokio mpsc: durable LSN
-//!    task "signals": SIGTERM, SIGINT, SIGHUP                       │
+//!    task "signals": SIGTERM, SIGINT, SIGHUP                       │ std::sync::mpsc, bounded: chunks of a snapshot
+//!                                                                  ├──────────────► thread "checkpoint": write, remove
+//!                                                                  │◄────────────── tokio mpsc: wants the next chunk
 //!  ────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Tasks of the main thread share the instance through [`Core`], without locks; the journal thread shares nothing.
+//! Tasks of the main thread share the instance through [`Core`], without locks; the other threads share nothing. The loop
+//! waits for neither of them: it sends a batch when the journal thread is idle, and a chunk when it was asked for.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -20,6 +23,7 @@ use std::time::Duration;
 use anyhow::Context;
 use lycosa_instance::{DeclaredTube, DeclaredUser, Identity, Instance};
 use lycosa_journal::directory::Directory;
+use lycosa_journal::retention::Inventory;
 use lycosa_queue::Queue;
 use lycosa_tuple::value::Value;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -27,7 +31,8 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{LocalSet, spawn_local};
 
-use crate::config::{Addresses, Config, Flags};
+use crate::checkpoint_thread::{self, CheckpointThread, Place};
+use crate::config::{Addresses, Config, Flags, WalMode};
 use crate::journal_thread::{JournalThread, RoomWatch};
 use crate::logging::LogHandle;
 use crate::turn::{Core, now};
@@ -66,17 +71,29 @@ async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result
         })?;
         listeners.push(listener);
     }
-    let opened = storage::open(directory, &config)?;
+    let opened = storage::open(directory.clone(), &config)?;
     let mut instance = start_instance(&config, opened.identity, opened.store, opened.vclock)?;
     instance.set_configuration(effective_values(&config));
+    let inventory = Inventory::of(&directory).context("cannot read the sizes of the files")?;
+    instance.set_checkpoint_base(opened.snapshot, checkpoint_thread::files(&inventory, opened.snapshot));
+    if opened.is_damaged {
+        instance.force_checkpoint();
+    }
     let (journal, sender, done) =
         JournalThread::spawn(opened.log, RoomWatch::new(config.data_dir.clone(), config.disk_reserve.0))?;
-    let core = Core::new(instance, sender);
+    let (checkpoints, orders, checkpoint_news) = CheckpointThread::spawn(Place {
+        directory,
+        folder: config.data_dir.clone(),
+        reserve: config.disk_reserve.0,
+        instance: opened.identity.instance,
+        sound: opened.snapshot,
+    })?;
+    let core = Core::new(instance, sender, orders);
 
     let admin = bind_admin(&config.data_dir);
     let addresses =
         listeners.iter().map(|l| Ok(l.local_addr()?.to_string())).collect::<anyhow::Result<Vec<_>>>()?;
-    let turns = spawn_local(core.clone().run(done));
+    let turns = spawn_local(core.clone().run(done, checkpoint_news));
     let mut accepting = Vec::new();
     let admin_path = admin.map(|(listener, path)| {
         accepting.push(spawn_local(listener::accept_admin(core.clone(), listener)));
@@ -91,6 +108,7 @@ async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result
     let config = wait_for_end(&core, config, &reload, &log).await?;
 
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
+    core.instance.borrow_mut().abandon_checkpoint("the server ends");
     let drained = drain(&core, config.drain_timeout).await;
     core.close_all();
     if !drained {
@@ -103,13 +121,31 @@ async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result
         }
     });
     let _ = closed.await;
+    let kept = if config.wal_mode == WalMode::None { take_last_checkpoint(&core).await } else { Ok(()) };
     turns.abort();
     journal.close();
+    checkpoints.close();
     if let Some(path) = admin_path {
         let _ = std::fs::remove_file(path);
     }
     tracing::info!("ended");
-    Ok(())
+    kept
+}
+
+/// Without a journal a snapshot is all that a restart finds: takes one, however long it takes.
+async fn take_last_checkpoint(core: &Core) -> anyhow::Result<()> {
+    if !core.instance.borrow_mut().request_checkpoint() {
+        return Ok(());
+    }
+    tracing::info!("nothing was journaled: writing all data into a snapshot");
+    while core.instance.borrow().has_checkpoint() {
+        core.end.notify_one();
+        tokio::time::sleep(DRAIN_POLL).await;
+    }
+    match core.instance.borrow().checkpoint_status().failure {
+        None => Ok(()),
+        Some(cause) => anyhow::bail!("everything since the last checkpoint is lost: {cause}"),
+    }
 }
 
 /// The administrator's socket; a server without it serves all the same (its path may be too long for a socket).

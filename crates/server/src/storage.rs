@@ -42,6 +42,10 @@ pub(crate) struct Opened {
     pub(crate) identity: Identity,
     pub(crate) vclock: Vclock,
     pub(crate) log: XlogWriter,
+    /// Signature of the snapshot that the data come from.
+    pub(crate) snapshot: u64,
+    /// Whether files are damaged, and the start was forced: a checkpoint has to follow.
+    pub(crate) is_damaged: bool,
 }
 
 /// Opens the data in a folder, or begins a new instance in an empty one.
@@ -72,6 +76,9 @@ pub(crate) fn instance_settings(config: &Config) -> lycosa_instance::Settings {
         max_waiting: size(config.max_waiting),
         max_output: size(config.max_output.0),
         guest_on_loopback: config.guest_on_loopback,
+        checkpoint_interval: u64::try_from(config.checkpoint_interval.as_micros()).unwrap_or(u64::MAX),
+        checkpoint_wal_threshold: config.checkpoint_wal_threshold.0,
+        checkpoint_count: size(config.checkpoint_count),
         ..lycosa_instance::Settings::default()
     }
 }
@@ -108,7 +115,7 @@ fn bootstrap(directory: Directory, config: &Config) -> anyhow::Result<Opened> {
     write_snapshot(directory.clone(), &store, &identity, &vclock)
         .context("cannot write the first snapshot")?;
     let log = XlogWriter::create(directory, writer_settings(config), identity.instance, vclock.clone())?;
-    Ok(Opened { store, identity, vclock, log })
+    Ok(Opened { store, identity, vclock, log, snapshot: 0, is_damaged: false })
 }
 
 fn write_snapshot(
@@ -160,7 +167,8 @@ fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow:
     let identity = identify(&store, &recovered)?;
     let vclock = recovered.vclock.clone();
     let log = XlogWriter::resume(directory, writer_settings(config), &recovered)?;
-    Ok(Opened { store, identity, vclock, log })
+    let (snapshot, is_damaged) = (recovered.snapshot.signature(), recovered.has_lost_data());
+    Ok(Opened { store, identity, vclock, log, snapshot, is_damaged })
 }
 
 /// Who the data say this instance is.

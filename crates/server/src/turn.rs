@@ -14,10 +14,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lycosa_instance::{Instance, Slot};
 use lycosa_queue::{LogLevel, LogLine};
+use lycosa_store::Budget;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
+use crate::checkpoint_thread::{CheckpointSender, News};
 use crate::journal_thread::{Done, JournalSender};
 use crate::socket::Writer;
 
@@ -68,13 +70,25 @@ pub(crate) struct Core {
     paused: RefCell<Vec<Slot>>,
     journal: JournalSender,
     journal_busy: Cell<bool>,
+    checkpoints: CheckpointSender,
 }
+
+/// What came of a turn.
+struct Turn {
+    /// When the next one has to be, if nothing happens before.
+    wake_in: Duration,
+    /// It did a step of a checkpoint: the others come first now.
+    was_long: bool,
+}
+
+/// What one turn may do for a checkpoint: some tenths of a millisecond.
+const CHECKPOINT_STEP: Budget = Budget { rows: 1024, bytes: 128 << 10 };
 
 /// Bytes that one read takes at most.
 const READ_SIZE: usize = 64 << 10;
 
 impl Core {
-    pub(crate) fn new(instance: Instance, journal: JournalSender) -> Rc<Core> {
+    pub(crate) fn new(instance: Instance, journal: JournalSender, checkpoints: CheckpointSender) -> Rc<Core> {
         Rc::new(Core {
             instance: RefCell::new(instance),
             end: Notify::new(),
@@ -83,6 +97,7 @@ impl Core {
             paused: RefCell::default(),
             journal,
             journal_busy: Cell::new(false),
+            checkpoints,
         })
     }
 
@@ -119,7 +134,11 @@ impl Core {
     }
 
     /// Ends turns until the task is dropped.
-    pub(crate) async fn run(self: Rc<Self>, mut done: UnboundedReceiver<Done>) {
+    pub(crate) async fn run(
+        self: Rc<Self>,
+        mut done: UnboundedReceiver<Done>,
+        mut checkpoint_news: UnboundedReceiver<News>,
+    ) {
         let sleep = tokio::time::sleep(Duration::ZERO);
         tokio::pin!(sleep);
         let mut ended = false;
@@ -134,12 +153,17 @@ impl Core {
                     }
                 },
                 () = self.end.notified() => {}
+                // A thread that has ended says nothing; who sends it an order finds out.
+                Some(news) = checkpoint_news.recv() => self.checkpoint_news(news),
                 () = &mut sleep => {}
             }
-            let wake_in = self.end_turn();
+            let Turn { wake_in, was_long } = self.end_turn();
             let until = Instant::now() + wake_in;
             if sleep.is_elapsed() || until < sleep.deadline() || sleep.deadline() + LONGEST_SLEEP < until {
                 sleep.as_mut().reset(until);
+            }
+            if was_long {
+                tokio::task::yield_now().await;
             }
         }
     }
@@ -189,10 +213,43 @@ impl Core {
         }
     }
 
-    fn end_turn(&self) -> Duration {
+    fn checkpoint_news(&self, news: News) {
+        let mut instance = self.instance.borrow_mut();
+        match news {
+            News::Wants { number, buffer } => instance.handle_checkpoint_wants(number, buffer),
+            News::Done { number, written } => {
+                if let Some(excess) = instance.handle_checkpoint_done(number, &written, now()) {
+                    tracing::warn!(
+                        "the data folder took {} bytes until old files were removed, {excess} more than twice the live                          data and 4 times checkpoint_wal_threshold",
+                        written.peak
+                    );
+                }
+            }
+            News::Failed { number, cause } => checkpoint_failed(&mut instance, number, &cause),
+        }
+    }
+
+    /// Lets a checkpoint go on by one step. Whether there was one to do.
+    fn advance_checkpoint(&self, instance: &mut Instance) -> bool {
+        if !instance.has_checkpoint() {
+            return false;
+        }
+        let began = std::time::Instant::now();
+        let Some(order) = instance.poll_checkpoint(CHECKPOINT_STEP) else { return false };
+        let microseconds = began.elapsed().as_micros();
+        instance.note_checkpoint_pause(u64::try_from(microseconds).unwrap_or(u64::MAX));
+        let number = order.number();
+        if !self.checkpoints.send(order) {
+            checkpoint_failed(instance, number, "the checkpoint's thread does not answer");
+        }
+        true
+    }
+
+    fn end_turn(&self) -> Turn {
         let now = now();
         let mut instance = self.instance.borrow_mut();
         let next = instance.tick(now);
+        let was_long = self.advance_checkpoint(&mut instance);
         if !self.journal_busy.get()
             && let Some(batch) = instance.poll_append()
         {
@@ -208,16 +265,25 @@ impl Core {
         while let Some(line) = instance.poll_log() {
             log(&line);
         }
-        match next {
+        let wake_in = match next {
             Some(next) => Duration::from_micros(next.saturating_sub(now)).min(LONGEST_SLEEP),
             None => LONGEST_SLEEP,
-        }
+        };
+        Turn { wake_in, was_long }
     }
 
     /// The socket takes bytes again.
     pub(crate) fn writable(&self, slot: Slot, link: &Link) {
         link.blocked.set(false);
         write(&mut self.instance.borrow_mut(), slot, link);
+    }
+}
+
+fn checkpoint_failed(instance: &mut Instance, number: u64, cause: &str) {
+    if instance.handle_checkpoint_failed(number, cause, now()) {
+        tracing::error!("no checkpoint could be taken, another attempt follows in a minute: {cause}");
+    } else {
+        tracing::debug!("a checkpoint was given up again: {cause}");
     }
 }
 

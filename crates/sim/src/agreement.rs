@@ -105,7 +105,9 @@ pub(crate) fn sessions_agree(store: &Store, model: &Model, names: &mut Names) ->
         let (connection, id) = connection_row(&row).ok_or_else(|| unreadable("_queue_session_ids"))?;
         let key = model.connections.get(&connection).copied();
         let key = key.ok_or_else(|| {
-            Violation(format!("connection {connection} has a session although it never needed one or is gone"))
+            Violation(format!(
+                "connection {connection} has a session although it never needed one or is gone"
+            ))
         })?;
         names.learn(connection, key, id)?;
         connections.insert(connection);
@@ -268,9 +270,6 @@ pub(crate) fn rules_hold(store: &Store, plans: &[TubePlan]) -> Checked {
             hold!(is_first, "two tasks of sub-queue '{}' of tube {} are taken", task.utube, plan.name);
         }
     }
-    hold!(
-        taken == held,
-        "(tube, task) that are taken: {taken:?}; that somebody holds: {held:?}"
-    );
+    hold!(taken == held, "(tube, task) that are taken: {taken:?}; that somebody holds: {held:?}");
     Ok(())
 }

@@ -103,7 +103,9 @@ impl Connection {
         }
         let mut replies = Vec::new();
         let mut done = 0;
-        while let Split::Frame { content, consumed } = frame::split(&self.received[done..], frame::DEFAULT_LIMIT)? {
+        while let Split::Frame { content, consumed } =
+            frame::split(&self.received[done..], frame::DEFAULT_LIMIT)?
+        {
             replies.push(content.to_vec());
             done += consumed;
         }

@@ -55,7 +55,8 @@ impl Journal {
 
     /// Takes a batch. The journal must be idle.
     pub(crate) fn send(&mut self, batch: Batch) {
-        let Batch { rows, ends, vclock, lsn } = batch;
+        let Batch { rows, ends, vclock, lsn, ends_file } = batch;
+        assert!(!ends_file, "the simulator takes no checkpoints");
         self.stage = Stage::Queued(lsn, log::Batch { rows, ends, vclock });
     }
 

@@ -25,6 +25,8 @@ struct Account {
     doomed: BTreeSet<u64>,
     /// Tasks of which a client knows that they are finished.
     finished: BTreeSet<u64>,
+    /// Tasks that somebody may have written past the queue, with an id of his own choice.
+    written: BTreeSet<u64>,
     /// Requests under way that empty the tube.
     wipes: u32,
     /// The step at which it was last unclear whether the tube was being emptied. Requests sent before count for nothing.
@@ -53,10 +55,14 @@ impl Ledger {
             Request::Ack { id, .. } | Request::Delete { id, .. } => _ = account.doomed.insert(id),
             Request::Row { id, ref change, .. } if *change != RowChange::Select => {
                 account.doomed.insert(id);
+                if matches!(change, RowChange::Insert(_)) {
+                    account.written.insert(id);
+                }
             }
             _ if is_wipe(request) => {
                 account.put.clear();
                 account.doomed.clear();
+                account.written.clear();
                 account.finished.clear();
                 account.wipes += 1;
             }
@@ -121,7 +127,7 @@ impl Ledger {
                     plan.name
                 );
             }
-            for id in &account.finished {
+            for id in account.finished.difference(&account.written) {
                 hold!(
                     !found.contains_key(id),
                     "a client was told that task {id} of tube {} was finished, and it is there",

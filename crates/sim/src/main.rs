@@ -44,7 +44,10 @@ fn complain(failure: &Failure, trace: &Trace, verbose: bool) {
         trace.recent().for_each(|line| println!("  {line}"));
     }
     println!("FAILED: {failure}");
-    println!("repeat it: cargo run -p lycosa-sim -- --seed {} --steps {} --verbose", failure.seed, failure.step);
+    println!(
+        "repeat it: cargo run -p lycosa-sim -- --seed {} --steps {} --verbose",
+        failure.seed, failure.step
+    );
 }
 
 fn main() -> ExitCode {
@@ -68,7 +71,11 @@ fn main() -> ExitCode {
         }
     }
     if end.is_some() {
-        println!("{} worlds of {} steps from seed {first} on: every promise was kept", seed.wrapping_sub(first), arguments.steps);
+        println!(
+            "{} worlds of {} steps from seed {first} on: every promise was kept",
+            seed.wrapping_sub(first),
+            arguments.steps
+        );
     }
     ExitCode::SUCCESS
 }

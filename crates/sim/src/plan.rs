@@ -175,8 +175,8 @@ fn tube(random: &mut Random, number: u64, in_replicaset: bool) -> TubePlan {
 fn actions(random: &mut Random) -> Vec<(u32, Action)> {
     let mut some = |low, high| random.between(low, high) as u32;
     vec![
-        (some(60, 120), Action::Send),
-        (some(60, 160), Action::Deliver),
+        (some(100, 250), Action::Send),
+        (some(100, 250), Action::Deliver),
         (some(30, 120), Action::Turn),
         (some(20, 200), Action::Journal),
         (some(10, 60), Action::Advance),
@@ -184,7 +184,7 @@ fn actions(random: &mut Random) -> Vec<(u32, Action)> {
         (some(0, 8), Action::Disconnect),
         (some(0, 4), Action::Stall),
         (some(1, 6), Action::Settle),
-        (some(0, 4), Action::Crash),
+        (some(0, 3), Action::Crash),
         (some(0, 2), Action::Stop),
         (some(0, 2), Action::Fault),
         (some(0, 3), Action::Checkpoint),
@@ -192,7 +192,8 @@ fn actions(random: &mut Random) -> Vec<(u32, Action)> {
 }
 
 fn wishes(random: &mut Random) -> Vec<(u32, Wish)> {
-    let mut often = |usual: u32| if random.one_in(6) { 0 } else { random.between(1, 2 * u64::from(usual)) as u32 };
+    let mut often =
+        |usual: u32| if random.one_in(6) { 0 } else { random.between(1, 2 * u64::from(usual)) as u32 };
     vec![
         (100, Wish::Put),
         (often(60), Wish::Take),

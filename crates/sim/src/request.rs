@@ -161,7 +161,9 @@ impl Request {
                 arguments.extend(delay.map(|delay| Value::map([("delay", delay.value())])));
                 (method(*tube, "release"), arguments)
             }
-            Self::Touch { tube, id, delta } => (method(*tube, "touch"), vec![Value::from(*id), delta.value()]),
+            Self::Touch { tube, id, delta } => {
+                (method(*tube, "touch"), vec![Value::from(*id), delta.value()])
+            }
             Self::Bury { tube, id } => of_task(*tube, "bury", *id),
             Self::Kick { tube, count } => (method(*tube, "kick"), vec![Value::from(*count)]),
             Self::Delete { tube, id } => of_task(*tube, "delete", *id),
@@ -237,7 +239,9 @@ fn malformed(how: Malformed, tube: &str, sync: u64, out: &mut Vec<u8>) {
             content.push(0x80);
             frame(out, &content);
         }
-        Malformed::Name => request::encode(out, sync, &Body::Call { name: b"queue.tube.no:such", args: &[0x90] }),
+        Malformed::Name => {
+            request::encode(out, sync, &Body::Call { name: b"queue.tube.no:such", args: &[0x90] })
+        }
         Malformed::Arguments => {
             let name = format!("queue.tube.{tube}:ack");
             let args = Value::array([Value::str("first"), Value::Nil]).encode();

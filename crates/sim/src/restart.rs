@@ -46,19 +46,23 @@ pub(crate) fn begin(
             disk.fail_after(NEVER, Fault::Freeze);
             break;
         }
-        trace.line(format_args!("the machine dies while a new instance is begun"));
-        disk = disk.crash(machine_crash(random));
+        trace.line(format_args!("a new instance is begun in vain"));
+        disk = dead_machine(&disk, random, trace);
     }
-    let found = storage::recover(&disk).map_err(|error| Violation(format!("no start is possible: {error}")))?;
+    let found =
+        storage::recover(&disk).map_err(|error| Violation(format!("no start is possible: {error}")))?;
     let (store, vclock, log) = match found {
         Some((mut store, recovered)) => {
             let log = XlogWriter::resume(storage::directory(&disk), plan.writer, &recovered);
-            store.finish_recovery().map_err(|error| Violation(format!("the snapshot is not sound: {error}")))?;
+            store
+                .finish_recovery()
+                .map_err(|error| Violation(format!("the snapshot is not sound: {error}")))?;
             (store, recovered.vclock, log.map_err(|error| error.to_string()))
         }
         None => {
             let begun = storage::bootstrap(&disk, plan.writer);
-            let begun = begun.map_err(|error| Violation(format!("a new instance cannot be begun: {error}")))?;
+            let begun =
+                begun.map_err(|error| Violation(format!("a new instance cannot be begun: {error}")))?;
             (begun.0, Vclock::new(), Ok(begun.1))
         }
     };
@@ -90,6 +94,34 @@ fn machine_crash(random: &mut Random) -> Crash {
     *random.pick(&[Crash::Machine, Crash::Torn(kept), Crash::Zeroed(kept)])
 }
 
+/// The disk that the next start finds after the machine has died.
+fn dead_machine(disk: &MemoryDisk, random: &mut Random, trace: &mut Trace) -> MemoryDisk {
+    let mut crash = machine_crash(random);
+    let mut image = disk.crash(crash);
+    if !can_be_told(disk, &image) {
+        crash = Crash::Machine;
+        image = disk.crash(crash);
+    }
+    trace.line(format_args!("the machine dies: {crash:?}"));
+    image
+}
+
+/// Whether a reader can tell that the ends of files were lost. Where fewer than 16 bytes at the end of a sector are
+/// zeros that were never written, it cannot, and the journal documents that it calls this damage.
+fn can_be_told(disk: &MemoryDisk, image: &MemoryDisk) -> bool {
+    const SECTOR: usize = 512;
+    const TELLING: usize = 16;
+    let written = disk.files();
+    image.files().iter().all(|(name, kept)| {
+        let Some(written) = written.get(name) else { return true };
+        let lost = kept.iter().zip(written).position(|(kept, written)| kept != written);
+        lost.is_none_or(|lost| {
+            let begin = lost / SECTOR * SECTOR;
+            kept.len() - begin >= TELLING
+        })
+    })
+}
+
 impl Simulation<'_> {
     /// The process dies, or the machine.
     pub(crate) fn crash(&mut self) -> Checked {
@@ -98,14 +130,16 @@ impl Simulation<'_> {
             self.trace.line(format_args!("{} the process dies", self.step));
             self.disk.fail_after(NEVER, Fault::Freeze);
         } else {
-            let crash = machine_crash(&mut self.random);
-            self.trace.line(format_args!("{} the machine dies: {crash:?}", self.step));
-            self.disk = self.disk.crash(crash);
+            self.machine_dies();
         }
         self.restart(None)
     }
 
-    /// The server is stopped in order. What it leaves behind is durable in every mode of the log.
+    fn machine_dies(&mut self) {
+        self.disk = dead_machine(&self.disk, &mut self.random, self.trace);
+    }
+
+    /// The server is stopped in order. What it leaves behind survives the machine, if the log's mode ever promises that.
     pub(crate) fn stop(&mut self) -> Checked {
         self.settle()?;
         if self.life.has_failed {
@@ -118,7 +152,9 @@ impl Simulation<'_> {
             return self.crash();
         }
         self.totals.stops += 1;
-        self.disk = self.disk.crash(Crash::Machine);
+        if self.plan.writer.mode == WalMode::Fsync {
+            self.disk = self.disk.crash(Crash::Machine);
+        }
         self.restart(Some(digest))
     }
 
@@ -135,7 +171,8 @@ impl Simulation<'_> {
         }
         let vclock = log.vclock().clone();
         let directory = storage::directory(&self.disk);
-        let listing = directory.list().map_err(|error| Violation(format!("the folder cannot be listed: {error}")))?;
+        let listing =
+            directory.list().map_err(|error| Violation(format!("the folder cannot be listed: {error}")))?;
         if listing.snapshots.contains(&vclock.signature()) {
             return Ok(());
         }
@@ -147,8 +184,7 @@ impl Simulation<'_> {
         let written = storage::write_snapshot(&directory, self.life.instance.store(), &vclock, self.now);
         if dies {
             self.totals.crashes += 1;
-            self.trace.line(format_args!("{} the machine dies while a snapshot is written", self.step));
-            self.disk = self.disk.crash(machine_crash(&mut self.random));
+            self.machine_dies();
             return self.restart(None);
         }
         if let Err(error) = written {
@@ -202,8 +238,8 @@ impl Simulation<'_> {
             if self.plan.writer.mode == WalMode::Fsync && self.random.one_in(6) {
                 self.disk.fail_after(self.random.below(4), Fault::Freeze);
                 let is_open = resume().is_ok();
-                self.trace.line(format_args!("{} the machine dies during the start; log: {is_open}", self.step));
-                self.disk = self.disk.crash(machine_crash(&mut self.random));
+                self.trace.line(format_args!("{} during a start; the log was open: {is_open}", self.step));
+                self.machine_dies();
                 continue;
             }
             let log = resume().map_err(|error| Violation(format!("the log cannot be opened: {error}")))?;
@@ -241,15 +277,16 @@ impl Simulation<'_> {
     fn recovered_model(&self, signature: u64, store: &Store) -> Checked<Model> {
         let place = self.history.partition_point(|(known, _)| *known <= signature);
         let before = place.checked_sub(1).and_then(|place| self.history.get(place));
-        let (known, before) =
-            before.ok_or_else(|| Violation(format!("nothing is known of the data after {signature} rows")))?;
+        let (known, before) = before
+            .ok_or_else(|| Violation(format!("nothing is known of the data after {signature} rows")))?;
         let mut model = before.clone();
         model.end_process();
         if *known == signature {
             agreement::tubes_agree(store, &model, &self.plan.tubes)?;
             return Ok(model);
         }
-        let mut after = self.history.get(place).map_or_else(|| self.model.clone(), |(_, after)| after.clone());
+        let mut after =
+            self.history.get(place).map_or_else(|| self.model.clone(), |(_, after)| after.clone());
         after.end_process();
         agreement::adopt(store, &mut model, &after, &self.names)?;
         Ok(model)

@@ -37,6 +37,9 @@ const BEGINNING: u64 = 1_700_000_000_000_000;
 /// Nobody waits for what is farther away than this, in µs: lives end after a hundred years unless somebody says otherwise.
 const FAR: u64 = 24 * 3_600_000_000;
 
+/// Bytes of rows that no run has under way.
+const MOST_ROWS_UNDER_WAY: usize = 16 << 20;
+
 /// Requests that a client leaves unanswered before it waits.
 const MOST_IN_FLIGHT: usize = 40;
 
@@ -150,7 +153,14 @@ impl<'a> Simulation<'a> {
             self.settle()?;
             return self.crash();
         }
-        match self.random.weighted(&self.plan.actions) {
+        let action = match self.random.weighted(&self.plan.actions) {
+            Action::Journal if self.is_journal_at_rest() => Action::Turn,
+            Action::Send | Action::Deliver | Action::Stall if self.life.connections.is_empty() => {
+                Action::Connect
+            }
+            action => action,
+        };
+        match action {
             Action::Send => self.send(),
             Action::Deliver => self.deliver()?,
             Action::Turn => self.turn()?,
@@ -196,7 +206,8 @@ impl<'a> Simulation<'a> {
                 hold!(self.life.connections.len() < limit, "more than {limit} connections were accepted");
                 self.life.opened += 1;
                 let number = self.life.opened;
-                self.trace.line(format_args!("{} client {client} connects as {number}, {trust:?}", self.step));
+                self.trace
+                    .line(format_args!("{} client {client} connects as {number}, {trust:?}", self.step));
                 self.life.connections.insert(client, Connection::new(slot, number, trust));
             }
             Err(refused) => {
@@ -299,7 +310,8 @@ impl<'a> Simulation<'a> {
     fn handle_frame(&mut self, client: usize, content: &[u8]) -> Checked {
         let Some(connection) = self.life.connections.get_mut(&client) else { return Ok(()) };
         let sync = connection.sent.pop_front();
-        let sync = sync.ok_or_else(|| Violation("the server has cut more frames than were sent".to_owned()))?;
+        let sync =
+            sync.ok_or_else(|| Violation("the server has cut more frames than were sent".to_owned()))?;
         let (slot, trust) = (connection.slot, connection.trust);
         let token = Token { connection: connection.number, sync };
         let undecided = connection.awaited.get_mut(&sync);
@@ -344,8 +356,9 @@ impl<'a> Simulation<'a> {
             let mut connections = self.life.connections.values_mut();
             let connection = connections.find(|connection| connection.number == token.connection);
             let awaited = connection.and_then(|connection| connection.undecided(token.sync));
-            let awaited = awaited
-                .ok_or_else(|| Violation(format!("{token:?} is answered, and nobody waits for it: {answer:?}")))?;
+            let awaited = awaited.ok_or_else(|| {
+                Violation(format!("{token:?} is answered, and nobody waits for it: {answer:?}"))
+            })?;
             awaited.outcome = Some(Outcome { answer, signature });
         }
         if self.life.has_failed { Ok(()) } else { self.compare(signature) }
@@ -356,6 +369,8 @@ impl<'a> Simulation<'a> {
         agreement::tubes_agree(store, &self.model, &self.plan.tubes)?;
         agreement::sessions_agree(store, &self.model, &mut self.names)?;
         agreement::rules_hold(store, &self.plan.tubes)?;
+        let (waiting, expected) = (self.life.instance.status().waiting_calls, self.model.waiting());
+        hold!(waiting == expected, "{waiting} calls wait, {expected} ought to");
         if self.history.back().is_none_or(|(last, _)| *last < signature) {
             self.history.push_back((signature, self.model.clone()));
         }
@@ -364,13 +379,15 @@ impl<'a> Simulation<'a> {
 
     /// Ends a turn as the server does.
     pub(crate) fn turn(&mut self) -> Checked {
-        if !self.life.has_failed {
-            self.model.tick(self.now);
-        }
         let next = self.life.instance.tick(self.now);
         if !self.life.has_failed {
-            self.settled_on(Vec::new())?;
-            self.check_next(next)?;
+            let mut ticked = self.model.clone();
+            ticked.tick(self.now);
+            if !self.is_held_up(next, &ticked) {
+                self.model = ticked;
+                self.settled_on(Vec::new())?;
+                self.check_next(next)?;
+            }
         }
         if self.life.journal.is_idle()
             && let Some(batch) = self.life.instance.poll_append()
@@ -387,6 +404,17 @@ impl<'a> Simulation<'a> {
             self.trace.line(format_args!("{} log: {}", self.step, line.text));
         }
         Ok(())
+    }
+
+    /// Whether a tick has done nothing because the journal is behind. `ticked`: what it would have led to.
+    fn is_held_up(&self, next: Option<u64>, ticked: &Model) -> bool {
+        let status = self.life.instance.status();
+        next.is_none()
+            && self.plan.instance.max_journal_backlog < MOST_ROWS_UNDER_WAY
+            && self.shadow.last() < status.signature
+            && (ticked.next_deadline().is_some()
+                || ticked.waiting() != status.waiting_calls
+                || agreement::tubes_agree(self.life.instance.store(), ticked, &self.plan.tubes).is_err())
     }
 
     /// The moment for which a tick wants to be called again must not be too late, nor now for nothing.
@@ -411,19 +439,27 @@ impl<'a> Simulation<'a> {
     fn write(&mut self, slot: Slot) -> Checked {
         let mut connections = self.life.connections.iter_mut();
         let Some((&client, connection)) = connections.find(|(_, connection)| connection.slot == slot) else {
-            return Err(Violation(format!("there is something to write for a connection that is closed: {slot:?}")));
+            return Err(Violation(format!(
+                "there is something to write for a connection that is closed: {slot:?}"
+            )));
         };
         if connection.is_blocked {
             return Ok(());
         }
         let ready = self.life.instance.output(slot);
         let length = ready.len();
-        let count = if connection.is_stalled { self.random.below(length as u64 + 1) as usize } else { length };
+        let count =
+            if connection.is_stalled { self.random.below(length as u64 + 1) as usize } else { length };
         let arrived = ready[..count].to_vec();
         self.life.instance.consume(slot, count);
         connection.is_blocked = count < length;
         let replies = connection.receive(&arrived);
-        let replies = replies.map_err(|error| Violation(format!("what the server writes are no frames: {error}")))?;
+        let mut replies =
+            replies.map_err(|error| Violation(format!("what the server writes are no frames: {error}")))?;
+        if self.life.has_failed {
+            // Calls that waited for a task are told of the failure in no particular order.
+            replies.sort_unstable();
+        }
         for reply in replies {
             self.check_reply(client, &reply)?;
         }
@@ -439,13 +475,19 @@ impl<'a> Simulation<'a> {
         let decoded = reply::decode(frame);
         let decoded = decoded.map_err(|error| Violation(format!("a reply cannot be decoded: {error}")))?;
         let sync = decoded.sync;
-        self.trace.line(format_args!("{} {client}:{sync} is answered {}", self.step, shown(&decoded.content)));
+        self.trace.line(format_args!(
+            "{} {client}:{sync} is answered {}",
+            self.step,
+            shown(&decoded.content)
+        ));
         let connection = self.life.connections.get_mut(&client);
         let awaited = connection.and_then(|connection| connection.answered(sync));
-        let awaited = awaited
-            .ok_or_else(|| Violation(format!("client {client} gets an answer to {sync}, which it never sent")))?;
+        let awaited = awaited.ok_or_else(|| {
+            Violation(format!("client {client} gets an answer to {sync}, which it never sent"))
+        })?;
         let Awaited { request, is_call_16, sent, outcome, .. } = awaited;
-        let is_refusal = matches!(&decoded.content, Content::Error(error) if error.code == ErrorCode::WalIo as u32);
+        let is_refusal =
+            matches!(&decoded.content, Content::Error(error) if error.code == ErrorCode::WalIo as u32);
         let values = match &decoded.content {
             Content::Ok { data, .. } => Some(*data),
             _ => None,
@@ -486,7 +528,9 @@ impl<'a> Simulation<'a> {
             (Answer::Session(key), Content::Ok { data, .. }) => {
                 let mut reader = Reader::new(data);
                 let found = reader.array().and_then(|count| Ok((count, reader.str()?)));
-                found.is_ok_and(|(count, id)| count == 1 && self.names.id(*key).is_some_and(|known| id == known))
+                found.is_ok_and(|(count, id)| {
+                    count == 1 && self.names.id(*key).is_some_and(|known| id == known)
+                })
             }
             _ => false,
         }
@@ -575,24 +619,19 @@ impl<'a> Simulation<'a> {
             self.unblock(*client)?;
         }
         loop {
-            let mut is_busy = false;
+            let before = self.totals;
             for client in &clients {
                 let Some(connection) = self.life.connections.get_mut(client) else { continue };
                 let arrived = std::mem::take(&mut connection.inbound);
                 connection.buffer.extend(arrived);
-                let before = connection.buffer.len();
                 self.handle_buffer(*client)?;
-                let left = self.life.connections.get(client).map_or(0, |connection| connection.buffer.len());
-                is_busy |= left < before;
             }
             self.turn()?;
-            let before = (self.life.reported, self.life.has_failed);
-            for _ in 0..3 {
+            while !self.is_journal_at_rest() {
                 self.journal_step()?;
             }
-            is_busy |= before != (self.life.reported, self.life.has_failed) || !self.is_journal_at_rest();
             self.turn()?;
-            if !is_busy && self.is_journal_at_rest() {
+            if self.totals == before && self.is_journal_at_rest() {
                 break;
             }
         }
@@ -619,7 +658,10 @@ impl<'a> Simulation<'a> {
         }
         if !self.life.has_failed {
             let (reported, signature) = (self.life.reported, self.life.signature());
-            hold!(reported == signature, "rows up to {signature} were committed, only {reported} were handed out");
+            hold!(
+                reported == signature,
+                "rows up to {signature} were committed, only {reported} were handed out"
+            );
             hold!(
                 self.life.instance.store().digest() == self.shadow.digest(),
                 "the data are not what the rows up to {signature} make"

@@ -47,7 +47,10 @@ pub(crate) fn new_store() -> Result<Store, lycosa_store::Error> {
 }
 
 /// Begins a new instance in a folder that has no snapshot.
-pub(crate) fn bootstrap(disk: &MemoryDisk, settings: Settings) -> Result<(Store, XlogWriter), BootstrapError> {
+pub(crate) fn bootstrap(
+    disk: &MemoryDisk,
+    settings: Settings,
+) -> Result<(Store, XlogWriter), BootstrapError> {
     let directory = directory(disk);
     directory.remove_left_overs()?;
     let store = new_store()?;

@@ -82,7 +82,9 @@ impl Workload {
             Wish::Truncate => Request::Truncate { tube },
             Wish::Statistics => Request::Statistics { tube },
             Wish::Identify => Request::Identify { session: session(random, view.sessions) },
-            Wish::Configure => Request::Configure { ttr: *random.pick(&[Span(0), Span(250_000), Span(4_000_000)]) },
+            Wish::Configure => {
+                Request::Configure { ttr: *random.pick(&[Span(0), Span(250_000), Span(4_000_000)]) }
+            }
             Wish::Create => Request::Create { tube },
             Wish::Drop => Request::Drop { tube },
             Wish::Ping => Request::Ping,
@@ -136,7 +138,8 @@ impl Workload {
     }
 
     fn row(&mut self, view: &View<'_>, tube: usize, known: Option<&Tube>) -> Request {
-        let space = view.store.space_by_name(&view.plan.tubes[tube].name).map_or(9_999, lycosa_store::Space::id);
+        let space =
+            view.store.space_by_name(&view.plan.tubes[tube].name).map_or(9_999, lycosa_store::Space::id);
         let task = id(&mut self.random, known, |_| true);
         let (id, change) = match self.random.below(6) {
             0 => (task, RowChange::Delete),
@@ -179,8 +182,7 @@ fn span(random: &mut Random) -> Span {
 /// The id of a task that is `wanted`, or once in a while of any or none.
 fn id(random: &mut Random, known: Option<&Tube>, wanted: impl Fn(&Task) -> bool) -> u64 {
     let Some(tube) = known else { return random.below(3) };
-    let fitting: Vec<u64> =
-        tube.tasks.iter().filter(|(_, task)| wanted(task)).map(|(id, _)| *id).collect();
+    let fitting: Vec<u64> = tube.tasks.iter().filter(|(_, task)| wanted(task)).map(|(id, _)| *id).collect();
     if fitting.is_empty() || random.one_in(8) {
         return random.below(tube.next_id + 2);
     }

@@ -40,6 +40,11 @@ impl Handle {
         Self(NonZeroU32::MIN.saturating_add(page << SLOT_BITS | slot))
     }
 
+    /// The handle as a number; those of one page are neighbours.
+    pub(crate) fn number(self) -> u32 {
+        self.0.get()
+    }
+
     fn page(self) -> usize {
         ((self.0.get() - 1) >> SLOT_BITS) as usize
     }

@@ -26,6 +26,7 @@ pub mod error;
 mod execute;
 mod garbage;
 pub mod index;
+mod read_view;
 mod recovery;
 pub mod schema;
 pub mod select;
@@ -40,6 +41,7 @@ mod view;
 pub use access::{Access, Object, ObjectType};
 pub use effect::{Committed, Effect};
 pub use error::Error;
+pub use read_view::{Budget, ClosedView};
 pub use schema::{Function, Sequence, User, UserKind};
 pub use select::Range;
 pub use space::{Engine, IndexKind, Space, SpaceIndex};
@@ -49,6 +51,7 @@ pub use transaction::{Change, Savepoint};
 use arena::Arena;
 use effect::Effects;
 use garbage::Heap;
+use read_view::ReadView;
 use recovery::Phase;
 use schema::Schema;
 use schema::catalog::Catalog;
@@ -175,6 +178,8 @@ pub struct Store {
     statements_since_gauge: u32,
     /// Tuples that wait for their memory to be given back.
     garbage: Vec<Heap>,
+    /// The view that is open.
+    view: Option<Box<ReadView>>,
     /// An empty buffer with capacity.
     scratch: Vec<u8>,
 }
@@ -197,6 +202,7 @@ impl Store {
             index_memory: 0,
             statements_since_gauge: 0,
             garbage: Vec::new(),
+            view: None,
             scratch: Vec::new(),
         };
         store.define_system_spaces();

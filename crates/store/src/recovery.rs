@@ -9,6 +9,7 @@
 
 use crate::arena::Handle;
 use crate::error::Error;
+use crate::read_view::is_persistent;
 use crate::space::key_values;
 use crate::statement::Statement;
 use crate::{SpaceId, Store, system, user};
@@ -116,7 +117,7 @@ impl Store {
     /// written to `_sequence_data` last. Arguments: the space, the tuple, whether the row stays on this instance.
     pub fn for_each_snapshot_row(&self, f: &mut dyn FnMut(SpaceId, &[u8], bool)) {
         for space in self.catalog.iter() {
-            if space.def.temporary || !space.def.engine.has_tuples() {
+            if !is_persistent(space) {
                 continue;
             }
             if space.def.id == system::SEQUENCE_DATA {

@@ -95,7 +95,8 @@ impl Store {
     }
 }
 
-fn write_value(row: &mut Vec<u8>, id: u32, value: i64) {
+/// Writes a row of `_sequence_data`.
+pub(crate) fn write_value(row: &mut Vec<u8>, id: u32, value: i64) {
     mp::write_array(row, 2);
     mp::write_uint(row, u64::from(id));
     mp::write_int(row, value);

@@ -8,6 +8,7 @@ use lycosa_tuple::format::Format;
 
 use crate::arena::Handle;
 use crate::effect::EffectMark;
+use crate::index::Index;
 use crate::schema::space::SpaceDef;
 use crate::space::{Space, SpaceIndex};
 use crate::{Committed, IndexId, SpaceId, Store, UserId, garbage, user};
@@ -78,6 +79,18 @@ pub(crate) enum SchemaUndo {
         indexes: Vec<SpaceIndex>,
         bytes: u64,
     },
+}
+
+impl SchemaUndo {
+    /// The space whose tuples went away with an index of it.
+    fn emptied_space(&self) -> Option<SpaceId> {
+        match *self {
+            Self::Truncated { space, .. } | Self::IndexRemoved { space, owned_bytes: Some(_), .. } => {
+                Some(space)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The state of the open transaction, kept from one to the next for its allocations.
@@ -181,13 +194,26 @@ impl Store {
     /// Gives up what a committed change of the schema has put out of reach.
     fn forget(&mut self, change: SchemaUndo) {
         match change {
-            SchemaUndo::IndexRemoved { index, owned_bytes: Some(_), .. } => self.discard(index.index),
-            SchemaUndo::Truncated { indexes, .. } => {
+            SchemaUndo::IndexRemoved { space, index, owned_bytes: Some(_) } => {
+                self.give_up(space, index.index);
+            }
+            SchemaUndo::Truncated { space, indexes, .. } => {
                 if let Some(primary) = indexes.into_iter().next() {
-                    self.discard(primary.index);
+                    self.give_up(space, primary.index);
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Gives the tuples of a primary index up, once the open read view has no use for them.
+    fn give_up(&mut self, space: SpaceId, primary: Index) {
+        let given_up = match &mut self.view {
+            Some(view) => view.adopt(space, primary),
+            None => Some(primary),
+        };
+        if let Some(primary) = given_up {
+            self.discard(primary);
         }
     }
 
@@ -209,6 +235,7 @@ impl Store {
                 if let Some(space) = self.catalog.get_mut(space) {
                     space.restore(&self.arena, old, new);
                 }
+                self.tell_view(space, new, old);
                 if let Some(new) = new {
                     self.arena.remove(new);
                 }
@@ -224,6 +251,9 @@ impl Store {
     }
 
     fn undo_schema_change(&mut self, change: SchemaUndo) {
+        if let (Some(view), Some(space)) = (&mut self.view, change.emptied_space()) {
+            view.attach(space);
+        }
         match change {
             SchemaUndo::SpaceAdded(id) => {
                 self.catalog.remove(id);
@@ -266,7 +296,16 @@ impl Store {
     }
 
     pub(crate) fn note_row(&mut self, space: SpaceId, old: Option<Handle>, new: Option<Handle>) {
+        self.tell_view(space, old, new);
         self.transaction.undo.push(Undo::Row { space, old, new, applied: false });
+    }
+
+    /// Lets the open read view know that `came` has taken the place of `gone`, whose memory is still there.
+    #[inline]
+    fn tell_view(&mut self, space: SpaceId, gone: Option<Handle>, came: Option<Handle>) {
+        if let Some(view) = &mut self.view {
+            view.tuple_changed(&self.catalog, &self.arena, space, gone, came);
+        }
     }
 
     pub(crate) fn note_shown(&mut self, handle: Handle) {
@@ -289,6 +328,9 @@ impl Store {
     }
 
     pub(crate) fn undo_schema(&mut self, change: SchemaUndo) {
+        if let (Some(view), Some(space)) = (&mut self.view, change.emptied_space()) {
+            view.detach(space);
+        }
         self.transaction.undo.push(Undo::Schema(Box::new(change)));
     }
 

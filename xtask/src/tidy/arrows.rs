@@ -68,6 +68,17 @@ const ROOMS: &[Room] = &[
             "lycosa-instance",
         ],
     },
+    Room {
+        name: "lycosa-fuzz",
+        imports: &[
+            "lycosa-tuple",
+            "lycosa-iproto",
+            "lycosa-store",
+            "lycosa-journal",
+            "lycosa-queue",
+            "lycosa-instance",
+        ],
+    },
     Room { name: "lycosa-bench", imports: &["lycosa-iproto", "lycosa-tuple"] },
     Room { name: "xtask", imports: &[] },
 ];

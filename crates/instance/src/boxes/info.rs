@@ -1,8 +1,9 @@
 //! `box.info`: who this instance is and how it is.
 
+use lycosa_iproto::vclock::Vclock;
 use lycosa_tuple::value::Value;
 
-use crate::{Instance, Lag, PROTOCOL_VERSION, Status};
+use crate::{CheckpointStatus, Instance, Lag, LastCheckpoint, PROTOCOL_VERSION, Status};
 
 impl Instance {
     /// The instance at this moment.
@@ -19,6 +20,7 @@ impl Instance {
             waiting_calls: self.connections.iter().map(|connection| connection.waiting.len()).sum(),
             memory_used: memory.used,
             memory_limit: memory.limit,
+            checkpoint: self.checkpoint_status(),
             lag: self.lag,
             requests: self.counts.clone(),
         }
@@ -26,7 +28,7 @@ impl Instance {
 
     pub(super) fn box_info(&self) -> Value {
         let status = self.status();
-        let vclock = self.vclock_value();
+        let vclock = vclock_value(self.journaling.vclock());
         let own = i64::from(self.identity.replica_id);
         let lsn = self.journaling.vclock().get(self.identity.replica_id);
         let uuid = self.identity.instance.to_string();
@@ -48,6 +50,7 @@ impl Instance {
             ("cluster", Value::map([("uuid", Value::from(self.identity.cluster.to_string()))])),
             ("replication", Value::Map(vec![(own.into(), replica)])),
             ("memory", self.box_info_memory()),
+            ("checkpoint", checkpoint(&status.checkpoint)),
             ("deadline_lag", Value::map([("last_us", Value::from(last)), ("longest_us", longest.into())])),
         ];
         if let Some(failure) = status.failure {
@@ -79,9 +82,39 @@ impl Instance {
             ("items_used_ratio", share(memory.tuples, memory.reserved)),
         ])
     }
+}
 
-    fn vclock_value(&self) -> Value {
-        let components = self.journaling.vclock().iter();
-        Value::Map(components.map(|(id, lsn)| (u64::from(id).into(), lsn.into())).collect())
+fn vclock_value(vclock: &Vclock) -> Value {
+    Value::Map(vclock.iter().map(|(id, lsn)| (u64::from(id).into(), lsn.into())).collect())
+}
+
+/// What `box.info().checkpoint` shows: sizes in bytes, spans in microseconds, the time in seconds.
+fn checkpoint(status: &CheckpointStatus) -> Value {
+    let mut shown = vec![
+        ("state", Value::from(status.state)),
+        ("count", status.count.into()),
+        ("failures", status.failures.into()),
+        ("longest_pause_us", status.longest_pause.into()),
+        ("memory", status.memory.into()),
+        ("journal_bytes", status.journal_bytes.into()),
+        ("journal_limit", status.journal_limit.into()),
+        ("disk_used", status.disk_used.into()),
+        ("disk_bound", status.disk_bound.into()),
+        ("disk_excesses", status.disk_excesses.into()),
+    ];
+    if let Some(failure) = &status.failure {
+        shown.push(("failure", failure.as_str().into()));
     }
+    if let Some(LastCheckpoint { vclock, at, rows, bytes, duration }) = &status.last {
+        let last = [
+            ("vclock", vclock_value(vclock)),
+            ("signature", vclock.signature().into()),
+            ("time", Value::Double(*at as f64 / 1e6)),
+            ("rows", (*rows).into()),
+            ("bytes", (*bytes).into()),
+            ("duration_us", (*duration).into()),
+        ];
+        shown.push(("last", Value::map(last)));
+    }
+    Value::map(shown)
 }

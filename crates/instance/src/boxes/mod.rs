@@ -49,6 +49,7 @@ functions! {
     StatNet = "box.stat.net";
     SlabInfo = "box.slab.info";
     Cfg = "box.cfg";
+    Snapshot = "box.snapshot";
     SessionUser = "box.session.user";
     SessionId = "box.session.id";
     UserCreate = "box.schema.user.create";

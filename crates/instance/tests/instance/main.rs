@@ -3,6 +3,7 @@
 mod access;
 mod accounts;
 mod calls;
+mod checkpoint;
 mod declared;
 mod definitions;
 mod durability;

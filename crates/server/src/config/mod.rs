@@ -160,6 +160,12 @@ settings! {
         "Size at which a journal file is closed and the next one begun";
     wal_compression: bool = "false", "wal_compression", false,
         "Compress the journal with zstd: less than half the bytes, a microsecond more for each row";
+    checkpoint_interval: Duration = "3600", "checkpoint_interval", true,
+        "Seconds between snapshots, if anything has changed; 0 takes none for time's sake";
+    checkpoint_wal_threshold: ByteSize = "256MiB", "checkpoint_wal_threshold", true,
+        "Journal since the last snapshot before its size makes one due; the files take at most twice the data and 4 times this";
+    checkpoint_count: u64 = "2", "checkpoint_count", true,
+        "Snapshots that are kept, with the journal since the oldest, as long as there is room";
     disk_reserve: ByteSize = "64MiB", "disk_reserve", false,
         "Room kept free on the disk: below it new tasks are refused, ack, release, bury and delete still work; 0 never looks";
     force_recovery: bool = "false", "force_recovery", false,

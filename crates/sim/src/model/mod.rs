@@ -139,9 +139,9 @@ impl Model {
                 return self.put_or_wait(token, tube, data, options, now);
             }
             Request::Drop { tube } => self.drop_tube(tube),
-            Request::Ack { tube, id } => self.with_owned(connection, tube, id, "ack", |tube| {
-                tube.remove(id, Operation::Ack)
-            }),
+            Request::Ack { tube, id } => {
+                self.with_owned(connection, tube, id, "ack", |tube| tube.remove(id, Operation::Ack))
+            }
             Request::Release { tube, id, delay } => {
                 self.with_owned(connection, tube, id, "release", |tube| tube.release(id, delay, now))
             }
@@ -477,12 +477,18 @@ impl Model {
         }
     }
 
+    /// Number of calls that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.tubes.values().map(|tube| tube.waiters.len()).sum()
+    }
+
     /// When something has to happen by itself, at the earliest.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let tasks = self.tubes.values().filter(|tube| tube.is_timed()).flat_map(|tube| tube.tasks.values());
         let waiters = self.tubes.values().flat_map(|tube| &tube.waiters);
         let sessions = self.sessions.values().filter_map(|session| session.expires);
-        let all = tasks.map(|task| task.next_event).chain(waiters.map(|waiter| waiter.deadline)).chain(sessions);
+        let all =
+            tasks.map(|task| task.next_event).chain(waiters.map(|waiter| waiter.deadline)).chain(sessions);
         all.filter(|moment| *moment != NEVER).min()
     }
 }

@@ -154,7 +154,8 @@ impl Tube {
     }
 
     fn is_busy(&self, utube: &str) -> bool {
-        self.kind().has_sub_queues() && self.tasks.values().any(|task| task.status == 't' && *task.utube == *utube)
+        self.kind().has_sub_queues()
+            && self.tasks.values().any(|task| task.status == 't' && *task.utube == *utube)
     }
 
     /// The task that the next take gets, dead or alive.
@@ -352,6 +353,16 @@ impl Task {
         let utube = if kind.has_sub_queues() { reader.str().ok()? } else { b"" };
         let utube = std::str::from_utf8(utube).ok()?.into();
         let [next_event, ttl, ttr, pri, created] = times;
-        Some(Self { status, next_event, ttl, ttr, pri, created, utube, data: reader.rest().into(), owner: None })
+        Some(Self {
+            status,
+            next_event,
+            ttl,
+            ttr,
+            pri,
+            created,
+            utube,
+            data: reader.rest().into(),
+            owner: None,
+        })
     }
 }

@@ -20,6 +20,8 @@ pub mod select;
 mod tests;
 pub mod tree;
 
+use std::cmp::Ordering;
+
 use lycosa_tuple::key::KeyDef;
 
 pub use self::select::{Select, SelectError};
@@ -45,6 +47,14 @@ pub struct Index {
     /// The own parts alone, if tuples that differ in the full order can be duplicates.
     own_key: Option<KeyDef>,
     entries: Tree,
+}
+
+/// A place in an index that changes do not move: behind the tuple with this key, whether it is there or not.
+#[derive(Debug)]
+pub struct Bookmark {
+    hint: u64,
+    /// All values of the full order's key, back to back.
+    key: Vec<u8>,
 }
 
 /// Two tuples that a unique index cannot both hold.
@@ -178,6 +188,58 @@ impl Index {
     pub fn handles(&self) -> impl Iterator<Item = Handle> {
         let mut cursor = self.entries.start();
         std::iter::from_fn(move || cursor.forward()).map(|entry| entry.handle)
+    }
+
+    /// The first tuple.
+    pub fn first(&self) -> Option<Handle> {
+        self.entries.start().forward().map(|entry| entry.handle)
+    }
+
+    /// An empty index of the same order.
+    pub fn like(&self) -> Self {
+        let Self { kind, own_parts, unique, .. } = *self;
+        Self {
+            kind,
+            key: self.key.clone(),
+            own_parts,
+            unique,
+            own_key: self.own_key.clone(),
+            entries: Tree::new(),
+        }
+    }
+
+    /// The place behind a tuple.
+    pub fn bookmark(&self, tuple: &[u8]) -> Bookmark {
+        let mut key = Vec::new();
+        self.key.extract(tuple, &mut key);
+        Bookmark { hint: self.hint(tuple), key }
+    }
+
+    /// Whether a tuple belongs before the place.
+    pub fn is_passed(&self, tuple: &[u8], place: &Bookmark) -> bool {
+        let by_key = || self.key.compare_with_key(tuple, &place.key, self.key.part_count());
+        self.hint(tuple).cmp(&place.hint).then_with(by_key).is_le()
+    }
+
+    /// The tuples after a place, in order; without a place all of them.
+    pub fn after<'a>(
+        &'a self,
+        arena: &'a Arena,
+        place: Option<&Bookmark>,
+    ) -> impl Iterator<Item = Handle> + use<'a> {
+        let mut cursor = match place {
+            None => self.entries.start(),
+            Some(place) => {
+                let probe = self.probe(&place.key, self.key.part_count());
+                self.entries.upper_bound(self.order(arena), &probe)
+            }
+        };
+        std::iter::from_fn(move || cursor.forward()).map(|entry| entry.handle)
+    }
+
+    /// How two tuples, which need not be in the index, are ordered by it.
+    pub fn compare_tuples(&self, a: &[u8], b: &[u8]) -> Ordering {
+        self.hint(a).cmp(&self.hint(b)).then_with(|| self.key.compare(a, b))
     }
 
     /// Removes everything.

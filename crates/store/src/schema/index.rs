@@ -12,6 +12,7 @@ use crate::arena::Handle;
 use crate::error::Error;
 use crate::index::IndexKind;
 use crate::schema::row::{OptionType, Options, Row};
+use crate::schema::sequence::check_filled_part;
 use crate::schema::space::{NullableProblem, is_nullable};
 use crate::schema::{Collations, SchemaObject};
 use crate::space::{Space, SpaceIndex};
@@ -318,6 +319,9 @@ impl Store {
         for handle in space.handles(&self.arena) {
             format.check(TupleRef::trusted(self.arena.get(handle)))?;
         }
+        if let Some(attached) = space.sequence.filter(|_| def.id == 0) {
+            check_filled_part(space, &def, attached.field)?;
+        }
         let present = space.index(def.id).map(|index| &index.def);
         let is_same = present.is_some_and(|present| {
             present.kind == def.kind && present.unique == def.unique && present.key == def.key
@@ -360,6 +364,9 @@ impl Store {
     /// Takes a built index into its space, in the place of the one with the same id.
     fn replace_index(&mut self, space: SpaceId, index: SpaceIndex) {
         let id = index.def.id;
+        if let Some(view) = self.view.as_mut().filter(|_| id == 0) {
+            view.keep_rest(&self.catalog, &self.arena, space);
+        }
         if let Some(old) = self.catalog.take_index(space, id) {
             self.undo_schema(SchemaUndo::IndexRemoved { space, index: Box::new(old), owned_bytes: None });
         }

@@ -9,7 +9,7 @@ use crate::arena::Handle;
 use crate::error::Error;
 use crate::schema::SchemaObject;
 use crate::schema::row::Row;
-use crate::space::AttachedSequence;
+use crate::space::{AttachedSequence, IndexDef, Space};
 use crate::{Store, UserId, system};
 
 /// A sequence of numbers.
@@ -168,6 +168,25 @@ impl Sequences {
     }
 }
 
+/// Checks that a sequence can fill a field of the space if `primary` is its primary index.
+pub(crate) fn check_filled_part(space: &Space, primary: &IndexDef, field: u32) -> Result<(), Error> {
+    let wrong = |reason| not_for_sequence(space, primary, reason);
+    let part = primary.key.parts().iter().find(|part| part.field == field);
+    let part = part.ok_or_else(|| wrong("sequence field must be a part of the index"))?;
+    if !matches!(part.ty, FieldType::Unsigned | FieldType::Integer) {
+        return Err(wrong("sequence cannot be used with a non-integer key"));
+    }
+    Ok(())
+}
+
+fn not_for_sequence(space: &Space, primary: &IndexDef, reason: &str) -> Error {
+    Error::ModifyIndex {
+        index: primary.name.clone(),
+        space: space.def.name.clone(),
+        reason: reason.to_owned(),
+    }
+}
+
 impl Store {
     /// A row of `_sequence` was replaced, added or removed.
     pub(crate) fn sequence_row_changed(
@@ -260,19 +279,10 @@ impl Store {
                 return Err(Error::AlterSpace { name: space.def.name.clone(), reason });
             }
             let (field, path) = if row.len() > 3 { (row.id(3)?, row.text(4)?) } else { (0, String::new()) };
-            let primary = space.primary()?;
-            let wrong = |reason: &str| Error::ModifyIndex {
-                index: primary.def.name.clone(),
-                space: space.def.name.clone(),
-                reason: reason.to_owned(),
-            };
-            let part = primary.def.key.parts().iter().find(|part| part.field == field);
-            let part = part.ok_or_else(|| wrong("sequence field must be a part of the index"))?;
-            if !matches!(part.ty, FieldType::Unsigned | FieldType::Integer) {
-                return Err(wrong("sequence cannot be used with a non-integer key"));
-            }
+            let primary = &space.primary()?.def;
+            check_filled_part(space, primary, field)?;
             if !path.is_empty() {
-                return Err(wrong("sequence can fill only a whole field"));
+                return Err(not_for_sequence(space, primary, "sequence can fill only a whole field"));
             }
         }
         self.apply_system_row(system::SPACE_SEQUENCE, old, new);

@@ -1,0 +1,613 @@
+//! Checkpoints: when one is due, and the way of all data into a snapshot in small steps.
+//!
+//! A checkpoint begins between two transactions, when every row so far is in the journal's batches. Its moment is the
+//! vclock after the last of these rows: a read view of the store is opened, and the batch ends a journal file, so that the
+//! next one begins where the snapshot stands. Then rows of the view are encoded in chunks, one whenever the writer of the
+//! file asks for it. The snapshot may get its name only when the rows before its moment are durable, so the order to complete it
+//! waits for that.
+//!
+//! The instance writes no file. It gives [`CheckpointOrder`]s ([`Instance::poll_checkpoint`]) and is told what has
+//! come of them; they carry the checkpoint's number, so that news of one that was given up is not taken for news of the next.
+//!
+//! A checkpoint is due when the journal has grown to the limit, when the interval has passed and something has changed,
+//! when the files take more room than they may, and when somebody asks. After a failure the next one waits for a minute,
+//! unless somebody asks.
+
+mod disk;
+
+use std::collections::VecDeque;
+
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::row;
+use lycosa_iproto::vclock::Vclock;
+use lycosa_store::{Budget, ClosedView};
+use lycosa_tuple::mp;
+
+use self::disk::Bound;
+use crate::connection::WaitingCall;
+use crate::{Instance, Slot};
+
+pub use self::disk::Files;
+
+/// Pause after a failure before the next checkpoint begins by itself, in microseconds.
+const RETRY_AFTER: u64 = 60_000_000;
+
+/// Time after which sizes are looked at again, in microseconds.
+const LOOK_EVERY: u64 = 1_000_000;
+
+/// Share of the threshold after which sizes are looked at again.
+const LOOKS_PER_THRESHOLD: u64 = 64;
+
+/// Rows of a snapshot as its file holds them, back to back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Chunk {
+    /// The rows.
+    pub rows: Vec<u8>,
+    /// The offset in `rows` after each row.
+    pub ends: Vec<u32>,
+}
+
+impl Chunk {
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.ends.clear();
+    }
+}
+
+/// What is to be done about a snapshot, by whoever writes files.
+#[derive(Debug)]
+pub enum CheckpointOrder {
+    /// Begin one, and say when it takes rows ([`Instance::handle_checkpoint_wants`]), once for each chunk that may be
+    /// under way.
+    Begin {
+        /// Of the checkpoint.
+        number: u64,
+        /// Its moment.
+        vclock: Box<Vclock>,
+        /// The same in seconds since the epoch.
+        timestamp: f64,
+        /// Which files may stay.
+        keep: Keep,
+    },
+    /// Add rows.
+    Rows {
+        /// Of the checkpoint.
+        number: u64,
+        /// The rows.
+        chunk: Chunk,
+    },
+    /// All rows are there: complete the snapshot, give it its name, remove files that are not needed any more, and say so
+    /// ([`Instance::handle_checkpoint_done`]).
+    Complete {
+        /// Of the checkpoint.
+        number: u64,
+        /// Which files may stay.
+        keep: Keep,
+        /// To be dropped.
+        view: Option<ClosedView>,
+    },
+    /// Give the snapshot up, if it has been begun.
+    Abandon {
+        /// Of the checkpoint.
+        number: u64,
+        /// To be dropped.
+        view: Option<ClosedView>,
+    },
+}
+
+impl CheckpointOrder {
+    /// The number of the checkpoint.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        match *self {
+            Self::Begin { number, .. }
+            | Self::Rows { number, .. }
+            | Self::Complete { number, .. }
+            | Self::Abandon { number, .. } => number,
+        }
+    }
+}
+
+/// Which files may stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// Snapshots; at least one.
+    pub snapshots: usize,
+    /// Bytes of all snapshots and xlogs, as far as they are not needed for a start.
+    pub bytes: u64,
+}
+
+/// A snapshot that is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes of its file.
+    pub bytes: u64,
+    /// Bytes of all files before old ones were removed.
+    pub peak: u64,
+    /// The files that are left.
+    pub files: Files,
+}
+
+/// The last checkpoint that was completed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LastCheckpoint {
+    /// Its moment.
+    pub vclock: Vclock,
+    /// The same in microseconds since the epoch.
+    pub at: u64,
+    /// Rows of the snapshot.
+    pub rows: u64,
+    /// Bytes of its file.
+    pub bytes: u64,
+    /// How long it took, in microseconds.
+    pub duration: u64,
+}
+
+/// Checkpoints at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CheckpointStatus {
+    /// `idle`, `running`, or `failed`: the last one was given up.
+    pub state: &'static str,
+    /// Why the last one was given up.
+    pub failure: Option<String>,
+    /// The last one that was completed since the start.
+    pub last: Option<LastCheckpoint>,
+    /// Completed since the start.
+    pub count: u64,
+    /// Given up since the start.
+    pub failures: u64,
+    /// The longest that the caller's loop was held by one step, in microseconds, as it has measured
+    /// ([`Instance::note_checkpoint_pause`]).
+    pub longest_pause: u64,
+    /// Bytes that the read view takes beside the data.
+    pub memory: u64,
+    /// Bytes journaled since the last snapshot.
+    pub journal_bytes: u64,
+    /// Bytes of that which make a checkpoint due.
+    pub journal_limit: u64,
+    /// Bytes of all snapshots and xlogs.
+    pub disk_used: u64,
+    /// What they may take.
+    pub disk_bound: u64,
+    /// How often they took more.
+    pub disk_excesses: u64,
+}
+
+/// A checkpoint under way.
+#[derive(Debug)]
+struct Running {
+    vclock: Box<Vclock>,
+    /// Signature of the vclock.
+    lsn: u64,
+    began_at: u64,
+    /// Bytes journaled when it began.
+    journaled: u64,
+    live: u64,
+    rows: u64,
+    /// Buffers for chunks that the writer waits for.
+    wanted: VecDeque<Chunk>,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The view is being handed out.
+    Walking,
+    /// Rows from before its moment may not be durable yet.
+    Waiting,
+    /// The writer was told to complete it.
+    Completing,
+}
+
+/// The snapshot that a start would begin with, and the files around it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Base {
+    /// Signature of its vclock.
+    signature: u64,
+    /// When it was taken, or the instance started.
+    at: u64,
+    files: Files,
+    /// Live data when it was taken, or at the start.
+    live: u64,
+    /// Bytes journaled before it by this process, less those that other processes have journaled after it.
+    journaled: i128,
+    /// Bytes journaled by this process when the files were measured.
+    measured: u64,
+}
+
+/// Everything about checkpoints.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    running: Option<Box<Running>>,
+    /// Of the last one that was begun.
+    number: u64,
+    /// One is due.
+    is_wanted: bool,
+    /// It must write a new snapshot even if nothing has changed since the last one.
+    is_forced: bool,
+    /// Calls that wait for it: connection and token.
+    waiting: Vec<(u64, u64)>,
+    /// One was given up; the writer is to be told, and to drop this.
+    given_up: Option<Option<ClosedView>>,
+    base: Base,
+    /// Nothing is begun before, unless somebody asks.
+    retry_at: u64,
+    next_look: Look,
+    last: Option<LastCheckpoint>,
+    failure: Option<String>,
+    count: u64,
+    failures: u64,
+    excesses: u64,
+    longest_pause: u64,
+}
+
+/// When to look at sizes: at a time, or when so many bytes have been journaled.
+#[derive(Debug, Clone, Copy, Default)]
+struct Look {
+    at: u64,
+    journaled: u64,
+}
+
+impl Checkpoints {
+    pub(crate) fn new(signature: u64, now: u64) -> Self {
+        Self {
+            running: None,
+            number: 0,
+            is_wanted: false,
+            is_forced: false,
+            waiting: Vec::new(),
+            given_up: None,
+            base: Base { signature, at: now, ..Base::default() },
+            retry_at: 0,
+            next_look: Look::default(),
+            last: None,
+            failure: None,
+            count: 0,
+            failures: 0,
+            excesses: 0,
+            longest_pause: 0,
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Bytes journaled since the last snapshot.
+    fn journal_bytes(&self, journaled: u64) -> u64 {
+        u64::try_from(i128::from(journaled) - self.base.journaled).unwrap_or(0)
+    }
+
+    /// Bytes of all files.
+    fn disk_used(&self, journaled: u64) -> u64 {
+        self.base.files.total.saturating_add(journaled.saturating_sub(self.base.measured))
+    }
+
+    /// What a snapshot will take, judged by the last one.
+    fn expected_snapshot(&self, live: u64) -> u64 {
+        let Base { files, live: then, .. } = self.base;
+        if then == 0 {
+            return live;
+        }
+        let expected = u128::from(files.snapshot) * u128::from(live) / u128::from(then);
+        u64::try_from(expected).unwrap_or(u64::MAX).min(live)
+    }
+
+    fn journal_limit(&self, bound: Bound) -> u64 {
+        bound.journal_limit(self.base.files.snapshot, self.expected_snapshot(bound.live))
+    }
+}
+
+impl Instance {
+    /// Tells which snapshot the instance was started from (its signature), and what files there are.
+    pub fn set_checkpoint_base(&mut self, signature: u64, files: Files) {
+        let live = self.store.snapshot_bytes();
+        self.checkpoints.base = Base {
+            signature,
+            at: self.now,
+            files,
+            live,
+            journaled: -i128::from(files.journal),
+            measured: self.journaling.written_bytes(),
+        };
+    }
+
+    /// Wants a checkpoint as soon as possible, even if nothing has changed since the last snapshot: because its file, or a
+    /// journal file after it, is damaged.
+    pub fn force_checkpoint(&mut self) {
+        self.checkpoints.is_wanted = true;
+        self.checkpoints.is_forced = true;
+    }
+
+    /// Wants a checkpoint as soon as possible. False if nothing has changed since the last snapshot.
+    pub fn request_checkpoint(&mut self) -> bool {
+        let is_new = self.has_changed_since_snapshot();
+        self.checkpoints.is_wanted |= is_new;
+        is_new
+    }
+
+    fn has_changed_since_snapshot(&self) -> bool {
+        self.checkpoints.is_forced || self.checkpoints.base.signature != self.journaling.lsn()
+    }
+
+    /// Whether a checkpoint is under way, about to begin or about to be given up.
+    pub fn has_checkpoint(&self) -> bool {
+        let Checkpoints { is_wanted, given_up, .. } = &self.checkpoints;
+        self.checkpoints.is_running() || *is_wanted || given_up.is_some()
+    }
+
+    /// CALL of `box.snapshot`: answered when the snapshot is complete. Tarantool: refused while one is being written.
+    pub(crate) fn call_snapshot(
+        &mut self,
+        slot: Slot,
+        sync: u64,
+        is_call_16: bool,
+    ) -> Result<(), ErrorObject> {
+        if self.failure.is_some() {
+            return Err(self.failure_error());
+        }
+        if self.checkpoints.is_running() || !self.checkpoints.waiting.is_empty() {
+            return Err(ErrorObject::client(
+                ErrorCode::CheckpointInProgress,
+                "Snapshot is already in progress",
+            ));
+        }
+        let limit = self.settings.max_waiting;
+        let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
+        if connection.waiting.len() >= limit {
+            return Err(crate::call::too_many_waiting(limit));
+        }
+        self.last_request += 1;
+        let request = self.last_request;
+        connection.waiting.insert(request, WaitingCall { sync, is_call_16 });
+        let connection = connection.id;
+        if self.request_checkpoint() {
+            self.checkpoints.waiting.push((connection, request));
+        } else {
+            self.answer_snapshot(connection, request, Ok(()));
+        }
+        Ok(())
+    }
+
+    fn answer_snapshot(&mut self, connection: u64, request: u64, result: Result<(), ErrorObject>) {
+        let mut values = Vec::new();
+        mp::write_str(&mut values, b"ok");
+        self.answer_parked(connection, request, result.map(|()| (1, values.as_slice())));
+    }
+
+    fn answer_snapshots(&mut self, result: &Result<(), ErrorObject>) {
+        for (connection, request) in std::mem::take(&mut self.checkpoints.waiting) {
+            self.answer_snapshot(connection, request, result.clone());
+        }
+    }
+
+    /// Looks whether a checkpoint is due. When the interval will have passed, if that is what it waits for.
+    pub(crate) fn tick_checkpoints(&mut self) -> Option<u64> {
+        let now = self.now;
+        if self.has_checkpoint() || !self.has_changed_since_snapshot() {
+            return None;
+        }
+        let interval = self.settings.checkpoint_interval;
+        let due_at = (interval > 0).then(|| self.checkpoints.base.at.saturating_add(interval));
+        if now < self.checkpoints.retry_at {
+            return due_at.map(|due_at| due_at.max(self.checkpoints.retry_at));
+        }
+        let is_time = due_at.is_some_and(|due_at| due_at <= now);
+        self.checkpoints.is_wanted = is_time || self.is_too_large();
+        due_at.filter(|_| !is_time)
+    }
+
+    /// Whether the journal or all files together are larger than they may be; looks only now and then.
+    fn is_too_large(&mut self) -> bool {
+        let journaled = self.journaling.written_bytes();
+        let threshold = self.settings.checkpoint_wal_threshold;
+        if self.now < self.checkpoints.next_look.at && journaled < self.checkpoints.next_look.journaled {
+            return false;
+        }
+        let step = (threshold / LOOKS_PER_THRESHOLD).max(1);
+        self.checkpoints.next_look =
+            Look { at: self.now.saturating_add(LOOK_EVERY), journaled: journaled.saturating_add(step) };
+        let live = self.store.snapshot_bytes();
+        let bound = Bound { live, threshold };
+        self.checkpoints.journal_bytes(journaled) >= self.checkpoints.journal_limit(bound)
+            || self.checkpoints.disk_used(journaled) > bound.total()
+    }
+
+    /// What is to be done next about snapshots: at most one thing a turn, within the budget.
+    pub fn poll_checkpoint(&mut self, budget: Budget) -> Option<CheckpointOrder> {
+        let number = self.checkpoints.number;
+        if let Some(view) = self.checkpoints.given_up.take() {
+            return Some(CheckpointOrder::Abandon { number, view });
+        }
+        match self.checkpoints.running.as_ref().map(|running| running.stage) {
+            None => self.begin_checkpoint(),
+            Some(Stage::Walking) => self.next_chunk(budget),
+            Some(Stage::Waiting) => self.complete_checkpoint(),
+            Some(Stage::Completing) => None,
+        }
+    }
+
+    fn begin_checkpoint(&mut self) -> Option<CheckpointOrder> {
+        if !self.checkpoints.is_wanted || self.failure.is_some() {
+            return None;
+        }
+        self.settle(self.now);
+        let is_forced = std::mem::take(&mut self.checkpoints.is_forced);
+        if is_forced && self.checkpoints.base.signature == self.journaling.lsn() {
+            // Two snapshots cannot have one moment.
+            self.journaling.add_nop(self.now);
+        }
+        self.journaling.end_file();
+        self.store.open_read_view();
+        let live = self.store.snapshot_bytes();
+        let bound = Bound { live, threshold: self.settings.checkpoint_wal_threshold };
+        let bytes = bound.before_snapshot(self.checkpoints.expected_snapshot(live));
+        let checkpoints = &mut self.checkpoints;
+        checkpoints.is_wanted = false;
+        checkpoints.number += 1;
+        let vclock = Box::new(self.journaling.vclock().clone());
+        checkpoints.running = Some(Box::new(Running {
+            vclock: vclock.clone(),
+            lsn: self.journaling.lsn(),
+            began_at: self.now,
+            journaled: self.journaling.written_bytes(),
+            live,
+            rows: 0,
+            wanted: VecDeque::new(),
+            stage: Stage::Walking,
+        }));
+        let keep = Keep { snapshots: self.settings.checkpoint_count.max(1), bytes };
+        Some(CheckpointOrder::Begin {
+            number: checkpoints.number,
+            vclock,
+            timestamp: seconds(self.now),
+            keep,
+        })
+    }
+
+    fn next_chunk(&mut self, budget: Budget) -> Option<CheckpointOrder> {
+        let number = self.checkpoints.number;
+        let running = self.checkpoints.running.as_mut()?;
+        let mut chunk = running.wanted.pop_front()?;
+        chunk.clear();
+        let timestamp = seconds(running.began_at);
+        let has_more = self.store.read_view_next(budget, &mut |space, tuple, is_local| {
+            row::encode_snapshot_row(
+                &mut chunk.rows,
+                running.rows,
+                timestamp,
+                u32::from(is_local),
+                space,
+                tuple,
+            );
+            chunk.ends.push(
+                u32::try_from(chunk.rows.len()).expect("a chunk is not longer than its budget and a tuple"),
+            );
+            running.rows += 1;
+        });
+        if !has_more {
+            running.stage = Stage::Waiting;
+        }
+        Some(CheckpointOrder::Rows { number, chunk })
+    }
+
+    fn complete_checkpoint(&mut self) -> Option<CheckpointOrder> {
+        let running = self.checkpoints.running.as_mut()?;
+        if self.journaling.durable() < running.lsn {
+            return None;
+        }
+        running.stage = Stage::Completing;
+        let bound = Bound { live: running.live, threshold: self.settings.checkpoint_wal_threshold };
+        let bytes = bound.after_snapshot(self.checkpoints.expected_snapshot(bound.live));
+        let keep = Keep { snapshots: self.settings.checkpoint_count.max(1), bytes };
+        let view = self.store.close_read_view();
+        Some(CheckpointOrder::Complete { number: self.checkpoints.number, keep, view })
+    }
+
+    /// The writer of the snapshot waits for rows; `buffer` is for them.
+    pub fn handle_checkpoint_wants(&mut self, number: u64, buffer: Chunk) {
+        if let Some(running) = self.running_checkpoint(number) {
+            running.wanted.push_back(buffer);
+        }
+    }
+
+    fn running_checkpoint(&mut self, number: u64) -> Option<&mut Running> {
+        self.checkpoints.running.as_deref_mut().filter(|_| self.checkpoints.number == number)
+    }
+
+    /// The snapshot is complete. Returns how many bytes more than they may the files took, if they did.
+    pub fn handle_checkpoint_done(&mut self, number: u64, written: &Written, now: u64) -> Option<u64> {
+        self.now = now;
+        self.running_checkpoint(number)?;
+        let running = self.checkpoints.running.take()?;
+        let threshold = self.settings.checkpoint_wal_threshold;
+        // Data have come and gone while it ran.
+        let live = self.store.snapshot_bytes().max(running.live);
+        let excess = written.peak.saturating_sub(Bound { live, threshold }.total());
+        let checkpoints = &mut self.checkpoints;
+        checkpoints.excesses += u64::from(excess > 0);
+        checkpoints.count += 1;
+        checkpoints.failure = None;
+        checkpoints.retry_at = 0;
+        checkpoints.base = Base {
+            signature: running.lsn,
+            at: running.began_at,
+            files: written.files,
+            live: running.live,
+            journaled: i128::from(running.journaled),
+            measured: self.journaling.written_bytes(),
+        };
+        checkpoints.last = Some(LastCheckpoint {
+            vclock: *running.vclock,
+            at: running.began_at,
+            rows: running.rows,
+            bytes: written.bytes,
+            duration: now.saturating_sub(running.began_at),
+        });
+        self.answer_snapshots(&Ok(()));
+        (excess > 0).then_some(excess)
+    }
+
+    /// The snapshot could not be written. Returns whether the one before it had been completed: whether this is news.
+    pub fn handle_checkpoint_failed(&mut self, number: u64, cause: &str, now: u64) -> bool {
+        self.now = now;
+        if self.running_checkpoint(number).is_none() {
+            return false;
+        }
+        let is_news = self.checkpoints.failure.is_none();
+        self.checkpoints.failure = Some(cause.to_owned());
+        self.checkpoints.failures += 1;
+        self.checkpoints.retry_at = now.saturating_add(RETRY_AFTER);
+        self.give_checkpoint_up(cause);
+        is_news
+    }
+
+    /// Gives up the checkpoint that is under way: the server ends, or the journal has failed.
+    pub fn abandon_checkpoint(&mut self, cause: &str) {
+        self.checkpoints.is_wanted = false;
+        self.give_checkpoint_up(cause);
+    }
+
+    fn give_checkpoint_up(&mut self, cause: &str) {
+        if self.checkpoints.running.take().is_some() {
+            self.checkpoints.given_up = Some(self.store.close_read_view());
+        }
+        let message = format!("the checkpoint was given up: {cause}");
+        self.answer_snapshots(&Err(ErrorObject::client(ErrorCode::System, message)));
+    }
+
+    /// A step of a checkpoint has held the caller's loop for so many microseconds.
+    pub fn note_checkpoint_pause(&mut self, microseconds: u64) {
+        self.checkpoints.longest_pause = self.checkpoints.longest_pause.max(microseconds);
+    }
+
+    /// Checkpoints at this moment.
+    pub fn checkpoint_status(&self) -> CheckpointStatus {
+        let checkpoints = &self.checkpoints;
+        let journaled = self.journaling.written_bytes();
+        let bound =
+            Bound { live: self.store.snapshot_bytes(), threshold: self.settings.checkpoint_wal_threshold };
+        CheckpointStatus {
+            state: match &checkpoints.failure {
+                _ if checkpoints.is_running() => "running",
+                Some(_) => "failed",
+                None => "idle",
+            },
+            failure: checkpoints.failure.clone(),
+            last: checkpoints.last.clone(),
+            count: checkpoints.count,
+            failures: checkpoints.failures,
+            longest_pause: checkpoints.longest_pause,
+            memory: self.store.read_view_memory(),
+            journal_bytes: checkpoints.journal_bytes(journaled),
+            journal_limit: checkpoints.journal_limit(bound),
+            disk_used: checkpoints.disk_used(journaled),
+            disk_bound: bound.total(),
+            disk_excesses: checkpoints.excesses,
+        }
+    }
+}
+
+fn seconds(microseconds: u64) -> f64 {
+    microseconds as f64 / 1e6
+}

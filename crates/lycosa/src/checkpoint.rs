@@ -1,0 +1,45 @@
+//! `lycosa checkpoint`: a snapshot now, over the administrator's socket of a running server.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use lycosa_client::Value;
+use serde_json::json;
+
+use crate::arguments::AdminArguments;
+use crate::outcome::Outcome;
+use crate::output;
+use crate::payload;
+use crate::session::Session;
+
+/// How long a snapshot may take.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+pub(crate) fn run(arguments: &AdminArguments) -> anyhow::Result<Outcome> {
+    let session = Session::open_admin(&arguments.data_dir)?;
+    session.call_waiting("box.snapshot", Vec::new(), LONGEST)?;
+    let info = session.call("box.info", Vec::new())?.into_iter().next().context("no box.info")?;
+    let checkpoint = info.get("checkpoint").context("the server says nothing about checkpoints")?;
+    if arguments.json {
+        output::line(json!({ "checkpoint": payload::to_json(checkpoint) }))?;
+        return Ok(Outcome::Done);
+    }
+    let number = |value: &Value, name| value.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let Some(last) = checkpoint.get("last") else {
+        output::line("nothing has changed since the last snapshot")?;
+        return Ok(Outcome::Done);
+    };
+    output::line(format_args!(
+        "snapshot of {} rows, {} bytes, written in {:.2} s; requests were held for {} us at the most",
+        number(last, "rows"),
+        number(last, "bytes"),
+        number(last, "duration_us") as f64 / 1e6,
+        number(checkpoint, "longest_pause_us"),
+    ))?;
+    output::line(format_args!(
+        "the data folder takes {} of {} bytes",
+        number(checkpoint, "disk_used"),
+        number(checkpoint, "disk_bound"),
+    ))?;
+    Ok(Outcome::Done)
+}

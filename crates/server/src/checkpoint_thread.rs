@@ -1,0 +1,388 @@
+//! The checkpoint thread: writes snapshots and removes files that are not needed any more.
+//!
+//! It does what the instance orders: begins a snapshot under its temporary name, adds rows, completes it. The loop gives it
+//! rows only when it has asked for them, so no more than [`CHUNKS`] chunks are ever under way: one that is written while
+//! the next one is made. After a failure what there is of the snapshot is removed, the failure is told, and the thread
+//! waits for the next order to begin.
+//!
+//! A snapshot never takes the last room on the disk, which the journal needs: below `disk_reserve` it is given up.
+//!
+//! The thread asks the system for less of the processor than the others have: a checkpoint may take longer, requests may not.
+
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use lycosa_instance::{CheckpointOrder, Chunk, Files, Keep, Written};
+use lycosa_iproto::vclock::Vclock;
+use lycosa_journal::directory::{Directory, file_name};
+use lycosa_journal::meta::FileKind;
+use lycosa_journal::retention::{self, Inventory, Rule};
+use lycosa_journal::snap::SnapshotWriter;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use uuid::Uuid;
+
+/// Chunks under way at a time.
+const CHUNKS: usize = 2;
+
+/// Orders that can wait for the thread: the chunks, and what begins and ends the snapshot.
+const ORDERS: usize = CHUNKS + 4;
+
+/// Bytes of a snapshot after which the room on the disk is looked at again.
+const ROOM_STEP: u64 = 4 << 20;
+
+/// How far the thread stands back behind the others, from 0 to 19.
+const NICENESS: i32 = 10;
+
+/// What the loop sends to the thread.
+enum Job {
+    Order(CheckpointOrder),
+    Close,
+}
+
+/// What the thread sends to the loop. Each names the checkpoint by its number.
+pub(crate) enum News {
+    /// The next rows may come; the buffer is for them.
+    Wants { number: u64, buffer: Chunk },
+    /// The snapshot is complete and old files are gone.
+    Done { number: u64, written: Written },
+    /// There is no snapshot.
+    Failed { number: u64, cause: String },
+}
+
+/// The loop's end of the channel to the thread.
+pub(crate) struct CheckpointSender(mpsc::SyncSender<Job>);
+
+impl CheckpointSender {
+    /// Hands an order over without waiting. False if the thread is gone.
+    pub(crate) fn send(&self, order: CheckpointOrder) -> bool {
+        self.0.try_send(Job::Order(order)).is_ok()
+    }
+}
+
+/// The running thread.
+pub(crate) struct CheckpointThread {
+    thread: JoinHandle<()>,
+    closer: mpsc::SyncSender<Job>,
+}
+
+/// Where snapshots go, and what is known of those that are there.
+pub(crate) struct Place {
+    pub(crate) directory: Directory,
+    /// The folder of the directory, to look at its disk.
+    pub(crate) folder: PathBuf,
+    /// Bytes of the disk that a snapshot does not take; 0 never looks.
+    pub(crate) reserve: u64,
+    /// Whose data they are.
+    pub(crate) instance: Uuid,
+    /// Signature of the snapshot that the data were recovered from.
+    pub(crate) sound: u64,
+}
+
+impl CheckpointThread {
+    /// Starts the thread.
+    pub(crate) fn spawn(
+        place: Place,
+    ) -> std::io::Result<(CheckpointThread, CheckpointSender, UnboundedReceiver<News>)> {
+        let (jobs, inbox) = mpsc::sync_channel(ORDERS);
+        let (outbox, news) = unbounded_channel();
+        let worker = Worker { place, outbox, writing: None };
+        let thread =
+            thread::Builder::new().name("checkpoint".to_owned()).spawn(move || worker.run(&inbox))?;
+        Ok((CheckpointThread { thread, closer: jobs.clone() }, CheckpointSender(jobs), news))
+    }
+
+    /// Ends the thread and waits for it. A snapshot that has not been completed is given up.
+    pub(crate) fn close(self) {
+        // The thread is gone if it cannot be told.
+        let _ = self.closer.send(Job::Close);
+        if self.thread.join().is_err() {
+            tracing::error!("the checkpoint thread panicked");
+        }
+    }
+}
+
+struct Worker {
+    place: Place,
+    outbox: UnboundedSender<News>,
+    writing: Option<Writing>,
+}
+
+/// A snapshot that is being written.
+struct Writing {
+    writer: SnapshotWriter,
+    vclock: Vclock,
+    began: Instant,
+    /// Bytes in the file when the room on the disk was looked at.
+    looked_at: u64,
+}
+
+impl Worker {
+    fn run(mut self, inbox: &mpsc::Receiver<Job>) {
+        // Refused where the system does not let us; then it has as much as the others.
+        let _ = rustix::process::setpriority_process(None, NICENESS);
+        for job in inbox {
+            let news = match job {
+                Job::Order(order) => self.carry_out(order),
+                Job::Close => break,
+            };
+            for news in news {
+                if self.outbox.send(news).is_err() {
+                    break;
+                }
+            }
+        }
+        self.give_up();
+    }
+
+    fn carry_out(&mut self, order: CheckpointOrder) -> Vec<News> {
+        match order {
+            CheckpointOrder::Begin { number, vclock, timestamp, keep } => {
+                self.give_up();
+                match self.begin(&vclock, timestamp, keep) {
+                    Ok(()) => (0..CHUNKS).map(|_| News::Wants { number, buffer: Chunk::default() }).collect(),
+                    Err(cause) => vec![self.failed(number, cause)],
+                }
+            }
+            CheckpointOrder::Rows { number, chunk } => match self.add(&chunk) {
+                // Rows of a snapshot that has failed already.
+                None => Vec::new(),
+                Some(Ok(())) => vec![News::Wants { number, buffer: chunk }],
+                Some(Err(cause)) => vec![self.failed(number, cause)],
+            },
+            CheckpointOrder::Complete { number, keep, view } => {
+                let news = self.writing.take().map(|writing| match self.complete(writing, keep) {
+                    Ok(written) => News::Done { number, written },
+                    Err(cause) => self.failed(number, cause),
+                });
+                drop(view);
+                news.into_iter().collect()
+            }
+            CheckpointOrder::Abandon { view, .. } => {
+                self.give_up();
+                drop(view);
+                Vec::new()
+            }
+        }
+    }
+
+    fn failed(&mut self, number: u64, cause: String) -> News {
+        self.give_up();
+        News::Failed { number, cause }
+    }
+
+    /// Removes what there is of a snapshot.
+    fn give_up(&mut self) {
+        if let Some(writing) = self.writing.take()
+            && let Err(error) = writing.writer.abandon()
+        {
+            tracing::warn!("an unfinished snapshot could not be removed; the next start does it: {error}");
+        }
+    }
+
+    fn begin(&mut self, vclock: &Vclock, timestamp: f64, keep: Keep) -> Result<(), String> {
+        self.collect(keep);
+        self.check_room()?;
+        let signature = vclock.signature();
+        let directory = &self.place.directory;
+        let is_in_the_way =
+            directory.list().map_err(|error| error.to_string())?.snapshots.contains(&signature);
+        if is_in_the_way {
+            // The start has passed it over.
+            let name = file_name(FileKind::Snapshot, signature);
+            let aside = directory.set_aside(&name).map_err(|error| error.to_string())?;
+            tracing::warn!("the snapshot '{name}' is not sound and is replaced; it is now called '{aside}'");
+        }
+        let writer = SnapshotWriter::create(directory.clone(), self.place.instance, vclock, timestamp);
+        let writer = writer.map_err(|error| error.to_string())?;
+        let vclock = vclock.clone();
+        self.writing = Some(Writing { writer, vclock, began: Instant::now(), looked_at: 0 });
+        Ok(())
+    }
+
+    fn add(&mut self, chunk: &Chunk) -> Option<Result<(), String>> {
+        let writing = self.writing.as_mut()?;
+        if let Err(error) = writing.writer.add_rows(&chunk.rows, &chunk.ends) {
+            return Some(Err(error.to_string()));
+        }
+        if writing.writer.bytes() - writing.looked_at < ROOM_STEP {
+            return Some(Ok(()));
+        }
+        writing.looked_at = writing.writer.bytes();
+        Some(self.check_room())
+    }
+
+    fn complete(&mut self, writing: Writing, keep: Keep) -> Result<Written, String> {
+        let Writing { writer, vclock, began, .. } = writing;
+        let snapshot = writer.finish().map_err(|error| error.to_string())?;
+        self.place.sound = vclock.signature();
+        let elapsed = began.elapsed();
+        let (rows, bytes) = (snapshot.rows, snapshot.bytes);
+        tracing::info!("checkpoint at {vclock}: {rows} rows, {bytes} bytes in {elapsed:.2?}");
+        let peak = Inventory::of(&self.place.directory).map_or(bytes, |inventory| inventory.bytes());
+        let files = match self.collect(keep) {
+            Some(inventory) => files(&inventory, self.place.sound),
+            None => Files { snapshot: bytes, journal: 0, total: peak },
+        };
+        Ok(Written { bytes, peak, files })
+    }
+
+    /// Removes files that need not stay. `None` if the folder cannot be read or changed.
+    fn collect(&self, keep: Keep) -> Option<Inventory> {
+        let rule = Rule { sound: self.place.sound, snapshots: keep.snapshots, bytes: keep.bytes };
+        match retention::collect(&self.place.directory, &rule) {
+            Ok((removed, inventory)) => {
+                if !removed.is_empty() {
+                    let bytes: u64 = removed.iter().map(|(_, file)| file.bytes).sum();
+                    tracing::info!("removed {} old files of {bytes} bytes", removed.len());
+                }
+                Some(inventory)
+            }
+            Err(error) => {
+                tracing::warn!("old files could not be removed; the next checkpoint tries again: {error}");
+                None
+            }
+        }
+    }
+
+    /// Refuses while there is less room on the disk than the journal may need.
+    fn check_room(&self) -> Result<(), String> {
+        let Place { folder, reserve, .. } = &self.place;
+        if *reserve == 0 {
+            return Ok(());
+        }
+        let Ok(disk) = rustix::fs::statvfs(folder) else { return Ok(()) };
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        if free >= *reserve {
+            return Ok(());
+        }
+        Err(format!("only {free} bytes are free on the disk, which is less than disk_reserve"))
+    }
+}
+
+/// What the files take, as the instance wants to know it.
+pub(crate) fn files(inventory: &Inventory, snapshot: u64) -> Files {
+    Files {
+        snapshot: inventory.snapshot_bytes(snapshot),
+        journal: inventory.journal_bytes(snapshot),
+        total: inventory.bytes(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lycosa_iproto::row::encode_snapshot_row;
+
+    use super::*;
+
+    const KEEP: Keep = Keep { snapshots: 2, bytes: u64::MAX };
+
+    struct Rig {
+        folder: tempfile::TempDir,
+        thread: CheckpointThread,
+        sender: CheckpointSender,
+        news: UnboundedReceiver<News>,
+    }
+
+    fn rig(reserve: u64) -> Rig {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::open(folder.path()).unwrap();
+        let instance = Uuid::from_u128(7);
+        SnapshotWriter::create(directory.clone(), instance, &Vclock::new(), 1.5).unwrap().finish().unwrap();
+        let place = Place { directory, folder: folder.path().to_owned(), reserve, instance, sound: 0 };
+        let (thread, sender, news) = CheckpointThread::spawn(place).unwrap();
+        Rig { folder, thread, sender, news }
+    }
+
+    impl Rig {
+        fn names(&self) -> Vec<String> {
+            let entries = std::fs::read_dir(self.folder.path()).unwrap();
+            let mut names: Vec<_> =
+                entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        }
+
+        fn begin(&self, number: u64, lsn: u64) {
+            let mut vclock = Box::new(Vclock::new());
+            vclock.set(1, lsn).unwrap();
+            assert!(self.sender.send(CheckpointOrder::Begin { number, vclock, timestamp: 1.5, keep: KEEP }));
+        }
+
+        fn rows(&self, number: u64) {
+            let mut chunk = Chunk::default();
+            encode_snapshot_row(&mut chunk.rows, 0, 1.5, 0, 512, &[0x91, 0x01]);
+            chunk.ends.push(u32::try_from(chunk.rows.len()).unwrap());
+            assert!(self.sender.send(CheckpointOrder::Rows { number, chunk }));
+        }
+
+        fn next(&mut self) -> News {
+            self.news.blocking_recv().expect("the thread runs")
+        }
+
+        fn expect_wants(&mut self, wanted: u64, count: usize) {
+            for _ in 0..count {
+                assert!(matches!(self.next(), News::Wants { number, .. } if number == wanted));
+            }
+        }
+    }
+
+    #[test]
+    fn a_snapshot_is_written_and_old_ones_go() {
+        let mut rig = rig(1);
+        for number in 1..4 {
+            rig.begin(number, number * 10);
+            rig.expect_wants(number, CHUNKS);
+            rig.rows(number);
+            rig.expect_wants(number, 1);
+            assert!(rig.sender.send(CheckpointOrder::Complete { number, keep: KEEP, view: None }));
+            let News::Done { written, .. } = rig.next() else { panic!("it is complete") };
+            assert!(written.files.snapshot == written.bytes && written.peak >= written.files.total);
+        }
+        assert_eq!(rig.names(), ["00000000000000000020.snap", "00000000000000000030.snap"]);
+        rig.thread.close();
+    }
+
+    #[test]
+    fn what_is_given_up_leaves_nothing() {
+        let mut rig = rig(1);
+        rig.begin(1, 10);
+        rig.expect_wants(1, CHUNKS);
+        assert_eq!(rig.names().len(), 2);
+        assert!(rig.sender.send(CheckpointOrder::Abandon { number: 1, view: None }));
+        // Rows that were on their way are dropped, and the next one begins.
+        rig.rows(1);
+        rig.begin(2, 10);
+        rig.expect_wants(2, CHUNKS);
+        let Rig { folder, thread, sender, .. } = rig;
+        drop(sender);
+        thread.close();
+        let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+        assert_eq!(names.len(), 1, "the end of the thread gives up too: {names:?}");
+    }
+
+    #[test]
+    fn the_last_room_is_the_journal_s() {
+        let mut rig = rig(u64::MAX);
+        rig.begin(1, 10);
+        let News::Failed { number: 1, cause } = rig.next() else { panic!("there is no room") };
+        assert!(cause.contains("disk_reserve"), "{cause}");
+        assert_eq!(rig.names().len(), 1);
+        rig.thread.close();
+    }
+
+    #[test]
+    fn a_snapshot_that_a_start_passed_over_is_set_aside() {
+        let mut rig = rig(1);
+        std::fs::write(rig.folder.path().join("00000000000000000010.snap"), "not one").unwrap();
+        rig.begin(1, 10);
+        rig.expect_wants(1, CHUNKS);
+        assert!(rig.sender.send(CheckpointOrder::Complete { number: 1, keep: KEEP, view: None }));
+        assert!(matches!(rig.next(), News::Done { .. }));
+        let expected =
+            ["00000000000000000000.snap", "00000000000000000010.snap", "00000000000000000010.snap.corrupted"];
+        assert_eq!(rig.names(), expected);
+        rig.thread.close();
+    }
+}

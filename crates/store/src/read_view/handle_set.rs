@@ -1,0 +1,91 @@
+//! A set of handles that never moves what it holds.
+//!
+//! A hash table of millions of handles would stop the only thread that there is for as long as it takes to move them when
+//! it grows. Handles are dense numbers, so a bit for each in blocks that are made where they are needed does as well: each
+//! operation touches one word.
+
+use crate::arena::Handle;
+
+/// Bits of a block, 4 KiB of them.
+const BLOCK_BITS: usize = 1 << 15;
+const WORD_BITS: usize = u64::BITS as usize;
+
+type Block = Box<[u64; BLOCK_BITS / WORD_BITS]>;
+
+/// A set of handles.
+#[derive(Debug, Default)]
+pub(super) struct HandleSet {
+    blocks: Vec<Option<Block>>,
+    len: u64,
+}
+
+/// The block, the word in it and the bit in that which stand for a handle.
+fn place(handle: Handle) -> (usize, usize, u64) {
+    let number = handle.number() as usize;
+    (number / BLOCK_BITS, number % BLOCK_BITS / WORD_BITS, 1 << (number % WORD_BITS))
+}
+
+impl HandleSet {
+    pub(super) fn insert(&mut self, handle: Handle) {
+        let (block, word, bit) = place(handle);
+        if block >= self.blocks.len() {
+            self.blocks.resize_with(block + 1, || None);
+        }
+        let words = self.blocks[block].get_or_insert_with(|| Box::new([0; BLOCK_BITS / WORD_BITS]));
+        self.len += u64::from(words[word] & bit == 0);
+        words[word] |= bit;
+    }
+
+    /// Takes a handle out. Whether it was there.
+    pub(super) fn remove(&mut self, handle: Handle) -> bool {
+        if self.len == 0 {
+            return false;
+        }
+        let (block, word, bit) = place(handle);
+        let Some(words) = self.blocks.get_mut(block).and_then(Option::as_mut) else { return false };
+        let was_there = words[word] & bit != 0;
+        words[word] &= !bit;
+        self.len -= u64::from(was_there);
+        was_there
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Bytes that the set takes.
+    pub(super) fn memory(&self) -> u64 {
+        let blocks = self.blocks.iter().flatten().count() * size_of::<[u64; BLOCK_BITS / WORD_BITS]>();
+        (blocks + self.blocks.capacity() * size_of::<Option<Block>>()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::arena::Arena;
+
+    #[test]
+    fn holds_what_was_put_in() {
+        let mut arena = Arena::new();
+        // Some in shared pages, some with a page of their own, so that numbers are far apart.
+        let handles: Vec<_> = (0..500)
+            .map(|n| arena.insert(&vec![0xc0; if n % 3 == 0 { 20_000 } else { 60 }]).unwrap())
+            .collect();
+        let (mut set, mut model) = (HandleSet::default(), HashSet::new());
+        for step in 0..4000_usize {
+            let handle = handles[step * 7919 % handles.len()];
+            if step % 5 < 3 {
+                set.insert(handle);
+                model.insert(handle);
+            } else {
+                assert_eq!(set.remove(handle), model.remove(&handle));
+            }
+            assert_eq!(set.len(), model.len() as u64);
+        }
+        assert!(handles.iter().all(|&handle| set.remove(handle) == model.remove(&handle)));
+        assert!(set.len() == 0 && set.memory() > 0);
+    }
+}

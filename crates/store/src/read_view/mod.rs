@@ -1,0 +1,398 @@
+//! A read view: all persistent data as they were at one moment, handed out in small steps while changes go on.
+//!
+//! Nothing is copied when a view is opened: it remembers which spaces had tuples, and walks their primary indexes one
+//! after the other. What makes the walk one of the past is what each change leaves behind, as long as the walk has not
+//! passed the place that changes:
+//!
+//! - the tuple that goes away is *kept*: a copy waits until the walk comes to its place;
+//! - the tuple that comes is *young*: the walk steps over it.
+//!
+//! A rollback is a change like any other: what it brings back is young, because a copy of it is kept already. So a place
+//! that the walk has not passed always has in the index what is not young, and beside it what is kept, and together that
+//! is what it had when the view was opened.
+//!
+//! A truncated or dropped space takes its whole index away in O(1). The walk follows it: while the transaction is open the
+//! index belongs to its notes, after the commit to the view, which gives it to the garbage when it has handed it out. A
+//! primary index that is built anew in another order has to be walked to its end at once; that costs no more than the
+//! building. Last values of sequences are copied when the view is opened.
+//!
+//! Invariants:
+//! - a walk's place is a key, so no change of an index can move it;
+//! - a young tuple is in the index that a walk goes through, ahead of it: so the set of them is empty when all walks are
+//!   over, and no handle in it can have been given to another tuple;
+//! - tuples of a space come in the order of its primary index, whatever has happened to them; spaces come in the order of
+//!   their ids, those of the system first: a row comes after what it depends on.
+//!
+//! Cost: without a view one comparison with `None` for each change. With one, for each changed tuple that the walk has not
+//! passed, a comparison of keys, and for the first change of a tuple a copy of it and an insertion into a tree. Memory grows by
+//! the tuples that are changed for the first time, as they were, with the entries of a tree, and by a bit for each tuple that
+//! comes; never beyond what the data took when the view was opened. Tuples of truncated and dropped spaces keep their memory
+//! until they have been handed out.
+
+mod handle_set;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use self::handle_set::HandleSet;
+use crate::arena::{Arena, Handle};
+use crate::index::{Bookmark, Index};
+use crate::schema::catalog::Catalog;
+use crate::sequence::write_value;
+use crate::space::Space;
+use crate::{SpaceId, Store, system};
+
+/// How much one step may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Tuples to look at, at most.
+    pub rows: u32,
+    /// Bytes of tuples to hand out; the tuple that reaches this number is the last one.
+    pub bytes: usize,
+}
+
+impl Budget {
+    fn is_spent(self) -> bool {
+        self.rows == 0 || self.bytes == 0
+    }
+
+    fn spend(&mut self, bytes: usize) {
+        self.rows = self.rows.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
+
+/// A view that is open.
+#[derive(Debug, Default)]
+pub(crate) struct ReadView {
+    /// Spaces that are not wholly handed out, by id; the first one is being walked.
+    walks: VecDeque<Walk>,
+    young: HandleSet,
+    /// Copies of tuples that have gone.
+    kept: Arena,
+}
+
+/// What is left of a view that was closed before its end. To drop it takes time in proportion to the changes that there
+/// were while the view was open; it can be sent to another thread for that.
+#[derive(Debug)]
+#[must_use = "dropping it may take long: send it to a thread that has the time"]
+pub struct ClosedView(#[expect(dead_code, reason = "kept to be dropped elsewhere")] Box<ReadView>);
+
+/// The way through one space.
+#[derive(Debug)]
+struct Walk {
+    space: SpaceId,
+    is_local: bool,
+    source: Source,
+    /// The last place that was passed; nothing before the first.
+    passed: Option<Bookmark>,
+    /// Places of the copies in [`ReadView::kept`], in the primary index's order. All of them are ahead.
+    kept: Option<Index>,
+}
+
+/// Where the tuples are that are not kept.
+#[derive(Debug)]
+enum Source {
+    /// In the primary index of the space.
+    Live,
+    /// In an index that the open transaction has taken out of the space, and may put back when it is rolled back: after
+    /// undoing so many truncations and removals.
+    Detached(u32),
+    /// In an index that the space does not have any more.
+    Orphan(Index),
+    /// Nowhere: all are kept.
+    Kept,
+    /// They are last values of sequences, by their numbers.
+    Sequences(std::vec::IntoIter<(u32, i64)>),
+}
+
+impl Walk {
+    fn new(space: SpaceId, is_local: bool, source: Source) -> Self {
+        Self { space, is_local, source, passed: None, kept: None }
+    }
+
+    /// Whether the walk is behind the place of the tuple.
+    fn has_passed(&self, primary: &Index, tuple: &[u8]) -> bool {
+        self.passed.as_ref().is_some_and(|passed| primary.is_passed(tuple, passed))
+    }
+
+    /// Keeps a copy of a tuple, which `primary` has held.
+    fn keep(&mut self, copies: &mut Arena, primary: &Index, tuple: &[u8]) {
+        // The arena of all tuples held those that are kept here and more, so it has more pages than these can fill.
+        let copy =
+            copies.insert(tuple).expect("copies of some tuples take fewer handles than all tuples took");
+        self.kept.get_or_insert_with(|| primary.like()).insert(copies, copy);
+    }
+
+    /// Hands out what comes next. Whether that was all.
+    fn step(
+        &mut self,
+        primary: Option<&Index>,
+        tuples: &Arena,
+        young: &mut HandleSet,
+        copies: &mut Arena,
+        budget: &mut Budget,
+        f: &mut dyn FnMut(SpaceId, &[u8], bool),
+    ) -> bool {
+        let index = match &mut self.source {
+            Source::Live => primary,
+            Source::Orphan(index) => Some(&*index),
+            Source::Kept | Source::Detached(_) => None,
+            Source::Sequences(values) => return step_sequences(values, budget, f),
+        };
+        let from = self.passed.take();
+        let mut ahead = index.into_iter().flat_map(|index| index.after(tuples, from.as_ref()));
+        let mut next = ahead.next();
+        let mut next_kept = self.kept.as_ref().and_then(Index::first);
+        let mut last = None;
+        let is_over = loop {
+            if next.is_none() && next_kept.is_none() {
+                break true;
+            }
+            if budget.is_spent() {
+                break false;
+            }
+            // Of two with one key the young tuple is passed first: the place will be behind both.
+            if let (Some(kept), Some(copy)) = (&mut self.kept, next_kept)
+                && next.is_none_or(|next| kept.compare_tuples(copies.get(copy), tuples.get(next)).is_lt())
+            {
+                let tuple = copies.get(copy);
+                budget.spend(tuple.len());
+                f(self.space, tuple, self.is_local);
+                self.passed = Some(kept.bookmark(tuple));
+                last = None;
+                kept.remove(copies, copy);
+                copies.remove(copy);
+                next_kept = kept.first();
+            } else if let Some(handle) = next {
+                if young.remove(handle) {
+                    budget.spend(0);
+                } else {
+                    let tuple = tuples.get(handle);
+                    budget.spend(tuple.len());
+                    f(self.space, tuple, self.is_local);
+                }
+                last = Some(handle);
+                next = ahead.next();
+            }
+        };
+        if let (Some(index), Some(last)) = (index, last) {
+            self.passed = Some(index.bookmark(tuples.get(last)));
+        }
+        drop(ahead);
+        if self.passed.is_none() {
+            self.passed = from;
+        }
+        is_over
+    }
+}
+
+fn step_sequences(
+    values: &mut std::vec::IntoIter<(u32, i64)>,
+    budget: &mut Budget,
+    f: &mut dyn FnMut(SpaceId, &[u8], bool),
+) -> bool {
+    let mut row = Vec::with_capacity(16);
+    while !budget.is_spent()
+        && let Some((id, value)) = values.next()
+    {
+        row.clear();
+        write_value(&mut row, id, value);
+        budget.spend(row.len());
+        f(system::SEQUENCE_DATA, &row, false);
+    }
+    values.len() == 0
+}
+
+impl ReadView {
+    fn walk(&mut self, space: SpaceId) -> Option<&mut Walk> {
+        let place = self.walks.binary_search_by_key(&space, |walk| walk.space).ok()?;
+        self.walks.get_mut(place)
+    }
+
+    /// In a space `came` took the place of `gone`, which is still in the arena.
+    pub(crate) fn tuple_changed(
+        &mut self,
+        catalog: &Catalog,
+        arena: &Arena,
+        space: SpaceId,
+        gone: Option<Handle>,
+        came: Option<Handle>,
+    ) {
+        let Ok(place) = self.walks.binary_search_by_key(&space, |walk| walk.space) else { return };
+        let (Some(walk), Some(primary)) = (self.walks.get_mut(place), primary_of(catalog, space)) else {
+            return;
+        };
+        // Both have the same primary key.
+        let Some(either) = gone.or(came) else { return };
+        if !matches!(walk.source, Source::Live) || walk.has_passed(primary, arena.get(either)) {
+            return;
+        }
+        if let Some(gone) = gone
+            && !self.young.remove(gone)
+        {
+            walk.keep(&mut self.kept, primary, arena.get(gone));
+        }
+        if let Some(came) = came {
+            self.young.insert(came);
+        }
+    }
+
+    /// The open transaction has taken the primary index with its tuples out of the space.
+    pub(crate) fn detach(&mut self, space: SpaceId) {
+        if let Some(walk) = self.walk(space) {
+            match &mut walk.source {
+                Source::Live => walk.source = Source::Detached(1),
+                Source::Detached(times) => *times += 1,
+                Source::Orphan(_) | Source::Kept | Source::Sequences(_) => {}
+            }
+        }
+    }
+
+    /// The open transaction takes back what [`ReadView::detach`] was told.
+    pub(crate) fn attach(&mut self, space: SpaceId) {
+        if let Some(walk) = self.walk(space)
+            && let Source::Detached(times) = &mut walk.source
+        {
+            *times -= 1;
+            if *times == 0 {
+                walk.source = Source::Live;
+            }
+        }
+    }
+
+    /// A transaction that took indexes of the space away commits; they come in the order in which they were taken. Takes
+    /// the one that the walk goes through; any other is given back.
+    pub(crate) fn adopt(&mut self, space: SpaceId, primary: Index) -> Option<Index> {
+        match self.walk(space) {
+            Some(walk) if matches!(walk.source, Source::Detached(_)) => {
+                walk.source = Source::Orphan(primary);
+                None
+            }
+            _ => Some(primary),
+        }
+    }
+
+    /// The primary index of the space is about to be replaced by one of another order: keeps all that is ahead.
+    pub(crate) fn keep_rest(&mut self, catalog: &Catalog, arena: &Arena, space: SpaceId) {
+        let Ok(place) = self.walks.binary_search_by_key(&space, |walk| walk.space) else { return };
+        let (Some(walk), Some(primary)) = (self.walks.get_mut(place), primary_of(catalog, space)) else {
+            return;
+        };
+        if !matches!(walk.source, Source::Live) {
+            return;
+        }
+        let from = walk.passed.take();
+        for handle in primary.after(arena, from.as_ref()) {
+            if !self.young.remove(handle) {
+                walk.keep(&mut self.kept, primary, arena.get(handle));
+            }
+        }
+        walk.passed = from;
+        walk.source = Source::Kept;
+    }
+}
+
+fn primary_of(catalog: &Catalog, space: SpaceId) -> Option<&Index> {
+    catalog.get(space)?.indexes.first().map(|primary| &primary.index)
+}
+
+/// Whether a snapshot has the space's tuples.
+pub(crate) fn is_persistent(space: &Space) -> bool {
+    !space.def.temporary && space.def.engine.has_tuples()
+}
+
+impl Store {
+    /// Opens a view of all persistent data as they are now. Costs O(spaces + sequences). One view can be open at a time.
+    ///
+    /// # Panics
+    /// While a transaction or a view is open.
+    pub fn open_read_view(&mut self) {
+        assert!(!self.transaction.is_open, "a view is opened between transactions");
+        assert!(self.view.is_none(), "one view is open at a time");
+        let mut view = ReadView::default();
+        for space in self.catalog.iter().filter(|space| is_persistent(space)) {
+            let source = if space.def.id == system::SEQUENCE_DATA {
+                let values = self.schema.sequences.iter().filter_map(|one| Some((one.id, one.value?)));
+                Source::Sequences(values.collect::<Vec<_>>().into_iter())
+            } else if space.is_empty() {
+                continue;
+            } else {
+                Source::Live
+            };
+            view.walks.push_back(Walk::new(space.def.id, space.def.local, source));
+        }
+        self.view = Some(Box::new(view));
+    }
+
+    /// Whether a view is open.
+    #[must_use]
+    pub fn has_read_view(&self) -> bool {
+        self.view.is_some()
+    }
+
+    /// Hands out the next rows of the open view, as [`Store::for_each_snapshot_row`] would have handed them out when the view
+    /// was opened: the space, the tuple, whether the row stays on this instance. Returns whether there are more. While a
+    /// transaction is open nothing is handed out.
+    pub fn read_view_next(&mut self, mut budget: Budget, f: &mut dyn FnMut(SpaceId, &[u8], bool)) -> bool {
+        let Some(view) = self.view.as_deref_mut() else { return false };
+        if self.transaction.is_open {
+            return true;
+        }
+        let mut orphans = Vec::new();
+        while !budget.is_spent()
+            && let Some(walk) = view.walks.front_mut()
+        {
+            let primary = primary_of(&self.catalog, walk.space);
+            let (young, copies) = (&mut view.young, &mut view.kept);
+            if !walk.step(primary, &self.arena, young, copies, &mut budget, f) {
+                break;
+            }
+            budget.spend(0);
+            if let Some(Walk { source: Source::Orphan(index), .. }) = view.walks.pop_front() {
+                orphans.push(index);
+            }
+        }
+        let has_more = !view.walks.is_empty();
+        debug_assert!(
+            has_more || view.young.len() == 0 && view.kept.is_empty(),
+            "walks leave nothing behind"
+        );
+        orphans.into_iter().for_each(|index| self.discard(index));
+        has_more
+    }
+
+    /// Closes the view, if one is open, whether it is at its end or not.
+    ///
+    /// # Panics
+    /// While a transaction is open.
+    pub fn close_read_view(&mut self) -> Option<ClosedView> {
+        assert!(!self.transaction.is_open, "a view is closed between transactions");
+        let mut view = self.view.take()?;
+        for walk in &mut view.walks {
+            if let Source::Orphan(index) = std::mem::replace(&mut walk.source, Source::Kept) {
+                self.discard(index);
+            }
+        }
+        Some(ClosedView(view))
+    }
+
+    /// Bytes that the open view takes beside the data.
+    #[must_use]
+    pub fn read_view_memory(&self) -> u64 {
+        self.view.as_ref().map_or(0, |view| {
+            let places = view.walks.iter().filter_map(|walk| walk.kept.as_ref()).map(Index::memory);
+            view.kept.reserved_bytes() + view.young.memory() + places.sum::<u64>()
+        })
+    }
+
+    /// Bytes of the rows that a snapshot of the data would have now, not compressed.
+    #[must_use]
+    pub fn snapshot_bytes(&self) -> u64 {
+        /// Bytes that a row in a file has beside its tuple, at most.
+        const ROW_OVERHEAD: u64 = 32;
+        let spaces = self.catalog.iter().filter(|space| is_persistent(space));
+        spaces.map(|space| space.bytes + space.len() * ROW_OVERHEAD).sum()
+    }
+}

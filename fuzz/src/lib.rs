@@ -1,0 +1,24 @@
+//! Fuzz targets: everything that reads bytes from a socket or a file.
+//!
+//! A target is a function of bytes that returns, or panics if a promise is broken. Beyond "no panic" each checks what has
+//! to hold for whatever it was given: what was decoded is the same after encoding and decoding again; a request has one
+//! reply; what the journal got makes the same data. [`TARGETS`] lists them with the bytes to begin with ([`corpus`]).
+//!
+//! Two drivers call them: [`driver`], which runs everywhere, and libFuzzer with coverage (`fuzz/libfuzzer`, nightly).
+//! Both are described in `fuzz/README.md`.
+//!
+//! Absent: sockets, threads and disks. Those fail in tests of their own.
+
+pub mod corpus;
+pub mod driver;
+pub mod feature;
+mod mutation;
+mod random;
+mod shape;
+mod targets;
+mod world;
+
+pub use shape::Shape;
+pub use targets::{
+    TARGETS, Target, frame_and_request, instance_frames, meta_header, row, update_operations, xlog_file,
+};

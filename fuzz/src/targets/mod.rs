@@ -1,0 +1,69 @@
+//! The targets.
+
+mod frames;
+mod instance;
+mod meta;
+mod rows;
+mod updates;
+mod xlog;
+
+use anyhow::Result;
+
+pub use frames::frame_and_request;
+pub use instance::instance_frames;
+pub use meta::meta_header;
+pub use rows::row;
+pub(crate) use updates::seed as update_seed;
+pub use updates::update_operations;
+pub use xlog::xlog_file;
+pub(crate) use xlog::{FILE, ROWS};
+
+use crate::{Shape, corpus};
+
+/// A function of bytes that must return, and what the drivers need to know of it.
+#[derive(Debug)]
+pub struct Target {
+    /// The function's name.
+    pub name: &'static str,
+    /// The function.
+    pub run: fn(&[u8]),
+    /// How its input is put together.
+    pub shape: Shape,
+    /// Inputs to begin with.
+    pub seeds: fn() -> Result<Vec<Vec<u8>>>,
+}
+
+/// All targets.
+pub static TARGETS: [Target; 6] = [
+    Target { name: "frame_and_request", run: frame_and_request, shape: Shape::Plain, seeds: corpus::frames },
+    Target { name: "row", run: row, shape: Shape::Plain, seeds: corpus::rows },
+    Target { name: "xlog_file", run: xlog_file, shape: Shape::Plain, seeds: corpus::files },
+    Target { name: "update_operations", run: update_operations, shape: Shape::Plain, seeds: corpus::updates },
+    Target { name: "instance_frames", run: instance_frames, shape: Shape::Steps, seeds: corpus::steps },
+    Target { name: "meta_header", run: meta_header, shape: Shape::Plain, seeds: corpus::headers },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver;
+
+    #[test]
+    fn targets_hold_on_their_corpus() {
+        for target in &TARGETS {
+            let seeds = (target.seeds)().unwrap();
+            assert!(!seeds.is_empty(), "{}", target.name);
+            for input in seeds.iter().step_by(seeds.len().div_ceil(12)).chain([&Vec::new()]) {
+                driver::execute(target, input).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_seed_leads_to_the_same_inputs() {
+        let target = &TARGETS[0];
+        let time = std::time::Duration::from_millis(50);
+        let broken = driver::run(target, 7, time).unwrap();
+        assert!(broken.is_ok_and(|totals| totals.inputs > 100));
+    }
+}
