@@ -106,15 +106,17 @@ fn a_time_bounds_a_phase() {
 
 #[test]
 fn faults_end_a_run() {
-    for (fault, text) in [
-        (Fault::HandedOutTwice, "was handed out while it was taken"),
-        (Fault::Lost, "take found no task, though"),
-        (Fault::Altered, "a task came with a payload that was never put"),
-        (Fault::Refused, "put failed: OUT_OF_MEMORY"),
-        (Fault::HungUp, "the server closed the connection"),
+    // A server that hangs up with requests unread resets the connection; which of the two comes first is up to the system.
+    let hung_up: &[&str] = &["the server closed the connection", "Connection reset by peer", "Broken pipe"];
+    for (fault, texts) in [
+        (Fault::HandedOutTwice, &["was handed out while it was taken"][..]),
+        (Fault::Lost, &["take found no task, though"]),
+        (Fault::Altered, &["a task came with a payload that was never put"]),
+        (Fault::Refused, &["put failed: OUT_OF_MEMORY"]),
+        (Fault::HungUp, hung_up),
     ] {
         let error = format!("{:#}", load_on(fault).run(cycles(100), SHAPE).unwrap_err());
         assert!(error.starts_with("connection 0: "), "{error}");
-        assert!(error.contains(text), "{fault:?}: {error}");
+        assert!(texts.iter().any(|text| error.contains(text)), "{fault:?}: {error}");
     }
 }

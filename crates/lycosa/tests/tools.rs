@@ -128,6 +128,17 @@ mod check {
     }
 
     #[test]
+    fn folders_of_earlier_versions_hold_what_they_held() {
+        for version in ["lycosa-0.1"] {
+            let data = copy(version);
+            let run = lycosa(&["check", folder(&data), "--json"]);
+            assert_eq!(run.code, 0, "{version}: {run:?}");
+            let digest = fs::read_to_string(corpus(version).join("digest")).unwrap();
+            assert_eq!(verdict(&run)["digest"], json!(digest.trim()), "{version}");
+        }
+    }
+
+    #[test]
     fn tasks_are_counted_by_state() {
         let data = copy("queue-single");
         let run = lycosa(&["check", folder(&data), "--json"]);
