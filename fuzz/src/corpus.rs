@@ -13,7 +13,7 @@ use lycosa_tuple::value::Value;
 use serde_json::Value as Json;
 
 use crate::targets::{FILE, ROWS, update_seed};
-use crate::world::{ADMIN, GUEST, SECOND_GUEST, SYNC};
+use crate::world::{ADMIN, CHECKPOINT, GUEST, SECOND_GUEST, SYNC};
 
 /// Longer inputs are left out: changes of them do little.
 const MAX_SEED: usize = 16 << 10;
@@ -147,6 +147,7 @@ fn calls() -> Vec<Vec<u8>> {
             call(GUEST, "put", &[data.clone(), options(&[("ttl", 9.0), ("ttr", 0.5), ("pri", 1.0)])]);
             call(GUEST, "put", &[data.clone(), options(&[("delay", 0.5), ("utube", 1.0)])]);
             call(GUEST | SYNC, "put", &[data.clone(), options(&[("timeout", 2.0)])]);
+            call(ADMIN | CHECKPOINT, "kick", &[Value::from(0)]);
             call(SECOND_GUEST, "take", &[Value::from(0.1)]);
             call(SECOND_GUEST, "take", &[]);
             call(SECOND_GUEST, "take", &[Value::from(5)]);
@@ -161,6 +162,8 @@ fn calls() -> Vec<Vec<u8>> {
             call(ADMIN, "grant", &[Value::from("tester"), Value::map([("call", true), ("truncate", true)])]);
             call(ADMIN, "truncate", &[]);
             call(ADMIN | SYNC, "drop", &[]);
+            input.push(ADMIN);
+            request::encode(&mut input, 1, &Body::Call { name: b"box.snapshot", args: &[0x90] });
             input
         })
         .into()

@@ -9,11 +9,13 @@
 //!
 //! Absent: sockets, threads and disks. Those fail in tests of their own.
 
+mod checkpoint;
 pub mod corpus;
 pub mod driver;
 pub mod feature;
 mod mutation;
 mod random;
+mod replay;
 mod shape;
 mod targets;
 mod world;

@@ -1,28 +1,28 @@
 //! A whole instance for a target to be rude to: data, connections, a journal in memory, time.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 
 use lycosa_instance::{Batch, Buffers, Identity, Instance, Origin, Settings, Slot, Trust};
 use lycosa_iproto::frame::{Split, split};
 use lycosa_iproto::reply;
 use lycosa_iproto::request::{self, Body};
-use lycosa_iproto::row::RowBody;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::disk::Disk;
 use lycosa_journal::memory::MemoryDisk;
 use lycosa_journal::meta::FileKind;
 use lycosa_journal::reader::{FileReader, Step};
-use lycosa_journal::recovery::{ApplyError, Source, Target, Transaction};
-use lycosa_journal::transaction::{Next, Row, Transactions};
 use lycosa_queue::{Configuration, Queue};
-use lycosa_store::{Error, SpaceId, Statement, Store, system};
+use lycosa_store::{IndexId, IteratorType, SpaceId, Store, system, user};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
+use crate::checkpoint::Snapshots;
 use crate::corpus;
 use crate::feature::note;
+use crate::replay::{Replay, SnapshotRows, loaded, reloaded, replay_rows, snapshot};
 
 /// Lowest bits of a step's control byte: which connection. `admin`, two of `guest` on loopback, one from elsewhere.
 const CONNECTIONS: [Trust; 4] = [Trust::Admin, Trust::Loopback, Trust::Loopback, Trust::Nobody];
@@ -42,6 +42,10 @@ const HOUR_PASSES: u8 = 7 << 2;
 const FAILURE: u8 = 0b111 << 5;
 /// Of these bits: the configuration is applied again, with the other value of `read_only`.
 const SWITCH: u8 = 0b110 << 5;
+/// Of these bits: a checkpoint is asked for.
+pub(crate) const CHECKPOINT: u8 = 0b101 << 5;
+/// Of these bits: the checkpoint under way fails.
+const LOST_CHECKPOINT: u8 = 0b100 << 5;
 
 /// One second in microseconds.
 const SECOND: u64 = 1_000_000;
@@ -85,10 +89,6 @@ fn is_ballast(space: SpaceId, tuple: &[u8]) -> bool {
     }
 }
 
-fn new_store() -> Store {
-    Store::new(lycosa_store::Settings { memory_limit: 64 << 20, ..lycosa_store::Settings::default() })
-}
-
 /// The data of the recorded sessions.
 fn recorded() -> Store {
     let bytes = corpus::recorded_data().expect("the corpus has data");
@@ -101,96 +101,6 @@ fn recorded() -> Store {
     }
     replay.store.finish_recovery().expect("sound data");
     replay.store
-}
-
-/// Rows of a snapshot: space and tuple.
-type SnapshotRows = Vec<(SpaceId, Vec<u8>)>;
-
-fn snapshot(store: &Store) -> SnapshotRows {
-    let mut rows = Vec::new();
-    store.for_each_snapshot_row(&mut |space, tuple, _| rows.push((space, tuple.to_vec())));
-    rows
-}
-
-/// A store with the rows of a snapshot; its log is still to come.
-fn loaded(rows: &SnapshotRows) -> Result<Store, Error> {
-    let mut store = new_store();
-    for (space, tuple) in rows {
-        store.recover(&Statement::Insert { space: *space, tuple })?;
-    }
-    store.finish_snapshot()?;
-    Ok(store)
-}
-
-/// What a restart on a snapshot of the data finds.
-///
-/// # Errors
-/// A row that cannot be loaded.
-pub(crate) fn reloaded(store: &Store) -> Result<Store, Error> {
-    let mut store = loaded(&snapshot(store))?;
-    store.finish_recovery()?;
-    Ok(store)
-}
-
-/// Applies what is recovered to a store.
-pub(crate) struct Replay {
-    pub(crate) store: Store,
-}
-
-impl Replay {
-    pub(crate) fn new() -> Replay {
-        Replay { store: new_store() }
-    }
-
-    fn apply_rows(&mut self, rows: &[Row<'_>]) -> Result<(), Error> {
-        let mut statements = rows.iter().filter_map(|row| statement(&row.body));
-        statements.try_for_each(|statement| self.store.recover(&statement))
-    }
-}
-
-impl Target for Replay {
-    fn apply(&mut self, transaction: &Transaction<'_>) -> Result<(), ApplyError> {
-        let applied = self.apply_rows(transaction.rows);
-        if let Err(error) = &applied {
-            note(("not applied", std::mem::discriminant(error), transaction.source == Source::Snapshot));
-        }
-        Ok(applied?)
-    }
-
-    fn end_of_snapshot(&mut self) -> Result<(), ApplyError> {
-        Ok(self.store.finish_snapshot()?)
-    }
-}
-
-/// Applies whole transactions, back to back.
-fn replay_rows(replay: &mut Replay, bytes: &[u8]) -> Result<(), Error> {
-    let mut transactions = Transactions::new(bytes);
-    let mut rows = Vec::new();
-    loop {
-        match transactions.next(&mut rows).expect("rows") {
-            Next::Transaction(_) => replay.apply_rows(&rows)?,
-            Next::End => return Ok(()),
-            Next::Partial(at) => panic!("the transaction at {at} has no end"),
-        }
-    }
-}
-
-/// The change of data that a row is, if it is one.
-fn statement<'a>(body: &RowBody<'a>) -> Option<Statement<'a>> {
-    Some(match *body {
-        RowBody::Insert { space, tuple } => Statement::Insert { space, tuple },
-        RowBody::Replace { space, tuple } => Statement::Replace { space, tuple },
-        RowBody::Update { space, index, base, key, operations } => {
-            Statement::Update { space, index, key, operations, base }
-        }
-        RowBody::Upsert { space, base, tuple, operations } => {
-            Statement::Upsert { space, tuple, operations, base }
-        }
-        RowBody::Delete { space, index, key } => Statement::Delete { space, index, key },
-        RowBody::Nop | RowBody::Confirm { .. } | RowBody::Rollback { .. } | RowBody::Unknown { .. } => {
-            return None;
-        }
-    })
 }
 
 /// A connection and how many requests of it have not been answered.
@@ -207,6 +117,7 @@ pub(crate) struct World {
     batches: Vec<Batch>,
     /// All rows that the journal got.
     journal: Vec<u8>,
+    snapshots: Snapshots,
     has_failed: bool,
     now: u64,
 }
@@ -233,7 +144,8 @@ impl World {
         let mut instance = Instance::new(settings, identity, store, queue, vclock, now);
         instance.start(now).expect("the queue starts on sound data");
         let clients = CONNECTIONS.map(|trust| connect(&mut instance, trust, now)).into();
-        World { instance, clients, batches: Vec::new(), journal: Vec::new(), has_failed: false, now }
+        let (batches, journal, snapshots) = (Vec::new(), Vec::new(), Snapshots::default());
+        World { instance, clients, batches, journal, snapshots, has_failed: false, now }
     }
 
     /// Hands the content of a frame to the instance and lets happen what the control byte says.
@@ -246,7 +158,9 @@ impl World {
             SYNC => self.sync(),
             SECOND_PASSES => self.pass(SECOND),
             HOUR_PASSES => self.pass(3600 * SECOND),
-            APPEND => self.append(),
+            APPEND => {
+                self.append();
+            }
             RECONNECT => {
                 self.instance.disconnect(self.clients[which].slot, self.now);
                 self.clients[which] = connect(&mut self.instance, CONNECTIONS[which], self.now);
@@ -263,8 +177,15 @@ impl World {
                 let read_only = !self.instance.status().is_read_only;
                 self.instance.set_read_only(read_only, self.now);
             }
+            CHECKPOINT => {
+                self.instance.request_checkpoint();
+            }
+            LOST_CHECKPOINT if control & ACTION == APPEND => {
+                self.snapshots.fail(&mut self.instance, self.now);
+            }
             _ => {}
         }
+        self.snapshots.step(&mut self.instance, self.now);
         self.read_replies();
     }
 
@@ -281,18 +202,18 @@ impl World {
         while self.instance.tick(self.now).is_some_and(|next| next <= self.now) {}
     }
 
-    /// The journal takes a batch.
-    fn append(&mut self) {
-        if let Some(batch) = self.instance.poll_append() {
-            self.journal.extend_from_slice(&batch.rows);
-            assert_eq!(batch.ends.last().map(|&end| end as usize), Some(batch.rows.len()));
-            self.batches.push(batch);
-        }
+    /// The journal takes a batch. False if there is none.
+    fn append(&mut self) -> bool {
+        let Some(batch) = self.instance.poll_append() else { return false };
+        self.journal.extend_from_slice(&batch.rows);
+        assert_eq!(batch.ends.last().map_or(0, |&end| end as usize), batch.rows.len());
+        self.batches.push(batch);
+        true
     }
 
     /// The journal takes everything and makes it durable.
     fn sync(&mut self) {
-        self.append();
+        while self.append() {}
         for Batch { rows, ends, lsn, .. } in std::mem::take(&mut self.batches) {
             self.instance.handle_durable(lsn, Buffers { rows, ends });
         }
@@ -322,10 +243,14 @@ impl World {
     /// Lets everything come to its end and checks what has to hold then.
     pub(crate) fn end(mut self) {
         self.sync();
+        while self.snapshots.step(&mut self.instance, self.now) {
+            self.sync();
+        }
         self.read_replies();
         let unanswered: usize = self.clients.iter().map(|client| client.unanswered).sum();
         assert_eq!(unanswered, self.instance.status().waiting_calls, "who does not wait has been answered");
         assert!(self.instance.is_drained());
+        check_indexes(self.instance.store());
         if self.has_failed || self.journal.is_empty() {
             return;
         }
@@ -356,4 +281,40 @@ fn connect(instance: &mut Instance, trust: Trust, now: u64) -> Client {
     let greeting = instance.output(slot).len();
     instance.consume(slot, greeting);
     Client { slot, unanswered: 0 }
+}
+
+/// Every index of a space holds every tuple of it exactly once, and their bytes are counted.
+fn check_indexes(store: &Store) {
+    for space in store.spaces().filter(|space| space.engine().has_tuples()) {
+        let mut contents = space.indexes().iter().map(|index| content(store, space.id(), index.id()));
+        let Some(primary) = contents.next() else { continue };
+        assert_eq!(primary.bytes, space.bytes(), "bytes of {}", space.name());
+        assert_eq!(primary.tuples, space.len(), "tuples of {}", space.name());
+        for secondary in contents {
+            assert_eq!(secondary, primary, "an index of {}", space.name());
+        }
+    }
+}
+
+/// What an index holds, whatever its order.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Content {
+    tuples: u64,
+    bytes: u64,
+    hashes: u64,
+}
+
+fn content(store: &Store, space: SpaceId, index: IndexId) -> Content {
+    let mut content = Content::default();
+    let mut add = |tuple: &[u8]| {
+        let mut hasher = DefaultHasher::new();
+        tuple.hash(&mut hasher);
+        content.tuples += 1;
+        content.bytes += tuple.len() as u64;
+        content.hashes = content.hashes.wrapping_add(hasher.finish());
+    };
+    let all = IteratorType::All;
+    let selected = store.select(user::ADMIN, space, index, all, &[0x90], 0, u64::MAX, &mut add);
+    selected.expect("admin may read everything");
+    content
 }

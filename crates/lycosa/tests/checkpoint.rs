@@ -166,6 +166,27 @@ struct Account {
     gone: BTreeSet<u64>,
 }
 
+impl Account {
+    fn has_put(&mut self, id: u64, payload: String) {
+        self.perhaps_put.remove(&payload);
+        // Somebody may have finished it before this reply was read.
+        if !self.gone.contains(&id) && !self.perhaps_gone.contains_key(&id) {
+            self.here.insert(id, payload);
+        }
+    }
+
+    fn is_finishing(&mut self, id: u64, payload: String) {
+        self.here.remove(&id);
+        self.perhaps_put.remove(&payload);
+        self.perhaps_gone.insert(id, payload);
+    }
+
+    fn has_finished(&mut self, id: u64) {
+        self.perhaps_gone.remove(&id);
+        self.gone.insert(id);
+    }
+}
+
 /// Puts two tasks and finishes one, again and again, until the server is gone.
 async fn work(tube: Tube, name: String, account: Arc<Mutex<Account>>) {
     let entered = || account.lock().expect("no worker panics");
@@ -174,26 +195,14 @@ async fn work(tube: Tube, name: String, account: Arc<Mutex<Account>>) {
             let payload = format!("{name}.{count}.{half} {}", "x".repeat(200));
             entered().perhaps_put.insert(payload.clone());
             let Ok(task) = tube.put(payload.as_str(), PutOptions::new()).await else { return };
-            let mut account = entered();
-            account.perhaps_put.remove(&payload);
-            // Somebody may have finished it before this reply was read.
-            if !account.gone.contains(&task.id) && !account.perhaps_gone.contains_key(&task.id) {
-                account.here.insert(task.id, payload);
-            }
+            entered().has_put(task.id, payload);
         }
         let Ok(Some(Task { id, data, .. })) = tube.take(None).await else { return };
-        let payload = data.as_str().expect("text").to_owned();
-        let mut account = entered();
-        account.here.remove(&id);
-        account.perhaps_put.remove(&payload);
-        account.perhaps_gone.insert(id, payload);
-        drop(account);
+        entered().is_finishing(id, data.as_str().expect("text").to_owned());
         if tube.ack(id).await.is_err() {
             return;
         }
-        let mut account = entered();
-        account.perhaps_gone.remove(&id);
-        account.gone.insert(id);
+        entered().has_finished(id);
     }
 }
 

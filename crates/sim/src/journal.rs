@@ -1,6 +1,7 @@
 //! The journal thread without a thread: what it does next, it does when it is told to.
 //!
-//! A batch is written, then synced, then reported, and anything may happen in between.
+//! A batch is written, then synced, then the file ended if a snapshot stands there, then reported; anything may happen in
+//! between.
 
 use lycosa_instance::{Batch, Buffers};
 use lycosa_journal::log::{self, Log, WalMode};
@@ -16,12 +17,21 @@ pub(crate) enum Done {
 #[derive(Debug)]
 enum Stage {
     Idle,
-    Queued(u64, log::Batch),
-    Written(u64, log::Batch),
-    Synced(u64, log::Batch),
+    Queued(Work),
+    Written(Work),
+    Synced(Work),
+    Ended(Work),
     Failed(String),
     /// A failure was reported.
     Dead,
+}
+
+/// A batch on its way.
+#[derive(Debug)]
+struct Work {
+    batch: log::Batch,
+    lsn: u64,
+    ends_file: bool,
 }
 
 /// The log and the one batch that it is busy with.
@@ -56,26 +66,31 @@ impl Journal {
     /// Takes a batch. The journal must be idle.
     pub(crate) fn send(&mut self, batch: Batch) {
         let Batch { rows, ends, vclock, lsn, ends_file } = batch;
-        assert!(!ends_file, "the simulator takes no checkpoints");
-        self.stage = Stage::Queued(lsn, log::Batch { rows, ends, vclock });
+        self.stage = Stage::Queued(Work { batch: log::Batch { rows, ends, vclock }, lsn, ends_file });
     }
 
     /// Does the next thing. Returns its name, and what the instance has to be told after it.
     pub(crate) fn step(&mut self) -> (&'static str, Option<Done>) {
         match std::mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Idle => ("nothing", None),
-            Stage::Queued(lsn, batch) => {
-                let written = self.log.append(&batch);
-                self.enter(written, lsn, WalMode::Write, Stage::Written(lsn, batch));
+            Stage::Queued(work) => {
+                let written = self.log.append(&work.batch);
+                self.enter(written, Some(WalMode::Write), work.lsn, Stage::Written(work));
                 ("write", None)
             }
-            Stage::Written(lsn, batch) => {
+            Stage::Written(work) => {
                 let synced = self.log.sync();
-                self.enter(synced, lsn, WalMode::Fsync, Stage::Synced(lsn, batch));
+                self.enter(synced, Some(WalMode::Fsync), work.lsn, Stage::Synced(work));
                 ("sync", None)
             }
-            Stage::Synced(lsn, log::Batch { rows, ends, .. }) => {
-                ("report", Some(Done::Durable { lsn, buffers: Buffers { rows, ends } }))
+            Stage::Synced(work) if work.ends_file => {
+                let ended = self.log.rotate();
+                self.enter(ended, None, work.lsn, Stage::Ended(work));
+                ("end of the file", None)
+            }
+            Stage::Synced(work) | Stage::Ended(work) => {
+                let log::Batch { rows, ends, .. } = work.batch;
+                ("report", Some(Done::Durable { lsn: work.lsn, buffers: Buffers { rows, ends } }))
             }
             Stage::Failed(cause) => {
                 self.stage = Stage::Dead;
@@ -88,12 +103,13 @@ impl Journal {
         }
     }
 
-    fn enter(&mut self, done: Result<(), log::LogError>, lsn: u64, keeps: WalMode, next: Stage) {
+    /// Goes on to `next`, unless the disk has refused. In the mode `keeps` the rows up to `lsn` are durable then.
+    fn enter(&mut self, done: Result<(), log::LogError>, keeps: Option<WalMode>, lsn: u64, next: Stage) {
         self.stage = match done {
             Ok(()) => next,
             Err(error) => return self.stage = Stage::Failed(error.to_string()),
         };
-        if self.mode == keeps {
+        if keeps == Some(self.mode) {
             self.durable = lsn;
         }
     }

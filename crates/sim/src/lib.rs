@@ -13,12 +13,13 @@
 //! With nothing under way: every request is answered or waits for something to happen; the data are what the rows in the
 //! journal make.
 //!
-//! At every start: the data are those of a prefix of the rows that ends with a transaction and holds everything that was
+//! At every start, from whichever snapshot: the data are those of a prefix of the rows that ends with a transaction and holds everything that was
 //! durable; what a client was told is so.
 //!
 //! Absent: more than one instance; errors for want of memory; the server's own loop, which the simulation imitates.
 
 mod agreement;
+mod checkpoint;
 mod connection;
 mod journal;
 mod ledger;

@@ -33,8 +33,14 @@ fn random_seed() -> u64 {
 fn report(seed: u64, report: &Report) {
     let Report { hash, totals } = report;
     println!(
-        "seed {seed}: hash {hash:016x}, {} requests, {} replies, {} batches, {} crashes, {} stops, {} journal failures",
-        totals.requests, totals.replies, totals.batches, totals.crashes, totals.stops, totals.failures
+        "seed {seed}: hash {hash:016x}, {} requests, {} replies, {} batches, {} crashes, {} stops, {} snapshots, {} journal failures",
+        totals.requests,
+        totals.replies,
+        totals.batches,
+        totals.crashes,
+        totals.stops,
+        totals.snapshots,
+        totals.failures
     );
 }
 

@@ -83,8 +83,12 @@ pub(crate) enum Action {
     Stop,
     /// The disk is going to refuse something.
     Fault,
-    /// A snapshot is written.
+    /// Somebody wants a snapshot.
     Checkpoint,
+    /// The writer of snapshots does the next thing it has to do.
+    Snapshotter,
+    /// The disk becomes short of room, or has room again.
+    Room,
 }
 
 /// What clients can ask for.
@@ -108,9 +112,13 @@ pub(crate) enum Wish {
     Create,
     Drop,
     Ping,
+    Snapshot,
     Row,
     Malformed,
 }
+
+/// Calls that no client has waiting at a time.
+const FEW_WAITING: usize = 100;
 
 /// The choices of one run.
 #[derive(Debug)]
@@ -124,6 +132,8 @@ pub(crate) struct Plan {
     pub(crate) session_ttr: Span,
     pub(crate) in_replicaset: bool,
     pub(crate) writer: writer::Settings,
+    /// Bytes that tasks may take beside what an empty instance takes.
+    pub(crate) memory: Option<u64>,
     /// Tasks that a tube may hold before clients stop filling it.
     pub(crate) fullest: usize,
     /// Bytes of the largest payload.
@@ -136,12 +146,18 @@ impl Plan {
     pub(crate) fn new(random: &mut Random) -> Self {
         let in_replicaset = random.one_in(4);
         let tubes = random.between(1, 6);
+        let instance = limits(random);
+        let mut wishes = wishes(random);
+        if instance.max_waiting < FEW_WAITING {
+            // Calls that wait for a snapshot count too, and the model knows nothing of them.
+            wishes.retain(|(_, wish)| *wish != Wish::Snapshot);
+        }
         Self {
             tubes: (0..tubes).map(|number| tube(random, number, in_replicaset)).collect(),
             clients: random.between(1, 6) as usize,
             actions: actions(random),
-            wishes: wishes(random),
-            instance: limits(random),
+            wishes,
+            instance,
             session_ttr: *random.pick(&[Span(0), Span(0), Span(500_000), Span(5_000_000)]),
             in_replicaset,
             writer: writer::Settings {
@@ -149,6 +165,7 @@ impl Plan {
                 max_file_bytes: *random.pick(&[0, 3_000, 20_000, 256 << 20]),
                 compression_level: *random.pick(&[None, Some(3)]),
             },
+            memory: random.one_in(5).then(|| random.between(2_000, 120_000)),
             fullest: *random.pick(&[4, 12, 40]),
             largest: if random.one_in(6) { 50_000 } else { *random.pick(&[8, 200, 3_000]) },
             backwards: random.one_in(8),
@@ -188,6 +205,8 @@ fn actions(random: &mut Random) -> Vec<(u32, Action)> {
         (some(0, 2), Action::Stop),
         (some(0, 2), Action::Fault),
         (some(0, 3), Action::Checkpoint),
+        (some(10, 60), Action::Snapshotter),
+        (some(0, 2), Action::Room),
     ]
 }
 
@@ -213,19 +232,26 @@ fn wishes(random: &mut Random) -> Vec<(u32, Wish)> {
         (20, Wish::Create),
         (often(3), Wish::Drop),
         (often(3), Wish::Ping),
+        (often(2), Wish::Snapshot),
         (often(10), Wish::Row),
         (often(3), Wish::Malformed),
     ]
 }
 
 fn limits(random: &mut Random) -> lycosa_instance::Settings {
-    let defaults = lycosa_instance::Settings::default();
+    let defaults = lycosa_instance::Settings {
+        checkpoint_interval: *random.pick(&[0, 20_000_000, 3_600_000_000]),
+        checkpoint_wal_threshold: *random.pick(&[3_000, 40_000, 256 << 20]),
+        checkpoint_count: random.between(1, 3) as usize,
+        ..lycosa_instance::Settings::default()
+    };
     if random.one_in(2) {
         return defaults;
     }
     lycosa_instance::Settings {
         max_connections: 3,
         max_in_flight: random.between(1, 8),
+        max_waiting: random.between(1, 8) as usize,
         max_output: random.between(300, 5_000) as usize,
         max_journal_backlog: random.between(200, 5_000) as usize,
         ..defaults

@@ -77,25 +77,79 @@ pub(crate) enum Malformed {
 /// Something that a client asks for. `tube` is the number of the tube in the plan.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Request {
-    Create { tube: usize },
-    Drop { tube: usize },
-    Put { tube: usize, data: Vec<u8>, options: PutOptions },
-    Take { tube: usize, timeout: Option<Span> },
-    Ack { tube: usize, id: u64 },
-    Release { tube: usize, id: u64, delay: Option<Span> },
-    Touch { tube: usize, id: u64, delta: Span },
-    Bury { tube: usize, id: u64 },
-    Kick { tube: usize, count: u64 },
-    Delete { tube: usize, id: u64 },
-    Peek { tube: usize, id: u64 },
-    ReleaseAll { tube: usize },
-    Truncate { tube: usize },
-    Statistics { tube: usize },
-    Identify { session: Option<SessionId> },
-    Configure { ttr: Span },
+    Create {
+        tube: usize,
+    },
+    Drop {
+        tube: usize,
+    },
+    Put {
+        tube: usize,
+        data: Vec<u8>,
+        options: PutOptions,
+    },
+    Take {
+        tube: usize,
+        timeout: Option<Span>,
+    },
+    Ack {
+        tube: usize,
+        id: u64,
+    },
+    Release {
+        tube: usize,
+        id: u64,
+        delay: Option<Span>,
+    },
+    Touch {
+        tube: usize,
+        id: u64,
+        delta: Span,
+    },
+    Bury {
+        tube: usize,
+        id: u64,
+    },
+    Kick {
+        tube: usize,
+        count: u64,
+    },
+    Delete {
+        tube: usize,
+        id: u64,
+    },
+    Peek {
+        tube: usize,
+        id: u64,
+    },
+    ReleaseAll {
+        tube: usize,
+    },
+    Truncate {
+        tube: usize,
+    },
+    Statistics {
+        tube: usize,
+    },
+    Identify {
+        session: Option<SessionId>,
+    },
+    Configure {
+        ttr: Span,
+    },
     Ping,
-    Row { tube: usize, space: u32, id: u64, change: RowChange },
-    Malformed { tube: usize, how: Malformed },
+    /// `box.snapshot`
+    Snapshot,
+    Row {
+        tube: usize,
+        space: u32,
+        id: u64,
+        change: RowChange,
+    },
+    Malformed {
+        tube: usize,
+        how: Malformed,
+    },
 }
 
 impl Request {
@@ -117,7 +171,11 @@ impl Request {
             | Self::Truncate { tube }
             | Self::Statistics { tube }
             | Self::Row { tube, .. } => Some(tube),
-            Self::Identify { .. } | Self::Configure { .. } | Self::Ping | Self::Malformed { .. } => None,
+            Self::Identify { .. }
+            | Self::Configure { .. }
+            | Self::Ping
+            | Self::Snapshot
+            | Self::Malformed { .. } => None,
         }
     }
 
@@ -173,6 +231,7 @@ impl Request {
             Self::Statistics { tube } => (function("statistics"), vec![Value::str(&tubes[*tube].name)]),
             Self::Identify { session } => (function("identify"), session.iter().map(Value::str).collect()),
             Self::Configure { ttr } => (function("cfg"), vec![Value::map([("ttr", ttr.value())])]),
+            Self::Snapshot => ("box.snapshot".to_owned(), vec![]),
             Self::Ping | Self::Row { .. } | Self::Malformed { .. } => unreachable!("these are no calls"),
         }
     }
@@ -240,7 +299,7 @@ fn malformed(how: Malformed, tube: &str, sync: u64, out: &mut Vec<u8>) {
             frame(out, &content);
         }
         Malformed::Name => {
-            request::encode(out, sync, &Body::Call { name: b"queue.tube.no:such", args: &[0x90] })
+            request::encode(out, sync, &Body::Call { name: b"queue.tube.no:such", args: &[0x90] });
         }
         Malformed::Arguments => {
             let name = format!("queue.tube.{tube}:ack");

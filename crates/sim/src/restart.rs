@@ -2,7 +2,8 @@
 //!
 //! When the process dies but the machine does not, the disk keeps everything that was written, and still does not owe
 //! what was never synced: a machine that dies later may take it away. When the machine dies, the disk keeps what was
-//! synced and as much of the rest as chance will have it.
+//! synced and as much of the rest as chance will have it; and sometimes a bit of a snapshot has turned over, which costs
+//! nothing as long as there is the snapshot before it.
 
 use lycosa_instance::Instance;
 use lycosa_iproto::vclock::Vclock;
@@ -14,6 +15,7 @@ use lycosa_queue::{Configuration, Queue, Seconds};
 use lycosa_store::Store;
 
 use crate::agreement;
+use crate::checkpoint::Checkpointer;
 use crate::journal::Journal;
 use crate::model::Model;
 use crate::plan::Plan;
@@ -49,28 +51,43 @@ pub(crate) fn begin(
         trace.line(format_args!("a new instance is begun in vain"));
         disk = dead_machine(&disk, random, trace);
     }
-    let found =
-        storage::recover(&disk).map_err(|error| Violation(format!("no start is possible: {error}")))?;
-    let (store, vclock, log) = match found {
-        Some((mut store, recovered)) => {
+    let opened = match recovered(&disk, plan)? {
+        Some((store, recovered)) => {
             let log = XlogWriter::resume(storage::directory(&disk), plan.writer, &recovered);
-            store
-                .finish_recovery()
-                .map_err(|error| Violation(format!("the snapshot is not sound: {error}")))?;
-            (store, recovered.vclock, log.map_err(|error| error.to_string()))
+            let log = log.map_err(|error| Violation(format!("the log cannot be opened: {error}")))?;
+            Opened { store, vclock: recovered.vclock, log, snapshot: recovered.snapshot.signature() }
         }
         None => {
             let begun = storage::bootstrap(&disk, plan.writer);
-            let begun =
+            let (store, log) =
                 begun.map_err(|error| Violation(format!("a new instance cannot be begun: {error}")))?;
-            (begun.0, Vclock::new(), Ok(begun.1))
+            Opened { store, vclock: Vclock::new(), log, snapshot: 0 }
         }
     };
-    let log = log.map_err(|error| Violation(format!("the log cannot be opened: {error}")))?;
-    Ok(Opening { life: life(plan, random, store, vclock, log, now), disk })
+    Ok(Opening { life: life(plan, random, opened, &disk, now)?, disk })
 }
 
-fn life(plan: &Plan, random: &mut Random, store: Store, vclock: Vclock, log: XlogWriter, now: u64) -> Life {
+/// What a process starts on.
+struct Opened {
+    store: Store,
+    vclock: Vclock,
+    log: XlogWriter,
+    /// Signature of the snapshot that the data come from.
+    snapshot: u64,
+}
+
+/// What the disk holds; `None` if that is no instance yet.
+fn recovered(disk: &MemoryDisk, plan: &Plan) -> Checked<Option<(Store, Recovered)>> {
+    let found = storage::recover(disk, plan.memory);
+    let mut found = found.map_err(|error| Violation(format!("a start is refused: {error}")))?;
+    if let Some((store, _)) = &mut found {
+        store.finish_recovery().map_err(|error| Violation(format!("the data are not sound: {error}")))?;
+    }
+    Ok(found)
+}
+
+fn life(plan: &Plan, random: &mut Random, opened: Opened, disk: &MemoryDisk, now: u64) -> Checked<Life> {
+    let Opened { mut store, vclock, log, snapshot } = opened;
     let configuration = Configuration {
         ttr: (plan.session_ttr.0 > 0).then(|| Seconds::from_double(plan.session_ttr.0 as f64 / 1e6)),
         in_replicaset: plan.in_replicaset,
@@ -84,13 +101,21 @@ fn life(plan: &Plan, random: &mut Random, store: Store, vclock: Vclock, log: Xlo
     });
     let queue = Queue::with_session_ids(configuration, new_session_id);
     let durable = vclock.signature();
-    let instance = Instance::new(plan.instance.clone(), IDENTITY, store, queue, vclock, now);
-    Life::new(instance, Journal::new(log, plan.writer.mode, durable))
+    if let Some(limit) = storage::memory_limit(plan.memory) {
+        store.set_memory_limit(limit);
+    }
+    let mut instance = Instance::new(plan.instance.clone(), IDENTITY, store, queue, vclock, now);
+    let checkpointer = Checkpointer::new(storage::directory(disk), snapshot);
+    let files = checkpointer.files();
+    let files = files.map_err(|error| Violation(format!("the folder cannot be read: {error}")))?;
+    instance.set_checkpoint_base(snapshot, files);
+    Ok(Life::new(instance, Journal::new(log, plan.writer.mode, durable), checkpointer))
 }
 
 /// How a machine dies.
 fn machine_crash(random: &mut Random) -> Crash {
-    let kept = random.below(6_000) as usize;
+    let most = *random.pick(&[60, 700, 6_000]);
+    let kept = random.below(most) as usize;
     *random.pick(&[Crash::Machine, Crash::Torn(kept), Crash::Zeroed(kept)])
 }
 
@@ -137,11 +162,33 @@ impl Simulation<'_> {
 
     fn machine_dies(&mut self) {
         self.disk = dead_machine(&self.disk, &mut self.random, self.trace);
+        if !self.has_rotted && self.random.one_in(8) {
+            self.rot();
+        }
+    }
+
+    /// A bit of the newest snapshot turns over, if there is another one to fall back to. Once in a run, so that the other
+    /// one is sound.
+    fn rot(&mut self) {
+        let mut files = self.disk.files();
+        let snapshots = || files.keys().filter(|name| name.ends_with(".snap"));
+        let (Some(newest), 2..) = (snapshots().max().cloned(), snapshots().count()) else { return };
+        if let Some(bytes) = files.get_mut(&newest).filter(|bytes| !bytes.is_empty()) {
+            let place = self.random.below(bytes.len() as u64) as usize;
+            self.has_rotted = true;
+            bytes[place] ^= 1 << self.random.below(8);
+            self.trace.line(format_args!("{} a bit of {newest} turns over at {place}", self.step));
+        }
+        self.disk = MemoryDisk::with_files(files);
     }
 
     /// The server is stopped in order. What it leaves behind survives the machine, if the log's mode ever promises that.
     pub(crate) fn stop(&mut self) -> Checked {
+        if self.random.one_in(2) {
+            self.life.instance.abandon_checkpoint("the server ends");
+        }
         self.settle()?;
+        self.life.checkpointer.give_up();
         if self.life.has_failed {
             return self.crash();
         }
@@ -158,41 +205,6 @@ impl Simulation<'_> {
         self.restart(Some(digest))
     }
 
-    /// A snapshot of a moment at which everything is durable.
-    pub(crate) fn checkpoint(&mut self) -> Checked {
-        self.settle()?;
-        if self.life.has_failed {
-            return Ok(());
-        }
-        let log = self.life.journal.log();
-        if let Err(error) = log.rotate() {
-            hold!(self.life.is_faulty, "the log cannot be rotated: {error}");
-            return Ok(());
-        }
-        let vclock = log.vclock().clone();
-        let directory = storage::directory(&self.disk);
-        let listing =
-            directory.list().map_err(|error| Violation(format!("the folder cannot be listed: {error}")))?;
-        if listing.snapshots.contains(&vclock.signature()) {
-            return Ok(());
-        }
-        self.trace.line(format_args!("{} a snapshot at {vclock}", self.step));
-        let dies = self.plan.writer.mode == WalMode::Fsync && self.random.one_in(4);
-        if dies {
-            self.disk.fail_after(self.random.below(6), Fault::Freeze);
-        }
-        let written = storage::write_snapshot(&directory, self.life.instance.store(), &vclock, self.now);
-        if dies {
-            self.totals.crashes += 1;
-            self.machine_dies();
-            return self.restart(None);
-        }
-        if let Err(error) = written {
-            hold!(self.life.is_faulty, "a snapshot cannot be written: {error}");
-        }
-        Ok(())
-    }
-
     /// The process has ended. Starts the next one on what the disk holds and checks what it finds. `digest`: of the data
     /// at an end in order.
     fn restart(&mut self, digest: Option<u128>) -> Checked {
@@ -203,15 +215,15 @@ impl Simulation<'_> {
         }
         self.life.connections.clear();
         self.now += self.random.below(3_000_000);
-        let (store, recovered, log) = self.open(digest)?;
-        let signature = recovered.vclock.signature();
+        let opened = self.open(digest)?;
+        let signature = opened.vclock.signature();
         self.shadow.forget_rest();
-        let mut model = self.recovered_model(signature, &store)?;
+        let mut model = self.recovered_model(signature, &opened.store)?;
         model.last_session = model.last_session.max(self.model.last_session);
         self.history.clear();
         self.history.push_back((signature, model.clone()));
         self.model = model;
-        self.life = life(&self.plan, &mut self.random, store, recovered.vclock, log, self.now);
+        self.life = life(&self.plan, &mut self.random, opened, &self.disk, self.now)?;
         self.lives += 1;
         let report = self.life.instance.start(self.now);
         let report = report.map_err(|error| Violation(format!("the queue does not start: {error}")))?;
@@ -227,13 +239,10 @@ impl Simulation<'_> {
     }
 
     /// Reads the disk, however often the machine dies while it is being put in order.
-    fn open(&mut self, digest: Option<u128>) -> Checked<(Store, Recovered, XlogWriter)> {
+    fn open(&mut self, digest: Option<u128>) -> Checked<Opened> {
         loop {
-            let found = storage::recover(&self.disk);
-            let found = found.map_err(|error| Violation(format!("a start is refused: {error}")))?;
-            let (mut store, recovered) =
-                found.ok_or_else(|| Violation("the disk holds no instance any more".to_owned()))?;
-            store.finish_recovery().map_err(|error| Violation(format!("the data are not sound: {error}")))?;
+            let (store, recovered) = recovered(&self.disk, &self.plan)?
+                .ok_or_else(|| Violation("the disk holds no instance any more".to_owned()))?;
             let resume = || XlogWriter::resume(storage::directory(&self.disk), self.plan.writer, &recovered);
             if self.plan.writer.mode == WalMode::Fsync && self.random.one_in(6) {
                 self.disk.fail_after(self.random.below(4), Fault::Freeze);
@@ -244,7 +253,8 @@ impl Simulation<'_> {
             }
             let log = resume().map_err(|error| Violation(format!("the log cannot be opened: {error}")))?;
             self.check_recovered(&store, &recovered, digest)?;
-            return Ok((store, recovered, log));
+            let snapshot = recovered.snapshot.signature();
+            return Ok(Opened { store, vclock: recovered.vclock, log, snapshot });
         }
     }
 

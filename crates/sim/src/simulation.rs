@@ -15,17 +15,19 @@ use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::frame::{self, Split};
 use lycosa_iproto::reply::{self, Content};
 use lycosa_journal::memory::{Fault, MemoryDisk};
+use lycosa_store::Budget;
 use lycosa_tuple::mp::Reader;
 
 use crate::agreement;
+use crate::checkpoint::Checkpointer;
 use crate::connection::{Awaited, Connection, Outcome};
 use crate::journal::{Done, Journal};
 use crate::ledger::Ledger;
 use crate::model::{Answer, Model, Token};
 use crate::names::Names;
-use crate::plan::{Action, Plan};
+use crate::plan::{Action, Plan, Wish};
 use crate::random::Random;
-use crate::request::{Malformed, Request};
+use crate::request::{Malformed, Request, RowChange};
 use crate::shadow::Shadow;
 use crate::trace::Trace;
 use crate::violation::{Checked, Violation, hold};
@@ -56,6 +58,8 @@ pub struct Totals {
     pub crashes: u64,
     /// Ends in order.
     pub stops: u64,
+    /// Snapshots that were completed.
+    pub snapshots: u64,
     /// Failures of the journal.
     pub failures: u64,
 }
@@ -64,6 +68,7 @@ pub struct Totals {
 pub(crate) struct Life {
     pub(crate) instance: Instance,
     pub(crate) journal: Journal,
+    pub(crate) checkpointer: Checkpointer,
     /// By the number of the client.
     pub(crate) connections: BTreeMap<usize, Connection>,
     opened: u64,
@@ -73,19 +78,23 @@ pub(crate) struct Life {
     pub(crate) has_failed: bool,
     /// The disk was told to refuse something.
     pub(crate) is_faulty: bool,
+    /// The instance was told that the disk is short of room.
+    is_short_of_room: bool,
 }
 
 impl Life {
-    pub(crate) fn new(instance: Instance, journal: Journal) -> Self {
+    pub(crate) fn new(instance: Instance, journal: Journal, checkpointer: Checkpointer) -> Self {
         let reported = journal.durable();
         Self {
             instance,
             journal,
+            checkpointer,
             connections: BTreeMap::new(),
             opened: 0,
             reported,
             has_failed: false,
             is_faulty: false,
+            is_short_of_room: false,
         }
     }
 
@@ -112,6 +121,7 @@ pub(crate) struct Simulation<'a> {
     pub(crate) ledger: Ledger,
     pub(crate) life: Life,
     pub(crate) lives: u64,
+    pub(crate) has_rotted: bool,
     pub(crate) totals: Totals,
 }
 
@@ -142,6 +152,7 @@ impl<'a> Simulation<'a> {
             names: Names::default(),
             life: opening.life,
             lives: 1,
+            has_rotted: false,
             totals: Totals::default(),
         })
     }
@@ -177,7 +188,14 @@ impl<'a> Simulation<'a> {
             Action::Crash => self.crash()?,
             Action::Stop => self.stop()?,
             Action::Fault => self.fault(),
-            Action::Checkpoint => self.checkpoint()?,
+            Action::Checkpoint => self.want_checkpoint(),
+            Action::Snapshotter => self.checkpointer_step()?,
+            Action::Room => {
+                let life = &mut self.life;
+                life.is_short_of_room = !life.is_short_of_room;
+                life.instance.handle_room(life.is_short_of_room.then_some(4_096));
+                self.trace.line(format_args!("{} the disk is full: {}", self.step, life.is_short_of_room));
+            }
         }
         Ok(())
     }
@@ -321,17 +339,50 @@ impl<'a> Simulation<'a> {
         let request = awaited.request.clone();
         self.totals.requests += 1;
         self.trace.line(format_args!("{} at {} {client}:{sync} is handled", self.step, self.now));
-        let answer = match self.life.has_failed {
+        let before = self.plan.memory.map(|_| self.model.clone());
+        let mut answer = match self.life.has_failed {
             true => failed_answer(&request),
             false => self.expect(token, trust, &request),
         };
         self.life.instance.handle_frame(slot, content, self.now);
+        if let Some(before) = before.filter(|_| may_want_memory(&request))
+            && self.is_as_before(&before)
+        {
+            self.model = before;
+            answer = Some(Answer::AnyFailure);
+        }
         self.settled_on(answer.map(|answer| (token, answer)).into_iter().collect())
+    }
+
+    /// Whether a request that memory did not suffice for has changed nothing.
+    fn is_as_before(&self, before: &Model) -> bool {
+        let agrees =
+            |model| agreement::tubes_agree(self.life.instance.store(), model, &self.plan.tubes).is_ok();
+        !self.life.has_failed && !agrees(&self.model) && agrees(before)
+    }
+
+    /// Whether limits stand against a request whatever the queue would say to it.
+    fn is_over_limit(&self, token: Token, request: &Request) -> bool {
+        let is_there = request.tube().is_none_or(|tube| self.model.tubes.contains_key(&tube));
+        let (waits, grows) = match request {
+            Request::Take { timeout, .. } => (timeout.is_none_or(|timeout| timeout.0 > 0), false),
+            Request::Put { options, .. } => (options.timeout.is_some_and(|timeout| timeout.0 > 0), true),
+            Request::Row { change: RowChange::Insert(_), .. } => (false, true),
+            Request::Create { .. } => return self.life.is_short_of_room,
+            _ => (false, false),
+        };
+        let waiting = self.model.waiting_on(token.connection);
+        let has_too_many = waits && waiting >= self.plan.instance.max_waiting;
+        is_there && (has_too_many || grows && self.life.is_short_of_room)
     }
 
     /// Tells the model of a request.
     fn expect(&mut self, token: Token, trust: Trust, request: &Request) -> Option<Answer> {
+        if self.is_over_limit(token, request) {
+            return Some(Answer::AnyFailure);
+        }
         match request {
+            Request::Snapshot if trust != Trust::Admin => Some(Answer::AnyFailure),
             Request::Identify { session } => {
                 let wanted = session.as_ref().map(|id| self.names.key(id));
                 Some(self.model.identify(token.connection, wanted, self.now))
@@ -370,7 +421,8 @@ impl<'a> Simulation<'a> {
         agreement::sessions_agree(store, &self.model, &mut self.names)?;
         agreement::rules_hold(store, &self.plan.tubes)?;
         let (waiting, expected) = (self.life.instance.status().waiting_calls, self.model.waiting());
-        hold!(waiting == expected, "{waiting} calls wait, {expected} ought to");
+        let are_counted = !self.plan.wishes.iter().any(|(_, wish)| *wish == Wish::Snapshot);
+        hold!(waiting == expected || !are_counted, "{waiting} calls wait, {expected} ought to");
         if self.history.back().is_none_or(|(last, _)| *last < signature) {
             self.history.push_back((signature, self.model.clone()));
         }
@@ -389,10 +441,24 @@ impl<'a> Simulation<'a> {
                 self.check_next(next)?;
             }
         }
+        if self.life.instance.has_checkpoint() {
+            let budget = Budget {
+                rows: self.random.between(1, 120) as u32,
+                bytes: self.random.between(1, 9_000) as usize,
+            };
+            if let Some(order) = self.life.instance.poll_checkpoint(budget) {
+                self.life.checkpointer.send(order);
+            }
+        }
         if self.life.journal.is_idle()
             && let Some(batch) = self.life.instance.poll_append()
         {
-            self.trace.line(format_args!("{} a batch up to {}", self.step, batch.lsn));
+            self.trace.line(format_args!(
+                "{} a batch up to {}{}",
+                self.step,
+                batch.lsn,
+                if batch.ends_file { ", which ends the file" } else { "" }
+            ));
             self.trace.bytes(&batch.rows);
             self.shadow.append(&batch)?;
             self.life.journal.send(batch);
@@ -514,7 +580,8 @@ impl<'a> Simulation<'a> {
 
     fn agrees(&self, answer: &Answer, is_call_16: bool, content: &Content<'_>) -> bool {
         match (answer, content) {
-            (Answer::AnyFailure, Content::Error(_)) => true,
+            (Answer::AnyFailure | Answer::Snapshot, Content::Error(_)) => true,
+            (Answer::Snapshot, Content::Ok { data, .. }) => data.ends_with(b"ok"),
             (Answer::Failure { code, text }, Content::Error(error)) => {
                 error.code == *code as u32 && error.message == *text
             }
@@ -574,6 +641,24 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
+    /// The operator wants a snapshot.
+    fn want_checkpoint(&mut self) {
+        if !self.life.has_failed {
+            let is_due = self.life.instance.request_checkpoint();
+            self.trace.line(format_args!("{} a snapshot is wanted: {is_due}", self.step));
+        }
+    }
+
+    fn checkpointer_step(&mut self) -> Checked {
+        let life = &mut self.life;
+        let before = life.instance.checkpoint_status().count;
+        let Some(step) = life.checkpointer.step(&mut life.instance, self.now) else { return Ok(()) };
+        self.totals.snapshots += life.instance.checkpoint_status().count - before;
+        self.trace.line(format_args!("{} snapshot {}", self.step, step.text));
+        hold!(!step.has_failed || life.is_faulty, "a snapshot {}", step.text);
+        Ok(())
+    }
+
     fn advance(&mut self) {
         let soon = self.now + FAR;
         let due = self.model.next_deadline().filter(|due| *due < soon);
@@ -630,8 +715,12 @@ impl<'a> Simulation<'a> {
             while !self.is_journal_at_rest() {
                 self.journal_step()?;
             }
+            while !self.life.checkpointer.is_idle() {
+                self.checkpointer_step()?;
+            }
             self.turn()?;
-            if self.totals == before && self.is_journal_at_rest() {
+            let has_checkpoint = self.life.instance.has_checkpoint() || !self.life.checkpointer.is_idle();
+            if self.totals == before && self.is_journal_at_rest() && !has_checkpoint {
                 break;
             }
         }
@@ -689,6 +778,14 @@ fn failed_answer(request: &Request) -> Option<Answer> {
         Request::Ping => Answer::nothing(),
         _ => Answer::AnyFailure,
     })
+}
+
+/// Whether a request may find that memory does not suffice.
+fn may_want_memory(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Put { .. } | Request::Create { .. } | Request::Truncate { .. } | Request::Row { .. }
+    )
 }
 
 fn shown(content: &Content<'_>) -> String {

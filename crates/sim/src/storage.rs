@@ -79,10 +79,21 @@ pub(crate) fn write_snapshot(
     }
 }
 
-/// Reads everything in the folder; `None` if it holds no instance yet.
-pub(crate) fn recover(disk: &MemoryDisk) -> Result<Option<(Store, Recovered)>, RecoveryError> {
+/// The memory limit that leaves `memory` bytes beside what a new instance takes.
+pub(crate) fn memory_limit(memory: Option<u64>) -> Option<u64> {
+    let empty = new_store().map_or(0, |store| store.memory().used);
+    memory.map(|memory| empty + memory)
+}
+
+/// Reads everything in the folder under a limit of memory (see [`memory_limit`]); `None` if it holds no instance yet.
+pub(crate) fn recover(
+    disk: &MemoryDisk,
+    memory: Option<u64>,
+) -> Result<Option<(Store, Recovered)>, RecoveryError> {
     let Some(recovery) = Recovery::open(&directory(disk), Mode::Strict)? else { return Ok(None) };
-    let mut replay = Replay(Store::new(lycosa_store::Settings::default()));
+    let mut settings = lycosa_store::Settings::default();
+    settings.memory_limit = memory_limit(memory).unwrap_or(settings.memory_limit);
+    let mut replay = Replay(Store::new(settings));
     let recovered = recovery.run(&mut replay)?;
     Ok(Some((replay.0, recovered)))
 }

@@ -43,9 +43,12 @@ impl Workload {
         let tube = self.random.below(view.plan.tubes.len() as u64) as usize;
         let Some(known) = view.model.tubes.get(&tube) else {
             return match wish {
-                Wish::Ping | Wish::Malformed | Wish::Identify | Wish::Configure | Wish::Statistics => {
-                    self.wished(wish, view, tube, None)
-                }
+                Wish::Ping
+                | Wish::Snapshot
+                | Wish::Malformed
+                | Wish::Identify
+                | Wish::Configure
+                | Wish::Statistics => self.wished(wish, view, tube, None),
                 _ if self.random.one_in(10) => self.wished(wish, view, tube, None),
                 _ => Request::Create { tube },
             };
@@ -88,6 +91,7 @@ impl Workload {
             Wish::Create => Request::Create { tube },
             Wish::Drop => Request::Drop { tube },
             Wish::Ping => Request::Ping,
+            Wish::Snapshot => Request::Snapshot,
             Wish::Row => self.row(view, tube, known),
             Wish::Malformed => {
                 let hows = [
@@ -111,6 +115,11 @@ impl Workload {
         if timed {
             options = PutOptions { ttl: maybe(4), ttr: maybe(3), delay: maybe(4), ..options };
             options.pri = random.one_in(2).then(|| random.below(3));
+        }
+        if view.plan.memory.is_some() {
+            // Whether memory suffices is seen at once and by the task alone.
+            options.timeout = None;
+            options.ttl = options.ttl.filter(|ttl| ttl.0 > 0);
         }
         options.utube = (!random.one_in(6)).then(|| random.below(4) as u8);
         Request::Put { tube, data: self.payload(view.plan.largest), options }

@@ -15,7 +15,7 @@ use lycosa_journal::transaction::Transactions;
 
 use crate::corpus;
 use crate::feature::note;
-use crate::world::{Replay, reloaded};
+use crate::replay::{Replay, reloaded};
 
 /// First byte of an input: the rest is a file.
 pub(crate) const FILE: u8 = 0;

@@ -16,6 +16,8 @@ pub(crate) enum Answer {
     Failure { code: ErrorCode, text: String },
     /// An error, whatever it says.
     AnyFailure,
+    /// The news that a snapshot is complete, or an error: the model knows nothing of snapshots.
+    Snapshot,
 }
 
 impl Answer {

@@ -8,7 +8,8 @@
 //! task, a waiting call is served in its turn and only with what it may have, an id is handed out once, a deadline
 //! fires at the first tick that is not before it and never earlier.
 //!
-//! Absent: errors for want of memory or rights, and the budget of a tick, which runs keep clear of.
+//! Absent: errors for want of memory, room or rights, the limits of a connection, and the budget of a tick, which runs keep
+//! clear of.
 
 mod answer;
 mod session;
@@ -124,6 +125,7 @@ impl Model {
         Some(match *request {
             Request::Ping => Answer::nothing(),
             Request::Malformed { .. } => Answer::AnyFailure,
+            Request::Snapshot => Answer::Snapshot,
             Request::Configure { ttr } => {
                 self.ttr = ttr;
                 Answer::nothing()
@@ -480,6 +482,12 @@ impl Model {
     /// Number of calls that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.tubes.values().map(|tube| tube.waiters.len()).sum()
+    }
+
+    /// Number of calls of one connection that wait.
+    pub(crate) fn waiting_on(&self, connection: u64) -> usize {
+        let waiters = self.tubes.values().flat_map(|tube| &tube.waiters);
+        waiters.filter(|waiter| waiter.token.connection == connection).count()
     }
 
     /// When something has to happen by itself, at the earliest.
