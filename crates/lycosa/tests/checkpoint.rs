@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `LYCOSA_TEST_CHECKPOINT_SECONDS` | how long the load with kills runs | 4 |
 //! | `LYCOSA_TEST_CHECKPOINT_TASKS` | waiting tasks while latencies are measured | 20000 |
+//! | `LYCOSA_TEST_CHECKPOINT_WAL_MODE` | the durability while latencies are measured | fsync |
 //!
 //! The measurement is printed and never judged: `cargo test --release -p lycosa --test checkpoint -- --nocapture pause`.
 
@@ -404,11 +405,25 @@ fn the_command_waits_for_the_snapshot_and_says_what_it_was() {
     assert_eq!(json["checkpoint"]["count"], 1, "nothing has changed since");
 }
 
+/// A hundred characters, half of them the same for all tasks and half of them hexadecimal digits of a hash.
+fn payload(number: u64) -> String {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let digits: String = (0..3)
+        .map(|_| {
+            state = (state ^ state >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            format!("{:016x}", state ^ state >> 32)
+        })
+        .collect();
+    format!("{{\"to\": \"somebody@example.org\", \"subject\": \"{digits}\"}}  ")
+}
+
 #[test]
 fn the_longest_pause_is_reported() {
     let tasks = number_from("LYCOSA_TEST_CHECKPOINT_TASKS", 20_000);
     let memory = format!("{}MiB", 256 + tasks / 4000);
-    let server = Server::start(&["--memory-limit", &memory, "--checkpoint-interval", "0"]);
+    let mode = std::env::var("LYCOSA_TEST_CHECKPOINT_WAL_MODE").unwrap_or_else(|_| "fsync".to_owned());
+    let options = ["--memory-limit", &memory, "--checkpoint-interval", "0", "--wal-mode", &mode];
+    let server = Server::start(&options);
     let runtime = runtime();
     let tube = runtime.block_on(async {
         let client = Client::connect(server.connect_options()).await.expect("a connection");
@@ -418,8 +433,12 @@ fn the_longest_pause_is_reported() {
         for _ in 0..256 {
             let (tube, next) = (tube.clone(), Arc::clone(&next));
             fillers.spawn(async move {
-                while next.fetch_add(1, Ordering::Relaxed) < tasks {
-                    tube.put("z".repeat(100), PutOptions::new()).await.expect("a task");
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= tasks {
+                        break;
+                    }
+                    tube.put(payload(number), PutOptions::new()).await.expect("a task");
                 }
             });
         }
@@ -432,7 +451,7 @@ fn the_longest_pause_is_reported() {
     let busy = measure(&server, Some(Arc::clone(&stop)), tasks);
     let info = runtime.block_on(checkpoint_info(&admin));
     let last = info.get("last").expect("a checkpoint");
-    println!("{tasks} waiting tasks, put + take + ack of 100 bytes, 32 at a time");
+    println!("{tasks} waiting tasks, put + take + ack of 100 bytes, 32 at a time, wal_mode {mode}");
     println!("  without checkpoints: {quiet}");
     println!("  with checkpoints:    {busy}");
     println!(
@@ -487,7 +506,7 @@ fn measure(server: &Server, until: Option<Arc<AtomicBool>>, tasks: u64) -> Laten
     let mut sorted = runtime().block_on(async {
         let client = Client::connect(server.connect_options()).await.expect("a connection");
         let mut workers = JoinSet::new();
-        for _ in 0..32 {
+        for worker in 0..32 {
             let tube = client.queue().tube("t");
             workers.spawn(async move {
                 let mut latencies = Vec::new();
@@ -496,8 +515,11 @@ fn measure(server: &Server, until: Option<Arc<AtomicBool>>, tasks: u64) -> Laten
                     let now = Instant::now();
                     latencies.push(now - std::mem::replace(&mut since, now));
                 };
-                while began.elapsed() < span {
-                    tube.put("z".repeat(100), PutOptions::new()).await.expect("a task");
+                for number in 0.. {
+                    if began.elapsed() >= span {
+                        break;
+                    }
+                    tube.put(payload(worker << 32 | number), PutOptions::new()).await.expect("a task");
                     lap(&mut latencies);
                     let task = tube.take(None).await.expect("an answer").expect("a task");
                     lap(&mut latencies);

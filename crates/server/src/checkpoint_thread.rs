@@ -121,7 +121,8 @@ struct Writing {
 impl Worker {
     fn run(mut self, inbox: &mpsc::Receiver<Job>) {
         // Refused where the system does not let us; then it has as much as the others.
-        let _ = rustix::process::setpriority_process(None, NICENESS);
+        let _ = rustix::process::getpriority_process(None)
+            .and_then(|present| rustix::process::setpriority_process(None, (present + NICENESS).min(19)));
         for job in inbox {
             let news = match job {
                 Job::Order(order) => self.carry_out(order),

@@ -20,7 +20,7 @@ use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
-use crate::config::{Config, WalMode};
+use crate::config::{ByteSize, Config, WalMode};
 use crate::inspect;
 use crate::turn::now;
 
@@ -157,6 +157,14 @@ fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow:
     store.finish_recovery().context("the recovered data are not consistent")?;
     for unsupported in inspect::unsupported(&store) {
         tracing::warn!("{unsupported}");
+    }
+    let memory = store.memory();
+    if memory.used > memory.limit {
+        tracing::warn!(
+            "the data take {} of memory and memory_limit is {}: nothing new is taken until there is room; raise memory_limit",
+            ByteSize(memory.used),
+            ByteSize(memory.limit),
+        );
     }
     let elapsed = started.elapsed();
     tracing::info!(

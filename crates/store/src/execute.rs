@@ -244,8 +244,14 @@ impl Store {
     }
 
     /// Copies a tuple of the space `id` into the arena. `replaced` is the tuple whose place it is about to take.
+    ///
+    /// Limits are for new work. What was accepted once is recovered whatever they are, or a start could be refused for
+    /// data that fitted while the process ran.
     fn allocate(&mut self, id: SpaceId, tuple: &[u8], replaced: Option<Handle>) -> Result<Handle, Error> {
         let size = tuple.len() as u64 + TUPLE_OVERHEAD;
+        if self.is_recovering() {
+            return self.arena.insert(tuple).ok_or(Error::MemoryIssue { bytes: size });
+        }
         if size > u64::from(self.settings.max_tuple_size) {
             return Err(Error::MemtxMaxTupleSize(size));
         }

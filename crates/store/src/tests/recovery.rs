@@ -47,6 +47,24 @@ fn a_snapshot_brings_everything_back() {
 }
 
 #[test]
+fn limits_do_not_refuse_what_was_accepted() {
+    let origin = with_wire_data();
+    let mut store = Store::new(Settings { memory_limit: 1, max_tuple_size: 1 });
+    origin.for_each_snapshot_row(&mut |space, tuple, _| {
+        store.recover(&Statement::Insert { space, tuple }).unwrap();
+    });
+    store.recover(&Statement::Insert { space: 512, tuple: &row(r#"[1001, "late", 1]"#) }).unwrap();
+    store.finish_snapshot().unwrap();
+    store.recover(&Statement::Insert { space: 512, tuple: &row(r#"[1003, "later", 1]"#) }).unwrap();
+    store.finish_recovery().unwrap();
+    assert!(store.memory().used > store.memory().limit);
+    assert!(matches!(insert(&mut store, 512, r#"[1002, "refused", 1]"#), Err(Error::MemtxMaxTupleSize(_))));
+    store.settings.max_tuple_size = 1 << 20;
+    assert!(matches!(insert(&mut store, 512, r#"[1002, "refused", 1]"#), Err(Error::MemoryIssue { .. })));
+    delete(&mut store, 512, 0, "[1001]").unwrap();
+}
+
+#[test]
 fn a_log_is_followed() {
     let mut origin = with_wire_data();
     let mut store = loaded(&origin);
