@@ -101,6 +101,7 @@ impl Instance {
         limit: u32,
     ) -> Result<(), ErrorObject> {
         let iterator = IteratorType::try_from(iterator).map_err(|error| wire_error::of_store(&error))?;
+        self.store.catch_up(space, index);
         let schema_version = self.store.schema_version();
         let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
         let user = connection.user;

@@ -197,6 +197,9 @@ impl Queue {
         if let Some(buffer) = buffer {
             store.exempt_from_limit(buffer);
         }
+        if layout.timed {
+            store.make_lazy(id, indexes.watch);
+        }
         let mut tube = Tube {
             name: row.name.into(),
             id: row.id,

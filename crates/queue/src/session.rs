@@ -267,7 +267,10 @@ impl Queue {
     /// transaction. Costs nothing if the connection never had to do with a queue.
     pub fn disconnect(&mut self, store: &mut Store, connection: u64, now: u64) {
         self.forget_waiters(store, connection);
-        let Some(session) = self.sessions.of(connection) else { return };
+        let Some(session) = self.sessions.of(connection) else {
+            self.serve(store, now);
+            return;
+        };
         if !self.is_running() {
             self.sessions.bind(connection, None);
             return;
@@ -353,6 +356,7 @@ impl Queue {
         let mut count = 0;
         while count < batch {
             let space = self.spaces.taken;
+            store.catch_up(space, TAKEN_BY_SESSION);
             let row = store.first(space, TAKEN_BY_SESSION, IteratorType::Eq, &string_key(session))?;
             let Some((tube_id, task_id)) = row.and_then(taken_key) else { break };
             count += 1;

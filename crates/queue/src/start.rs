@@ -222,6 +222,7 @@ impl Queue {
         let mut wrong = Vec::new();
         let beyond = now.saturating_add(2 * MAX_TIMEOUT);
         let key = ShortKey::state(State::Ready, &[beyond]);
+        store.catch_up(tube.space, tube.indexes.watch);
         store.scan(tube.space, tube.indexes.watch, IteratorType::Gt, &key, &mut |tuple| {
             let Some(task) = Task::read(tuple, layout).filter(|task| task.state() == Some(State::Ready))
             else {

@@ -120,6 +120,7 @@ impl SystemSpaces {
         for space in [consumers, taken, session_ids, shared_sessions] {
             store.exempt_from_limit(space);
         }
+        store.make_lazy(taken, TAKEN_BY_SESSION);
         Ok(Self { queue, consumers, taken, session_ids, shared_sessions })
     }
 }

@@ -59,6 +59,7 @@ impl Queue {
             self.serve(store, now);
         }
         left -= self.time_out(store, now, left);
+        self.serve(store, now);
         let next = self.next_deadline();
         Tick { next, more: next.is_some_and(|next| next <= now), lag_us, handled: budget - left }
     }
@@ -114,6 +115,7 @@ impl Queue {
         let mut handled = 0;
         while handled < limit {
             let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+            store.catch_up(tube.space, tube.indexes.watch);
             let tasks = tube.tasks(store);
             let first = tasks.first(tube.indexes.watch, &ShortKey::state(state, &[]))?;
             let Some(task) = first.and_then(|tuple| Task::read(tuple, tube.driver.layout())) else { break };
@@ -157,11 +159,12 @@ impl Queue {
     }
 
     /// The earliest deadline of a tube's tasks, from its index.
-    pub(crate) fn earliest_event(&self, store: &Store, index: SlotIndex) -> Result<u64, Error> {
+    pub(crate) fn earliest_event(&self, store: &mut Store, index: SlotIndex) -> Result<u64, Error> {
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
         let layout = tube.driver.layout();
         let mut earliest = NEVER;
         if layout.timed {
+            store.catch_up(tube.space, tube.indexes.watch);
             for state in ORDER {
                 let first = tube.tasks(store).first(tube.indexes.watch, &ShortKey::state(state, &[]))?;
                 if let Some(task) = first.and_then(|tuple| Task::read(tuple, layout)) {

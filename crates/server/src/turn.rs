@@ -4,20 +4,23 @@
 //! due, gives the turn's rows to the journal thread if that is idle (else they wait and grow: group commit), and
 //! writes every connection's ready replies with one call each.
 //!
+//! Clients that wait for their replies before they go on would all fall into step: everybody's requests are handled,
+//! then everybody waits for the disk, and loop and disk take turns at being idle. Rows are therefore handed over in the
+//! middle of a turn when the work that made them has taken as long as the disk will (see [`Pace`]).
+//!
 //! Invariants: only code of this module's thread touches the [`Instance`]; at most one batch is at the journal thread;
 //! the instance is never borrowed across an await.
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lycosa_instance::{Instance, Slot};
 use lycosa_queue::{LogLevel, LogLine};
 use lycosa_store::Budget;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::Instant;
 
 use crate::checkpoint_thread::{CheckpointSender, News};
 use crate::journal_thread::{Done, JournalSender};
@@ -70,7 +73,45 @@ pub(crate) struct Core {
     paused: RefCell<Vec<Slot>>,
     journal: JournalSender,
     journal_busy: Cell<bool>,
+    pace: RefCell<Pace>,
     checkpoints: CheckpointSender,
+}
+
+/// Decides whether a batch leaves in the middle of a turn.
+///
+/// A batch is worth it when the loop has worked on it for as long as the journal will be busy with it, and when it has
+/// half of what is under way at all, so that the other half is worked on meanwhile. Smaller batches would cost more
+/// writes of the disk and gain nothing.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Work for the batch that is being collected.
+    work: Duration,
+    /// What a batch takes at the journal thread, a moving average.
+    journal: Duration,
+    /// When the batch that is at the journal thread was handed over, and its transactions.
+    at_journal: Option<(Instant, usize)>,
+    /// Transactions that were under way at the same time, at most, of late.
+    peak: usize,
+}
+
+impl Pace {
+    fn is_due(&self, transactions: usize) -> bool {
+        self.at_journal.is_none() && self.work >= self.journal && transactions * 2 >= self.peak
+    }
+
+    fn hand_over(&mut self, transactions: usize) {
+        self.work = Duration::ZERO;
+        self.peak = (self.peak - self.peak / 16).max(transactions);
+        self.at_journal = Some((Instant::now(), transactions));
+    }
+
+    /// The batch is durable, while so many transactions are collected for the next one.
+    fn done(&mut self, transactions: usize) {
+        if let Some((since, durable)) = self.at_journal.take() {
+            self.journal = (self.journal * 7 + since.elapsed()) / 8;
+            self.peak = self.peak.max(durable + transactions);
+        }
+    }
 }
 
 /// What came of a turn.
@@ -97,6 +138,7 @@ impl Core {
             paused: RefCell::default(),
             journal,
             journal_busy: Cell::new(false),
+            pace: RefCell::default(),
             checkpoints,
         })
     }
@@ -158,7 +200,7 @@ impl Core {
                 () = &mut sleep => {}
             }
             let Turn { wake_in, was_long } = self.end_turn();
-            let until = Instant::now() + wake_in;
+            let until = tokio::time::Instant::now() + wake_in;
             if sleep.is_elapsed() || until < sleep.deadline() || sleep.deadline() + LONGEST_SLEEP < until {
                 sleep.as_mut().reset(until);
             }
@@ -193,6 +235,7 @@ impl Core {
         match done {
             Done::Durable { lsn, buffers } => {
                 self.journal_busy.set(false);
+                self.pace.borrow_mut().done(instance.pending_transactions());
                 instance.handle_durable(lsn, buffers);
             }
             Done::Failed(cause) => {
@@ -234,7 +277,7 @@ impl Core {
         if !instance.has_checkpoint() {
             return false;
         }
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         let Some(order) = instance.poll_checkpoint(CHECKPOINT_STEP) else { return false };
         let microseconds = began.elapsed().as_micros();
         instance.note_checkpoint_pause(u64::try_from(microseconds).unwrap_or(u64::MAX));
@@ -245,17 +288,33 @@ impl Core {
         true
     }
 
+    /// Gives the rows that there are to the journal thread if that is idle.
+    fn hand_over(&self, instance: &mut Instance) {
+        if !self.journal_busy.get()
+            && let Some(batch) = instance.poll_append()
+        {
+            self.journal_busy.set(true);
+            self.pace.borrow_mut().hand_over(batch.ends.len());
+            self.journal.send(batch);
+        }
+    }
+
+    /// Requests of one connection have been handled, which took so long.
+    pub(crate) fn worked(&self, instance: &mut Instance, time: Duration) {
+        let mut pace = self.pace.borrow_mut();
+        pace.work += time;
+        if pace.is_due(instance.pending_transactions()) {
+            drop(pace);
+            self.hand_over(instance);
+        }
+    }
+
     fn end_turn(&self) -> Turn {
         let now = now();
         let mut instance = self.instance.borrow_mut();
         let next = instance.tick(now);
         let was_long = self.advance_checkpoint(&mut instance);
-        if !self.journal_busy.get()
-            && let Some(batch) = instance.poll_append()
-        {
-            self.journal_busy.set(true);
-            self.journal.send(batch);
-        }
+        self.hand_over(&mut instance);
         while let Some(slot) = instance.poll_ready() {
             if let Some(link) = self.links.borrow().get(slot.index()).and_then(Option::as_ref) {
                 write(&mut instance, slot, link);

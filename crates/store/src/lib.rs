@@ -7,7 +7,8 @@
 //! that a journal keeps and a replica applies.
 //!
 //! Invariants:
-//! - a tuple in a space fits the space's format, and every index of the space holds it exactly once;
+//! - a tuple in a space fits the space's format, and every index of the space holds it exactly once, or
+//!   owes it if it is lazy ([`Store::make_lazy`]);
 //! - a statement that fails changes nothing, and neither does a transaction that is rolled back; sequences go back too
 //!   (Tarantool's stay where they were), so that the data follow from the log alone;
 //! - the schema in memory is a function of the rows of the system spaces.
@@ -18,6 +19,7 @@
 
 pub mod access;
 pub mod arena;
+mod arrears;
 mod bootstrap;
 pub mod ddl;
 mod digest;
@@ -25,6 +27,7 @@ pub mod effect;
 pub mod error;
 mod execute;
 mod garbage;
+mod handle_set;
 pub mod index;
 mod read_view;
 mod recovery;
@@ -32,6 +35,7 @@ pub mod schema;
 pub mod select;
 mod sequence;
 pub mod space;
+mod space_index;
 pub mod statement;
 #[cfg(test)]
 mod tests;
@@ -42,6 +46,7 @@ pub use access::{Access, Object, ObjectType};
 pub use effect::{Committed, Effect};
 pub use error::Error;
 pub use read_view::{Budget, ClosedView};
+pub use recovery::IndexBuild;
 pub use schema::{Function, Sequence, User, UserKind};
 pub use select::Range;
 pub use space::{Engine, IndexKind, Space, SpaceIndex};
@@ -206,6 +211,10 @@ impl Store {
             scratch: Vec::new(),
         };
         store.define_system_spaces();
+        // A truncation, and the reset of a sequence that goes with it, make room: their rows must not be what there is
+        // no room for.
+        store.exempt_from_limit(system::TRUNCATE);
+        store.exempt_from_limit(system::SEQUENCE_DATA);
         store
     }
 
@@ -220,6 +229,25 @@ impl Store {
     pub fn exempt_from_limit(&mut self, space: SpaceId) {
         if let Some(space) = self.catalog.get_mut(space) {
             space.beyond_limit = true;
+        }
+    }
+
+    /// Makes an index lazy, as long as the process runs: for one that is written with every change and hardly ever read.
+    /// It has to [catch up](Store::catch_up) before it is read. An index that is unique stays as it is, because it has to
+    /// refuse what it holds already.
+    pub fn make_lazy(&mut self, space: SpaceId, index: IndexId) {
+        if let Some(index) = self.catalog.get_mut(space).and_then(|space| space.index_mut(index)) {
+            index.make_lazy();
+        }
+    }
+
+    /// Enters what a lazy index owes, so that it can be read; nothing if it owes nothing or is not there.
+    #[inline]
+    pub fn catch_up(&mut self, space: SpaceId, index: IndexId) {
+        if let Some(index) = self.catalog.get_mut(space).and_then(|space| space.index_mut(index))
+            && index.is_behind()
+        {
+            index.catch_up(&self.arena);
         }
     }
 

@@ -1,13 +1,22 @@
 //! Loading: the rows of a snapshot and of the log that follows it.
 //!
-//! A snapshot's tuples are only checked and copied; all indexes of a space are built from them at once when the snapshot
-//! ends. Rows of the system spaces take the ordinary way, because the others depend on what they define.
+//! A snapshot's tuples are only checked and copied; the primary index of a space is built from them at once when the
+//! snapshot ends. Rows of the log then change tuples and primary indexes only (`history`), and all other indexes are built
+//! when the log ends (`build`), because most of what a log does to them is undone by its later rows. Rows of the system
+//! spaces take the ordinary way, because the others depend on what they define.
+//!
+//! What a secondary index would refuse therefore shows at the end, and until [`Store::finish_recovery`] only system spaces
+//! can be read by other indexes than the primary one.
 //!
 //! The last values of sequences are what a snapshot's `_sequence_data` says, and then follow the inserts of the log. (A
 //! real Tarantool also moves them up to the largest value that it finds among the snapshot's tuples, so that a sequence
 //! which was set back is not after a restart.)
 
-use crate::arena::Handle;
+mod build;
+mod history;
+
+pub use self::build::IndexBuild;
+
 use crate::error::Error;
 use crate::read_view::is_persistent;
 use crate::space::key_values;
@@ -43,7 +52,8 @@ impl Store {
     /// last of them, and is if another kind of row comes.
     ///
     /// # Errors
-    /// The row does not fit the data. Operations of an UPSERT that fail are skipped, as they were when it was logged.
+    /// The row does not fit the data. Operations of an UPSERT that fail are skipped, as they were when it was logged. That
+    /// a secondary index cannot hold the tuple is said by [`Store::finish_recovery`].
     pub fn recover(&mut self, statement: &Statement<'_>) -> Result<(), Error> {
         if self.phase == Phase::Snapshot {
             match *statement {
@@ -51,6 +61,9 @@ impl Store {
                 Statement::Insert { .. } => {}
                 _ => self.finish_snapshot()?,
             }
+        }
+        if self.phase == Phase::Log && self.follow(statement)? {
+            return Ok(());
         }
         self.begin(user::ADMIN);
         let was_logging = std::mem::replace(&mut self.is_logging, false);
@@ -74,39 +87,43 @@ impl Store {
         Ok(())
     }
 
-    /// To be called after the last row of a snapshot: builds the indexes over what was loaded.
+    /// To be called after the last row of a snapshot: builds the primary indexes over what was loaded.
     ///
     /// # Errors
-    /// [`Error::TupleFound`]: two tuples have one key.
+    /// [`Error::TupleFound`]: two tuples have one primary key.
     pub fn finish_snapshot(&mut self) -> Result<(), Error> {
         if self.phase != Phase::Snapshot {
             return Ok(());
         }
         self.phase = Phase::Log;
         for space in self.catalog.iter_mut() {
-            let loaded: Vec<Handle> = std::mem::take(&mut space.loaded);
-            if loaded.is_empty() {
-                continue;
-            }
-            for index in &mut space.indexes {
-                let built = index.index.build(&self.arena, loaded.iter().copied());
-                built.map_err(|_| Error::TupleFound {
-                    index: index.def.name.clone(),
-                    space: space.def.name.clone(),
-                })?;
-            }
+            build::build_primary(space, &self.arena)?;
         }
         self.schema.users.refresh();
         self.gauge_indexes();
         Ok(())
     }
 
-    /// To be called after the last row of the log: from now on everything is checked and logged.
+    /// To be called after the last row of the log: builds the indexes that are not there yet. From now on everything is
+    /// checked and logged.
     ///
     /// # Errors
-    /// As [`Store::finish_snapshot`], if that was not called.
+    /// [`Error::TupleFound`]: two tuples have one key in a unique index. As [`Store::finish_snapshot`], if that was not
+    /// called.
     pub fn finish_recovery(&mut self) -> Result<(), Error> {
+        self.finish_recovery_with(|builds| builds.into_iter().for_each(IndexBuild::run))
+    }
+
+    /// Like [`Store::finish_recovery`], but `run` runs the builds, each once and on whatever thread, before it returns.
+    ///
+    /// # Errors
+    /// As [`Store::finish_recovery`].
+    ///
+    /// # Panics
+    /// If `run` has left out a build: its index would not hold its tuples.
+    pub fn finish_recovery_with(&mut self, run: impl FnOnce(Vec<IndexBuild<'_>>)) -> Result<(), Error> {
         self.finish_snapshot()?;
+        build::build_secondary(&mut self.catalog, &self.arena, run)?;
         self.phase = Phase::Running;
         self.gauge_indexes();
         Ok(())

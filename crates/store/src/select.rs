@@ -62,7 +62,8 @@ impl Store {
     /// of access, no views.
     ///
     /// # Errors
-    /// No such space or index, the index cannot be walked so, or the key does not fit it.
+    /// No such space or index, the index cannot be walked so, or the key does not fit it; [`Error::IndexBehind`] if the
+    /// index is lazy and has not [caught up](Store::catch_up).
     pub fn range<'a>(
         &'a self,
         space: SpaceId,
@@ -87,7 +88,7 @@ impl Store {
         let index = space.require_index(index)?;
         let (values, count) = key_values(key)?;
         index.def.key.check_key(values, count)?;
-        let walk = index.index.select(&self.arena, iterator, values, count, offset);
+        let walk = index.current()?.select(&self.arena, iterator, values, count, offset);
         let walk = walk.map_err(|error| space.select_error(index, error))?;
         Ok(space.def.engine.has_tuples().then_some(walk))
     }
@@ -204,7 +205,7 @@ impl Store {
         let index = space.require_index(index)?;
         let (values, count) = key_values(key)?;
         index.def.key.check_key(values, count)?;
-        let counted = index.index.count(&self.arena, iterator, values, count);
+        let counted = index.current()?.count(&self.arena, iterator, values, count);
         counted.map_err(|error| space.select_error(index, error))
     }
 }

@@ -10,11 +10,12 @@ use lycosa_tuple::tuple::TupleRef;
 
 use crate::arena::{Arena, Handle};
 use crate::error::Error;
-use crate::index::{Index, SelectError};
+use crate::index::SelectError;
 use crate::schema::space::SpaceDef;
 use crate::{IndexId, SpaceId, UserId};
 
 pub use crate::index::IndexKind;
+pub use crate::space_index::SpaceIndex;
 pub use crate::schema::index::IndexDef;
 pub use crate::schema::space::Engine;
 
@@ -27,122 +28,6 @@ pub(crate) struct AttachedSequence {
     /// The sequence was made for this space and goes with it.
     pub(crate) is_generated: bool,
 }
-
-/// One index of a space: its definition and what it holds.
-#[derive(Debug)]
-pub struct SpaceIndex {
-    pub(crate) def: IndexDef,
-    pub(crate) index: Index,
-}
-
-impl SpaceIndex {
-    /// An empty index. A TREE that may hold equal keys is ordered by the `primary` key in the second place.
-    pub(crate) fn new(def: IndexDef, primary: Option<&KeyDef>) -> Self {
-        let index = match (def.kind, primary) {
-            (IndexKind::Hash, _) => Index::hash(def.key.clone()),
-            (IndexKind::Tree, Some(primary)) if def.may_repeat() => {
-                Index::tree(def.key.extended_by(primary), def.key.part_count(), def.unique)
-            }
-            (IndexKind::Tree, _) => Index::tree(def.key.clone(), def.key.part_count(), def.unique),
-        };
-        Self { def, index }
-    }
-
-    /// The index's number.
-    #[must_use]
-    pub fn id(&self) -> IndexId {
-        self.def.id
-    }
-
-    /// The index's name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.def.name
-    }
-
-    /// TREE or HASH.
-    #[must_use]
-    pub fn kind(&self) -> IndexKind {
-        self.def.kind
-    }
-
-    /// Whether a key occurs at most once (keys with a nil excepted).
-    #[must_use]
-    pub fn is_unique(&self) -> bool {
-        self.def.unique
-    }
-
-    /// The parts of the definition.
-    #[must_use]
-    pub fn key(&self) -> &KeyDef {
-        &self.def.key
-    }
-
-    /// Number of tuples.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.index.len()
-    }
-
-    /// Whether there are no tuples.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.index.is_empty()
-    }
-
-    /// Bytes of the index, without the tuples.
-    #[must_use]
-    pub fn memory(&self) -> u64 {
-        self.index.memory()
-    }
-
-    /// Finds the tuple with a whole key of a unique index.
-    pub(crate) fn find(&self, arena: &Arena, key: &[u8]) -> Result<Option<Handle>, Error> {
-        if !self.def.unique {
-            return Err(Error::MoreThanOneTuple);
-        }
-        let (values, count) = key_values(key)?;
-        self.def.key.check_whole_key(values, count)?;
-        Ok(self.index.get(arena, values, count))
-    }
-
-    /// Puts `new` in, in the place of `old`. Refuses, leaving the index as it was, if a third tuple has the key.
-    fn put(&mut self, arena: &Arena, old: Option<Handle>, new: Handle) -> Result<(), Occupied> {
-        if self.def.unique && self.index.own_parts() < self.index.key().part_count() {
-            let holder = self.index.duplicate_of(arena, arena.get(new));
-            if holder.is_some() && holder != old {
-                return Err(Occupied);
-            }
-        }
-        match self.index.insert(arena, new) {
-            found if found == old => Ok(()),
-            None => {
-                if let Some(old) = old {
-                    self.index.remove(arena, old);
-                }
-                Ok(())
-            }
-            Some(found) => {
-                self.index.replace(arena, new, found);
-                Err(Occupied)
-            }
-        }
-    }
-
-    /// Takes back [`SpaceIndex::put`].
-    fn restore(&mut self, arena: &Arena, old: Option<Handle>, new: Option<Handle>) {
-        let replaced = old.and_then(|old| self.index.insert(arena, old));
-        if let Some(new) = new
-            && replaced != Some(new)
-        {
-            self.index.remove(arena, new);
-        }
-    }
-}
-
-/// A unique index holds another tuple with the key.
-#[derive(Debug, Clone, Copy)]
-struct Occupied;
 
 /// Splits a key, which is a MessagePack array, into its values back to back and their number.
 pub(crate) fn key_values(key: &[u8]) -> Result<(&[u8], u32), Error> {
@@ -175,6 +60,8 @@ pub struct Space {
     pub(crate) bytes: u64,
     /// Tuples of a snapshot that wait for the indexes to be built.
     pub(crate) loaded: Vec<Handle>,
+    /// The secondary indexes do not hold what the primary one does: they are built when the log has been read.
+    pub(crate) has_stale_indexes: bool,
     /// The memory limit does not hold for the space, see [`Store::exempt_from_limit`](crate::Store::exempt_from_limit).
     pub(crate) beyond_limit: bool,
 }
@@ -189,6 +76,7 @@ impl Space {
             sequence: None,
             bytes: 0,
             loaded: Vec::new(),
+            has_stale_indexes: false,
             beyond_limit: false,
         }
     }
@@ -265,6 +153,13 @@ impl Space {
         match self.indexes.get(id as usize) {
             Some(index) if index.def.id == id => Some(index),
             _ => self.indexes.iter().find(|index| index.def.id == id),
+        }
+    }
+
+    pub(crate) fn index_mut(&mut self, id: IndexId) -> Option<&mut SpaceIndex> {
+        match self.indexes.get(id as usize) {
+            Some(index) if index.def.id == id => self.indexes.get_mut(id as usize),
+            _ => self.indexes.iter_mut().find(|index| index.def.id == id),
         }
     }
 
@@ -372,7 +267,7 @@ impl Space {
     /// Removes a tuple from all indexes.
     pub(crate) fn remove(&mut self, arena: &Arena, old: Handle) {
         for index in &mut self.indexes {
-            index.index.remove(arena, old);
+            index.remove(arena, old);
         }
         self.bytes -= arena.get(old).len() as u64;
     }

@@ -29,13 +29,13 @@
 //! comes; never beyond what the data took when the view was opened. Tuples of truncated and dropped spaces keep their memory
 //! until they have been handed out.
 
-mod handle_set;
+
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 
-use self::handle_set::HandleSet;
+use crate::handle_set::HandleSet;
 use crate::arena::{Arena, Handle};
 use crate::index::{Bookmark, Index};
 use crate::schema::catalog::Catalog;

@@ -5,7 +5,6 @@ use crate::access::{Access, Object};
 use crate::arena::Handle;
 use crate::error::Error;
 use crate::schema::row::Row;
-use crate::space::SpaceIndex;
 use crate::transaction::SchemaUndo;
 
 impl Store {
@@ -22,7 +21,7 @@ impl Store {
         self.check_access(self.acting_user(), Object::Space(id), Access::WRITE)?;
         let primary = space.primary_key().cloned();
         let empty: Vec<_> =
-            space.indexes.iter().map(|index| SpaceIndex::new(index.def.clone(), primary.as_ref())).collect();
+            space.indexes.iter().map(|index| index.emptied(primary.as_ref())).collect();
         if let Some(space) = self.catalog.get_mut(id) {
             let indexes = std::mem::replace(&mut space.indexes, empty);
             let bytes = std::mem::take(&mut space.bytes);

@@ -481,3 +481,13 @@ fn much_that_is_dropped_is_freed_in_portions() {
     s.set_memory_limit(limit - 8 * 1000);
     insert(s, 512, "[5000]").unwrap();
 }
+
+#[test]
+fn what_is_full_can_be_truncated() {
+    let mut store = with_spaces();
+    let s = &mut store;
+    s.set_memory_limit(0);
+    assert!(insert(s, 512, "[5000]").is_err());
+    commit(s, |s| ddl::truncate(s, 512));
+    assert_eq!(s.space(512).unwrap().len(), 0);
+}

@@ -14,7 +14,7 @@ type Block = Box<[u64; BLOCK_BITS / WORD_BITS]>;
 
 /// A set of handles.
 #[derive(Debug, Default)]
-pub(super) struct HandleSet {
+pub(crate) struct HandleSet {
     blocks: Vec<Option<Block>>,
     len: u64,
 }
@@ -26,7 +26,7 @@ fn place(handle: Handle) -> (usize, usize, u64) {
 }
 
 impl HandleSet {
-    pub(super) fn insert(&mut self, handle: Handle) {
+    pub(crate) fn insert(&mut self, handle: Handle) {
         let (block, word, bit) = place(handle);
         if block >= self.blocks.len() {
             self.blocks.resize_with(block + 1, || None);
@@ -37,7 +37,7 @@ impl HandleSet {
     }
 
     /// Takes a handle out. Whether it was there.
-    pub(super) fn remove(&mut self, handle: Handle) -> bool {
+    pub(crate) fn remove(&mut self, handle: Handle) -> bool {
         if self.len == 0 {
             return false;
         }
@@ -49,12 +49,12 @@ impl HandleSet {
         was_there
     }
 
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
     /// Bytes that the set takes.
-    pub(super) fn memory(&self) -> u64 {
+    pub(crate) fn memory(&self) -> u64 {
         let blocks = self.blocks.iter().flatten().count() * size_of::<[u64; BLOCK_BITS / WORD_BITS]>();
         (blocks + self.blocks.capacity() * size_of::<Option<Block>>()) as u64
     }

@@ -1,0 +1,194 @@
+//! One index of a space: its definition, what it holds, and what it owes.
+
+use lycosa_tuple::key::KeyDef;
+
+use crate::arena::{Arena, Handle};
+use crate::arrears::Arrears;
+use crate::error::Error;
+use crate::index::{Index, IndexKind};
+use crate::schema::index::IndexDef;
+use crate::space::key_values;
+use crate::IndexId;
+
+/// One index of a space: its definition and what it holds.
+#[derive(Debug)]
+pub struct SpaceIndex {
+    pub(crate) def: IndexDef,
+    /// To be read only where nothing is owed, see [`SpaceIndex::current`].
+    pub(crate) index: Index,
+    /// What a lazy index owes.
+    arrears: Option<Box<Arrears>>,
+}
+
+impl SpaceIndex {
+    /// An empty index. A TREE that may hold equal keys is ordered by the `primary` key in the second place.
+    pub(crate) fn new(def: IndexDef, primary: Option<&KeyDef>) -> Self {
+        let index = match (def.kind, primary) {
+            (IndexKind::Hash, _) => Index::hash(def.key.clone()),
+            (IndexKind::Tree, Some(primary)) if def.may_repeat() => {
+                Index::tree(def.key.extended_by(primary), def.key.part_count(), def.unique)
+            }
+            (IndexKind::Tree, _) => Index::tree(def.key.clone(), def.key.part_count(), def.unique),
+        };
+        Self { def, index, arrears: None }
+    }
+
+    /// An empty index like this one.
+    pub(crate) fn emptied(&self, primary: Option<&KeyDef>) -> Self {
+        Self { arrears: self.arrears.as_ref().map(|_| Box::default()), ..Self::new(self.def.clone(), primary) }
+    }
+
+    /// From now on new tuples may wait to be entered. An index that can refuse a tuple stays as it is.
+    pub(crate) fn make_lazy(&mut self) {
+        if !self.def.unique && self.arrears.is_none() {
+            self.arrears = Some(Box::default());
+        }
+    }
+
+    /// Whether there are tuples that are not entered yet.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.arrears.as_ref().is_some_and(|arrears| !arrears.is_empty())
+    }
+
+    /// Enters all tuples that wait.
+    pub(crate) fn catch_up(&mut self, arena: &Arena) {
+        if let Some(arrears) = &mut self.arrears {
+            while let Some(handle) = arrears.pop() {
+                self.index.insert(arena, handle);
+            }
+        }
+    }
+
+    /// What the index holds, to be read.
+    ///
+    /// # Errors
+    /// [`Error::IndexBehind`]: it is lazy and has to catch up first.
+    pub(crate) fn current(&self) -> Result<&Index, Error> {
+        if self.is_behind() { Err(Error::IndexBehind(self.def.name.clone())) } else { Ok(&self.index) }
+    }
+
+    /// The index's number.
+    #[must_use]
+    pub fn id(&self) -> IndexId {
+        self.def.id
+    }
+
+    /// The index's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.def.name
+    }
+
+    /// TREE or HASH.
+    #[must_use]
+    pub fn kind(&self) -> IndexKind {
+        self.def.kind
+    }
+
+    /// Whether a key occurs at most once (keys with a nil excepted).
+    #[must_use]
+    pub fn is_unique(&self) -> bool {
+        self.def.unique
+    }
+
+    /// The parts of the definition.
+    #[must_use]
+    pub fn key(&self) -> &KeyDef {
+        &self.def.key
+    }
+
+    /// Number of tuples.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.index.len() + self.arrears.as_ref().map_or(0, |arrears| arrears.len())
+    }
+
+    /// Whether there are no tuples.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of the index, without the tuples.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.index.memory() + self.arrears.as_ref().map_or(0, |arrears| arrears.memory())
+    }
+
+    /// Finds the tuple with a whole key of a unique index.
+    pub(crate) fn find(&self, arena: &Arena, key: &[u8]) -> Result<Option<Handle>, Error> {
+        if !self.def.unique {
+            return Err(Error::MoreThanOneTuple);
+        }
+        let (values, count) = key_values(key)?;
+        self.def.key.check_whole_key(values, count)?;
+        Ok(self.index.get(arena, values, count))
+    }
+
+    /// Puts `new` in, in the place of `old`. Refuses, leaving the index as it was, if a third tuple has the key.
+    pub(crate) fn put(
+        &mut self,
+        arena: &Arena,
+        old: Option<Handle>,
+        new: Handle,
+    ) -> Result<(), Occupied> {
+        if let Some(arrears) = &mut self.arrears {
+            if let Some(oldest) = arrears.add(new) {
+                self.index.insert(arena, oldest);
+            }
+            if let Some(old) = old {
+                self.remove(arena, old);
+            }
+            return Ok(());
+        }
+        if self.def.unique && self.index.own_parts() < self.index.key().part_count() {
+            let holder = self.index.duplicate_of(arena, arena.get(new));
+            if holder.is_some() && holder != old {
+                return Err(Occupied);
+            }
+        }
+        match self.index.insert(arena, new) {
+            found if found == old => Ok(()),
+            None => {
+                if let Some(old) = old {
+                    self.index.remove(arena, old);
+                }
+                Ok(())
+            }
+            Some(found) => {
+                self.index.replace(arena, new, found);
+                Err(Occupied)
+            }
+        }
+    }
+
+    /// Removes a tuple that the index holds or owes.
+    pub(crate) fn remove(&mut self, arena: &Arena, old: Handle) {
+        if !self.arrears.as_mut().is_some_and(|arrears| arrears.remove(old)) {
+            self.index.remove(arena, old);
+        }
+    }
+
+    /// Takes back [`SpaceIndex::put`] or [`SpaceIndex::remove`].
+    pub(crate) fn restore(&mut self, arena: &Arena, old: Option<Handle>, new: Option<Handle>) {
+        if let Some(arrears) = &mut self.arrears {
+            if let Some(late) = old.and_then(|old| arrears.add(old)) {
+                self.index.insert(arena, late);
+            }
+            if let Some(new) = new {
+                self.remove(arena, new);
+            }
+            return;
+        }
+        let replaced = old.and_then(|old| self.index.insert(arena, old));
+        if let Some(new) = new
+            && replaced != Some(new)
+        {
+            self.index.remove(arena, new);
+        }
+    }
+}
+
+/// A unique index holds another tuple with the key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Occupied;
