@@ -11,6 +11,7 @@ mod checkpoint_thread;
 pub mod config;
 mod connection;
 pub mod inspect;
+mod journal;
 mod journal_thread;
 mod listener;
 pub mod logging;

@@ -14,8 +14,10 @@
 //! ```
 //!
 //! Tasks of the main thread share the instance through [`Core`], without locks; the other threads share nothing. The loop
-//! waits for neither of them: it sends a batch when the journal thread is idle, and a chunk when it was asked for.
+//! waits for neither of them: it sends a batch when the journal thread is idle, and a chunk when it was asked for. There is a
+//! journal thread with `wal_mode` `fsync` only (see [`crate::journal`]).
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -33,7 +35,8 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::checkpoint_thread::{self, CheckpointThread, Place};
 use crate::config::{Addresses, Config, Flags, WalMode};
-use crate::journal_thread::{JournalThread, RoomWatch};
+use crate::journal::{Appender, Journal, RoomWatch};
+use crate::journal_thread::JournalThread;
 use crate::logging::LogHandle;
 use crate::turn::{Core, now};
 use crate::{listener, startup, storage};
@@ -79,8 +82,14 @@ async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result
     if opened.is_damaged {
         instance.force_checkpoint();
     }
-    let (journal, sender, done) =
-        JournalThread::spawn(opened.log, RoomWatch::new(config.data_dir.clone(), config.disk_reserve.0))?;
+    let room = RoomWatch::new(config.data_dir.clone(), config.disk_reserve.0);
+    let appender = Appender::new(Box::new(opened.log), room);
+    let (journal, journal_thread, done) = if config.wal_mode == WalMode::Fsync {
+        let (thread, sender, done) = JournalThread::spawn(appender)?;
+        (Journal::Thread(sender), Some(thread), Some(done))
+    } else {
+        (Journal::Here(Box::new(RefCell::new(appender))), None, None)
+    };
     let (checkpoints, orders, checkpoint_news) = CheckpointThread::spawn(Place {
         directory,
         folder: config.data_dir.clone(),
@@ -88,7 +97,7 @@ async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result
         instance: opened.identity.instance,
         sound: opened.snapshot,
     })?;
-    let core = Core::new(instance, sender, orders);
+    let core = Core::new(instance, journal, orders);
 
     let admin = bind_admin(&config.data_dir);
     let addresses =
@@ -123,7 +132,10 @@ async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result
     let _ = closed.await;
     let kept = if config.wal_mode == WalMode::None { take_last_checkpoint(&core).await } else { Ok(()) };
     turns.abort();
-    journal.close();
+    match journal_thread {
+        Some(thread) => thread.close(),
+        None => core.close_journal(),
+    }
     checkpoints.close();
     if let Some(path) = admin_path {
         let _ = std::fs::remove_file(path);

@@ -1,6 +1,8 @@
 //! From a data folder to a store and an open log; from nothing to a new instance.
 
 use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -14,7 +16,7 @@ use lycosa_journal::log::WalMode as LogMode;
 use lycosa_journal::recovery::{ApplyError, Recovered, Recovery, Source, Target, Transaction};
 use lycosa_journal::snap::SnapshotWriter;
 use lycosa_journal::writer::{Settings as WriterSettings, XlogWriter};
-use lycosa_store::{IteratorType, Statement, Store, system};
+use lycosa_store::{IndexBuild, IteratorType, Statement, Store, system};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
@@ -154,7 +156,7 @@ fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow:
     };
     let recovered = recovery.run(&mut target)?;
     let Replay { mut store, rows, .. } = target;
-    store.finish_recovery().context("the recovered data are not consistent")?;
+    store.finish_recovery_with(build_indexes).context("the recovered data are not consistent")?;
     for unsupported in inspect::unsupported(&store) {
         tracing::warn!("{unsupported}");
     }
@@ -177,6 +179,26 @@ fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow:
     let log = XlogWriter::resume(directory, writer_settings(config), &recovered)?;
     let (snapshot, is_damaged) = (recovered.snapshot.signature(), recovered.has_lost_data());
     Ok(Opened { store, identity, vclock, log, snapshot, is_damaged })
+}
+
+/// Builds indexes on as many threads as there are processors, the largest first.
+pub(crate) fn build_indexes(mut builds: Vec<IndexBuild<'_>>) {
+    builds.sort_by_key(IndexBuild::tuples);
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(builds.len());
+    let builds = Mutex::new(builds);
+    let work = || {
+        loop {
+            let next = builds.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some(build) = next else { return };
+            build.run();
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
 }
 
 /// Who the data say this instance is.

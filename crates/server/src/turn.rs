@@ -1,8 +1,8 @@
 //! The turn: what happens between two waits of the loop.
 //!
 //! Connections' tasks read and hand requests to the instance; each asks for the turn to be ended. Ending it does what is
-//! due, gives the turn's rows to the journal thread if that is idle (else they wait and grow: group commit), and
-//! writes every connection's ready replies with one call each.
+//! due, appends the turn's rows or gives them to the journal thread if that is idle (else they wait and grow: group
+//! commit), and writes every connection's ready replies with one call each.
 //!
 //! Clients that wait for their replies before they go on would all fall into step: everybody's requests are handled,
 //! then everybody waits for the disk, and loop and disk take turns at being idle. Rows are therefore handed over in the
@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::checkpoint_thread::{CheckpointSender, News};
-use crate::journal_thread::{Done, JournalSender};
+use crate::journal::{Done, Journal};
 use crate::socket::Writer;
 
 /// The longest sleep without a deadline; bounds how late a jump of the system clock is noticed.
@@ -71,7 +71,7 @@ pub(crate) struct Core {
     links: RefCell<Vec<Option<Rc<Link>>>>,
     /// Connections whose tasks have stopped reading.
     paused: RefCell<Vec<Slot>>,
-    journal: JournalSender,
+    journal: Journal,
     journal_busy: Cell<bool>,
     pace: RefCell<Pace>,
     checkpoints: CheckpointSender,
@@ -129,7 +129,7 @@ const CHECKPOINT_STEP: Budget = Budget { rows: 1024, bytes: 128 << 10 };
 const READ_SIZE: usize = 64 << 10;
 
 impl Core {
-    pub(crate) fn new(instance: Instance, journal: JournalSender, checkpoints: CheckpointSender) -> Rc<Core> {
+    pub(crate) fn new(instance: Instance, journal: Journal, checkpoints: CheckpointSender) -> Rc<Core> {
         Rc::new(Core {
             instance: RefCell::new(instance),
             end: Notify::new(),
@@ -175,23 +175,30 @@ impl Core {
         !self.journal_busy.get()
     }
 
-    /// Ends turns until the task is dropped.
+    /// Ends the journal cleanly if no thread does.
+    pub(crate) fn close_journal(&self) {
+        if let Journal::Here(appender) = &self.journal {
+            appender.borrow_mut().close();
+        }
+    }
+
+    /// Ends turns until the task is dropped. `done` is what the journal thread says, if there is one.
     pub(crate) async fn run(
         self: Rc<Self>,
-        mut done: UnboundedReceiver<Done>,
+        mut done: Option<UnboundedReceiver<Done>>,
         mut checkpoint_news: UnboundedReceiver<News>,
     ) {
         let sleep = tokio::time::sleep(Duration::ZERO);
         tokio::pin!(sleep);
-        let mut ended = false;
         loop {
             tokio::select! {
                 biased;
-                received = done.recv(), if !ended => match received {
-                    Some(done) => self.journal_done(done),
+                Some(received) = next(&mut done) => match received {
+                    Some(news) => self.journal_news(&mut self.instance.borrow_mut(), news),
                     None => {
-                        ended = true;
-                        self.journal_done(Done::Failed("the journal's thread has ended".to_owned()));
+                        done = None;
+                        let news = Done::Failed("the journal's thread has ended".to_owned());
+                        self.journal_news(&mut self.instance.borrow_mut(), news);
                     }
                 },
                 () = self.end.notified() => {}
@@ -230,8 +237,7 @@ impl Core {
         });
     }
 
-    fn journal_done(&self, done: Done) {
-        let mut instance = self.instance.borrow_mut();
+    fn journal_news(&self, instance: &mut Instance, done: Done) {
         match done {
             Done::Durable { lsn, buffers } => {
                 self.journal_busy.set(false);
@@ -288,19 +294,35 @@ impl Core {
         true
     }
 
-    /// Gives the rows that there are to the journal thread if that is idle.
+    /// Appends the rows that there are, or gives them to the journal thread if that is idle.
     fn hand_over(&self, instance: &mut Instance) {
-        if !self.journal_busy.get()
-            && let Some(batch) = instance.poll_append()
-        {
-            self.journal_busy.set(true);
-            self.pace.borrow_mut().hand_over(batch.ends.len());
-            self.journal.send(batch);
+        match &self.journal {
+            Journal::Thread(sender) => {
+                if !self.journal_busy.get()
+                    && let Some(batch) = instance.poll_append()
+                {
+                    self.journal_busy.set(true);
+                    self.pace.borrow_mut().hand_over(batch.ends.len());
+                    sender.send(batch);
+                }
+            }
+            Journal::Here(appender) => {
+                let mut appender = appender.borrow_mut();
+                while let Some(batch) = instance.poll_append() {
+                    let (done, room) = appender.append(batch);
+                    self.journal_news(instance, done);
+                    room.into_iter().for_each(|room| self.journal_news(instance, room));
+                }
+                appender.look().into_iter().for_each(|room| self.journal_news(instance, room));
+            }
         }
     }
 
     /// Requests of one connection have been handled, which took so long.
     pub(crate) fn worked(&self, instance: &mut Instance, time: Duration) {
+        if matches!(self.journal, Journal::Here(_)) {
+            return;
+        }
         let mut pace = self.pace.borrow_mut();
         pace.work += time;
         if pace.is_due(instance.pending_transactions()) {
@@ -335,6 +357,14 @@ impl Core {
     pub(crate) fn writable(&self, slot: Slot, link: &Link) {
         link.blocked.set(false);
         write(&mut self.instance.borrow_mut(), slot, link);
+    }
+}
+
+/// What the journal thread says next, which is nothing when it has ended; never if there is none.
+async fn next(done: &mut Option<UnboundedReceiver<Done>>) -> Option<Option<Done>> {
+    match done {
+        Some(done) => Some(done.recv().await),
+        None => std::future::pending().await,
     }
 }
 
