@@ -28,6 +28,11 @@ impl Payload {
         Self { bytes }
     }
 
+    /// Bytes of every payload.
+    pub(crate) fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The payload of task `number`.
     pub(crate) fn of(&mut self, number: u64) -> &[u8] {
         for (at, digit) in self.bytes[..DIGITS].iter_mut().enumerate() {

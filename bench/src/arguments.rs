@@ -1,62 +1,109 @@
 //! The command line.
 
 use std::env;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::fs;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Subcommand};
 
 use crate::account::SHORTEST_PAYLOAD;
 use crate::contender::{Contender, Durability};
 use crate::load::{Bound, Shape};
 use crate::machine;
 use crate::program::Files;
-use crate::protocol::iproto::TubeType;
+use crate::protocol::iproto::{Access, Credentials, TubeType};
 use crate::server::Cores;
 use crate::trial::{Ground, Length};
 use crate::workload::{self, Size, Workload};
 
-/// Load generator and benchmark of Lycosa and of the queues it is compared with.
-#[derive(Debug, Parser)]
-#[command(name = "lycosa-bench", version, about, max_term_width = 110)]
-pub(crate) struct Arguments {
+/// The environment variable with the password, as for all commands of Lycosa.
+const PASSWORD_VARIABLE: &str = "LYCOSA_PASSWORD";
+
+/// The command line of the benchmark, of this crate's own program and of `lycosa bench`.
+///
+/// Without a subcommand it is that of `run`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{CONTENDER}\n\n{EXAMPLES}"))]
+pub struct Arguments {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) run: RunArguments,
+}
+
+/// A server that somebody else runs, and who we are to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    /// HOST:PORT.
+    pub address: &'a str,
+    /// `None` for guest.
+    pub user: Option<&'a str>,
+    /// The file with the password; without one the environment has it.
+    pub password_file: Option<&'a Path>,
+}
+
+impl Arguments {
+    /// The server that is to be measured, if it is not one that the benchmark starts.
+    pub fn target(&self) -> Option<Target<'_>> {
+        match &self.command {
+            None => self.run.target(),
+            Some(Command::Run(arguments)) => arguments.target(),
+            Some(_) => None,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measure one contender under one workload
+    /// Measure one contender under one workload (the default)
+    #[command(after_help = EXAMPLES, after_long_help = format!("{CONTENDER}\n\n{EXAMPLES}"))]
     Run(RunArguments),
     /// Compare contenders under workloads, in interleaved rounds
     Compare(CompareArguments),
-    /// Count the instructions that a cycle takes, under valgrind
+    /// Count the instructions that a cycle takes, by crate, under valgrind
     Count(CountArguments),
+    /// Run the whole comparison and write docs/performance.md and its chart
+    Report(ReportArguments),
     /// List the workloads
     List,
 }
 
 const CONTENDER: &str = "\
 What is measured is written PROGRAM[:TUBE-TYPE][:DURABILITY].
-PROGRAM is lycosa, tarantool (with the Lua queue module), redis-list, redis-stream, nats or beanstalkd.
+PROGRAM is lycosa, tarantool (with the Lua queue module), tarantool-lua (with the least that can be called a queue),
+tutorial (with the queue of a tutorial), redis-list, redis-stream, nats or beanstalkd.
 TUBE-TYPE, of lycosa and tarantool, is fifo, fifottl (the default), limfifottl, utube or utubettl.
-DURABILITY is fsync (the default: a reply leaves when its change is synced), write (when the system has it) or none.";
+DURABILITY is fsync (the default: a reply leaves when its change is synced), write (when the system has it) or none.
+
+Servers are started on a free port, in a folder that vanishes, on a core of their own, unless --address names one that
+runs. There a tube `lycosa_bench` is created, measured and dropped; if there is one already, nothing is done.";
 
 const EXAMPLES: &str = "\
 Examples:
-  lycosa-bench run                                        8 × 32, fifottl, fsync
-  lycosa-bench run lycosa:fifo:write --connections 50 --depth 1
-  lycosa-bench run --address 127.0.0.1:3301 --server-pid 4242 --json
-  lycosa-bench run redis-list --workload payload-64k";
+  lycosa bench                                         a server of its own: 8 × 32, fifottl, fsync
+  lycosa bench lycosa:fifo:write --connections 50 --depth 1
+  lycosa bench --address 127.0.0.1:3301 --tube-type utube --seconds 10
+  lycosa bench redis-list --workload payload-64k --json
+  lycosa bench compare --install                       with everything that is installed";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
-  lycosa-bench compare --install --queue-module ~/queue   all peers, 8x32 and 50x1
-  lycosa-bench compare -c lycosa -c redis-list -w 8x32 --rounds 9 --svg chart.svg
-  lycosa-bench compare -c lycosa -w all                   how flat it stays as work grows
-  lycosa-bench compare -c lycosa -w all --small           whether everything works";
+  lycosa bench compare --install                       all peers, 8x32 and 50x1
+  lycosa bench compare --queue-module .rocks/share/tarantool --tutorial article.md
+  lycosa bench compare -c lycosa -c redis-list -w 8x32 --rounds 9 --svg chart.svg
+  lycosa bench compare -c lycosa -w all                how flat it stays as work grows
+  lycosa bench compare -c lycosa -w all --small        whether everything works";
+
+const COUNT_EXAMPLES: &str = "\
+Examples:
+  lycosa bench count                                   fifo, fifottl and utube, as a table
+  lycosa bench count --json > before.json              … change something …
+  lycosa bench count --against before.json --tolerance 5
+  lycosa bench count lycosa:utubettl:write -w 50x1 --functions 25";
 
 /// How long cycles are measured.
 #[derive(Debug, Clone, Args)]
@@ -74,6 +121,11 @@ pub(crate) struct LengthArguments {
 }
 
 impl LengthArguments {
+    /// To see that everything works.
+    fn small() -> Length {
+        Length { warmup: Bound::Rounds(300), measured: Bound::Rounds(600) }
+    }
+
     pub(crate) fn length(&self) -> Length {
         Length {
             warmup: Bound::For(self.warmup),
@@ -86,24 +138,32 @@ impl LengthArguments {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Servers")]
 pub(crate) struct ServerArguments {
-    /// The lycosa binary [default: the one beside this program, else target/release/lycosa]
+    /// The lycosa binary [default: this program, or the one beside it, or target/release/lycosa]
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
     /// Folder in which the Lua module `queue` is, for Tarantool
     #[arg(long, value_name = "DIR")]
     queue_module: Option<PathBuf>,
+    /// The article with the tutorial's queue, or the folder in which it is
+    #[arg(long, value_name = "FILE|DIR")]
+    tutorial: Option<PathBuf>,
     /// Folder in which servers keep their data while they run [default: that of temporary files]
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
 }
 
 impl ServerArguments {
-    pub(crate) fn files(&self) -> Files {
-        Files { lycosa: self.server.clone(), queue_module: self.queue_module.clone() }
+    /// `server` is the binary of Lycosa if none was named.
+    pub(crate) fn files(&self, server: Option<&Path>) -> Files {
+        Files {
+            lycosa: self.server.as_deref().or(server).map(Path::to_owned),
+            queue_module: self.queue_module.clone(),
+            tutorial: self.tutorial.clone(),
+        }
     }
 
     /// The ground for trials. This thread is confined to the core of the load.
-    pub(crate) fn ground(&self) -> Result<Ground> {
+    pub(crate) fn ground(&self, files: Files) -> Result<Ground> {
         let folder = self.folder.clone().unwrap_or_else(env::temp_dir);
         if machine::is_in_memory(&folder)? {
             eprintln!("{} is in memory, where syncing costs nothing: see --folder", folder.display());
@@ -112,12 +172,11 @@ impl ServerArguments {
         if !cores.are_confined() {
             eprintln!("there is but one core: servers and load share it");
         }
-        Ok(Ground { files: self.files(), folder, cores, wrapper: Vec::new() })
+        Ok(Ground { files, folder, cores, wrapper: Vec::new() })
     }
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES, after_long_help = format!("{CONTENDER}\n\n{EXAMPLES}"))]
 pub(crate) struct RunArguments {
     /// What to measure: PROGRAM[:TUBE-TYPE][:DURABILITY], see --help
     #[arg(default_value = "lycosa:fifottl:fsync")]
@@ -128,9 +187,15 @@ pub(crate) struct RunArguments {
     /// Durability, instead of the contender's
     #[arg(long, value_name = "DURABILITY")]
     wal_mode: Option<Durability>,
-    /// Measure the server that listens there, instead of starting one
-    #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) address: Option<SocketAddr>,
+    /// Measure the server that listens there, instead of starting one: HOST:PORT
+    #[arg(long, short = 'a')]
+    address: Option<String>,
+    /// User to authenticate as at --address; guest if absent
+    #[arg(long, short = 'u', env = "LYCOSA_USER")]
+    user: Option<String>,
+    /// File with the password; otherwise it is taken from LYCOSA_PASSWORD
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
     /// Process id of that server, for its processor time
     #[arg(long, value_name = "PID", requires = "address")]
     pub(crate) server_pid: Option<i32>,
@@ -143,19 +208,46 @@ pub(crate) struct RunArguments {
     /// Bytes of a task's payload
     #[arg(long, default_value_t = 100, value_name = "BYTES", value_parser = payload_size)]
     payload: usize,
-    /// A workload of `lycosa-bench list`, instead of plain cycles
+    /// A workload of `lycosa bench list`, instead of plain cycles
     #[arg(long, short, value_name = "NAME", conflicts_with_all = ["connections", "depth", "payload"])]
     workload: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) length: LengthArguments,
     #[command(flatten)]
     pub(crate) servers: ServerArguments,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 impl RunArguments {
+    pub(crate) fn target(&self) -> Option<Target<'_>> {
+        Some(Target {
+            address: self.address.as_deref()?,
+            user: self.user.as_deref(),
+            password_file: self.password_file.as_deref(),
+        })
+    }
+
+    /// The server to measure instead of one that is started, and how it is entered.
+    pub(crate) fn guest(&self) -> Result<Option<(SocketAddr, Access)>> {
+        let Some(Target { address, user, password_file }) = self.target() else { return Ok(None) };
+        let mut found = address.to_socket_addrs().with_context(|| format!("cannot find {address}"))?;
+        let found = found.next().with_context(|| format!("{address} is nowhere"))?;
+        let Some(user) = user else { return Ok(Some((found, Access::Guest(None)))) };
+        let password = match password_file {
+            Some(file) => {
+                let text = fs::read_to_string(file)
+                    .with_context(|| format!("cannot read the password from {}", file.display()))?;
+                text.lines().next().unwrap_or_default().to_owned()
+            }
+            None => env::var(PASSWORD_VARIABLE).with_context(|| {
+                format!("--user {user} needs a password: set {PASSWORD_VARIABLE} or use --password-file")
+            })?,
+        };
+        Ok(Some((found, Access::Guest(Some(Credentials { user: user.to_owned(), password })))))
+    }
+
     /// The contender with what flags say instead.
     pub(crate) fn contender(&self) -> Contender {
         let contender = self.tube_type.map_or(self.contender, |chosen| self.contender.with_tube_type(chosen));
@@ -179,7 +271,7 @@ pub(crate) struct CompareArguments {
     /// What to compare: PROGRAM[:TUBE-TYPE][:DURABILITY], see --help [default: everything that is installed]
     #[arg(long = "contender", short, value_name = "CONTENDER")]
     pub(crate) contenders: Vec<Contender>,
-    /// A workload of `lycosa-bench list`, or `all` [default: 8x32 and 50x1]
+    /// A workload of `lycosa bench list`, or `all` [default: 8x32 and 50x1]
     #[arg(long = "workload", short, value_name = "NAME")]
     workloads: Vec<String>,
     /// Rounds, each of which runs everything once
@@ -191,16 +283,16 @@ pub(crate) struct CompareArguments {
     /// Install the Debian packages of peers that are missing
     #[arg(long)]
     pub(crate) install: bool,
-    #[command(flatten)]
-    length: LengthArguments,
-    #[command(flatten)]
-    pub(crate) servers: ServerArguments,
     /// Print JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,
     /// Write a chart to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
+    #[command(flatten)]
+    length: LengthArguments,
+    #[command(flatten)]
+    pub(crate) servers: ServerArguments,
 }
 
 impl CompareArguments {
@@ -215,32 +307,36 @@ impl CompareArguments {
     }
 
     pub(crate) fn length(&self) -> Length {
-        if self.small {
-            return Length { warmup: Bound::Rounds(300), measured: Bound::Rounds(600) };
-        }
-        self.length.length()
+        if self.small { LengthArguments::small() } else { self.length.length() }
     }
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = COUNT_EXAMPLES, after_long_help = format!("{CONTENDER}\n\n{COUNT_EXAMPLES}"))]
 pub(crate) struct CountArguments {
-    /// What to measure: lycosa[:TUBE-TYPE][:DURABILITY]
-    #[arg(default_value = "lycosa:fifottl:write")]
-    pub(crate) contender: Contender,
+    /// What to count: PROGRAM[:TUBE-TYPE][:DURABILITY], see --help
+    #[arg(default_values = ["lycosa:fifo:write", "lycosa:fifottl:write", "lycosa:utube:write"], value_name = "CONTENDER")]
+    pub(crate) contenders: Vec<Contender>,
     /// A workload of cycles
     #[arg(long, short, value_name = "NAME", default_value = "8x32")]
     workload: String,
     /// Cycles that are counted
     #[arg(long, default_value_t = 20_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) cycles: u64,
-    /// Functions that are listed
-    #[arg(long, default_value_t = 25, value_name = "N")]
+    /// Functions that are listed for each contender
+    #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) functions: usize,
-    #[command(flatten)]
-    pub(crate) servers: ServerArguments,
+    /// JSON of an earlier count: show what has changed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) against: Option<PathBuf>,
+    /// Fail if a cycle takes so many percent more instructions than in --against
+    #[arg(long, value_name = "PERCENT", requires = "against")]
+    pub(crate) tolerance: Option<f64>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) servers: ServerArguments,
 }
 
 impl CountArguments {
@@ -249,9 +345,43 @@ impl CountArguments {
     }
 }
 
-fn named(name: &str, size: Size) -> Result<Workload> {
+#[derive(Debug, Args)]
+pub(crate) struct ReportArguments {
+    /// Folder with performance.md, of which the part between the marks is written anew; performance.svg goes there too
+    #[arg(long, default_value = "docs", value_name = "DIR")]
+    pub(crate) docs: PathBuf,
+    /// Rounds of the comparison with the peers; the other parts have three at the most
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) rounds: u8,
+    /// A few hundred tasks for each workload: whether everything works, not how fast
+    #[arg(long)]
+    pub(crate) small: bool,
+    /// Install the Debian packages of peers that are missing
+    #[arg(long)]
+    pub(crate) install: bool,
+    /// Write everything that was measured to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    length: LengthArguments,
+    #[command(flatten)]
+    pub(crate) servers: ServerArguments,
+}
+
+impl ReportArguments {
+    pub(crate) fn size(&self) -> Size {
+        if self.small { Size::Small } else { Size::Full }
+    }
+
+    pub(crate) fn length(&self) -> Length {
+        if self.small { LengthArguments::small() } else { self.length.length() }
+    }
+}
+
+/// The workload with this name.
+pub(crate) fn named(name: &str, size: Size) -> Result<Workload> {
     let found = workload::all(size).into_iter().find(|workload| workload.name == name);
-    found.with_context(|| format!("there is no workload `{name}`: `lycosa-bench list` lists them"))
+    found.with_context(|| format!("there is no workload `{name}`: `lycosa bench list` lists them"))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -269,30 +399,65 @@ fn payload_size(text: &str) -> Result<usize, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
     use super::*;
 
-    fn run(line: &str) -> RunArguments {
-        match Arguments::parse_from(line.split_whitespace()).command {
-            Command::Run(arguments) => arguments,
-            other => panic!("{other:?}"),
-        }
+    #[derive(Debug, Parser)]
+    #[command(name = "bench")]
+    struct Program {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn parse(line: &str) -> Arguments {
+        Program::parse_from(line.split_whitespace()).arguments
     }
 
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        Program::command().debug_assert();
     }
 
     #[test]
     fn flags_go_before_the_contender() {
-        let arguments =
-            run("lycosa-bench run lycosa:fifo --tube-type utubettl --wal-mode none --connections 3");
-        assert_eq!(arguments.contender().to_string(), "lycosa:utubettl:none");
-        assert_eq!(arguments.workload().unwrap().shape, Shape { connections: 3, depth: 32 });
-        assert_eq!(run("lycosa-bench run --workload drain").workload().unwrap().name, "drain");
-        assert!(run("lycosa-bench run --workload nothing").workload().is_err());
-        assert!(Arguments::try_parse_from("lycosa-bench run --payload 9".split_whitespace()).is_err());
+        let arguments = parse("bench lycosa:fifo --tube-type utubettl --wal-mode none --connections 3");
+        assert!(arguments.command.is_none());
+        assert_eq!(arguments.run.contender().to_string(), "lycosa:utubettl:none");
+        assert_eq!(arguments.run.workload().unwrap().shape, Shape { connections: 3, depth: 32 });
+        assert_eq!(parse("bench --workload drain").run.workload().unwrap().name, "drain");
+        assert!(parse("bench --workload nothing").run.workload().is_err());
+        assert!(Program::try_parse_from("bench --payload 9".split_whitespace()).is_err());
+    }
+
+    #[test]
+    fn run_is_the_default() {
+        let Some(Command::Run(arguments)) = parse("bench run redis-list").command else { panic!("no run") };
+        assert_eq!(arguments.contender().to_string(), "redis-list:fsync");
+        assert!(matches!(parse("bench list").command, Some(Command::List)));
+        assert!(Program::try_parse_from("bench --json list".split_whitespace()).is_err());
+    }
+
+    #[test]
+    fn servers_of_others_are_entered_as_guest_or_with_a_password() {
+        let line = "bench run --address localhost:3301";
+        let (address, access) = match parse(line).command {
+            Some(Command::Run(arguments)) => arguments.guest().unwrap().unwrap(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(address.port(), 3301);
+        assert!(matches!(access, Access::Guest(None)));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("password");
+        fs::write(&file, "secret\n").unwrap();
+        let line = format!("bench -a 127.0.0.1:1 -u ann --password-file {}", file.display());
+        match parse(&line).run.guest().unwrap() {
+            Some((_, Access::Guest(Some(Credentials { user, password })))) => {
+                assert_eq!((user.as_str(), password.as_str()), ("ann", "secret"));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(parse("bench").run.guest().unwrap().is_none());
+        assert!(parse("bench --address nowhere").run.guest().is_err());
     }
 }

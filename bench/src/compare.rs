@@ -1,24 +1,31 @@
 //! `compare`: contenders under workloads, in rounds; tables, JSON, a chart.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::arguments::CompareArguments;
-use crate::comparison::Comparison;
+use crate::comparison::{Comparison, Field};
 use crate::contender::Contender;
 use crate::program::{self, Files};
 use crate::{chart, report};
 
 /// Who is compared if nobody is named, as far as it is installed.
-const USUAL: [&str; 14] = [
+const USUAL: [&str; 20] = [
     "lycosa:fifottl:fsync",
     "lycosa:fifottl:write",
     "lycosa:fifottl:none",
     "lycosa:fifo:fsync",
+    "lycosa:fifo:write",
     "tarantool:fifottl:fsync",
     "tarantool:fifottl:write",
     "tarantool:fifo:fsync",
+    "tarantool:fifo:write",
+    "tarantool-lua:fsync",
+    "tarantool-lua:write",
+    "tutorial:fsync",
+    "tutorial:write",
     "redis-list:fsync",
     "redis-list:write",
     "redis-stream:fsync",
@@ -28,21 +35,17 @@ const USUAL: [&str; 14] = [
     "beanstalkd:none",
 ];
 
-pub(crate) fn compare(arguments: &CompareArguments) -> Result<()> {
+pub(crate) fn compare(arguments: &CompareArguments, server: Option<&Path>) -> Result<()> {
     if arguments.install {
         program::install()?;
     }
-    let files = arguments.servers.files();
-    let contenders =
-        if arguments.contenders.is_empty() { usual(&files)? } else { arguments.contenders.clone() };
-    for contender in &contenders {
-        contender.program.check(&files)?;
-    }
+    let files = arguments.servers.files(server);
+    let field = if arguments.contenders.is_empty() { usual(&files)? } else { named(arguments, &files)? };
     let workloads = arguments.workloads()?;
-    let ground = arguments.servers.ground()?;
+    let ground = arguments.servers.ground(files)?;
     let rounds = arguments.rounds.into();
     let said = |line: &str| eprintln!("{line}");
-    let comparison = Comparison::hold(&ground, &contenders, workloads, rounds, arguments.length(), said)?;
+    let comparison = Comparison::hold(&ground, &field, workloads, rounds, arguments.length(), said)?;
     if arguments.json {
         println!("{:#}", comparison.json());
     } else {
@@ -57,25 +60,23 @@ pub(crate) fn compare(arguments: &CompareArguments) -> Result<()> {
     Ok(())
 }
 
-/// Those of the usual contenders that can be started; says of the others why not.
-fn usual(files: &Files) -> Result<Vec<Contender>> {
-    let mut found = Vec::new();
-    let mut said = Vec::new();
-    for name in USUAL {
-        let contender = name.parse::<Contender>()?;
-        match contender.program.check(files) {
-            Ok(()) => found.push(contender),
-            Err(error) => {
-                let text = format!("without {}: {error}", name.split(':').next().unwrap_or_default());
-                if !said.contains(&text) {
-                    eprintln!("{text}");
-                    said.push(text);
-                }
-            }
-        }
+/// Those that the command line names, all of whom must be there.
+fn named(arguments: &CompareArguments, files: &Files) -> Result<Field> {
+    for contender in &arguments.contenders {
+        contender.program.check(files)?;
     }
-    if found.is_empty() {
+    Ok(Field { contenders: arguments.contenders.clone(), ..Field::default() })
+}
+
+/// Those of the usual contenders that can be started; says of the others why not.
+pub(crate) fn usual(files: &Files) -> Result<Field> {
+    let contenders = USUAL.into_iter().map(str::parse).collect::<Result<Vec<Contender>>>()?;
+    let field = Field::of(contenders, files);
+    for (program, reason) in &field.skipped {
+        eprintln!("skipped: {program}: {reason}");
+    }
+    if field.contenders.is_empty() {
         bail!("there is nothing to compare");
     }
-    Ok(found)
+    Ok(field)
 }

@@ -4,6 +4,7 @@
 //! all of them. Of several rounds the median counts. A ratio is formed in each round between runs that are neighbours
 //! in time; its median and its extremes are what is reported.
 
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use anyhow::{Result, ensure};
@@ -13,8 +14,8 @@ use serde_json::{Value as Json, json};
 use crate::contender::{Contender, Program};
 use crate::machine::Machine;
 use crate::measurement::{Measurement, PERCENTILES};
+use crate::program::Files;
 use crate::protocol::Operation;
-use crate::protocol::iproto::TubeType;
 use crate::trial::{Ground, Length};
 use crate::workload::Workload;
 
@@ -40,8 +41,37 @@ pub(crate) struct Comparison {
     pub(crate) machine: Machine,
     /// Each program with what it says about its version.
     pub(crate) versions: Vec<(&'static str, String)>,
+    /// Programs that could not take part, with the reasons.
+    pub(crate) skipped: Vec<(&'static str, String)>,
     pub(crate) groups: Vec<Group>,
     rounds: usize,
+}
+
+/// Those who take part, and those who cannot.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Field {
+    pub(crate) contenders: Vec<Contender>,
+    /// Programs with the reasons.
+    pub(crate) skipped: Vec<(&'static str, String)>,
+}
+
+impl Field {
+    /// Of these contenders those that can be started.
+    pub(crate) fn of(contenders: impl IntoIterator<Item = Contender>, files: &Files) -> Self {
+        let mut field = Self::default();
+        for contender in contenders {
+            match contender.program.check(files) {
+                Ok(()) => field.contenders.push(contender),
+                Err(error) => {
+                    let skipped = (contender.program.shown(), format!("{error:#}"));
+                    if !field.skipped.contains(&skipped) {
+                        field.skipped.push(skipped);
+                    }
+                }
+            }
+        }
+        field
+    }
 }
 
 /// The middle of some values, and how far they lie apart.
@@ -92,9 +122,35 @@ impl Entry {
         Spread::of(self.successes().filter_map(Measurement::processor_time_per_round))
     }
 
+    /// Microseconds of each round in user mode and in the kernel, by the names of the server's threads.
+    pub(crate) fn threads(&self) -> Vec<(String, Spread, Spread)> {
+        let names = self.successes().flat_map(|run| run.threads.keys()).collect::<BTreeSet<_>>();
+        let of = |name: &String| {
+            let times = || self.successes().filter_map(|run| run.thread_time_per_round(name));
+            let user = Spread::of(times().map(|(user, _)| user))?;
+            Some((name.clone(), user, Spread::of(times().map(|(_, kernel)| kernel))?))
+        };
+        names.into_iter().filter_map(of).collect()
+    }
+
+    /// How much of the server's processor time was spent in the kernel.
+    pub(crate) fn kernel_share(&self) -> Option<Spread> {
+        Spread::of(self.successes().filter_map(Measurement::kernel_share))
+    }
+
+    /// How much of a core the load generator used at the most.
+    pub(crate) fn greatest_load_share(&self) -> Option<f64> {
+        Some(Spread::of(self.successes().map(Measurement::load_share))?.greatest)
+    }
+
     /// Bytes for each task that stays.
     pub(crate) fn memory(&self) -> Option<Spread> {
         Spread::of(self.successes().filter_map(|run| run.memory_per_round))
+    }
+
+    /// What to know before the rates are trusted.
+    pub(crate) fn warning(&self) -> Option<String> {
+        self.successes().find_map(Measurement::warning)
     }
 
     /// Percentiles of all runs together, in microseconds; `None` for an operation that did not happen.
@@ -130,6 +186,8 @@ impl Entry {
             "contender": self.contender.to_string(),
             "rounds_per_second": self.rate().map(Spread::json),
             "server_cpu_us_per_round": self.processor_time().map(Spread::json),
+            "server_kernel_share": self.kernel_share().map(Spread::json),
+            "load_share_of_core": self.greatest_load_share(),
             "bytes_per_task": self.memory().map(Spread::json),
             "latency_us": Json::Object(latencies.collect()),
             "failure": self.failure(),
@@ -144,13 +202,12 @@ impl Group {
     }
 
     /// The entry of Lycosa with which a peer is compared: of the same durability, and of the same type of tube if the
-    /// peer has one.
+    /// peer has one; else of the type that does what the peer does, if it takes part.
     fn counterpart(&self, peer: Contender) -> Option<&Entry> {
         if matches!(peer.program, Program::Lycosa(_)) {
             return None;
         }
-        let wanted =
-            Contender { program: Program::Lycosa(peer.tube_type().unwrap_or(TubeType::FifoTtl)), ..peer };
+        let wanted = Contender { program: Program::Lycosa(peer.comparable_tube()), ..peer };
         let other = |entry: &&Entry| {
             matches!(entry.contender.program, Program::Lycosa(_))
                 && entry.contender.durability == peer.durability
@@ -163,18 +220,25 @@ impl Group {
         let ours = self.counterpart(peer.contender)?;
         ours.ratio(peer, |run| Some(run.rounds_per_second()))
     }
+
+    /// How many times as much processor time a round takes of `peer` as of its counterpart.
+    pub(crate) fn cost_of(&self, peer: &Entry) -> Option<Spread> {
+        let ours = self.counterpart(peer.contender)?;
+        peer.ratio(ours, Measurement::processor_time_per_round)
+    }
 }
 
 impl Comparison {
     /// Holds all trials. `said` hears of each, before it begins.
     pub(crate) fn hold(
         ground: &Ground,
-        contenders: &[Contender],
+        field: &Field,
         workloads: Vec<Workload>,
         rounds: usize,
         length: Length,
         mut said: impl FnMut(&str),
     ) -> Result<Self> {
+        let contenders = &field.contenders;
         let mut groups =
             workloads.into_iter().map(|workload| Group::new(workload, contenders)).collect::<Vec<_>>();
         groups.retain(|group| !group.entries.is_empty());
@@ -199,7 +263,7 @@ impl Comparison {
                 versions.push(version);
             }
         }
-        Ok(Self { machine: Machine::this()?, versions, groups, rounds })
+        Ok(Self { machine: Machine::this()?, versions, skipped: field.skipped.clone(), groups, rounds })
     }
 
     /// The cores that others used in the runs: an idle machine has next to none.
@@ -228,13 +292,11 @@ impl Comparison {
             };
             for entry in &group.entries {
                 let Some(before) = baseline.entry(entry.contender) else { continue };
-                if let Some(ratio) = entry.ratio(before, Measurement::processor_time_per_round) {
-                    costs.push(Cost {
-                        workload: &group.workload,
-                        baseline: name,
-                        contender: entry.contender,
-                        ratio,
-                    });
+                let rate = entry.ratio(before, |run| Some(run.rounds_per_second()));
+                let cost = entry.ratio(before, Measurement::processor_time_per_round);
+                if let Some((rate, cost)) = rate.zip(cost) {
+                    let (workload, contender) = (&group.workload, entry.contender);
+                    costs.push(Cost { workload, baseline: name, contender, cost, rate });
                 }
             }
         }
@@ -248,11 +310,16 @@ impl Comparison {
                 .entries
                 .iter()
                 .filter_map(|entry| Some((entry.contender.to_string(), group.advantage_over(entry)?.json())));
+            let costs = group
+                .entries
+                .iter()
+                .filter_map(|entry| Some((entry.contender.to_string(), group.cost_of(entry)?.json())));
             json!({
                 "workload": group.workload.name,
                 "about": group.workload.about,
                 "contenders": group.entries.iter().map(Entry::json).collect::<Vec<_>>(),
                 "lycosa_times_as_fast_as": advantages.collect::<serde_json::Map<_, _>>(),
+                "server_cpu_in_that_of_lycosa": costs.collect::<serde_json::Map<_, _>>(),
             })
         });
         let costs = self.costs().into_iter().map(|cost| {
@@ -260,18 +327,21 @@ impl Comparison {
                 "workload": cost.workload.name,
                 "baseline": cost.baseline,
                 "contender": cost.contender.to_string(),
-                "ratio": cost.ratio.json(),
+                "server_cpu": cost.cost.json(),
+                "rounds_per_second": cost.rate.json(),
             })
         });
         let versions = self.versions.iter().map(|(name, version)| ((*name).to_owned(), json!(version)));
+        let skipped = self.skipped.iter().map(|(name, reason)| ((*name).to_owned(), json!(reason)));
         json!({
             "unix_time": seconds,
             "machine": self.machine.json(),
             "versions": versions.collect::<serde_json::Map<_, _>>(),
+            "skipped": skipped.collect::<serde_json::Map<_, _>>(),
             "rounds": self.rounds,
             "cores_used_by_others": self.other_cores().map(Spread::json),
             "groups": groups.collect::<Vec<_>>(),
-            "server_cpu_compared_with_baseline": costs.collect::<Vec<_>>(),
+            "compared_with_baseline": costs.collect::<Vec<_>>(),
         })
     }
 }
@@ -282,7 +352,10 @@ pub(crate) struct Cost<'a> {
     pub(crate) workload: &'a Workload,
     pub(crate) baseline: &'static str,
     pub(crate) contender: Contender,
-    pub(crate) ratio: Spread,
+    /// Of the server's processor time for each round.
+    pub(crate) cost: Spread,
+    /// Of rounds for each second.
+    pub(crate) rate: Spread,
 }
 
 impl Group {
@@ -300,17 +373,23 @@ impl Group {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use super::*;
     use crate::load::{Outcome, Shape};
+    use crate::machine::ProcessorTime;
+    use crate::protocol::iproto::TubeType;
+    use crate::workload::Need;
 
     fn run(rounds: u64, processor_time: u64) -> Result<Measurement, String> {
         let outcome = Outcome::without_requests(rounds, Duration::from_secs(1)).unwrap();
-        let processor_time = Some(Duration::from_millis(processor_time));
+        let processor_time =
+            Some(ProcessorTime { user: Duration::from_millis(processor_time), kernel: Duration::ZERO });
         Ok(Measurement {
             outcome,
             processor_time,
+            threads: BTreeMap::new(),
             load_time: Duration::ZERO,
             other_time: None,
             memory_per_round: None,
@@ -328,7 +407,8 @@ mod tests {
 
     fn copy(run: &Measurement) -> Measurement {
         let outcome = Outcome::without_requests(run.outcome.rounds, run.outcome.elapsed).unwrap();
-        Measurement { outcome, ..*run }
+        let threads = run.threads.clone();
+        Measurement { outcome, threads, ..*run }
     }
 
     #[test]
@@ -352,6 +432,11 @@ mod tests {
         assert_eq!(advantage(0), None);
         assert_eq!(advantage(2).unwrap(), Spread { median: 3.0, least: 2.0, greatest: 4.0 });
         assert_eq!(advantage(3).unwrap(), Spread { median: 10.0, least: 10.0, greatest: 10.0 });
+        let cost = group.cost_of(&group.entries[2]).unwrap();
+        assert_eq!(
+            [cost.least, cost.median, cost.greatest].map(|ratio| (ratio * 3.0).round()),
+            [2.0, 7.0, 12.0]
+        );
         assert_eq!(advantage(4), None);
         assert_eq!(group.entries[3].failure(), Some("x"));
     }
@@ -359,7 +444,7 @@ mod tests {
     #[test]
     fn contenders_that_become_the_same_run_once() {
         let workload =
-            Workload { tube_type: Some(TubeType::Utube), is_for_tubes: true, ..group(&[]).workload };
+            Workload { tube_type: Some(TubeType::Utube), need: Need::Tubes, ..group(&[]).workload };
         let contenders = ["lycosa:fifo", "lycosa:fifottl", "redis-list"].map(|name| name.parse().unwrap());
         let group = Group::new(workload, &contenders);
         let names = group.entries.iter().map(|entry| entry.contender.to_string()).collect::<Vec<_>>();

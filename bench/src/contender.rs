@@ -11,7 +11,7 @@ use clap::ValueEnum;
 
 use crate::protocol::Protocol;
 use crate::protocol::beanstalk::Beanstalk;
-use crate::protocol::iproto::{Iproto, TubeType};
+use crate::protocol::iproto::{Access, Tube, TubeType, Tutorial};
 use crate::protocol::jetstream::{JetStream, Storage};
 use crate::protocol::redis_list::RedisList;
 use crate::protocol::redis_stream::RedisStream;
@@ -23,11 +23,43 @@ pub(crate) enum Program {
     Lycosa(TubeType),
     /// A tube of the Lua queue module.
     Tarantool(TubeType),
+    /// Tarantool with the least that can be called a queue, in Lua of our own.
+    TarantoolLua,
+    /// Tarantool with the queue that a tutorial builds.
+    Tutorial,
     RedisList,
     RedisStream,
     /// JetStream.
     Nats,
     Beanstalkd,
+}
+
+impl Program {
+    /// Everyone, by the names with which contenders begin; with tubes of the usual type.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Lycosa(TubeType::FifoTtl),
+        Self::Tarantool(TubeType::FifoTtl),
+        Self::TarantoolLua,
+        Self::Tutorial,
+        Self::RedisList,
+        Self::RedisStream,
+        Self::Nats,
+        Self::Beanstalkd,
+    ];
+
+    /// The name with which contenders begin.
+    pub(crate) fn shown(self) -> &'static str {
+        match self {
+            Self::Lycosa(_) => "lycosa",
+            Self::Tarantool(_) => "tarantool",
+            Self::TarantoolLua => "tarantool-lua",
+            Self::Tutorial => "tutorial",
+            Self::RedisList => "redis-list",
+            Self::RedisStream => "redis-stream",
+            Self::Nats => "nats",
+            Self::Beanstalkd => "beanstalkd",
+        }
+    }
 }
 
 /// When a reply leaves.
@@ -62,9 +94,12 @@ pub(crate) struct Contender {
 
 impl Contender {
     /// How to speak to it.
-    pub(crate) fn protocol(self) -> Box<dyn Protocol> {
+    pub(crate) fn protocol(self, access: &Access) -> Box<dyn Protocol> {
+        let tube = |tube_type| Box::new(Tube { tube_type, access: access.clone() });
         match self.program {
-            Program::Lycosa(tube_type) | Program::Tarantool(tube_type) => Box::new(Iproto { tube_type }),
+            Program::Lycosa(tube_type) | Program::Tarantool(tube_type) => tube(tube_type),
+            Program::TarantoolLua => tube(TubeType::Fifo),
+            Program::Tutorial => Box::new(Tutorial),
             Program::RedisList => Box::new(RedisList),
             Program::RedisStream => Box::new(RedisStream),
             Program::Nats => {
@@ -83,6 +118,20 @@ impl Contender {
         }
     }
 
+    /// The tube of Lycosa that does what it does, or a little more.
+    pub(crate) fn comparable_tube(self) -> TubeType {
+        match self.program {
+            Program::TarantoolLua => TubeType::Fifo,
+            _ => self.tube_type().unwrap_or(TubeType::FifoTtl),
+        }
+    }
+
+    /// The program and the type of its tube, without a durability.
+    pub(crate) fn tube_name(self) -> String {
+        let tube_type = self.tube_type().map(|tube_type| format!(":{}", tube_type.name()));
+        format!("{}{}", self.program.shown(), tube_type.unwrap_or_default())
+    }
+
     /// The same with a tube of another type; without a tube nothing changes.
     pub(crate) fn with_tube_type(self, tube_type: TubeType) -> Self {
         let program = match self.program {
@@ -96,19 +145,7 @@ impl Contender {
 
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.program {
-            Program::Lycosa(_) => "lycosa",
-            Program::Tarantool(_) => "tarantool",
-            Program::RedisList => "redis-list",
-            Program::RedisStream => "redis-stream",
-            Program::Nats => "nats",
-            Program::Beanstalkd => "beanstalkd",
-        };
-        f.write_str(name)?;
-        if let Some(tube_type) = self.tube_type() {
-            write!(f, ":{}", tube_type.name())?;
-        }
-        write!(f, ":{}", self.durability.name())
+        write!(f, "{}:{}", self.tube_name(), self.durability.name())
     }
 }
 
@@ -127,15 +164,13 @@ impl FromStr for Contender {
             }
             found.unwrap_or(TubeType::FifoTtl)
         };
-        let program = match name {
-            "lycosa" => Program::Lycosa(tube_type()),
-            "tarantool" => Program::Tarantool(tube_type()),
-            "redis-list" => Program::RedisList,
-            "redis-stream" => Program::RedisStream,
-            "nats" => Program::Nats,
-            "beanstalkd" => Program::Beanstalkd,
-            _ => {
-                bail!("`{name}` is not one of lycosa, tarantool, redis-list, redis-stream, nats, beanstalkd")
+        let program = match Program::ALL.into_iter().find(|program| program.shown() == name) {
+            Some(Program::Lycosa(_)) => Program::Lycosa(tube_type()),
+            Some(Program::Tarantool(_)) => Program::Tarantool(tube_type()),
+            Some(other) => other,
+            None => {
+                let names = Program::ALL.map(Program::shown).join(", ");
+                bail!("`{name}` is not one of {names}")
             }
         };
         let durability = match words.next() {
@@ -168,6 +203,8 @@ mod tests {
             ("lycosa:utube", "lycosa:utube:fsync"),
             ("lycosa:none", "lycosa:fifottl:none"),
             ("tarantool:fifo:write", "tarantool:fifo:write"),
+            ("tarantool-lua:write", "tarantool-lua:write"),
+            ("tutorial", "tutorial:fsync"),
             ("redis-list", "redis-list:fsync"),
             ("redis-stream:write", "redis-stream:write"),
             ("nats", "nats:write"),

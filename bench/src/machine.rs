@@ -1,5 +1,6 @@
 //! What the operating system knows and does: processor time and memory of a process, cores to run on, folders.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -9,25 +10,67 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value as Json, json};
 
-/// Processor time that all threads of process `pid` have used, in user mode and in the kernel. Known to a tick,
-/// mostly 10 ms.
-pub(crate) fn processor_time(pid: Pid) -> Result<Duration> {
+/// Processor time, by where it was spent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ProcessorTime {
+    pub(crate) user: Duration,
+    /// In the kernel, on behalf of the process.
+    pub(crate) kernel: Duration,
+}
+
+impl ProcessorTime {
+    pub(crate) fn total(self) -> Duration {
+        self.user + self.kernel
+    }
+
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(before.user),
+            kernel: self.kernel.saturating_sub(before.kernel),
+        }
+    }
+}
+
+/// Processor time that all threads of process `pid` have used. Known to a tick, mostly 10 ms.
+pub(crate) fn processor_time(pid: Pid) -> Result<ProcessorTime> {
     let path = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    ticks_of(&stat).map(time_of).with_context(|| format!("{path} has no times"))
+    let (user, kernel) = ticks_of(&stat).with_context(|| format!("{path} has no times"))?;
+    Ok(ProcessorTime { user: time_of(user), kernel: time_of(kernel) })
 }
 
 fn time_of(ticks: u64) -> Duration {
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// The sum of utime and stime, fields 14 and 15, of a line of `/proc/<pid>/stat`.
-fn ticks_of(stat: &str) -> Option<u64> {
+/// The same for each name of a thread; those of the same name are added up.
+pub(crate) fn thread_times(pid: Pid) -> Result<BTreeMap<String, ProcessorTime>> {
+    let path = format!("/proc/{pid}/task");
+    let mut times = BTreeMap::<String, ProcessorTime>::new();
+    for thread in fs::read_dir(&path).with_context(|| format!("cannot read {path}"))? {
+        // A thread may end meanwhile.
+        let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
+        let (user, kernel) = ticks_of(&stat).with_context(|| format!("{path} has no times"))?;
+        let time = times.entry(name_of(&stat).to_owned()).or_default();
+        time.user += time_of(user);
+        time.kernel += time_of(kernel);
+    }
+    Ok(times)
+}
+
+/// The name in parentheses in a line of `/proc/<pid>/stat`.
+fn name_of(stat: &str) -> &str {
+    let inner = stat.split_once('(').and_then(|(_, rest)| rest.rsplit_once(')'));
+    inner.map_or("", |(name, _)| name)
+}
+
+/// utime and stime, fields 14 and 15, of a line of `/proc/<pid>/stat`.
+fn ticks_of(stat: &str) -> Option<(u64, u64)> {
     // The second field is the program's name in parentheses and may contain anything.
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
-    Some(next()? + next()?)
+    Some((next()?, next()?))
 }
 
 /// Processor time that everything on this machine has used since it was started, time that the machine's host used for
@@ -115,7 +158,8 @@ mod tests {
     #[test]
     fn times_stand_behind_the_name() {
         let stat = "4242 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 2 0 100 0 0";
-        assert_eq!(ticks_of(stat), Some(300));
+        assert_eq!(ticks_of(stat), Some((250, 50)));
+        assert_eq!(name_of(stat), "a (b) c");
         assert_eq!(ticks_of("4242 (cut"), None);
         assert_eq!(ticks_of("4242 (cut) S 1 2"), None);
     }
@@ -136,7 +180,8 @@ mod tests {
     #[test]
     fn this_process_is_known() {
         let pid = rustix::process::getpid();
-        assert!(processor_time(pid).unwrap() <= total_processor_time().unwrap());
+        assert!(processor_time(pid).unwrap().total() <= total_processor_time().unwrap());
+        assert!(!thread_times(pid).unwrap().is_empty());
         assert!(resident_memory(pid).unwrap() > 0);
         assert!(!allowed_cores().unwrap().is_empty());
     }

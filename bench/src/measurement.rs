@@ -1,11 +1,13 @@
 //! What one run of one contender gave, and how it is shown.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value as Json, json};
 
 use crate::load::Outcome;
+use crate::machine::ProcessorTime;
 use crate::protocol::Operation;
 
 /// Percentiles that are reported, with their names.
@@ -16,7 +18,9 @@ pub(crate) const PERCENTILES: [(&str, f64); 3] = [("p50", 50.0), ("p99", 99.0), 
 pub(crate) struct Measurement {
     pub(crate) outcome: Outcome,
     /// Processor time of the server; `None` if its process is not known.
-    pub(crate) processor_time: Option<Duration>,
+    pub(crate) processor_time: Option<ProcessorTime>,
+    /// The same by the names of the server's threads; empty if it is not known.
+    pub(crate) threads: BTreeMap<String, ProcessorTime>,
     /// Processor time of the load generator.
     pub(crate) load_time: Duration,
     /// Processor time of everybody else: other programs, and the kernel's own threads. `None` if the server is not known.
@@ -32,7 +36,35 @@ impl Measurement {
 
     /// Processor time of the server for each round, in microseconds.
     pub(crate) fn processor_time_per_round(&self) -> Option<f64> {
-        self.processor_time.map(|time| self.per_round(time))
+        self.processor_time.map(|time| self.per_round(time.total()))
+    }
+
+    /// Processor time of the threads of that name for each round, in microseconds: in user mode and in the kernel.
+    pub(crate) fn thread_time_per_round(&self, name: &str) -> Option<(f64, f64)> {
+        self.threads.get(name).map(|time| (self.per_round(time.user), self.per_round(time.kernel)))
+    }
+
+    /// How much of the server's processor time was spent in the kernel, from 0 to 1.
+    pub(crate) fn kernel_share(&self) -> Option<f64> {
+        let time = self.processor_time.filter(|time| !time.total().is_zero())?;
+        Some(time.kernel.as_secs_f64() / time.total().as_secs_f64())
+    }
+
+    /// How much of a core the load generator used, from 0 to 1. Near 1 it may be what limited the rate.
+    pub(crate) fn load_share(&self) -> f64 {
+        self.load_time.as_secs_f64() / self.outcome.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    /// What to know before the rate is trusted.
+    pub(crate) fn warning(&self) -> Option<String> {
+        const BUSY: f64 = 0.9;
+        let share = self.load_share();
+        (share > BUSY).then(|| {
+            format!(
+                "the load generator used {:.0} % of its core: the server may be faster than it could ask",
+                share * 100.0
+            )
+        })
     }
 
     /// How many cores everybody but server and load has used on average.
@@ -61,6 +93,9 @@ impl Measurement {
         if let Some(time) = self.processor_time_per_round() {
             text += &format!(", {time:.2} µs of the server's processor time for each");
         }
+        if let Some(share) = self.kernel_share() {
+            text += &format!(" ({:.0} % in the kernel)", share * 100.0);
+        }
         if let Some(bytes) = self.memory_per_round {
             text += &format!(", {bytes:.0} bytes of its memory");
         }
@@ -71,6 +106,7 @@ impl Measurement {
                 text += &format!(" {name} {microseconds:>9.1} µs");
             }
         }
+        text += &format!("\nthe load generator used {:.0} % of its core", self.load_share() * 100.0);
         text
     }
 
@@ -82,12 +118,19 @@ impl Measurement {
             let values = PERCENTILES.into_iter().map(of_percentile).collect::<serde_json::Map<_, _>>();
             (operation.name().to_owned(), Json::Object(values))
         });
+        let threads = self.threads.iter().map(|(name, time)| {
+            let [user, kernel] = [time.user, time.kernel].map(|time| self.per_round(time));
+            (name.clone(), json!({"user": user, "kernel": kernel}))
+        });
         json!({
             "rounds": self.outcome.rounds,
             "seconds": self.outcome.elapsed.as_secs_f64(),
             "rounds_per_second": self.rounds_per_second(),
             "server_cpu_us_per_round": self.processor_time_per_round(),
+            "server_kernel_share": self.kernel_share(),
+            "server_threads_us_per_round": Json::Object(threads.collect()),
             "load_cpu_us_per_round": self.per_round(self.load_time),
+            "load_share_of_core": self.load_share(),
             "cores_used_by_others": self.other_cores(),
             "bytes_per_task": self.memory_per_round,
             "latency_us": Json::Object(latencies.collect()),

@@ -9,13 +9,16 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::contender::{Contender, Durability, Program};
 use crate::server::Place;
+use crate::tutorial;
 
 /// Memory for Lycosa's tuples: room for every workload. A limit costs nothing until it is reached.
 const MEMORY_LIMIT: &str = "16GiB";
 /// Greatest job of beanstalkd; its own default is one byte less than 64 KiB.
 const GREATEST_JOB: &str = "1048576";
-/// Starts Tarantool with the queue module.
+/// Starts Tarantool with a queue module.
 const TARANTOOL_SCRIPT: &str = include_str!("tarantool.lua");
+/// The queue module of [`Program::TarantoolLua`].
+const LEAST_QUEUE: &str = include_str!("tarantool_queue.lua");
 
 /// Files that do not stand on the search path.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +27,8 @@ pub(crate) struct Files {
     pub(crate) lycosa: Option<PathBuf>,
     /// The folder in which the Lua module `queue` is.
     pub(crate) queue_module: Option<PathBuf>,
+    /// The tutorial's text, or the folder in which it is.
+    pub(crate) tutorial: Option<PathBuf>,
 }
 
 impl Program {
@@ -31,7 +36,7 @@ impl Program {
     fn name(self) -> &'static str {
         match self {
             Self::Lycosa(_) => "lycosa",
-            Self::Tarantool(_) => "tarantool",
+            Self::Tarantool(_) | Self::TarantoolLua | Self::Tutorial => "tarantool",
             Self::RedisList | Self::RedisStream => "redis-server",
             Self::Nats => "nats-server",
             Self::Beanstalkd => "beanstalkd",
@@ -50,12 +55,16 @@ impl Program {
         if matches!(self, Self::Tarantool(_)) {
             let module = files.queue_module.as_ref();
             let module =
-                module.context("tarantool needs the Lua queue module: name its folder by --queue-module")?;
+                module.context("the Lua queue module is needed: name its folder by --queue-module")?;
             ensure!(
                 module.join("queue/init.lua").is_file(),
                 "there is no queue/init.lua in {}",
                 module.display()
             );
+        }
+        if self == Self::Tutorial {
+            let path = files.tutorial.as_deref();
+            tutorial::code(path.context("the tutorial's text is needed: name it by --tutorial")?)?;
         }
         on_path(name).with_context(|| format!("{name} is not installed: --install installs Debian's package"))
     }
@@ -116,11 +125,11 @@ impl Contender {
                     command.env_remove(name);
                 }
             }
-            Program::Tarantool(_) => {
+            Program::Tarantool(_) | Program::TarantoolLua | Program::Tutorial => {
                 let script = data.with_file_name("tarantool.lua");
                 fs::write(&script, TARANTOOL_SCRIPT)?;
                 command.arg(script).arg(place.address.to_string()).arg(data).arg(self.durability.name());
-                command.arg(files.queue_module.as_deref().unwrap_or(Path::new("")).canonicalize()?);
+                command.arg(self.module(files, &data.with_file_name("module"))?);
             }
             Program::RedisList | Program::RedisStream => {
                 command.args(["--bind", &host, "--port", &port, "--save", ""]).arg("--dir").arg(data);
@@ -141,6 +150,18 @@ impl Contender {
             }
         }
         Ok(command)
+    }
+
+    /// The folder in which Tarantool finds the module `queue`, `own` if it has to be written.
+    fn module(self, files: &Files, own: &Path) -> Result<PathBuf> {
+        let code = match self.program {
+            Program::TarantoolLua => LEAST_QUEUE.to_owned(),
+            Program::Tutorial => tutorial::code(files.tutorial.as_deref().unwrap_or(Path::new("")))?,
+            _ => return Ok(files.queue_module.as_deref().unwrap_or(Path::new("")).canonicalize()?),
+        };
+        fs::create_dir_all(own)?;
+        fs::write(own.join("queue.lua"), code)?;
+        Ok(own.to_owned())
     }
 }
 
@@ -185,7 +206,7 @@ mod tests {
     fn arguments(contender: &str) -> String {
         let contender = contender.parse::<Contender>().unwrap();
         // Any program will do: only the arguments are looked at.
-        let files = Files { lycosa: Some(env::current_exe().unwrap()), queue_module: None };
+        let files = Files { lycosa: Some(env::current_exe().unwrap()), ..Files::default() };
         let place = Place { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), data: Path::new("/d") };
         let command = contender.command(&files, place).unwrap();
         command.get_args().map(|argument| argument.to_str().unwrap()).collect::<Vec<_>>().join(" ")

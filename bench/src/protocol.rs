@@ -74,6 +74,42 @@ impl Request<'_> {
     }
 }
 
+/// What a slot asks for with many tasks in one request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Batch<'a> {
+    Put {
+        /// One behind the other, each of `size` bytes.
+        payloads: &'a [u8],
+        size: usize,
+    },
+    Take {
+        limit: u32,
+    },
+    Ack {
+        /// As they came with the tasks, one behind the other.
+        receipts: &'a [u8],
+        count: u32,
+    },
+}
+
+impl Batch<'_> {
+    pub(crate) fn operation(&self) -> Operation {
+        match self {
+            Self::Put { .. } => Operation::Put,
+            Self::Take { .. } => Operation::Take,
+            Self::Ack { .. } => Operation::Ack,
+        }
+    }
+}
+
+/// A task in the answer to a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Given<'a> {
+    /// By which the task is acknowledged, in the form that the acknowledgement wants.
+    pub(crate) receipt: &'a [u8],
+    pub(crate) payload: &'a [u8],
+}
+
 /// What a server answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer<'a> {
@@ -83,6 +119,8 @@ pub(crate) enum Answer<'a> {
         receipt: &'a [u8],
         payload: &'a [u8],
     },
+    /// A batch is done, and these are the tasks.
+    Tasks(Vec<Given<'a>>),
     /// It is done.
     Done,
     /// There is no task to take.
@@ -112,6 +150,14 @@ pub(crate) trait Dialogue: Debug {
     /// Appends the request of `slot` to `out`.
     fn ask(&mut self, slot: usize, request: &Request<'_>, out: &mut Vec<u8>);
 
+    /// Appends a request of `slot` about many tasks to `out`.
+    ///
+    /// # Errors
+    /// The protocol has no such requests.
+    fn ask_batch(&mut self, _slot: usize, _batch: &Batch<'_>, _out: &mut Vec<u8>) -> Result<()> {
+        bail!("this protocol has no requests about many tasks")
+    }
+
     /// Looks at the beginning of `input`. What has to be said in return at once is appended to `out`.
     ///
     /// # Errors
@@ -123,6 +169,11 @@ pub(crate) trait Dialogue: Debug {
 pub(crate) trait Protocol: Debug {
     /// Makes the queue exist, empty.
     fn prepare(&self, address: SocketAddr) -> Result<()>;
+
+    /// Leaves a server that is not ours as it was before [`Self::prepare`]. All connections are closed.
+    fn leave(&self, _address: SocketAddr) -> Result<()> {
+        Ok(())
+    }
 
     /// How many tasks wait, the delayed ones included.
     fn count_tasks(&self, address: SocketAddr) -> Result<u64>;

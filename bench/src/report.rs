@@ -2,26 +2,50 @@
 
 use std::fmt::Write as _;
 
-use crate::comparison::{Comparison, Entry, Group, Spread};
+use crate::comparison::{Comparison, Cost, Entry, Group, Spread};
+use crate::contender::Program;
 use crate::measurement::PERCENTILES;
 use crate::protocol::Operation;
 
 /// The whole comparison.
 pub(crate) fn markdown(comparison: &Comparison) -> String {
+    format!("{}{}", circumstances(comparison), results(comparison))
+}
+
+/// So much of a core may others use on a machine that counts as idle.
+const IDLE: f64 = 0.15;
+
+/// Where and of what it was made.
+pub(crate) fn circumstances(comparison: &Comparison) -> String {
     let machine = &comparison.machine;
-    let mut text = format!(
-        "{}, {} cores, {}; median of {} rounds, least and greatest in parentheses\n",
-        machine.processor,
-        machine.cores,
-        machine.kernel,
-        comparison.rounds()
-    );
+    let rounds = rounds(comparison);
+    let mut text = format!("{}, {} cores, {}; {rounds}\n", machine.processor, machine.cores, machine.kernel);
     for (name, version) in &comparison.versions {
         let _ = writeln!(text, "- {name}: {version}");
     }
+    for (program, reason) in &comparison.skipped {
+        let _ = writeln!(text, "- skipped: {program}: {reason}");
+    }
     if let Some(others) = comparison.other_cores() {
         let _ = writeln!(text, "- others used {} of the cores meanwhile", spread(others, 2));
+        if others.median > IDLE {
+            text.push_str("- **the machine was not idle**: rates and latencies are indications, the CPU's time is more than that\n");
+        }
     }
+    text
+}
+
+/// From how many rounds the numbers are.
+pub(crate) fn rounds(comparison: &Comparison) -> String {
+    match comparison.rounds() {
+        1 => "one round".to_owned(),
+        rounds => format!("median of {rounds} rounds, least and greatest in parentheses"),
+    }
+}
+
+/// A table for each workload, and one for what is compared with a baseline.
+pub(crate) fn results(comparison: &Comparison) -> String {
+    let mut text = String::new();
     for group in &comparison.groups {
         let _ = write!(
             text,
@@ -34,19 +58,92 @@ pub(crate) fn markdown(comparison: &Comparison) -> String {
             if let Some(failure) = entry.failure() {
                 let _ = writeln!(text, "\n{} failed: {failure}", entry.contender);
             }
+            if let Some(warning) = entry.warning() {
+                let _ = writeln!(text, "\n{}: {warning}", entry.contender);
+            }
         }
     }
     let costs = comparison.costs();
     if !costs.is_empty() {
         let mut rows =
-            vec![["workload", "contender", "the server's processor time for each round"].map(str::to_owned)];
+            vec![["workload", "contender", "baseline", "CPU for each", "per second"].map(str::to_owned)];
         rows.extend(costs.into_iter().map(|cost| {
-            let ratio = format!("× {} of {}", spread(cost.ratio, 2), cost.baseline);
-            [cost.workload.name.to_owned(), cost.contender.to_string(), ratio]
+            let [workload, baseline] = [cost.workload.name, cost.baseline].map(str::to_owned);
+            let [cpu, rate] = [cost.cost, cost.rate].map(|ratio| format!("× {}", spread(ratio, 2)));
+            [workload, cost.contender.to_string(), baseline, cpu, rate]
         }));
-        let _ = write!(text, "\n### Cost compared with the baseline\n\n{}", table(&rows));
+        let _ = write!(text, "\n### Compared with the baseline\n\n{}", table(&rows));
     }
     text
+}
+
+/// One table with a row for each contender under each workload, for workloads that are not about who is the fastest.
+pub(crate) fn overview(comparison: &Comparison) -> String {
+    let costs = comparison.costs();
+    let entries =
+        || comparison.groups.iter().flat_map(|group| group.entries.iter().map(move |entry| (group, entry)));
+    let has_memory = entries().any(|(_, entry)| entry.memory().is_some());
+    let has_takes = entries().any(|(_, entry)| entry.latencies(Operation::Take).is_some());
+    let percentiles = PERCENTILES.map(|(name, _)| name).join("/");
+    let mut head = ["workload", "contender", "per second", "CPU µs", "kernel"].map(str::to_owned).to_vec();
+    head.extend(has_takes.then(|| format!("take µs {percentiles}")));
+    head.extend(has_memory.then(|| "bytes per task".to_owned()));
+    if !costs.is_empty() {
+        head.extend(["baseline", "CPU", "per second"].map(str::to_owned));
+    }
+    let mut rows = vec![head];
+    for (group, entry) in entries() {
+        let mut row = vec![
+            group.workload.name.to_owned(),
+            entry.contender.to_string(),
+            optional(entry.rate(), 0),
+            optional(entry.processor_time(), 2),
+            percent(entry.kernel_share()),
+        ];
+        row.extend(has_takes.then(|| latencies(entry, Operation::Take)));
+        row.extend(has_memory.then(|| optional(entry.memory(), 0)));
+        if !costs.is_empty() {
+            let is_of_entry =
+                |cost: &&Cost| cost.workload.name == group.workload.name && cost.contender == entry.contender;
+            row.extend(match costs.iter().find(is_of_entry) {
+                Some(cost) => {
+                    let [cpu, rate] = [cost.cost, cost.rate].map(|ratio| format!("× {:.2}", ratio.median));
+                    [cost.baseline.to_owned(), cpu, rate]
+                }
+                None => [const { String::new() }; 3],
+            });
+        }
+        rows.push(row);
+    }
+    table(&rows)
+}
+
+/// Where the processor time of Lycosa goes: for each thread the microseconds of a round in user mode and in the kernel.
+pub(crate) fn threads(comparison: &Comparison) -> String {
+    const NEGLIGIBLE: f64 = 0.005;
+    let mut rows = vec![["workload", "contender", "thread", "user µs", "kernel µs"].map(str::to_owned)];
+    for group in &comparison.groups {
+        for entry in &group.entries {
+            let threads =
+                entry.threads().into_iter().filter(|_| matches!(entry.contender.program, Program::Lycosa(_)));
+            let threads = threads.filter(|(_, user, kernel)| user.median + kernel.median > NEGLIGIBLE);
+            rows.extend(threads.map(|(name, user, kernel)| {
+                let [user, kernel] = [user, kernel].map(|time| format!("{:.2}", time.median));
+                [group.workload.name.to_owned(), entry.contender.to_string(), name, user, kernel]
+            }));
+        }
+    }
+    table(&rows)
+}
+
+fn percent(share: Option<Spread>) -> String {
+    share.map_or("–".to_owned(), |share| format!("{:.0} %", share.median * 100.0))
+}
+
+/// Percentiles in microseconds; nothing if the operation did not happen.
+fn latencies(entry: &Entry, operation: Operation) -> String {
+    let values = entry.latencies(operation);
+    values.map_or(String::new(), |values| values.map(|value| format!("{value:.0}")).join("/"))
 }
 
 fn group_table(group: &Group) -> String {
@@ -57,22 +154,27 @@ fn group_table(group: &Group) -> String {
     let has_memory = group.entries.iter().any(|entry| entry.memory().is_some());
     let has_advantage = group.entries.iter().any(|entry| group.advantage_over(entry).is_some());
     let percentiles = PERCENTILES.map(|(name, _)| name).join("/");
-    let mut head = vec!["contender".to_owned(), "per second".to_owned(), "CPU µs".to_owned()];
+    let mut head = ["contender", "per second", "CPU µs", "kernel"].map(str::to_owned).to_vec();
     head.extend(with_latencies.iter().map(|operation| format!("{} µs {percentiles}", operation.name())));
     head.extend(has_memory.then(|| "bytes per task".to_owned()));
-    head.extend(has_advantage.then(|| "Lycosa is".to_owned()));
+    if has_advantage {
+        head.extend(["Lycosa is", "its CPU is"].map(str::to_owned));
+    }
     let row = |entry: &Entry| {
-        let mut row =
-            vec![entry.contender.to_string(), optional(entry.rate(), 0), optional(entry.processor_time(), 2)];
-        row.extend(with_latencies.iter().map(|&operation| {
-            let values = entry.latencies(operation);
-            values.map_or(String::new(), |values| values.map(|value| format!("{value:.0}")).join("/"))
-        }));
+        let mut row = vec![
+            entry.contender.to_string(),
+            optional(entry.rate(), 0),
+            optional(entry.processor_time(), 2),
+            percent(entry.kernel_share()),
+        ];
+        row.extend(with_latencies.iter().map(|&operation| latencies(entry, operation)));
         row.extend(has_memory.then(|| optional(entry.memory(), 0)));
-        row.extend(has_advantage.then(|| match group.advantage_over(entry) {
-            Some(advantage) => format!("× {}", spread(advantage, 2)),
-            None => String::new(),
-        }));
+        if has_advantage {
+            let shown = |ratio: Option<Spread>| {
+                ratio.map_or(String::new(), |ratio| format!("× {}", spread(ratio, 2)))
+            };
+            row.extend([group.advantage_over(entry), group.cost_of(entry)].map(shown));
+        }
         row
     };
     let mut rows = vec![head];
@@ -92,26 +194,28 @@ fn spread(Spread { median, least, greatest }: Spread, digits: usize) -> String {
     format!("{median:.digits$} ({least:.digits$}–{greatest:.digits$})")
 }
 
-/// A Markdown table; the first row is its head. All columns but the first are aligned to the right.
-fn table<R: AsRef<[String]>>(rows: &[R]) -> String {
-    let columns = rows.first().map_or(0, |row| row.as_ref().len());
+/// Heads of columns that hold words.
+const WORDS: [&str; 4] = ["contender", "thread", "baseline", "workload"];
+
+/// A Markdown table; the first row is its head. The first column and those with words are aligned to the left, the
+/// others to the right.
+pub(crate) fn table<R: AsRef<[String]>>(rows: &[R]) -> String {
+    let Some(head) = rows.first().map(AsRef::as_ref) else { return String::new() };
     let width =
         |column: usize| rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or_default();
-    let widths = (0..columns).map(width).collect::<Vec<_>>();
+    let is_left = |column: usize| column == 0 || WORDS.contains(&head[column].as_str());
+    let columns = (0..head.len()).map(|column| (width(column), is_left(column))).collect::<Vec<_>>();
     let mut text = String::new();
     for (at, row) in rows.iter().enumerate() {
-        for (column, (cell, &width)) in row.as_ref().iter().zip(&widths).enumerate() {
-            let _ = if column == 0 {
-                write!(text, "| {cell:<width$} ")
-            } else {
-                write!(text, "| {cell:>width$} ")
-            };
+        for (cell, &(width, is_left)) in row.as_ref().iter().zip(&columns) {
+            let _ =
+                if is_left { write!(text, "| {cell:<width$} ") } else { write!(text, "| {cell:>width$} ") };
         }
         text.push_str("|\n");
         if at == 0 {
-            for (column, &width) in widths.iter().enumerate() {
+            for &(width, is_left) in &columns {
                 let line = "-".repeat(width + 1);
-                let _ = if column == 0 { write!(text, "|{line}-") } else { write!(text, "|{line}:") };
+                let _ = if is_left { write!(text, "|{line}-") } else { write!(text, "|{line}:") };
             }
             text.push_str("|\n");
         }

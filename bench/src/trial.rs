@@ -1,5 +1,6 @@
 //! A trial: one contender under one workload, from the start of its server to the end.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,11 +13,11 @@ use rustix::process::{Pid, getpid};
 
 use crate::contender::Contender;
 use crate::load::{Bound, Load, Outcome, Plan, Putting, Shape};
-use crate::machine;
+use crate::machine::{self, ProcessorTime};
 use crate::measurement::Measurement;
 use crate::program::Files;
 use crate::protocol::Protocol;
-use crate::protocol::iproto::TubeType;
+use crate::protocol::iproto::{Access, TubeType};
 use crate::server::{Cores, Place, Server};
 use crate::workload::{Measured, Source, Workload};
 
@@ -48,10 +49,13 @@ impl Ground {
         length: Length,
     ) -> Result<Measurement> {
         let mut server = Server::start(|place| self.command(contender, place), &self.folder, self.cores)?;
-        let subject = Subject { contender, address: server.address(), pid: Some(server.pid()) };
+        let (address, pid) = (server.address(), Some(server.pid()));
+        let subject = Subject { contender, address, pid, access: Access::Own };
         let measured = match workload.measured {
             Measured::Start(source) => self.measure_start(&subject, &mut server, workload, source),
-            Measured::Cycles(_) | Measured::Plan(_) => subject.measure(workload, length),
+            Measured::Cycles(_) | Measured::Batches(_) | Measured::Plan(_) => {
+                subject.measure(workload, length)
+            }
         };
         let measurement = measured.map_err(|error| server.explain(error))?;
         server.stop_process()?;
@@ -80,7 +84,7 @@ impl Ground {
         source: Source,
     ) -> Result<Measurement> {
         drop(subject.prepare(workload)?);
-        let protocol = subject.contender.protocol();
+        let protocol = subject.protocol();
         if source == Source::Snapshot {
             protocol.write_snapshot(subject.address, &server.data())?;
         }
@@ -95,6 +99,7 @@ impl Ground {
         Ok(Measurement {
             outcome,
             processor_time,
+            threads: machine::thread_times(server.pid())?,
             load_time: Duration::ZERO,
             other_time: None,
             memory_per_round: None,
@@ -118,19 +123,29 @@ fn wait_for_tasks(protocol: &dyn Protocol, subject: &Subject, tasks: u64) -> Res
 }
 
 /// A running server.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Subject {
     pub(crate) contender: Contender,
     pub(crate) address: SocketAddr,
     /// Its process, if that is known.
     pub(crate) pid: Option<Pid>,
+    pub(crate) access: Access,
 }
 
 impl Subject {
+    fn protocol(&self) -> Box<dyn Protocol> {
+        self.contender.protocol(&self.access)
+    }
+
     /// Does what comes before the measurement.
     fn prepare(&self, workload: &Workload) -> Result<Load> {
-        let protocol = self.contender.protocol();
-        protocol.prepare(self.address).context("cannot make the queue ready")?;
+        self.protocol().prepare(self.address).context("cannot make the queue ready")?;
+        self.load(workload)
+    }
+
+    /// Connects, and does what comes before the measurement in a queue that is ready.
+    fn load(&self, workload: &Workload) -> Result<Load> {
+        let protocol = self.protocol();
         let mut load = Load::connect(&*protocol, self.address, workload.connected(), workload.payload)?;
         for &plan in &workload.before {
             load.run(self.adapted(plan), workload.connected()).context("the preparation failed")?;
@@ -138,18 +153,35 @@ impl Subject {
         Ok(load)
     }
 
-    /// Puts the server through `workload`, and checks in the end that it has the tasks that it should have.
+    /// Puts the server through `workload`, and checks in the end that it has the tasks that it should have. A server that
+    /// is not ours is left as it was.
     pub(crate) fn measure(&self, workload: &Workload, length: Length) -> Result<Measurement> {
-        let mut load = self.prepare(workload)?;
-        let plan = match workload.measured {
+        if self.access.is_own() {
+            return self.measure_prepared(workload, length, self.prepare(workload)?);
+        }
+        let protocol = self.protocol();
+        protocol.prepare(self.address)?;
+        let measured = self.load(workload).and_then(|load| self.measure_prepared(workload, length, load));
+        let left = protocol.leave(self.address);
+        measured.and_then(|measurement| left.map(|()| measurement))
+    }
+
+    fn measure_prepared(&self, workload: &Workload, length: Length, mut load: Load) -> Result<Measurement> {
+        let (warmup, plan) = match workload.measured {
             Measured::Cycles(putting) => {
                 let plan = |bound| self.adapted(Plan::Cycles { bound, putting });
-                load.run(plan(length.warmup), workload.shape).context("the warm-up failed")?;
-                plan(length.measured)
+                (Some(plan(length.warmup)), plan(length.measured))
             }
-            Measured::Plan(plan) => self.adapted(plan),
+            Measured::Batches(size) => {
+                let plan = |bound| Plan::Batches { bound, size };
+                (Some(plan(length.warmup)), plan(length.measured))
+            }
+            Measured::Plan(plan) => (None, self.adapted(plan)),
             Measured::Start(_) => bail!("`{}` needs a server that can be started anew", workload.name),
         };
+        if let Some(warmup) = warmup {
+            load.run(warmup, workload.shape).context("the warm-up failed")?;
+        }
         let measurement = self.measure_plan(&mut load, plan, workload.shape)?;
         self.check_count(load.account().waiting())?;
         Ok(measurement)
@@ -158,7 +190,7 @@ impl Subject {
     /// Checks that so many tasks wait. Servers that settle things after their reply get a moment for it.
     fn check_count(&self, expected: u64) -> Result<()> {
         const LONGEST: Duration = Duration::from_secs(2);
-        let protocol = self.contender.protocol();
+        let protocol = self.protocol();
         let began = Instant::now();
         loop {
             let found = protocol.count_tasks(self.address)?;
@@ -170,16 +202,26 @@ impl Subject {
         }
     }
 
+    fn threads(&self) -> Result<BTreeMap<String, ProcessorTime>> {
+        self.pid.map_or_else(|| Ok(BTreeMap::new()), machine::thread_times)
+    }
+
     fn measure_plan(&self, load: &mut Load, plan: Plan, shape: Shape) -> Result<Measurement> {
         let before = Reading::take(self.pid)?;
+        let threads_before = self.threads()?;
         let outcome = load.run(plan, shape)?;
         let spent = Reading::take(self.pid)?.since(before);
+        let mut threads = self.threads()?;
+        for (name, time) in &mut threads {
+            *time = time.since(threads_before.get(name).copied().unwrap_or_default());
+        }
         let is_fill = matches!(plan, Plan::Fill { .. });
         let memory = spent.server_memory.filter(|_| is_fill);
         Ok(Measurement {
             processor_time: spent.server,
+            threads,
             load_time: spent.load,
-            other_time: spent.server.map(|server| spent.all.saturating_sub(server + spent.load)),
+            other_time: spent.server.map(|server| spent.all.saturating_sub(server.total() + spent.load)),
             memory_per_round: memory.map(|memory| memory as f64 / outcome.rounds.max(1) as f64),
             outcome,
         })
@@ -203,8 +245,7 @@ impl Subject {
 /// What has been used up to a moment, or between two of them.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
-    /// Processor time of the server.
-    server: Option<Duration>,
+    server: Option<ProcessorTime>,
     /// Bytes of memory of the server.
     server_memory: Option<u64>,
     /// Processor time of this process.
@@ -218,14 +259,14 @@ impl Reading {
         Ok(Self {
             server: server.map(machine::processor_time).transpose()?,
             server_memory: server.map(machine::resident_memory).transpose()?,
-            load: machine::processor_time(getpid())?,
+            load: machine::processor_time(getpid())?.total(),
             all: machine::total_processor_time()?,
         })
     }
 
     fn since(self, before: Self) -> Self {
         Self {
-            server: self.server.zip(before.server).map(|(now, before)| now.saturating_sub(before)),
+            server: self.server.zip(before.server).map(|(now, before)| now.since(before)),
             server_memory: self
                 .server_memory
                 .zip(before.server_memory)

@@ -4,12 +4,14 @@
 //! those at which a queue's weaknesses show: backlogs beyond every cache, busy sub-queues that a search would walk over,
 //! deadlines by the million.
 
-use crate::contender::Contender;
+use crate::contender::{Contender, Durability, Program};
 use crate::load::{Plan, Putting, Shape};
 use crate::protocol::iproto::TubeType;
 
 /// Many requests under way on a few connections: what a queue is best at.
 const DEEP: Shape = Shape { connections: 8, depth: 32 };
+/// A few requests under way on each connection, for requests that are about many tasks.
+const SHALLOW: Shape = Shape { connections: 8, depth: 4 };
 /// One request at a time.
 const LONELY: Shape = Shape { connections: 1, depth: 1 };
 /// Ten thousand waiting takes, and a connection of the producer.
@@ -31,9 +33,39 @@ pub(crate) enum Source {
 pub(crate) enum Measured {
     /// Rounds of put, take and acknowledge, for as long as was chosen.
     Cycles(Putting),
+    /// The same with so many tasks in each request.
+    Batches(u32),
     Plan(Plan),
     /// The start of the server, until it counts its tasks again.
     Start(Source),
+}
+
+/// What a server must have for a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    Queue,
+    /// Files from which it can start.
+    Files,
+    /// A request for a snapshot.
+    Snapshots,
+    /// Tubes as those of the queue module.
+    Tubes,
+    /// Requests about many tasks.
+    Batches,
+}
+
+impl Need {
+    fn is_met_by(self, contender: Contender) -> bool {
+        let is_lua = matches!(contender.program, Program::TarantoolLua);
+        let has_tubes = contender.tube_type().is_some();
+        match self {
+            Self::Queue => true,
+            Self::Files => contender.durability != Durability::None,
+            Self::Snapshots => (has_tubes || is_lua) && contender.durability != Durability::None,
+            Self::Tubes => has_tubes,
+            Self::Batches => matches!(contender.program, Program::Lycosa(_)),
+        }
+    }
 }
 
 /// A workload.
@@ -47,8 +79,7 @@ pub(crate) struct Workload {
     pub(crate) payload: usize,
     /// The type of tube that it is about; `None` for whatever the contender has.
     pub(crate) tube_type: Option<TubeType>,
-    /// Whether it asks for what only tubes have.
-    pub(crate) is_for_tubes: bool,
+    pub(crate) need: Need,
     pub(crate) before: Vec<Plan>,
     pub(crate) measured: Measured,
     /// The workload than which its rounds should cost hardly more.
@@ -65,7 +96,7 @@ impl Workload {
             shape,
             payload,
             tube_type: None,
-            is_for_tubes: false,
+            need: Need::Queue,
             before: Vec::new(),
             measured: Measured::Cycles(Putting::Plain),
             baseline: None,
@@ -76,7 +107,7 @@ impl Workload {
         Self {
             about: format!("cycles, 8 × 32, 100 bytes, in a {} tube", tube_type.name()),
             tube_type: Some(tube_type),
-            is_for_tubes: true,
+            need: Need::Tubes,
             ..Self::cycles(tube_type.name(), DEEP, USUAL_PAYLOAD)
         }
     }
@@ -101,7 +132,7 @@ impl Workload {
                 shape.connections, shape.depth
             ),
             tube_type: Some(TubeType::Utube),
-            is_for_tubes: true,
+            need: Need::Tubes,
             before: if busy > 0 { vec![fill, Plan::Hold { count: busy }, fill] } else { Vec::new() },
             measured: Measured::Cycles(Putting::OwnSubQueue(busy)),
             baseline,
@@ -113,7 +144,7 @@ impl Workload {
         Self {
             about: format!("cycles, 8 × 32, 100 bytes, in a fifottl tube with {count} delayed tasks"),
             tube_type: Some(TubeType::FifoTtl),
-            is_for_tubes: true,
+            need: Need::Tubes,
             before: vec![Plan::Fill { count, putting: Putting::Delayed(LONG_DELAY) }],
             baseline: Some("fifottl"),
             ..Self::cycles(name, DEEP, USUAL_PAYLOAD)
@@ -127,11 +158,23 @@ impl Workload {
                 "cycles, 8 × 32, 100 bytes, in a fifottl tube, {priorities} priorities, while {backlog} tasks wait"
             ),
             tube_type: Some(TubeType::FifoTtl),
-            is_for_tubes: true,
+            need: Need::Tubes,
             before: vec![Plan::Fill { count: backlog, putting }],
             measured: Measured::Cycles(putting),
             baseline,
             ..Self::cycles(name, DEEP, USUAL_PAYLOAD)
+        }
+    }
+
+    /// As [`Self::cycles`] with `size` tasks in each request.
+    fn batches(name: &'static str, shape: Shape, size: u32, baseline: &'static str) -> Self {
+        let Shape { connections, depth } = shape;
+        Self {
+            about: format!("cycles of {size} tasks in each request, {connections} × {depth}, 100 bytes"),
+            need: Need::Batches,
+            measured: Measured::Batches(size),
+            baseline: Some(baseline),
+            ..Self::cycles(name, shape, USUAL_PAYLOAD)
         }
     }
 
@@ -153,13 +196,13 @@ impl Workload {
     }
 
     fn start(name: &'static str, source: Source, count: u64) -> Self {
-        let from = match source {
-            Source::Log => "the log",
-            Source::Snapshot => "a snapshot",
+        let (from, need) = match source {
+            Source::Log => ("the log", Need::Files),
+            Source::Snapshot => ("a snapshot", Need::Snapshots),
         };
         Self {
             about: format!("start from {from} of {count} tasks of 100 bytes; tasks for each second"),
-            is_for_tubes: true,
+            need,
             before: vec![Plan::Fill { count, putting: Putting::Plain }],
             measured: Measured::Start(source),
             ..Self::cycles(name, DEEP, USUAL_PAYLOAD)
@@ -172,7 +215,7 @@ impl Workload {
             about: format!(
                 "{count} puts, one after the other, each for one of {waiting} waiting takes; take counts from the put"
             ),
-            is_for_tubes: true,
+            need: Need::Tubes,
             measured: Measured::Plan(Plan::Wake { count }),
             ..Self::cycles("wake", shape, USUAL_PAYLOAD)
         }
@@ -185,8 +228,9 @@ impl Workload {
 
     /// The contender with the type of tube that the workload is about; `None` if it cannot do the workload.
     pub(crate) fn applied_to(&self, contender: Contender) -> Option<Contender> {
-        let can = contender.tube_type().is_some() || !self.is_for_tubes;
-        can.then(|| self.tube_type.map_or(contender, |tube_type| contender.with_tube_type(tube_type)))
+        self.need
+            .is_met_by(contender)
+            .then(|| self.tube_type.map_or(contender, |tube_type| contender.with_tube_type(tube_type)))
     }
 }
 
@@ -211,6 +255,8 @@ pub(crate) fn all(size: Size) -> Vec<Workload> {
         Workload::cycles("50x1", shape(50, 1), USUAL_PAYLOAD),
         Workload::cycles("1x1", LONELY, USUAL_PAYLOAD),
         Workload::cycles("500x1", shape(500, 1), USUAL_PAYLOAD),
+        Workload::batches("batch-100", SHALLOW, 100, "8x32"),
+        Workload::batches("batch-10", DEEP, 10, "8x32"),
         Workload::cycles("payload-10", DEEP, 10),
         Workload::cycles("payload-1k", DEEP, 1 << 10),
         Workload::cycles("payload-64k", DEEP, 64 << 10),
@@ -275,5 +321,10 @@ mod tests {
         assert_eq!(applied("backlog-1m", "lycosa:fifo:write").unwrap(), "lycosa:fifo:write");
         assert_eq!(applied("utube-1m", "redis-list"), None);
         assert_eq!(applied("drain", "redis-list").unwrap(), "redis-list:fsync");
+        assert_eq!(applied("batch-100", "tarantool:fifo"), None);
+        assert_eq!(applied("start-log", "redis-list:none"), None);
+        assert_eq!(applied("start-log", "redis-list").unwrap(), "redis-list:fsync");
+        assert_eq!(applied("start-snapshot", "redis-list"), None);
+        assert_eq!(applied("start-snapshot", "tarantool-lua").unwrap(), "tarantool-lua:fsync");
     }
 }

@@ -12,8 +12,6 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::command::Program;
-
 /// Tests and tidiness of the Lycosa workspace.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = false)]
@@ -50,11 +48,17 @@ enum Task {
     },
     /// Run clippy over all targets, warnings as errors
     Clippy,
-    /// Load the server, kill it at random moments, and check that nothing acknowledged was lost
+    /// Load the server, kill it at random moments, let its disk fail, and check that nothing acknowledged was lost
     Crash {
-        /// For how long
-        #[arg(long, value_name = "N", default_value_t = 60)]
-        seconds: u64,
+        /// For how long servers are killed at least [default: 60, or 0 with --kills or --faults]
+        #[arg(long, value_name = "N")]
+        seconds: Option<u64>,
+        /// How often servers are killed at least, over all types of tubes
+        #[arg(long, value_name = "N")]
+        kills: Option<u64>,
+        /// How many operations of the disk fail, over all types of tubes (needs strace and the right to use it)
+        #[arg(long, value_name = "N")]
+        faults: Option<u64>,
     },
     /// Fuzz everything that reads bytes from outside
     Fuzz {
@@ -93,10 +97,7 @@ fn run(task: Task) -> Result<()> {
         Task::Tidy => tidy::check(),
         Task::Fmt { check } => steps::format(check),
         Task::Clippy => steps::clippy(),
-        Task::Crash { seconds } => Program::cargo()
-            .arguments(["test", "--package", "lycosa", "--test", "blackbox", "--", "crash::"])
-            .variable("LYCOSA_TEST_CRASH_SECONDS", seconds.to_string())
-            .run(),
+        Task::Crash { seconds, kills, faults } => steps::crash(seconds, kills, faults),
         Task::Fuzz { seconds } => steps::fuzz(seconds),
         Task::Sim { seconds } => steps::simulate(seconds),
         Task::Bench { arguments } => steps::bench(&arguments),

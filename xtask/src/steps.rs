@@ -58,7 +58,11 @@ const STEPS: &[Step] = &[
     },
     Step { name: "python", about: "Python clients", action: Action::Tests(python) },
     Step { name: "javascript", about: "a JavaScript client", action: Action::Tests(javascript) },
-    Step { name: "crash", about: "SIGKILL under load", action: Action::Tests(|| blackbox("crash::")) },
+    Step {
+        name: "crash",
+        about: "SIGKILL and failing disks under load",
+        action: Action::Tests(|| blackbox("crash::")),
+    },
     Step {
         name: "fuzz",
         about: "changed bytes for everything that reads bytes",
@@ -69,6 +73,9 @@ const STEPS: &[Step] = &[
 
 /// Seconds of the steps that could go on for ever.
 const SHORT: u64 = 20;
+
+/// Seconds of the same when they are asked for by name and nobody says for how long.
+const LONG: u64 = 60;
 
 /// Without the binary, what follows has nothing to test.
 const NEEDED_BY_ALL: &str = "build";
@@ -176,6 +183,20 @@ pub(crate) fn fuzz(seconds: u64) -> Result<()> {
     Program::cargo()
         .arguments(["run", "--quiet", "--package", "lycosa-fuzz", "--", "--seconds", &seconds])
         .run()
+}
+
+/// Kills servers under load and lets their disks fail.
+pub(crate) fn crash(seconds: Option<u64>, kills: Option<u64>, faults: Option<u64>) -> Result<()> {
+    let default = if kills.is_some() || faults.is_some() { 0 } else { LONG };
+    let mut program = Program::cargo()
+        .arguments(["test", "--package", "lycosa", "--test", "blackbox", "--", "crash::"])
+        .variable("LYCOSA_TEST_CRASH_SECONDS", seconds.unwrap_or(default).to_string());
+    for (name, number) in [("LYCOSA_TEST_CRASH_KILLS", kills), ("LYCOSA_TEST_CRASH_FAULTS", faults)] {
+        if let Some(number) = number {
+            program = program.variable(name, number.to_string());
+        }
+    }
+    program.run()
 }
 
 /// Simulates lives from random seeds for `seconds`.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use mio::net::TcpStream;
 
 use super::phase::{Phase, Role};
-use crate::protocol::{Answer, Dialogue, Heard, Operation, Request};
+use crate::protocol::{Answer, Batch, Dialogue, Given, Heard, Operation, Request};
 
 /// Free space that a read finds at least.
 const READ_SIZE: usize = 64 << 10;
@@ -20,10 +20,44 @@ struct Slot {
     asked_at: u64,
     /// Number of the task that the slot is about.
     number: u64,
-    /// By which that task is acknowledged.
+    /// By which that task is acknowledged, or the tasks of a batch.
     receipt: Vec<u8>,
+    /// Numbers of the tasks of a batch.
+    numbers: Vec<u64>,
     /// The sub-queue of the next task, where slots have one.
     sub_queue: u64,
+}
+
+impl Slot {
+    /// Takes note of the answer to a batch, which must be about the tasks of the slot, or for a take about as many.
+    fn settle_batch(
+        &mut self,
+        operation: Operation,
+        tasks: &[Given<'_>],
+        phase: &mut Phase<'_>,
+    ) -> Result<()> {
+        let (name, found, expected) = (operation.name(), tasks.len(), phase.batch() as usize);
+        ensure!(found == expected, "{name} of {expected} tasks was answered with {found} of them");
+        if operation == Operation::Take {
+            self.numbers.clear();
+            self.receipt.clear();
+            for task in tasks {
+                let number = phase.payload.number_of(task.payload)?;
+                phase.account.take(number)?;
+                self.numbers.push(number);
+                self.receipt.extend_from_slice(task.receipt);
+            }
+            return Ok(());
+        }
+        for (task, &expected) in tasks.iter().zip(&self.numbers) {
+            let number = phase.payload.number_of(task.payload)?;
+            ensure!(number == expected, "the answer to {name} of task {expected} shows task {number}");
+            if operation == Operation::Ack {
+                phase.account.acknowledge(number)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug)]
@@ -38,6 +72,8 @@ pub(super) struct Connection {
     /// Bytes to send are `output[written..]`.
     output: Vec<u8>,
     written: usize,
+    /// The payloads of a batch, while it is encoded.
+    payloads: Vec<u8>,
 }
 
 impl Connection {
@@ -58,6 +94,7 @@ impl Connection {
             filled: 0,
             output: Vec::new(),
             written: 0,
+            payloads: Vec::new(),
         }
     }
 
@@ -67,14 +104,14 @@ impl Connection {
         let slots = if role == Role::Producer { 1 } else { self.slots.len().min(depth) };
         for slot in 0..slots {
             phase.enlist(role);
-            self.begin_round(slot, phase);
+            self.begin_round(slot, phase)?;
         }
         self.flush()
     }
 
     /// Lets one slot do its next round.
     pub(super) fn begin_slot(&mut self, slot: usize, phase: &mut Phase<'_>) -> Result<()> {
-        self.begin_round(slot, phase);
+        self.begin_round(slot, phase)?;
         self.flush()
     }
 
@@ -139,6 +176,7 @@ impl Connection {
                 slot.receipt.extend_from_slice(receipt);
                 slot.sub_queue = phase.sub_queue_of(slot.number)?.unwrap_or(slot.sub_queue);
             }
+            (_, Answer::Tasks(tasks)) => slot.settle_batch(operation, &tasks, phase)?,
             (Operation::Put | Operation::Ack, Answer::Task { payload, .. }) => {
                 let number = phase.payload.number_of(payload)?;
                 let expected = slot.number;
@@ -150,35 +188,37 @@ impl Connection {
             }
             (_, answer) => bail!("{name} was answered with {answer:?}"),
         }
-        if operation == Operation::Ack {
+        if operation == Operation::Ack && phase.batch() == 1 {
             phase.account.acknowledge(slot.number)?;
         }
         phase.record(operation, self.role, slot.asked_at);
         slot.step += 1;
         if slot.step < steps.len() {
-            self.ask(index, phase);
-            return Ok(());
+            return self.ask(index, phase);
         }
         phase.end_round(self.role);
         if self.role != Role::Producer {
-            self.begin_round(index, phase);
+            self.begin_round(index, phase)?;
         }
         Ok(())
     }
 
-    fn begin_round(&mut self, slot: usize, phase: &mut Phase<'_>) {
+    fn begin_round(&mut self, slot: usize, phase: &mut Phase<'_>) -> Result<()> {
         if phase.begin_round(self.role) {
             self.slots[slot].step = 0;
-            self.ask(slot, phase);
-        } else {
-            phase.retire();
+            return self.ask(slot, phase);
         }
+        phase.retire();
+        Ok(())
     }
 
     /// Sends the request of a slot's current step.
-    fn ask(&mut self, index: usize, phase: &mut Phase<'_>) {
+    fn ask(&mut self, index: usize, phase: &mut Phase<'_>) -> Result<()> {
         let slot = &mut self.slots[index];
         slot.asked_at = phase.now();
+        if phase.batch() > 1 {
+            return self.ask_batch(index, phase);
+        }
         let request = match phase.steps(self.role)[slot.step] {
             Operation::Put => {
                 slot.number = phase.account.put();
@@ -189,6 +229,28 @@ impl Connection {
             Operation::Ack => Request::Ack { receipt: &slot.receipt },
         };
         self.dialogue.ask(index, &request, &mut self.output);
+        Ok(())
+    }
+
+    /// The same for a round about many tasks.
+    fn ask_batch(&mut self, index: usize, phase: &mut Phase<'_>) -> Result<()> {
+        let slot = &mut self.slots[index];
+        let count = phase.batch();
+        let batch = match phase.steps(self.role)[slot.step] {
+            Operation::Put => {
+                slot.numbers.clear();
+                self.payloads.clear();
+                for _ in 0..count {
+                    let number = phase.account.put();
+                    slot.numbers.push(number);
+                    self.payloads.extend_from_slice(phase.payload.of(number));
+                }
+                Batch::Put { payloads: &self.payloads, size: phase.payload.size() }
+            }
+            Operation::Take => Batch::Take { limit: count },
+            Operation::Ack => Batch::Ack { receipts: &slot.receipt, count },
+        };
+        self.dialogue.ask_batch(index, &batch, &mut self.output)
     }
 
     fn flush(&mut self) -> Result<()> {

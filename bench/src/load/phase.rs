@@ -39,6 +39,8 @@ pub(crate) enum Putting {
 pub(crate) enum Plan {
     /// Put, take, acknowledge.
     Cycles { bound: Bound, putting: Putting },
+    /// The same with so many tasks in each request.
+    Batches { bound: Bound, size: u32 },
     /// Put only.
     Fill { count: u64, putting: Putting },
     /// Take and keep.
@@ -53,7 +55,7 @@ pub(crate) enum Plan {
 impl Plan {
     fn bound(self) -> Bound {
         match self {
-            Self::Cycles { bound, .. } => bound,
+            Self::Cycles { bound, .. } | Self::Batches { bound, .. } => bound,
             Self::Fill { count, .. }
             | Self::Hold { count }
             | Self::Drain { count }
@@ -64,7 +66,17 @@ impl Plan {
     fn putting(self) -> Putting {
         match self {
             Self::Cycles { putting, .. } | Self::Fill { putting, .. } => putting,
-            Self::Hold { .. } | Self::Drain { .. } | Self::Wake { .. } => Putting::Plain,
+            Self::Batches { .. } | Self::Hold { .. } | Self::Drain { .. } | Self::Wake { .. } => {
+                Putting::Plain
+            }
+        }
+    }
+
+    /// Tasks of each request.
+    fn batch(self) -> u32 {
+        match self {
+            Self::Batches { size, .. } => size,
+            _ => 1,
         }
     }
 
@@ -80,7 +92,7 @@ impl Plan {
     /// What a slot does in turn.
     fn steps(self, role: Role) -> &'static [Operation] {
         match (self, role) {
-            (Self::Cycles { .. }, _) => &Operation::ALL,
+            (Self::Cycles { .. } | Self::Batches { .. }, _) => &Operation::ALL,
             (Self::Fill { .. }, _) | (Self::Wake { .. }, Role::Producer) => &[Operation::Put],
             (Self::Hold { .. }, _) => &[Operation::Take],
             (Self::Drain { .. } | Self::Wake { .. }, _) => &[Operation::Take, Operation::Ack],
@@ -102,7 +114,7 @@ pub(super) enum Role {
 /// What came of a phase.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Rounds through the steps of the plan, all of them whole.
+    /// Rounds through the steps of the plan, all of them whole; with [`Plan::Batches`] counted by tasks.
     pub(crate) rounds: u64,
     /// From the first request to the last answer.
     pub(crate) elapsed: Duration,
@@ -169,6 +181,11 @@ impl<'a> Phase<'a> {
         self.plan.steps(role)
     }
 
+    /// Tasks of each request; with more than one they are batches.
+    pub(super) fn batch(&self) -> u32 {
+        self.plan.batch()
+    }
+
     pub(super) fn active(&self) -> usize {
         self.active
     }
@@ -210,7 +227,7 @@ impl<'a> Phase<'a> {
             Bound::For(_) => !self.is_over,
             Bound::Rounds(count) => self.rounds_begun < count,
         };
-        self.rounds_begun += u64::from(may);
+        self.rounds_begun += if may { u64::from(self.batch()) } else { 0 };
         if may && role == Role::Producer {
             self.awaited = Awaited { asked_at: self.now, ..Awaited::default() };
         }
@@ -220,7 +237,7 @@ impl<'a> Phase<'a> {
     /// Notes that a slot has done all steps.
     pub(super) fn end_round(&mut self, role: Role) {
         match role {
-            Role::Worker => self.rounds_done += 1,
+            Role::Worker => self.rounds_done += u64::from(self.batch()),
             Role::Producer => self.awaited.put_is_answered = true,
             Role::Consumer => {
                 self.awaited.is_acknowledged = true;

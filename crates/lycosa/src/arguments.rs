@@ -41,8 +41,14 @@ pub(crate) enum Command {
     #[command(after_help = TAKE_EXAMPLES)]
     Take(TakeArguments),
     /// Acknowledge taken tasks: they are done and gone
+    ///
+    /// Several ids are one batch: all of the tasks are acknowledged, or none.
+    #[command(after_help = ACK_EXAMPLES)]
     Ack(TaskArguments),
     /// Give taken tasks back
+    ///
+    /// Several ids are one batch: all of the tasks are given back, or none.
+    #[command(after_help = RELEASE_EXAMPLES)]
     Release(ReleaseArguments),
     /// Put tasks aside until they are kicked
     Bury(TaskArguments),
@@ -68,6 +74,8 @@ pub(crate) enum Command {
     ///
     /// Waits until the snapshot is complete; requests go on meanwhile.
     Checkpoint(AdminArguments),
+    /// Measure how fast a server is, and compare it with other queues
+    Bench(Box<lycosa_bench::Arguments>),
     /// Write tubes and their tasks as JSON lines
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(ExportArguments),
@@ -95,6 +103,8 @@ Examples:
   lycosa put mail a b c --pri 1               three tasks
   lycosa put mail --file letter.txt           the file's content as one task
   zcat urls.gz | lycosa put crawl --lines     one task a line, with a progress bar
+  lycosa put crawl --lines --batch 1000 -f urls.txt
+                                              the same in batches, each put as a whole: several times as fast
   lycosa put mail '{\"to\": \"ann\"}' --as json   a map instead of text";
 
 const TAKE_EXAMPLES: &str = "\
@@ -102,8 +112,20 @@ A task goes back when the connection that took it ends, so a plain take is for l
 acknowledge at once (--ack), or set queue.ttr on the server and pass the printed session on:
 
   lycosa take mail --ack                      take, print and acknowledge
+  lycosa take mail --limit 100 --ack          the next 100, or as many as there are, in one batch
   lycosa take mail --json                     {\"id\":0,\"state\":\"t\",\"data\":\"hello\",\"session\":\"5f0c…\"}
   lycosa ack mail 0 --session 5f0c…           within queue.ttr seconds";
+
+const ACK_EXAMPLES: &str = "\
+Examples:
+  lycosa ack mail 0 --session 5f0c…           in the session that `lycosa take --json` has printed
+  lycosa ack mail 0 1 2 --session 5f0c…       all three or none";
+
+const RELEASE_EXAMPLES: &str = "\
+Examples:
+  lycosa release mail 0 --session 5f0c…       at once
+  lycosa release mail 0 1 --delay 60 --session 5f0c…
+                                              both or none, ready again in a minute (ttl types)";
 
 const WORK_EXAMPLES: &str = "\
 The command gets the payload on standard input and LYCOSA_TASK_ID, LYCOSA_TUBE and LYCOSA_ATTEMPT in its environment.
@@ -338,6 +360,10 @@ pub(crate) struct PutArguments {
     /// Each line of the input is a task
     #[arg(long, short = 'l')]
     pub(crate) lines: bool,
+    /// Put so many tasks with one call: all of them or none (a batch ends early at 4 MiB)
+    #[arg(long, short = 'b', value_name = "COUNT", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) batch: u32,
     /// How the payload is stored
     #[arg(long = "as", value_enum, default_value = "text", value_name = "TYPE")]
     pub(crate) payload: PayloadType,
@@ -373,9 +399,13 @@ pub(crate) struct TakeArguments {
     /// Seconds to wait for a task; 0 does not wait
     #[arg(long, short = 'w', default_value_t = 0.0, value_name = "SECONDS")]
     pub(crate) timeout: f64,
-    /// How many tasks at the most
+    /// How many tasks at the most, taken and waited for one by one
     #[arg(long, short = 'n', default_value_t = 1)]
     pub(crate) count: u64,
+    /// Take up to so many with one call; waits for the first only
+    #[arg(long, value_name = "COUNT", conflicts_with = "count",
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) limit: Option<u32>,
     /// Acknowledge each task once it is printed
     #[arg(long)]
     pub(crate) ack: bool,

@@ -1,6 +1,7 @@
 //! The `lycosa` command: the server and the tools around it.
 
 mod arguments;
+mod bench;
 mod cat;
 mod check;
 mod checkpoint;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Checkpoint(arguments) => checkpoint::run(&arguments),
         Command::Cat(arguments) => cat::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Export(arguments) => transfer::export::run(&arguments),
         Command::Import(arguments) => transfer::import::run(&arguments),
     };

@@ -51,9 +51,17 @@ const ROOMS: &[Room] = &[
             "lycosa-client",
         ],
     },
+    Room { name: "lycosa-bench", imports: &["lycosa-iproto", "lycosa-tuple"] },
     Room {
         name: "lycosa",
-        imports: &["lycosa-server", "lycosa-client", "lycosa-journal", "lycosa-iproto", "lycosa-tuple"],
+        imports: &[
+            "lycosa-server",
+            "lycosa-client",
+            "lycosa-bench",
+            "lycosa-journal",
+            "lycosa-iproto",
+            "lycosa-tuple",
+        ],
     },
     Room {
         name: "lycosa-sim",
@@ -79,7 +87,6 @@ const ROOMS: &[Room] = &[
             "lycosa-instance",
         ],
     },
-    Room { name: "lycosa-bench", imports: &["lycosa-iproto", "lycosa-tuple"] },
     Room { name: "xtask", imports: &[] },
 ];
 

@@ -1,0 +1,72 @@
+//! The load generator and benchmark: `bench/README.md` says how to use it and what its numbers mean.
+//!
+//! It is a library so that the `lycosa` binary has it as a subcommand; what it offers is its command line.
+//!
+//! From the inside out: [`protocol`] speaks to a server; [`load`] keeps it busy and checks its answers against the
+//! [`account`]; [`server`] starts and stops it; [`contender`] and [`program`] know the servers; a [`workload`] says what
+//! is asked; a [`trial`] puts one contender through one workload; a [`comparison`] is many trials in rounds, shown by
+//! [`report`] and [`chart`]. What the command line offers is in [`single`], [`compare`], [`count`] and [`performance`].
+//!
+//! Everything runs in one thread; nothing is measured while something else is prepared.
+
+mod account;
+mod arguments;
+mod chart;
+mod compare;
+mod comparison;
+mod contender;
+mod count;
+mod load;
+mod machine;
+mod measurement;
+mod performance;
+mod profile;
+mod program;
+mod protocol;
+mod report;
+mod server;
+mod single;
+mod trial;
+mod tutorial;
+mod workload;
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+pub use arguments::{Arguments, Target};
+
+use arguments::Command;
+use workload::Size;
+
+/// Does what the command line says. `server` is the binary of Lycosa that is measured if the command line names none;
+/// without it the one beside this program.
+///
+/// This thread is confined to one core from then on.
+///
+/// # Errors
+/// Whatever prevents a measurement, as text for people: a server that cannot be started or reached, an answer that a
+/// queue must not give, a file that cannot be written.
+pub fn run(arguments: &Arguments, server: Option<&Path>) -> Result<()> {
+    match &arguments.command {
+        None => single::run(&arguments.run, server),
+        Some(Command::Run(arguments)) => single::run(arguments, server),
+        Some(Command::Compare(arguments)) => compare::compare(arguments, server),
+        Some(Command::Count(arguments)) => count::count(arguments, server),
+        Some(Command::Report(arguments)) => performance::write(arguments, server),
+        Some(Command::List) => {
+            for workload in workload::all(Size::Full) {
+                println!("{:<16} {}", workload.name, workload.about);
+            }
+            Ok(())
+        }
+    }
+}
+
+/// A connection that sends small requests at once.
+fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}

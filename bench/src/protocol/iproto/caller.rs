@@ -1,0 +1,78 @@
+//! A connection for one call after the other, for what is not measured.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use anyhow::{Context, Result, anyhow};
+use lycosa_iproto::auth;
+use lycosa_iproto::frame::{self, Split};
+use lycosa_iproto::greeting::{GREETING_SIZE, Greeting};
+use lycosa_iproto::reply::{self, Content};
+use lycosa_iproto::request::{self, AuthTuple, Body};
+
+use super::Credentials;
+use crate::connect;
+
+/// Reads the greeting and says who we are, guest without credentials.
+pub(super) fn introduce<S: Read + Write>(stream: &mut S, credentials: Option<&Credentials>) -> Result<()> {
+    let mut bytes = [0; GREETING_SIZE];
+    stream.read_exact(&mut bytes).context("the server sends no greeting")?;
+    let greeting = Greeting::decode(&bytes)?;
+    let Some(Credentials { user, password }) = credentials else { return Ok(()) };
+    let scramble = auth::scramble(password.as_bytes(), &greeting.salt);
+    let body = Body::Auth { user: user.as_bytes(), scramble: AuthTuple::ChapSha1(&scramble) };
+    let answer = exchange(stream, &mut Vec::new(), &body)?;
+    answer.map(drop).with_context(|| format!("the server does not let in `{user}`"))
+}
+
+/// Sends a request and waits for its answer: the data, or the server's error.
+fn exchange<S: Read + Write>(
+    stream: &mut S,
+    input: &mut Vec<u8>,
+    body: &Body<'_>,
+) -> Result<Result<Vec<u8>>> {
+    let mut out = Vec::new();
+    request::encode(&mut out, 0, body);
+    stream.write_all(&out)?;
+    input.clear();
+    loop {
+        let missing = match frame::split(input, frame::DEFAULT_LIMIT)? {
+            Split::Frame { content, .. } => {
+                return Ok(match reply::decode(content)?.content {
+                    Content::Ok { data, .. } | Content::Push { data } => Ok(data.to_vec()),
+                    Content::Error(error) => Err(anyhow!("{}", error.message)),
+                });
+            }
+            Split::NeedMore(missing) => missing,
+        };
+        let filled = input.len();
+        input.resize(filled + missing, 0);
+        stream.read_exact(&mut input[filled..]).context("the server closed the connection")?;
+    }
+}
+
+/// A connection for one call after the other.
+pub(super) struct Caller<S> {
+    stream: S,
+    input: Vec<u8>,
+}
+
+impl Caller<TcpStream> {
+    pub(super) fn connect(address: SocketAddr, credentials: Option<&Credentials>) -> Result<Self> {
+        Self::new(connect(address)?, credentials)
+    }
+}
+
+impl<S: Read + Write> Caller<S> {
+    pub(super) fn new(mut stream: S, credentials: Option<&Credentials>) -> Result<Self> {
+        introduce(&mut stream, credentials)?;
+        Ok(Self { stream, input: Vec::new() })
+    }
+
+    /// Calls `name` with an array of arguments and gives the array of values; the inner error is the server's.
+    pub(super) fn call(&mut self, name: &str, arguments: &[u8]) -> Result<Result<Vec<u8>>> {
+        let body = Body::Call { name: name.as_bytes(), args: arguments };
+        let answer = exchange(&mut self.stream, &mut self.input, &body)?;
+        Ok(answer.with_context(|| name.to_owned()))
+    }
+}

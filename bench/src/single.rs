@@ -1,0 +1,50 @@
+//! `run`: one contender under one workload, once.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::Pid;
+use serde_json::json;
+
+use crate::arguments::RunArguments;
+use crate::contender::Program;
+use crate::trial::Subject;
+
+pub(crate) fn run(arguments: &RunArguments, server: Option<&Path>) -> Result<()> {
+    let workload = arguments.workload()?;
+    let named = arguments.contender();
+    let contender =
+        workload.applied_to(named).with_context(|| format!("{} is not for {named}", workload.name))?;
+    let length = arguments.length.length();
+    let measurement = match arguments.guest()? {
+        Some((address, access)) => {
+            ensure!(
+                matches!(contender.program, Program::Lycosa(_) | Program::Tarantool(_)),
+                "--address is for servers with tubes: what the others have is not known, and might be damaged"
+            );
+            let pid = arguments.server_pid.map(|pid| Pid::from_raw(pid).context("0 is no process id"));
+            Subject { contender, address, pid: pid.transpose()?, access }.measure(&workload, length)?
+        }
+        None => {
+            let files = arguments.servers.files(server);
+            arguments.servers.ground(files)?.hold_trial(contender, &workload, length)?
+        }
+    };
+    if arguments.json {
+        let mut json = measurement.json();
+        json["contender"] = json!(contender.to_string());
+        json["workload"] = json!(workload.name);
+        json["connections"] = json!(workload.shape.connections);
+        json["depth"] = json!(workload.shape.depth);
+        json["payload"] = json!(workload.payload);
+        println!("{json}");
+    } else {
+        // How somebody else's server is set up is not known.
+        let shown = if arguments.target().is_some() { named.tube_name() } else { contender.to_string() };
+        println!("{shown}: {}\n{}", workload.about, measurement.text());
+    }
+    if let Some(warning) = measurement.warning() {
+        eprintln!("{warning}");
+    }
+    Ok(())
+}

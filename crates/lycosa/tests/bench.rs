@@ -1,0 +1,42 @@
+//! `lycosa bench`: the binary measures itself, and says as every command when there is nobody to measure.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::TcpListener;
+use std::process::{Command, Output};
+
+use serde_json::Value as Json;
+
+fn lycosa(arguments: &[&str]) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lycosa"));
+    command.args(arguments).current_dir(folder.path());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LYCOSA_")) {
+        command.env_remove(name);
+    }
+    command.output().unwrap()
+}
+
+#[test]
+fn the_binary_measures_itself() {
+    let output = lycosa(&["bench", "lycosa:utube:write", "--cycles", "300", "--warmup", "0", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let json = serde_json::from_slice::<Json>(&output.stdout).unwrap();
+    assert_eq!((&json["rounds"], &json["contender"]), (&300.into(), &"lycosa:utube:write".into()));
+}
+
+#[test]
+fn nobody_to_measure_is_no_connection() {
+    // Nobody listens on a port that was just given back.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let output = lycosa(&["bench", "--address", &address]);
+    assert_eq!(output.status.code(), Some(4), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_user_without_a_password_is_wrong() {
+    let output = lycosa(&["bench", "--address", "127.0.0.1:1", "--user", "ann"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("needs a password"), "{said}");
+}
