@@ -104,6 +104,27 @@ def test_life_of_a_task(connection):
     assert statistics["calls"]["put"] == 1 and statistics["calls"]["take"] == 2
 
 
+def test_tasks_in_batches(connection):
+    connection.call("queue.create_tube", ["jobs", "fifottl"])
+    [put] = connection.call("queue.tube.jobs:put_many", [["a", {"n": 1}, None], {"pri": 2}])
+    assert put == [[0, "r", "a"], [1, "r", {"n": 1}], [2, "r", None]]
+    [urgent] = connection.call("queue.tube.jobs:put_many", [["b", "c"], [{"pri": 1}, {"delay": 60}]])
+    assert [task[1] for task in urgent] == ["r", "~"]
+    [taken] = connection.call("queue.tube.jobs:take_many", [3, 1])
+    assert [task[0] for task in taken] == [3, 0, 1]
+    [released] = connection.call("queue.tube.jobs:release_many", [[1, 0], {"delay": 60}])
+    assert [task[:2] for task in released] == [[1, "~"], [0, "~"]]
+    with pytest.raises(tarantool.error.DatabaseError) as caught:
+        connection.call("queue.tube.jobs:ack_many", [[3, 0]])
+    assert caught.value.code == 32 and "task 0: Task was not taken" in str(caught.value)
+    [done] = connection.call("queue.tube.jobs:ack_many", [[3]])
+    assert done == [[3, "-", "b"]]
+    assert [len(tasks) for tasks in connection.call("queue.tube.jobs:take_many", [10, 0])] == [1]
+    assert list(connection.call("queue.tube.jobs:take_many", [10, 0])) == [[]]
+    [statistics] = connection.call("queue.statistics", ["jobs"])
+    assert statistics["calls"]["put"] == 5 and statistics["calls"]["take"] == 4
+
+
 def test_payloads_come_back_as_they_went(connection):
     connection.call("queue.create_tube", ["t", "fifo"])
     numbers = [0, -1, 2**64 - 1, -(2**63), 1.5]

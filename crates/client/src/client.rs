@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::array::Array;
 use crate::connection::Connection;
 use crate::error::{Error, Result};
+use crate::give_back::GiveBack;
 use crate::options::ConnectOptions;
 use crate::queue::Queue;
 use crate::response::Response;
@@ -165,14 +166,14 @@ impl Client {
         self.session_connection(mode).await?.request_within(&body, timeout).await
     }
 
-    /// The same for a procedure that takes a task, which is given back by `give_back` if the caller is gone when it
-    /// comes.
+    /// The same for a procedure that takes tasks, which are given back as `give_back` says if the caller is gone when
+    /// they come.
     pub(crate) async fn take(
         &self,
         name: &str,
         args: &Array,
         mode: CallMode,
-        give_back: Arc<str>,
+        give_back: GiveBack,
     ) -> Result<Response> {
         let body = Body::Call { name: name.as_bytes(), args: args.as_bytes() };
         let connection = self.session_connection(mode).await?;

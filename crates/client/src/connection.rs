@@ -14,14 +14,13 @@ use lycosa_iproto::frame::{self, Split};
 use lycosa_iproto::greeting::{GREETING_SIZE, Greeting};
 use lycosa_iproto::reply::{self, Content};
 use lycosa_iproto::request::{self, AuthTuple, Body};
-use lycosa_tuple::mp::Reader;
-use lycosa_tuple::value::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
 
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::give_back::GiveBack;
 use crate::options::ConnectOptions;
 use crate::pending::{Pending, Waiter};
 use crate::response::Response;
@@ -167,13 +166,13 @@ impl Connection {
         self.request_giving_back(body, timeout, None).await
     }
 
-    /// The same for a request that takes a task: should nobody wait for the answer any more when it comes, the task is
-    /// given back by calling `give_back` with its id.
+    /// The same for a request that takes tasks: should nobody wait for the answer any more when it comes, they are given
+    /// back as `give_back` says.
     pub(crate) async fn request_giving_back(
         &self,
         body: &Body<'_>,
         timeout: Option<Duration>,
-        give_back: Option<Arc<str>>,
+        give_back: Option<GiveBack>,
     ) -> Result<Response> {
         let exchange = self.handle.shared.exchange(body, give_back);
         match timeout {
@@ -306,7 +305,7 @@ impl Shared {
     }
 
     /// Sends a request and waits for its reply.
-    async fn exchange(&self, body: &Body<'_>, give_back: Option<Arc<str>>) -> Result<Response> {
+    async fn exchange(&self, body: &Body<'_>, give_back: Option<GiveBack>) -> Result<Response> {
         let permit = self.permits.acquire().await.map_err(|_| self.disconnected())?;
         // It comes back with the reply, whether or not anybody still waits for that.
         permit.forget();
@@ -314,7 +313,7 @@ impl Shared {
         (&mut awaited.answer).await.unwrap_or_else(|_| Err(self.disconnected()))
     }
 
-    fn send(&self, body: &Body<'_>, give_back: Option<Arc<str>>) -> Result<Awaited<'_>> {
+    fn send(&self, body: &Body<'_>, give_back: Option<GiveBack>) -> Result<Awaited<'_>> {
         let (sender, answer) = oneshot::channel();
         let mut state = self.state();
         if let Some(reason) = &state.end {
@@ -351,12 +350,11 @@ impl Shared {
         self.close.notify_one();
     }
 
-    /// Gives back the task of an answer that nobody reads; whether that works is not asked.
-    fn give_back(&self, state: &mut State, procedure: &str, response: &Response) {
-        let Some(id) = response.first().and_then(task_id) else {
+    /// Gives back the tasks of an answer that nobody reads; whether that works is not asked.
+    fn give_back(&self, state: &mut State, give_back: &GiveBack, response: &Response) {
+        let Some((procedure, args)) = give_back.call(response) else {
             return;
         };
-        let args = Array::from([Value::from(id)]);
         let body = Body::Call { name: procedure.as_bytes(), args: args.as_bytes() };
         request::encode(&mut state.output, UNREAD_SYNC, &body);
         self.has_output.notify_one();
@@ -382,8 +380,8 @@ impl Shared {
                     };
                     self.permits.add_permits(1);
                     let unread = waiter.answer.send(answer(reply)).err();
-                    if let (Some(Ok(response)), Some(procedure)) = (unread, waiter.give_back) {
-                        self.give_back(&mut state, &procedure, &response);
+                    if let (Some(Ok(response)), Some(give_back)) = (unread, waiter.give_back) {
+                        self.give_back(&mut state, &give_back, &response);
                     }
                 }
             }
@@ -400,28 +398,22 @@ fn answer(reply: reply::Reply<'_>) -> Result<Response> {
     }
 }
 
-fn task_id(task: &[u8]) -> Option<u64> {
-    let mut reader = Reader::new(task);
-    reader.array().ok()?;
-    reader.uint().ok()
-}
-
 /// An answer that is being waited for.
 struct Awaited<'a> {
     answer: oneshot::Receiver<Result<Response>>,
-    give_back: Option<Arc<str>>,
+    give_back: Option<GiveBack>,
     shared: &'a Shared,
 }
 
 /// The answer may have come and not been looked at yet. Those that come later find the channel closed.
 impl Drop for Awaited<'_> {
     fn drop(&mut self) {
-        let Some(procedure) = self.give_back.take() else {
+        let Some(give_back) = self.give_back.take() else {
             return;
         };
         self.answer.close();
         if let Ok(Ok(response)) = self.answer.try_recv() {
-            self.shared.give_back(&mut self.shared.state(), &procedure, &response);
+            self.shared.give_back(&mut self.shared.state(), &give_back, &response);
         }
     }
 }

@@ -24,12 +24,15 @@
 //! # }
 //! ```
 //!
+//! Many small tasks are cheaper in batches: [`Tube::put_many`], [`Tube::take_many`], [`Tube::ack_many`] and
+//! [`Tube::release_many`] ask once for many tasks, and each does it for all of them or for none.
+//!
 //! # When a connection breaks
 //!
 //! A request that was in flight ends with [`Error::Disconnected`] and is never repeated behind the caller's back: the
 //! server may have done it. Only requests that change nothing are repeated once by a [`Client`]:
 //! [`Tube::peek`], [`Tube::statistics`], [`Queue::statistics`], [`Queue::state`], [`Queue::tubes`], [`Client::ping`].
-//! A task that a lost `take` had already been given to this session stays taken until its ttr or the session's ends.
+//! A task that a lost `take` or `take_many` had already been given to this session stays taken until its ttr or the session's ends.
 //!
 //! The server keeps a session without connections for the ttr of `queue.cfg`; without one it releases the session's
 //! tasks at once. If it no longer knows the session, the client begins another and
@@ -42,6 +45,7 @@ mod array;
 mod client;
 mod connection;
 mod error;
+mod give_back;
 mod options;
 mod payload;
 mod pending;

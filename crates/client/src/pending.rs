@@ -1,19 +1,17 @@
 //! Requests that await their replies.
 
-use std::sync::Arc;
-
 use tokio::sync::oneshot;
 
 use crate::error::Result;
+use crate::give_back::GiveBack;
 use crate::response::Response;
 
 /// Where the reply to a request is delivered.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) answer: oneshot::Sender<Result<Response>>,
-    /// The procedure that gives a task back, if the request takes one: it is called with the task's id when the answer
-    /// comes and nobody waits for it any more.
-    pub(crate) give_back: Option<Arc<str>>,
+    /// What is to become of the tasks that the request takes, if the answer comes when nobody waits for it any more.
+    pub(crate) give_back: Option<GiveBack>,
 }
 
 /// Requests that await their replies, by `sync`.

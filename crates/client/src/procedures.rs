@@ -27,6 +27,10 @@ methods! {
     Truncate "truncate",
     Drop "drop",
     ReleaseAll "release_all",
+    PutMany "put_many",
+    TakeMany "take_many",
+    AckMany "ack_many",
+    ReleaseMany "release_many",
 }
 
 /// The full names of a tube's methods, made once per tube.

@@ -8,7 +8,6 @@ use lycosa_iproto::{keys, reply};
 use lycosa_queue::{Answer, Caller, Procedure, QueueMethod, TubeMethod, Woken};
 use lycosa_store::{Access, Object, UserId, user};
 use lycosa_tuple::mp::{self, Kind, Reader};
-use lycosa_tuple::value::Value;
 
 use crate::boxes::{self, Function};
 use crate::connection::{Connection, Trust, WaitingCall};
@@ -66,7 +65,8 @@ impl Instance {
         }
     }
 
-    /// The right to execute comes before the question whether the function exists, as in Tarantool.
+    /// The right to execute comes before the question whether the function exists, as in Tarantool. Who may put one task
+    /// may put many: grants know only the Lua module's functions.
     fn check_execute(
         &self,
         connection: &Connection,
@@ -81,10 +81,12 @@ impl Instance {
         if is_of_queue && self.is_trusted(connection) {
             return Ok(());
         }
-        let shown = String::from_utf8_lossy(name);
-        self.store
-            .check_access(connection.user, Object::Function(&shown), Access::EXECUTE)
-            .map_err(|error| wire_error::of_store(&error))
+        let may_execute =
+            |name: &str| self.store.check_access(connection.user, Object::Function(name), Access::EXECUTE);
+        may_execute(&String::from_utf8_lossy(name)).or_else(|error| match single_name(name, target) {
+            Some(single) if may_execute(&single).is_ok() => Ok(()),
+            _ => Err(wire_error::of_store(&error)),
+        })
     }
 
     /// Whether the rule for `guest` on loopback applies.
@@ -111,12 +113,10 @@ impl Instance {
         let schema_version = self.store.schema_version();
         let trusted = self.connections.get(slot).is_some_and(|connection| self.is_trusted(connection));
         let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
-        if connection.waiting.len() >= self.settings.max_waiting && may_wait(procedure, args) {
-            return Err(too_many_waiting(self.settings.max_waiting));
-        }
+        let may_wait = connection.waiting.len() < self.settings.max_waiting;
         self.last_request += 1;
         let request = self.last_request;
-        let caller = Caller { connection: connection.id, user: connection.user, trusted, request };
+        let caller = Caller { connection: connection.id, user: connection.user, trusted, request, may_wait };
         let out = connection.replies.buffer();
         let undo = out.len();
         let start = reply::begin(out, keys::CODE_OK, sync, schema_version);
@@ -142,7 +142,10 @@ impl Instance {
             Err(error) => {
                 out.truncate(undo);
                 self.settle(self.now);
-                Err(wire_error::of_queue(&error))
+                Err(match error {
+                    lycosa_queue::Error::MayNotWait => too_many_waiting(self.settings.max_waiting),
+                    error => wire_error::of_queue(&error),
+                })
             }
         }
     }
@@ -225,37 +228,18 @@ fn not_defined(name: &[u8]) -> ErrorObject {
     ErrorObject::client(ErrorCode::NoSuchProc, format!("Procedure '{name}' is not defined"))
 }
 
-/// Whether a call adds what has to be journaled again when it ends: a task or a tube.
+/// Whether a call adds what has to be journaled again when it ends: tasks or a tube.
 fn needs_room(procedure: &Procedure) -> bool {
-    procedure.tube_method() == Some(TubeMethod::Put)
+    matches!(procedure.tube_method(), Some(TubeMethod::Put | TubeMethod::PutMany))
         || procedure.queue_method() == Some(QueueMethod::CreateTube)
 }
 
-/// Whether a call is one that waits when it does not find what it wants: a `take`, or a `put` with a timeout.
-fn may_wait(procedure: &Procedure, args: &[u8]) -> bool {
-    let position = match procedure.tube_method() {
-        Some(TubeMethod::Take) => 0,
-        Some(TubeMethod::Put) => 1,
-        _ => return false,
-    };
-    let args = Value::decode(args);
-    let argument = args.as_ref().ok().and_then(|args| args.as_array()?.get(position));
-    match argument {
-        Some(options) if position > 0 => options.get("timeout").is_some_and(is_time),
-        Some(timeout) => is_time(timeout),
-        None => position == 0,
-    }
-}
-
-/// Whether a timeout is longer than none; one that is no number is left to whoever knows what is wrong with it.
-fn is_time(timeout: &Value) -> bool {
-    match *timeout {
-        Value::Uint(seconds) => seconds > 0,
-        Value::Int(seconds) => seconds > 0,
-        Value::Float(seconds) => seconds > 0.0,
-        Value::Double(seconds) => seconds > 0.0,
-        _ => true,
-    }
+/// The name of the function for one task, if `name` is that of a tube's method for many.
+fn single_name(name: &[u8], target: Option<Target>) -> Option<String> {
+    let Some(Target::Queue(procedure)) = target else { return None };
+    let method = procedure.tube_method()?;
+    let tube = str::from_utf8(name).ok()?.strip_suffix(method.name())?;
+    Some(format!("{tube}{}", method.single()?.name()))
 }
 
 pub(crate) fn too_many_waiting(limit: usize) -> ErrorObject {
@@ -307,6 +291,8 @@ fn list_of_arrays(value: &[u8]) -> Option<(u32, &[u8])> {
 #[cfg(test)]
 mod tests {
     use std::slice;
+
+    use lycosa_tuple::value::Value;
 
     use super::*;
 

@@ -432,11 +432,17 @@ impl Instance {
             return None;
         }
         self.settle(self.now);
-        let is_forced = std::mem::take(&mut self.checkpoints.is_forced);
-        if is_forced && self.checkpoints.base.signature == self.journaling.lsn() {
+        if self.checkpoints.base.signature == self.journaling.lsn() {
             // Two snapshots cannot have one moment.
+            if !std::mem::take(&mut self.checkpoints.is_forced) {
+                // It was wanted while the one that holds everything was being written.
+                self.checkpoints.is_wanted = false;
+                self.answer_snapshots(&Ok(()));
+                return None;
+            }
             self.journaling.add_nop(self.now);
         }
+        self.checkpoints.is_forced = false;
         self.journaling.end_file();
         self.store.open_read_view();
         let live = self.store.snapshot_bytes();

@@ -63,6 +63,8 @@ pub(crate) struct Connection {
     pub(crate) waiting: HashMap<u64, WaitingCall>,
     /// The stream of requests cannot be followed any more: close once everything is written.
     pub(crate) broken: bool,
+    /// The version of the schema and privileges at which the user was found to have the right to ask anything.
+    pub(crate) admitted: Option<u64>,
     names: Vec<CachedName>,
     names_version: u64,
     oldest_name: usize,
@@ -103,8 +105,9 @@ impl Connection {
         }
     }
 
-    /// Forgets every name: the user has changed.
+    /// Forgets what the user may do and every name: the user has changed.
     pub(crate) fn forget_names(&mut self) {
+        self.admitted = None;
         self.names.clear();
         self.oldest_name = 0;
     }
@@ -134,6 +137,7 @@ impl Connections {
             replies: Replies::default(),
             waiting: HashMap::new(),
             broken: false,
+            admitted: None,
             names: Vec::new(),
             names_version: 0,
             oldest_name: 0,

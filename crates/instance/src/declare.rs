@@ -124,7 +124,7 @@ impl Instance {
                 format!("Procedure '{name}' is not defined"),
             ));
         };
-        let caller = Caller { connection: 0, user: user::ADMIN, trusted: true, request: 0 };
+        let caller = Caller { connection: 0, user: user::ADMIN, trusted: true, request: 0, may_wait: false };
         let (mut bytes, mut out) = (Vec::new(), Vec::new());
         mp::write_array(&mut bytes, args.len() as u32);
         args.iter().for_each(|value| value.write(&mut bytes));

@@ -61,7 +61,7 @@ impl Instance {
     }
 
     /// What has to hold before a request is looked at.
-    fn admit(&self, slot: Slot, request: &Request<'_>) -> Result<(), ErrorObject> {
+    fn admit(&mut self, slot: Slot, request: &Request<'_>) -> Result<(), ErrorObject> {
         let wanted = request.header.schema_version;
         let current = u64::from(self.store.schema_version());
         if wanted != 0 && wanted != current && !matches!(request.body, Body::Unknown(_)) {
@@ -82,8 +82,15 @@ impl Instance {
                 | Body::Id { .. }
                 | Body::Unknown(_)
         );
-        if needs_usage && let Some(connection) = self.connections.get(slot) {
+        let version = self.journaling.system_version();
+        if needs_usage
+            && let Some(connection) = self.connections.get(slot)
+            && connection.admitted != Some(version)
+        {
             self.check_universe(connection.user, Access::USAGE)?;
+            if let Some(connection) = self.connections.get_mut(slot) {
+                connection.admitted = Some(version);
+            }
         }
         Ok(())
     }

@@ -3,10 +3,13 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use lycosa_client::{Error, Value};
+use lycosa_iproto::error::ErrorCode;
 use serde_json::json;
 
 use crate::arguments::{
@@ -18,8 +21,14 @@ use crate::output::{self, Task};
 use crate::payload;
 use crate::session::{Session, seconds};
 
-/// Puts that `put --lines` keeps under way.
+/// Tasks whose puts `put --lines` keeps under way.
 const PUTS_IN_FLIGHT: usize = 512;
+
+/// Batches that it keeps under way at least, so that the server does not wait for the next one.
+const BATCHES_IN_FLIGHT: usize = 4;
+
+/// Bytes of payloads at which a batch is complete, whatever was asked for.
+const BATCH_BYTES: usize = 4 << 20;
 
 /// Lines between two looks at the progress bar.
 const PROGRESS_STEP: u64 = 256;
@@ -213,16 +222,28 @@ pub(crate) fn put(arguments: &PutArguments) -> anyhow::Result<Outcome> {
 /// Puts tasks with many calls under way, and prints the ids in the order of the payloads.
 struct Putter<'a> {
     session: &'a Session,
-    name: String,
+    tube: String,
     options: Value,
     payload: PayloadType,
     json: bool,
     waits: bool,
     /// Ids of lines are counted, not printed, unless asked for with `--json`.
     quiet: bool,
-    pending: VecDeque<tokio::task::JoinHandle<Result<Vec<Value>, Error>>>,
+    /// Tasks of a call.
+    batch_size: usize,
+    /// The tasks of the next call, and their bytes.
+    batch: Vec<Value>,
+    batch_bytes: usize,
+    pending: VecDeque<PendingPut>,
     count: u64,
     refused: u64,
+}
+
+/// A call that is under way.
+struct PendingPut {
+    /// Numbers of its tasks, from 1.
+    tasks: RangeInclusive<u64>,
+    call: tokio::task::JoinHandle<Result<Vec<Value>, Error>>,
 }
 
 impl<'a> Putter<'a> {
@@ -232,12 +253,15 @@ impl<'a> Putter<'a> {
         }
         Ok(Putter {
             session,
-            name: method(&arguments.tube, "put"),
+            tube: arguments.tube.clone(),
             options,
             payload: arguments.payload,
             json: arguments.client.json,
             waits: arguments.timeout.is_some(),
             quiet: arguments.lines && !arguments.client.json,
+            batch_size: arguments.batch as usize,
+            batch: Vec::new(),
+            batch_bytes: 0,
             pending: VecDeque::new(),
             count: 0,
             refused: 0,
@@ -245,15 +269,45 @@ impl<'a> Putter<'a> {
     }
 
     fn add(&mut self, bytes: Vec<u8>) -> anyhow::Result<()> {
-        let payload = payload::from_bytes(bytes, self.payload)
-            .with_context(|| format!("task {} was not put, {} before it were", self.count + 1, self.count))?;
-        let (runtime, connection) = self.session.parts();
-        let (connection, name) = (connection.clone(), self.name.clone());
-        let arguments = vec![payload, self.options.clone()];
-        let call = async move { connection.call(&name, arguments).await?.values() };
-        self.pending.push_back(runtime.spawn(call));
+        let length = bytes.len();
+        let payload = match payload::from_bytes(bytes, self.payload) {
+            Ok(payload) => payload,
+            Err(error) => {
+                self.settle()?;
+                let (task, before) = (self.count + 1, self.count - self.refused);
+                return Err(error.context(format!("task {task} was not put, {before} before it were")));
+            }
+        };
+        self.batch.push(payload);
+        self.batch_bytes += length;
         self.count += 1;
-        let limit = if self.waits { 1 } else { PUTS_IN_FLIGHT };
+        if self.batch.len() == self.batch_size || self.batch_bytes >= BATCH_BYTES {
+            self.send_batch()?;
+        }
+        Ok(())
+    }
+
+    fn send_batch(&mut self) -> anyhow::Result<()> {
+        let mut batch = std::mem::take(&mut self.batch);
+        self.batch_bytes = 0;
+        let tasks = self.count - batch.len() as u64 + 1..=self.count;
+        let (name, payload) = match batch.pop() {
+            None => return Ok(()),
+            Some(payload) if self.batch_size == 1 => ("put", payload),
+            Some(last) => {
+                batch.push(last);
+                ("put_many", Value::Array(batch))
+            }
+        };
+        let (runtime, connection) = self.session.parts();
+        let (connection, name) = (connection.clone(), method(&self.tube, name));
+        let arguments = vec![payload, self.options.clone()];
+        let call = runtime.spawn(async move { connection.call(&name, arguments).await?.values() });
+        self.pending.push_back(PendingPut { tasks, call });
+        let limit = match self.waits {
+            true => 1,
+            false => (PUTS_IN_FLIGHT / self.batch_size).max(BATCHES_IN_FLIGHT),
+        };
         while self.pending.len() >= limit {
             self.settle_one()?;
         }
@@ -284,24 +338,46 @@ impl<'a> Putter<'a> {
         Ok(())
     }
 
+    /// Sends what is left and waits for all answers.
+    fn settle(&mut self) -> anyhow::Result<()> {
+        self.send_batch()?;
+        while !self.pending.is_empty() {
+            self.settle_one()?;
+        }
+        Ok(())
+    }
+
     fn settle_one(&mut self) -> anyhow::Result<()> {
-        let Some(call) = self.pending.pop_front() else { return Ok(()) };
+        let Some(PendingPut { tasks, call }) = self.pending.pop_front() else { return Ok(()) };
         let (runtime, _) = self.session.parts();
-        let values = runtime.block_on(call).context("a put was interrupted")??;
-        let task = values.first().map(Task::read).transpose()?.flatten();
-        match task {
-            Some(task) if self.json => output::line(task.json(None))?,
-            Some(_) if self.quiet => {}
-            Some(task) => output::line(task.id)?,
-            None => self.refused += 1,
+        let answer = runtime.block_on(call).context("a put was interrupted")?;
+        if self.batch_size == 1 {
+            let task = answer?.first().map(Task::read).transpose()?.flatten();
+            return self.report(tasks, task.as_slice());
+        }
+        let values =
+            answer.with_context(|| format!("tasks {} to {} were not put", tasks.start(), tasks.end()))?;
+        let put = Task::read_many(values.first().unwrap_or(&Value::Nil))?;
+        self.report(tasks, put.as_deref().unwrap_or_default())
+    }
+
+    /// Says what has become of the tasks of a call: nothing was put if there was no room.
+    fn report(&mut self, tasks: RangeInclusive<u64>, put: &[Task]) -> anyhow::Result<()> {
+        if put.is_empty() {
+            self.refused += tasks.end() - tasks.start() + 1;
+        }
+        for task in put {
+            match (self.json, self.quiet) {
+                (true, _) => output::line(task.json(None))?,
+                (false, true) => {}
+                (false, false) => output::line(task.id)?,
+            }
         }
         Ok(())
     }
 
     fn finish(mut self) -> anyhow::Result<Outcome> {
-        while !self.pending.is_empty() {
-            self.settle_one()?;
-        }
+        self.settle()?;
         if self.quiet {
             output::line(format_args!("put {} tasks", self.count - self.refused))?;
         }
@@ -334,6 +410,9 @@ pub(crate) fn take(arguments: &TakeArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(&arguments.client)?;
     session.join(&arguments.session)?;
     let identity = if arguments.client.json && !arguments.ack { Some(session.identify()?) } else { None };
+    if let Some(limit) = arguments.limit {
+        return take_many(arguments, &session, limit, wait, identity.as_deref());
+    }
     for taken in 0..arguments.count {
         let name = method(&arguments.tube, "take");
         let values = session.call_waiting(&name, vec![Value::Double(arguments.timeout)], wait)?;
@@ -350,6 +429,66 @@ pub(crate) fn take(arguments: &TakeArguments) -> anyhow::Result<Outcome> {
         }
     }
     Ok(Outcome::Done)
+}
+
+/// Takes with one call what is there, up to the limit.
+fn take_many(
+    arguments: &TakeArguments,
+    session: &Session,
+    limit: u32,
+    wait: Duration,
+    identity: Option<&str>,
+) -> anyhow::Result<Outcome> {
+    let name = method(&arguments.tube, "take_many");
+    let given = vec![Value::from(limit), Value::Double(arguments.timeout)];
+    let values = session.call_waiting(&name, given, wait)?;
+    let tasks = Task::read_many(values.first().unwrap_or(&Value::Nil))?.unwrap_or_default();
+    print_tasks(&tasks, arguments.client.json, identity)?;
+    if tasks.is_empty() {
+        return Ok(Outcome::NoTask);
+    }
+    if arguments.ack {
+        let ids = Value::array(tasks.iter().map(|task| task.id));
+        session.call(&method(&arguments.tube, "ack_many"), vec![ids])?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn print_tasks(tasks: &[Task], as_json: bool, identity: Option<&str>) -> io::Result<()> {
+    for task in tasks {
+        if as_json {
+            output::line(task.json(identity))?;
+        } else {
+            task.print()?;
+        }
+    }
+    Ok(())
+}
+
+/// Calls a method for all of the ids at once. None if the server has no such method: it runs the Lua module.
+fn for_all_ids(
+    session: &Session,
+    client: &ClientArguments,
+    tube: &str,
+    name: &str,
+    ids: &[u64],
+    extra: Option<&Value>,
+) -> anyhow::Result<Option<Outcome>> {
+    let ids = Value::array(ids.iter().copied());
+    let arguments = std::iter::once(ids).chain(extra.cloned()).collect();
+    match session.call(&method(tube, name), arguments) {
+        Ok(values) => {
+            let tasks = Task::read_many(values.first().unwrap_or(&Value::Nil))?.unwrap_or_default();
+            print_tasks(&tasks, client.json, None)?;
+            Ok(Some(Outcome::Done))
+        }
+        Err(error) if error.code() == Some(ErrorCode::NoSuchProc) => Ok(None),
+        Err(Error::Server { message, .. }) => {
+            eprintln!("lycosa: {tube}: {message}");
+            Ok(Some(Outcome::Refused))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Calls a method for each of the ids; goes on after one that is refused.
@@ -393,7 +532,18 @@ pub(crate) fn each_task(
     let session = Session::open(&arguments.client)?;
     session.join(&arguments.session)?;
     let extra = delay.map(|delay| options([("delay", Some(Value::Double(delay)))]));
-    for_each_id(&session, &arguments.client, &arguments.tube, name, &arguments.ids, extra.as_ref())
+    let TaskArguments { client, tube, ids, .. } = arguments;
+    let many = match name {
+        "ack" => Some("ack_many"),
+        "release" => Some("release_many"),
+        _ => None,
+    };
+    if let Some(many) = many.filter(|_| ids.len() > 1)
+        && let Some(outcome) = for_all_ids(&session, client, tube, many, ids, extra.as_ref())?
+    {
+        return Ok(outcome);
+    }
+    for_each_id(&session, client, tube, name, ids, extra.as_ref())
 }
 
 pub(crate) fn touch(arguments: &TouchArguments) -> anyhow::Result<Outcome> {

@@ -31,6 +31,20 @@ impl Task {
         Ok(Some(Task { id, state, data: fields[2].clone() }))
     }
 
+    /// Reads an array of tasks; `None` for nil.
+    pub(crate) fn read_many(value: &Value) -> anyhow::Result<Option<Vec<Task>>> {
+        if matches!(value, Value::Nil) {
+            return Ok(None);
+        }
+        let tasks = value.as_array();
+        let tasks = tasks.with_context(|| format!("the server answered {value} where tasks belong"))?;
+        tasks
+            .iter()
+            .map(|task| Task::read(task)?.context("nothing where a task belongs"))
+            .collect::<Result<_, _>>()
+            .map(Some)
+    }
+
     /// The task as JSON, with what else there is to say.
     pub(crate) fn json(&self, session: Option<&str>) -> Json {
         let mut object = json!({ "id": self.id, "state": self.state, "data": payload::to_json(&self.data) });

@@ -1,4 +1,4 @@
-//! The tools around files and tubes, run as a person runs them: `cat`, `check`, `export`, `import`.
+//! The command line, run as a person runs it: `cat`, `check`, `export`, `import`, and tasks in batches.
 //!
 //! Data folders are copies of `corpus/files`, which a real Tarantool wrote; `expected.json` is what it says is in them.
 
@@ -606,6 +606,78 @@ mod transfer {
     }
 }
 
+mod batches {
+    use super::*;
+
+    /// What `lycosa` answers on this server; the exit code must be `code`.
+    fn answer(server: &Server, code: i32, arguments: &[&str]) -> Run {
+        let run = lycosa(&[arguments, &["--address", &server.address]].concat());
+        assert_eq!(run.code, code, "{arguments:?}: {run:?}");
+        run
+    }
+
+    #[test]
+    fn lines_are_put_in_batches() {
+        let server = Server::start(tempfile::tempdir().unwrap());
+        server.run(&["tube", "create", "t", "--type", "fifottl"]);
+        let put = |arguments: &[&str], input: &str| {
+            let mut command = command();
+            command.args(["put", "t", "--lines", "--address", &server.address]).args(arguments);
+            finish(command, input)
+        };
+        let lines: String = (0..2500).map(|line| format!("{line}\n")).collect();
+        let run = put(&["--batch", "1000", "--pri", "3"], &lines);
+        assert_eq!((run.code, run.stdout.as_str()), (0, "put 2500 tasks\n"), "{run:?}");
+        let run = put(&["--batch", "2", "--json", "--as", "json"], "1\n[2]\n\"3\"\n");
+        assert_eq!(run.lines().last().unwrap(), &json!({ "id": 2502, "state": "r", "data": "3" }));
+        assert_eq!(run.lines().len(), 3);
+
+        let run = put(&["--batch", "10", "--as", "json"], "1\n2\nnonsense\n4\n");
+        assert_eq!(run.code, 1, "{run:?}");
+        assert!(run.stderr.contains("line 3: task 3 was not put, 2 before it were"), "{run:?}");
+        let statistics = answer(&server, 0, &["tube", "stats", "t", "--json"]).lines();
+        assert_eq!(statistics[0]["statistics"]["tasks"]["ready"], json!(2505));
+
+        server.run(&["tube", "create", "small", "--type", "limfifottl", "--capacity", "3"]);
+        let full = answer(&server, 1, &["put", "small", "a", "b", "c", "d", "--batch", "2"]);
+        assert_eq!(full.stdout, "0\n1\n");
+        assert!(full.stderr.contains("2 of 4 tasks were not put: the tube is full"), "{full:?}");
+        let beyond = answer(&server, 1, &["put", "small", "a", "b", "c", "d", "--batch", "4"]);
+        assert!(beyond.stderr.contains("tasks 1 to 4 were not put: 4 tasks do not fit"), "{beyond:?}");
+    }
+
+    #[test]
+    fn tasks_are_taken_and_settled_in_batches() {
+        let server = Server::configured(tempfile::tempdir().unwrap(), &["--queue-ttr", "60"]);
+        server.run(&["tube", "create", "t"]);
+        server.run(&["put", "t", "a", "b", "c", "--batch", "3"]);
+        let taken = answer(&server, 0, &["take", "t", "--limit", "2", "--json"]).lines();
+        assert_eq!(taken.len(), 2, "{taken:?}");
+        let session = taken[0]["session"].as_str().unwrap();
+
+        let settle = |code: i32, arguments: &[&str]| {
+            answer(&server, code, &[arguments, &["--session", session]].concat())
+        };
+        let refused = settle(1, &["ack", "t", "0", "1", "2"]);
+        assert_eq!(
+            (refused.stdout.as_str(), refused.stderr.as_str()),
+            ("", "lycosa: t: task 2: Task was not taken\n")
+        );
+        assert_eq!(settle(0, &["release", "t", "1", "0"]).stdout, "1\tr\tb\n0\tr\ta\n");
+        assert_eq!(settle(0, &["take", "t", "--limit", "5"]).stdout, "0\tt\ta\n1\tt\tb\n2\tt\tc\n");
+        assert_eq!(settle(0, &["ack", "t", "2", "0"]).stdout, "2\t-\tc\n0\t-\ta\n");
+        assert_eq!(settle(0, &["ack", "t", "1"]).stdout, "1\t-\tb\n");
+
+        answer(&server, 3, &["take", "t", "--limit", "5"]);
+        answer(&server, 2, &["take", "t", "--limit", "0"]);
+        answer(&server, 2, &["put", "t", "a", "--batch", "10001"]);
+        server.run(&["put", "t", "d", "e"]);
+        assert_eq!(answer(&server, 0, &["take", "t", "--limit", "5", "--ack"]).stdout, "3\tt\td\n4\tt\te\n");
+        let absent = answer(&server, 1, &["ack", "absent", "0", "1"]);
+        assert!(absent.stderr.contains("there is no tube 'absent'"), "{absent:?}");
+    }
+}
+
 /// A server on a free port, with a data folder of its own.
 struct Server {
     data: TempDir,
@@ -615,12 +687,17 @@ struct Server {
 
 impl Server {
     fn start(data: TempDir) -> Self {
+        Self::configured(data, &[])
+    }
+
+    /// The same with settings.
+    fn configured(data: TempDir, flags: &[&str]) -> Self {
         for _ in 0..4 {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let address = listener.local_addr().unwrap().to_string();
             drop(listener);
             let mut command = command();
-            command.args(["serve", "--listen", &address, "--data-dir", folder(&data)]);
+            command.args(["serve", "--listen", &address, "--data-dir", folder(&data)]).args(flags);
             let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             let begun = Instant::now();
             while child.try_wait().unwrap().is_none() {

@@ -38,7 +38,7 @@ impl Rig {
 
     /// Calls a procedure and returns the number of look-ups.
     fn call(&mut self, name: &str, arguments: Vec<Value>) -> u64 {
-        let caller = Caller { connection: 1, user: user::ADMIN, trusted: false, request: 1 };
+        let caller = Caller { connection: 1, user: user::ADMIN, trusted: false, request: 1, may_wait: true };
         let procedure = self.queue.resolve(name.as_bytes()).expect("a procedure");
         let arguments = Value::from(arguments).encode();
         let mut out = Vec::new();
@@ -90,6 +90,28 @@ fn busy_sub_queues_cost_a_take_nothing() {
         let few = costs_beside_busy(tube_type, 4);
         assert_eq!(few, costs_beside_busy(tube_type, 4000), "{tube_type}");
         assert!(few.iter().all(|look_ups| *look_ups <= 4), "{tube_type}: {few:?}");
+    }
+}
+
+#[test]
+fn a_batch_costs_what_its_tasks_cost_one_by_one() {
+    for tube_type in ["fifo", "fifottl", "limfifottl", "utube", "utubettl"] {
+        let rig = |busy: u64| {
+            let mut rig = Rig::new(tube_type);
+            for number in 0..busy {
+                rig.put(sub_queue(number));
+                rig.put(sub_queue(number));
+                rig.on("take", 0);
+            }
+            (0..8).for_each(|number| _ = rig.put(sub_queue(busy + number)));
+            rig
+        };
+        let batch =
+            |busy| rig(busy).call("queue.tube.t:take_many", vec![Value::from(8_u64), Value::from(0_u64)]);
+        let mut singles = rig(0);
+        let singles: u64 = (0..8).map(|_| singles.on("take", 0)).sum();
+        assert!(batch(0) <= singles, "{tube_type}: {} {singles}", batch(0));
+        assert_eq!(batch(1000), batch(0), "{tube_type}");
     }
 }
 

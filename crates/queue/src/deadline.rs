@@ -5,7 +5,7 @@
 //! change of a task lowers it if need be, and only a look into the index raises it. Millions of deadlines thus cost
 //! a put or take one comparison.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use crate::time::NEVER;
 use crate::tube::SlotIndex;
@@ -14,13 +14,14 @@ use crate::tube::SlotIndex;
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     sorted: BTreeSet<(u64, SlotIndex)>,
-    bounds: HashMap<SlotIndex, u64>,
+    /// By slot; [`NEVER`] and no entry are the same.
+    bounds: Vec<u64>,
 }
 
 impl Deadlines {
     /// The present bound of a tube.
     pub(crate) fn bound(&self, slot: SlotIndex) -> u64 {
-        self.bounds.get(&slot).copied().unwrap_or(NEVER)
+        self.bounds.get(slot as usize).copied().unwrap_or(NEVER)
     }
 
     /// Something of the tube is due at `moment`.
@@ -32,11 +33,15 @@ impl Deadlines {
 
     /// Nothing of the tube is due before `moment`.
     pub(crate) fn set(&mut self, slot: SlotIndex, moment: u64) {
-        if let Some(old) = self.bounds.remove(&slot) {
+        let place = slot as usize;
+        if place >= self.bounds.len() {
+            self.bounds.resize(place + 1, NEVER);
+        }
+        let old = std::mem::replace(&mut self.bounds[place], moment);
+        if old != NEVER {
             self.sorted.remove(&(old, slot));
         }
         if moment != NEVER {
-            self.bounds.insert(slot, moment);
             self.sorted.insert((moment, slot));
         }
     }

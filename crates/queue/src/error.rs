@@ -99,6 +99,49 @@ pub enum Error {
     /// Options that are null: the first member that is asked for.
     #[error("'void *' has no member named '{0}'")]
     OptionsNull(&'static str),
+    /// An argument of a method that the module has not, of the wrong type or out of range.
+    #[error("argument #{number} should be {expected}")]
+    Argument {
+        /// Its position, from 1.
+        number: u8,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// A batch of more elements than [`crate::MAX_BATCH`].
+    #[error("argument #1 should have at most {limit} elements, not {count}")]
+    BatchTooLong {
+        /// How many there may be.
+        limit: u32,
+        /// How many there were.
+        count: u32,
+    },
+    /// `put_many` with an array of options that has another length than the array of payloads.
+    #[error("argument #2 has options for {options} tasks, argument #1 has {tasks}")]
+    OptionsCount {
+        /// Number of payloads.
+        tasks: u32,
+        /// Number of options.
+        options: u32,
+    },
+    /// `put_many` of more tasks than the tube ever has room for.
+    #[error("{tasks} tasks do not fit a tube with a capacity of {capacity}")]
+    BeyondCapacity {
+        /// Number of payloads.
+        tasks: u32,
+        /// How many tasks fit the tube when it is empty.
+        capacity: u64,
+    },
+    /// One element of a batch was refused, and with it the batch.
+    #[error("{element}: {reason}")]
+    InBatch {
+        /// Which one: `task ID`, or `#POSITION` (from 1).
+        element: String,
+        /// What a call for it alone would have said; never an error of the store, which keeps its own code.
+        reason: Box<Self>,
+    },
+    /// The call would have to wait, and [`crate::Caller::may_wait`] forbids it.
+    #[error("too many calls of this connection wait already")]
+    MayNotWait,
     /// `statistics` of a tube that does not exist.
     #[error("attempt to index a nil value")]
     IndexNil,

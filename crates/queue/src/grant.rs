@@ -30,17 +30,21 @@ const READ_WRITE: Access = Access(Access::READ.0 | Access::WRITE.0);
 const fn needs(method: TubeMethod) -> &'static [(Touches, Access)] {
     use Touches::{Consumers, SessionIds, SharedSessions, Taken, Tube};
     match method {
-        TubeMethod::Put | TubeMethod::Kick => {
+        TubeMethod::Put | TubeMethod::PutMany | TubeMethod::Kick => {
             &[(Tube, READ_WRITE), (Taken, Access::READ), (Consumers, Access::READ)]
         }
-        TubeMethod::Take => &[
+        TubeMethod::Take | TubeMethod::TakeMany => &[
             (Tube, READ_WRITE),
             (SessionIds, READ_WRITE),
             (SharedSessions, READ_WRITE),
             (Taken, READ_WRITE),
             (Consumers, READ_WRITE),
         ],
-        TubeMethod::Ack | TubeMethod::Release | TubeMethod::Touch => &[
+        TubeMethod::Ack
+        | TubeMethod::AckMany
+        | TubeMethod::Release
+        | TubeMethod::ReleaseMany
+        | TubeMethod::Touch => &[
             (Taken, READ_WRITE),
             (SessionIds, READ_WRITE),
             (SharedSessions, READ_WRITE),
@@ -56,7 +60,7 @@ const fn needs(method: TubeMethod) -> &'static [(Touches, Access)] {
     }
 }
 
-/// Functions of a tube that `call = true` grants.
+/// Functions of a tube that `call = true` grants. Those for many tasks go with those for one ([`TubeMethod::single`]).
 const GRANTED_METHODS: [&str; 8] = ["put", "take", "touch", "ack", "release", "peek", "bury", "kick"];
 
 /// Whom `grant` is for.

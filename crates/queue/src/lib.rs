@@ -35,6 +35,7 @@ use lycosa_store::UserId;
 use lycosa_tuple::mp;
 
 mod arguments;
+mod batch;
 #[cfg(test)]
 mod cost;
 mod create;
@@ -59,6 +60,7 @@ mod tube;
 mod waiter;
 mod waiting;
 
+pub use batch::{MAX_BATCH, MAX_TAKEN_BYTES};
 pub use error::Error;
 pub use procedure::{Procedure, QueueMethod, TubeMethod};
 pub use session::SessionId;
@@ -88,6 +90,8 @@ pub struct Caller {
     pub trusted: bool,
     /// Token of the request: a parked call is answered with it.
     pub request: u64,
+    /// The call may be parked. If not, it is refused with [`Error::MayNotWait`] when it would have to be.
+    pub may_wait: bool,
 }
 
 /// What a call answers.

@@ -17,8 +17,10 @@ use crate::session::session_field;
 use crate::statistics::Operation;
 use crate::task::{Assignments, NEXT_EVENT, ShortKey, State, TTL, TTR, Task};
 use crate::time::{NEVER, Seconds};
+use crate::transaction::keep_next_id;
 use crate::tube::SlotIndex;
-use crate::waiter::Wanted;
+use crate::waiter::{Line, Wanted};
+use crate::waiting::check_may_wait;
 use crate::{Answer, Caller, Queue, TaskEvent};
 
 /// Field of the session in a row of `_queue_taken_2`.
@@ -41,8 +43,7 @@ impl Queue {
         let data = arguments.get(0);
         if tube.driver.waits_for_room() {
             let timeout = seconds_or(options.timeout, Seconds::from_int(0))?;
-            let full = !tube.driver.has_room(store.space(tube.space)?.len());
-            if full {
+            if !self.may_put(store, index, 1)? {
                 self.scratch.clear();
                 tube.driver.encode(&NewTask { id: 0, data, options }, now, &mut self.scratch)?;
                 if !timeout.is_positive() || store.in_transaction() {
@@ -59,7 +60,21 @@ impl Queue {
         Ok(Answer::one())
     }
 
-    fn put_in_transaction(
+    /// How many tasks fit the tube beside those that it holds.
+    pub(crate) fn room(&self, store: &Store, index: SlotIndex) -> Result<u64, Error> {
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::TubeNotFound) };
+        Ok(tube.driver.room(store.space(tube.space)?.len()))
+    }
+
+    /// Whether so many tasks may be put now: they fit, and no batch that came before waits for room.
+    pub(crate) fn may_put(&self, store: &Store, index: SlotIndex, tasks: u32) -> Result<bool, Error> {
+        let first = self.waiters.first(index, Line::Puts);
+        let is_behind = first.is_some_and(|(_, first)| matches!(first.wanted, Wanted::RoomForMany { .. }));
+        Ok(!is_behind && self.room(store, index)? >= u64::from(tasks))
+    }
+
+    /// Stores a new task, inside a transaction, under the next id.
+    pub(crate) fn put_in_transaction(
         &mut self,
         store: &mut Store,
         index: SlotIndex,
@@ -68,7 +83,7 @@ impl Queue {
         now: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        let Some(tube) = self.tubes.at_mut(index) else { return Err(Error::Stale) };
         let overflow = || lycosa_store::Error::SequenceOverflow(format!("{}_seq", tube.name));
         let id = tube.next_id.ok_or_else(overflow)?;
         self.scratch.clear();
@@ -81,6 +96,7 @@ impl Queue {
             }
         }
         self.pending.count(index, Operation::Put);
+        keep_next_id(tube, index, id, &mut self.pending.undo);
         Ok(())
     }
 
@@ -93,10 +109,10 @@ impl Queue {
         now: u64,
         out: &mut Vec<u8>,
     ) -> Result<bool, Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::TubeNotFound) };
-        if !tube.driver.has_room(store.space(tube.space)?.len()) {
+        if self.room(store, index)? == 0 {
             return Ok(false);
         }
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::TubeNotFound) };
         let arguments = Arguments::parse(raw)?;
         let options = PutOptions::parse(arguments.get(1), tube.driver.first_option().unwrap_or(""))?;
         self.transact(store, user::ADMIN, |queue, store| {
@@ -113,25 +129,20 @@ impl Queue {
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
         let Call { index, now, caller, .. } = *call;
-        let deadline = match call.arguments.present(0) {
-            None => NEVER,
-            Some(value) => {
-                let number = Number::parse(value)
-                    .ok_or_else(|| compared(lua_text::type_name(Some(value)), "number"))?;
-                let timeout = number.seconds();
-                if timeout.is_positive() { timeout.deadline(now) } else { now }
-            }
-        };
+        let deadline = take_deadline(call.arguments.present(0), now)?;
+        let waits = deadline > now && !store.in_transaction();
         let taken = self.transact(store, user::ADMIN, |queue, store| {
-            queue.take_in_transaction(store, index, caller.connection, now, out)
+            let taken = queue.take_in_transaction(store, index, caller.connection, now, out)?;
+            if !taken && waits {
+                check_may_wait(&caller)?;
+            }
+            Ok(taken)
         })?;
-        if taken {
-            return Ok(Answer::one());
+        match (taken, waits) {
+            (true, _) => Ok(Answer::one()),
+            (false, true) => self.park(store, call, Wanted::Task, deadline),
+            (false, false) => Ok(Answer::none()),
         }
-        if deadline <= now || store.in_transaction() {
-            return Ok(Answer::none());
-        }
-        self.park(store, call, Wanted::Task, deadline)
     }
 
     /// Gives a connection's session the next task. Tasks that are dead are removed on the way, each once. False if
@@ -184,15 +195,23 @@ impl Queue {
     ) -> Result<Answer, Error> {
         let Call { index, arguments, now, caller, .. } = *call;
         let id = self.owned_task(store, &caller, index, call.arguments.get(0))?;
-        let timed = self.tubes.at(index).is_some_and(|tube| tube.driver.layout().timed);
-        let delay = match arguments.present(1) {
-            Some(options) if timed => positive_seconds(PutOptions::parse(Some(options), "delay")?.delay)?,
-            _ => None,
-        };
-        let event = Event::Release { delay };
+        let event = Event::Release { delay: self.release_delay(index, arguments.present(1))? };
         self.transact(store, user::ADMIN, |queue, store| {
             queue.found(id, |queue| queue.change_task(store, index, id, event, now, Some(out)))
         })
+    }
+
+    /// The delay that the options of `release` ask for, in tubes with deadlines.
+    pub(crate) fn release_delay(
+        &self,
+        index: SlotIndex,
+        options: Option<&[u8]>,
+    ) -> Result<Option<Seconds>, Error> {
+        let timed = self.tubes.at(index).is_some_and(|tube| tube.driver.layout().timed);
+        match options {
+            Some(options) if timed => positive_seconds(PutOptions::parse(Some(options), "delay")?.delay),
+            _ => Ok(None),
+        }
     }
 
     /// `touch(id, delta)`
@@ -461,7 +480,7 @@ impl Queue {
     }
 
     /// The id argument of a method that only the owner may call.
-    fn owned_task(
+    pub(crate) fn owned_task(
         &self,
         store: &Store,
         caller: &Caller,
@@ -563,7 +582,15 @@ impl Decided {
     }
 }
 
-fn not_found(id: u64) -> Error {
+/// Until when a take waits, by its argument: for ever without one, not at all (`now`) if it is not positive.
+pub(crate) fn take_deadline(timeout: Option<&[u8]>, now: u64) -> Result<u64, Error> {
+    let Some(value) = timeout else { return Ok(NEVER) };
+    let number = Number::parse(value).ok_or_else(|| compared(lua_text::type_name(Some(value)), "number"))?;
+    let timeout = number.seconds();
+    Ok(if timeout.is_positive() { timeout.deadline(now) } else { now })
+}
+
+pub(crate) fn not_found(id: u64) -> Error {
     Error::TaskNotFound(lua_text::integer(id.into()))
 }
 

@@ -42,6 +42,14 @@ pub enum TubeMethod {
     Drop,
     /// `release_all()`
     ReleaseAll,
+    /// `put_many(array of data[, options])`
+    PutMany,
+    /// `take_many(limit[, timeout])`
+    TakeMany,
+    /// `ack_many(ids)`
+    AckMany,
+    /// `release_many(ids[, options])`
+    ReleaseMany,
     /// `grant(user[, options])`
     Grant,
     /// `grant_role(role[, options])`
@@ -50,7 +58,7 @@ pub enum TubeMethod {
 
 impl TubeMethod {
     /// All methods.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::Put,
         Self::Take,
         Self::Touch,
@@ -63,6 +71,10 @@ impl TubeMethod {
         Self::Truncate,
         Self::Drop,
         Self::ReleaseAll,
+        Self::PutMany,
+        Self::TakeMany,
+        Self::AckMany,
+        Self::ReleaseMany,
         Self::Grant,
         Self::GrantRole,
     ];
@@ -83,6 +95,10 @@ impl TubeMethod {
             Self::Truncate => "truncate",
             Self::Drop => "drop",
             Self::ReleaseAll => "release_all",
+            Self::PutMany => "put_many",
+            Self::TakeMany => "take_many",
+            Self::AckMany => "ack_many",
+            Self::ReleaseMany => "release_many",
             Self::Grant => "grant",
             Self::GrantRole => "grant_role",
         }
@@ -90,6 +106,18 @@ impl TubeMethod {
 
     fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.name() == name)
+    }
+
+    /// The method that does for one task what this one does for many. Who may call it may call this one.
+    #[must_use]
+    pub const fn single(self) -> Option<Self> {
+        match self {
+            Self::PutMany => Some(Self::Put),
+            Self::TakeMany => Some(Self::Take),
+            Self::AckMany => Some(Self::Ack),
+            Self::ReleaseMany => Some(Self::Release),
+            _ => None,
+        }
     }
 
     /// What the module's log calls the method when the queue is not running.
@@ -292,6 +320,10 @@ impl Queue {
             TubeMethod::Truncate => self.truncate(store, index),
             TubeMethod::Drop => self.drop_tube(store, caller, index, out),
             TubeMethod::ReleaseAll => self.release_all(store, index, now),
+            TubeMethod::PutMany => self.put_many(store, call, out),
+            TubeMethod::TakeMany => self.take_many(store, call, out),
+            TubeMethod::AckMany => self.ack_many(store, call, out),
+            TubeMethod::ReleaseMany => self.release_many(store, call, out),
             TubeMethod::Grant => self.grant(store, call, Grantee::User),
             TubeMethod::GrantRole => self.grant(store, call, Grantee::Role),
         }

@@ -158,10 +158,13 @@ impl Reading<'_> {
     fn change(&mut self, index: SlotIndex, old: Option<&[u8]>, new: Option<&[u8]>) {
         let Some(tube) = self.tubes.at_mut(index) else { return };
         let layout = tube.driver.layout();
-        let old = old.and_then(|tuple| Task::read(tuple, layout));
-        if let Some(id) = new.and_then(id_of) {
+        if old.is_none()
+            && let Some(id) = new.and_then(id_of)
+        {
             keep_next_id(tube, index, id, self.undo);
         }
+        let reads_old = self.origin == Origin::Foreign || layout.utube.is_some();
+        let old = old.filter(|_| reads_old).and_then(|tuple| Task::read(tuple, layout));
         let new = new.and_then(|tuple| Task::read(tuple, layout));
         let state = |task: &Option<Task<'_>>| task.as_ref().and_then(Task::state);
         let (was, is) = (state(&old), state(&new));
@@ -188,9 +191,16 @@ impl Reading<'_> {
                 self.touch(index, old, new);
             }
         } else if is == Some(State::Ready) && self.waiters.first(index, Line::Takes).is_some() {
-            self.ready.push(index);
+            self.is_ready(index);
         }
         if new.is_none() && self.waiters.first(index, Line::Puts).is_some() {
+            self.is_ready(index);
+        }
+    }
+
+    /// Who waits in the tube is to be looked after. A batch says so for each of its tasks.
+    fn is_ready(&mut self, index: SlotIndex) {
+        if self.ready.last() != Some(&index) {
             self.ready.push(index);
         }
     }
@@ -215,7 +225,7 @@ impl Reading<'_> {
 }
 
 /// An id was used: the next one is larger.
-fn keep_next_id(tube: &mut Tube, index: SlotIndex, id: u64, undo: &mut Vec<Undo>) {
+pub(crate) fn keep_next_id(tube: &mut Tube, index: SlotIndex, id: u64, undo: &mut Vec<Undo>) {
     if tube.next_id.is_some_and(|next| next <= id) {
         undo.push(Undo::NextId { slot: index, previous: tube.next_id });
         tube.next_id = id.checked_add(1);
@@ -393,7 +403,10 @@ impl Queue {
             let columns = layout.ready_buffer.map_or(0, |buffer| buffer.fields.len());
             show_candidate(store, buffer, columns, name, new)?;
         }
-        if new.is_some() && self.waiters.first(index, Line::Takes).is_some() {
+        if new.is_some()
+            && self.ready.last() != Some(&index)
+            && self.waiters.first(index, Line::Takes).is_some()
+        {
             self.ready.push(index);
         }
         Ok(())

@@ -20,8 +20,27 @@ pub(crate) type Ticket = u64;
 pub(crate) enum Wanted {
     /// A task to take.
     Task,
+    /// At least one task to take, and at most so many.
+    Tasks(u32),
     /// Room for a task: the arguments of the put, as they came.
     Room(Vec<u8>),
+    /// Room for all tasks of a batch.
+    RoomForMany {
+        /// How many they are.
+        tasks: u32,
+        /// The arguments of the put, as they came.
+        arguments: Vec<u8>,
+    },
+}
+
+impl Wanted {
+    /// In which line such a call stands.
+    pub(crate) const fn line(&self) -> Line {
+        match self {
+            Self::Task | Self::Tasks(_) => Line::Takes,
+            Self::Room(_) | Self::RoomForMany { .. } => Line::Puts,
+        }
+    }
 }
 
 /// A waiting call.
@@ -62,10 +81,7 @@ impl Waiters {
     pub(crate) fn push(&mut self, slot: SlotIndex, waiter: Waiter) -> Ticket {
         self.last_ticket += 1;
         let ticket = self.last_ticket;
-        let line = match waiter.wanted {
-            Wanted::Task => Line::Takes,
-            Wanted::Room(_) => Line::Puts,
-        };
+        let line = waiter.wanted.line();
         self.places.insert((waiter.connection, ticket), (slot, line));
         if waiter.deadline != NEVER {
             self.timeouts.insert((waiter.deadline, ticket, waiter.connection));

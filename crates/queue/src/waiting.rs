@@ -1,8 +1,9 @@
 //! Parking calls, and answering them when what they wait for is there.
 //!
 //! After each commit the tubes in which something became takeable, or in which room was made, are looked through:
-//! who waited longest gets the first task, and so on until one of the two runs out. A call that waits has a row in
-//! `_queue_consumers` (puts that wait for room have not).
+//! who waited longest gets the first task, and so on until one of the two runs out. A batch of puts that waits for room
+//! holds up the puts behind it, or it would wait for ever. A call that waits for tasks has a row in `_queue_consumers`;
+//! puts that wait for room have not.
 
 use lycosa_store::{Statement, Store, user};
 use lycosa_tuple::mp;
@@ -14,6 +15,11 @@ use crate::tube::SlotIndex;
 use crate::waiter::{Line, Ticket, Waiter, Wanted};
 use crate::{Answer, Caller, Queue, Woken};
 
+/// Refuses a call that would have to be parked and may not.
+pub(crate) fn check_may_wait(caller: &Caller) -> Result<(), Error> {
+    if caller.may_wait { Ok(()) } else { Err(Error::MayNotWait) }
+}
+
 impl Queue {
     pub(crate) fn park(
         &mut self,
@@ -24,7 +30,8 @@ impl Queue {
     ) -> Result<Answer, Error> {
         let Call { index, now, caller, .. } = *call;
         let Caller { connection, request, .. } = caller;
-        let is_take = wanted == Wanted::Task;
+        check_may_wait(&caller)?;
+        let is_take = wanted.line() == Line::Takes;
         let ticket = self.waiters.push(index, Waiter { connection, request, wanted, since: now, deadline });
         if is_take {
             let shown = self.transact(store, user::ADMIN, |queue, store| {
@@ -64,10 +71,26 @@ impl Queue {
                 }
                 Ok(taken)
             }),
+            &Wanted::Tasks(limit) => self.transact(store, user::ADMIN, |queue, store| {
+                let taken =
+                    queue.take_many_in_transaction(store, index, connection, limit, now, &mut values)?;
+                if taken > 0 {
+                    queue.erase_consumer(store, connection, ticket)?;
+                }
+                Ok(taken > 0)
+            }),
             Wanted::Room(arguments) => {
                 let arguments = arguments.clone();
                 self.put_of_waiter(store, index, &arguments, now, &mut values)
             }
+            Wanted::RoomForMany { tasks, arguments } => match self.room(store, index) {
+                Ok(room) if room < u64::from(*tasks) => Ok(false),
+                Ok(_) => {
+                    let arguments = arguments.clone();
+                    self.put_many_of_waiter(store, index, &arguments, now, &mut values).map(|()| true)
+                }
+                Err(error) => Err(error),
+            },
         };
         match served {
             Ok(false) => false,
@@ -91,18 +114,32 @@ impl Queue {
         {
             count += 1;
             self.hide_consumer(store, connection, ticket);
-            let Some((_, waiter)) = self.waiters.remove(connection, ticket) else { continue };
-            let result = match waiter.wanted {
-                Wanted::Task => Ok((0, Vec::new())),
-                Wanted::Room(_) => {
-                    let mut values = Vec::new();
+            let Some(waiter) = self.give_up(connection, ticket) else { continue };
+            let mut values = Vec::new();
+            let count = match waiter.wanted {
+                Wanted::Task => 0,
+                Wanted::Tasks(_) => {
+                    mp::write_array(&mut values, 0);
+                    1
+                }
+                Wanted::Room(_) | Wanted::RoomForMany { .. } => {
                     mp::write_nil(&mut values);
-                    Ok((1, values))
+                    1
                 }
             };
+            let result = Ok((count, values));
             self.woken.push_back(Woken { connection, request: waiter.request, result });
         }
         count
+    }
+
+    /// Takes a call out of its line unserved. Behind a batch there may be puts for which there is room.
+    fn give_up(&mut self, connection: u64, ticket: Ticket) -> Option<Waiter> {
+        let (index, waiter) = self.waiters.remove(connection, ticket)?;
+        if matches!(waiter.wanted, Wanted::RoomForMany { .. }) {
+            self.ready.push(index);
+        }
+        Some(waiter)
     }
 
     fn wake(&mut self, connection: u64, ticket: Ticket, result: Result<(u32, Vec<u8>), Error>) {
@@ -115,7 +152,7 @@ impl Queue {
     pub(crate) fn forget_waiters(&mut self, store: &mut Store, connection: u64) {
         while let Some(ticket) = self.waiters.of_connection(connection) {
             self.hide_consumer(store, connection, ticket);
-            self.waiters.remove(connection, ticket);
+            self.give_up(connection, ticket);
         }
         self.woken.retain(|woken| woken.connection != connection);
     }

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::reply;
+use lycosa_tuple::value::Value;
 
 use super::*;
 use crate::fake_server::{Act, FakeServer, GREETING, call, empty, fail, ok, ok_bytes};
@@ -299,7 +300,8 @@ async fn a_task_that_nobody_waits_for_is_given_back() {
     .await;
     let connection = connect(&server).await;
     let body = Body::Call { name: b"take", args: &[0x90] };
-    let late = connection.request_giving_back(&body, Some(SHORT), Some(Arc::from("release"))).await;
+    let late =
+        connection.request_giving_back(&body, Some(SHORT), Some(GiveBack::One("release".into()))).await;
     assert!(matches!(late, Err(Error::Timeout(_))));
     connection.call("put", ()).await.expect("an answer");
     let returned = returned.wait_for(Option::is_some).await.expect("the server lives").clone();

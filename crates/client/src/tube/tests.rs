@@ -141,6 +141,56 @@ async fn refusals() {
 }
 
 #[tokio::test]
+async fn batches() {
+    let task =
+        |id: u64, state: &str| Value::Array(vec![Value::from(id), Value::from(state), Value::from("x")]);
+    let (client, calls) = scripted(vec![
+        Ok(vec![Value::array([task(0, "r"), task(1, "r")])]),
+        Ok(vec![Value::array([task(2, "~"), task(3, "r")])]),
+        Ok(vec![Value::Nil]),
+        Ok(vec![Value::array([task(0, "t"), task(1, "t")])]),
+        Ok(vec![Value::Array(Vec::new())]),
+        Ok(vec![]),
+        Ok(vec![Value::array([task(1, "~")])]),
+        Ok(vec![Value::array([task(1, "r")])]),
+        Ok(vec![Value::array([task(0, "-")])]),
+        Err("task 9: Task was not taken"),
+    ])
+    .await;
+    let tube = client.queue().tube("t");
+    let ids = |tasks: Vec<Task>| tasks.iter().map(|task| task.id).collect::<Vec<_>>();
+    let put = tube.put_many(["a", "b"], PutOptions::new().priority(1)).await.expect("put");
+    assert_eq!(ids(put), [0, 1]);
+    let later = PutOptions::new().delay(milliseconds(2_000)).timeout(milliseconds(500));
+    let put = tube.put_many_with([("c", later), ("d", PutOptions::new())]).await.expect("put");
+    assert_eq!([put[0].state, put[1].state], [TaskState::Delayed, TaskState::Ready]);
+    let full = tube.put_many(Vec::<Payload>::new(), PutOptions::new()).await;
+    assert!(matches!(full, Err(Error::Unavailable)));
+    let taken = tube.take_many(10, Some(milliseconds(500))).await.expect("take");
+    assert_eq!((taken[1].state, taken[1].data.as_str()), (TaskState::Taken, Some("x")));
+    assert_eq!(ids(taken), [0, 1]);
+    assert!(tube.take_many(10, None).await.expect("take").is_empty());
+    assert!(matches!(tube.take_many(1, None).await, Err(Error::Protocol(_))));
+    assert_eq!(ids(tube.release_many([1], Some(milliseconds(1_000))).await.expect("release")), [1]);
+    assert_eq!(ids(tube.release_many([1], None).await.expect("release")), [1]);
+    assert_eq!(ids(tube.ack_many([0]).await.expect("ack")), [0]);
+    assert!(tube.ack_many([0, 9]).await.expect_err("refused").is_not_taken());
+    let expected = [
+        r#"put_many [["a", "b"], {"pri": 1}]"#,
+        r#"put_many [["c", "d"], [{"delay": 2, "timeout": 0.5}, {}]]"#,
+        "put_many [[], {}]",
+        "take_many [10, 0.5]",
+        "take_many [10]",
+        "take_many [1]",
+        r#"release_many [[1], {"delay": 1}]"#,
+        "release_many [[1]]",
+        "ack_many [[0]]",
+        "ack_many [[0, 9]]",
+    ];
+    assert_eq!(*calls.lock().expect("not poisoned"), expected.map(|call| format!("queue.tube.t:{call}")));
+}
+
+#[tokio::test]
 async fn making_tubes() {
     let (client, calls) = scripted(vec![
         Err("unsupported Lua type 'function'"),

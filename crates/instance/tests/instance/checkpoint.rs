@@ -322,3 +322,24 @@ fn a_forced_one_has_a_moment_of_its_own() {
     writer.done(&mut rig);
     assert!(!rig.instance.request_checkpoint() && !rig.instance.has_checkpoint());
 }
+
+#[test]
+fn one_that_was_wanted_while_another_was_written_is_not_begun_for_nothing() {
+    let mut rig = rig(Settings::default());
+    let mut client = rig.admin();
+    replace(&mut rig, &mut client, 1, "old");
+    assert!(rig.instance.request_checkpoint());
+    let mut writer = Writer::default();
+    assert!(writer.step(&mut rig));
+    assert!(rig.instance.request_checkpoint(), "nobody knows yet whether the one under way succeeds");
+    rig.sync_journal();
+    writer.run(&mut rig);
+    writer.done(&mut rig);
+    let sync = start_snapshot(&mut rig, &mut client);
+    assert!(!writer.step(&mut rig), "a second snapshot of one moment would take the place of the first");
+    assert!(!rig.instance.has_checkpoint());
+    let replies = rig.replies(&client);
+    assert_eq!((replies[0].sync, &replies[0].answer), (sync, &Ok(vec![Value::from("ok")])));
+    replace(&mut rig, &mut client, 2, "new");
+    assert!(rig.instance.request_checkpoint() && writer.step(&mut rig));
+}

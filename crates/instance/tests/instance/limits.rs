@@ -133,8 +133,16 @@ fn waiting_calls_are_counted() {
         assert_eq!(code, ErrorCode::ProcLua);
         assert!(text.starts_with("2 calls of this connection wait already"), "{text}");
     }
-    let full = values!["a", options! { timeout: 1 }];
-    assert_eq!(refused(rig.call(&mut worker, "queue.tube.t:put", &full)).0, ErrorCode::ProcLua);
+    rig.call(&mut other, "queue.create_tube", &values!["full", "limfifottl", options! { capacity: 1 }])
+        .expect("a tube");
+    let put = values!["a", options! { timeout: 1 }];
+    rig.call(&mut worker, "queue.tube.full:put", &put).expect("this one does not wait");
+    assert_eq!(refused(rig.call(&mut worker, "queue.tube.full:put", &put)).0, ErrorCode::ProcLua);
+    let put = values![values!["a"], options! { timeout: 1 }];
+    assert_eq!(refused(rig.call(&mut worker, "queue.tube.full:put_many", &put)).0, ErrorCode::ProcLua);
+    let many = "queue.tube.t:take_many";
+    assert_eq!(refused(rig.call(&mut worker, many, &values![5])).0, ErrorCode::ProcLua);
+    assert_eq!(rig.call(&mut worker, many, &values![5, 0]), Ok(vec![values![]]), "nor does this one");
     assert_eq!(rig.call(&mut worker, take, &values![0]), Ok(vec![]), "this one does not wait");
     assert_eq!(rig.call(&mut worker, take, &values![-1.5]), Ok(vec![]));
     rig.start_call(&mut other, take, &values![]);

@@ -45,8 +45,8 @@ impl Driver for LimFifoTtl {
         Some("timeout")
     }
 
-    fn has_room(&self, tasks: u64) -> bool {
-        self.capacity.is_none_or(|capacity| tasks < capacity)
+    fn room(&self, tasks: u64) -> u64 {
+        self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(tasks))
     }
 
     fn waits_for_room(&self) -> bool {

@@ -198,10 +198,10 @@ pub trait Driver: fmt::Debug + Send {
     /// The member of put's options that the type asks for first (errors name it). None: put has no options.
     fn first_option(&self) -> Option<&'static str>;
 
-    /// Whether a tube that holds so many tasks, of any state, has room for one more.
-    fn has_room(&self, tasks: u64) -> bool {
+    /// How many more tasks fit a tube that holds so many, of any state.
+    fn room(&self, tasks: u64) -> u64 {
         let _ = tasks;
-        true
+        u64::MAX
     }
 
     /// Whether a put that finds no room may wait for it.

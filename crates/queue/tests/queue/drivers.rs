@@ -266,7 +266,8 @@ fn before_the_start_only_state_and_cfg_answer() {
     store.finish_recovery().expect("a store");
     let mut queue = lycosa_queue::Queue::new(lycosa_queue::Configuration::default());
     assert_eq!(queue.state(), QueueState::Init);
-    let caller = lycosa_queue::Caller { connection: 1, user: user::ADMIN, trusted: false, request: 1 };
+    let caller =
+        lycosa_queue::Caller { connection: 1, user: user::ADMIN, trusted: false, request: 1, may_wait: true };
     let mut out = Vec::new();
     for (name, expected) in [
         ("queue.nosuch", Err(Error::NotConfigured)),

@@ -13,20 +13,75 @@ use proptest::prelude::*;
 use crate::rig::{Reply, Rig, SECOND, options};
 use crate::table::{CAPACITY, Expected, FOREVER, Kind, Model, Task, Waiter, Wanted};
 
+/// Options of a task that is put.
+#[derive(Debug, Clone)]
+struct Given {
+    utube: u8,
+    pri: u64,
+    ttl: Option<u64>,
+    ttr: Option<u64>,
+    delay: u64,
+    timeout: u64,
+}
+
+impl Given {
+    fn options(&self) -> Value {
+        let mut given = vec![
+            ("utube", Value::from(self.utube)),
+            ("pri", Value::from(self.pri)),
+            ("delay", seconds(self.delay)),
+            ("timeout", seconds(self.timeout)),
+        ];
+        given.extend(self.ttl.map(|ttl| ("ttl", seconds(ttl))));
+        given.extend(self.ttr.map(|ttr| ("ttr", seconds(ttr))));
+        Value::map(given)
+    }
+
+    fn task(&self, kind: Kind, now: u64, data: u64) -> Task {
+        let (ttl, delay) = (self.ttl.unwrap_or(FOREVER), if kind.timed() { self.delay } else { 0 });
+        Task {
+            status: if delay > 0 { '~' } else { 'r' },
+            next_event: now + if delay > 0 { delay } else { ttl },
+            ttl: ttl + delay,
+            ttr: self.ttr.unwrap_or(FOREVER),
+            pri: self.pri,
+            created: now,
+            utube: self.utube.to_string(),
+            data,
+            owner: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Put {
         connection: u64,
-        utube: u8,
-        pri: u64,
-        ttl: Option<u64>,
-        ttr: Option<u64>,
-        delay: u64,
-        timeout: u64,
+        given: Given,
+    },
+    PutMany {
+        connection: u64,
+        given: Vec<Given>,
+        /// The first one's options are for all.
+        shared: bool,
     },
     Take {
         connection: u64,
         timeout: u64,
+    },
+    TakeMany {
+        connection: u64,
+        limit: u64,
+        timeout: u64,
+    },
+    AckMany {
+        connection: u64,
+        ids: Vec<u64>,
+    },
+    ReleaseMany {
+        connection: u64,
+        ids: Vec<u64>,
+        delay: u64,
     },
     Ack {
         connection: u64,
@@ -84,16 +139,29 @@ fn half_seconds() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0_u64), Just(1), Just(2), Just(4), Just(20)].prop_map(|halves| halves * SECOND / 2)
 }
 
+fn given() -> impl Strategy<Value = Given> {
+    let maybe = || proptest::option::weighted(0.3, half_seconds());
+    (0_u8..3, 0_u64..3, maybe(), maybe(), half_seconds(), half_seconds()).prop_map(
+        |(utube, pri, ttl, ttr, delay, timeout)| {
+            let delay = if delay == 10 * SECOND { 0 } else { delay };
+            Given { utube, pri, ttl, ttr, delay, timeout }
+        },
+    )
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let connection = || 1_u64..5;
     let id = || 0_u64..9;
-    let maybe = || proptest::option::weighted(0.3, half_seconds());
+    let ids = || proptest::collection::vec(id(), 0..4);
     prop_oneof![
-        12 => (connection(), 0_u8..3, 0_u64..3, maybe(), maybe(), half_seconds(), half_seconds())
-            .prop_map(|(connection, utube, pri, ttl, ttr, delay, timeout)| {
-                let delay = if delay == 10 * SECOND { 0 } else { delay };
-                Step::Put { connection, utube, pri, ttl, ttr, delay, timeout }
-            }),
+        12 => (connection(), given()).prop_map(|(connection, given)| Step::Put { connection, given }),
+        4 => (connection(), proptest::collection::vec(given(), 0..CAPACITY + 2), any::<bool>())
+            .prop_map(|(connection, given, shared)| Step::PutMany { connection, given, shared }),
+        6 => (connection(), 1_u64..5, half_seconds())
+            .prop_map(|(connection, limit, timeout)| Step::TakeMany { connection, limit, timeout }),
+        3 => (connection(), ids()).prop_map(|(connection, ids)| Step::AckMany { connection, ids }),
+        3 => (connection(), ids(), half_seconds())
+            .prop_map(|(connection, ids, delay)| Step::ReleaseMany { connection, ids, delay }),
         12 => (connection(), half_seconds()).prop_map(|(connection, timeout)| Step::Take { connection, timeout }),
         6 => (connection(), id()).prop_map(|(connection, id)| Step::Ack { connection, id }),
         5 => (connection(), id(), half_seconds())
@@ -125,6 +193,12 @@ fn reply_of(reply: &Reply) -> Expected {
         Reply::Parked(_) => Expected::Parked,
         Reply::Error(error) => match error.to_string() {
             text if text == "Task was not taken" => Expected::NotTaken,
+            text if text.starts_with("task ") => {
+                let id =
+                    text.strip_prefix("task ").and_then(|text| text.strip_suffix(": Task was not taken"));
+                Expected::NotTakenAmong(id.and_then(|id| id.parse().ok()).expect("an id"))
+            }
+            text if text.contains("do not fit a tube") => Expected::BeyondCapacity,
             text if text.ends_with("not found") => Expected::NotFound,
             text if text.ends_with("does not support touch") => Expected::NoTouch,
             text => panic!("{text}"),
@@ -134,14 +208,20 @@ fn reply_of(reply: &Reply) -> Expected {
             [] => Expected::Nothing,
             [Value::Nil] => Expected::Null,
             [Value::Uint(number)] => Expected::Number(*number),
-            [Value::Array(fields)] => {
-                let number = |place: usize| fields[place].as_u64().expect("a number");
-                let status = fields[1].as_str().and_then(|status| status.chars().next()).expect("a status");
-                Expected::Task(number(0), status, number(2))
+            [Value::Array(tasks)] if tasks.iter().all(|task| task.as_array().is_some()) => {
+                let tasks = tasks.iter().map(|task| task_of(task.as_array().expect("a task")));
+                Expected::Tasks(tasks.map(Expected::task).collect())
             }
+            [Value::Array(fields)] => task_of(fields),
             other => panic!("{other:?}"),
         },
     }
+}
+
+fn task_of(fields: &[Value]) -> Expected {
+    let number = |place: usize| fields[place].as_u64().expect("a number");
+    let status = fields[1].as_str().and_then(|status| status.chars().next()).expect("a status");
+    Expected::Task(number(0), status, number(2))
 }
 
 struct Pair {
@@ -185,45 +265,99 @@ impl Pair {
         self.waiting.push(token);
     }
 
+    fn put_many(&mut self, connection: u64, given: &[Given], shared: bool) -> (Reply, Expected) {
+        let kind = self.model.kind;
+        let payloads = self.puts + 1..=self.puts + given.len() as u64;
+        self.puts += given.len() as u64;
+        let options = match given.first() {
+            Some(first) if shared => first.options(),
+            _ => Value::array(given.iter().map(Given::options)),
+        };
+        let arguments = vec![Value::array(payloads.clone()), options];
+        let reply = self.rig.t(connection, "put_many", arguments);
+        let of = |place: usize| &given[if shared { 0 } else { place }];
+        let timeout = (0..given.len()).map(|place| of(place).timeout).max().unwrap_or(0);
+        let tasks = payloads.enumerate();
+        let tasks: Vec<_> = tasks.map(|(place, data)| of(place).task(kind, self.model.now, data)).collect();
+        let expected = if tasks.is_empty() {
+            Expected::Tasks(Vec::new())
+        } else if kind == Kind::LimFifoTtl && tasks.len() > CAPACITY {
+            Expected::BeyondCapacity
+        } else if self.model.may_put(tasks.len()) {
+            let expected = self.model.put_many(tasks);
+            self.model.serve();
+            expected
+        } else if timeout == 0 {
+            Expected::Null
+        } else {
+            self.park(&reply, connection, timeout, Wanted::RoomForMany(tasks));
+            Expected::Parked
+        };
+        (reply, expected)
+    }
+
+    /// Does something to tasks in one call, and in the model to one after the other: to all or to none.
+    fn on_many(
+        &mut self,
+        connection: u64,
+        method: &str,
+        ids: &[u64],
+        delay: u64,
+        mut single: impl FnMut(&mut Model, u64) -> Expected,
+    ) -> (Reply, Expected) {
+        let given = options([("delay", seconds(delay))]);
+        let reply = self.rig.t(connection, method, vec![Value::array(ids.iter().copied()), given]);
+        if let Some(id) = self.model.first_not_owned(connection, ids) {
+            return (reply, Expected::NotTakenAmong(id));
+        }
+        let tasks = ids.iter().map(|id| single(&mut self.model, *id).task()).collect();
+        self.model.serve();
+        (reply, Expected::Tasks(tasks))
+    }
+
     fn step(&mut self, step: &Step, temporary: bool) {
         let kind = self.model.kind;
         let answer = match *step {
-            Step::Put { connection, utube, pri, ttl, ttr, delay, timeout } => {
+            Step::Put { connection, ref given } => {
                 self.puts += 1;
                 let data = self.puts;
-                let mut given = vec![
-                    ("utube", Value::from(utube)),
-                    ("pri", Value::from(pri)),
-                    ("delay", seconds(delay)),
-                    ("timeout", seconds(timeout)),
-                ];
-                given.extend(ttl.map(|ttl| ("ttl", seconds(ttl))));
-                given.extend(ttr.map(|ttr| ("ttr", seconds(ttr))));
-                let reply = self.rig.t(connection, "put", vec![Value::from(data), Value::map(given)]);
-                let now = self.model.now;
-                let (ttl, delay) = (ttl.unwrap_or(FOREVER), if kind.timed() { delay } else { 0 });
-                let task = Task {
-                    status: if delay > 0 { '~' } else { 'r' },
-                    next_event: now + if delay > 0 { delay } else { ttl },
-                    ttl: ttl + delay,
-                    ttr: ttr.unwrap_or(FOREVER),
-                    pri,
-                    created: now,
-                    utube: utube.to_string(),
-                    data,
-                    owner: None,
-                };
-                let expected = if self.model.has_room() {
+                let reply = self.rig.t(connection, "put", vec![Value::from(data), given.options()]);
+                let task = given.task(kind, self.model.now, data);
+                let expected = if self.model.may_put(1) {
                     let expected = self.model.put(task);
                     self.model.serve();
                     expected
-                } else if timeout == 0 {
+                } else if given.timeout == 0 {
                     Expected::Null
                 } else {
-                    self.park(&reply, connection, timeout, Wanted::Room(Box::new(task), delay));
+                    self.park(&reply, connection, given.timeout, Wanted::Room(Box::new(task)));
                     Expected::Parked
                 };
                 (reply, expected)
+            }
+            Step::PutMany { connection, ref given, shared } => self.put_many(connection, given, shared),
+            Step::TakeMany { connection, limit, timeout } => {
+                let reply = self.rig.t(connection, "take_many", vec![Value::from(limit), seconds(timeout)]);
+                let tasks = self.model.take_many(connection, limit);
+                let expected = if tasks.is_empty() && timeout > 0 {
+                    self.park(&reply, connection, timeout, Wanted::Tasks(limit));
+                    Expected::Parked
+                } else {
+                    Expected::Tasks(tasks)
+                };
+                self.model.serve();
+                (reply, expected)
+            }
+            Step::AckMany { connection, ref ids } => {
+                self.on_many(connection, "ack_many", ids, 0, |model, id| {
+                    let task = model.remove(id, "ack");
+                    Expected::Task(id, '-', task.data)
+                })
+            }
+            Step::ReleaseMany { connection, ref ids, delay } => {
+                self.on_many(connection, "release_many", ids, delay, |model, id| {
+                    model.change(id, 'r', "release", delay)
+                })
             }
             Step::Take { connection, timeout } => {
                 let reply = self.rig.t(connection, "take", vec![seconds(timeout)]);
@@ -422,7 +556,7 @@ impl Pair {
         assert_eq!(taken, owned, "owners");
         self.check_buffer();
         self.check_statistics();
-        let consumers = self.model.waiters.iter().filter(|waiter| waiter.wanted == Wanted::Task).count();
+        let consumers = self.model.waiters.iter().filter(|waiter| waiter.wanted.is_take()).count();
         assert_eq!(self.rig.rows("_queue_consumers").len(), consumers, "consumers");
         for token in self.waiting.clone() {
             let answer = self.rig.answer(token).as_ref().map(reply_of);

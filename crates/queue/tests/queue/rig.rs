@@ -197,7 +197,13 @@ impl Rig {
 
     pub(crate) fn caller(&mut self, connection: u64) -> Caller {
         self.last_request += 1;
-        Caller { connection, user: self.user(connection), trusted: false, request: self.last_request }
+        Caller {
+            connection,
+            user: self.user(connection),
+            trusted: false,
+            request: self.last_request,
+            may_wait: true,
+        }
     }
 
     pub(crate) fn call_with(&mut self, connection: u64, name: &str, arguments: &[u8]) -> Reply {

@@ -58,7 +58,19 @@ impl Task {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Wanted {
     Task,
-    Room(Box<Task>, u64),
+    Tasks(u64),
+    Room(Box<Task>),
+    RoomForMany(Vec<Task>),
+}
+
+impl Wanted {
+    pub(crate) fn is_take(&self) -> bool {
+        matches!(self, Self::Task | Self::Tasks(_))
+    }
+
+    fn is_batch_of_puts(&self) -> bool {
+        matches!(self, Self::RoomForMany(_))
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -72,13 +84,27 @@ pub(crate) struct Waiter {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Expected {
     Task(u64, char, u64),
+    Tasks(Vec<(u64, char, u64)>),
     Nothing,
     Null,
     Number(u64),
     NotTaken,
+    /// One of a batch was not taken.
+    NotTakenAmong(u64),
+    BeyondCapacity,
     NotFound,
     NoTouch,
     Parked,
+}
+
+impl Expected {
+    /// The task of an answer that is one.
+    pub(crate) fn task(self) -> (u64, char, u64) {
+        match self {
+            Self::Task(id, status, data) => (id, status, data),
+            other => panic!("no task: {other:?}"),
+        }
+    }
 }
 
 pub(crate) struct Model {
@@ -188,32 +214,76 @@ impl Model {
         owner.is_some() && owner == self.sessions.get(&connection).copied()
     }
 
-    pub(crate) fn has_room(&self) -> bool {
-        self.kind != Kind::LimFifoTtl || self.tasks.len() < CAPACITY
+    fn has_room(&self, tasks: usize) -> bool {
+        self.kind != Kind::LimFifoTtl || self.tasks.len() + tasks <= CAPACITY
+    }
+
+    /// Whether so many tasks fit, and no batch was there before.
+    pub(crate) fn may_put(&self, tasks: usize) -> bool {
+        let first = self.waiters.iter().find(|waiter| !waiter.wanted.is_take());
+        self.has_room(tasks) && !first.is_some_and(|first| first.wanted.is_batch_of_puts())
+    }
+
+    /// What so many puts answer.
+    pub(crate) fn put_many(&mut self, tasks: Vec<Task>) -> Expected {
+        Expected::Tasks(tasks.into_iter().map(|task| self.put(task).task()).collect())
+    }
+
+    /// What so many takes answer, without those that find nothing.
+    pub(crate) fn take_many(&mut self, connection: u64, limit: u64) -> Vec<(u64, char, u64)> {
+        (0..limit).map_while(|_| self.take(connection)).map(Expected::task).collect()
+    }
+
+    /// The first of the ids that a call for it alone, after those before it, would be refused for.
+    pub(crate) fn first_not_owned(&self, connection: u64, ids: &[u64]) -> Option<u64> {
+        let refused =
+            |(place, id): &(usize, &u64)| !self.owned(connection, **id) || ids[..*place].contains(id);
+        ids.iter().enumerate().find(refused).map(|(_, id)| *id)
     }
 
     /// Serves who waits.
     pub(crate) fn serve(&mut self) {
-        loop {
-            let put = self.waiters.iter().position(|waiter| waiter.wanted != Wanted::Task);
-            if let Some(place) = put.filter(|_| self.has_room()) {
-                let waiter = self.waiters.remove(place).expect("a waiter");
-                let Wanted::Room(mut task, delay) = waiter.wanted else { unreachable!() };
-                let shift = self.now - task.created;
-                task.created += shift;
-                task.next_event += shift;
-                let _ = delay;
-                let answer = self.put(*task);
-                self.woken.insert(waiter.token, answer);
-                continue;
-            }
-            let take = self.waiters.iter().position(|waiter| waiter.wanted == Wanted::Task);
-            let Some(place) = take else { return };
-            let connection = self.waiters[place].connection;
-            let Some(answer) = self.take(connection) else { return };
-            let waiter = self.waiters.remove(place).expect("a waiter");
-            self.woken.insert(waiter.token, answer);
+        while self.serve_put() || self.serve_take() {}
+    }
+
+    fn serve_put(&mut self) -> bool {
+        let put = self.waiters.iter().position(|waiter| !waiter.wanted.is_take());
+        let Some(place) = put else { return false };
+        let tasks =
+            if let Wanted::RoomForMany(tasks) = &self.waiters[place].wanted { tasks.len() } else { 1 };
+        if !self.has_room(tasks) {
+            return false;
         }
+        let waiter = self.waiters.remove(place).expect("a waiter");
+        let now = self.now;
+        let put_now = |mut task: Task| {
+            task.next_event += now - task.created;
+            task.created = now;
+            task
+        };
+        let answer = match waiter.wanted {
+            Wanted::Room(task) => self.put(put_now(*task)),
+            Wanted::RoomForMany(tasks) => self.put_many(tasks.into_iter().map(put_now).collect()),
+            Wanted::Task | Wanted::Tasks(_) => unreachable!("a take"),
+        };
+        self.woken.insert(waiter.token, answer);
+        true
+    }
+
+    fn serve_take(&mut self) -> bool {
+        let take = self.waiters.iter().position(|waiter| waiter.wanted.is_take());
+        let Some(place) = take else { return false };
+        let connection = self.waiters[place].connection;
+        let answer = match self.waiters[place].wanted {
+            Wanted::Tasks(limit) => {
+                Some(self.take_many(connection, limit)).filter(|tasks| !tasks.is_empty()).map(Expected::Tasks)
+            }
+            _ => self.take(connection),
+        };
+        let Some(answer) = answer else { return false };
+        let waiter = self.waiters.remove(place).expect("a waiter");
+        self.woken.insert(waiter.token, answer);
+        true
     }
 
     pub(crate) fn close(&mut self, session: u64) {
@@ -287,9 +357,14 @@ impl Model {
         let (over, left) = self.waiters.drain(..).partition(|waiter: &Waiter| waiter.deadline <= now);
         self.waiters = left;
         for waiter in Vec::from(over as VecDeque<Waiter>) {
-            let answer = if waiter.wanted == Wanted::Task { Expected::Nothing } else { Expected::Null };
+            let answer = match waiter.wanted {
+                Wanted::Task => Expected::Nothing,
+                Wanted::Tasks(_) => Expected::Tasks(Vec::new()),
+                Wanted::Room(_) | Wanted::RoomForMany(_) => Expected::Null,
+            };
             self.woken.insert(waiter.token, answer);
         }
+        self.serve();
     }
 
     pub(crate) fn advance(&mut self, duration: u64) {

@@ -1,0 +1,62 @@
+//! Tasks that came when nobody waited for them any more.
+
+use std::sync::Arc;
+
+use lycosa_tuple::mp::{Kind, Reader};
+use lycosa_tuple::value::Value;
+
+use crate::array::Array;
+use crate::response::Response;
+
+/// How the tasks of an answer that nobody reads are given back: by calling this procedure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum GiveBack {
+    /// The answer is a task, or nothing; the procedure wants its id.
+    One(Arc<str>),
+    /// The answer is an array of tasks; the procedure wants an array of their ids.
+    Many(Arc<str>),
+}
+
+impl GiveBack {
+    /// The procedure's name and arguments; `None` if there is no task in the answer.
+    pub(crate) fn call(&self, response: &Response) -> Option<(&str, Array)> {
+        let first = response.first()?;
+        match self {
+            Self::One(procedure) => Some((procedure, Array::from([Value::from(task_id(first)?)]))),
+            Self::Many(procedure) => {
+                let mut reader = Reader::new(first);
+                let count = reader.array().ok().filter(|count| *count > 0)?;
+                let ids: Option<Vec<u64>> = (0..count).map(|_| task_id(reader.raw().ok()?)).collect();
+                Some((procedure, Array::from([Value::array(ids?)])))
+            }
+        }
+    }
+}
+
+fn task_id(task: &[u8]) -> Option<u64> {
+    let mut reader = Reader::new(task);
+    if reader.kind().ok()? != Kind::Array || reader.array().ok()? == 0 {
+        return None;
+    }
+    reader.uint().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_there_is_to_give_back() {
+        let (one, many) = (GiveBack::One("release".into()), GiveBack::Many("release_many".into()));
+        let task = |id: u64| Value::Array(vec![Value::from(id), Value::from("t"), Value::Nil]);
+        let answer = |values: &[Value]| Response::new(Array::from(values).as_bytes().to_vec(), 1);
+        let call = |name: &'static str, value: Value| Some((name, Array::from([value])));
+        assert_eq!(one.call(&answer(&[task(7)])), call("release", Value::from(7)));
+        let tasks = Value::array([task(7), task(300)]);
+        assert_eq!(many.call(&answer(&[tasks])), call("release_many", Value::array([7, 300])));
+        for nothing in [answer(&[]), answer(&[Value::Nil]), answer(&[Value::Array(Vec::new())])] {
+            assert_eq!(one.call(&nothing), None);
+            assert_eq!(many.call(&nothing), None);
+        }
+    }
+}

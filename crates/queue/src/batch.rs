@@ -1,0 +1,396 @@
+//! Many tasks in one call: `put_many`, `take_many`, `ack_many`, `release_many`.
+//!
+//! A batch does what the calls for one task would do one after the other, with the same inner halves of operations
+//! (see [`crate::operation`]), in one transaction: its rows stand together in the journal, and if one task is refused,
+//! so are all. The Lua module has no such methods; their arguments are checked here and not as Lua would stumble over
+//! them.
+//!
+//! Bounds: a batch has at most [`MAX_BATCH`] elements, and a `take_many` ends after [`MAX_TAKEN_BYTES`], so that one
+//! call does not hold up all others for long.
+//!
+//! Absent: batches over several tubes; `bury_many`, `touch_many` and `delete_many`, for which nobody has asked.
+
+use lycosa_store::{Store, user};
+use lycosa_tuple::mp::{self, Kind, Reader};
+
+use crate::arguments::{Arguments, Number, kind};
+use crate::driver::options::seconds_or;
+use crate::driver::{Driver, Event, NewTask, PutOptions};
+use crate::error::Error;
+use crate::lua_text;
+use crate::operation::{not_found, take_deadline};
+use crate::procedure::Call;
+use crate::statistics::Operation;
+use crate::time::Seconds;
+use crate::tube::SlotIndex;
+use crate::waiter::Wanted;
+use crate::waiting::check_may_wait;
+use crate::{Answer, Queue};
+
+/// Tasks in a batch at most. A `take_many` that asks for more gets so many; other methods are refused.
+pub const MAX_BATCH: u32 = 10_000;
+
+/// Bytes of tasks after which a `take_many` takes no more.
+pub const MAX_TAKEN_BYTES: usize = 16 << 20;
+
+/// The elements of an argument that is an array.
+#[derive(Debug, Clone)]
+struct Elements<'a> {
+    reader: Reader<'a>,
+    count: u32,
+    left: u32,
+}
+
+impl<'a> Elements<'a> {
+    /// The first argument, which has to be an array, and not too long a one.
+    fn of_batch(argument: Option<&'a [u8]>, expected: &'static str) -> Result<Self, Error> {
+        let argument = argument.filter(|value| kind(value) == Kind::Array);
+        let elements = Self::of_array(argument.ok_or(Error::Argument { number: 1, expected })?);
+        if elements.count > MAX_BATCH {
+            return Err(Error::BatchTooLong { limit: MAX_BATCH, count: elements.count });
+        }
+        Ok(elements)
+    }
+
+    fn of_array(array: &'a [u8]) -> Self {
+        let mut reader = Reader::new(array);
+        let count = reader.array().unwrap_or(0);
+        Self { reader, count, left: count }
+    }
+}
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.left = self.left.checked_sub(1)?;
+        self.reader.raw().ok()
+    }
+}
+
+/// The options of the tasks of a batch.
+#[derive(Debug, Clone)]
+enum ManyOptions<'a> {
+    /// The same for all of them.
+    Shared(PutOptions<'a>),
+    /// One table for each.
+    Each(Elements<'a>, &'static str),
+}
+
+/// Tasks that are to be put: payloads and options.
+#[derive(Debug, Clone)]
+struct NewTasks<'a> {
+    payloads: Elements<'a>,
+    options: ManyOptions<'a>,
+}
+
+impl<'a> NewTasks<'a> {
+    fn parse(arguments: Arguments<'a>, driver: &dyn Driver) -> Result<Self, Error> {
+        let payloads = Elements::of_batch(arguments.get(0), "an array of payloads")?;
+        let options = match arguments.present(1) {
+            None => ManyOptions::Shared(PutOptions::default()),
+            Some(given) if kind(given) == Kind::Array => {
+                let each = Elements::of_array(given);
+                if each.count > 0 && each.count != payloads.count {
+                    return Err(Error::OptionsCount { tasks: payloads.count, options: each.count });
+                }
+                match driver.first_option() {
+                    Some(first) if each.count > 0 => ManyOptions::Each(each, first),
+                    _ => ManyOptions::Shared(PutOptions::default()),
+                }
+            }
+            Some(given) => ManyOptions::Shared(match driver.first_option() {
+                Some(first) => PutOptions::parse(Some(given), first)?,
+                None => PutOptions::default(),
+            }),
+        };
+        Ok(Self { payloads, options })
+    }
+
+    fn count(&self) -> u32 {
+        self.payloads.count
+    }
+
+    /// How long the batch waits for room: as long as the most patient of its tasks.
+    fn timeout(&self) -> Result<Seconds, Error> {
+        let none = Seconds::from_int(0);
+        match &self.options {
+            ManyOptions::Shared(options) => seconds_or(options.timeout, none),
+            ManyOptions::Each(..) => self.each().enumerate().try_fold(none, |longest, (place, task)| {
+                let timeout = task.and_then(|(_, options)| seconds_or(options.timeout, none));
+                let timeout = timeout.map_err(|error| in_batch(place, error))?;
+                Ok(if timeout.duration() > longest.duration() { timeout } else { longest })
+            }),
+        }
+    }
+
+    /// Payloads and options, in order.
+    fn each(&self) -> impl Iterator<Item = Result<(&'a [u8], PutOptions<'a>), Error>> + use<'a> {
+        let mut options = self.options.clone();
+        self.payloads.clone().map(move |payload| {
+            let options = match &mut options {
+                ManyOptions::Shared(options) => *options,
+                ManyOptions::Each(each, first) => {
+                    let given = each.next().filter(|given| kind(given) != Kind::Nil);
+                    PutOptions::parse(given, first)?
+                }
+            };
+            Ok((payload, options))
+        })
+    }
+}
+
+/// An element that was refused, by its place from 0. What the store says keeps its own code.
+fn in_batch(place: usize, error: Error) -> Error {
+    of_element(|| format!("#{}", place + 1), error)
+}
+
+fn of_element(element: impl FnOnce() -> String, error: Error) -> Error {
+    if error.is_lua() { Error::InBatch { element: element(), reason: Box::new(error) } } else { error }
+}
+
+impl Queue {
+    /// `put_many(array of data[, options or array of options])`
+    pub(crate) fn put_many(
+        &mut self,
+        store: &mut Store,
+        call: &Call<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let Call { index, arguments, now, .. } = *call;
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        let new = NewTasks::parse(arguments, &*tube.driver)?;
+        if tube.driver.waits_for_room() && new.count() > 0 {
+            let timeout = new.timeout()?;
+            let capacity = tube.driver.room(0);
+            if u64::from(new.count()) > capacity {
+                return Err(Error::BeyondCapacity { tasks: new.count(), capacity });
+            }
+            if !self.may_put(store, index, new.count())? {
+                for (place, task) in new.each().enumerate() {
+                    self.scratch.clear();
+                    task.and_then(|(data, options)| {
+                        tube.driver.encode(
+                            &NewTask { id: 0, data: Some(data), options },
+                            now,
+                            &mut self.scratch,
+                        )
+                    })
+                    .map_err(|error| in_batch(place, error))?;
+                }
+                if !timeout.is_positive() || store.in_transaction() {
+                    mp::write_nil(out);
+                    return Ok(Answer::one());
+                }
+                let wanted = Wanted::RoomForMany { tasks: new.count(), arguments: call.raw.to_vec() };
+                return self.park(store, call, wanted, timeout.deadline(now));
+            }
+        }
+        self.put_all(store, index, &new, now, out)?;
+        Ok(Answer::one())
+    }
+
+    /// A waiting batch of puts, now that there is room.
+    pub(crate) fn put_many_of_waiter(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        raw: &[u8],
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::TubeNotFound) };
+        let new = NewTasks::parse(Arguments::parse(raw)?, &*tube.driver)?;
+        self.put_all(store, index, &new, now, out)
+    }
+
+    fn put_all(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        new: &NewTasks<'_>,
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        mp::write_array(out, new.count());
+        self.transact(store, user::ADMIN, |queue, store| {
+            new.each().enumerate().try_for_each(|(place, task)| {
+                task.and_then(|(data, options)| {
+                    queue.put_in_transaction(store, index, Some(data), options, now, out)
+                })
+                .map_err(|error| in_batch(place, error))
+            })
+        })
+    }
+
+    /// `take_many(limit[, timeout])`: waits until there is a task, then takes all that there are, up to the limit.
+    pub(crate) fn take_many(
+        &mut self,
+        store: &mut Store,
+        call: &Call<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let Call { index, arguments, now, caller, .. } = *call;
+        let limit = arguments.get(0).and_then(Number::parse).map_or(0, Number::count);
+        if limit == 0 {
+            return Err(Error::Argument { number: 1, expected: "a number of tasks, 1 at least" });
+        }
+        let limit = u32::try_from(limit).map_or(MAX_BATCH, |limit| limit.min(MAX_BATCH));
+        let deadline = take_deadline(arguments.present(1), now)?;
+        let waits = deadline > now && !store.in_transaction();
+        let taken = self.transact(store, user::ADMIN, |queue, store| {
+            let taken = queue.take_many_in_transaction(store, index, caller.connection, limit, now, out)?;
+            if taken == 0 && waits {
+                check_may_wait(&caller)?;
+            }
+            Ok(taken)
+        })?;
+        match (taken, waits) {
+            (0, true) => {
+                out.truncate(out.len() - TAKEN_HEADER);
+                self.park(store, call, Wanted::Tasks(limit), deadline)
+            }
+            _ => Ok(Answer::one()),
+        }
+    }
+
+    /// Gives a connection's session the next tasks, and appends the array of them. Returns how many there are.
+    pub(crate) fn take_many_in_transaction(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        connection: u64,
+        limit: u32,
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<u32, Error> {
+        let start = out.len();
+        out.extend_from_slice(&[ARRAY_16, 0, 0]);
+        let end = out.len() + MAX_TAKEN_BYTES;
+        let mut taken = 0;
+        while taken < limit && out.len() < end {
+            let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+            if taken > 0 && tube.driver.candidates().is_some() {
+                self.settle_own(store)?;
+            }
+            if !self.take_in_transaction(store, index, connection, now, out)? {
+                break;
+            }
+            taken += 1;
+        }
+        out[start + 1..start + TAKEN_HEADER].copy_from_slice(&(taken as u16).to_be_bytes());
+        Ok(taken)
+    }
+
+    /// `ack_many(ids)`
+    pub(crate) fn ack_many(
+        &mut self,
+        store: &mut Store,
+        call: &Call<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let index = call.index;
+        self.each_owned(store, call, out, |queue, store, id, out| {
+            queue.remove_task(store, index, id, Operation::Ack, Some(out))
+        })
+    }
+
+    /// `release_many(ids[, options])`
+    pub(crate) fn release_many(
+        &mut self,
+        store: &mut Store,
+        call: &Call<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let Call { index, arguments, now, .. } = *call;
+        let event = Event::Release { delay: self.release_delay(index, arguments.present(1))? };
+        self.each_owned(store, call, out, |queue, store, id, out| {
+            queue.change_task(store, index, id, event, now, Some(out))
+        })
+    }
+
+    /// Does something to each of the tasks whose ids are the first argument, all of which the caller has to hold. A
+    /// task that stands there twice is no longer held the second time.
+    fn each_owned(
+        &mut self,
+        store: &mut Store,
+        call: &Call<'_>,
+        out: &mut Vec<u8>,
+        mut f: impl FnMut(&mut Self, &mut Store, u64, &mut Vec<u8>) -> Result<bool, Error>,
+    ) -> Result<Answer, Error> {
+        let Call { index, caller, .. } = *call;
+        let ids = Elements::of_batch(call.arguments.get(0), "an array of ids")?;
+        mp::write_array(out, ids.count);
+        self.transact(store, user::ADMIN, |queue, store| {
+            for given in ids {
+                let done = queue
+                    .owned_task(store, &caller, index, Some(given))
+                    .and_then(|id| if f(queue, store, id, out)? { Ok(()) } else { Err(not_found(id)) });
+                done.map_err(|error| of_element(|| format!("task {}", lua_text::text(Some(given))), error))?;
+            }
+            Ok(())
+        })?;
+        Ok(Answer::one())
+    }
+}
+
+/// First byte of an array whose length takes two bytes: what [`MAX_BATCH`] tasks need at the most.
+const ARRAY_16: u8 = 0xdc;
+
+/// Length of such an array's header.
+const TAKEN_HEADER: usize = 3;
+
+const _: () = assert!(MAX_BATCH <= u16::MAX as u32);
+
+#[cfg(test)]
+mod tests {
+    use lycosa_tuple::value::Value;
+
+    use super::*;
+    use crate::driver::TubeOptions;
+
+    fn new_tasks(arguments: &[Value]) -> Result<Vec<(Value, Option<u64>)>, String> {
+        let bytes = Value::from(arguments.to_vec()).encode();
+        let options = TubeOptions::parse(None, "fifottl").expect("the defaults");
+        let driver = crate::driver::create("fifottl", &options).expect("its options").expect("a type");
+        let parsed = Arguments::parse(&bytes).and_then(|arguments| {
+            NewTasks::parse(arguments, &*driver)?
+                .each()
+                .map(|task| {
+                    let (payload, options) = task?;
+                    let pri = options.pri.and_then(|pri| Value::decode(pri).ok()?.as_u64());
+                    Ok((Value::decode(payload).expect("a payload"), pri))
+                })
+                .collect()
+        });
+        parsed.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn options_are_for_all_tasks_or_for_each() {
+        let payloads = Value::array([Value::from("a"), Value::from("b")]);
+        let pri = |pri: u64| Value::map([("pri", Value::from(pri))]);
+        let with = |options: Value| new_tasks(&[payloads.clone(), options]);
+        let tasks = |a: Option<u64>, b: Option<u64>| Ok(vec![(Value::from("a"), a), (Value::from("b"), b)]);
+        assert_eq!(new_tasks(std::slice::from_ref(&payloads)), tasks(None, None));
+        assert_eq!(with(Value::Nil), tasks(None, None));
+        assert_eq!(with(Value::array::<Value>([])), tasks(None, None));
+        assert_eq!(with(pri(3)), tasks(Some(3), Some(3)));
+        assert_eq!(with(Value::array([pri(3), Value::Nil])), tasks(Some(3), None));
+        assert_eq!(with(Value::array([Value::array::<Value>([]), pri(4)])), tasks(None, Some(4)));
+        let count = "argument #2 has options for 1 tasks, argument #1 has 2";
+        assert_eq!(with(Value::array([pri(3)])), Err(count.into()));
+        assert!(with(Value::from(5_u64)).is_err());
+        assert!(with(Value::array([pri(3), Value::from(5_u64)])).is_err());
+    }
+
+    #[test]
+    fn payloads_are_an_array_that_is_not_too_long() {
+        let error = Err("argument #1 should be an array of payloads".to_owned());
+        assert_eq!(new_tasks(&[]), error);
+        assert_eq!(new_tasks(&[Value::from("a")]), error);
+        let nothing = |count: u32| Value::from(vec![Value::Nil; count as usize]);
+        assert_eq!(new_tasks(&[nothing(MAX_BATCH)]).map(|tasks| tasks.len()), Ok(MAX_BATCH as usize));
+        assert!(new_tasks(&[nothing(MAX_BATCH + 1)]).is_err());
+    }
+}
