@@ -51,7 +51,12 @@ const _: () = assert!(MAX_BODY_BYTES <= u32::MAX as u64);
 /// CRC-32C with the register starting at 0 and no final inversion.
 #[must_use]
 pub fn checksum(data: &[u8]) -> u32 {
-    !crc32c::crc32c_append(!0, data)
+    checksum_on(0, data)
+}
+
+/// The checksum of `data` behind bytes whose checksum is `before`.
+pub(crate) fn checksum_on(before: u32, data: &[u8]) -> u32 {
+    !crc32c::crc32c_append(!before, data)
 }
 
 /// Whether a block of this many unpacked bytes is stored compressed by a writer that compresses.
@@ -65,6 +70,14 @@ pub const fn is_compressed(unpacked_bytes: usize) -> bool {
 pub const fn is_full(unpacked_bytes: usize) -> bool {
     FIXED_HEADER_BYTES + unpacked_bytes >= BLOCK_TARGET_BYTES
 }
+
+/// What stands behind the last block of a file that has a reserve: the header of a plain block that is longer than anything
+/// that follows it, with the checksum 0. A reader that does not know it, as a real Tarantool's, takes it for a write that
+/// never completed. Its length is [`MAX_RESERVE_BYTES`]; zeros follow up to the end of the file.
+pub const RESERVE_HEADER: [u8; FIXED_HEADER_BYTES] =
+    [0xd5, 0xba, 0x0b, 0xab, 0xce, 0x00, 0x10, 0x00, 0x00, 0, 0, 0xa7, 0, 0, 0, 0, 0, 0, 0];
+/// More than a reserve ever has.
+pub const MAX_RESERVE_BYTES: u64 = 1 << 20;
 
 /// A decoded fixed header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

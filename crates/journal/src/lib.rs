@@ -24,6 +24,7 @@ pub mod meta;
 pub mod reader;
 pub mod recovery;
 pub mod retention;
+mod search;
 pub mod snap;
 pub mod suite;
 pub mod transaction;

@@ -4,6 +4,10 @@
 //! the format; then `Key: value` lines in any order. Keys that are not known are skipped and reported: a
 //! newer version may add some.
 //!
+//! The format has no checksum for it, so what is written here has one more line, which a real Tarantool skips as it
+//! skips every key that it does not know: `Checksum`, eight hexadecimal digits, of all other lines. A header with that
+//! line is believed only if it is right; one without it, as Tarantool writes it, is believed as it stands.
+//!
 //! Absent: the files' names (see [`crate::directory`]) and any judgement on whether a header fits its
 //! neighbours (see [`crate::recovery`]).
 
@@ -11,6 +15,8 @@ use std::fmt;
 
 use lycosa_iproto::vclock::Vclock;
 use uuid::Uuid;
+
+use crate::block;
 
 /// The version of the format that is written.
 pub const FORMAT_VERSION: &str = "0.13";
@@ -23,6 +29,7 @@ const VERSION: &str = "Version";
 const INSTANCE: &str = "Instance";
 const VCLOCK: &str = "VClock";
 const PREV_VCLOCK: &str = "PrevVClock";
+const CHECKSUM: &str = "Checksum";
 const END: &[u8] = b"\n\n";
 
 /// The two kinds of journal files.
@@ -112,10 +119,18 @@ pub enum MetaError {
     /// `Instance` or `VClock` is not there.
     #[error("the header has no {0}")]
     Missing(&'static str),
+    /// The header is not the one that was written.
+    #[error("the header's checksum is {computed:08x}, its line {CHECKSUM} says {stored}")]
+    Checksum {
+        /// What the line says.
+        stored: String,
+        /// What the other lines have.
+        computed: u32,
+    },
 }
 
 impl Meta {
-    /// The header as it stands in a file, its empty line included.
+    /// The header as it stands in a file, its checksum and its empty line included.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = format!(
@@ -128,7 +143,8 @@ impl Meta {
         if let Some(prev) = &self.prev_vclock {
             text.push_str(&format!("{PREV_VCLOCK}: {prev}\n"));
         }
-        text.push('\n');
+        let checksum = block::checksum(text.as_bytes());
+        text.push_str(&format!("{CHECKSUM}: {checksum:08x}\n\n"));
         text
     }
 
@@ -157,6 +173,7 @@ impl Meta {
         }
         let (mut written_by, mut instance, mut vclock, mut prev_vclock) = (String::new(), None, None, None);
         let mut unknown_keys = Vec::new();
+        let mut stored_checksum = None;
         for line in lines {
             let text = std::str::from_utf8(line).map_err(|_| MetaError::Line(quote(line)))?;
             let (key, value) = text.split_once(": ").ok_or_else(|| MetaError::Line(quote(line)))?;
@@ -169,11 +186,20 @@ impl Meta {
                 }
                 VCLOCK => vclock = Some(parse_vclock(VCLOCK, value)?),
                 PREV_VCLOCK => prev_vclock = Some(parse_vclock(PREV_VCLOCK, value)?),
+                CHECKSUM => stored_checksum = Some((line, value)),
                 _ => unknown_keys.push(quote(key.as_bytes())),
             }
         }
         if !complete {
             return Err(MetaError::Unfinished);
+        }
+        if let Some((line, stored)) = stored_checksum {
+            let others = file[..end].split(|&byte| byte == b'\n').filter(|&other| !std::ptr::eq(other, line));
+            let computed =
+                block::checksum(&others.flat_map(|other| [other, b"\n"]).collect::<Vec<_>>().concat());
+            if stored != format!("{computed:08x}") {
+                return Err(MetaError::Checksum { stored: quote(stored.as_bytes()), computed });
+            }
         }
         let meta = Self {
             kind,
@@ -230,8 +256,37 @@ mod tests {
         assert_eq!(decoded.length, REAL.len());
         assert_eq!(decoded.meta.vclock.signature(), 5309);
         assert_eq!(decoded.meta.prev_vclock.as_ref().unwrap().signature(), 5118);
-        assert_eq!(decoded.meta.encode(), REAL);
         assert!(decoded.unknown_keys.is_empty());
+        let written = decoded.meta.encode();
+        assert_eq!(written.replace("Checksum: 95a9712c\n", ""), REAL);
+        let ours = Meta::decode(written.as_bytes(), FileKind::Xlog).unwrap();
+        assert_eq!((ours.meta, ours.unknown_keys), (decoded.meta, Vec::new()));
+    }
+
+    #[test]
+    fn every_bit_of_our_own_header_is_covered() {
+        let whole = Meta::decode(REAL.as_bytes(), FileKind::Xlog).unwrap().meta.encode();
+        for bit in 0..8 * whole.len() {
+            let mut wrong = whole.clone().into_bytes();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            // A checksum under another name is a key that is reported.
+            let is_believed =
+                Meta::decode(&wrong, FileKind::Xlog).is_ok_and(|found| found.unknown_keys.is_empty());
+            assert!(!is_believed, "bit {bit} of {:?}", String::from_utf8_lossy(&wrong));
+        }
+    }
+
+    #[test]
+    fn the_checksum_covers_the_lines_around_it() {
+        let whole = Meta::decode(REAL.as_bytes(), FileKind::Xlog).unwrap().meta.encode();
+        let (before, after) = whole.split_once("Checksum").unwrap();
+        let checksum = format!("Checksum{}\n", after.trim_end());
+        let begin = before.find("VClock").unwrap();
+        let elsewhere = format!("{}{checksum}{}\n", &before[..begin], &before[begin..]);
+        Meta::decode(elsewhere.as_bytes(), FileKind::Xlog).unwrap();
+        let wrong = elsewhere.replace("5301", "5303");
+        let refusal = Meta::decode(wrong.as_bytes(), FileKind::Xlog).unwrap_err();
+        assert!(matches!(refusal, MetaError::Checksum { .. }), "{refusal}");
     }
 
     #[test]

@@ -5,15 +5,15 @@
 //! | [`End`] / [`Damage`] | the file | meaning |
 //! |---|---|---|
 //! | [`End::Marker`] | ends in the end marker | it was closed in order |
-//! | [`End::Open`] | ends right after a block | it is still written, or its writer was killed |
+//! | [`End::Open`] | ends right after a block, or with a reserve | it is still written, or its writer was killed |
 //! | [`End::Torn`] | ends inside a block, or in zeros | its writer's last write did not complete |
 //! | [`Damage`] | has a complete block that is wrong, or bytes after its end | the disk or a person changed it |
 //!
 //! The line between torn and damaged, in one place (`FileReader::judge`):
-//! - A block that claims more bytes than the file has is torn, unless a sound block or an end marker follows
-//!   inside it: then its length is what is wrong.
-//! - A complete block with a wrong checksum is torn only if nothing but zeros follows it *and* zeros show
-//!   that a write did not reach the disk: they follow it, or fill a sector of it.
+//! - A block that claims more bytes than the file has is torn, unless a sound block, an end marker or a reserve
+//!   follows inside it, or its checksum is that of the rest of the file: then its length is what is wrong.
+//! - A complete block with a wrong checksum is torn only if nothing but zeros or a reserve follows it *and* zeros
+//!   show that a write did not reach the disk: they follow it where a reserve was to be, or fill a sector of it.
 //! - Zeros up to the end of the file, from where a block or a part of its header ends, are torn.
 //! - Everything else is damage.
 //!
@@ -27,10 +27,11 @@ use std::io;
 
 use crate::block::{
     self, BlockHeader, Decoder, FIXED_HEADER_BYTES, HeaderError, MAGIC_BYTES, MAGIC_END, MAGIC_PLAIN,
-    MAGIC_ZSTD, UnpackError,
+    MAGIC_ZSTD, RESERVE_HEADER, UnpackError,
 };
 use crate::disk::{DiskFile, read_full_at};
 use crate::meta::{FileKind, MAX_META_BYTES, Meta, MetaError};
+use crate::search::{SoundPlaces, written_bytes};
 
 /// Bytes asked of the disk at once.
 const READ_AHEAD_BYTES: usize = 1 << 20;
@@ -39,6 +40,8 @@ const SECTOR_BYTES: u64 = 512;
 /// Of the sector in which a file ends, fewer zeros than this at its end prove nothing: rows may end in that
 /// many.
 const TELLING_ZEROS: u64 = 16;
+/// Bytes of a reserve's header up to the last that is not zero.
+const RESERVE_WRITTEN: u64 = 12;
 
 /// What a file's next bytes are.
 #[derive(Debug)]
@@ -69,7 +72,7 @@ pub struct Block<'a> {
 pub enum End {
     /// With the end marker.
     Marker,
-    /// Without one, right after the header or a block.
+    /// Without one, right after the header or a block, where a [reserve](RESERVE_HEADER) may be.
     Open,
     /// Inside something.
     Torn(Torn),
@@ -127,7 +130,7 @@ pub enum DamageKind {
     #[error(transparent)]
     Header(#[from] HeaderError),
     /// The length reaches over the end of the file, though sound blocks follow.
-    #[error("the block claims to be longer than the rest of the file, but sound data follows inside it")]
+    #[error("the block claims to be longer than the rest of the file, but the file is sound without that")]
     Length,
     /// The body is not the one that was written.
     #[error("the block's checksum is {computed:08x}, its header says {stored:08x}")]
@@ -177,6 +180,8 @@ pub struct FileReader {
     known_size: u64,
     window: Window,
     decoder: Decoder,
+    /// Where sound data was found when it was last looked for.
+    sound: Option<SoundPlaces>,
 }
 
 impl std::fmt::Debug for FileReader {
@@ -221,6 +226,7 @@ impl FileReader {
             known_size: 0,
             window: Window::at(first_block),
             decoder: Decoder::default(),
+            sound: None,
         })
     }
 
@@ -319,6 +325,18 @@ impl FileReader {
 
     fn read_block(&mut self) -> io::Result<Found> {
         let offset = self.offset();
+        if self.window.fill(&*self.file, FIXED_HEADER_BYTES)?.starts_with(&RESERVE_HEADER) {
+            // Blocks may have taken its place since it was read ahead.
+            self.window = Window::at(offset);
+        }
+        let found = self.read_block_at(offset)?;
+        if let Found::Other(Step::End(_)) = found {
+            self.window = Window::at(offset);
+        }
+        Ok(found)
+    }
+
+    fn read_block_at(&mut self, offset: u64) -> io::Result<Found> {
         let head = self.window.fill(&*self.file, FIXED_HEADER_BYTES)?;
         if head.is_empty() {
             return Ok(Found::Other(Step::End(End::Open)));
@@ -337,6 +355,9 @@ impl FileReader {
             magic[..known].copy_from_slice(&head[..known]);
             return self.judge(offset, HeaderError::Magic(magic).into());
         };
+        if *head == RESERVE_HEADER && is_reserve(&*self.file, offset)? {
+            return Ok(Found::Other(Step::End(End::Open)));
+        }
         let header = match BlockHeader::decode(head) {
             Ok(header) => header,
             Err(error) => return self.judge(offset, error.into()),
@@ -347,12 +368,12 @@ impl FileReader {
         if end > self.known_size {
             self.known_size = self.file.size()?;
             if end > self.known_size {
-                return self.judge(offset, DamageKind::Length);
+                return self.judge_length(offset, header.checksum);
             }
         }
         let block = self.window.fill(&*self.file, length)?;
         if block.len() < length {
-            return self.judge(offset, DamageKind::Length);
+            return self.judge_length(offset, header.checksum);
         }
         let computed = block::checksum(&block[FIXED_HEADER_BYTES..length]);
         // Zeros have the checksum 0, and rows are never zeros: a header that was half written does not vouch
@@ -367,9 +388,19 @@ impl FileReader {
         Ok(Found::Block(header, length))
     }
 
+    /// Torn or damaged, for a block at `offset` that reaches over the end of the file.
+    fn judge_length(&mut self, offset: u64, checksum: u32) -> io::Result<Found> {
+        let begin = offset + FIXED_HEADER_BYTES as u64;
+        if self.has_reserve_behind(begin)? || checksum != 0 && checksum_from(&*self.file, begin)? == checksum
+        {
+            return Ok(Found::Other(Step::Damage(Damage { offset, kind: DamageKind::Length })));
+        }
+        self.judge(offset, DamageKind::Length)
+    }
+
     /// Torn or damaged, for a block at `offset` that has no complete header or reaches over the end of the
     /// file.
-    fn judge(&self, offset: u64, kind: DamageKind) -> io::Result<Found> {
+    fn judge(&mut self, offset: u64, kind: DamageKind) -> io::Result<Found> {
         let bytes = self.file.size()?.saturating_sub(offset);
         let written = written_bytes(&*self.file, offset)?;
         let torn = |cause| Ok(Found::Other(Step::End(End::Torn(Torn { offset, bytes, cause }))));
@@ -395,54 +426,37 @@ impl FileReader {
     fn judge_body(&self, offset: u64, length: u64, kind: DamageKind) -> io::Result<Found> {
         let bytes = self.file.size()?.saturating_sub(offset);
         let written = written_bytes(&*self.file, offset)?;
-        let zeros_follow = bytes > length;
-        if written <= length && (zeros_follow || has_zero_sector(&*self.file, offset, offset + length)?) {
+        let has_reserve = bytes > length && is_reserve(&*self.file, offset + length)?;
+        if !has_reserve && self.has_reserve_behind(offset + FIXED_HEADER_BYTES as u64)? {
+            return Ok(Found::Other(Step::Damage(Damage { offset, kind: DamageKind::Length })));
+        }
+        let zeros_follow = bytes > length && written <= length;
+        let lost_sector = || has_zero_sector(&*self.file, offset, offset + length);
+        if zeros_follow || (written <= length || has_reserve) && lost_sector()? {
             let torn = Torn { offset, bytes, cause: TornCause::Sector };
             return Ok(Found::Other(Step::End(End::Torn(torn))));
         }
         Ok(Found::Other(Step::Damage(Damage { offset, kind })))
     }
 
-    /// The first offset from `from` on where a block with a right checksum begins, or the end marker that
-    /// ends the file.
-    fn find_sound(&self, from: u64) -> io::Result<Option<u64>> {
-        let size = self.file.size()?;
-        let mut body = Vec::new();
-        let mut chunk = vec![0; 1 << 16];
-        let mut begin = from;
-        loop {
-            let filled = read_full_at(&*self.file, &mut chunk, begin)?;
-            for (at, magic) in chunk[..filled].windows(MAGIC_BYTES).enumerate() {
-                let offset = begin + at as u64;
-                let sound = match magic {
-                    m if m == MAGIC_PLAIN || m == MAGIC_ZSTD => self.is_sound(offset, size, &mut body)?,
-                    m if m == MAGIC_END => rest_is_zero(&*self.file, offset + MAGIC_BYTES as u64)?,
-                    _ => false,
-                };
-                if sound {
-                    return Ok(Some(offset));
-                }
-            }
-            if filled < chunk.len() {
-                return Ok(None);
-            }
-            begin += (filled - (MAGIC_BYTES - 1)) as u64;
+    /// Whether the file ends in a reserve that begins at `from` or behind it. No block has one inside.
+    fn has_reserve_behind(&self, from: u64) -> io::Result<bool> {
+        let written = from + written_bytes(&*self.file, from)?;
+        match written.checked_sub(RESERVE_WRITTEN) {
+            Some(begin) if begin >= from => is_reserve(&*self.file, begin),
+            _ => Ok(false),
         }
     }
 
-    fn is_sound(&self, offset: u64, size: u64, body: &mut Vec<u8>) -> io::Result<bool> {
-        let mut header = [0; FIXED_HEADER_BYTES];
-        if read_full_at(&*self.file, &mut header, offset)? < FIXED_HEADER_BYTES {
-            return Ok(false);
-        }
-        let Ok(header) = BlockHeader::decode(&header) else { return Ok(false) };
-        let begin = offset + FIXED_HEADER_BYTES as u64;
-        if begin + u64::from(header.length) > size {
-            return Ok(false);
-        }
-        body.resize(header.length as usize, 0);
-        let filled = read_full_at(&*self.file, body, begin)?;
-        Ok(filled == body.len() && block::checksum(body) == header.checksum && !is_zero(body))
+    /// The first offset from `from` on where a block with a right checksum begins, or the end marker that
+    /// ends the file.
+    fn find_sound(&mut self, from: u64) -> io::Result<Option<u64>> {
+        let size = self.file.size()?;
+        let places = match self.sound.take() {
+            Some(places) if places.covers(from, size) => places,
+            _ => SoundPlaces::find(&*self.file, from)?,
+        };
+        Ok(self.sound.insert(places).first_from(from))
     }
 }
 
@@ -495,20 +509,25 @@ impl Window {
     }
 }
 
-/// Bytes from `from` on up to the last one that is not zero.
-fn written_bytes(file: &dyn DiskFile, from: u64) -> io::Result<u64> {
+/// The checksum of everything in the file from `from` on.
+fn checksum_from(file: &dyn DiskFile, from: u64) -> io::Result<u32> {
     let mut chunk = vec![0; 1 << 16];
-    let (mut begin, mut written) = (from, 0);
+    let (mut begin, mut checksum) = (from, 0);
     loop {
         let filled = read_full_at(file, &mut chunk, begin)?;
-        if let Some(last) = chunk[..filled].iter().rposition(|&byte| byte != 0) {
-            written = begin - from + last as u64 + 1;
-        }
+        checksum = block::checksum_on(checksum, &chunk[..filled]);
         if filled < chunk.len() {
-            return Ok(written);
+            return Ok(checksum);
         }
         begin += filled as u64;
     }
+}
+
+/// Whether a reserve begins at `offset`: its header, and zeros up to the end of the file.
+fn is_reserve(file: &dyn DiskFile, offset: u64) -> io::Result<bool> {
+    let mut head = [0; FIXED_HEADER_BYTES];
+    let filled = read_full_at(file, &mut head, offset)?;
+    Ok(filled == head.len() && head == RESERVE_HEADER && rest_is_zero(file, offset + filled as u64)?)
 }
 
 /// Whether the file has nothing but zeros, or nothing, from `from` on.
@@ -636,6 +655,73 @@ mod tests {
         assert!(matches!(read(&bytes), (1, Step::Damage(damage)) if damage == after));
     }
 
+    /// A file of blocks with a reserve of so many bytes behind its header.
+    fn reserved(blocks: &[usize], zeros: usize) -> Vec<u8> {
+        [&file(blocks)[..], &RESERVE_HEADER, &vec![0; zeros]].concat()
+    }
+
+    #[test]
+    fn a_reserve_is_an_open_end() {
+        for zeros in [0, 1, 10_000] {
+            assert!(matches!(read(&reserved(&[10, 300], zeros)), (2, Step::End(End::Open))));
+        }
+        let header = BlockHeader::decode(&RESERVE_HEADER).unwrap();
+        assert_eq!(u64::from(header.length), block::MAX_RESERVE_BYTES);
+        let last = RESERVE_HEADER.iter().rposition(|&byte| byte != 0).unwrap();
+        assert_eq!(last as u64 + 1, RESERVE_WRITTEN);
+    }
+
+    #[test]
+    fn what_is_lost_before_a_reserve_is_told_from_what_is_damaged() {
+        let (two, three) = (file(&[10, 10]), reserved(&[10, 10, 3000], 5000));
+        let end = file(&[10, 10, 3000]).len();
+        for cut in (two.len()..end).filter(|cut| cut - two.len() < 40 || cut % 41 == 0) {
+            // The machine died while the block took the place of the reserve before it.
+            let mut bytes = [&three[..cut], &vec![0; 9000]].concat();
+            let before =
+                [&three[..cut], &RESERVE_HEADER[(cut - two.len()).min(FIXED_HEADER_BYTES)..]].concat();
+            bytes[..before.len()].copy_from_slice(&before);
+            assert!(matches!(read(&bytes), (2, Step::End(_))), "cut at {cut}: {:?}", read(&bytes));
+        }
+        let mut lost = reserved(&[10, 10, 3000], 5000);
+        let sector = two.len().next_multiple_of(512);
+        lost[sector..sector + 512].fill(0);
+        assert_eq!(torn(&lost), Some((2, TornCause::Sector)));
+        let (end, small) = (file(&[10, 10, 150]).len(), reserved(&[10, 10, 150], 200));
+        for bit in 0..8 * small.len() {
+            let mut wrong = small.clone();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            if open(&wrong).is_err() {
+                continue;
+            }
+            let in_blocks = bit / 8 < end;
+            match read(&wrong) {
+                (3, Step::End(_)) if !in_blocks => {}
+                (_, Step::Damage(_)) => {}
+                (3, Step::End(End::Open)) if bit / 8 < HEADER.len() => {}
+                (blocks, step) => panic!("bit {bit} of {}: {blocks} blocks, {step:?}", 8 * end),
+            }
+        }
+    }
+
+    #[test]
+    fn a_reserve_gives_way_to_blocks_while_it_is_read() {
+        let disk = MemoryDisk::with_files([("f".to_owned(), reserved(&[10], 8000))]);
+        let mut reader = FileReader::open(disk.open("f").unwrap(), FileKind::Xlog).unwrap();
+        assert!(matches!(reader.next_block().unwrap(), Step::Block(_)));
+        let longer = reserved(&[10, 700], 7000);
+        let from = file(&[10]).len();
+        disk.reopen("f").unwrap().write_at(&longer[from..], from as u64).unwrap();
+        assert!(matches!(reader.next_block().unwrap(), Step::Block(_)));
+        assert!(matches!(reader.next_block().unwrap(), Step::End(End::Open)));
+        let closed = [&file(&[10, 700, 20])[..], &MAGIC_END].concat();
+        let mut file = disk.reopen("f").unwrap();
+        file.truncate(closed.len() as u64).unwrap();
+        file.write_at(&closed[from..], from as u64).unwrap();
+        assert!(matches!(reader.next_block().unwrap(), Step::Block(_)));
+        assert!(matches!(reader.next_block().unwrap(), Step::End(End::Marker)));
+    }
+
     #[test]
     fn a_sector_of_zeros_at_the_end_is_torn_and_in_the_middle_is_damage() {
         let lost = |mut bytes: Vec<u8>, sector: usize| {
@@ -654,12 +740,9 @@ mod tests {
             let mut wrong = bytes.clone();
             wrong[at] ^= 0x40;
             let found = read(&wrong);
-            let in_length =
-                at == begin + MAGIC_BYTES || at == begin + MAGIC_BYTES + 1 || at == begin + MAGIC_BYTES + 2;
             let is_unused = at == begin + 7 || (begin + 13..begin + FIXED_HEADER_BYTES).contains(&at);
             match found {
                 (2, Step::Damage(_)) => {}
-                (2, Step::End(End::Torn(_))) if in_length => {}
                 (3, Step::End(End::Open)) if is_unused => {}
                 (_, step) => panic!("byte {at}: {step:?}"),
             }

@@ -10,11 +10,14 @@
 //! - a file's name and its `VClock` are the clock before its first row; files end only between batches;
 //! - a block holds whole transactions, and is closed after the one that brings it to 128 KiB;
 //! - in mode `fsync`, a file's header and name are durable before any row in it is reported durable, and so
-//!   is every row that was recovered.
+//!   is every row that was recovered;
+//! - a file with a reserve has, behind its last block, the [`RESERVE_HEADER`] and zeros up to its end.
 //!
-//! Absent: reserving disk space ahead. Measured on ext4 with `fdatasync` after each write, it changes
-//! nothing, because the file's size still grows; and a file that already has its final size shows zeros at
-//! its end after a crash, which a real Tarantool refuses to read.
+//! Where a file grows with each write, each sync also writes the file's new size. In mode `fsync` zeros are therefore
+//! written ahead ([`Settings::reserve_bytes`]), and blocks take their place: measured on ext4, a sync then takes 130 µs
+//! instead of 207. Zeros behind the last block would stop a real Tarantool after a crash of the process, so what stands there
+//! begins with the header of a block that is longer than the file: a write that never completed, which it cuts off. A disk
+//! without room for a reserve still takes blocks. A file that ends in order has none.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +25,10 @@ use std::sync::Arc;
 use lycosa_iproto::vclock::Vclock;
 use uuid::Uuid;
 
-use crate::block::{self, DEFAULT_COMPRESSION_LEVEL, Encoder, MAGIC_END};
+use crate::block::{
+    self, DEFAULT_COMPRESSION_LEVEL, Encoder, FIXED_HEADER_BYTES, MAGIC_END, MAX_RESERVE_BYTES,
+    RESERVE_HEADER,
+};
 use crate::directory::{Directory, IN_PROGRESS, file_name};
 use crate::disk::{DiskFile, write_all_at};
 use crate::log::{Batch, Log, LogError, LogStatus, WalMode};
@@ -35,6 +41,10 @@ pub const WRITTEN_BY: &str = concat!("Lycosa ", env!("CARGO_PKG_VERSION"));
 /// Size past which a file is ended unless told otherwise, as Tarantool's `wal_max_size`.
 pub const DEFAULT_MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
 
+/// Bytes that a server reserves ahead: room for a dozen batches under load, for hundreds without. They are written twice, and
+/// the sync of the batch that reserves them takes longer by that.
+pub const RESERVE_BYTES: u64 = 256 * 1024;
+
 /// How xlogs are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -45,6 +55,8 @@ pub struct Settings {
     /// zstd's level for blocks from 2048 bytes on; `None` stores every block plain, for processor time
     /// instead of disk space. Tarantool reads either.
     pub compression_level: Option<i32>,
+    /// Bytes that are reserved ahead in mode `fsync`, at most half of [`MAX_RESERVE_BYTES`]; 0 reserves nothing.
+    pub reserve_bytes: u64,
 }
 
 impl Default for Settings {
@@ -53,6 +65,7 @@ impl Default for Settings {
             mode: WalMode::default(),
             max_file_bytes: DEFAULT_MAX_FILE_BYTES,
             compression_level: Some(DEFAULT_COMPRESSION_LEVEL),
+            reserve_bytes: 0,
         }
     }
 }
@@ -96,7 +109,53 @@ struct OpenXlog {
     name: String,
     file: Box<dyn DiskFile>,
     bytes: u64,
+    /// Bytes that the file has, its reserve included.
+    reserved: u64,
     is_synced: bool,
+}
+
+impl OpenXlog {
+    /// Makes the file longer than `bytes + length` by the header of a reserve at least. Whether it could be.
+    fn reserve(&mut self, length: u64, reserve: u64) -> bool {
+        let needed = length + FIXED_HEADER_BYTES as u64;
+        if self.bytes + needed <= self.reserved {
+            return true;
+        }
+        let rest = needed + reserve.min(MAX_RESERVE_BYTES / 2);
+        let mut zeros = RESERVE_HEADER.to_vec();
+        zeros.resize(usize::try_from(rest).unwrap_or(FIXED_HEADER_BYTES), 0);
+        self.reserved = self.bytes + rest;
+        write_all_at(&mut *self.file, &zeros, self.bytes).is_ok()
+    }
+
+    /// Writes blocks behind those that there are. `reserve` is what to keep ready behind them, 0 if nothing.
+    fn append(&mut self, blocks: &mut Vec<u8>, reserve: u64) -> io::Result<()> {
+        let length = blocks.len() as u64;
+        if reserve > 0 && self.reserve(length, reserve) {
+            blocks.extend_from_slice(&RESERVE_HEADER);
+            let written = write_all_at(&mut *self.file, blocks, self.bytes);
+            blocks.truncate(blocks.len() - FIXED_HEADER_BYTES);
+            written?;
+        } else {
+            if self.reserved > self.bytes {
+                // A reserve that is not wanted any more, or an attempt to have one.
+                self.file.truncate(self.bytes)?;
+            }
+            write_all_at(&mut *self.file, blocks, self.bytes)?;
+            self.reserved = self.bytes + length;
+        }
+        self.bytes += length;
+        self.is_synced = false;
+        Ok(())
+    }
+
+    /// Ends the file with the end marker behind the last block.
+    fn end(&mut self) -> io::Result<()> {
+        if self.reserved > self.bytes {
+            self.file.truncate(self.bytes)?;
+        }
+        write_all_at(&mut *self.file, &MAGIC_END, self.bytes)
+    }
 }
 
 impl std::fmt::Debug for XlogWriter {
@@ -218,10 +277,11 @@ impl XlogWriter {
             Current::Empty(empty) => self.write_on(empty)?,
             Current::None => self.begin_file(b"")?,
         };
-        let written = write_all_at(&mut *open.file, &self.blocks, open.bytes);
+        let reserve = if self.settings.mode == WalMode::Fsync { self.settings.reserve_bytes } else { 0 };
+        let mut blocks = std::mem::take(&mut self.blocks);
+        let written = open.append(&mut blocks, reserve);
+        self.blocks = blocks;
         written.map_err(self.failed("write to", &open.name))?;
-        open.bytes += self.blocks.len() as u64;
-        open.is_synced = false;
         self.current = Current::Open(open);
         Ok(())
     }
@@ -230,7 +290,8 @@ impl XlogWriter {
     fn write_on(&mut self, empty: EmptyXlog) -> Result<OpenXlog, LogError> {
         let mut file = self.directory.disk().reopen(&empty.name).map_err(self.failed("open", &empty.name))?;
         file.truncate(empty.header_bytes).map_err(self.failed("truncate", &empty.name))?;
-        Ok(OpenXlog { name: empty.name, file, bytes: empty.header_bytes, is_synced: false })
+        let bytes = empty.header_bytes;
+        Ok(OpenXlog { name: empty.name, file, bytes, reserved: bytes, is_synced: false })
     }
 
     /// Creates the file that follows [`Log::vclock`], with `content` after its header.
@@ -260,7 +321,8 @@ impl XlogWriter {
         }
         self.newest = Some(self.vclock.clone());
         self.status.files += 1;
-        Ok(OpenXlog { name, file, bytes: text.len() as u64, is_synced: is_durable })
+        let bytes = text.len() as u64;
+        Ok(OpenXlog { name, file, bytes, reserved: bytes, is_synced: is_durable })
     }
 
     /// Ends the current file if it has rows.
@@ -272,7 +334,7 @@ impl XlogWriter {
                 return Ok(());
             }
         };
-        let written = write_all_at(&mut *open.file, &MAGIC_END, open.bytes);
+        let written = open.end();
         written.map_err(self.failed("write to", &open.name))?;
         if sync {
             open.file.sync().map_err(self.failed("sync", &open.name))?;
@@ -308,8 +370,7 @@ impl XlogWriter {
             }
             Current::Empty(empty) => {
                 let mut open = self.write_on(empty)?;
-                let written = write_all_at(&mut *open.file, &MAGIC_END, open.bytes);
-                written.map_err(self.failed("write to", &open.name))?;
+                open.end().map_err(self.failed("write to", &open.name))?;
                 open
             }
             Current::None | Current::Open(_) => {

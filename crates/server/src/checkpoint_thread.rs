@@ -189,6 +189,9 @@ impl Worker {
         let directory = &self.place.directory;
         let is_in_the_way =
             directory.list().map_err(|error| error.to_string())?.snapshots.contains(&signature);
+        if is_in_the_way && signature == self.place.sound {
+            return Err("the newest snapshot is of this moment already".to_owned());
+        }
         if is_in_the_way {
             // The start has passed it over.
             let name = file_name(FileKind::Snapshot, signature);

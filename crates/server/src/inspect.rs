@@ -6,7 +6,7 @@
 //! [`unsupported`] goes through the definitions. A data folder of a Tarantool may hold things that mean nothing here;
 //! they are kept, and go back to a Tarantool with the folder, but nobody should find out by surprise.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 
 use lycosa_iproto::vclock::Vclock;
@@ -22,7 +22,7 @@ use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
-use crate::storage::{statement, synchronous_space};
+use crate::storage::statement;
 
 /// `_trigger`: SQL triggers.
 const TRIGGER: SpaceId = 328;
@@ -416,8 +416,7 @@ pub fn load(
 ) -> Result<Option<Contents>, LoadError> {
     let Some(recovery) = Recovery::open(directory, Mode::Strict)? else { return Ok(None) };
     let limits = Settings { memory_limit: u64::MAX, max_tuple_size: u32::MAX };
-    let mut loading =
-        Loading { store: Store::new(limits), synchronous: HashSet::new(), transactions: 0, progress };
+    let mut loading = Loading { store: Store::new(limits), transactions: 0, progress };
     let recovered = recovery.run(&mut loading)?;
     let Loading { mut store, .. } = loading;
     store.finish_recovery()?;
@@ -442,7 +441,6 @@ fn contents(store: &Store, recovered: Recovered) -> Contents {
 /// Applies recovered rows to a store.
 struct Loading<'a> {
     store: Store,
-    synchronous: HashSet<SpaceId>,
     transactions: u64,
     progress: &'a mut dyn FnMut(Progress),
 }
@@ -451,7 +449,6 @@ impl Target for Loading<'_> {
     fn apply(&mut self, transaction: &Transaction<'_>) -> Result<(), ApplyError> {
         for statement in transaction.rows.iter().filter_map(|row| statement(&row.body)) {
             self.store.recover(&statement)?;
-            self.synchronous.extend(synchronous_space(&statement));
         }
         self.transactions += 1;
         if self.transactions.is_multiple_of(PROGRESS_STEP) {
@@ -465,7 +462,7 @@ impl Target for Loading<'_> {
     }
 
     fn is_synchronous(&self, space: u32) -> bool {
-        self.synchronous.contains(&space)
+        self.store.space(space).is_ok_and(Space::is_synchronous)
     }
 }
 

@@ -1,6 +1,5 @@
 //! From a data folder to a store and an open log; from nothing to a new instance.
 
-use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,11 +14,9 @@ use lycosa_journal::directory::Directory;
 use lycosa_journal::log::WalMode as LogMode;
 use lycosa_journal::recovery::{ApplyError, Recovered, Recovery, Source, Target, Transaction};
 use lycosa_journal::snap::SnapshotWriter;
-use lycosa_journal::writer::{Settings as WriterSettings, XlogWriter};
-use lycosa_store::{IndexBuild, IteratorType, Statement, Store, system};
+use lycosa_journal::writer::{RESERVE_BYTES, Settings as WriterSettings, XlogWriter};
+use lycosa_store::{IndexBuild, IteratorType, Space, Statement, Store, system};
 use lycosa_tuple::mp::{self, Reader};
-use lycosa_tuple::tuple::TupleRef;
-use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
 use crate::config::{ByteSize, Config, WalMode};
@@ -31,9 +28,6 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Rows between two looks at the clock.
 const PROGRESS_ROWS: u64 = 1 << 14;
-
-/// Field of `_space` with the flags, from 0.
-const SPACE_FLAGS: u32 = 5;
 
 /// `replica_id` of an instance that begins a replica set.
 const FIRST_REPLICA_ID: u32 = 1;
@@ -103,6 +97,7 @@ fn writer_settings(config: &Config) -> WriterSettings {
         },
         max_file_bytes: config.wal_max_size.0,
         compression_level: config.wal_compression.then_some(DEFAULT_COMPRESSION_LEVEL),
+        reserve_bytes: RESERVE_BYTES,
     }
 }
 
@@ -147,13 +142,8 @@ fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow:
     let total = recovery.progress().bytes_total;
     tracing::info!("recovering instance {instance} from {} bytes", total);
     let started = Instant::now();
-    let mut target = Replay {
-        store: Store::new(store_settings(config)),
-        rows: 0,
-        started,
-        reported: started,
-        synchronous: HashSet::new(),
-    };
+    let mut target =
+        Replay { store: Store::new(store_settings(config)), rows: 0, started, reported: started };
     let recovered = recovery.run(&mut target)?;
     let Replay { mut store, rows, .. } = target;
     store.finish_recovery_with(build_indexes).context("the recovered data are not consistent")?;
@@ -244,8 +234,6 @@ struct Replay {
     rows: u64,
     started: Instant,
     reported: Instant,
-    /// Spaces whose transactions count only once they are confirmed.
-    synchronous: HashSet<u32>,
 }
 
 impl Replay {
@@ -276,7 +264,6 @@ impl Target for Replay {
         for row in transaction.rows {
             if let Some(statement) = statement(&row.body) {
                 self.store.recover(&statement)?;
-                self.synchronous.extend(synchronous_space(&statement));
             }
             self.rows += 1;
             if self.rows.is_multiple_of(PROGRESS_ROWS) {
@@ -291,7 +278,7 @@ impl Target for Replay {
     }
 
     fn is_synchronous(&self, space: u32) -> bool {
-        self.synchronous.contains(&space)
+        self.store.space(space).is_ok_and(Space::is_synchronous)
     }
 
     fn report(&mut self, settled: &Settled) {
@@ -301,16 +288,6 @@ impl Target for Replay {
             tracing::warn!("{settled}");
         }
     }
-}
-
-/// The space that a statement defines as one whose transactions wait for a CONFIRM row.
-pub(crate) fn synchronous_space(statement: &Statement<'_>) -> Option<u32> {
-    let Statement::Insert { space: system::SPACE, tuple } = statement else { return None };
-    let tuple = TupleRef::trusted(tuple);
-    let id = Reader::new(tuple.field(0)?).uint().ok()?;
-    let flags = Value::decode(tuple.field(SPACE_FLAGS)?).ok()?;
-    let is_synchronous = flags.get("is_sync").and_then(Value::as_bool) == Some(true);
-    u32::try_from(id).ok().filter(|_| is_synchronous)
 }
 
 /// The change of data that a row is, if it is one.
@@ -329,4 +306,85 @@ pub(crate) fn statement<'a>(body: &RowBody<'a>) -> Option<Statement<'a>> {
             return None;
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use std::sync::Arc;
+
+    use lycosa_iproto::row::{RowHeader, encode_row};
+    use lycosa_journal::log::{Batch, Log};
+    use lycosa_journal::memory::MemoryDisk;
+    use lycosa_tuple::value::Value;
+
+    use super::*;
+    use crate::config::Flags;
+
+    const SPACE: u32 = 512;
+
+    /// Writes each row as a transaction of its own behind what the log has.
+    fn append(log: &mut XlogWriter, vclock: &mut Vclock, rows: &[RowBody<'_>]) {
+        let mut batch = Batch::default();
+        for body in rows {
+            let lsn = vclock.get(FIRST_REPLICA_ID) + 1;
+            encode_row(&mut batch.rows, &RowHeader::single(FIRST_REPLICA_ID, lsn, 1.5), body);
+            batch.end_transaction();
+            vclock.set(FIRST_REPLICA_ID, lsn).unwrap();
+        }
+        batch.vclock = vclock.clone();
+        log.append(&batch).unwrap();
+    }
+
+    fn array(fields: &[Value]) -> Vec<u8> {
+        Value::Array(fields.to_vec()).encode()
+    }
+
+    #[test]
+    fn a_space_that_becomes_synchronous_is_recovered_as_one() {
+        let empty = || Value::Array(Vec::new());
+        let flags = Value::map([("is_sync", true)]);
+        let definition = |flags: Value| {
+            array(&[SPACE.into(), 1_u32.into(), "s".into(), "memtx".into(), 0_u32.into(), flags, empty()])
+        };
+        let replaced = definition(flags.clone());
+        let operations = Value::Array(vec![Value::Array(vec!["=".into(), 5_u32.into(), flags])]).encode();
+        let key = array(&[SPACE.into()]);
+        let update =
+            RowBody::Update { space: system::SPACE, index: 0, base: 0, key: &key, operations: &operations };
+        for change in [update, RowBody::Replace { space: system::SPACE, tuple: &replaced }] {
+            let directory = Directory::on(Arc::new(MemoryDisk::new()));
+            let config = Config::load(None, std::iter::empty(), &Flags::default()).unwrap();
+            let Opened { mut log, mut vclock, .. } = open(directory.clone(), &config).unwrap();
+            let plain = definition(Value::Map(Vec::new()));
+            let part = Value::Array(vec![Value::Array(vec![0_u32.into(), "unsigned".into()])]);
+            let unique = Value::map([("unique", true)]);
+            let index = array(&[SPACE.into(), 0_u32.into(), "pk".into(), "tree".into(), unique, part]);
+            let tuples = [1_u32, 2, 3].map(|id| array(&[id.into()]));
+            let insert = |tuple| RowBody::Insert { space: SPACE, tuple };
+            append(
+                &mut log,
+                &mut vclock,
+                &[
+                    RowBody::Insert { space: system::SPACE, tuple: &plain },
+                    RowBody::Insert { space: system::INDEX, tuple: &index },
+                    insert(&tuples[0]),
+                    change,
+                    insert(&tuples[1]),
+                ],
+            );
+            let refused = vclock.get(FIRST_REPLICA_ID);
+            let verdict = RowBody::Rollback { replica_id: FIRST_REPLICA_ID, lsn: refused };
+            append(&mut log, &mut vclock, &[verdict, insert(&tuples[2])]);
+            let confirmed = vclock.get(FIRST_REPLICA_ID);
+            let verdict = RowBody::Confirm { replica_id: FIRST_REPLICA_ID, lsn: confirmed };
+            append(&mut log, &mut vclock, &[verdict]);
+            drop(log);
+
+            let store = open(directory, &config).unwrap().store;
+            let found = |id: usize| store.get(SPACE, 0, &tuples[id]).unwrap().is_some();
+            assert_eq!([found(0), found(1), found(2)], [true, false, true]);
+        }
+    }
 }

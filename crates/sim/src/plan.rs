@@ -83,6 +83,8 @@ pub(crate) enum Action {
     Stop,
     /// The disk is going to refuse something.
     Fault,
+    /// The disk is going to refuse something of the writer of snapshots.
+    SnapshotFault,
     /// Somebody wants a snapshot.
     Checkpoint,
     /// The writer of snapshots does the next thing it has to do.
@@ -164,6 +166,7 @@ impl Plan {
                 mode: if random.one_in(6) { WalMode::Write } else { WalMode::Fsync },
                 max_file_bytes: *random.pick(&[0, 3_000, 20_000, 256 << 20]),
                 compression_level: *random.pick(&[None, Some(3)]),
+                reserve_bytes: *random.pick(&[0, 100, 2_000]),
             },
             memory: random.one_in(5).then(|| random.between(2_000, 120_000)),
             fullest: *random.pick(&[4, 12, 40]),
@@ -190,6 +193,9 @@ fn tube(random: &mut Random, number: u64, in_replicaset: bool) -> TubePlan {
 }
 
 fn actions(random: &mut Random) -> Vec<(u32, Action)> {
+    let faults = if random.one_in(3) { 0 } else { 2 };
+    let (checkpoints, steps, ends) =
+        if random.one_in(2) { ((3, 12), (60, 250), (0, 1)) } else { ((0, 3), (10, 60), (0, 3)) };
     let mut some = |low, high| random.between(low, high) as u32;
     vec![
         (some(100, 250), Action::Send),
@@ -201,11 +207,12 @@ fn actions(random: &mut Random) -> Vec<(u32, Action)> {
         (some(0, 8), Action::Disconnect),
         (some(0, 4), Action::Stall),
         (some(1, 6), Action::Settle),
-        (some(0, 3), Action::Crash),
+        (some(ends.0, ends.1), Action::Crash),
         (some(0, 2), Action::Stop),
-        (some(0, 2), Action::Fault),
-        (some(0, 3), Action::Checkpoint),
-        (some(10, 60), Action::Snapshotter),
+        (some(0, faults), Action::Fault),
+        (some(0, faults + 1), Action::SnapshotFault),
+        (some(checkpoints.0, checkpoints.1), Action::Checkpoint),
+        (some(steps.0, steps.1), Action::Snapshotter),
         (some(0, 2), Action::Room),
     ]
 }

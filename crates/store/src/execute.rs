@@ -155,7 +155,7 @@ impl Store {
     ) -> Result<Option<Handle>, Error> {
         let space = self.space(id)?;
         let (temporary, local) = (space.def.temporary, space.def.local);
-        let Some(old) = space.require_index(index)?.find(&self.arena, key)? else {
+        let Some(old) = space.find(&self.arena, index, key)? else {
             if !temporary {
                 self.log(&Statement::Update { space: id, index, key, operations, base }, local);
             }
@@ -226,7 +226,7 @@ impl Store {
     fn delete(&mut self, id: SpaceId, index: IndexId, key: &[u8]) -> Result<Option<Handle>, Error> {
         let space = self.space(id)?;
         let (temporary, local) = (space.def.temporary, space.def.local);
-        let Some(old) = space.require_index(index)?.find(&self.arena, key)? else {
+        let Some(old) = space.find(&self.arena, index, key)? else {
             if !temporary {
                 self.log(&Statement::Delete { space: id, index, key }, local);
             }

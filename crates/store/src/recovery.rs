@@ -14,6 +14,8 @@
 
 mod build;
 mod history;
+#[cfg(test)]
+mod tests;
 
 pub use self::build::IndexBuild;
 

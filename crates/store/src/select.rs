@@ -54,8 +54,8 @@ impl Store {
     /// No such space or index, the index is not unique, or the key does not fit it.
     #[inline]
     pub fn get(&self, space: SpaceId, index: IndexId, key: &[u8]) -> Result<Option<&[u8]>, Error> {
-        let index = self.space(space)?.require_index(index)?;
-        Ok(index.find(&self.arena, key)?.map(|handle| self.arena.get(handle)))
+        let found = self.space(space)?.find(&self.arena, index, key)?;
+        Ok(found.map(|handle| self.arena.get(handle)))
     }
 
     /// Walks an index from an offset on. `key` is a MessagePack array; it may have fewer parts than the index. No checks
@@ -185,8 +185,10 @@ impl Store {
         iterator: IteratorType,
         key: &[u8],
     ) -> Result<Option<&[u8]>, Error> {
-        let walk = self.walk(self.space(space)?, index, iterator, key, 0)?;
+        let space = self.space(space)?;
+        let walk = self.walk(space, index, iterator, key, 0)?;
         let first: Option<Handle> = walk.and_then(|mut walk| walk.next());
+        space.last_found.set(first);
         Ok(first.map(|handle| self.arena.get(handle)))
     }
 

@@ -3,6 +3,8 @@
 //! The primary index owns the tuples; the others hold the same handles in other orders. `Space::exchange` is the only
 //! way in and `Space::restore` takes back what it did, so that after a refusal or a rollback every index is as before.
 
+use std::cell::Cell;
+
 use lycosa_tuple::format::{Format, FormatError};
 use lycosa_tuple::key::KeyDef;
 use lycosa_tuple::mp::Reader;
@@ -15,9 +17,9 @@ use crate::schema::space::SpaceDef;
 use crate::{IndexId, SpaceId, UserId};
 
 pub use crate::index::IndexKind;
-pub use crate::space_index::SpaceIndex;
 pub use crate::schema::index::IndexDef;
 pub use crate::schema::space::Engine;
+pub use crate::space_index::SpaceIndex;
 
 /// The sequence that fills a field of a space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +64,8 @@ pub struct Space {
     pub(crate) loaded: Vec<Handle>,
     /// The secondary indexes do not hold what the primary one does: they are built when the log has been read.
     pub(crate) has_stale_indexes: bool,
+    /// The tuple that was read last, while nothing in the space has changed since. Who reads a tuple often changes it next.
+    pub(crate) last_found: Cell<Option<Handle>>,
     /// The memory limit does not hold for the space, see [`Store::exempt_from_limit`](crate::Store::exempt_from_limit).
     pub(crate) beyond_limit: bool,
 }
@@ -77,6 +81,7 @@ impl Space {
             bytes: 0,
             loaded: Vec::new(),
             has_stale_indexes: false,
+            last_found: Cell::new(None),
             beyond_limit: false,
         }
     }
@@ -115,6 +120,12 @@ impl Space {
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.def.local
+    }
+
+    /// Whether changes count only once a quorum has confirmed them (`is_sync`).
+    #[must_use]
+    pub fn is_synchronous(&self) -> bool {
+        self.def.sync
     }
 
     /// Whether a space of the system.
@@ -196,6 +207,17 @@ impl Space {
     /// The index with that id, or the refusal.
     pub(crate) fn require_index(&self, id: IndexId) -> Result<&SpaceIndex, Error> {
         self.index(id).ok_or_else(|| Error::NoSuchIndexId { index: id, space: self.def.name.clone() })
+    }
+
+    /// Finds the tuple with a whole key of a unique index.
+    ///
+    /// # Errors
+    /// No such index, one that is not unique, or a key that does not fit it.
+    pub(crate) fn find(&self, arena: &Arena, index: IndexId, key: &[u8]) -> Result<Option<Handle>, Error> {
+        let index = self.require_index(index)?;
+        let found = index.find(arena, key, self.last_found.get())?;
+        self.last_found.set(found);
+        Ok(found)
     }
 
     pub(crate) fn primary(&self) -> Result<&SpaceIndex, Error> {

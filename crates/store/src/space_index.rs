@@ -2,13 +2,13 @@
 
 use lycosa_tuple::key::KeyDef;
 
+use crate::IndexId;
 use crate::arena::{Arena, Handle};
 use crate::arrears::Arrears;
 use crate::error::Error;
 use crate::index::{Index, IndexKind};
 use crate::schema::index::IndexDef;
 use crate::space::key_values;
-use crate::IndexId;
 
 /// One index of a space: its definition and what it holds.
 #[derive(Debug)]
@@ -35,7 +35,10 @@ impl SpaceIndex {
 
     /// An empty index like this one.
     pub(crate) fn emptied(&self, primary: Option<&KeyDef>) -> Self {
-        Self { arrears: self.arrears.as_ref().map(|_| Box::default()), ..Self::new(self.def.clone(), primary) }
+        Self {
+            arrears: self.arrears.as_ref().map(|_| Box::default()),
+            ..Self::new(self.def.clone(), primary)
+        }
     }
 
     /// From now on new tuples may wait to be entered. An index that can refuse a tuple stays as it is.
@@ -115,23 +118,29 @@ impl SpaceIndex {
         self.index.memory() + self.arrears.as_ref().map_or(0, |arrears| arrears.memory())
     }
 
-    /// Finds the tuple with a whole key of a unique index.
-    pub(crate) fn find(&self, arena: &Arena, key: &[u8]) -> Result<Option<Handle>, Error> {
+    /// Finds the tuple with a whole key of a unique index. `guess` is a tuple of the space that may be the one.
+    pub(crate) fn find(
+        &self,
+        arena: &Arena,
+        key: &[u8],
+        guess: Option<Handle>,
+    ) -> Result<Option<Handle>, Error> {
         if !self.def.unique {
             return Err(Error::MoreThanOneTuple);
         }
         let (values, count) = key_values(key)?;
         self.def.key.check_whole_key(values, count)?;
+        if let Some(guess) = guess
+            && !self.def.may_repeat()
+            && self.def.key.compare_with_key(arena.get(guess), values, count).is_eq()
+        {
+            return Ok(Some(guess));
+        }
         Ok(self.index.get(arena, values, count))
     }
 
     /// Puts `new` in, in the place of `old`. Refuses, leaving the index as it was, if a third tuple has the key.
-    pub(crate) fn put(
-        &mut self,
-        arena: &Arena,
-        old: Option<Handle>,
-        new: Handle,
-    ) -> Result<(), Occupied> {
+    pub(crate) fn put(&mut self, arena: &Arena, old: Option<Handle>, new: Handle) -> Result<(), Occupied> {
         if let Some(arrears) = &mut self.arrears {
             if let Some(oldest) = arrears.add(new) {
                 self.index.insert(arena, oldest);

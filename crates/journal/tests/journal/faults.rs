@@ -20,8 +20,11 @@ use crate::support::{Collected, directory, recover};
 
 const INSTANCE: Uuid = Uuid::from_u128(7);
 
+/// A few batches fit it.
+const RESERVE: u64 = 700;
+
 fn settings(max_file_bytes: u64) -> Settings {
-    Settings { max_file_bytes, ..Settings::default() }
+    Settings { max_file_bytes, reserve_bytes: RESERVE, ..Settings::default() }
 }
 
 fn bootstrap(directory: &Directory) -> Result<(), SnapshotError> {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod bits;
 mod checkpoints;
 mod corpus;
 mod damage;

@@ -37,6 +37,13 @@ pub(crate) fn directory(disk: &MemoryDisk) -> Directory {
     Directory::on(Arc::new(disk.clone()))
 }
 
+/// A file as it would be if its text header had no checksum, as Tarantool writes it.
+pub(crate) fn without_checksum(file: &[u8]) -> Vec<u8> {
+    const LINE: &[u8] = b"Checksum: 00000000\n";
+    let begin = file.windows(9).position(|key| key == &LINE[..9]).expect("a header with a checksum");
+    [&file[..begin], &file[begin + LINE.len()..]].concat()
+}
+
 /// Remembers ids (first fields) inserted into user spaces, LSNs and messages.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {

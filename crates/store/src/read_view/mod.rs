@@ -29,14 +29,13 @@
 //! comes; never beyond what the data took when the view was opened. Tuples of truncated and dropped spaces keep their memory
 //! until they have been handed out.
 
-
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 
-use crate::handle_set::HandleSet;
 use crate::arena::{Arena, Handle};
+use crate::handle_set::HandleSet;
 use crate::index::{Bookmark, Index};
 use crate::schema::catalog::Catalog;
 use crate::sequence::write_value;

@@ -10,13 +10,15 @@
 
 use std::cmp::Ordering;
 
+use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::update;
 
 use super::build;
 use crate::arena::{Arena, Handle};
 use crate::error::Error;
-use crate::space::{Entry, Space, key_values};
+use crate::schema::sequence::Sequences;
+use crate::space::{AttachedSequence, Entry, Space, key_values};
 use crate::statement::Statement;
 use crate::{Store, system};
 
@@ -29,7 +31,10 @@ impl Store {
         }
         let Some(space) = self.catalog.get_mut(id) else { return Ok(false) };
         let is_short = match *statement {
-            Statement::Insert { .. } | Statement::Replace { .. } => space.sequence.is_none(),
+            Statement::Insert { tuple, .. } | Statement::Replace { tuple, .. } => {
+                key_values(tuple)?;
+                space.sequence.is_none_or(|attached| stored_number(attached, tuple).is_some())
+            }
             Statement::Update { index, .. } | Statement::Delete { index, .. } => index == 0,
             Statement::Upsert { .. } => false,
         };
@@ -45,8 +50,14 @@ impl Store {
             space.has_stale_indexes = true;
         }
         match *statement {
-            Statement::Insert { tuple, .. } => put(space, &mut self.arena, tuple, Entry::Insert)?,
-            Statement::Replace { tuple, .. } => put(space, &mut self.arena, tuple, Entry::Replace)?,
+            Statement::Insert { tuple, .. } => {
+                self.schema.sequences.follow(space.sequence, tuple);
+                put(space, &mut self.arena, tuple, Entry::Insert)?;
+            }
+            Statement::Replace { tuple, .. } => {
+                self.schema.sequences.follow(space.sequence, tuple);
+                put(space, &mut self.arena, tuple, Entry::Replace)?;
+            }
             Statement::Update { key, operations, base, .. } => {
                 change(space, &mut self.arena, key, operations, base)?;
             }
@@ -57,12 +68,34 @@ impl Store {
     }
 }
 
+impl Sequences {
+    /// Moves the sequence that is attached to a space on to what stands in its tuple.
+    fn follow(&mut self, attached: Option<AttachedSequence>, tuple: &[u8]) {
+        let Some(attached) = attached else { return };
+        let stored = stored_number(attached, tuple).flatten();
+        let sequence = self.get(attached.sequence);
+        if let Some(value) = stored.and_then(|stored| sequence?.after_storing(stored)) {
+            self.set(attached.sequence, Some(value));
+        }
+    }
+}
+
+/// What stands in the field that a sequence fills: `None` if that is still to be done, no number if there is none to which
+/// a sequence could move.
+fn stored_number(attached: AttachedSequence, tuple: &[u8]) -> Option<Option<i64>> {
+    let field = TupleRef::trusted(tuple).field(attached.field).unwrap_or_default();
+    match Reader::new(field).nil() {
+        Ok(()) => None,
+        Err(_) => Some(Reader::new(field).int().ok().and_then(|stored| i64::try_from(stored).ok())),
+    }
+}
+
 fn allocate(arena: &mut Arena, tuple: &[u8]) -> Result<Handle, Error> {
     arena.insert(tuple).ok_or(Error::MemoryIssue { bytes: tuple.len() as u64 })
 }
 
+/// Puts a tuple, which is an array, into a space.
 fn put(space: &mut Space, arena: &mut Arena, tuple: &[u8], entry: Entry) -> Result<(), Error> {
-    key_values(tuple)?;
     space.check(tuple)?;
     let new = allocate(arena, tuple)?;
     let primary = &mut space.indexes[0];
@@ -88,7 +121,7 @@ fn change(
     operations: &[u8],
     base: i64,
 ) -> Result<(), Error> {
-    let Some(old) = space.indexes[0].find(arena, key)? else { return Ok(()) };
+    let Some(old) = space.indexes[0].find(arena, key, None)? else { return Ok(()) };
     let old_tuple = TupleRef::trusted(arena.get(old));
     let tuple = update::apply(operations, old_tuple, &space.format, base, update::Mode::Update)?;
     space.check(&tuple)?;
@@ -107,7 +140,7 @@ fn change(
 
 fn remove(space: &mut Space, arena: &mut Arena, key: &[u8]) -> Result<(), Error> {
     let primary = &mut space.indexes[0];
-    if let Some(old) = primary.find(arena, key)? {
+    if let Some(old) = primary.find(arena, key, None)? {
         primary.index.remove(arena, old);
         space.bytes -= arena.get(old).len() as u64;
         arena.remove(old);

@@ -28,13 +28,16 @@ impl Catalog {
         if id < NEAR { self.near.get(id as usize)?.as_deref() } else { self.far.get(&id).map(Box::as_ref) }
     }
 
+    /// The space, to be changed: what was found in it last is forgotten.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: SpaceId) -> Option<&mut Space> {
-        if id < NEAR {
+        let space = if id < NEAR {
             self.near.get_mut(id as usize)?.as_deref_mut()
         } else {
             self.far.get_mut(&id).map(Box::as_mut)
-        }
+        }?;
+        space.last_found.set(None);
+        Some(space)
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<&Space> {
@@ -48,7 +51,8 @@ impl Catalog {
 
     /// In id order.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Space> {
-        self.near.iter_mut().flatten().chain(self.far.values_mut()).map(Box::as_mut)
+        let spaces = self.near.iter_mut().flatten().chain(self.far.values_mut()).map(Box::as_mut);
+        spaces.inspect(|space| space.last_found.set(None))
     }
 
     pub(crate) fn insert(&mut self, space: Box<Space>) {
@@ -67,6 +71,7 @@ impl Catalog {
 
     pub(crate) fn remove(&mut self, id: SpaceId) -> Option<Box<Space>> {
         let space = if id < NEAR { self.near.get_mut(id as usize)?.take() } else { self.far.remove(&id) }?;
+        space.last_found.set(None);
         self.forget_name(&space.def.name, id);
         Some(space)
     }

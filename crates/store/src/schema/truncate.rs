@@ -20,8 +20,7 @@ impl Store {
         }
         self.check_access(self.acting_user(), Object::Space(id), Access::WRITE)?;
         let primary = space.primary_key().cloned();
-        let empty: Vec<_> =
-            space.indexes.iter().map(|index| index.emptied(primary.as_ref())).collect();
+        let empty: Vec<_> = space.indexes.iter().map(|index| index.emptied(primary.as_ref())).collect();
         if let Some(space) = self.catalog.get_mut(id) {
             let indexes = std::mem::replace(&mut space.indexes, empty);
             let bytes = std::mem::take(&mut space.bytes);

@@ -198,6 +198,8 @@ proptest! {
         let mut savepoints = Vec::new();
         store.begin(user::ADMIN);
         for (number, step) in steps.iter().enumerate() {
+            // What was read last is where a change looks first.
+            store.first(space, 0, IteratorType::Ge, &row(&format!("[{}]", number % 4))).unwrap();
             match step {
                 Step::Savepoint => savepoints.push((store.savepoint(), model.clone())),
                 Step::RollbackTo => if let Some((savepoint, saved)) = savepoints.pop() {
