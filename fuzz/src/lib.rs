@@ -13,6 +13,8 @@ mod checkpoint;
 pub mod corpus;
 pub mod driver;
 pub mod feature;
+mod grammar;
+mod indexes;
 mod mutation;
 mod random;
 mod replay;

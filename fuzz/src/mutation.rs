@@ -5,6 +5,7 @@
 
 use lycosa_tuple::mp::{self, Kind, value_len};
 
+use crate::grammar;
 use crate::random::Random;
 use crate::shape::{Part, Shape};
 
@@ -45,7 +46,9 @@ const INTERESTING: [u64; 26] = [
 pub(crate) fn mutate(random: &mut Random, input: &[u8], others: &[Vec<u8>], shape: Shape) -> Vec<u8> {
     let mut parts = shape.parts(input);
     for _ in 0..=random.small(8) {
-        if parts.is_empty() || (parts[0].control.is_some() && random.one_in(4)) {
+        if shape == Shape::Steps && random.one_in(2) {
+            add_steps(random, &mut parts);
+        } else if parts.is_empty() || (shape == Shape::Steps && random.one_in(4)) {
             arrange(random, &mut parts, others, shape);
         } else {
             let place = random.below(parts.len());
@@ -62,6 +65,17 @@ pub(crate) fn mutate(random: &mut Random, input: &[u8], others: &[Vec<u8>], shap
     let mut input = shape.join(&parts);
     input.truncate(MAX_INPUT);
     input
+}
+
+/// Adds steps that make sense.
+fn add_steps(random: &mut Random, parts: &mut Vec<Part>) {
+    let at = random.below(parts.len() + 1);
+    let steps = (0..=random.small(8)).map(|_| {
+        let (control, content) = grammar::step(random);
+        Part { control: Some(control), content }
+    });
+    let steps: Vec<_> = steps.collect();
+    parts.splice(at..at, steps);
 }
 
 /// Changes which parts there are and in what order.

@@ -1,6 +1,5 @@
 //! A whole instance for a target to be rude to: data, connections, a journal in memory, time.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 
 use lycosa_instance::{Batch, Buffers, Identity, Instance, Origin, Settings, Slot, Trust};
@@ -13,7 +12,7 @@ use lycosa_journal::memory::MemoryDisk;
 use lycosa_journal::meta::FileKind;
 use lycosa_journal::reader::{FileReader, Step};
 use lycosa_queue::{Configuration, Queue};
-use lycosa_store::{IndexId, IteratorType, SpaceId, Store, system, user};
+use lycosa_store::{SpaceId, Store, system};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
@@ -22,6 +21,7 @@ use uuid::Uuid;
 use crate::checkpoint::Snapshots;
 use crate::corpus;
 use crate::feature::note;
+use crate::indexes;
 use crate::replay::{Replay, SnapshotRows, loaded, reloaded, replay_rows, snapshot};
 
 /// Lowest bits of a step's control byte: which connection. `admin`, two of `guest` on loopback, one from elsewhere.
@@ -250,7 +250,7 @@ impl World {
         let unanswered: usize = self.clients.iter().map(|client| client.unanswered).sum();
         assert_eq!(unanswered, self.instance.status().waiting_calls, "who does not wait has been answered");
         assert!(self.instance.is_drained());
-        check_indexes(self.instance.store());
+        indexes::check(self.instance.store());
         if self.has_failed || self.journal.is_empty() {
             return;
         }
@@ -281,40 +281,4 @@ fn connect(instance: &mut Instance, trust: Trust, now: u64) -> Client {
     let greeting = instance.output(slot).len();
     instance.consume(slot, greeting);
     Client { slot, unanswered: 0 }
-}
-
-/// Every index of a space holds every tuple of it exactly once, and their bytes are counted.
-fn check_indexes(store: &Store) {
-    for space in store.spaces().filter(|space| space.engine().has_tuples()) {
-        let mut contents = space.indexes().iter().map(|index| content(store, space.id(), index.id()));
-        let Some(primary) = contents.next() else { continue };
-        assert_eq!(primary.bytes, space.bytes(), "bytes of {}", space.name());
-        assert_eq!(primary.tuples, space.len(), "tuples of {}", space.name());
-        for secondary in contents {
-            assert_eq!(secondary, primary, "an index of {}", space.name());
-        }
-    }
-}
-
-/// What an index holds, whatever its order.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Content {
-    tuples: u64,
-    bytes: u64,
-    hashes: u64,
-}
-
-fn content(store: &Store, space: SpaceId, index: IndexId) -> Content {
-    let mut content = Content::default();
-    let mut add = |tuple: &[u8]| {
-        let mut hasher = DefaultHasher::new();
-        tuple.hash(&mut hasher);
-        content.tuples += 1;
-        content.bytes += tuple.len() as u64;
-        content.hashes = content.hashes.wrapping_add(hasher.finish());
-    };
-    let all = IteratorType::All;
-    let selected = store.select(user::ADMIN, space, index, all, &[0x90], 0, u64::MAX, &mut add);
-    selected.expect("admin may read everything");
-    content
 }

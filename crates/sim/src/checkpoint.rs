@@ -1,14 +1,17 @@
 //! The checkpoint thread without a thread: orders wait, are carried out one by one, and news of them wait too.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use lycosa_instance::{CheckpointOrder, Chunk, Files, Instance, Keep, Written};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::directory::{Directory, file_name};
+use lycosa_journal::memory::MemoryDisk;
 use lycosa_journal::meta::FileKind;
 use lycosa_journal::retention::{self, Inventory, Rule};
 use lycosa_journal::snap::SnapshotWriter;
 
+use crate::disk::SnapshotDisk;
 use crate::storage::IDENTITY;
 
 /// Chunks under way at a time.
@@ -37,19 +40,64 @@ pub(crate) struct Checkpointer {
     orders: VecDeque<CheckpointOrder>,
     news: VecDeque<News>,
     writing: Option<Writing>,
+    /// What was last ordered to be kept.
+    keep: Option<Keep>,
+    /// There is less room on the disk than the journal may need.
+    pub(crate) is_short_of_room: bool,
+    /// A snapshot was given up for that.
+    pub(crate) has_yielded_room: bool,
+    disk: SnapshotDisk,
 }
 
 /// What a step of the checkpointer was.
 pub(crate) struct Step {
     pub(crate) text: String,
-    /// The disk has refused something.
+    /// The instance was told that there is no snapshot.
     pub(crate) has_failed: bool,
+    /// The instance was told of this snapshot.
+    pub(crate) written: Option<Written>,
 }
 
 impl Checkpointer {
     /// For a folder that was recovered from the snapshot `sound`.
-    pub(crate) fn new(directory: Directory, sound: u64) -> Self {
-        Self { directory, sound, orders: VecDeque::new(), news: VecDeque::new(), writing: None }
+    pub(crate) fn new(disk: &MemoryDisk, sound: u64) -> Self {
+        let disk = SnapshotDisk::new(disk.clone());
+        Self {
+            directory: Directory::on(Arc::new(disk.clone())),
+            sound,
+            orders: VecDeque::new(),
+            news: VecDeque::new(),
+            writing: None,
+            keep: None,
+            is_short_of_room: false,
+            has_yielded_room: false,
+            disk,
+        }
+    }
+
+    /// The disk, for what is to go wrong there.
+    pub(crate) fn disk(&self) -> &SnapshotDisk {
+        &self.disk
+    }
+
+    /// Signature of the newest snapshot that is known to be sound.
+    pub(crate) fn sound(&self) -> u64 {
+        self.sound
+    }
+
+    /// What files were last to be kept.
+    pub(crate) fn rule(&self) -> Option<Rule> {
+        self.keep.map(|keep| Rule { sound: self.sound, snapshots: keep.snapshots, bytes: keep.bytes })
+    }
+
+    /// Whether the next thing to do is to give a snapshot its name and to remove old files.
+    pub(crate) fn is_about_to_complete(&self) -> bool {
+        self.news.is_empty() && matches!(self.orders.front(), Some(CheckpointOrder::Complete { .. }))
+    }
+
+    /// Whether there is something to do, beside telling what was done.
+    pub(crate) fn has_orders(&self) -> bool {
+        !self.orders.is_empty()
     }
 
     /// What the files take, for the instance that starts on them.
@@ -67,22 +115,26 @@ impl Checkpointer {
 
     /// Tells the instance the next news, or carries out the next order.
     pub(crate) fn step(&mut self, instance: &mut Instance, now: u64) -> Option<Step> {
-        let done = |text: &str| Some(Step { text: text.to_owned(), has_failed: false });
+        let done = |text: &str| Some(Step { text: text.to_owned(), has_failed: false, written: None });
         match self.news.pop_front() {
             Some(News::Wants { number, buffer }) => {
                 instance.handle_checkpoint_wants(number, buffer);
-                return done("wants rows");
+                done("wants rows")
             }
             Some(News::Done { number, written }) => {
                 instance.handle_checkpoint_done(number, &written, now);
-                return done("is complete");
+                Some(Step { text: "is complete".to_owned(), has_failed: false, written: Some(written) })
             }
             Some(News::Failed { number, cause }) => {
                 instance.handle_checkpoint_failed(number, &cause, now);
-                return Some(Step { text: format!("has failed: {cause}"), has_failed: true });
+                Some(Step { text: format!("has failed: {cause}"), has_failed: true, written: None })
             }
-            None => {}
+            None => self.carry_on().and_then(|text| done(&text)),
         }
+    }
+
+    /// Carries out the next order. Its name.
+    pub(crate) fn carry_on(&mut self) -> Option<String> {
         let order = self.orders.pop_front()?;
         let text = match &order {
             CheckpointOrder::Begin { vclock, .. } => format!("begins at {vclock}"),
@@ -91,7 +143,7 @@ impl Checkpointer {
             CheckpointOrder::Abandon { .. } => "is given up".to_owned(),
         };
         self.carry_out(order);
-        done(&text)
+        Some(text)
     }
 
     fn carry_out(&mut self, order: CheckpointOrder) {
@@ -108,7 +160,8 @@ impl Checkpointer {
                 None => Ok(()),
                 Some(writing) => {
                     let added = writing.writer.add_rows(&chunk.rows, &chunk.ends);
-                    added.map_err(|error| error.to_string()).map(|()| {
+                    let added = added.map_err(|error| error.to_string());
+                    added.and_then(|()| self.check_room()).map(|()| {
                         self.news.push_back(News::Wants { number, buffer: chunk });
                     })
                 }
@@ -139,8 +192,12 @@ impl Checkpointer {
 
     fn begin(&mut self, vclock: &Vclock, timestamp: f64, keep: Keep) -> Result<(), String> {
         self.collect(keep);
+        self.check_room()?;
         let signature = vclock.signature();
         let listing = self.directory.list().map_err(|error| error.to_string())?;
+        if listing.snapshots.contains(&signature) && signature == self.sound {
+            return Err("the newest snapshot is of this moment already".to_owned());
+        }
         if listing.snapshots.contains(&signature) {
             let name = file_name(FileKind::Snapshot, signature);
             self.directory.set_aside(&name).map_err(|error| error.to_string())?;
@@ -162,7 +219,17 @@ impl Checkpointer {
         Ok(Written { bytes, peak, files })
     }
 
-    fn collect(&self, keep: Keep) -> Option<Inventory> {
+    /// A snapshot never takes the last room on the disk.
+    fn check_room(&mut self) -> Result<(), String> {
+        if !self.is_short_of_room {
+            return Ok(());
+        }
+        self.has_yielded_room = true;
+        Err("the last room is the journal's".to_owned())
+    }
+
+    fn collect(&mut self, keep: Keep) -> Option<Inventory> {
+        self.keep = Some(keep);
         let rule = Rule { sound: self.sound, snapshots: keep.snapshots, bytes: keep.bytes };
         retention::collect(&self.directory, &rule).ok().map(|(_, inventory)| inventory)
     }

@@ -21,6 +21,7 @@
 mod agreement;
 mod checkpoint;
 mod connection;
+mod disk;
 mod journal;
 mod ledger;
 mod model;
@@ -31,8 +32,10 @@ mod request;
 mod restart;
 mod shadow;
 mod simulation;
+mod snapshots;
 mod storage;
 mod trace;
+mod traffic;
 mod violation;
 mod workload;
 

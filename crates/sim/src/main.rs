@@ -33,13 +33,19 @@ fn random_seed() -> u64 {
 fn report(seed: u64, report: &Report) {
     let Report { hash, totals } = report;
     println!(
-        "seed {seed}: hash {hash:016x}, {} requests, {} replies, {} batches, {} crashes, {} stops, {} snapshots, {} journal failures",
+        "seed {seed}: hash {hash:016x}, {} requests, {} replies, {} batches, {} crashes ({} while a snapshot was written, {} \
+         before it was reported, {} while old files were removed), {} stops, {} snapshots, {} snapshot failures, {} journal \
+         failures",
         totals.requests,
         totals.replies,
         totals.batches,
         totals.crashes,
+        totals.crashes_writing,
+        totals.crashes_unreported,
+        totals.crashes_collecting,
         totals.stops,
         totals.snapshots,
+        totals.snapshot_failures,
         totals.failures
     );
 }

@@ -8,7 +8,7 @@ use crate::model::SessionKey;
 use crate::violation::{Checked, hold};
 
 /// A one-to-one relation that only grows.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     ids: BTreeMap<SessionKey, SessionId>,
     keys: BTreeMap<SessionId, SessionKey>,

@@ -105,11 +105,15 @@ fn life(plan: &Plan, random: &mut Random, opened: Opened, disk: &MemoryDisk, now
         store.set_memory_limit(limit);
     }
     let mut instance = Instance::new(plan.instance.clone(), IDENTITY, store, queue, vclock, now);
-    let checkpointer = Checkpointer::new(storage::directory(disk), snapshot);
+    let checkpointer = Checkpointer::new(disk, snapshot);
     let files = checkpointer.files();
     let files = files.map_err(|error| Violation(format!("the folder cannot be read: {error}")))?;
     instance.set_checkpoint_base(snapshot, files);
-    Ok(Life::new(instance, Journal::new(log, plan.writer.mode, durable), checkpointer))
+    if random.one_in(12) {
+        // As after a start with --force-recovery.
+        instance.force_checkpoint();
+    }
+    Ok(Life::new(instance, Journal::new(log, plan.writer.mode, durable), checkpointer, now))
 }
 
 /// How a machine dies.
@@ -151,9 +155,16 @@ impl Simulation<'_> {
     /// The process dies, or the machine.
     pub(crate) fn crash(&mut self) -> Checked {
         self.totals.crashes += 1;
+        if self.random.one_in(3) {
+            self.hasten_checkpoint()?;
+        }
+        if self.random.one_in(2) {
+            self.interrupt_checkpointer();
+        }
+        self.note_interrupted_checkpoint();
         if self.plan.writer.mode == WalMode::Write || self.random.one_in(3) {
             self.trace.line(format_args!("{} the process dies", self.step));
-            self.disk.fail_after(NEVER, Fault::Freeze);
+            self.disk = self.disk.crash(Crash::Process);
         } else {
             self.machine_dies();
         }

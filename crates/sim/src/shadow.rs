@@ -29,6 +29,8 @@ pub(crate) struct Shadow {
     signature: u64,
     last: u64,
     pending: VecDeque<Transaction>,
+    /// The moment of a snapshot, and the digest of the data then, once it is known.
+    marked: Option<(u64, Option<u128>)>,
 }
 
 fn broken(error: impl std::fmt::Display) -> Violation {
@@ -48,7 +50,7 @@ impl Shadow {
         });
         refused.map_or(Ok(()), Err).map_err(broken)?;
         store.finish_snapshot().map_err(broken)?;
-        Ok(Self { store, signature: 0, last: 0, pending: VecDeque::new() })
+        Ok(Self { store, signature: 0, last: 0, pending: VecDeque::new(), marked: None })
     }
 
     /// The signature after every row that the instance has handed out.
@@ -98,6 +100,7 @@ impl Shadow {
                 }
             }
             self.signature = transaction.signature;
+            self.note_mark();
         }
         hold!(
             self.signature == signature,
@@ -105,6 +108,25 @@ impl Shadow {
             self.signature
         );
         Ok(())
+    }
+
+    /// Remembers the digest of the data after the row `signature`, which may be yet to come; and no other one.
+    pub(crate) fn mark(&mut self, signature: u64) {
+        self.marked = Some((signature, None));
+        self.note_mark();
+    }
+
+    fn note_mark(&mut self) {
+        if let Some((signature, digest)) = &mut self.marked
+            && *signature == self.signature
+        {
+            *digest = Some(self.store.digest());
+        }
+    }
+
+    /// The digest of the data after the row `signature`, which was [marked](Self::mark).
+    pub(crate) fn marked(&self, signature: u64) -> Option<u128> {
+        self.marked.filter(|(marked, _)| *marked == signature)?.1
     }
 
     /// Forgets the transactions that were lost.

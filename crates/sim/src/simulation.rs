@@ -10,28 +10,23 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use lycosa_instance::{Instance, Origin, Slot, Trust};
-use lycosa_iproto::error::ErrorCode;
-use lycosa_iproto::frame::{self, Split};
-use lycosa_iproto::reply::{self, Content};
+use lycosa_instance::Instance;
 use lycosa_journal::memory::{Fault, MemoryDisk};
-use lycosa_store::Budget;
-use lycosa_tuple::mp::Reader;
 
 use crate::agreement;
 use crate::checkpoint::Checkpointer;
-use crate::connection::{Awaited, Connection, Outcome};
+use crate::connection::{Connection, Outcome};
 use crate::journal::{Done, Journal};
 use crate::ledger::Ledger;
 use crate::model::{Answer, Model, Token};
 use crate::names::Names;
 use crate::plan::{Action, Plan, Wish};
 use crate::random::Random;
-use crate::request::{Malformed, Request, RowChange};
 use crate::shadow::Shadow;
+use crate::snapshots::Watch;
 use crate::trace::Trace;
 use crate::violation::{Checked, Violation, hold};
-use crate::workload::{View, Workload};
+use crate::workload::Workload;
 
 /// When a run begins: a moment in November 2023, µs since the epoch.
 const BEGINNING: u64 = 1_700_000_000_000_000;
@@ -41,9 +36,6 @@ const FAR: u64 = 24 * 3_600_000_000;
 
 /// Bytes of rows that no run has under way.
 const MOST_ROWS_UNDER_WAY: usize = 16 << 20;
-
-/// Requests that a client leaves unanswered before it waits.
-const MOST_IN_FLIGHT: usize = 40;
 
 /// What happened in a run, in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,6 +52,14 @@ pub struct Totals {
     pub stops: u64,
     /// Snapshots that were completed.
     pub snapshots: u64,
+    /// Snapshots that were begun and could not be written.
+    pub snapshot_failures: u64,
+    /// Of the crashes, those that left an unfinished snapshot.
+    pub crashes_writing: u64,
+    /// Of the crashes, those between a snapshot's getting its name and the instance's being told.
+    pub crashes_unreported: u64,
+    /// Of the crashes, those after some of the old files were removed and before all were.
+    pub crashes_collecting: u64,
     /// Failures of the journal.
     pub failures: u64,
 }
@@ -71,20 +71,24 @@ pub(crate) struct Life {
     pub(crate) checkpointer: Checkpointer,
     /// By the number of the client.
     pub(crate) connections: BTreeMap<usize, Connection>,
-    opened: u64,
+    pub(crate) opened: u64,
     /// The signature up to which the instance was told that rows are durable.
-    reported: u64,
+    pub(crate) reported: u64,
     /// The instance was told that the journal has failed.
     pub(crate) has_failed: bool,
     /// The disk was told to refuse something.
     pub(crate) is_faulty: bool,
+    /// The disk was told to refuse something of the writer of snapshots.
+    pub(crate) is_snapshot_faulty: bool,
+    pub(crate) watch: Watch,
     /// The instance was told that the disk is short of room.
-    is_short_of_room: bool,
+    pub(crate) is_short_of_room: bool,
 }
 
 impl Life {
-    pub(crate) fn new(instance: Instance, journal: Journal, checkpointer: Checkpointer) -> Self {
+    pub(crate) fn new(instance: Instance, journal: Journal, checkpointer: Checkpointer, now: u64) -> Self {
         let reported = journal.durable();
+        let watch = Watch::new(checkpointer.sound(), now);
         Self {
             instance,
             journal,
@@ -94,6 +98,8 @@ impl Life {
             reported,
             has_failed: false,
             is_faulty: false,
+            is_snapshot_faulty: false,
+            watch,
             is_short_of_room: false,
         }
     }
@@ -107,7 +113,7 @@ impl Life {
 pub(crate) struct Simulation<'a> {
     pub(crate) plan: Plan,
     pub(crate) random: Random,
-    workload: Workload,
+    pub(crate) workload: Workload,
     pub(crate) trace: &'a mut Trace,
     pub(crate) step: u64,
     /// µs since the epoch.
@@ -187,12 +193,14 @@ impl<'a> Simulation<'a> {
             Action::Settle => self.settle()?,
             Action::Crash => self.crash()?,
             Action::Stop => self.stop()?,
-            Action::Fault => self.fault(),
+            Action::Fault => self.fault(false),
+            Action::SnapshotFault => self.fault(true),
             Action::Checkpoint => self.want_checkpoint(),
             Action::Snapshotter => self.checkpointer_step()?,
             Action::Room => {
                 let life = &mut self.life;
                 life.is_short_of_room = !life.is_short_of_room;
+                life.checkpointer.is_short_of_room = life.is_short_of_room;
                 life.instance.handle_room(life.is_short_of_room.then_some(4_096));
                 self.trace.line(format_args!("{} the disk is full: {}", self.step, life.is_short_of_room));
             }
@@ -206,201 +214,9 @@ impl<'a> Simulation<'a> {
         self.stop()
     }
 
-    fn any_client(&mut self) -> Option<usize> {
-        let clients: Vec<usize> = self.life.connections.keys().copied().collect();
-        (!clients.is_empty()).then(|| *self.random.pick(&clients))
-    }
-
-    fn connect(&mut self) -> Checked {
-        let client = self.random.below(self.plan.clients as u64) as usize;
-        if self.life.connections.contains_key(&client) {
-            return Ok(());
-        }
-        let trust = if self.random.one_in(2) { Trust::Admin } else { Trust::Loopback };
-        let origin = Origin { peer: format!("client {client}"), trust };
-        let limit = self.plan.instance.max_connections;
-        match self.life.instance.connect(origin, self.now) {
-            Ok(slot) => {
-                hold!(self.life.connections.len() < limit, "more than {limit} connections were accepted");
-                self.life.opened += 1;
-                let number = self.life.opened;
-                self.trace
-                    .line(format_args!("{} client {client} connects as {number}, {trust:?}", self.step));
-                self.life.connections.insert(client, Connection::new(slot, number, trust));
-            }
-            Err(refused) => {
-                hold!(self.life.connections.len() >= limit, "{refused}");
-            }
-        }
-        Ok(())
-    }
-
-    fn send(&mut self) {
-        let Some(client) = self.any_client() else { return };
-        let sessions = self.names.ids();
-        let count = self.random.between(1, 4);
-        for _ in 0..count {
-            let Some(connection) = self.life.connections.get_mut(&client) else { return };
-            if connection.is_broken || connection.in_flight() >= MOST_IN_FLIGHT {
-                return;
-            }
-            let request = self.workload.request(&View {
-                plan: &self.plan,
-                model: &self.model,
-                store: self.life.instance.store(),
-                sessions: &sessions,
-                connection: connection.number,
-                trust: connection.trust,
-                now: self.now,
-            });
-            let is_call_16 = self.random.one_in(8)
-                && matches!(
-                    request,
-                    Request::Put { .. } | Request::Take { .. } | Request::Ack { .. } | Request::Peek { .. }
-                );
-            connection.last_sync += 1;
-            let sync = connection.last_sync;
-            request.encode(&self.plan.tubes, sync, is_call_16, &mut connection.inbound);
-            self.trace.line(format_args!("{} client {client} sends {sync}: {request:?}", self.step));
-            self.ledger.sent(&request);
-            let sync = match request {
-                Request::Malformed { how: Malformed::Length | Malformed::Header, .. } => 0,
-                _ => sync,
-            };
-            connection.is_broken = matches!(request, Request::Malformed { how: Malformed::Length, .. });
-            if !connection.is_broken {
-                connection.sent.push_back(sync);
-            }
-            let awaited = Awaited { request, is_call_16, sent: self.step, outcome: None, is_handled: false };
-            connection.awaited.entry(sync).or_default().push_back(awaited);
-        }
-    }
-
-    fn deliver(&mut self) -> Checked {
-        let pending = |connection: &Connection| connection.inbound.len() + connection.buffer.len() > 0;
-        let clients: Vec<usize> =
-            self.life.connections.iter().filter(|(_, c)| pending(c)).map(|(client, _)| *client).collect();
-        if clients.is_empty() {
-            return Ok(());
-        }
-        let client = *self.random.pick(&clients);
-        if let Some(connection) = self.life.connections.get_mut(&client)
-            && !connection.inbound.is_empty()
-        {
-            let length = connection.inbound.len() as u64;
-            let count = if self.random.one_in(2) { length } else { self.random.between(1, length) };
-            let arrived = connection.inbound.drain(..count as usize);
-            connection.buffer.extend(arrived);
-        }
-        self.handle_buffer(client)
-    }
-
-    /// Handles the whole frames that the server has read, until it wants a pause.
-    fn handle_buffer(&mut self, client: usize) -> Checked {
-        loop {
-            let Some(connection) = self.life.connections.get_mut(&client) else { return Ok(()) };
-            if self.life.instance.is_paused(connection.slot) {
-                return Ok(());
-            }
-            match frame::split(&connection.buffer, self.life.instance.max_frame_size()) {
-                Ok(Split::Frame { content, consumed }) => {
-                    let content = content.to_vec();
-                    connection.buffer.drain(..consumed);
-                    self.handle_frame(client, &content)?;
-                }
-                Ok(Split::NeedMore(_)) => return Ok(()),
-                Err(error) => {
-                    connection.buffer.clear();
-                    connection.inbound.clear();
-                    connection.sent.clear();
-                    let (slot, number) = (connection.slot, connection.number);
-                    self.life.instance.handle_broken_frame(slot, &error);
-                    if let Some(awaited) = connection.undecided(0) {
-                        awaited.is_handled = true;
-                    }
-                    let token = Token { connection: number, sync: 0 };
-                    return self.settled_on(vec![(token, Answer::AnyFailure)]);
-                }
-            }
-        }
-    }
-
-    fn handle_frame(&mut self, client: usize, content: &[u8]) -> Checked {
-        let Some(connection) = self.life.connections.get_mut(&client) else { return Ok(()) };
-        let sync = connection.sent.pop_front();
-        let sync =
-            sync.ok_or_else(|| Violation("the server has cut more frames than were sent".to_owned()))?;
-        let (slot, trust) = (connection.slot, connection.trust);
-        let token = Token { connection: connection.number, sync };
-        let undecided = connection.awaited.get_mut(&sync);
-        let awaited = undecided.and_then(|queue| queue.iter_mut().find(|awaited| !awaited.is_handled));
-        let awaited = awaited.ok_or_else(|| Violation(format!("nobody awaits an answer to {sync}")))?;
-        awaited.is_handled = true;
-        let request = awaited.request.clone();
-        self.totals.requests += 1;
-        self.trace.line(format_args!("{} at {} {client}:{sync} is handled", self.step, self.now));
-        let before = self.plan.memory.map(|_| self.model.clone());
-        let mut answer = match self.life.has_failed {
-            true => failed_answer(&request),
-            false => self.expect(token, trust, &request),
-        };
-        self.life.instance.handle_frame(slot, content, self.now);
-        if let Some(before) = before.filter(|_| may_want_memory(&request))
-            && self.is_as_before(&before)
-        {
-            self.model = before;
-            answer = Some(Answer::AnyFailure);
-        }
-        self.settled_on(answer.map(|answer| (token, answer)).into_iter().collect())
-    }
-
-    /// Whether a request that memory did not suffice for has changed nothing.
-    fn is_as_before(&self, before: &Model) -> bool {
-        let agrees =
-            |model| agreement::tubes_agree(self.life.instance.store(), model, &self.plan.tubes).is_ok();
-        !self.life.has_failed && !agrees(&self.model) && agrees(before)
-    }
-
-    /// Whether limits stand against a request whatever the queue would say to it.
-    fn is_over_limit(&self, token: Token, request: &Request) -> bool {
-        let is_there = request.tube().is_none_or(|tube| self.model.tubes.contains_key(&tube));
-        let (waits, grows) = match request {
-            Request::Take { timeout, .. } => (timeout.is_none_or(|timeout| timeout.0 > 0), false),
-            Request::Put { options, .. } => (options.timeout.is_some_and(|timeout| timeout.0 > 0), true),
-            Request::Row { change: RowChange::Insert(_), .. } => (false, true),
-            Request::Create { .. } => return self.life.is_short_of_room,
-            _ => (false, false),
-        };
-        let waiting = self.model.waiting_on(token.connection);
-        let has_too_many = waits && waiting >= self.plan.instance.max_waiting;
-        is_there && (has_too_many || grows && self.life.is_short_of_room)
-    }
-
-    /// Tells the model of a request.
-    fn expect(&mut self, token: Token, trust: Trust, request: &Request) -> Option<Answer> {
-        if self.is_over_limit(token, request) {
-            return Some(Answer::AnyFailure);
-        }
-        match request {
-            Request::Snapshot if trust != Trust::Admin => Some(Answer::AnyFailure),
-            Request::Identify { session } => {
-                let wanted = session.as_ref().map(|id| self.names.key(id));
-                Some(self.model.identify(token.connection, wanted, self.now))
-            }
-            Request::Row { tube, space, .. } => {
-                let present = self.life.instance.store().space_by_name(&self.plan.tubes[*tube].name);
-                if trust != Trust::Admin || present.is_none_or(|present| present.id() != *space) {
-                    return Some(Answer::AnyFailure);
-                }
-                self.model.request(token, request, self.now)
-            }
-            _ => self.model.request(token, request, self.now),
-        }
-    }
-
     /// Something has reached the instance: notes the answers that are determined now, and compares the spaces with the
     /// model.
-    fn settled_on(&mut self, mut answers: Vec<(Token, Answer)>) -> Checked {
+    pub(crate) fn settled_on(&mut self, mut answers: Vec<(Token, Answer)>) -> Checked {
         answers.extend(self.model.take_woken());
         let signature = if self.life.has_failed { 0 } else { self.life.signature() };
         for (token, answer) in answers {
@@ -441,15 +257,7 @@ impl<'a> Simulation<'a> {
                 self.check_next(next)?;
             }
         }
-        if self.life.instance.has_checkpoint() {
-            let budget = Budget {
-                rows: self.random.between(1, 120) as u32,
-                bytes: self.random.between(1, 9_000) as usize,
-            };
-            if let Some(order) = self.life.instance.poll_checkpoint(budget) {
-                self.life.checkpointer.send(order);
-            }
-        }
+        self.advance_checkpoint()?;
         if self.life.journal.is_idle()
             && let Some(batch) = self.life.instance.poll_append()
         {
@@ -480,7 +288,12 @@ impl<'a> Simulation<'a> {
             && self.shadow.last() < status.signature
             && (ticked.next_deadline().is_some()
                 || ticked.waiting() != status.waiting_calls
-                || agreement::tubes_agree(self.life.instance.store(), ticked, &self.plan.tubes).is_err())
+                || agreement::tubes_agree(self.life.instance.store(), ticked, &self.plan.tubes).is_err()
+                || self.sessions_differ(ticked))
+    }
+
+    fn sessions_differ(&self, model: &Model) -> bool {
+        agreement::sessions_agree(self.life.instance.store(), model, &mut self.names.clone()).is_err()
     }
 
     /// The moment for which a tick wants to be called again must not be too late, nor now for nothing.
@@ -501,122 +314,6 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// Writes to a connection what its client takes.
-    fn write(&mut self, slot: Slot) -> Checked {
-        let mut connections = self.life.connections.iter_mut();
-        let Some((&client, connection)) = connections.find(|(_, connection)| connection.slot == slot) else {
-            return Err(Violation(format!(
-                "there is something to write for a connection that is closed: {slot:?}"
-            )));
-        };
-        if connection.is_blocked {
-            return Ok(());
-        }
-        let ready = self.life.instance.output(slot);
-        let length = ready.len();
-        let count =
-            if connection.is_stalled { self.random.below(length as u64 + 1) as usize } else { length };
-        let arrived = ready[..count].to_vec();
-        self.life.instance.consume(slot, count);
-        connection.is_blocked = count < length;
-        let replies = connection.receive(&arrived);
-        let mut replies =
-            replies.map_err(|error| Violation(format!("what the server writes are no frames: {error}")))?;
-        if self.life.has_failed {
-            // Calls that waited for a task are told of the failure in no particular order.
-            replies.sort_unstable();
-        }
-        for reply in replies {
-            self.check_reply(client, &reply)?;
-        }
-        if self.life.instance.wants_close(slot) && self.life.instance.pending_bytes(slot) == 0 {
-            self.disconnect(client)?;
-        }
-        Ok(())
-    }
-
-    /// A reply reaches a client.
-    fn check_reply(&mut self, client: usize, frame: &[u8]) -> Checked {
-        self.totals.replies += 1;
-        let decoded = reply::decode(frame);
-        let decoded = decoded.map_err(|error| Violation(format!("a reply cannot be decoded: {error}")))?;
-        let sync = decoded.sync;
-        self.trace.line(format_args!(
-            "{} {client}:{sync} is answered {}",
-            self.step,
-            shown(&decoded.content)
-        ));
-        let connection = self.life.connections.get_mut(&client);
-        let awaited = connection.and_then(|connection| connection.answered(sync));
-        let awaited = awaited.ok_or_else(|| {
-            Violation(format!("client {client} gets an answer to {sync}, which it never sent"))
-        })?;
-        let Awaited { request, is_call_16, sent, outcome, .. } = awaited;
-        let is_refusal =
-            matches!(&decoded.content, Content::Error(error) if error.code == ErrorCode::WalIo as u32);
-        let values = match &decoded.content {
-            Content::Ok { data, .. } => Some(*data),
-            _ => None,
-        };
-        let unreleased = outcome.as_ref().is_none_or(|outcome| outcome.signature > self.life.reported);
-        if !(is_refusal && self.life.has_failed && unreleased) {
-            let Outcome { answer, signature } = outcome.ok_or_else(|| {
-                Violation(format!("{client}:{sync} is answered although it has to wait: {request:?}"))
-            })?;
-            hold!(
-                self.agrees(&answer, is_call_16, &decoded.content),
-                "{client}:{sync} {request:?} is answered {} instead of {answer:?}",
-                shown(&decoded.content)
-            );
-            let durable = self.life.journal.durable();
-            hold!(
-                signature <= durable,
-                "the answer to {client}:{sync} {request:?} has seen row {signature}, but only {durable} are durable"
-            );
-        }
-        self.ledger.answered(&request, sent, self.step, values, &self.plan.tubes);
-        Ok(())
-    }
-
-    fn agrees(&self, answer: &Answer, is_call_16: bool, content: &Content<'_>) -> bool {
-        match (answer, content) {
-            (Answer::AnyFailure | Answer::Snapshot, Content::Error(_)) => true,
-            (Answer::Snapshot, Content::Ok { data, .. }) => data.ends_with(b"ok"),
-            (Answer::Failure { code, text }, Content::Error(error)) => {
-                error.code == *code as u32 && error.message == *text
-            }
-            (Answer::Values { count, bytes }, Content::Ok { data, .. }) => {
-                let mut reader = Reader::new(data);
-                let found = reader.array();
-                let as_tuple: &[u8] = &[0x91, 0xc0];
-                let expected = if is_call_16 && bytes == &[0xc0] { as_tuple } else { bytes };
-                found == Ok(*count) && reader.rest() == expected
-            }
-            (Answer::Session(key), Content::Ok { data, .. }) => {
-                let mut reader = Reader::new(data);
-                let found = reader.array().and_then(|count| Ok((count, reader.str()?)));
-                found.is_ok_and(|(count, id)| {
-                    count == 1 && self.names.id(*key).is_some_and(|known| id == known)
-                })
-            }
-            _ => false,
-        }
-    }
-
-    pub(crate) fn disconnect(&mut self, client: usize) -> Checked {
-        let Some(connection) = self.life.connections.remove(&client) else { return Ok(()) };
-        self.trace.line(format_args!("{} client {client} is gone", self.step));
-        self.life.instance.disconnect(connection.slot, self.now);
-        for (_, awaited) in connection.unanswered() {
-            self.ledger.abandoned(&awaited.request, self.step);
-        }
-        if self.life.has_failed {
-            return Ok(());
-        }
-        self.model.disconnect(connection.number, self.now);
-        self.settled_on(Vec::new())
-    }
-
     pub(crate) fn journal_step(&mut self) -> Checked {
         let (what, done) = self.life.journal.step();
         self.trace.line(format_args!("{} journal: {what}", self.step));
@@ -633,29 +330,15 @@ impl<'a> Simulation<'a> {
             }
             Some(Done::Failed(cause)) => {
                 self.trace.line(format_args!("{} the journal has failed: {cause}", self.step));
+                hold!(
+                    self.life.is_faulty,
+                    "the journal has failed although the disk took everything: {cause}"
+                );
                 self.life.instance.handle_failed(&cause);
                 self.life.has_failed = true;
                 self.totals.failures += 1;
             }
         }
-        Ok(())
-    }
-
-    /// The operator wants a snapshot.
-    fn want_checkpoint(&mut self) {
-        if !self.life.has_failed {
-            let is_due = self.life.instance.request_checkpoint();
-            self.trace.line(format_args!("{} a snapshot is wanted: {is_due}", self.step));
-        }
-    }
-
-    fn checkpointer_step(&mut self) -> Checked {
-        let life = &mut self.life;
-        let before = life.instance.checkpoint_status().count;
-        let Some(step) = life.checkpointer.step(&mut life.instance, self.now) else { return Ok(()) };
-        self.totals.snapshots += life.instance.checkpoint_status().count - before;
-        self.trace.line(format_args!("{} snapshot {}", self.step, step.text));
-        hold!(!step.has_failed || life.is_faulty, "a snapshot {}", step.text);
         Ok(())
     }
 
@@ -676,24 +359,6 @@ impl<'a> Simulation<'a> {
             },
         };
         self.trace.line(format_args!("{} it is {}", self.step, self.now));
-    }
-
-    fn stall(&mut self) -> Checked {
-        let Some(client) = self.any_client() else { return Ok(()) };
-        let Some(connection) = self.life.connections.get_mut(&client) else { return Ok(()) };
-        connection.is_stalled = !connection.is_stalled;
-        self.trace.line(format_args!("{} client {client} reads: {}", self.step, !connection.is_stalled));
-        if connection.is_stalled { Ok(()) } else { self.unblock(client) }
-    }
-
-    fn unblock(&mut self, client: usize) -> Checked {
-        let Some(connection) = self.life.connections.get_mut(&client) else { return Ok(()) };
-        connection.is_stalled = false;
-        if std::mem::take(&mut connection.is_blocked) {
-            let slot = connection.slot;
-            self.write(slot)?;
-        }
-        Ok(())
     }
 
     /// Lets everything that is under way arrive, without time passing.
@@ -759,41 +424,22 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    fn fault(&mut self) {
-        let operations = self.random.below(4);
+    /// Lets the disk refuse something soon: anybody's, or only what the writer of snapshots asks for.
+    fn fault(&mut self, of_snapshots: bool) {
+        let operations = self.random.below(if of_snapshots { 9 } else { 4 });
         let fault = match self.random.below(3) {
             0 => Fault::Fail(std::io::ErrorKind::StorageFull),
             1 => Fault::Fail(std::io::ErrorKind::Other),
             _ => Fault::ShortWrite(self.random.below(300) as usize),
         };
-        self.trace.line(format_args!("{} {fault:?} after {operations} operations", self.step));
-        self.disk.fail_after(operations, fault);
-        self.life.is_faulty = true;
-    }
-}
-
-/// What a request is answered once the journal has failed.
-fn failed_answer(request: &Request) -> Option<Answer> {
-    Some(match request {
-        Request::Ping => Answer::nothing(),
-        _ => Answer::AnyFailure,
-    })
-}
-
-/// Whether a request may find that memory does not suffice.
-fn may_want_memory(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Put { .. } | Request::Create { .. } | Request::Truncate { .. } | Request::Row { .. }
-    )
-}
-
-fn shown(content: &Content<'_>) -> String {
-    match content {
-        Content::Ok { data, .. } | Content::Push { data } => match lycosa_tuple::value::Value::decode(data) {
-            Ok(value) => value.to_string(),
-            Err(error) => format!("undecodable bytes: {error}"),
-        },
-        Content::Error(error) => format!("error {}: {}", error.code, error.message),
+        let whose = if of_snapshots { " of snapshots" } else { "" };
+        self.trace.line(format_args!("{} {fault:?} after {operations} operations{whose}", self.step));
+        if of_snapshots {
+            self.life.checkpointer.disk().fail_after(operations, fault);
+            self.life.is_snapshot_faulty = true;
+        } else {
+            self.disk.fail_after(operations, fault);
+            self.life.is_faulty = true;
+        }
     }
 }

@@ -6,14 +6,17 @@ use lycosa_instance::Identity;
 use lycosa_iproto::row::RowBody;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::decision::Mode;
-use lycosa_journal::directory::Directory;
+use lycosa_journal::directory::{Directory, file_name};
 use lycosa_journal::log::LogError;
 use lycosa_journal::memory::MemoryDisk;
+use lycosa_journal::meta::FileKind;
 use lycosa_journal::recovery::{ApplyError, Recovered, Recovery, RecoveryError, Target, Transaction};
 use lycosa_journal::snap::{SnapshotError, SnapshotWriter};
 use lycosa_journal::writer::{Settings, XlogWriter};
 use lycosa_store::{Statement, Store};
 use uuid::Uuid;
+
+use crate::violation::{Checked, Violation};
 
 /// Who the simulated instance is.
 pub(crate) const IDENTITY: Identity = Identity {
@@ -96,6 +99,19 @@ pub(crate) fn recover(
     let mut replay = Replay(Store::new(settings));
     let recovered = recovery.run(&mut replay)?;
     Ok(Some((replay.0, recovered)))
+}
+
+/// The digest of what the snapshot with that signature holds, all by itself.
+pub(crate) fn snapshot_digest(disk: &MemoryDisk, signature: u64) -> Checked<u128> {
+    let name = file_name(FileKind::Snapshot, signature);
+    let bytes = disk.files().remove(&name);
+    let bytes = bytes.ok_or_else(|| Violation(format!("the snapshot {name} is not there")))?;
+    let alone = MemoryDisk::with_files([(name.clone(), bytes)]);
+    let found =
+        recover(&alone, None).map_err(|error| Violation(format!("{name} cannot be read: {error}")))?;
+    let (mut store, _) = found.ok_or_else(|| Violation(format!("{name} is no instance")))?;
+    store.finish_recovery().map_err(|error| Violation(format!("{name} is not sound: {error}")))?;
+    Ok(store.digest())
 }
 
 struct Replay(Store);

@@ -15,6 +15,7 @@ use lycosa_journal::transaction::Transactions;
 
 use crate::corpus;
 use crate::feature::note;
+use crate::indexes;
 use crate::replay::{Replay, reloaded};
 
 /// First byte of an input: the rest is a file.
@@ -151,6 +152,7 @@ fn recover_rows(rows: &[u8], compressed: bool, mode: Mode) {
     if store.finish_recovery().is_err() {
         return note("not consistent");
     }
+    indexes::check(&store);
     match reloaded(&store) {
         Ok(again) => assert_eq!(again.digest(), store.digest(), "a snapshot holds all data"),
         Err(error) => panic!("a snapshot of what was recovered cannot be loaded: {error}"),

@@ -83,6 +83,11 @@ impl Server {
         self.folder.path().join("data")
     }
 
+    /// The running process.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// For the message of a failed test: the end of the log if the server has ended or panicked, else nothing.
     pub(crate) fn why_silent(&mut self) -> String {
         match self.check_alive() {

@@ -41,6 +41,10 @@ pub(super) struct Ledger {
     lanes: HashMap<String, u64>,
     acknowledged: u64,
     in_doubt: u64,
+    /// The disk may fail, and requests be refused for that.
+    pub(super) may_refuse: bool,
+    /// Requests that were.
+    pub(super) refused: u64,
     /// What a worker found first. Its connection closes with it, which sets its tasks free: what others find afterwards
     /// may be no more than that.
     pub(super) contradiction: Option<String>,

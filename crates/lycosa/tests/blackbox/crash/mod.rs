@@ -5,9 +5,16 @@
 //! finished comes back. Checked after each start: what was acknowledged is there, what was finished is gone, taken tasks
 //! are ready again, buried ones are buried, and the statistics agree with a recount.
 //!
-//! `LYCOSA_TEST_CRASH_SECONDS` says for how long each type of tube is tortured (5), `LYCOSA_TEST_SEED` repeats the
-//! choices of a failed run, though not its timing.
+//! The same with a disk that fails under the running process is in [`disk`].
+//!
+//! | variable | what it says | default |
+//! |---|---|---|
+//! | `LYCOSA_TEST_CRASH_SECONDS` | for how long each type of tube is tortured | 5 |
+//! | `LYCOSA_TEST_CRASH_KILLS` | how often servers are killed at least, over all types | 10 |
+//! | `LYCOSA_TEST_CRASH_FAULTS` | how many operations of the disk fail, over all types | 10 |
+//! | `LYCOSA_TEST_SEED` | repeats the choices of a failed run, though not its timing | the time |
 
+mod disk;
 mod ledger;
 mod worker;
 
@@ -15,10 +22,11 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use libtest_mimic::Trial;
+use lycosa_journal::block::MAGIC_END;
 
 use self::ledger::{Ledger, Row};
 use self::worker::Worker;
@@ -59,21 +67,42 @@ const TUBES: [Tube; 5] = [
     Tube { kind: "utubettl", options: "{}", payload_field: 8, lanes: true, delays: true },
 ];
 
-/// One test for each type of tube.
+impl Tube {
+    fn name(self) -> String {
+        let mode = if self.options == "{}" { "" } else { "-ready-buffer" };
+        format!("{}{mode}", self.kind)
+    }
+}
+
+/// Settings with which snapshots and new journal files are never far.
+const BUSY: [&str; 2] = [r#"checkpoint_wal_threshold = "64KiB""#, r#"wal_max_size = "32KiB""#];
+
+/// Number of the error with which a server that cannot write refuses.
+const WAL_IO: u32 = 40;
+
+/// Two tests for each type of tube.
 pub(crate) fn trials() -> Result<Vec<Trial>, String> {
     let seconds = number_from("LYCOSA_TEST_CRASH_SECONDS")?.unwrap_or(5);
+    let share = |total: u64| total.div_ceil(TUBES.len() as u64);
+    let kills = share(number_from("LYCOSA_TEST_CRASH_KILLS")?.unwrap_or(10));
+    let faults = share(number_from("LYCOSA_TEST_CRASH_FAULTS")?.unwrap_or(10));
     let clock =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_err(|error| error.to_string())?;
     let seed = number_from("LYCOSA_TEST_SEED")?.unwrap_or(clock.as_nanos() as u64);
-    let trial = |tube: Tube| {
-        let mode = if tube.options == "{}" { "" } else { "-ready-buffer" };
-        Trial::test(format!("crash::{}{mode}", tube.kind), move || {
-            let mut dice = Dice::new(seed);
-            torture(tube, Duration::from_secs(seconds), &mut dice)
-                .map_err(|reason| format!("{reason}\n  (LYCOSA_TEST_SEED={seed})").into())
+    let failed = move |reason: String| format!("{reason}\n  (LYCOSA_TEST_SEED={seed})").into();
+    let kill = |tube: Tube| {
+        Trial::test(format!("crash::{}", tube.name()), move || {
+            torture(tube, Duration::from_secs(seconds), kills, &mut Dice::new(seed)).map_err(failed)
         })
     };
-    Ok(TUBES.into_iter().map(trial).collect())
+    let has_strace = disk::strace_is_installed();
+    let fail = |tube: Tube| {
+        let trial = Trial::test(format!("crash::disk::{}", tube.name()), move || {
+            disk::torture(tube, faults, &mut Dice::new(seed)).map_err(failed)
+        });
+        if has_strace { trial } else { trial.with_ignored_flag(true).with_kind("skipped: no strace") }
+    };
+    Ok(TUBES.into_iter().map(kill).chain(TUBES.into_iter().map(fail)).collect())
 }
 
 fn number_from(variable: &str) -> Result<Option<u64>, String> {
@@ -83,18 +112,25 @@ fn number_from(variable: &str) -> Result<Option<u64>, String> {
     }
 }
 
-fn torture(tube: Tube, how_long: Duration, dice: &mut Dice) -> Result<(), String> {
-    let mut server = Server::start(Peer::Lycosa, Setup::default())?;
+/// A server with one tube, `t`.
+fn server_with(tube: Tube, options: &[&str]) -> Result<Server, String> {
+    let options = options.iter().map(|&option| option.to_owned()).collect();
+    let server = Server::start(Peer::Lycosa, Setup { options, ..Setup::default() })?;
     let options: serde_json::Value = serde_json::from_str(tube.options).map_err(|error| error.to_string())?;
     let create = connection::body([
         (key::FUNCTION, Value::str("queue.create_tube")),
         (key::TUPLE, Value::Array(vec![Value::str("t"), Value::str(tube.kind), value_of(&options)?])),
     ]);
     ask(&mut open(&server)?, kind::CALL, &create)?;
+    Ok(server)
+}
+
+fn torture(tube: Tube, how_long: Duration, kills: u64, dice: &mut Dice) -> Result<(), String> {
+    let mut server = server_with(tube, if dice.chance(50) { &BUSY } else { &[] })?;
     let ledger = Arc::new(Mutex::new(Ledger::default()));
     let ends = Instant::now() + how_long;
     let mut round = 0;
-    while round < 2 || Instant::now() < ends {
+    while u64::from(round) < kills.max(2) || Instant::now() < ends {
         round += 1;
         load_and_kill(&mut server, tube, &ledger, round, dice)
             .map_err(|reason| format!("round {round}: {reason}"))?;
@@ -117,16 +153,32 @@ fn load_and_kill(
     round: u32,
     dice: &mut Dice,
 ) -> Result<(), String> {
+    let workers = load(server, tube, ledger, round, dice)?;
+    let span = (LOAD[1] - LOAD[0]).as_millis() as u64;
+    thread::sleep(LOAD[0] + Duration::from_millis(dice.below(span)));
+    server.check_alive()?;
+    server.kill();
+    join(workers, ledger)
+}
+
+/// Workers that work until the server is gone.
+fn load(
+    server: &Server,
+    tube: Tube,
+    ledger: &Arc<Mutex<Ledger>>,
+    round: u32,
+    dice: &mut Dice,
+) -> Result<Vec<JoinHandle<()>>, String> {
     let mut workers = Vec::new();
     for number in 0..WORKERS {
         let worker =
             Worker::new(open(server)?, tube, number, round, Arc::clone(ledger), Dice::new(dice.next()));
         workers.push(thread::spawn(move || worker.work()));
     }
-    let span = (LOAD[1] - LOAD[0]).as_millis() as u64;
-    thread::sleep(LOAD[0] + Duration::from_millis(dice.below(span)));
-    server.check_alive()?;
-    server.kill();
+    Ok(workers)
+}
+
+fn join(workers: Vec<JoinHandle<()>>, ledger: &Mutex<Ledger>) -> Result<(), String> {
     for worker in workers {
         worker.join().map_err(|_| "a worker panicked".to_owned())?;
     }
@@ -136,7 +188,7 @@ fn load_and_kill(
     }
 }
 
-/// What a crash in the middle of a write leaves behind: the newest log ends with half a block.
+/// What a crash in the middle of a write leaves behind: the newest log ends with half a block, unless it was ended.
 fn tear(server: &Server) -> std::io::Result<()> {
     const HALF_A_BLOCK: [u8; 7] = [0xd5, 0xba, 0x0b, 0xab, 0xcd, 0x01, 0x02];
     let mut logs = Vec::new();
@@ -147,8 +199,10 @@ fn tear(server: &Server) -> std::io::Result<()> {
         }
     }
     match logs.into_iter().max() {
-        Some(newest) => File::options().append(true).open(newest)?.write_all(&HALF_A_BLOCK),
-        None => Ok(()),
+        Some(newest) if !std::fs::read(&newest)?.ends_with(&MAGIC_END) => {
+            File::options().append(true).open(newest)?.write_all(&HALF_A_BLOCK)
+        }
+        _ => Ok(()),
     }
 }
 

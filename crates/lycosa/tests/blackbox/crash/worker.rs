@@ -1,10 +1,11 @@
-//! One client under load: batches of operations in one write each, until the connection breaks.
+//! One client under load: batches of operations in one write each, until the connection breaks or the server says that its
+//! disk has failed.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use super::ledger::Ledger;
-use super::{Dice, REPLY_LIMIT, Tube};
+use super::{Dice, REPLY_LIMIT, Tube, WAL_IO};
 use crate::connection::{self, Connection, Reply, kind};
 use crate::value::Value;
 
@@ -68,12 +69,16 @@ impl Worker {
             if self.connection.uncork().is_err() {
                 return Ok(());
             }
-            let mut is_cut = false;
+            let (mut is_cut, mut is_refused) = (false, false);
             for (sync, operation) in sent {
                 match self.connection.reply(sync, Instant::now() + REPLY_LIMIT) {
+                    Ok(reply) if self.is_refusal(&reply) => is_refused = true,
                     Ok(reply) => self.enter(&operation, &reply)?,
                     Err(_) => is_cut = true,
                 }
+            }
+            if is_refused && !is_cut {
+                return Ok(());
             }
             if is_cut {
                 // Cut off by the kill, or starved: the caller's check of the process tells which.
@@ -83,6 +88,14 @@ impl Worker {
                     .map_err(|_| "no reply in time".to_owned());
             }
         }
+    }
+
+    /// Whether the server says that it cannot write. What was asked for may have happened or not, as after a kill.
+    fn is_refusal(&self, reply: &Reply) -> bool {
+        let mut ledger = self.ledger();
+        let is_refusal = ledger.may_refuse && reply.error == WAL_IO;
+        ledger.refused += u64::from(is_refusal);
+        is_refusal
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {

@@ -1,0 +1,56 @@
+//! A few worlds, fixed: that they are repeatable, and that what they are for happens in them.
+
+use lycosa_sim::{Totals, Trace};
+
+const STEPS: u64 = 1_500;
+
+fn totals(seed: u64) -> Totals {
+    let report = lycosa_sim::run(seed, STEPS, &mut Trace::new(false));
+    report.unwrap_or_else(|failure| panic!("{failure}")).totals
+}
+
+#[test]
+fn a_seed_is_a_world() {
+    let run = |seed| lycosa_sim::run(seed, STEPS, &mut Trace::new(false)).map(|report| report.hash);
+    let hash = run(7).unwrap_or_else(|failure| panic!("{failure}"));
+    assert_eq!(run(7), Ok(hash));
+    assert_ne!(run(8), Ok(hash));
+}
+
+#[test]
+fn everything_happens_in_some_world() {
+    let mut sum = [0; 11];
+    let mut seed = 8;
+    while sum.contains(&0) {
+        assert!(seed < 100, "in worlds 8 to {seed} some things never happen: {sum:?}");
+        let Totals {
+            requests,
+            replies,
+            batches,
+            crashes,
+            stops,
+            snapshots,
+            snapshot_failures,
+            failures,
+            crashes_writing,
+            crashes_unreported,
+            crashes_collecting,
+        } = totals(seed);
+        assert!(crashes_writing <= crashes && crashes_unreported <= crashes, "seed {seed}");
+        let counts = [
+            requests,
+            replies,
+            batches,
+            crashes,
+            stops,
+            snapshots,
+            snapshot_failures,
+            failures,
+            crashes_writing,
+            crashes_unreported,
+            crashes_collecting,
+        ];
+        sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        seed += 1;
+    }
+}

@@ -1,0 +1,48 @@
+//! What has to hold between the indexes of a space.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use lycosa_store::{Error, IndexId, IteratorType, SpaceId, Store, user};
+
+/// Every index of a space holds every tuple of it exactly once, and their bytes are counted. Lazy indexes that have not
+/// caught up are left as they are.
+///
+/// # Panics
+/// If one does not.
+pub(crate) fn check(store: &Store) {
+    for space in store.spaces().filter(|space| space.engine().has_tuples()) {
+        let mut contents = space.indexes().iter().filter_map(|index| content(store, space.id(), index.id()));
+        let Some(primary) = contents.next() else { continue };
+        assert_eq!(primary.bytes, space.bytes(), "bytes of {}", space.name());
+        assert_eq!(primary.tuples, space.len(), "tuples of {}", space.name());
+        for secondary in contents {
+            assert_eq!(secondary, primary, "an index of {}", space.name());
+        }
+    }
+}
+
+/// What an index holds, whatever its order.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Content {
+    tuples: u64,
+    bytes: u64,
+    hashes: u64,
+}
+
+/// `None` for a lazy index that has not caught up.
+fn content(store: &Store, space: SpaceId, index: IndexId) -> Option<Content> {
+    let mut content = Content::default();
+    let mut add = |tuple: &[u8]| {
+        let mut hasher = DefaultHasher::new();
+        tuple.hash(&mut hasher);
+        content.tuples += 1;
+        content.bytes += tuple.len() as u64;
+        content.hashes = content.hashes.wrapping_add(hasher.finish());
+    };
+    let all = IteratorType::All;
+    match store.select(user::ADMIN, space, index, all, &[0x90], 0, u64::MAX, &mut add) {
+        Ok(_) => Some(content),
+        Err(Error::IndexBehind(_)) => None,
+        Err(error) => panic!("admin may read everything: {error}"),
+    }
+}
