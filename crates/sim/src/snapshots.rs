@@ -1,7 +1,7 @@
 //! What is asked of checkpoints: that they begin when they are due, hold the data of their moment, replace old files, keep
 //! to the bound of the disk, and are nothing to the journal when they fail.
 //!
-//! The bound is the contract of `docs/checkpoints`: twice the live data and four times the threshold. A world may do what
+//! The bound is the contract of `docs/checkpoints.md`: twice the live data and four times the threshold. A world may do what
 //! nobody does with real thresholds (journal many thresholds between two turns, or while a snapshot is written by a few
 //! bytes at a time), so what was journaled too much is measured and added. What is left to find are files that stay.
 
