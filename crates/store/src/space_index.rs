@@ -141,13 +141,8 @@ impl SpaceIndex {
 
     /// Puts `new` in, in the place of `old`. Refuses, leaving the index as it was, if a third tuple has the key.
     pub(crate) fn put(&mut self, arena: &Arena, old: Option<Handle>, new: Handle) -> Result<(), Occupied> {
-        if let Some(arrears) = &mut self.arrears {
-            if let Some(oldest) = arrears.add(new) {
-                self.index.insert(arena, oldest);
-            }
-            if let Some(old) = old {
-                self.remove(arena, old);
-            }
+        if self.arrears.is_some() {
+            self.exchange_late(arena, old, Some(new));
             return Ok(());
         }
         if self.def.unique && self.index.own_parts() < self.index.key().part_count() {
@@ -178,16 +173,23 @@ impl SpaceIndex {
         }
     }
 
+    /// Lets a lazy index owe `coming` and hold or owe `going` no longer. That goes first: with an equal key it would else be
+    /// taken for the other one.
+    fn exchange_late(&mut self, arena: &Arena, going: Option<Handle>, coming: Option<Handle>) {
+        if let Some(going) = going {
+            self.remove(arena, going);
+        }
+        if let Some(arrears) = &mut self.arrears
+            && let Some(oldest) = coming.and_then(|coming| arrears.add(coming))
+        {
+            self.index.insert(arena, oldest);
+        }
+    }
+
     /// Takes back [`SpaceIndex::put`] or [`SpaceIndex::remove`].
     pub(crate) fn restore(&mut self, arena: &Arena, old: Option<Handle>, new: Option<Handle>) {
-        if let Some(arrears) = &mut self.arrears {
-            if let Some(late) = old.and_then(|old| arrears.add(old)) {
-                self.index.insert(arena, late);
-            }
-            if let Some(new) = new {
-                self.remove(arena, new);
-            }
-            return;
+        if self.arrears.is_some() {
+            return self.exchange_late(arena, new, old);
         }
         let replaced = old.and_then(|old| self.index.insert(arena, old));
         if let Some(new) = new
