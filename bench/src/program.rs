@@ -11,6 +11,10 @@ use crate::contender::{Contender, Durability, Program};
 use crate::server::Place;
 use crate::tutorial;
 
+/// Nobody is measured while he writes snapshots: Redis is started without them, Tarantool's interval is an hour, and how
+/// Lycosa's are felt is measured apart.
+const NO_CHECKPOINTS: [&str; 4] = ["--checkpoint-interval", "0", "--checkpoint-wal-threshold", "1024GiB"];
+
 /// Memory for Lycosa's tuples: room for every workload. A limit costs nothing until it is reached.
 const MEMORY_LIMIT: &str = "16GiB";
 /// Greatest job of beanstalkd; its own default is one byte less than 64 KiB.
@@ -118,6 +122,7 @@ impl Contender {
                     .arg("--data-dir")
                     .arg(data);
                 command.args(["--wal-mode", self.durability.name(), "--memory-limit", MEMORY_LIMIT]);
+                command.args(NO_CHECKPOINTS);
                 // Settings of the environment are for another server.
                 for (name, _) in
                     env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LYCOSA_"))
@@ -218,7 +223,8 @@ mod tests {
             assert_eq!(
                 arguments(&format!("lycosa:{durability}")),
                 format!(
-                    "serve --listen 127.0.0.1:1 --data-dir /d --wal-mode {durability} --memory-limit 16GiB"
+                    "serve --listen 127.0.0.1:1 --data-dir /d --wal-mode {durability} --memory-limit 16GiB \
+                     --checkpoint-interval 0 --checkpoint-wal-threshold 1024GiB"
                 )
             );
         }
