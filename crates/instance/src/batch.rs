@@ -119,11 +119,6 @@ impl Journaling {
         self.full_bytes + self.rows.len()
     }
 
-    /// Transactions of the batch that is being collected.
-    pub(crate) fn pending_transactions(&self) -> usize {
-        self.ends.len()
-    }
-
     /// Bytes that all rows so far take in the journal, at most.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.closed_bytes + self.rows.len() as u64

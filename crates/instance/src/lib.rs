@@ -336,11 +336,6 @@ impl Instance {
         if self.failure.is_some() { None } else { self.journaling.take() }
     }
 
-    /// Transactions that the next batch has so far.
-    pub fn pending_transactions(&self) -> usize {
-        self.journaling.pending_transactions()
-    }
-
     /// A connection with bytes to write.
     pub fn poll_ready(&mut self) -> Option<Slot> {
         self.connections.pop_ready()

@@ -8,9 +8,9 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lycosa_instance::{Instance, Origin, Slot};
+use lycosa_instance::{Origin, Slot};
 use lycosa_iproto::frame;
 use tokio::io::ReadBuf;
 
@@ -165,14 +165,7 @@ impl Connection {
 
 /// Handles the whole frames at the start of `bytes`; returns what is left.
 fn handle<'a>(core: &Core, slot: Slot, bytes: &'a [u8]) -> (Step, &'a [u8]) {
-    let began = Instant::now();
     let mut instance = core.instance.borrow_mut();
-    let handled = handle_frames(&mut instance, slot, bytes);
-    core.worked(&mut instance, began.elapsed());
-    handled
-}
-
-fn handle_frames<'a>(instance: &mut Instance, slot: Slot, bytes: &'a [u8]) -> (Step, &'a [u8]) {
     let limit = instance.max_frame_size();
     let now = now();
     let mut rest = bytes;
