@@ -11,7 +11,9 @@ use crate::top;
 
 /// Installs what is missing.
 pub(crate) fn all() -> Result<()> {
-    tarantool()?;
+    // Its package starts an example instance where there is a service manager; the tests start their own.
+    debian_package("tarantool", "-v")?;
+    debian_package("strace", "-V")?;
     python_clients()?;
     javascript_clients()
 }
@@ -30,20 +32,22 @@ fn environment() -> PathBuf {
     top().join(".test-env")
 }
 
-fn tarantool() -> Result<()> {
-    if Program::new("tarantool").arguments(["-v"]).succeeds() {
-        println!("tarantool: there");
+/// Installs the package whose program of the same name answers to `version`, unless it is there.
+fn debian_package(name: &str, version: &str) -> Result<()> {
+    let runs = || Program::new(name).arguments([version]).succeeds();
+    if runs() {
+        println!("{name}: there");
         return Ok(());
     }
-    println!("tarantool: installing Debian's package");
-    if apt_get(&["install", "--yes", "--no-install-recommends", "tarantool"]).is_err() {
+    println!("{name}: installing Debian's package");
+    let install = ["install", "--yes", "--no-install-recommends", name];
+    if apt_get(&install).is_err() {
         // The lists of packages may be old or missing.
         apt_get(&["update"])?;
-        apt_get(&["install", "--yes", "--no-install-recommends", "tarantool"])?;
+        apt_get(&install)?;
     }
-    // The package starts an example instance where there is a service manager; the tests start their own.
-    if !Program::new("tarantool").arguments(["-v"]).succeeds() {
-        bail!("the package tarantool was installed, but `tarantool -v` does not run");
+    if !runs() {
+        bail!("the package {name} was installed, but `{name} {version}` does not run");
     }
     Ok(())
 }
