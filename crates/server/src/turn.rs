@@ -85,7 +85,7 @@ struct Turn {
 }
 
 /// What one turn may do for a checkpoint: some tenths of a millisecond.
-const CHECKPOINT_STEP: Budget = Budget { rows: 1024, bytes: 128 << 10 };
+const CHECKPOINT_STEP: Budget = Budget { rows: 512, bytes: 64 << 10 };
 
 /// Bytes that one read takes at most.
 const READ_SIZE: usize = 64 << 10;
