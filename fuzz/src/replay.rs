@@ -1,6 +1,6 @@
 //! From rows to a store, as at a start.
 
-use lycosa_iproto::row::RowBody;
+use lycosa_instance::statement;
 use lycosa_journal::recovery::{ApplyError, Source, Target, Transaction};
 use lycosa_journal::transaction::{Next, Row, Transactions};
 use lycosa_store::{Error, SpaceId, Statement, Store};
@@ -82,22 +82,4 @@ pub(crate) fn replay_rows(replay: &mut Replay, bytes: &[u8]) -> Result<(), Error
             Next::Partial(at) => panic!("the transaction at {at} has no end"),
         }
     }
-}
-
-/// The change of data that a row is, if it is one.
-fn statement<'a>(body: &RowBody<'a>) -> Option<Statement<'a>> {
-    Some(match *body {
-        RowBody::Insert { space, tuple } => Statement::Insert { space, tuple },
-        RowBody::Replace { space, tuple } => Statement::Replace { space, tuple },
-        RowBody::Update { space, index, base, key, operations } => {
-            Statement::Update { space, index, key, operations, base }
-        }
-        RowBody::Upsert { space, base, tuple, operations } => {
-            Statement::Upsert { space, tuple, operations, base }
-        }
-        RowBody::Delete { space, index, key } => Statement::Delete { space, index, key },
-        RowBody::Nop | RowBody::Confirm { .. } | RowBody::Rollback { .. } | RowBody::Unknown { .. } => {
-            return None;
-        }
-    })
 }

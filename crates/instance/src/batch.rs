@@ -266,5 +266,23 @@ fn body<'a>(statement: &Statement<'a>) -> RowBody<'a> {
     }
 }
 
+/// The change of data that a row is, if it is one.
+pub fn statement<'a>(body: &RowBody<'a>) -> Option<Statement<'a>> {
+    Some(match *body {
+        RowBody::Insert { space, tuple } => Statement::Insert { space, tuple },
+        RowBody::Replace { space, tuple } => Statement::Replace { space, tuple },
+        RowBody::Update { space, index, base, key, operations } => {
+            Statement::Update { space, index, key, operations, base }
+        }
+        RowBody::Upsert { space, base, tuple, operations } => {
+            Statement::Upsert { space, tuple, operations, base }
+        }
+        RowBody::Delete { space, index, key } => Statement::Delete { space, index, key },
+        RowBody::Nop | RowBody::Confirm { .. } | RowBody::Rollback { .. } | RowBody::Unknown { .. } => {
+            return None;
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests;

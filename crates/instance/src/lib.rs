@@ -44,7 +44,7 @@ use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
-pub use batch::{Batch, Buffers};
+pub use batch::{Batch, Buffers, statement};
 pub use checkpoint::{CheckpointOrder, CheckpointStatus, Chunk, Files, Keep, LastCheckpoint, Written};
 pub use connection::{Origin, Slot, Trust};
 pub use declare::{Declared, DeclaredTube, DeclaredUser};

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use lycosa_instance::statement;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::decision::{Category, Mode, Settled};
 use lycosa_journal::directory::Directory;
@@ -21,8 +22,6 @@ use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 use uuid::Uuid;
-
-use crate::storage::statement;
 
 /// `_trigger`: SQL triggers.
 const TRIGGER: SpaceId = 328;

@@ -5,8 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use lycosa_instance::Identity;
-use lycosa_iproto::row::RowBody;
+use lycosa_instance::{Identity, statement};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::block::DEFAULT_COMPRESSION_LEVEL;
 use lycosa_journal::decision::{Mode, Settled};
@@ -15,7 +14,7 @@ use lycosa_journal::log::WalMode as LogMode;
 use lycosa_journal::recovery::{ApplyError, Recovered, Recovery, Source, Target, Transaction};
 use lycosa_journal::snap::SnapshotWriter;
 use lycosa_journal::writer::{RESERVE_BYTES, Settings as WriterSettings, XlogWriter};
-use lycosa_store::{IndexBuild, IteratorType, Space, Statement, Store, system};
+use lycosa_store::{IndexBuild, IteratorType, Space, Store, system};
 use lycosa_tuple::mp::{self, Reader};
 use uuid::Uuid;
 
@@ -290,31 +289,13 @@ impl Target for Replay {
     }
 }
 
-/// The change of data that a row is, if it is one.
-pub(crate) fn statement<'a>(body: &RowBody<'a>) -> Option<Statement<'a>> {
-    Some(match *body {
-        RowBody::Insert { space, tuple } => Statement::Insert { space, tuple },
-        RowBody::Replace { space, tuple } => Statement::Replace { space, tuple },
-        RowBody::Update { space, index, base, key, operations } => {
-            Statement::Update { space, index, key, operations, base }
-        }
-        RowBody::Upsert { space, base, tuple, operations } => {
-            Statement::Upsert { space, tuple, operations, base }
-        }
-        RowBody::Delete { space, index, key } => Statement::Delete { space, index, key },
-        RowBody::Nop | RowBody::Confirm { .. } | RowBody::Rollback { .. } | RowBody::Unknown { .. } => {
-            return None;
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
     use std::sync::Arc;
 
-    use lycosa_iproto::row::{RowHeader, encode_row};
+    use lycosa_iproto::row::{RowBody, RowHeader, encode_row};
     use lycosa_journal::log::{Batch, Log};
     use lycosa_journal::memory::MemoryDisk;
     use lycosa_tuple::value::Value;

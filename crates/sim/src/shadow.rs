@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use lycosa_instance::Batch;
+use lycosa_instance::{Batch, statement};
 use lycosa_iproto::row;
 use lycosa_store::{Statement, Store};
 use lycosa_tuple::mp::Reader;
@@ -95,7 +95,7 @@ impl Shadow {
             let mut reader = Reader::new(&transaction.rows);
             while !reader.is_empty() {
                 let (_, body) = row::decode_row(&mut reader).map_err(broken)?;
-                if let Some(statement) = storage::statement(&body) {
+                if let Some(statement) = statement(&body) {
                     self.store.recover(&statement).map_err(broken)?;
                 }
             }

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use lycosa_instance::Identity;
-use lycosa_iproto::row::RowBody;
+use lycosa_instance::{Identity, statement};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::decision::Mode;
 use lycosa_journal::directory::{Directory, file_name};
@@ -13,7 +12,7 @@ use lycosa_journal::meta::FileKind;
 use lycosa_journal::recovery::{ApplyError, Recovered, Recovery, RecoveryError, Target, Transaction};
 use lycosa_journal::snap::{SnapshotError, SnapshotWriter};
 use lycosa_journal::writer::{Settings, XlogWriter};
-use lycosa_store::{Statement, Store};
+use lycosa_store::Store;
 use uuid::Uuid;
 
 use crate::violation::{Checked, Violation};
@@ -129,22 +128,4 @@ impl Target for Replay {
     fn end_of_snapshot(&mut self) -> Result<(), ApplyError> {
         Ok(self.0.finish_snapshot()?)
     }
-}
-
-/// The change of data that a row is, if it is one.
-pub(crate) fn statement<'a>(body: &RowBody<'a>) -> Option<Statement<'a>> {
-    Some(match *body {
-        RowBody::Insert { space, tuple } => Statement::Insert { space, tuple },
-        RowBody::Replace { space, tuple } => Statement::Replace { space, tuple },
-        RowBody::Update { space, index, base, key, operations } => {
-            Statement::Update { space, index, key, operations, base }
-        }
-        RowBody::Upsert { space, base, tuple, operations } => {
-            Statement::Upsert { space, tuple, operations, base }
-        }
-        RowBody::Delete { space, index, key } => Statement::Delete { space, index, key },
-        RowBody::Nop | RowBody::Confirm { .. } | RowBody::Rollback { .. } | RowBody::Unknown { .. } => {
-            return None;
-        }
-    })
 }
