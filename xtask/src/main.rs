@@ -99,7 +99,7 @@ fn run(task: Task) -> Result<()> {
         Task::Clippy => steps::clippy(),
         Task::Crash { seconds, kills, faults } => steps::crash(seconds, kills, faults),
         Task::Fuzz { seconds } => steps::fuzz(seconds),
-        Task::Sim { seconds } => steps::simulate(seconds),
+        Task::Sim { seconds } => steps::simulate(seconds, None),
         Task::Bench { arguments } => steps::bench(&arguments),
     }
 }

@@ -68,11 +68,17 @@ const STEPS: &[Step] = &[
         about: "changed bytes for everything that reads bytes",
         action: Action::Chore(|| fuzz(SHORT)),
     },
-    Step { name: "sim", about: "whole lives from seeds", action: Action::Chore(|| simulate(SHORT)) },
+    Step {
+        name: "sim",
+        about: "whole lives from seeds",
+        action: Action::Chore(|| simulate(SHORT, Some(FIRST_SEED))),
+    },
 ];
 
 /// Seconds of the steps that could go on for ever.
 const SHORT: u64 = 20;
+/// The same worlds for every change, so that a failure is the change's; `cargo xtask sim` looks for others.
+const FIRST_SEED: u64 = 1;
 
 /// Seconds of the same when they are asked for by name and nobody says for how long.
 const LONG: u64 = 60;
@@ -199,11 +205,13 @@ pub(crate) fn crash(seconds: Option<u64>, kills: Option<u64>, faults: Option<u64
     program.run()
 }
 
-/// Simulates lives from random seeds for `seconds`.
-pub(crate) fn simulate(seconds: u64) -> Result<()> {
+/// Simulates lives for `seconds`. `seed` is that of the first world, the others follow it; random if absent.
+pub(crate) fn simulate(seconds: u64, seed: Option<u64>) -> Result<()> {
     let seconds = seconds.to_string();
+    let seed = seed.map(|seed| format!("--seed={seed}"));
     Program::cargo()
         .arguments(["run", "--quiet", "--package", "lycosa-sim", "--", "--seconds", &seconds])
+        .arguments(seed)
         .run()
 }
 

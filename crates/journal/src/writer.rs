@@ -115,38 +115,36 @@ struct OpenXlog {
 }
 
 impl OpenXlog {
-    /// Writes blocks behind those that there are, and a reserve behind them. `reserve` is how many bytes it is to have when
-    /// there is none left; none if it is 0, or if the blocks take as much by themselves.
+    /// Makes the file longer than `bytes + length` by the header of a reserve at least. Whether it could be.
+    fn reserve(&mut self, length: u64, reserve: u64) -> bool {
+        let needed = length + FIXED_HEADER_BYTES as u64;
+        if self.bytes + needed <= self.reserved {
+            return true;
+        }
+        let rest = needed + reserve.min(MAX_RESERVE_BYTES / 2);
+        let mut zeros = RESERVE_HEADER.to_vec();
+        zeros.resize(usize::try_from(rest).unwrap_or(FIXED_HEADER_BYTES), 0);
+        self.reserved = self.bytes + rest;
+        write_all_at(&mut *self.file, &zeros, self.bytes).is_ok()
+    }
+
+    /// Writes blocks behind those that there are. `reserve` is what to keep ready behind them, 0 if nothing.
     fn append(&mut self, blocks: &mut Vec<u8>, reserve: u64) -> io::Result<()> {
-        let length = blocks.len();
-        let end = self.bytes + length as u64;
-        let fits = end + FIXED_HEADER_BYTES as u64 <= self.reserved;
-        let has_reserve = reserve > length as u64 && {
+        let length = blocks.len() as u64;
+        if reserve > 0 && self.reserve(length, reserve) {
             blocks.extend_from_slice(&RESERVE_HEADER);
-            if !fits {
-                let zeros = usize::try_from(reserve.min(MAX_RESERVE_BYTES / 2)).unwrap_or(0);
-                blocks.resize(blocks.len() + zeros, 0);
-            }
-            let reserved = self.bytes + blocks.len() as u64;
             let written = write_all_at(&mut *self.file, blocks, self.bytes);
-            blocks.truncate(length);
-            self.reserved = self.reserved.max(reserved);
-            match written {
-                Ok(()) => true,
-                // There may be room for the blocks alone.
-                Err(error) if !fits && is_full(&error) => false,
-                Err(error) => return Err(error),
-            }
-        };
-        if !has_reserve {
+            blocks.truncate(blocks.len() - FIXED_HEADER_BYTES);
+            written?;
+        } else {
             if self.reserved > self.bytes {
-                // A reserve that is too small, or what an attempt to have one has left.
+                // A reserve that is not wanted any more, or an attempt to have one.
                 self.file.truncate(self.bytes)?;
             }
             write_all_at(&mut *self.file, blocks, self.bytes)?;
-            self.reserved = end;
+            self.reserved = self.bytes + length;
         }
-        self.bytes = end;
+        self.bytes += length;
         self.is_synced = false;
         Ok(())
     }
@@ -158,11 +156,6 @@ impl OpenXlog {
         }
         write_all_at(&mut *self.file, &MAGIC_END, self.bytes)
     }
-}
-
-/// Whether the disk would take fewer bytes.
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl std::fmt::Debug for XlogWriter {
