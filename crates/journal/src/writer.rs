@@ -115,23 +115,31 @@ struct OpenXlog {
 }
 
 impl OpenXlog {
-    /// Makes the file longer than `bytes + length` by the header of a reserve at least. Whether it could be.
-    fn reserve(&mut self, length: u64, reserve: u64) -> bool {
+    /// Makes the file longer than `bytes + length` by the header of a reserve at least. False if the disk is full.
+    fn reserve(&mut self, length: u64, reserve: u64) -> io::Result<bool> {
         let needed = length + FIXED_HEADER_BYTES as u64;
         if self.bytes + needed <= self.reserved {
-            return true;
+            return Ok(true);
         }
         let rest = needed + reserve.min(MAX_RESERVE_BYTES / 2);
         let mut zeros = RESERVE_HEADER.to_vec();
         zeros.resize(usize::try_from(rest).unwrap_or(FIXED_HEADER_BYTES), 0);
         self.reserved = self.bytes + rest;
-        write_all_at(&mut *self.file, &zeros, self.bytes).is_ok()
+        match write_all_at(&mut *self.file, &zeros, self.bytes) {
+            Ok(()) => Ok(true),
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes blocks behind those that there are. `reserve` is what to keep ready behind them, 0 if nothing.
     fn append(&mut self, blocks: &mut Vec<u8>, reserve: u64) -> io::Result<()> {
         let length = blocks.len() as u64;
-        if reserve > 0 && self.reserve(length, reserve) {
+        if reserve > 0 && self.reserve(length, reserve)? {
             blocks.extend_from_slice(&RESERVE_HEADER);
             let written = write_all_at(&mut *self.file, blocks, self.bytes);
             blocks.truncate(blocks.len() - FIXED_HEADER_BYTES);

@@ -229,7 +229,7 @@ impl Core {
             News::Done { number, written } => {
                 if let Some(excess) = instance.handle_checkpoint_done(number, &written, now()) {
                     tracing::warn!(
-                        "the data folder took {} bytes until old files were removed, {excess} more than twice the live                          data and 4 times checkpoint_wal_threshold",
+                        "the data folder took {} bytes until old files were removed, {excess} more than twice the live data and 4 times checkpoint_wal_threshold",
                         written.peak
                     );
                 }
