@@ -404,7 +404,12 @@ impl Instance {
         read.is_ok() && found
     }
 
-    /// The data, to be read.
+    /// The queue, to be asked.
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// The data, to be read. Who owns what may not be entered yet, see [`Queue::taken_rows`].
     pub fn store(&self) -> &Store {
         &self.store
     }

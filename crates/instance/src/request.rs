@@ -108,6 +108,7 @@ impl Instance {
         limit: u32,
     ) -> Result<(), ErrorObject> {
         let iterator = IteratorType::try_from(iterator).map_err(|error| wire_error::of_store(&error))?;
+        self.show(space)?;
         self.store.catch_up(space, index);
         let schema_version = self.store.schema_version();
         let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
@@ -153,6 +154,7 @@ impl Instance {
         if let Statement::Insert { .. } | Statement::Replace { .. } | Statement::Upsert { .. } = statement {
             self.check_room()?;
         }
+        self.show(statement.space())?;
         let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
         let out = connection.replies.buffer();
         let undo = out.len();
@@ -182,6 +184,11 @@ impl Instance {
         }
         self.finish_reply(slot);
         Ok(())
+    }
+
+    /// Lets the queue bring a space up to date before a request reads or changes it.
+    fn show(&mut self, space: u32) -> Result<(), ErrorObject> {
+        self.queue.show(&mut self.store, space).map_err(|error| wire_error::of_queue(&error))
     }
 
     /// Commits the open transaction: lets the queue see it, moves its rows to the journal's batch and answers the calls

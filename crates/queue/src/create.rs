@@ -13,7 +13,7 @@ use crate::driver::{self, Driver, Engine, Indexes};
 use crate::error::Error;
 use crate::lua_text;
 use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence, reset_sequence};
-use crate::task::{IndexLayout, Layout, ShortKey, string_key};
+use crate::task::{IndexLayout, Layout, string_key};
 use crate::time::NEVER;
 use crate::transaction::{Undo, rebuild_candidates};
 use crate::tube::{SlotIndex, Tube};
@@ -247,7 +247,7 @@ impl Queue {
         if self.waiters.first(index, crate::waiter::Line::Takes).is_some() {
             return Err(Error::TubeHasConsumers);
         }
-        if store.first(self.spaces.taken, 0, IteratorType::Eq, &ShortKey::id(tube.id))?.is_some() {
+        if self.has_owners(store, tube.id)? {
             return Err(Error::TubeHasTakenTasks);
         }
         let acting = self.acting(caller);

@@ -46,6 +46,7 @@ mod grant;
 mod integer_map;
 mod lua_text;
 mod operation;
+mod owners;
 pub mod procedure;
 mod session;
 mod start;
@@ -72,6 +73,7 @@ pub use timer::Tick;
 pub use transaction::QueueSavepoint;
 
 use deadline::Deadlines;
+use owners::Owners;
 use session::Sessions;
 use system::SystemSpaces;
 use task::Assignments;
@@ -184,6 +186,7 @@ pub struct Queue {
     spaces: SystemSpaces,
     tubes: Tubes,
     sessions: Sessions,
+    owners: Owners,
     waiters: Waiters,
     deadlines: Deadlines,
     /// Tubes in which someone waits for what a commit has brought.
@@ -218,6 +221,7 @@ impl Queue {
             spaces: SystemSpaces::default(),
             tubes: Tubes::default(),
             sessions: Sessions::default(),
+            owners: Owners::default(),
             waiters: Waiters::default(),
             deadlines: Deadlines::default(),
             ready: Vec::new(),

@@ -12,8 +12,8 @@ use crate::driver::options::{positive_seconds, seconds_or};
 use crate::driver::{Driver, Event, NewTask, PutOptions};
 use crate::error::Error;
 use crate::lua_text;
+use crate::owners::Owner;
 use crate::procedure::Call;
-use crate::session::session_field;
 use crate::statistics::Operation;
 use crate::task::{Assignments, NEXT_EVENT, ShortKey, State, TTL, TTR, Task};
 use crate::time::{NEVER, Seconds};
@@ -22,9 +22,6 @@ use crate::tube::SlotIndex;
 use crate::waiter::{Line, Wanted};
 use crate::waiting::check_may_wait;
 use crate::{Answer, Caller, Queue, TaskEvent};
-
-/// Field of the session in a row of `_queue_taken_2`.
-const TAKEN_SESSION: u32 = 3;
 
 impl Queue {
     /// `put(data[, options])`
@@ -163,7 +160,7 @@ impl Queue {
             if !task.is_expired(layout, now) {
                 let decided = Decided::about(&*tube.driver, &task, Event::Take, now, &mut self.assignments)?;
                 self.carry_out(store, index, &decided, Some(out))?;
-                self.set_owner(store, index, decided.id, connection, now)?;
+                self.own(store, index, decided.id, connection, now)?;
                 return Ok(true);
             }
             let id = task.id;
@@ -234,7 +231,7 @@ impl Queue {
         self.transact(store, user::ADMIN, |queue, store| {
             queue.found(id, |queue| {
                 let changed = queue.change_task(store, index, id, event, now, Some(out))?;
-                queue.set_owner(store, index, id, caller.connection, now)?;
+                queue.own(store, index, id, caller.connection, now)?;
                 Ok(changed)
             })
         })
@@ -403,7 +400,7 @@ impl Queue {
         self.pending.count(index, decided.operation);
         if decided.frees {
             let tube_id = tube.id;
-            self.forget_owner(store, tube_id, decided.id)?;
+            self.forget_owner(store, (tube_id, decided.id))?;
         }
         Ok(())
     }
@@ -442,13 +439,13 @@ impl Queue {
             self.pending.count(index, Operation::Delete);
         }
         if was_taken {
-            self.forget_owner(store, tube_id, id)?;
+            self.forget_owner(store, (tube_id, id))?;
         }
         Ok(true)
     }
 
-    /// Writes the row of a taken task.
-    fn set_owner(
+    /// Notes that a connection's session owns a task.
+    fn own(
         &mut self,
         store: &mut Store,
         index: SlotIndex,
@@ -458,25 +455,7 @@ impl Queue {
     ) -> Result<(), Error> {
         let session = self.ensure_session(store, connection)?;
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        self.scratch.clear();
-        mp::write_array(&mut self.scratch, 5);
-        mp::write_uint(&mut self.scratch, tube.id);
-        mp::write_uint(&mut self.scratch, id);
-        mp::write_uint(&mut self.scratch, connection);
-        mp::write_str(&mut self.scratch, &session);
-        mp::write_uint(&mut self.scratch, now);
-        store.execute(&Statement::Replace { space: self.spaces.taken, tuple: &self.scratch })?;
-        Ok(())
-    }
-
-    /// Removes the row of a taken task, if there is one. A DELETE that hits nothing would be logged where rows are.
-    pub(crate) fn forget_owner(&mut self, store: &mut Store, tube_id: u64, id: u64) -> Result<(), Error> {
-        let key = ShortKey::numbers(&[tube_id, id]);
-        let space = self.spaces.taken;
-        if !self.configuration.in_replicaset || store.get(space, 0, &key)?.is_some() {
-            store.execute(&Statement::Delete { space, index: 0, key: &key })?;
-        }
-        Ok(())
+        self.set_owner(store, (tube.id, id), Owner { connection, session, moment: now })
     }
 
     /// The id argument of a method that only the owner may call.
@@ -488,19 +467,17 @@ impl Queue {
         argument: Option<&[u8]>,
     ) -> Result<u64, Error> {
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        let space = self.spaces.taken;
         let id = match Id::parse(argument) {
             Id::Number(id) => id,
             Id::Other(bytes) => {
                 let mut key = ShortKey::numbers(&[tube.id]).to_vec();
                 key[0] += u8::from(bytes.is_some());
                 key.extend_from_slice(bytes.unwrap_or(&[]));
-                store.get(space, 0, &key)?;
+                store.get(self.spaces.taken, 0, &key)?;
                 return Err(Error::NotTaken);
             }
         };
-        let row = store.get(space, 0, &ShortKey::numbers(&[tube.id, id]))?;
-        let owner = row.and_then(|row| session_field(row, TAKEN_SESSION));
+        let owner = self.owner_of(store, (tube.id, id))?;
         if owner.is_some() && owner == self.sessions.of(caller.connection) {
             Ok(id)
         } else {

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | connection → session | here, shown in `_queue_session_ids` |
 //! | session → active, or when it expires | `_queue_shared_sessions` |
-//! | task → session | `_queue_taken_2` |
+//! | task → session | `_queue_taken_2`, see [`crate::owners`] |
 //!
 //! When the last connection of a session goes, the session expires after the `ttr` of `queue.cfg`, or at once if that
 //! is 0. An expired session is *closing*: nobody knows it any more, and its tasks are released in batches, so that a
@@ -353,6 +353,7 @@ impl Queue {
         batch: usize,
         now: u64,
     ) -> Result<usize, Error> {
+        self.enter_owned_by(store, session)?;
         let mut count = 0;
         while count < batch {
             let space = self.spaces.taken;

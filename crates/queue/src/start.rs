@@ -130,10 +130,9 @@ impl Queue {
         let tubes: Vec<_> = self.tubes.slots().collect();
         for index in tubes {
             let Some(tube) = self.tubes.at(index) else { continue };
-            let (tube_id, taken) = (tube.id, self.spaces.taken);
+            let tube_id = tube.id;
             let orphans = self.ids_in_state(store, index, State::Taken, &mut |id| {
-                let row = store.get(taken, 0, &ShortKey::numbers(&[tube_id, id]))?;
-                let owner = row.and_then(|row| session_field(row, 3));
+                let owner = self.owner_of(store, (tube_id, id))?;
                 Ok(!owner.is_some_and(|owner| sessions.contains(&owner)))
             })?;
             for batch in orphans.chunks(Self::BATCH) {
@@ -155,7 +154,7 @@ impl Queue {
     /// Removes rows of `_queue_taken_2` whose task is gone or not taken.
     fn forget_missing_tasks(&mut self, store: &mut Store) -> Result<(), Error> {
         let mut missing = Vec::new();
-        for row in rows(store, self.spaces.taken, 0, IteratorType::All, &[0x90])? {
+        for row in self.taken_rows(store)? {
             let Some((tube_id, id)) = crate::session::taken_key(&row) else { continue };
             let held = self.tubes.by_id(tube_id).and_then(|index| self.tubes.at(index)).map(|tube| {
                 let task = tube.tasks(store).get(id).ok().flatten();
@@ -168,7 +167,7 @@ impl Queue {
         }
         for batch in missing.chunks(Self::BATCH) {
             self.transact(store, user::ADMIN, |queue, store| {
-                batch.iter().try_for_each(|&(tube_id, id)| queue.forget_owner(store, tube_id, id))
+                batch.iter().try_for_each(|&task| queue.forget_owner(store, task))
             })?;
         }
         Ok(())

@@ -163,6 +163,7 @@ impl Queue {
         self.transact(store, acting, |queue, store| {
             let former =
                 Undo::Mode { spaces: queue.spaces, in_replicaset: queue.configuration.in_replicaset };
+            queue.enter_owners(store)?;
             queue.spaces = SystemSpaces::prepare(store, in_replicaset)?;
             queue.configuration.in_replicaset = in_replicaset;
             queue.pending.undo.push(former);

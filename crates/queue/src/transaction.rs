@@ -5,7 +5,7 @@
 //! - *computed*: the candidates of sub-queues, the bounds of deadlines. [`Queue::settle`] reads the transaction's changes
 //!   (whoever made them: an operation of the queue, plain DML, a truncation) and computes them anew from the store,
 //!   before the commit, and once more if the transaction is rolled back;
-//! - *done and undone*: next ids, sessions of connections, new tubes. They change at once, because later operations of
+//! - *done and undone*: next ids, sessions of connections, owners of tasks, new tubes. They change at once, because later operations of
 //!   the same transaction must see them, and [`Undo`] takes them back;
 //! - *deferred*: counters, events, closing sessions, dropped tubes. They wait in [`Pending`] for the commit.
 //!
@@ -21,10 +21,11 @@ use lycosa_tuple::tuple::TupleRef;
 use crate::deadline::Deadlines;
 use crate::driver::candidates::{Candidate, Touch};
 use crate::error::Error;
+use crate::owners::{Owner, TaskKey};
 use crate::session::SessionId;
 use crate::statistics::Operation;
 use crate::system::SystemSpaces;
-use crate::task::{ShortKey, State, Task, id_of, string_key};
+use crate::task::{State, Task, id_of, string_key};
 use crate::time::NEVER;
 use crate::tube::{SlotIndex, Tube, Tubes};
 use crate::waiter::{Line, Waiters};
@@ -37,6 +38,8 @@ pub(crate) enum Undo {
     NextId { slot: SlotIndex, previous: Option<u64> },
     /// The connection had another session, or none.
     Session { connection: u64, previous: Option<SessionId> },
+    /// Another owner, or none, was noted of the task.
+    Owner { task: TaskKey, previous: Option<Owner> },
     /// The tube was not there.
     Tube { slot: SlotIndex },
     /// The queue's spaces had other ids, and the other mode.
@@ -371,7 +374,7 @@ impl Queue {
             }
         }
         for &(tube, task) in &found.freed {
-            self.forget_owner(store, tube, task)?;
+            self.forget_owner(store, (tube, task))?;
         }
         found.touched.deduplicate();
         for (index, name, touch) in found.touched.iter() {
@@ -415,14 +418,9 @@ impl Queue {
     /// Removes what lies beside a tube's space: owners of its tasks, the rows of its ready buffer.
     pub(crate) fn clear_beside(&mut self, store: &mut Store, index: SlotIndex) -> Result<(), Error> {
         let Some(tube) = self.tubes.at(index) else { return Ok(()) };
-        let taken = self.spaces.taken;
-        let owners =
-            crate::system::rows(store, taken, 0, lycosa_store::IteratorType::Eq, &ShortKey::id(tube.id))?;
-        for (tube, task) in owners.iter().filter_map(|row| crate::session::taken_key(row)) {
-            let key = ShortKey::numbers(&[tube, task]);
-            store.execute(&Statement::Delete { space: taken, index: 0, key: &key })?;
-        }
-        if let Some(buffer) = tube.buffer
+        let (id, buffer) = (tube.id, tube.buffer);
+        self.forget_owners(store, id)?;
+        if let Some(buffer) = buffer
             && !store.space(buffer)?.is_empty()
         {
             lycosa_store::ddl::truncate(store, buffer)?;
@@ -477,6 +475,7 @@ impl Queue {
                     tube.next_id = previous;
                 }
             }
+            Undo::Owner { task, previous } => self.owners.restore(task, previous),
             Undo::Session { connection, previous } => _ = self.sessions.bind(connection, previous),
             Undo::Tube { slot } => {
                 self.deadlines.set(slot, NEVER);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
+use lycosa_instance::Instance;
 use lycosa_queue::SessionId;
 use lycosa_store::{IteratorType, Store};
 use lycosa_tuple::mp::{self, Reader};
@@ -28,6 +29,12 @@ pub(crate) fn rows(store: &Store, space: &str) -> Checked<Option<Vec<Vec<u8>>>> 
 
 fn system_rows(store: &Store, space: &str) -> Checked<Vec<Vec<u8>>> {
     rows(store, space)?.ok_or_else(|| Violation(format!("space '{space}' is not there")))
+}
+
+/// The owners of tasks, whether they are entered into their space or not.
+fn taken_rows(instance: &Instance) -> Checked<Vec<Vec<u8>>> {
+    let rows = instance.queue().taken_rows(instance.store());
+    rows.map_err(|error| Violation(format!("the owners of tasks cannot be read: {error}")))
 }
 
 fn shown(row: &[u8]) -> String {
@@ -99,7 +106,8 @@ fn encoded(tube: &Tube, id: u64, task: &Task) -> Vec<u8> {
 }
 
 /// Who holds what, who waits, which sessions there are. Learns the ids of new sessions.
-pub(crate) fn sessions_agree(store: &Store, model: &Model, names: &mut Names) -> Checked {
+pub(crate) fn sessions_agree(instance: &Instance, model: &Model, names: &mut Names) -> Checked {
+    let store = instance.store();
     let mut connections = BTreeSet::new();
     for row in system_rows(store, "_queue_session_ids")? {
         let (connection, id) = connection_row(&row).ok_or_else(|| unreadable("_queue_session_ids"))?;
@@ -141,7 +149,7 @@ pub(crate) fn sessions_agree(store: &Store, model: &Model, names: &mut Names) ->
         }
     }
     let expected: Vec<_> = expected.into_values().collect();
-    same("_queue_taken_2", &system_rows(store, "_queue_taken_2")?, &expected)?;
+    same("_queue_taken_2", &taken_rows(instance)?, &expected)?;
     waiters_agree(store, model)
 }
 
@@ -243,9 +251,10 @@ fn owner(row: &[u8], names: &Names) -> Option<((u64, u64), Owner)> {
 
 /// What must hold of the spaces whatever was asked for: a task is taken exactly if somebody holds it, and of a sub-queue
 /// at most one is.
-pub(crate) fn rules_hold(store: &Store, plans: &[TubePlan]) -> Checked {
+pub(crate) fn rules_hold(instance: &Instance, plans: &[TubePlan]) -> Checked {
+    let store = instance.store();
     let mut held = BTreeSet::new();
-    for row in system_rows(store, "_queue_taken_2")? {
+    for row in taken_rows(instance)? {
         let mut reader = Reader::new(&row);
         let key = reader.array().and_then(|_| Ok((reader.uint()?, reader.uint()?)));
         held.insert(key.map_err(|_| unreadable("_queue_taken_2"))?);

@@ -234,8 +234,8 @@ impl<'a> Simulation<'a> {
     pub(crate) fn compare(&mut self, signature: u64) -> Checked {
         let store = self.life.instance.store();
         agreement::tubes_agree(store, &self.model, &self.plan.tubes)?;
-        agreement::sessions_agree(store, &self.model, &mut self.names)?;
-        agreement::rules_hold(store, &self.plan.tubes)?;
+        agreement::sessions_agree(&self.life.instance, &self.model, &mut self.names)?;
+        agreement::rules_hold(&self.life.instance, &self.plan.tubes)?;
         let (waiting, expected) = (self.life.instance.status().waiting_calls, self.model.waiting());
         let are_counted = !self.plan.wishes.iter().any(|(_, wish)| *wish == Wish::Snapshot);
         hold!(waiting == expected || !are_counted, "{waiting} calls wait, {expected} ought to");
@@ -293,7 +293,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn sessions_differ(&self, model: &Model) -> bool {
-        agreement::sessions_agree(self.life.instance.store(), model, &mut self.names.clone()).is_err()
+        agreement::sessions_agree(&self.life.instance, model, &mut self.names.clone()).is_err()
     }
 
     /// The moment for which a tick wants to be called again must not be too late, nor now for nothing.

@@ -4,6 +4,7 @@ mod batch;
 mod drivers;
 mod foreign;
 mod model;
+mod owners;
 mod rig;
 mod scenario;
 mod table;

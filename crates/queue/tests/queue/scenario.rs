@@ -456,6 +456,7 @@ impl Script {
         let iterator = IteratorType::try_from(iterator as u32).map_err(|error| error.to_string())?;
         let mut tuples = Vec::new();
         let asking = self.rig.user(connection);
+        self.rig.queue.show(&mut self.rig.store, space).expect("the space is there");
         self.rig.store.catch_up(space, index);
         let selected = self.rig.store.select(
             asking,
