@@ -58,7 +58,9 @@ const NAMES: [(&str, FieldType); 16] = [
     ("*", FieldType::Any),
 ];
 
-const fn bit(kind: Kind) -> u16 {
+/// The bit of a kind in a set of kinds.
+#[inline]
+pub(crate) const fn bit(kind: Kind) -> u16 {
     1 << kind as u16
 }
 
@@ -91,8 +93,8 @@ impl FieldType {
         }
     }
 
-    /// Kinds that the type accepts without a look at more than the first byte.
-    const fn kinds(self) -> u16 {
+    /// Kinds that the type accepts without a look at more than the first byte, a bit for each.
+    pub(crate) const fn kinds(self) -> u16 {
         match self {
             Self::Any => u16::MAX,
             Self::Unsigned => bit(Kind::Uint),

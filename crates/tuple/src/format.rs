@@ -10,8 +10,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::field::FieldType;
+use crate::field::{FieldType, bit};
 use crate::key::KeyPart;
+use crate::mp::{Kind, Reader};
 use crate::path::Token;
 use crate::tuple::TupleRef;
 
@@ -123,7 +124,12 @@ impl Rule {
         !self.nullable && !self.container
     }
 
-    #[inline]
+    /// The kinds of values that satisfy the rule whatever is behind their first byte, a bit for each.
+    fn at_once(&self) -> u16 {
+        let nil = if self.nullable { bit(Kind::Nil) } else { 0 };
+        if self.container { 0 } else { self.ty.kinds() | nil }
+    }
+
     fn accepts(&self, value: &[u8]) -> bool {
         self.ty.accepts(value) || self.nullable && value.first() == Some(&NIL)
     }
@@ -158,6 +164,8 @@ pub struct Format {
     exact_field_count: u32,
     /// For each field up to the last of which something is asked.
     rules: Vec<Rule>,
+    /// For each rule, the kinds of values that satisfy it whatever is behind their first byte, a bit for each.
+    at_once: Vec<u16>,
     /// One more than the last field that must be there.
     required_count: u32,
     /// What is asked of places inside of fields.
@@ -183,18 +191,21 @@ impl Format {
             names,
             exact_field_count,
             rules: rules.collect(),
+            at_once: Vec::new(),
             required_count: 0,
             places: Vec::new(),
             branches: Vec::new(),
             fields,
         };
-        format.count_required();
+        format.derive();
         format
     }
 
-    fn count_required(&mut self) {
+    /// Computes what follows from the rules.
+    fn derive(&mut self) {
         let required = (1..).zip(&self.rules).filter(|(_, rule)| rule.is_required());
         self.required_count = required.last().map_or(0, |(count, _)| count);
+        self.at_once = self.rules.iter().map(Rule::at_once).collect();
     }
 
     /// Adds what an index part asks of tuples. The format keeps a rule for every field up to the part's: the caller
@@ -241,7 +252,7 @@ impl Format {
             let at = self.branches.partition_point(|other| other.field <= part.field);
             self.branches.insert(at, branch);
         }
-        self.count_required();
+        self.derive();
         Ok(())
     }
 
@@ -275,19 +286,32 @@ impl Format {
         if self.exact_field_count != 0 && count != self.exact_field_count {
             return Err(FormatError::ExactFieldCount { got: count, expected: self.exact_field_count });
         }
-        for (number, (rule, value)) in (0..).zip(self.rules.iter().zip(tuple.fields())) {
-            if !rule.accepts(value) {
-                let field = FieldPath { field: number, tokens: Vec::new() };
-                return Err(FormatError::FieldType { field, expected: rule.ty });
+        let mut values = Reader::new(tuple.body());
+        for (number, at_once) in (0..count).zip(&self.at_once) {
+            let kind = values.kind();
+            let start = values;
+            if values.skip().is_err() {
+                break;
             }
-            if rule.container {
-                self.check_inside(number, value)?;
+            if kind.is_ok_and(|kind| at_once & bit(kind) == 0) {
+                self.check_field(number, start)?;
             }
         }
         if count < self.required_count || !self.branches.is_empty() {
             self.check_missing(tuple)?;
         }
         Ok(())
+    }
+
+    /// Checks the field at the cursor, and what is inside of it.
+    #[cold]
+    fn check_field(&self, number: u32, mut cursor: Reader<'_>) -> Result<(), FormatError> {
+        let (Some(rule), Ok(value)) = (self.rules.get(number as usize), cursor.raw()) else { return Ok(()) };
+        if !rule.accepts(value) {
+            let field = FieldPath { field: number, tokens: Vec::new() };
+            return Err(FormatError::FieldType { field, expected: rule.ty });
+        }
+        if rule.container { self.check_inside(number, value) } else { Ok(()) }
     }
 
     /// Checks the types of the places inside of a field that are there.

@@ -67,7 +67,7 @@ impl Writer {
     fn push(&mut self, value: u64, width: u32) {
         if width <= self.free {
             // A shift by 64 only happens for a width of zero, that is, for no bits.
-            self.bits |= value.checked_shl(self.free - width).unwrap_or(0);
+            self.bits |= value.wrapping_shl(self.free - width);
             self.free -= width;
         } else {
             self.bits |= value.checked_shr(width - self.free).unwrap_or(0);
@@ -130,17 +130,21 @@ impl Writer {
         }
     }
 
-    /// `inverted` is 0, or all ones to encode the complement.
+    /// Appends an unsigned number; `inverted` is 0, or all ones to encode the complement.
     #[inline]
-    fn unsigned(&mut self, number: u64, inverted: u64) {
+    pub(crate) fn unsigned(&mut self, number: u64, inverted: u64) {
         let length = u64::BITS - number.leading_zeros();
-        if u64::from(length) >= WIDE {
+        let below = length.saturating_sub(1);
+        let written = (u64::from(length) ^ inverted) & WIDE;
+        let rest = |width: u32| (number ^ inverted) & !(u64::MAX << width);
+        if below + 6 <= u64::BITS {
+            self.push(written << below | rest(below), 6 + below);
+        } else if u64::from(length) < WIDE {
+            self.push(written, 6);
+            self.push(rest(below), below);
+        } else {
             self.push((WIDE ^ inverted) & WIDE, 6);
             self.push(number ^ inverted, 64);
-        } else {
-            self.push((u64::from(length) ^ inverted) & WIDE, 6);
-            let below = length.saturating_sub(1);
-            self.push((number ^ inverted) & !(u64::MAX << below), below);
         }
     }
 
@@ -156,8 +160,9 @@ impl Writer {
         }
     }
 
+    /// Appends a string in binary order.
     #[inline]
-    fn bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if self.free == 0 {
                 return;

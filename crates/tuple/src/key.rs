@@ -263,8 +263,18 @@ impl KeyDef {
     pub fn hint(&self, tuple: &[u8]) -> u64 {
         let mut writer = hint::Writer::new();
         let mut walk = Walk::new(tuple);
-        for part in &self.parts {
-            writer.part(part, walk.part(part));
+        for (step, part) in self.steps.iter().zip(&self.parts) {
+            let is_written = !part.nullable
+                && match step.order {
+                    Order::Unsigned => {
+                        walk.unsigned(step.field).map(|value| writer.unsigned(value, 0)).is_some()
+                    }
+                    Order::String => walk.string(step.field).map(|value| writer.bytes(value)).is_some(),
+                    Order::Integer | Order::Scalar => false,
+                };
+            if !is_written {
+                writer.part(part, walk.part(part));
+            }
             if writer.is_full() {
                 break;
             }

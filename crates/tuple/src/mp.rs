@@ -60,7 +60,12 @@ pub enum Kind {
 
 impl Kind {
     /// The kind of a value that begins with `first`.
+    #[inline]
     pub const fn of(first: u8) -> Self {
+        KINDS[first as usize]
+    }
+
+    const fn classify(first: u8) -> Self {
         match first {
             0x00..=0x7f | 0xcc..=0xcf => Self::Uint,
             0x80..=0x8f | 0xde | 0xdf => Self::Map,
@@ -77,6 +82,16 @@ impl Kind {
         }
     }
 }
+
+static KINDS: [Kind; 256] = {
+    let mut table = [Kind::Invalid; 256];
+    let mut first = 0_usize;
+    while first < 256 {
+        table[first] = Kind::classify(first as u8);
+        first += 1;
+    }
+    table
+};
 
 /// Why bytes could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -137,8 +137,10 @@ pub fn write_array_wide(out: &mut Vec<u8>, count: u32) {
 
 #[inline]
 fn put<const N: usize>(out: &mut Vec<u8>, first: u8, bytes: [u8; N]) {
-    out.push(first);
-    out.extend_from_slice(&bytes);
+    const LONGEST: usize = 1 + size_of::<u64>();
+    let mut whole = [first; LONGEST];
+    whole[1..=N].copy_from_slice(&bytes);
+    out.extend_from_slice(&whole[..=N]);
 }
 
 fn wide_length(length: usize) -> u32 {
