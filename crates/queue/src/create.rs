@@ -13,7 +13,7 @@ use crate::driver::{self, Driver, Engine, Indexes};
 use crate::error::Error;
 use crate::lua_text;
 use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence, reset_sequence};
-use crate::task::{IndexLayout, Layout, string_key};
+use crate::task::{IndexLayout, Layout, State, string_key};
 use crate::time::NEVER;
 use crate::transaction::{Undo, rebuild_candidates};
 use crate::tube::{SlotIndex, Tube};
@@ -199,6 +199,9 @@ impl Queue {
         }
         if layout.timed {
             store.make_lazy(id, indexes.watch);
+        }
+        if layout.utube.is_none() {
+            store.make_lazy_where(id, indexes.status, &State::Taken.encoded());
         }
         let mut tube = Tube {
             name: row.name.into(),

@@ -15,7 +15,7 @@ use crate::lua_text;
 use crate::owners::Owner;
 use crate::procedure::Call;
 use crate::statistics::Operation;
-use crate::task::{Assignments, NEXT_EVENT, ShortKey, State, TTL, TTR, Task};
+use crate::task::{Assignments, NEXT_EVENT, ShortKey, Shown, State, TTL, TTR, Task};
 use crate::time::{NEVER, Seconds};
 use crate::transaction::keep_next_id;
 use crate::tube::SlotIndex;
@@ -261,7 +261,7 @@ impl Queue {
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
         let tuple = tube.tasks(store).get(id)?.ok_or_else(|| not_found(id))?;
         let layout = tube.driver.layout();
-        if Task::read(tuple, layout).is_some_and(|task| task.state() == Some(State::Buried)) {
+        if Shown::read(tuple, layout).is_some_and(|task| task.state() == Some(State::Buried)) {
             write_task(tuple, layout, out);
             return Ok(Answer::one());
         }
@@ -344,6 +344,7 @@ impl Queue {
             let mut count = 0;
             while count < limit {
                 let Some(tube) = queue.tubes.at(index) else { return Err(Error::Stale) };
+                store.catch_up(tube.space, tube.indexes.status);
                 let first = tube.tasks(store).first_in_state(state)?;
                 let Some(id) = first.and_then(crate::task::id_of) else { break };
                 f(queue, store, id)?;
@@ -422,7 +423,7 @@ impl Queue {
         else {
             return Ok(false);
         };
-        let task = Task::read(tuple, layout);
+        let task = Shown::read(tuple, layout);
         let was_taken = task.is_some_and(|task| task.state() == Some(State::Taken));
         if let (Some(out), Some(task)) = (out, task) {
             task.with_state(State::Done).write(out);
@@ -573,7 +574,7 @@ pub(crate) fn not_found(id: u64) -> Error {
 
 /// Appends what a client sees of a tuple; of one that does not fit the layout, the tuple itself.
 fn write_task(tuple: &[u8], layout: &crate::task::Layout, out: &mut Vec<u8>) {
-    match Task::read(tuple, layout) {
+    match Shown::read(tuple, layout) {
         Some(task) => task.write(out),
         None => out.extend_from_slice(tuple),
     }

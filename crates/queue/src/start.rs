@@ -131,6 +131,7 @@ impl Queue {
         for index in tubes {
             let Some(tube) = self.tubes.at(index) else { continue };
             let tube_id = tube.id;
+            store.catch_up(tube.space, tube.indexes.status);
             let orphans = self.ids_in_state(store, index, State::Taken, &mut |id| {
                 let owner = self.owner_of(store, (tube_id, id))?;
                 Ok(!owner.is_some_and(|owner| sessions.contains(&owner)))

@@ -197,9 +197,42 @@ impl<'a> Task<'a> {
     pub fn is_expired(&self, layout: &Layout, now: u64) -> bool {
         layout.timed && self.times.death() <= now
     }
+}
 
-    /// Appends what a client sees: `[id, status, data]`.
-    pub fn write(&self, out: &mut Vec<u8>) {
+/// What a client sees of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shown<'a> {
+    id: u64,
+    status: &'a [u8],
+    data: &'a [u8],
+}
+
+impl<'a> Shown<'a> {
+    /// Reads a stored tuple; what lies between the status and the payload is not looked at. None if there is no id, status
+    /// or payload where the layout has them.
+    #[must_use]
+    pub(crate) fn read(tuple: &'a [u8], layout: &Layout) -> Option<Self> {
+        let mut reader = Reader::new(tuple);
+        let count = reader.array().ok()?;
+        if count <= layout.data() {
+            return None;
+        }
+        let (id, status) = (reader.uint().ok()?, reader.str().ok()?);
+        for _ in STATUS + 1..layout.data() {
+            reader.skip().ok()?;
+        }
+        let data = if count == layout.data() + 1 { reader.rest() } else { reader.raw().ok()? };
+        Some(Self { id, status, data })
+    }
+
+    /// The state, unless a user has written another status.
+    #[must_use]
+    pub(crate) fn state(&self) -> Option<State> {
+        State::parse(self.status)
+    }
+
+    /// Appends `[id, status, data]`.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.reserve(self.data.len() + 16);
         mp::write_array(out, 3);
         mp::write_uint(out, self.id);
@@ -209,7 +242,7 @@ impl<'a> Task<'a> {
 
     /// The same task with another status.
     #[must_use]
-    pub fn with_state(self, state: State) -> Self {
+    pub(crate) fn with_state(self, state: State) -> Self {
         let status: &'static [u8] = match state {
             State::Ready => b"r",
             State::Taken => b"t",
@@ -219,6 +252,18 @@ impl<'a> Task<'a> {
         };
         Self { status, ..self }
     }
+}
+
+/// What a stored task waits for: its state, unless a user has written another status, and its next event, zero in tubes
+/// without deadlines. None if there is no id, status or moment where the layout has them.
+#[must_use]
+pub(crate) fn prospect(tuple: &[u8], layout: &Layout) -> Option<(Option<State>, u64)> {
+    let mut reader = Reader::new(tuple);
+    reader.array().ok()?;
+    reader.skip().ok()?;
+    let state = State::parse(reader.str().ok()?);
+    let next_event = if layout.timed { reader.uint().ok()? } else { 0 };
+    Some((state, next_event))
 }
 
 /// The id of a stored task, whatever the rest of the tuple is.
@@ -361,10 +406,17 @@ mod tests {
         let tuple = [0x94, 5, 0xa1, b'r', 0xa1, b'u', 0xcb, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0];
         let task = Task::read(&tuple, &utube::LAYOUT).expect("the layout's tuple");
         assert_eq!((task.id, task.state(), task.utube), (5, Some(State::Ready), b"u".as_slice()));
+        let shown = Shown::read(&tuple, &utube::LAYOUT).expect("the layout's tuple");
+        assert_eq!(
+            (shown.state(), prospect(&tuple, &utube::LAYOUT)),
+            (task.state(), Some((task.state(), 0)))
+        );
         let mut out = Vec::new();
-        task.with_state(State::Taken).write(&mut out);
+        shown.with_state(State::Taken).write(&mut out);
         assert_eq!(out, [0x93, 5, 0xa1, b't', 0xcb, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(Task::read(&tuple, &fifottl::LAYOUT), None);
+        assert_eq!(Shown::read(&tuple, &fifottl::LAYOUT), None);
+        assert_eq!(prospect(&tuple, &fifottl::LAYOUT), None);
         assert_eq!(id_of(&tuple), Some(5));
         assert_eq!(id_of(&[0x90]), None);
     }
@@ -374,5 +426,6 @@ mod tests {
         let tuple = [0x94, 0, 0xa1, b'!', 0x07, 0x08];
         let task = Task::read(&tuple, &fifo::LAYOUT).expect("three fields and one more");
         assert_eq!(task.data, [0x07]);
+        assert_eq!(Shown::read(&tuple, &fifo::LAYOUT).map(|shown| shown.data), Some(&[0x07][..]));
     }
 }

@@ -25,7 +25,7 @@ use crate::owners::{Owner, TaskKey};
 use crate::session::SessionId;
 use crate::statistics::Operation;
 use crate::system::SystemSpaces;
-use crate::task::{State, Task, id_of, string_key};
+use crate::task::{State, Task, id_of, prospect, string_key};
 use crate::time::NEVER;
 use crate::tube::{SlotIndex, Tube, Tubes};
 use crate::waiter::{Line, Waiters};
@@ -166,38 +166,51 @@ impl Reading<'_> {
         {
             keep_next_id(tube, index, id, self.undo);
         }
-        let reads_old = self.origin == Origin::Foreign || layout.utube.is_some();
-        let old = old.filter(|_| reads_old).and_then(|tuple| Task::read(tuple, layout));
-        let new = new.and_then(|tuple| Task::read(tuple, layout));
-        let state = |task: &Option<Task<'_>>| task.as_ref().and_then(Task::state);
-        let (was, is) = (state(&old), state(&new));
-        if let Some(task) = &new
-            && layout.timed
-            && is.is_some()
-        {
-            self.deadlines.lower(index, task.times.next_event);
-        }
-        if self.origin == Origin::Foreign
-            && was == Some(State::Taken)
-            && is != Some(State::Taken)
-            && let Some(task) = &old
-        {
-            self.found.freed.push((tube.id, task.id));
-        }
-        if layout.utube.is_some() {
-            let moved = old.zip(new).is_some_and(|(old, new)| old.utube != new.utube);
-            let (old, new) = (old.as_ref(), new.as_ref());
-            if moved {
-                self.touch(index, old, None);
-                self.touch(index, None, new);
-            } else {
-                self.touch(index, old, new);
+        let (tube, timed) = (tube.id, layout.timed);
+        let is = match layout.utube {
+            None if self.origin == Origin::Queue => new.and_then(|tuple| prospect(tuple, layout)),
+            _ => {
+                let read = |tuple| Task::read(tuple, layout);
+                let (old, new) = (old.and_then(read), new.and_then(read));
+                self.freed(tube, old.as_ref(), new.as_ref());
+                if layout.utube.is_some() {
+                    self.touch_either(index, old.as_ref(), new.as_ref());
+                }
+                new.map(|task| (task.state(), task.times.next_event))
             }
-        } else if is == Some(State::Ready) && self.waiters.first(index, Line::Takes).is_some() {
+        };
+        if let Some((Some(_), next_event)) = is
+            && timed
+        {
+            self.deadlines.lower(index, next_event);
+        }
+        let is_ready = layout.utube.is_none() && matches!(is, Some((Some(State::Ready), _)));
+        if is_ready && self.waiters.first(index, Line::Takes).is_some() {
             self.is_ready(index);
         }
         if new.is_none() && self.waiters.first(index, Line::Puts).is_some() {
             self.is_ready(index);
+        }
+    }
+
+    /// Notes a task that was taken and is no longer, if that was not the queue's doing.
+    fn freed(&mut self, tube: u64, old: Option<&Task<'_>>, new: Option<&Task<'_>>) {
+        let is_taken = |task: &Task<'_>| task.state() == Some(State::Taken);
+        if self.origin == Origin::Foreign
+            && let Some(task) = old.filter(|task| is_taken(task))
+            && !new.is_some_and(is_taken)
+        {
+            self.found.freed.push((tube, task.id));
+        }
+    }
+
+    /// A task of a sub-queue, or of two, has changed.
+    fn touch_either(&mut self, index: SlotIndex, old: Option<&Task<'_>>, new: Option<&Task<'_>>) {
+        if old.zip(new).is_some_and(|(old, new)| old.utube != new.utube) {
+            self.touch(index, old, None);
+            self.touch(index, None, new);
+        } else {
+            self.touch(index, old, new);
         }
     }
 

@@ -1,15 +1,19 @@
 //! What a lazy index owes: tuples that it will hold, but does not hold yet.
 //!
 //! Some indexes are written with every change and hardly ever read: that of a tube's deadlines, that of the owners by
-//! session. A task that is put, taken and finished before anybody reads such an index needs no place in it. So a new
-//! tuple goes into the index's arrears first, and one that goes away while it is there costs nothing more. What stays is
-//! entered in the order of its coming, the oldest first, as soon as there are more than [`MOST`], so that no read finds
-//! much to do.
+//! session. Of others only a part is read: of the states of tasks, those that are ready, but not those that are taken. A
+//! task that is put, taken and finished before anybody reads such an index needs no place in it. So a new tuple goes into
+//! the index's arrears first, and one that goes away while it is there costs nothing more. What stays is entered in the
+//! order of its coming, the oldest first, as soon as there are more than [`MOST`], so that no read finds much to do.
 //!
-//! Invariant: a tuple of the space is either in the index or in its arrears. Only indexes that refuse nothing can be
-//! lazy: those that are not unique.
+//! Invariants:
+//! - a tuple of the space is either in the index or in its arrears;
+//! - what is in the arrears is among [`Late`]; only indexes that can refuse no tuple are lazy: those that are not unique,
+//!   and those whose key holds that of the primary index.
 
 use std::collections::VecDeque;
+
+use lycosa_tuple::tuple::TupleRef;
 
 use crate::arena::Handle;
 use crate::handle_set::HandleSet;
@@ -19,15 +23,77 @@ pub(crate) const MOST: usize = if cfg!(test) { 3 } else { 4096 };
 /// How many times [`MOST`] the queue may hold handles, those that have gone included, before it is swept.
 const SWEEP: usize = 4;
 
+/// Which tuples of a lazy index wait to be entered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// All of them.
+    #[default]
+    All,
+    /// Those with this value, a short string, in the first part of the index's key.
+    First {
+        /// Number of the part's field, from 0.
+        field: u32,
+        /// The value as MessagePack.
+        value: Box<[u8]>,
+    },
+}
+
+impl Late {
+    /// Whether a new tuple may wait.
+    #[inline]
+    fn includes(&self, tuple: &[u8]) -> bool {
+        match self {
+            Self::All => true,
+            Self::First { field, value } => TupleRef::trusted(tuple).field(*field) == Some(value),
+        }
+    }
+
+    /// Whether no tuple whose key begins with these values waits.
+    #[inline]
+    fn excludes(&self, key: &[u8]) -> bool {
+        let Self::First { value, .. } = self else { return false };
+        // Two short strings in the shortest form are equal only if all their bytes are.
+        key.first().is_some_and(|first| (0xa0..=0xbf).contains(first)) && !key.starts_with(value)
+    }
+}
+
 /// Tuples that wait to be entered.
 #[derive(Debug, Default)]
 pub(crate) struct Arrears {
+    late: Late,
     members: HandleSet,
     /// All members in the order of their coming, and some that are none any more.
     queue: VecDeque<Handle>,
 }
 
 impl Arrears {
+    /// Nothing is owed yet, and only these tuples ever are.
+    pub(crate) fn new(late: Late) -> Self {
+        Self { late, ..Self::default() }
+    }
+
+    /// Nothing owed by an index like the one that owes this.
+    pub(crate) fn emptied(&self) -> Self {
+        Self::new(self.late.clone())
+    }
+
+    /// Whether a new tuple may wait.
+    #[inline]
+    pub(crate) fn accepts(&self, tuple: &[u8]) -> bool {
+        self.late.includes(tuple)
+    }
+
+    /// How many of the tuples whose key begins with these values wait; `None` if that is not known.
+    #[inline]
+    pub(crate) fn count(&self, key: &[u8]) -> Option<u64> {
+        match &self.late {
+            _ if self.is_empty() => Some(0),
+            late if late.excludes(key) => Some(0),
+            Late::First { value, .. } if **value == *key => Some(self.len()),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.members.len() == 0
     }
@@ -98,6 +164,34 @@ mod tests {
         }
         assert_eq!((arrears.pop(), arrears.pop()), (Some(stays), None));
         assert!(arrears.is_empty());
+    }
+
+    #[test]
+    fn what_a_key_asks_for_may_not_be_owed() {
+        let mut arena = Arena::new();
+        let taken = arena.insert(&[0x92, 7, 0xa1, b't']).unwrap();
+        let mut all = Arrears::default();
+        let mut some = Arrears::new(Late::First { field: 1, value: [0xa1, b't'].into() });
+        assert!(some.accepts(arena.get(taken)) && all.accepts(&[0x92, 7, 0xa1, b'r']));
+        for tuple in [&[0x92, 7, 0xa1, b'r'][..], &[0x92, 7, 0xd9, 1, b't'], &[0x91, 7]] {
+            assert!(!some.accepts(tuple), "{tuple:02x?}");
+        }
+        assert_eq!((all.count(&[]), some.count(&[])), (Some(0), Some(0)));
+        all.add(taken);
+        some.add(taken);
+        assert_eq!(some.emptied().late, some.late);
+        for (key, counted) in [
+            (&[0xa1, b'r'][..], Some(0)),
+            (&[0xa1, b'r', 7], Some(0)),
+            (&[0xa2, b't', b't'], Some(0)),
+            (&[0xa1, b't'], Some(1)),
+            (&[0xa1, b't', 7], None),
+            (&[0xd9, 1, b't'], None),
+            (&[0xd9, 1, b'r'], None),
+            (&[], None),
+        ] {
+            assert_eq!((some.count(key), all.count(key)), (counted, None), "{key:02x?}");
+        }
     }
 
     #[test]

@@ -153,6 +153,7 @@ impl Store {
         operations: &[u8],
         base: i64,
     ) -> Result<Option<Handle>, Error> {
+        self.catch_up_to_find(id, index);
         let space = self.space(id)?;
         let (temporary, local) = (space.def.temporary, space.def.local);
         let Some(old) = space.find(&self.arena, index, key)? else {
@@ -224,6 +225,7 @@ impl Store {
     }
 
     fn delete(&mut self, id: SpaceId, index: IndexId, key: &[u8]) -> Result<Option<Handle>, Error> {
+        self.catch_up_to_find(id, index);
         let space = self.space(id)?;
         let (temporary, local) = (space.def.temporary, space.def.local);
         let Some(old) = space.find(&self.arena, index, key)? else {
@@ -241,6 +243,14 @@ impl Store {
             self.log_keyed(&Statement::Delete { space: id, index, key }, old, local);
         }
         Ok(Some(old))
+    }
+
+    /// Lets a statement find its tuple by a lazy index. The primary one is never lazy.
+    #[inline]
+    fn catch_up_to_find(&mut self, space: SpaceId, index: IndexId) {
+        if index != 0 {
+            self.catch_up(space, index);
+        }
     }
 
     /// Copies a tuple of the space `id` into the arena. `replaced` is the tuple whose place it is about to take.

@@ -233,11 +233,23 @@ impl Store {
     }
 
     /// Makes an index lazy, as long as the process runs: for one that is written with every change and hardly ever read.
-    /// It has to [catch up](Store::catch_up) before it is read. An index that is unique stays as it is, because it has to
-    /// refuse what it holds already.
+    /// It has to [catch up](Store::catch_up) before it is read. An index that may have to refuse a tuple stays as it is: one
+    /// that is unique, unless its key holds that of the primary index.
     pub fn make_lazy(&mut self, space: SpaceId, index: IndexId) {
-        if let Some(index) = self.catalog.get_mut(space).and_then(|space| space.index_mut(index)) {
-            index.make_lazy();
+        self.make_index_lazy(space, index, None);
+    }
+
+    /// Makes an index lazy for the tuples with a certain value, a string of at most 31 bytes as MessagePack, in the first
+    /// part of its key: for one of which that part is hardly ever read. What begins with another value may be read as ever.
+    pub fn make_lazy_where(&mut self, space: SpaceId, index: IndexId, first: &[u8]) {
+        self.make_index_lazy(space, index, Some(first));
+    }
+
+    fn make_index_lazy(&mut self, space: SpaceId, index: IndexId, first: Option<&[u8]>) {
+        let Some(space) = self.catalog.get_mut(space) else { return };
+        let Some(primary) = space.primary_key().cloned() else { return };
+        if let Some(index) = space.index_mut(index).filter(|index| index.def.id != 0) {
+            index.make_lazy(&primary, first);
         }
     }
 

@@ -6,7 +6,7 @@ use crate::access::{Access, Object};
 use crate::arena::{Arena, Handle};
 use crate::error::Error;
 use crate::index::Select;
-use crate::space::{Engine, Space, key_values};
+use crate::space::{Engine, IndexKind, Space, key_values};
 use crate::statement::IteratorType;
 use crate::{IndexId, SpaceId, Store, UserId};
 
@@ -176,7 +176,7 @@ impl Store {
     /// The first tuple of a walk. No checks of access, no views.
     ///
     /// # Errors
-    /// As [`Store::range`].
+    /// As [`Store::range`]; with [`IteratorType::Eq`], [`Error::IndexBehind`] only if such a tuple may be owed.
     #[inline]
     pub fn first(
         &self,
@@ -186,8 +186,14 @@ impl Store {
         key: &[u8],
     ) -> Result<Option<&[u8]>, Error> {
         let space = self.space(space)?;
-        let walk = self.walk(space, index, iterator, key, 0)?;
-        let first: Option<Handle> = walk.and_then(|mut walk| walk.next());
+        let first: Option<Handle> = match space.require_index(index)? {
+            index if iterator == IteratorType::Eq && index.def.kind == IndexKind::Tree => {
+                let (values, count) = key_values(key)?;
+                index.def.key.check_key(values, count)?;
+                index.current_for(values)?.get(&self.arena, values, count)
+            }
+            _ => self.walk(space, index, iterator, key, 0)?.and_then(|mut walk| walk.next()),
+        };
         space.last_found.set(first);
         Ok(first.map(|handle| self.arena.get(handle)))
     }
@@ -207,7 +213,8 @@ impl Store {
         let index = space.require_index(index)?;
         let (values, count) = key_values(key)?;
         index.def.key.check_key(values, count)?;
-        let counted = index.current()?.count(&self.arena, iterator, values, count);
+        let late = index.late(iterator, values)?;
+        let counted = index.index.count(&self.arena, iterator, values, count).map(|entered| entered + late);
         counted.map_err(|error| space.select_error(index, error))
     }
 }

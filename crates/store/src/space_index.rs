@@ -4,11 +4,12 @@ use lycosa_tuple::key::KeyDef;
 
 use crate::IndexId;
 use crate::arena::{Arena, Handle};
-use crate::arrears::Arrears;
+use crate::arrears::{Arrears, Late};
 use crate::error::Error;
 use crate::index::{Index, IndexKind};
 use crate::schema::index::IndexDef;
 use crate::space::key_values;
+use crate::statement::IteratorType;
 
 /// One index of a space: its definition and what it holds.
 #[derive(Debug)]
@@ -36,15 +37,26 @@ impl SpaceIndex {
     /// An empty index like this one.
     pub(crate) fn emptied(&self, primary: Option<&KeyDef>) -> Self {
         Self {
-            arrears: self.arrears.as_ref().map(|_| Box::default()),
+            arrears: self.arrears.as_ref().map(|arrears| Box::new(arrears.emptied())),
             ..Self::new(self.def.clone(), primary)
         }
     }
 
-    /// From now on new tuples may wait to be entered. An index that can refuse a tuple stays as it is.
-    pub(crate) fn make_lazy(&mut self) {
-        if !self.def.unique && self.arrears.is_none() {
-            self.arrears = Some(Box::default());
+    /// From now on new tuples may wait to be entered: all, or those with this short string in the first part of the key. An
+    /// index that could refuse a tuple stays as it is, and so does one whose first part cannot be told by its bytes.
+    pub(crate) fn make_lazy(&mut self, primary: &KeyDef, first: Option<&[u8]>) {
+        let refuses = self.def.unique
+            && (self.def.may_repeat()
+                || self.def.key.extended_by(primary).part_count() > self.def.key.part_count());
+        let late = match (first, self.def.key.parts().first()) {
+            (None, _) => Late::All,
+            (Some(value), Some(part)) if part.path.is_none() && part.collation.is_binary() => {
+                Late::First { field: part.field, value: value.into() }
+            }
+            _ => return,
+        };
+        if !refuses && self.arrears.is_none() {
+            self.arrears = Some(Box::new(Arrears::new(late)));
         }
     }
 
@@ -68,6 +80,25 @@ impl SpaceIndex {
     /// [`Error::IndexBehind`]: it is lazy and has to catch up first.
     pub(crate) fn current(&self) -> Result<&Index, Error> {
         if self.is_behind() { Err(Error::IndexBehind(self.def.name.clone())) } else { Ok(&self.index) }
+    }
+
+    /// What the index holds, to read what begins with these values of a key. See [`SpaceIndex::current`].
+    #[inline]
+    pub(crate) fn current_for(&self, key: &[u8]) -> Result<&Index, Error> {
+        match &self.arrears {
+            Some(arrears) if arrears.count(key) != Some(0) => self.current(),
+            _ => Ok(&self.index),
+        }
+    }
+
+    /// How many tuples wait that a count by an iterator and these values of a key has to add.
+    pub(crate) fn late(&self, iterator: IteratorType, key: &[u8]) -> Result<u64, Error> {
+        match &self.arrears {
+            Some(arrears) if iterator == IteratorType::Eq => {
+                arrears.count(key).ok_or_else(|| Error::IndexBehind(self.def.name.clone()))
+            }
+            _ => self.current().map(|_| 0),
+        }
     }
 
     /// The index's number.
@@ -136,7 +167,7 @@ impl SpaceIndex {
         {
             return Ok(Some(guess));
         }
-        Ok(self.index.get(arena, values, count))
+        Ok(self.current_for(values)?.get(arena, values, count))
     }
 
     /// Puts `new` in, in the place of `old`. Refuses, leaving the index as it was, if a third tuple has the key.
@@ -179,10 +210,10 @@ impl SpaceIndex {
         if let Some(going) = going {
             self.remove(arena, going);
         }
-        if let Some(arrears) = &mut self.arrears
-            && let Some(oldest) = coming.and_then(|coming| arrears.add(coming))
-        {
-            self.index.insert(arena, oldest);
+        let (Some(arrears), Some(coming)) = (&mut self.arrears, coming) else { return };
+        let entered = if arrears.accepts(arena.get(coming)) { arrears.add(coming) } else { Some(coming) };
+        if let Some(entered) = entered {
+            self.index.insert(arena, entered);
         }
     }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::IndexKind;
 use crate::ddl::{self, IndexSpec, PartSpec, SpaceSpec};
 
-/// A tuple `[id, name, number or nil]`.
+/// A tuple `[id, name, number or nil]`. As it is stored it has a fourth field, the [`half`] of the alphabet.
 type Tuple = (u8, u8, Option<u8>);
 
 #[derive(Debug, Clone)]
@@ -44,9 +44,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// The half of the alphabet in which a name is.
+fn half(name: u8) -> &'static str {
+    if name < 6 { "first" } else { "last" }
+}
+
 fn written((id, name, number): Tuple) -> String {
     let number = number.map_or("null".to_owned(), |number| number.to_string());
-    format!(r#"[{id}, "{}", {number}]"#, char::from(b'a' + name))
+    format!(r#"[{id}, "{}", {number}, "{}"]"#, char::from(b'a' + name), half(name))
 }
 
 /// The plain list: names are unique, numbers are unique unless nil.
@@ -98,6 +103,11 @@ impl Model {
         tuples.sort_by_key(order);
         tuples.into_iter().map(written).collect::<Vec<_>>().join(" ")
     }
+
+    /// The first tuple of a walk, or nothing.
+    fn first(&self, order: impl Fn(&Tuple) -> (Option<u8>, u8)) -> String {
+        self.0.iter().copied().min_by_key(order).map(written).unwrap_or_default()
+    }
 }
 
 fn execute(store: &mut Store, space: SpaceId, step: &Step) -> bool {
@@ -111,7 +121,11 @@ fn execute(store: &mut Store, space: SpaceId, step: &Step) -> bool {
         }
         Step::Update(id, name, number) => {
             let number = number.map_or("null".to_owned(), |number| number.to_string());
-            let operations = row(&format!(r#"[["=", 1, "{}"], ["=", 2, {number}]]"#, text(name)));
+            let operations = row(&format!(
+                r#"[["=", 1, "{}"], ["=", 2, {number}], ["=", 3, "{}"]]"#,
+                text(name),
+                half(name)
+            ));
             let key = row(&format!("[{id}]"));
             store
                 .execute(&Statement::Update { space, index: 0, key: &key, operations: &operations, base: 0 })
@@ -122,7 +136,7 @@ fn execute(store: &mut Store, space: SpaceId, step: &Step) -> bool {
             store.execute(&Statement::Delete { space, index: 1, key: &key }).map(drop)
         }
         Step::Upsert(tuple, name) => {
-            let operations = row(&format!(r#"[["=", 1, "{}"]]"#, text(name)));
+            let operations = row(&format!(r#"[["=", 1, "{}"], ["=", 3, "{}"]]"#, text(name), half(name)));
             let tuple = row(&written(tuple));
             store
                 .execute(&Statement::Upsert { space, tuple: &tuple, operations: &operations, base: 0 })
@@ -149,6 +163,17 @@ fn compare(store: &Store, space: SpaceId, model: &Model) -> Result<(), TestCaseE
         .collect();
     expected.sort();
     prop_assert_eq!(hashed, expected);
+    for (name, other) in [(0, 6), (6, 0)] {
+        let key = row(&format!(r#"["{}"]"#, half(name)));
+        let count = model.0.iter().filter(|tuple| half(tuple.1) == half(name)).count() as u64;
+        prop_assert_eq!(store.count(space, LATE, IteratorType::Eq, &key), Ok(count));
+        if half(name) != LATE_HALF {
+            let first = store.first(space, LATE, IteratorType::Eq, &key).unwrap().map(text);
+            let of_half =
+                Model(model.0.iter().filter(|tuple| half(tuple.1) != half(other)).copied().collect());
+            prop_assert_eq!(first.unwrap_or_default(), of_half.first(|tuple| (None, tuple.0)));
+        }
+    }
     let space = store.space(space).unwrap();
     let bytes: usize = model.0.iter().map(|&tuple| row(&written(tuple)).len()).sum();
     prop_assert_eq!((space.len(), space.bytes()), (model.0.len() as u64, bytes as u64));
@@ -157,6 +182,9 @@ fn compare(store: &Store, space: SpaceId, model: &Model) -> Result<(), TestCaseE
 
 /// The index that may owe tuples.
 const LAZY: IndexId = 4;
+/// The index that may owe those of one half of the alphabet.
+const LATE: IndexId = 5;
+const LATE_HALF: &str = "first";
 
 /// As the others, once it has caught up.
 fn compare_lazy(store: &mut Store, space: SpaceId, model: &Model) -> Result<(), TestCaseError> {
@@ -164,6 +192,11 @@ fn compare_lazy(store: &mut Store, space: SpaceId, model: &Model) -> Result<(), 
     prop_assert_eq!(
         walk(store, space, LAZY, IteratorType::All, "[]"),
         model.walk(|tuple| (tuple.2, tuple.0))
+    );
+    store.catch_up(space, LATE);
+    prop_assert_eq!(
+        walk(store, space, LATE, IteratorType::All, "[]"),
+        model.walk(|tuple| (Some(u8::from(half(tuple.1) != LATE_HALF)), tuple.0))
     );
     Ok(())
 }
@@ -181,9 +214,11 @@ fn store_with_indexes() -> (Store, SpaceId) {
         ddl::create_index(s, space, &IndexSpec { kind: IndexKind::Hash, ..IndexSpec::new("hash", &parts) })?;
         let number = [PartSpec { nullable: true, ..part(2, "unsigned") }];
         ddl::create_index(s, space, &IndexSpec { unique: false, ..IndexSpec::new("lazy", &number) })?;
+        ddl::create_index(s, space, &IndexSpec::new("half", &[part(3, "string"), part(0, "unsigned")]))?;
         Ok(space)
     });
     store.make_lazy(space, LAZY);
+    store.make_lazy_where(space, LATE, &row(&format!(r#""{LATE_HALF}""#)));
     (store, space)
 }
 

@@ -97,10 +97,12 @@ impl<'a> Reader<'a> {
     pub fn skip(&mut self) -> Result<(), MpError> {
         let &first = self.rest.first().ok_or(MpError::Truncated)?;
         let tail = TAIL[usize::from(first)];
-        if tail < 0 {
-            return self.skip_long();
-        }
-        self.rest = self.rest.get(1 + usize::from(tail.unsigned_abs())..).ok_or(MpError::Truncated)?;
+        let length = match (tail, self.rest) {
+            (0.., _) => 1 + usize::from(tail.unsigned_abs()),
+            (LENGTH_8, [_, length, ..]) => 2 + usize::from(*length),
+            _ => return self.skip_long(),
+        };
+        self.rest = self.rest.get(length..).ok_or(MpError::Truncated)?;
         Ok(())
     }
 
