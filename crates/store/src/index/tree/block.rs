@@ -188,6 +188,7 @@ impl<const N: usize> Block<N> {
         right.len = small(moved);
         if at == self.len() {
             right.run = self.run;
+            self.doubt_run();
         } else if at < usize::from(self.next) {
             right.next = self.next - small(at);
             right.run = std::mem::take(&mut self.run);
@@ -220,6 +221,12 @@ impl<const N: usize> Block<N> {
         self.next += small(count);
         left.len = small(rest);
         left.next = left.next.min(small(rest));
+    }
+
+    /// Takes note that an entry began a block behind this one, which is full. If that goes on, those entries do not ascend:
+    /// then this block has to be cut after all, or each of them would get a block of its own.
+    pub(super) fn doubt_run(&mut self) {
+        self.run = self.run.saturating_sub(1);
     }
 
     /// Whether insertions have been going on as an ascending run.

@@ -165,6 +165,7 @@ impl<const L: usize, const W: usize> Leaf<L, W> {
     fn split(order: Order<'_>, block: &mut Block<L>, at: usize, entry: Entry) -> Self {
         let cut = block.split_point(at);
         if cut == L && order.exact {
+            block.doubt_run();
             return Self::new(order.exact, entry);
         }
         let mut right = block.split_off(cut);

@@ -362,6 +362,13 @@ fn ascending_runs_side_by_side_are_dense() {
 }
 
 #[test]
+fn entries_that_descend_behind_a_full_leaf_share_leaves() {
+    let ascending = (0..10_880).map(|number| (1, number));
+    let descending = (0..20_000).rev().map(|number| (2, number));
+    assert!(bytes_per_entry(ascending.chain(descending)) < 25.0);
+}
+
+#[test]
 fn scattered_entries_fill_nodes_well() {
     assert!(bytes_per_entry(scattered(50_000).map(|number| (number, 0))) < 16.5);
 }

@@ -328,11 +328,15 @@ fn a_shuffled_range_becomes_dense() {
 
 #[test]
 fn entries_that_come_in_descending_order_behind_full_leaves_share_leaves() {
-    let mut all = Real::of(0..40_000);
-    let dense = all.tree.memory();
-    (0..2000).rev().for_each(|number| all.insert(1_000_000 + number * 1000));
-    all.check();
-    assert!(all.tree.memory() - dense < 2000 * 26, "{}", all.tree.memory() - dense);
+    // 31 360 dense entries fill an inner node with its leaves, as 10 880 sorted ones do.
+    for (count, stride) in [(31_360, 1), (40_000, 1), (10_880, 4), (12_000, 4)] {
+        let mut all = Real::of((0..count).map(|number| number * stride));
+        let dense = all.tree.memory();
+        (0..2000).rev().for_each(|number| all.insert(1_000_000 + number * 1000));
+        all.check();
+        let more = all.tree.memory() - dense;
+        assert!(more < 2000 * 48, "{count} {stride} {more}");
+    }
 }
 
 #[test]
