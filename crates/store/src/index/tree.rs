@@ -35,7 +35,7 @@ use std::cmp::Ordering;
 
 use lycosa_tuple::key::KeyDef;
 
-use self::block::{Block, Place, Target};
+use self::block::{Block, Place, Sought, Target};
 pub use self::cursor::Cursor;
 use self::dense::Dense;
 use self::leaf::Leaf;
@@ -173,7 +173,7 @@ impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
 
     /// The entry that equals `tuple`, whose hint is `hint`.
     pub fn find(&self, order: Order<'_>, hint: u64, tuple: &[u8]) -> Option<Handle> {
-        let target = Target { hint, tuple, handle: None };
+        let target = Target { hint, sought: Sought::Tuple(tuple) };
         let mut node = self.root.as_ref()?;
         loop {
             match node {
@@ -189,7 +189,7 @@ impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
             *self = Self::from_ascending(order.exact, [entry]);
             return None;
         };
-        let target = Target::of(order, entry);
+        let target = Target::from(entry);
         match root.insert(order, &target, entry, &mut self.census) {
             Insertion::Replaced(old) => Some(old),
             Insertion::Added(right) => {
@@ -204,7 +204,7 @@ impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
 
     /// Removes the entry that equals `entry`; its handle is returned.
     pub fn remove(&mut self, order: Order<'_>, entry: Entry) -> Option<Handle> {
-        let target = Target::of(order, entry);
+        let target = Target::from(entry);
         let removed = self.root.as_mut()?.remove(order, &target, &mut self.census)?;
         self.len -= 1;
         self.lower_root();
@@ -214,7 +214,7 @@ impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
     /// Puts `handle` in the place of the one in the entry that equals `entry`, which is returned. The new handle's tuple has
     /// the same key.
     pub fn replace(&mut self, order: Order<'_>, entry: Entry, handle: Handle) -> Option<Handle> {
-        let target = Target::of(order, entry);
+        let target = Target::from(entry);
         self.root.as_mut()?.replace(order, &target, handle)
     }
 

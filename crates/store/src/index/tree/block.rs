@@ -26,13 +26,19 @@ pub(super) struct Block<const N: usize> {
     run: u8,
 }
 
-/// What an entry is looked for by: its hint and its tuple, and its handle if it is known, which spares the comparison. Where
-/// hints are exact, the hint alone says it.
+/// What an entry is looked for by: its hint, and what decides between equal hints where those are not exact.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target<'t> {
     pub(super) hint: u64,
-    pub(super) tuple: &'t [u8],
-    pub(super) handle: Option<Handle>,
+    pub(super) sought: Sought<'t>,
+}
+
+/// The tuple that an entry equals.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Sought<'t> {
+    Tuple(&'t [u8]),
+    /// One in the arena. If the entry has this handle, nothing has to be compared.
+    Handle(Handle),
 }
 
 /// A place between entries, as a search for it sees them.
@@ -50,17 +56,20 @@ pub(super) enum Place<'p> {
     Among { low: u64, high: u64, is_before: &'p dyn Fn(Handle) -> bool },
 }
 
-impl<'t> Target<'t> {
-    pub(super) fn of(order: Order<'t>, entry: Entry) -> Self {
-        let tuple = if order.exact { &[] } else { order.arena.get(entry.handle) };
-        Self { hint: entry.hint, tuple, handle: Some(entry.handle) }
+impl From<Entry> for Target<'_> {
+    fn from(entry: Entry) -> Self {
+        Self { hint: entry.hint, sought: Sought::Handle(entry.handle) }
     }
+}
 
+impl Target<'_> {
     fn compare_entry(&self, order: Order<'_>, handle: Handle) -> Ordering {
-        if self.handle == Some(handle) {
-            return Ordering::Equal;
-        }
-        order.key.compare(order.arena.get(handle), self.tuple)
+        let tuple = match self.sought {
+            Sought::Handle(same) if same == handle => return Ordering::Equal,
+            Sought::Handle(other) => order.arena.get(other),
+            Sought::Tuple(tuple) => tuple,
+        };
+        order.key.compare(order.arena.get(handle), tuple)
     }
 }
 
@@ -123,7 +132,7 @@ impl<const N: usize> Block<N> {
         if self.hints().get(start) != Some(&target.hint) {
             return Err(start);
         }
-        if order.exact || target.handle == Some(self.handles[start]) {
+        if order.exact {
             return Ok(start);
         }
         let ties = self.hints()[start..].iter().take_while(|&&hint| hint == target.hint).count();
