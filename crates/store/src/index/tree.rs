@@ -6,7 +6,7 @@
 //! each child, so the number of entries before a place, and the place for a number, cost O(log n) as all else here.
 //!
 //! Where hints are exact ([`Order::exact`]: each belongs to one key) no tuple is ever read, and a leaf whose hints lie close
-//! together has another form, [`dense`], which stores no hints. The ids of a queue's tasks, consecutive numbers that come at
+//! together has another form, a dense one, which stores no hints. The ids of a queue's tasks, consecutive numbers that come at
 //! the right and go mostly at the left, take a third of the memory so, and a leaf finds them without a search.
 //!
 //! Invariants, which `tests` check after random changes at several node sizes:
@@ -17,8 +17,8 @@
 //!
 //! Nodes are full where entries come in ascending order, anywhere in the tree: a leaf that an ascending run fills is cut
 //! where the run goes on. Otherwise a full leaf first shares with a neighbour. A leaf of 85 entries, or of 245
-//! consecutive hints, takes 1024 bytes, a size that allocators have without loss. A node a quarter full merges with a neighbour that has room, so an
-//! index that shrinks gives its memory back.
+//! consecutive hints, takes 1024 bytes, a size that allocators have without loss. A node a quarter full merges with a
+//! neighbour that has room, so an index that shrinks gives its memory back.
 //!
 //! Absent: links between leaves (a [`Cursor`] knows its way from the root, and nodes need no ids), parallel readers,
 //! prefixes shared between keys.
@@ -53,6 +53,7 @@ const WINDOW: usize = 245;
 const INNER_CHILDREN: usize = 128;
 
 const _: () = assert!(size_of::<Block<LEAF_ENTRIES>>() == 1024 && size_of::<Dense<WINDOW>>() == 1024);
+const _: () = assert!(size_of::<Node<LEAF_ENTRIES, WINDOW, INNER_CHILDREN>>() == 16);
 
 /// A tree whose leaves hold up to `L` entries, or up to `W` whose hints lie close together, and whose inner nodes have up to
 /// `I` children, each from 2 to 255. `W` is greater than `L`.

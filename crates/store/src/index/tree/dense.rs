@@ -192,7 +192,7 @@ impl<const W: usize> Dense<W> {
         let (first, end) = ((from.hint - self.base) as usize, (to.hint - self.base) as usize + 1);
         let moved = (from.hint - base) as usize;
         self.handles.copy_within(first..end, moved);
-        self.marks = shifted(&shifted_down(&self.marks, first), moved);
+        self.marks = shifted_up(&shifted_down(&self.marks, first), moved);
         self.base = base;
     }
 }
@@ -207,7 +207,7 @@ fn shifted_down(marks: &[u64; WORDS], by: usize) -> [u64; WORDS] {
 }
 
 /// The marks with all places `by` higher, where all fit.
-fn shifted(marks: &[u64; WORDS], by: usize) -> [u64; WORDS] {
+fn shifted_up(marks: &[u64; WORDS], by: usize) -> [u64; WORDS] {
     let (words, bits) = (by / WORD, (by % WORD) as u32);
     std::array::from_fn(|word| {
         let at = |back: usize| word.checked_sub(back).map_or(0, |word| marks[word]);

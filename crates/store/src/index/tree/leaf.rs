@@ -246,7 +246,8 @@ impl<const L: usize, const W: usize> Leaf<L, W> {
             }
             let mut position = Self::START;
             while let Some((next, entry)) = right.next(position) {
-                self.push(entry);
+                let is_held = self.push(entry);
+                debug_assert!(is_held, "one window holds both leaves");
                 position = next;
             }
         } else {
