@@ -7,13 +7,14 @@
 //!
 //! TREE keeps tuples in the order of the key. A TREE whose key does not tell tuples apart (it is not unique, or has
 //! nullable parts) is ordered by its own parts and then by those of the primary key, so the order is total and ties come
-//! in the primary key's order, as Tarantool has it.
+//! in the primary key's order, as Tarantool has it. Where the key is one unsigned number, that number is the tree's hint, and
+//! the tree does without the tuples ([`tree`]).
 //!
 //! HASH keeps tuples in the order of the key's hash, in the same tree. A table would find a key in fewer steps, but would
 //! stop the only thread that there is for as long as it takes to move all entries when it grows; and its walks would change
 //! their way with every growth, where this one lets `GT` go on behind a tuple whatever came and went in between.
 //!
-//! Absent: other representations of TREE for keys of small integers, RTREE, BITSET, multikey and functional indexes.
+//! Absent: RTREE, BITSET, multikey and functional indexes.
 
 pub mod select;
 #[cfg(test)]
@@ -22,7 +23,9 @@ pub mod tree;
 
 use std::cmp::Ordering;
 
-use lycosa_tuple::key::KeyDef;
+use lycosa_tuple::field::FieldType;
+use lycosa_tuple::key::{KeyDef, KeyPart};
+use lycosa_tuple::mp::Reader;
 
 pub use self::select::{Select, SelectError};
 use self::tree::{Entry, Order, Probe, Tree};
@@ -46,6 +49,8 @@ pub struct Index {
     unique: bool,
     /// The own parts alone, if tuples that differ in the full order can be duplicates.
     own_key: Option<KeyDef>,
+    /// The field whose unsigned number is the whole key of a TREE; the number is then the hint, which is exact.
+    number: Option<u32>,
     entries: Tree,
 }
 
@@ -75,13 +80,25 @@ impl Index {
     pub fn tree(key: KeyDef, own_parts: u32, unique: bool) -> Self {
         let own_key = (unique && own_parts < key.part_count())
             .then(|| KeyDef::new(key.parts().iter().take(own_parts as usize).cloned().collect()));
-        Self { kind: IndexKind::Tree, key, own_parts, unique, own_key, entries: Tree::new() }
+        let number = match key.parts() {
+            [KeyPart { field, ty: FieldType::Unsigned, nullable: false, path: None, .. }] => Some(*field),
+            _ => None,
+        };
+        Self { kind: IndexKind::Tree, key, own_parts, unique, own_key, number, entries: Tree::new() }
     }
 
     /// An empty HASH, which is unique.
     pub fn hash(key: KeyDef) -> Self {
         let own_parts = key.part_count();
-        Self { kind: IndexKind::Hash, key, own_parts, unique: true, own_key: None, entries: Tree::new() }
+        Self {
+            kind: IndexKind::Hash,
+            key,
+            own_parts,
+            unique: true,
+            own_key: None,
+            number: None,
+            entries: Tree::new(),
+        }
     }
 
     /// The kind.
@@ -148,19 +165,22 @@ impl Index {
     /// Adds a tuple; one that equals it in the full order gives way and is returned.
     pub fn insert(&mut self, arena: &Arena, handle: Handle) -> Option<Handle> {
         let entry = self.entry(arena, handle);
-        self.entries.insert(Order { arena, key: &self.key }, entry)
+        let order = Order { arena, key: &self.key, exact: self.number.is_some() };
+        self.entries.insert(order, entry)
     }
 
     /// Removes the tuple that equals the given one in the full order, and returns it.
     pub fn remove(&mut self, arena: &Arena, handle: Handle) -> Option<Handle> {
         let entry = self.entry(arena, handle);
-        self.entries.remove(Order { arena, key: &self.key }, entry)
+        let order = Order { arena, key: &self.key, exact: self.number.is_some() };
+        self.entries.remove(order, entry)
     }
 
     /// Puts `new` in the place of `old`, which equals it in the full order. `false` if `old` was not there.
     pub fn replace(&mut self, arena: &Arena, old: Handle, new: Handle) -> bool {
         let entry = self.entry(arena, old);
-        self.entries.replace(Order { arena, key: &self.key }, entry, new).is_some()
+        let order = Order { arena, key: &self.key, exact: self.number.is_some() };
+        self.entries.replace(order, entry, new).is_some()
     }
 
     /// Makes these tuples, in any order, the content of the index.
@@ -186,7 +206,7 @@ impl Index {
                 return Err(Duplicate { old: pair[0].handle, new: pair[1].handle });
             }
         }
-        self.entries = Tree::from_ascending(entries);
+        self.entries = Tree::from_ascending(self.number.is_some(), entries);
         Ok(())
     }
 
@@ -203,13 +223,14 @@ impl Index {
 
     /// An empty index of the same order.
     pub fn like(&self) -> Self {
-        let Self { kind, own_parts, unique, .. } = *self;
+        let Self { kind, own_parts, unique, number, .. } = *self;
         Self {
             kind,
             key: self.key.clone(),
             own_parts,
             unique,
             own_key: self.own_key.clone(),
+            number,
             entries: Tree::new(),
         }
     }
@@ -254,10 +275,13 @@ impl Index {
     }
 
     fn order<'a>(&'a self, arena: &'a Arena) -> Order<'a> {
-        Order { arena, key: &self.key }
+        Order { arena, key: &self.key, exact: self.number.is_some() }
     }
 
     fn hint(&self, tuple: &[u8]) -> u64 {
+        if let Some(field) = self.number {
+            return number_in(tuple, field).unwrap_or(0);
+        }
         match self.kind {
             IndexKind::Tree => self.key.hint(tuple),
             IndexKind::Hash => self.key.hash(tuple),
@@ -269,11 +293,15 @@ impl Index {
     }
 
     fn probe<'k>(&self, key: &'k [u8], part_count: u32) -> Probe<'k> {
+        if self.number.is_some() && part_count > 0 {
+            let number = Reader::new(key).uint().unwrap_or(0);
+            return Probe { key, part_count, low: number, high: number, decided: true };
+        }
         match self.kind {
             IndexKind::Tree => Probe::new(&self.key, key, part_count),
             IndexKind::Hash => {
                 let hash = self.key.hash_key(key);
-                Probe { key, part_count, low: hash, high: hash }
+                Probe { key, part_count, low: hash, high: hash, decided: false }
             }
         }
     }
@@ -288,4 +316,17 @@ impl Index {
             .as_ref()
             .is_some_and(|own| compare_by(own).is_eq() && !own.has_nil(arena.get(first.handle)))
     }
+}
+
+/// The unsigned number in a tuple's field. The space lets no tuple in that has none in a part of an index.
+#[inline]
+fn number_in(tuple: &[u8], field: u32) -> Option<u64> {
+    let mut reader = Reader::new(tuple);
+    if field >= reader.array().ok()? {
+        return None;
+    }
+    for _ in 0..field {
+        reader.skip().ok()?;
+    }
+    reader.uint().ok()
 }

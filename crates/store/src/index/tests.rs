@@ -103,6 +103,55 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
     prop::collection::vec(row(), 0..120)
 }
 
+/// Ids of a queue, of several ones, and those that no encoding with a length can hold in 64 bits.
+fn id() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => 0..600u64,
+        1 => (0..4u64, 0..100u64).prop_map(|(queue, id)| (1 << 40) * queue + id),
+        1 => (58..64u32, 0..4u64).prop_map(|(bit, id)| (1 << bit) + id),
+        2 => (0..300u64).prop_map(|id| u64::MAX - id),
+    ]
+}
+
+/// A type, values of it, and whether the part may be nil as well.
+type Part = (FieldType, &'static [&'static [u8]], bool);
+
+fn part() -> impl Strategy<Value = Part> {
+    const NUMBERS: &[&[u8]] =
+        &[&[0], &[1], &[2], &[0x7f], &[0xcd, 1, 0], &[0xcf, 0x80, 0, 0, 0, 0, 0, 0, 1], &[0xcf; 9]];
+    const INTEGERS: &[&[u8]] = &[&[0], &[1], &[0xff], &[0xd3, 0x80, 0, 0, 0, 0, 0, 0, 0], &[0xcf; 9]];
+    const STRINGS: &[&[u8]] =
+        &[&[0xa0], b"\xa1r", b"\xa1t", b"\xa2rt", b"\xa1\0", b"\xa7abcdefg", b"\xa8abcdefgh"];
+    const BINARIES: &[&[u8]] = &[&[0xc4, 0], &[0xc4, 1, 0], &[0xc4, 1, 0xff], &[0xc4, 2, 0, 0]];
+    const DOUBLES: &[&[u8]] = &[
+        &[0xcb, 0, 0, 0, 0, 0, 0, 0, 0],
+        &[0xcb, 0x80, 0, 0, 0, 0, 0, 0, 0],
+        &[0xcb, 0x7f, 0xf8, 0, 0, 0, 0, 0, 0],
+    ];
+    const SCALARS: &[&[u8]] = &[
+        &[0xc2],
+        &[0xc3],
+        &[0],
+        &[5],
+        &[0xff],
+        b"\xa1r",
+        &[0xc4, 1, 0x72],
+        &[0xcb, 0x40, 0x14, 0, 0, 0, 0, 0, 0],
+    ];
+    const BOOLEANS: &[&[u8]] = &[&[0xc2], &[0xc3]];
+    let typed = prop::sample::select(vec![
+        (FieldType::Unsigned, NUMBERS),
+        (FieldType::Integer, INTEGERS),
+        (FieldType::Number, INTEGERS),
+        (FieldType::String, STRINGS),
+        (FieldType::Varbinary, BINARIES),
+        (FieldType::Double, DOUBLES),
+        (FieldType::Scalar, SCALARS),
+        (FieldType::Boolean, BOOLEANS),
+    ]);
+    (typed, any::<bool>()).prop_map(|((ty, values), nullable)| (ty, values, nullable))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -159,6 +208,98 @@ proptest! {
             let mut ids: Vec<u64> = rows.iter().map(|row| row.0).collect();
             ids.sort_unstable();
             prop_assert!(ids.windows(2).any(|pair| pair[0] == pair[1]), "only a repeated id may pass");
+        }
+    }
+
+    #[test]
+    fn a_probe_that_hints_decide_has_the_hints_of_its_tuples_only(
+        parts in prop::collection::vec(part(), 1..4),
+        tuples in prop::collection::vec(prop::collection::vec(0..8usize, 3), 1..30),
+    ) {
+        let types = parts.iter().enumerate().map(|(field, &(ty, _, nullable))| KeyPart {
+            nullable,
+            ..KeyPart::new(field as u32, ty)
+        });
+        let definition = KeyDef::new(types.collect());
+        let values = |choice: &[usize]| -> Vec<Vec<u8>> {
+            let pick = |(&(_, values, nullable), &choice): (&Part, &usize)| match values.get(choice) {
+                Some(value) => value.to_vec(),
+                None if nullable => vec![0xc0],
+                None => values[0].to_vec(),
+            };
+            parts.iter().zip(choice).map(pick).collect()
+        };
+        let tuples: Vec<Vec<Vec<u8>>> = tuples.iter().map(|choice| values(choice)).collect();
+        for (probed, count) in tuples.iter().flat_map(|probed| (0..=parts.len()).map(move |count| (probed, count))) {
+            let (key, count) = (probed[..count].concat(), count as u32);
+            let probe = Probe::new(&definition, &key, count);
+            for fields in &tuples {
+                let mut tuple = Vec::new();
+                mp::write_array(&mut tuple, fields.len() as u32);
+                tuple.extend(fields.concat());
+                let is_equal = definition.compare_with_key(&tuple, &key, count).is_eq();
+                let is_within = (probe.low..=probe.high).contains(&definition.hint(&tuple));
+                prop_assert!(is_within || !is_equal);
+                prop_assert!(!probe.decided || is_within == is_equal, "{:?} {:?} {:?}", parts, fields, key);
+            }
+        }
+    }
+
+    #[test]
+    fn a_tree_of_numbers_walks_as_a_sorted_list_says(
+        ids in prop::collection::btree_set(id(), 0..400),
+        gone in prop::collection::vec(any::<prop::sample::Index>(), 0..100),
+        sought in prop::collection::vec(id(), 1..10),
+        in_bulk in any::<bool>(),
+    ) {
+        let (mut arena, mut index) = (Arena::new(), Index::tree(primary(), 1, true));
+        let handles: Vec<Handle> = ids.iter().map(|&id| arena.insert(&tuple((id, None, 0))).unwrap()).collect();
+        let mut rows: Vec<(u64, Handle)> = ids.into_iter().zip(handles).collect();
+        if in_bulk {
+            prop_assert_eq!(index.build(&arena, rows.iter().rev().map(|&(_, handle)| handle)), Ok(()));
+        } else {
+            rows.iter().for_each(|&(_, handle)| assert_eq!(index.insert(&arena, handle), None));
+        }
+        for place in gone {
+            if rows.is_empty() {
+                break;
+            }
+            let place = place.index(rows.len());
+            prop_assert_eq!(index.remove(&arena, rows[place].1), Some(rows[place].1));
+            let (_, handle) = rows.remove(place);
+            arena.remove(handle);
+        }
+        let present = rows.iter().map(|&(id, _)| id).take(5);
+        for id in present.chain(sought).collect::<Vec<u64>>() {
+            let key = number_key(id);
+            let handle = rows.iter().find(|row| row.0 == id).map(|row| row.1);
+            prop_assert_eq!(index.get(&arena, &key, 1), handle);
+            prop_assert_eq!(index.find(&arena, &tuple((id, Some(1), 9))), handle);
+            prop_assert_eq!(index.duplicate_of(&arena, &tuple((id, Some(1), 9))), handle);
+            for iterator in WALKS {
+                let is_yielded = |other: u64| match iterator {
+                    Eq | Req => other == id,
+                    Lt => other < id,
+                    Le => other <= id,
+                    Gt => other > id,
+                    _ => other >= id,
+                };
+                let mut expected: Vec<Handle> =
+                    rows.iter().filter(|row| is_yielded(row.0)).map(|row| row.1).collect();
+                if matches!(iterator, Req | Lt | Le) {
+                    expected.reverse();
+                }
+                prop_assert_eq!(index.count(&arena, iterator, &key, 1), Ok(expected.len() as u64));
+                for offset in [0, 1, 7, expected.len()] {
+                    let found: Vec<Handle> =
+                        index.select(&arena, iterator, &key, 1, offset as u64).unwrap().collect();
+                    prop_assert_eq!(&found, expected.get(offset..).unwrap_or_default(), "{:?} {}", iterator, offset);
+                }
+            }
+            let place = index.bookmark(&tuple((id, None, 0)));
+            let behind = rows.iter().filter(|row| row.0 > id).map(|row| row.1);
+            prop_assert!(index.after(&arena, Some(&place)).eq(behind));
+            prop_assert!(rows.iter().all(|row| index.is_passed(arena.get(row.1), &place) == (row.0 <= id)));
         }
     }
 

@@ -1,25 +1,32 @@
-//! An order-statistic B+tree of 12-byte entries.
+//! An order-statistic B+tree of 12-byte entries, or of 4-byte ones where hints are consecutive.
 //!
 //! An entry is a tuple's hint (the first 64 bits of an order-preserving encoding of its key, or any number that agrees
 //! with the order) and its handle. Searches compare hints, which lie side by side in the nodes, and read tuples only where
 //! hints are equal; what a tuple's order is comes in with each call as an [`Order`]. Inner nodes count the entries below
 //! each child, so the number of entries before a place, and the place for a number, cost O(log n) as all else here.
 //!
+//! Where hints are exact ([`Order::exact`]: each belongs to one key) no tuple is ever read, and a leaf whose hints lie close
+//! together has another form, a dense one, which stores no hints. The ids of a queue's tasks, consecutive numbers that come at
+//! the right and go mostly at the left, take a third of the memory so, and a leaf finds them without a search.
+//!
 //! Invariants, which `tests` check after random changes at several node sizes:
 //! - all leaves are at one depth; no node is empty, and the root has at least two children or is a leaf;
 //! - entries are in strictly ascending order: no two are equal, and hints never descend;
+//! - dense leaves are in trees of exact hints only, and the marks in them are those of their entries;
 //! - an inner node's separators are the first entries of its children, so a handle in the tree is that of an entry.
 //!
 //! Nodes are full where entries come in ascending order, anywhere in the tree: a leaf that an ascending run fills is cut
-//! where the run goes on. Otherwise a full leaf first shares with a neighbour. A leaf of 85 entries takes 1024
-//! bytes, a size that allocators have without loss. A node a quarter full merges with a neighbour that has room, so an
-//! index that shrinks gives its memory back.
+//! where the run goes on. Otherwise a full leaf first shares with a neighbour. A leaf of 85 entries, or of 245
+//! consecutive hints, takes 1024 bytes, a size that allocators have without loss. A node a quarter full merges with a
+//! neighbour that has room, so an index that shrinks gives its memory back.
 //!
 //! Absent: links between leaves (a [`Cursor`] knows its way from the root, and nodes need no ids), parallel readers,
 //! prefixes shared between keys.
 
 mod block;
 mod cursor;
+mod dense;
+mod leaf;
 mod node;
 #[cfg(test)]
 mod tests;
@@ -28,25 +35,31 @@ use std::cmp::Ordering;
 
 use lycosa_tuple::key::KeyDef;
 
-use self::block::{Block, Place, Target};
+use self::block::{Block, Place, Sought, Target};
 pub use self::cursor::Cursor;
+use self::dense::Dense;
+use self::leaf::Leaf;
 use self::node::{Branch, Census, Inner, Insertion, Node};
 use crate::arena::{Arena, Handle};
 
 /// The tree in the size for use.
-pub type Tree = TreeOf<LEAF_ENTRIES, INNER_CHILDREN>;
+pub type Tree = TreeOf<LEAF_ENTRIES, WINDOW, INNER_CHILDREN>;
 
 /// Entries of a full leaf: as many as fit into 1024 bytes.
 const LEAF_ENTRIES: usize = 85;
+/// Hints that a dense leaf spans: as many as fit into 1024 bytes.
+const WINDOW: usize = 245;
 /// Children of a full inner node.
 const INNER_CHILDREN: usize = 128;
 
-const _: () = assert!(size_of::<Block<LEAF_ENTRIES>>() == 1024);
+const _: () = assert!(size_of::<Block<LEAF_ENTRIES>>() == 1024 && size_of::<Dense<WINDOW>>() == 1024);
+const _: () = assert!(size_of::<Node<LEAF_ENTRIES, WINDOW, INNER_CHILDREN>>() == 16);
 
-/// A tree whose leaves hold up to `L` entries and whose inner nodes have up to `I` children, each from 2 to 255.
+/// A tree whose leaves hold up to `L` entries, or up to `W` whose hints lie close together, and whose inner nodes have up to
+/// `I` children, each from 2 to 255. `W` is greater than `L`.
 #[derive(Debug)]
-pub struct TreeOf<const L: usize, const I: usize> {
-    root: Option<Node<L, I>>,
+pub struct TreeOf<const L: usize, const W: usize, const I: usize> {
+    root: Option<Node<L, W, I>>,
     len: u64,
     census: Census,
 }
@@ -68,6 +81,9 @@ pub struct Order<'a> {
     pub arena: &'a Arena,
     /// All parts that make a tuple unique.
     pub key: &'a KeyDef,
+    /// Whether a hint says all of a tuple's order: no two keys have the same. Then no tuple is ever read. It is the same in
+    /// all calls for a tree.
+    pub exact: bool,
 }
 
 /// A key, or its first parts, that places are looked for by.
@@ -81,18 +97,22 @@ pub struct Probe<'k> {
     pub low: u64,
     /// The greatest one.
     pub high: u64,
+    /// Whether only tuples with such a key have hints from `low` to `high`, so that none has to be read.
+    pub decided: bool,
 }
 
 impl<'k> Probe<'k> {
     /// A probe for a tree whose hints are [`KeyDef::hint`] of `definition`.
     pub fn new(definition: &KeyDef, key: &'k [u8], part_count: u32) -> Self {
         let (low, high) = definition.key_hint(key, part_count);
-        Self { key, part_count, low, high }
+        // There is a bit left only behind whole encodings of all values, none of which is the beginning of another.
+        Self { key, part_count, low, high, decided: low < high }
     }
 
     /// Whether the entry's tuple has this key.
     pub fn matches(&self, order: Order<'_>, entry: Entry) -> bool {
-        (self.low..=self.high).contains(&entry.hint) && self.compare_tuple(order, entry.handle).is_eq()
+        (self.low..=self.high).contains(&entry.hint)
+            && (self.decided || self.compare_tuple(order, entry.handle).is_eq())
     }
 
     fn compare_tuple(&self, order: Order<'_>, handle: Handle) -> Ordering {
@@ -100,28 +120,24 @@ impl<'k> Probe<'k> {
     }
 }
 
-impl<const L: usize, const I: usize> TreeOf<L, I> {
+impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
     /// An empty tree; it takes no memory yet.
     pub const fn new() -> Self {
         Self { root: None, len: 0, census: Census { leaves: 0, inners: 0 } }
     }
 
-    /// A tree of entries that are in strictly ascending order; its nodes are full.
-    pub fn from_ascending(entries: impl IntoIterator<Item = Entry>) -> Self {
+    /// A tree of entries that are in strictly ascending order; its nodes are full. `exact` is that of [`Order`].
+    pub fn from_ascending(exact: bool, entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut tree = Self::new();
         let mut level = Vec::new();
-        let mut leaf = Block::new();
+        let mut last: Option<Leaf<L, W>> = None;
         for entry in entries {
-            if leaf.is_full() {
-                level.push(Branch::leaf(std::mem::replace(&mut leaf, Block::new())));
-            }
-            leaf.push(entry);
             tree.len += 1;
+            if !last.as_mut().is_some_and(|leaf| leaf.push(entry)) {
+                level.extend(last.replace(Leaf::new(exact, entry)).map(Branch::leaf));
+            }
         }
-        if tree.len == 0 {
-            return tree;
-        }
-        level.push(Branch::leaf(leaf));
+        level.extend(last.map(Branch::leaf));
         tree.census.leaves = level.len() as u64;
         while level.len() > 1 {
             let mut parents = Vec::with_capacity(level.len() / I + 1);
@@ -152,18 +168,18 @@ impl<const L: usize, const I: usize> TreeOf<L, I> {
 
     /// Bytes of all nodes.
     pub fn memory(&self) -> u64 {
-        let inner = size_of::<Inner<L, I>>() + I * size_of::<Node<L, I>>();
+        let inner = size_of::<Inner<L, W, I>>() + I * size_of::<Node<L, W, I>>();
         self.census.leaves * size_of::<Block<L>>() as u64 + self.census.inners * inner as u64
     }
 
     /// The entry that equals `tuple`, whose hint is `hint`.
     pub fn find(&self, order: Order<'_>, hint: u64, tuple: &[u8]) -> Option<Handle> {
-        let target = Target { hint, tuple, handle: None };
+        let target = Target { hint, sought: Sought::Tuple(tuple) };
         let mut node = self.root.as_ref()?;
         loop {
             match node {
                 Node::Inner(inner) => node = inner.child_of(order, &target)?,
-                Node::Leaf(leaf) => return leaf.locate(order, &target).ok().map(|at| leaf.entry(at).handle),
+                Node::Leaf(leaf) => return leaf.find(order, &target),
             }
         }
     }
@@ -171,10 +187,10 @@ impl<const L: usize, const I: usize> TreeOf<L, I> {
     /// Adds an entry, or puts its handle in the place of an equal entry's, which is returned.
     pub fn insert(&mut self, order: Order<'_>, entry: Entry) -> Option<Handle> {
         let Some(root) = &mut self.root else {
-            *self = Self::from_ascending([entry]);
+            *self = Self::from_ascending(order.exact, [entry]);
             return None;
         };
-        let target = Target::of(order, entry);
+        let target = Target::from(entry);
         match root.insert(order, &target, entry, &mut self.census) {
             Insertion::Replaced(old) => Some(old),
             Insertion::Added(right) => {
@@ -189,7 +205,7 @@ impl<const L: usize, const I: usize> TreeOf<L, I> {
 
     /// Removes the entry that equals `entry`; its handle is returned.
     pub fn remove(&mut self, order: Order<'_>, entry: Entry) -> Option<Handle> {
-        let target = Target::of(order, entry);
+        let target = Target::from(entry);
         let removed = self.root.as_mut()?.remove(order, &target, &mut self.census)?;
         self.len -= 1;
         self.lower_root();
@@ -199,28 +215,31 @@ impl<const L: usize, const I: usize> TreeOf<L, I> {
     /// Puts `handle` in the place of the one in the entry that equals `entry`, which is returned. The new handle's tuple has
     /// the same key.
     pub fn replace(&mut self, order: Order<'_>, entry: Entry, handle: Handle) -> Option<Handle> {
-        let target = Target::of(order, entry);
+        let target = Target::from(entry);
         self.root.as_mut()?.replace(order, &target, handle)
     }
 
     /// The place before the first entry.
-    pub fn start(&self) -> Cursor<'_, L, I> {
+    pub fn start(&self) -> Cursor<'_, L, W, I> {
         Cursor::descend(self, Place::Start)
     }
 
     /// The place after the last entry.
-    pub fn end(&self) -> Cursor<'_, L, I> {
+    pub fn end(&self) -> Cursor<'_, L, W, I> {
         Cursor::descend(self, Place::End)
     }
 
     /// The place with `rank` entries before it, or the end.
-    pub fn at(&self, rank: u64) -> Cursor<'_, L, I> {
+    pub fn at(&self, rank: u64) -> Cursor<'_, L, W, I> {
         Cursor::at_rank(self, rank)
     }
 
     /// The place before the first entry that is not before the key.
-    pub fn lower_bound(&self, order: Order<'_>, probe: &Probe<'_>) -> Cursor<'_, L, I> {
+    pub fn lower_bound(&self, order: Order<'_>, probe: &Probe<'_>) -> Cursor<'_, L, W, I> {
         let by_hints = Cursor::descend(self, Place::BeforeHint(probe.low));
+        if probe.decided {
+            return by_hints;
+        }
         match by_hints.clone().forward() {
             Some(entry) if entry.hint <= probe.high && probe.compare_tuple(order, entry.handle).is_lt() => {
                 self.among(probe, &|handle| probe.compare_tuple(order, handle).is_lt())
@@ -231,9 +250,16 @@ impl<const L: usize, const I: usize> TreeOf<L, I> {
 
     /// The first entry with the key.
     pub fn first_match(&self, order: Order<'_>, probe: &Probe<'_>) -> Option<Entry> {
+        if order.exact && probe.low == probe.high {
+            let handle = self.find(order, probe.low, &[])?;
+            return Some(Entry { hint: probe.low, handle });
+        }
         let entry = Cursor::descend(self, Place::BeforeHint(probe.low)).forward()?;
         if entry.hint > probe.high {
             return None;
+        }
+        if probe.decided {
+            return Some(entry);
         }
         match probe.compare_tuple(order, entry.handle) {
             Ordering::Equal => Some(entry),
@@ -245,8 +271,11 @@ impl<const L: usize, const I: usize> TreeOf<L, I> {
     }
 
     /// The place after the last entry that is not behind the key.
-    pub fn upper_bound(&self, order: Order<'_>, probe: &Probe<'_>) -> Cursor<'_, L, I> {
+    pub fn upper_bound(&self, order: Order<'_>, probe: &Probe<'_>) -> Cursor<'_, L, W, I> {
         let by_hints = Cursor::descend(self, Place::AfterHint(probe.high));
+        if probe.decided {
+            return by_hints;
+        }
         match by_hints.clone().backward() {
             Some(entry) if entry.hint >= probe.low && probe.compare_tuple(order, entry.handle).is_gt() => {
                 self.among(probe, &|handle| probe.compare_tuple(order, handle).is_le())
@@ -256,16 +285,16 @@ impl<const L: usize, const I: usize> TreeOf<L, I> {
     }
 
     /// The place behind the last entry that `is_before`, where hints between the probe's leave that open.
-    fn among(&self, probe: &Probe<'_>, is_before: &dyn Fn(Handle) -> bool) -> Cursor<'_, L, I> {
+    fn among(&self, probe: &Probe<'_>, is_before: &dyn Fn(Handle) -> bool) -> Cursor<'_, L, W, I> {
         Cursor::descend(self, Place::Among { low: probe.low, high: probe.high, is_before })
     }
 
-    fn root(&self) -> Option<&Node<L, I>> {
+    fn root(&self) -> Option<&Node<L, W, I>> {
         self.root.as_ref()
     }
 
     /// Puts a root above the present one and its new neighbour.
-    fn raise_root(&mut self, right: Branch<L, I>) {
+    fn raise_root(&mut self, right: Branch<L, W, I>) {
         let Some(node) = self.root.take() else { return };
         let left_count =
             u32::try_from(self.len).expect("a tree has fewer entries than there are handles") - right.count;
@@ -290,7 +319,7 @@ impl<const L: usize, const I: usize> TreeOf<L, I> {
     }
 }
 
-impl<const L: usize, const I: usize> Default for TreeOf<L, I> {
+impl<const L: usize, const W: usize, const I: usize> Default for TreeOf<L, W, I> {
     fn default() -> Self {
         Self::new()
     }

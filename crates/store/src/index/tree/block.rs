@@ -1,4 +1,4 @@
-//! A sorted run of entries in one piece of memory: the body of a leaf and the separators of an inner node.
+//! A sorted run of entries in one piece of memory: a body of leaves, and the separators of an inner node.
 //!
 //! Hints and handles lie in separate arrays, so a search reads hints only and touches a tuple only where hints are equal. It
 //! is a binary search without branches: measured against reading the first hint of every cache line and then one line, it
@@ -17,7 +17,6 @@ const LONGEST_RUN: u8 = 2 * RUN;
 /// Up to `N` entries in order; `N` is at most 255.
 #[derive(Debug)]
 pub(super) struct Block<const N: usize> {
-    /// Beyond the entries all are [`u64::MAX`], so that a search needs no length.
     hints: [u64; N],
     handles: [Handle; N],
     len: u8,
@@ -27,12 +26,19 @@ pub(super) struct Block<const N: usize> {
     run: u8,
 }
 
-/// What an entry is looked for by: its hint and its tuple, and its handle if it is known, which spares the comparison.
+/// What an entry is looked for by: its hint, and what decides between equal hints where those are not exact.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target<'t> {
     pub(super) hint: u64,
-    pub(super) tuple: &'t [u8],
-    pub(super) handle: Option<Handle>,
+    pub(super) sought: Sought<'t>,
+}
+
+/// The tuple that an entry equals.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Sought<'t> {
+    Tuple(&'t [u8]),
+    /// One in the arena. If the entry has this handle, nothing has to be compared.
+    Handle(Handle),
 }
 
 /// A place between entries, as a search for it sees them.
@@ -50,16 +56,20 @@ pub(super) enum Place<'p> {
     Among { low: u64, high: u64, is_before: &'p dyn Fn(Handle) -> bool },
 }
 
-impl<'t> Target<'t> {
-    pub(super) fn of(order: Order<'t>, entry: Entry) -> Self {
-        Self { hint: entry.hint, tuple: order.arena.get(entry.handle), handle: Some(entry.handle) }
+impl From<Entry> for Target<'_> {
+    fn from(entry: Entry) -> Self {
+        Self { hint: entry.hint, sought: Sought::Handle(entry.handle) }
     }
+}
 
+impl Target<'_> {
     fn compare_entry(&self, order: Order<'_>, handle: Handle) -> Ordering {
-        if self.handle == Some(handle) {
-            return Ordering::Equal;
-        }
-        order.key.compare(order.arena.get(handle), self.tuple)
+        let tuple = match self.sought {
+            Sought::Handle(same) if same == handle => return Ordering::Equal,
+            Sought::Handle(other) => order.arena.get(other),
+            Sought::Tuple(tuple) => tuple,
+        };
+        order.key.compare(order.arena.get(handle), tuple)
     }
 }
 
@@ -68,7 +78,7 @@ impl<const N: usize> Block<N> {
 
     pub(super) fn new() -> Self {
         let () = Self::CAPACITY_FITS;
-        Self { hints: [u64::MAX; N], handles: [Handle::NOWHERE; N], len: 0, next: 0, run: 0 }
+        Self { hints: [0; N], handles: [Handle::NOWHERE; N], len: 0, next: 0, run: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -119,6 +129,12 @@ impl<const N: usize> Block<N> {
     /// The place of the entry that equals the target, or else the place where it belongs.
     pub(super) fn locate(&self, order: Order<'_>, target: &Target<'_>) -> Result<usize, usize> {
         let start = self.count_hints(|hint| hint < target.hint);
+        if self.hints().get(start) != Some(&target.hint) {
+            return Err(start);
+        }
+        if order.exact {
+            return Ok(start);
+        }
         let ties = self.hints()[start..].iter().take_while(|&&hint| hint == target.hint).count();
         match self.handles[start..start + ties]
             .binary_search_by(|&handle| target.compare_entry(order, handle))
@@ -158,7 +174,6 @@ impl<const N: usize> Block<N> {
         let len = self.len();
         self.hints.copy_within(at + 1..len, at);
         self.handles.copy_within(at + 1..len, at);
-        self.hints[len - 1] = u64::MAX;
         self.len -= 1;
         if at < usize::from(self.next) {
             self.next -= 1;
@@ -180,9 +195,9 @@ impl<const N: usize> Block<N> {
         right.hints[..moved].copy_from_slice(&self.hints[at..self.len()]);
         right.handles[..moved].copy_from_slice(&self.handles[at..self.len()]);
         right.len = small(moved);
-        self.hints[at..].fill(u64::MAX);
         if at == self.len() {
             right.run = self.run;
+            self.doubt_run();
         } else if at < usize::from(self.next) {
             right.next = self.next - small(at);
             right.run = std::mem::take(&mut self.run);
@@ -199,7 +214,6 @@ impl<const N: usize> Block<N> {
         self.handles[len..len + count].copy_from_slice(&right.handles[..count]);
         right.hints.copy_within(count..count + rest, 0);
         right.handles.copy_within(count..count + rest, 0);
-        right.hints[rest..].fill(u64::MAX);
         self.len += small(count);
         right.len = small(rest);
         right.next = right.next.saturating_sub(small(count));
@@ -212,11 +226,16 @@ impl<const N: usize> Block<N> {
         self.handles.copy_within(..len, count);
         self.hints[..count].copy_from_slice(&left.hints[rest..rest + count]);
         self.handles[..count].copy_from_slice(&left.handles[rest..rest + count]);
-        left.hints[rest..].fill(u64::MAX);
         self.len += small(count);
         self.next += small(count);
         left.len = small(rest);
         left.next = left.next.min(small(rest));
+    }
+
+    /// Takes note that an entry began a block behind this one, which is full. If that goes on, those entries do not ascend:
+    /// then this block has to be cut after all, or each of them would get a block of its own.
+    pub(super) fn doubt_run(&mut self) {
+        self.run = self.run.saturating_sub(1);
     }
 
     /// Whether insertions have been going on as an ascending run.

@@ -1,8 +1,9 @@
 //! Places between entries, and the ways through the tree that lead to them.
 
-use super::block::{Block, Place};
+use super::block::Place;
+use super::leaf::Leaf;
 use super::node::Node;
-use super::{Entry, INNER_CHILDREN, LEAF_ENTRIES, TreeOf};
+use super::{Entry, INNER_CHILDREN, LEAF_ENTRIES, TreeOf, WINDOW};
 
 /// Levels of inner nodes, at most. A root gets a parent only when it is full, and filling a node takes a constant share of
 /// its capacity in splits below, so a level multiplies the number of insertions that the tree must have seen by tens.
@@ -12,18 +13,19 @@ const MAX_LEVELS: usize = 32;
 ///
 /// The cursor borrows the tree: it cannot outlive a change.
 #[derive(Debug, Clone)]
-pub struct Cursor<'a, const L: usize = LEAF_ENTRIES, const I: usize = INNER_CHILDREN> {
-    tree: &'a TreeOf<L, I>,
+pub struct Cursor<'a, const L: usize = LEAF_ENTRIES, const W: usize = WINDOW, const I: usize = INNER_CHILDREN>
+{
+    tree: &'a TreeOf<L, W, I>,
     /// `None` in an empty tree.
-    leaf: Option<&'a Block<L>>,
-    /// How many entries of the leaf are before the cursor.
+    leaf: Option<&'a Leaf<L, W>>,
+    /// The position in the leaf.
     at: usize,
     /// The child taken at each level.
     path: [u8; MAX_LEVELS],
 }
 
-impl<'a, const L: usize, const I: usize> Cursor<'a, L, I> {
-    pub(super) fn descend(tree: &'a TreeOf<L, I>, place: Place<'_>) -> Self {
+impl<'a, const L: usize, const W: usize, const I: usize> Cursor<'a, L, W, I> {
+    pub(super) fn descend(tree: &'a TreeOf<L, W, I>, place: Place<'_>) -> Self {
         let mut cursor = Self { tree, leaf: None, at: 0, path: [0; MAX_LEVELS] };
         let Some(mut node) = tree.root() else { return cursor };
         let mut level = 0;
@@ -36,7 +38,7 @@ impl<'a, const L: usize, const I: usize> Cursor<'a, L, I> {
                     node = &inner.children()[step];
                 }
                 Node::Leaf(leaf) => {
-                    cursor.at = leaf.count_before(place);
+                    cursor.at = leaf.seek(place);
                     cursor.leaf = Some(leaf);
                     return cursor;
                 }
@@ -45,7 +47,7 @@ impl<'a, const L: usize, const I: usize> Cursor<'a, L, I> {
     }
 
     /// The place with `rank` entries before it, or the end.
-    pub(super) fn at_rank(tree: &'a TreeOf<L, I>, rank: u64) -> Self {
+    pub(super) fn at_rank(tree: &'a TreeOf<L, W, I>, rank: u64) -> Self {
         let mut cursor = Self { tree, leaf: None, at: 0, path: [0; MAX_LEVELS] };
         let Some(mut node) = tree.root() else { return cursor };
         let mut before = usize::try_from(rank.min(tree.len())).expect("entries are in memory");
@@ -64,7 +66,7 @@ impl<'a, const L: usize, const I: usize> Cursor<'a, L, I> {
                     node = &inner.children()[step];
                 }
                 Node::Leaf(leaf) => {
-                    cursor.at = before;
+                    cursor.at = leaf.select(before);
                     cursor.leaf = Some(leaf);
                     return cursor;
                 }
@@ -74,7 +76,7 @@ impl<'a, const L: usize, const I: usize> Cursor<'a, L, I> {
 
     /// How many entries are before this place.
     pub fn rank(&self) -> u64 {
-        let mut rank = self.at as u64;
+        let mut rank = self.leaf.map_or(0, |leaf| leaf.rank(self.at)) as u64;
         let mut node = self.tree.root();
         for &step in &self.path {
             let Some(Node::Inner(inner)) = node else { break };
@@ -88,29 +90,30 @@ impl<'a, const L: usize, const I: usize> Cursor<'a, L, I> {
     /// The entry after this place; the cursor moves behind it.
     #[inline]
     pub fn forward(&mut self) -> Option<Entry> {
-        let mut leaf = self.leaf?;
-        if self.at == leaf.len() {
-            leaf = self.turn(Direction::Forward)?;
-            self.at = 0;
-        }
-        self.at += 1;
-        Some(leaf.entry(self.at - 1))
+        let next = match self.leaf?.next(self.at) {
+            Some(next) => next,
+            None => self.turn(Direction::Forward)?.next(Leaf::<L, W>::START)?,
+        };
+        self.at = next.0;
+        Some(next.1)
     }
 
     /// The entry before this place; the cursor moves before it.
     #[inline]
     pub fn backward(&mut self) -> Option<Entry> {
-        let mut leaf = self.leaf?;
-        if self.at == 0 {
-            leaf = self.turn(Direction::Backward)?;
-            self.at = leaf.len();
-        }
-        self.at -= 1;
-        Some(leaf.entry(self.at))
+        let previous = match self.leaf?.previous(self.at) {
+            Some(previous) => previous,
+            None => {
+                let leaf = self.turn(Direction::Backward)?;
+                leaf.previous(leaf.end())?
+            }
+        };
+        self.at = previous.0;
+        Some(previous.1)
     }
 
     /// Goes to the neighbouring leaf; stays if there is none.
-    fn turn(&mut self, direction: Direction) -> Option<&'a Block<L>> {
+    fn turn(&mut self, direction: Direction) -> Option<&'a Leaf<L, W>> {
         let mut node = self.tree.root()?;
         let mut turning = None;
         for (level, &step) in self.path.iter().enumerate() {

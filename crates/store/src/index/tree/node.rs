@@ -3,45 +3,50 @@
 //! A node owns its children, so what leaves the tree leaves memory at once, and there are no links to keep right. An
 //! inner node knows of each child its first entry, which is the separator, and how many entries are below it.
 
-use super::block::{Block, Target};
+use super::block::{Block, Place, Target};
+pub(super) use super::leaf::Insertion;
+use super::leaf::Leaf;
 use super::{Entry, Order};
 use crate::arena::Handle;
 
 #[derive(Debug)]
-pub(super) enum Node<const L: usize, const I: usize> {
-    Leaf(Box<Block<L>>),
-    Inner(Box<Inner<L, I>>),
+pub(super) enum Node<const L: usize, const W: usize, const I: usize> {
+    Leaf(Leaf<L, W>),
+    Inner(Box<Inner<L, W, I>>),
 }
 
 #[derive(Debug)]
-pub(super) struct Inner<const L: usize, const I: usize> {
+pub(super) struct Inner<const L: usize, const W: usize, const I: usize> {
     /// The first entry below each child.
     firsts: Block<I>,
     /// The number of entries below each child. Handles are distinct and fewer than 2^32.
     counts: [u32; I],
-    children: Vec<Node<L, I>>,
+    children: Vec<Node<L, W, I>>,
 }
 
 /// A node and what its parent has to know of it.
 #[derive(Debug)]
-pub(super) struct Branch<const L: usize, const I: usize> {
+pub(super) struct Branch<const L: usize, const W: usize, const I: usize> {
     pub(super) first: Entry,
     pub(super) count: u32,
-    pub(super) node: Node<L, I>,
+    pub(super) node: Node<L, W, I>,
 }
 
-/// What an insertion did.
+/// What was done so that a leaf need not be split.
 #[derive(Debug)]
-pub(super) enum Insertion<const L: usize, const I: usize> {
-    /// The equal entry's handle was this and now is the new one.
-    Replaced(Handle),
-    /// The entry is new; the node gave what did not fit to a right neighbour.
-    Added(Option<Branch<L, I>>),
+enum Relief {
+    /// Nothing: the leaf has room, or its neighbours have none.
+    None,
+    /// Entries went to a neighbour; which leaf the new one belongs into is open again.
+    Shared,
+    /// Nothing, for the new entry can be the first one of the next leaf.
+    Next,
 }
 
 /// How many nodes of each kind a tree has.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Census {
+    /// Of both forms, which take the same memory.
     pub(super) leaves: u64,
     pub(super) inners: u64,
 }
@@ -51,11 +56,11 @@ const SPARSE: usize = 4;
 /// Two nodes merge only if this share of a node stays free, and a full leaf gives entries only to one that has more room.
 const SLACK: usize = 8;
 
-impl<const L: usize, const I: usize> Node<L, I> {
+impl<const L: usize, const W: usize, const I: usize> Node<L, W, I> {
     /// The first entry below the node, which is not empty.
     pub(super) fn first(&self) -> Entry {
         match self {
-            Node::Leaf(leaf) => leaf.entry(0),
+            Node::Leaf(leaf) => leaf.first(),
             Node::Inner(inner) => inner.firsts.entry(0),
         }
     }
@@ -66,9 +71,15 @@ impl<const L: usize, const I: usize> Node<L, I> {
         target: &Target<'_>,
         entry: Entry,
         census: &mut Census,
-    ) -> Insertion<L, I> {
+    ) -> Insertion<Branch<L, W, I>> {
         match self {
-            Node::Leaf(leaf) => insert_into_leaf(leaf, order, target, entry, census),
+            Node::Leaf(leaf) => match leaf.insert(order, target, entry) {
+                Insertion::Replaced(old) => Insertion::Replaced(old),
+                Insertion::Added(right) => {
+                    census.leaves += u64::from(right.is_some());
+                    Insertion::Added(right.map(Branch::leaf))
+                }
+            },
             Node::Inner(inner) => inner.insert(order, target, entry, census),
         }
     }
@@ -81,10 +92,7 @@ impl<const L: usize, const I: usize> Node<L, I> {
         census: &mut Census,
     ) -> Option<Handle> {
         match self {
-            Node::Leaf(leaf) => {
-                let at = leaf.locate(order, target).ok()?;
-                Some(leaf.remove(at).handle)
-            }
+            Node::Leaf(leaf) => leaf.remove(order, target),
             Node::Inner(inner) => inner.remove(order, target, census),
         }
     }
@@ -97,10 +105,7 @@ impl<const L: usize, const I: usize> Node<L, I> {
         handle: Handle,
     ) -> Option<Handle> {
         match self {
-            Node::Leaf(leaf) => {
-                let at = leaf.locate(order, target).ok()?;
-                Some(leaf.swap_handle(at, handle))
-            }
+            Node::Leaf(leaf) => leaf.replace(order, target, handle),
             Node::Inner(inner) => {
                 let step = inner.children_up_to(order, target).checked_sub(1)?;
                 let old = inner.children[step].replace(order, target, handle)?;
@@ -111,33 +116,7 @@ impl<const L: usize, const I: usize> Node<L, I> {
     }
 }
 
-fn insert_into_leaf<const L: usize, const I: usize>(
-    leaf: &mut Block<L>,
-    order: Order<'_>,
-    target: &Target<'_>,
-    entry: Entry,
-    census: &mut Census,
-) -> Insertion<L, I> {
-    let at = match leaf.locate(order, target) {
-        Ok(at) => return Insertion::Replaced(leaf.swap_handle(at, entry.handle)),
-        Err(at) => at,
-    };
-    if !leaf.is_full() {
-        leaf.insert(at, entry);
-        return Insertion::Added(None);
-    }
-    let cut = leaf.split_point(at);
-    let mut right = leaf.split_off(cut);
-    if at <= cut && cut < L {
-        leaf.insert(at, entry);
-    } else {
-        right.insert(at - cut, entry);
-    }
-    census.leaves += 1;
-    Insertion::Added(Some(Branch::leaf(right)))
-}
-
-impl<const L: usize, const I: usize> Inner<L, I> {
+impl<const L: usize, const W: usize, const I: usize> Inner<L, W, I> {
     pub(super) fn new() -> Self {
         Self { firsts: Block::new(), counts: [0; I], children: Vec::with_capacity(I) }
     }
@@ -147,7 +126,7 @@ impl<const L: usize, const I: usize> Inner<L, I> {
         &self.firsts
     }
 
-    pub(super) fn children(&self) -> &[Node<L, I>] {
+    pub(super) fn children(&self) -> &[Node<L, W, I>] {
         &self.children
     }
 
@@ -157,13 +136,13 @@ impl<const L: usize, const I: usize> Inner<L, I> {
     }
 
     /// The child that the entry which equals the target can be below.
-    pub(super) fn child_of(&self, order: Order<'_>, target: &Target<'_>) -> Option<&Node<L, I>> {
+    pub(super) fn child_of(&self, order: Order<'_>, target: &Target<'_>) -> Option<&Node<L, W, I>> {
         let step = self.children_up_to(order, target).checked_sub(1)?;
         self.children.get(step)
     }
 
     /// The child, if there is only one; the node is then empty.
-    pub(super) fn take_only_child(&mut self) -> Option<Node<L, I>> {
+    pub(super) fn take_only_child(&mut self) -> Option<Node<L, W, I>> {
         if self.children.len() == 1 { self.children.pop() } else { None }
     }
 
@@ -172,7 +151,7 @@ impl<const L: usize, const I: usize> Inner<L, I> {
     }
 
     /// Appends a child in bulk.
-    pub(super) fn push(&mut self, branch: Branch<L, I>) {
+    pub(super) fn push(&mut self, branch: Branch<L, W, I>) {
         self.counts[self.children.len()] = branch.count;
         self.firsts.push(branch.first);
         self.children.push(branch.node);
@@ -184,20 +163,25 @@ impl<const L: usize, const I: usize> Inner<L, I> {
         target: &Target<'_>,
         entry: Entry,
         census: &mut Census,
-    ) -> Insertion<L, I> {
-        let mut before = self.children_up_to(order, target);
-        if before > 0 && self.relieve(before - 1) {
-            before = self.children_up_to(order, target);
+    ) -> Insertion<Branch<L, W, I>> {
+        let before = self.children_up_to(order, target);
+        let mut step = before.saturating_sub(1);
+        let mut is_first = before == 0;
+        if !is_first && self.counts[step] as usize >= L {
+            match self.relieve(order, step, entry.hint) {
+                Relief::None => {}
+                Relief::Shared => step = self.children_up_to(order, target).saturating_sub(1),
+                Relief::Next => (step, is_first) = (step + 1, true),
+            }
         }
-        let step = before.saturating_sub(1);
         match self.children[step].insert(order, target, entry, census) {
             Insertion::Replaced(old) => {
                 self.note_replaced(step, old, entry.handle);
                 Insertion::Replaced(old)
             }
             Insertion::Added(right) => {
-                if before == 0 {
-                    self.firsts.set(0, entry);
+                if is_first {
+                    self.firsts.set(step, entry);
                 }
                 self.counts[step] += 1;
                 let Some(right) = right else { return Insertion::Added(None) };
@@ -207,39 +191,51 @@ impl<const L: usize, const I: usize> Inner<L, I> {
         }
     }
 
-    /// Moves entries of a full leaf into a neighbour that has room. An ascending run is left as it is: it leaves full
-    /// leaves behind.
-    fn relieve(&mut self, step: usize) -> bool {
-        if self.counts[step] as usize != L {
-            return false;
-        }
+    /// Sees to it that a leaf need not be split for an entry with a hint that belongs into it, if a neighbour has room.
+    ///
+    /// A sorted block gives the neighbour a part of its entries, but an ascending run is left as it is: it leaves full
+    /// leaves behind. A dense run, whose window ends before the hint, keeps its own, and lets the next leaf begin with the
+    /// new entry.
+    fn relieve(&mut self, order: Order<'_>, step: usize, hint: u64) -> Relief {
         let (left, right) = self.children.split_at_mut(step);
-        let Some((Node::Leaf(leaf), right)) = right.split_first_mut() else { return false };
-        let worth = |room: usize| (room > L / SLACK).then_some(room.div_ceil(2));
-        if let Some(Node::Leaf(left)) = left.last_mut()
-            && let Some(moved) = worth(L - left.len())
+        let Some((Node::Leaf(leaf), right)) = right.split_first_mut() else { return Relief::None };
+        if !leaf.lacks_room(order, hint) {
+            return Relief::None;
+        }
+        let room = |neighbour: Option<&Node<L, W, I>>| match neighbour {
+            Some(Node::Leaf(neighbour)) if neighbour.room() > L / SLACK => neighbour.room(),
+            _ => 0,
+        };
+        let (left_room, right_room) = (room(left.last()), room(right.first()));
+        let Leaf::Sorted(block) = leaf else {
+            return if right_room > 0 { Relief::Next } else { Relief::None };
+        };
+        if left_room > 0
+            && let Some(Node::Leaf(left)) = left.last_mut()
         {
-            left.take_front(leaf, moved);
-            self.firsts.set(step, leaf.entry(0));
+            let moved = left_room.div_ceil(2);
+            left.sorted().take_front(block, moved);
+            self.firsts.set(step, block.entry(0));
             self.counts[step - 1] += count(moved);
             self.counts[step] -= count(moved);
-            return true;
+            return Relief::Shared;
         }
-        if !leaf.is_in_run()
+        if right_room > 0
+            && !block.is_in_run()
             && let Some(Node::Leaf(right)) = right.first_mut()
-            && let Some(moved) = worth(L - right.len())
         {
-            right.take_back(leaf, moved);
-            self.firsts.set(step + 1, right.entry(0));
+            let moved = right_room.div_ceil(2);
+            right.sorted().take_back(block, moved);
+            self.firsts.set(step + 1, right.first());
             self.counts[step + 1] += count(moved);
             self.counts[step] -= count(moved);
-            return true;
+            return Relief::Shared;
         }
-        false
+        Relief::None
     }
 
     /// Makes a branch the child at `at`; returns the right part of this node if it had to be split.
-    fn adopt(&mut self, at: usize, branch: Branch<L, I>, census: &mut Census) -> Option<Branch<L, I>> {
+    fn adopt(&mut self, at: usize, branch: Branch<L, W, I>, census: &mut Census) -> Option<Branch<L, W, I>> {
         if !self.is_full() {
             self.insert_child(at, branch);
             return None;
@@ -258,14 +254,14 @@ impl<const L: usize, const I: usize> Inner<L, I> {
         Some(Branch::inner(right))
     }
 
-    fn insert_child(&mut self, at: usize, branch: Branch<L, I>) {
+    fn insert_child(&mut self, at: usize, branch: Branch<L, W, I>) {
         self.counts.copy_within(at..self.children.len(), at + 1);
         self.counts[at] = branch.count;
         self.firsts.insert(at, branch.first);
         self.children.insert(at, branch.node);
     }
 
-    fn remove_child(&mut self, at: usize, census: &mut Census) -> Node<L, I> {
+    fn remove_child(&mut self, at: usize, census: &mut Census) -> Node<L, W, I> {
         self.counts.copy_within(at + 1..self.children.len(), at);
         self.firsts.remove(at);
         let child = self.children.remove(at);
@@ -288,7 +284,7 @@ impl<const L: usize, const I: usize> Inner<L, I> {
             self.firsts.set(step, self.children[step].first());
         }
         if self.is_sparse(step) {
-            self.merge(step, census);
+            self.merge(order, step, census);
         }
         Some(removed)
     }
@@ -301,31 +297,29 @@ impl<const L: usize, const I: usize> Inner<L, I> {
     }
 
     /// Merges a sparse child with a neighbour, if the two fit into one node.
-    fn merge(&mut self, step: usize, census: &mut Census) {
-        let left = if step > 0 && self.fit_together(step - 1) {
+    fn merge(&mut self, order: Order<'_>, step: usize, census: &mut Census) {
+        let left = if step > 0 && self.fit_together(order, step - 1) {
             step - 1
-        } else if step + 1 < self.children.len() && self.fit_together(step) {
+        } else if step + 1 < self.children.len() && self.fit_together(order, step) {
             step
         } else {
             return;
         };
         self.counts[left] += self.counts[left + 1];
         match (self.remove_child(left + 1, census), &mut self.children[left]) {
-            (Node::Leaf(mut right), Node::Leaf(left)) => {
-                let moved = right.len();
-                left.take_front(&mut right, moved);
-            }
+            (Node::Leaf(right), Node::Leaf(left)) => left.append(order, right),
             (Node::Inner(right), Node::Inner(left)) => left.append(*right),
             _ => unreachable!("all leaves are at one depth"),
         }
     }
 
-    fn fit_together(&self, left: usize) -> bool {
+    fn fit_together(&self, order: Order<'_>, left: usize) -> bool {
         match (&self.children[left], &self.children[left + 1]) {
             (Node::Inner(left), Node::Inner(right)) => {
                 left.children.len() + right.children.len() <= I - I / SLACK
             }
-            _ => (self.counts[left] + self.counts[left + 1]) as usize <= L - L / SLACK,
+            (Node::Leaf(left), Node::Leaf(right)) => left.fits_with(order, right, L / SLACK),
+            _ => unreachable!("all leaves are at one depth"),
         }
     }
 
@@ -344,7 +338,11 @@ impl<const L: usize, const I: usize> Inner<L, I> {
     }
 
     /// How many children begin at or before the target.
+    #[inline]
     fn children_up_to(&self, order: Order<'_>, target: &Target<'_>) -> usize {
+        if order.exact {
+            return self.firsts.count_before(Place::AfterHint(target.hint));
+        }
         match self.firsts.locate(order, target) {
             Ok(at) => at + 1,
             Err(at) => at,
@@ -352,14 +350,14 @@ impl<const L: usize, const I: usize> Inner<L, I> {
     }
 }
 
-impl<const L: usize, const I: usize> Branch<L, I> {
+impl<const L: usize, const W: usize, const I: usize> Branch<L, W, I> {
     /// A leaf that is not empty.
-    pub(super) fn leaf(leaf: Block<L>) -> Self {
-        Self { first: leaf.entry(0), count: count(leaf.len()), node: Node::Leaf(Box::new(leaf)) }
+    pub(super) fn leaf(leaf: Leaf<L, W>) -> Self {
+        Self { first: leaf.first(), count: count(leaf.len()), node: Node::Leaf(leaf) }
     }
 
     /// An inner node that is not empty.
-    pub(super) fn inner(inner: Inner<L, I>) -> Self {
+    pub(super) fn inner(inner: Inner<L, W, I>) -> Self {
         Self {
             first: inner.firsts.entry(0),
             count: inner.counts().iter().sum(),

@@ -1,3 +1,5 @@
+mod numbers;
+
 use lycosa_tuple::field::FieldType;
 use lycosa_tuple::key::KeyPart;
 use lycosa_tuple::mp;
@@ -12,7 +14,7 @@ struct Pair<const L: usize, const I: usize> {
     arena: Arena,
     key: KeyDef,
     blunt: u32,
-    tree: TreeOf<L, I>,
+    tree: TreeOf<L, WINDOW, I>,
     model: Vec<(Key, Handle)>,
 }
 
@@ -41,7 +43,7 @@ impl<const L: usize, const I: usize> Pair<L, I> {
     }
 
     fn order(&self) -> Order<'_> {
-        Order { arena: &self.arena, key: &self.key }
+        Order { arena: &self.arena, key: &self.key, exact: false }
     }
 
     fn dull(&self, hint: u64) -> u64 {
@@ -54,7 +56,8 @@ impl<const L: usize, const I: usize> Pair<L, I> {
 
     fn probe<'k>(&self, key: &'k [u8], part_count: u32) -> Probe<'k> {
         let probe = Probe::new(&self.key, key, part_count);
-        Probe { low: self.dull(probe.low), high: self.dull(probe.high), ..probe }
+        let decided = probe.decided && self.blunt == 0;
+        Probe { low: self.dull(probe.low), high: self.dull(probe.high), decided, ..probe }
     }
 
     fn place(&self, key: Key) -> Result<usize, usize> {
@@ -64,7 +67,7 @@ impl<const L: usize, const I: usize> Pair<L, I> {
     fn insert(&mut self, key: Key) {
         let handle = self.arena.insert(&tuple(key)).unwrap();
         let entry = self.entry(handle);
-        let replaced = self.tree.insert(Order { arena: &self.arena, key: &self.key }, entry);
+        let replaced = self.tree.insert(Order { arena: &self.arena, key: &self.key, exact: false }, entry);
         match self.place(key) {
             Ok(at) => {
                 assert_eq!(replaced, Some(self.model[at].1));
@@ -82,7 +85,7 @@ impl<const L: usize, const I: usize> Pair<L, I> {
         let probe = self.arena.insert(&tuple(key)).unwrap();
         let found = self.tree.find(self.order(), self.entry(probe).hint, &tuple(key));
         let target = self.entry(found.unwrap_or(probe));
-        let removed = self.tree.remove(Order { arena: &self.arena, key: &self.key }, target);
+        let removed = self.tree.remove(Order { arena: &self.arena, key: &self.key, exact: false }, target);
         assert_eq!(removed, found);
         self.arena.remove(probe);
         match self.place(key) {
@@ -99,7 +102,8 @@ impl<const L: usize, const I: usize> Pair<L, I> {
         let new = self.arena.insert(&tuple(key)).unwrap();
         let at = self.place(key);
         let target = self.entry(at.map_or(new, |at| self.model[at].1));
-        let replaced = self.tree.replace(Order { arena: &self.arena, key: &self.key }, target, new);
+        let replaced =
+            self.tree.replace(Order { arena: &self.arena, key: &self.key, exact: false }, target, new);
         match at {
             Ok(at) => {
                 assert_eq!(replaced, Some(self.model[at].1));
@@ -118,7 +122,7 @@ impl<const L: usize, const I: usize> Pair<L, I> {
         assert_eq!(tree.len(), self.model.len() as u64);
         let mut census = Census::default();
         if let Some(root) = tree.root() {
-            let (_, count) = check_node(root, true, &mut census);
+            let (_, count) = check_node(root, false, true, &mut census);
             assert_eq!(u64::from(count), tree.len());
         }
         assert_eq!(tree.census, census);
@@ -175,21 +179,32 @@ impl<const L: usize, const I: usize> Pair<L, I> {
 
     /// Builds the same tree in bulk.
     fn rebuild(&mut self) {
-        self.tree = TreeOf::from_ascending(self.model.iter().map(|&(_, handle)| self.entry(handle)));
+        self.tree = TreeOf::from_ascending(false, self.model.iter().map(|&(_, handle)| self.entry(handle)));
     }
 }
 
 /// Checks a node's separators and counts; returns its first entry and number of entries.
-fn check_node<const L: usize, const I: usize>(
-    node: &Node<L, I>,
+fn check_node<const L: usize, const W: usize, const I: usize>(
+    node: &Node<L, W, I>,
+    exact: bool,
     is_root: bool,
     census: &mut Census,
 ) -> (Entry, u32) {
     match node {
         Node::Leaf(leaf) => {
             census.leaves += 1;
-            assert!(leaf.hints().is_sorted());
-            (leaf.entry(0), leaf.len() as u32)
+            match leaf {
+                Leaf::Sorted(block) => {
+                    assert!(block.hints().is_sorted());
+                    assert!(!exact || block.hints().is_sorted_by(|a, b| a < b));
+                }
+                Leaf::Dense(dense) => {
+                    assert!(exact);
+                    assert_eq!(dense.rank(W), dense.len());
+                    assert!(dense.next(0).is_some_and(|place| place < W));
+                }
+            }
+            (leaf.first(), leaf.len() as u32)
         }
         Node::Inner(inner) => {
             census.inners += 1;
@@ -200,7 +215,7 @@ fn check_node<const L: usize, const I: usize>(
             assert!(depths.all(|depth| Some(depth) == first_depth));
             let mut total = 0;
             for (at, child) in inner.children().iter().enumerate() {
-                let (first, count) = check_node(child, false, census);
+                let (first, count) = check_node(child, exact, false, census);
                 assert_eq!(first, inner.firsts().entry(at));
                 assert_eq!(count, inner.counts()[at]);
                 total += count;
@@ -210,7 +225,7 @@ fn check_node<const L: usize, const I: usize>(
     }
 }
 
-fn depth<const L: usize, const I: usize>(node: &Node<L, I>) -> usize {
+fn depth<const L: usize, const W: usize, const I: usize>(node: &Node<L, W, I>) -> usize {
     match node {
         Node::Leaf(_) => 0,
         Node::Inner(inner) => 1 + depth(&inner.children()[0]),
@@ -317,7 +332,7 @@ fn bytes_per_entry(keys: impl IntoIterator<Item = Key>) -> f64 {
     for key in keys {
         let handle = pair.arena.insert(&tuple(key)).unwrap();
         let entry = pair.entry(handle);
-        pair.tree.insert(Order { arena: &pair.arena, key: &pair.key }, entry);
+        pair.tree.insert(Order { arena: &pair.arena, key: &pair.key, exact: false }, entry);
     }
     pair.tree.memory() as f64 / pair.tree.len() as f64
 }
@@ -344,6 +359,13 @@ fn ascending_entries_are_dense_between_others() {
 #[test]
 fn ascending_runs_side_by_side_are_dense() {
     assert!(bytes_per_entry((0..50_000).map(|number| (number % 10, number))) < 13.5);
+}
+
+#[test]
+fn entries_that_descend_behind_a_full_leaf_share_leaves() {
+    let ascending = (0..10_880).map(|number| (1, number));
+    let descending = (0..20_000).rev().map(|number| (2, number));
+    assert!(bytes_per_entry(ascending.chain(descending)) < 25.0);
 }
 
 #[test]
