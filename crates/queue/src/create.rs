@@ -4,7 +4,10 @@
 //! leaves nothing behind.
 
 use lycosa_store::ddl;
-use lycosa_store::{Access, Error as StoreError, IteratorType, Object, SpaceId, Statement, Store, user};
+use lycosa_store::{
+    Access, Error as StoreError, IteratorType, Lazy, Object, Space, SpaceId, SpaceIndex, Statement, Store,
+    user,
+};
 use lycosa_tuple::mp::{self, Reader};
 
 use crate::arguments::{Arguments, string};
@@ -12,9 +15,9 @@ use crate::driver::options::{IfNotExists, TubeOptions};
 use crate::driver::{self, Driver, Engine, Indexes};
 use crate::error::Error;
 use crate::lua_text;
-use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence, reset_sequence};
-use crate::task::{IndexLayout, Layout, State, string_key};
-use crate::time::NEVER;
+use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence, reset_sequence, rows};
+use crate::task::{IndexLayout, Layout, NEXT_EVENT, State, string_key};
+use crate::time::{BEYOND, NEVER};
 use crate::transaction::{Undo, rebuild_candidates};
 use crate::tube::{SlotIndex, Tube};
 use crate::{Answer, Caller, Queue};
@@ -197,12 +200,7 @@ impl Queue {
         if let Some(buffer) = buffer {
             store.exempt_from_limit(buffer);
         }
-        if layout.timed {
-            store.make_lazy(id, indexes.watch);
-        }
-        if layout.utube.is_none() {
-            store.make_lazy_where(id, indexes.status, &State::Taken.encoded());
-        }
+        make_lazy(store, id, layout, &indexes);
         let mut tube = Tube {
             name: row.name.into(),
             id: row.id,
@@ -218,7 +216,7 @@ impl Queue {
         };
         rebuild_candidates(&mut tube, store);
         let index = self.tubes.insert(tube).index;
-        let earliest = self.earliest_event(store, index)?;
+        let earliest = self.earliest_event(store, index, 0)?;
         self.deadlines.set(index, earliest);
         Ok(index)
     }
@@ -339,7 +337,7 @@ fn find_sequence(
     }
 }
 
-fn check_indexes(space: &lycosa_store::Space, indexes: &[IndexLayout]) -> Result<(), Error> {
+fn check_indexes(space: &Space, indexes: &[IndexLayout]) -> Result<(), Error> {
     for index in indexes {
         if space.index_by_name(index.name).is_none() {
             return Err(Error::IndexMissing { space: space.name().into(), index: index.name });
@@ -348,8 +346,34 @@ fn check_indexes(space: &lycosa_store::Space, indexes: &[IndexLayout]) -> Result
     Ok(())
 }
 
-fn find_indexes(space: &lycosa_store::Space, layout: &Layout) -> Result<Indexes, Error> {
+/// Lets tasks wait to be entered where the queue does not look for them: taken ones among the states, unless a sub-queue's
+/// are looked for; all of them, and those without a deadline for ever, among the deadlines.
+fn make_lazy(store: &mut Store, space: SpaceId, layout: &Layout, indexes: &Indexes) {
+    if layout.timed {
+        store.make_lazy(space, indexes.watch, Lazy::Beyond { field: NEXT_EVENT, bound: BEYOND });
+    }
+    if layout.utube.is_none() {
+        store.make_lazy(space, indexes.status, Lazy::First(&State::Taken.encoded()));
+    }
+}
+
+/// Prepares the spaces of tubes for what the queue makes of them. To be called when all rows are recovered, before
+/// [`Store::finish_recovery`] builds their indexes: it then builds only what is needed. Nothing depends on its being called.
+pub fn prepare_tubes(store: &mut Store) {
+    let Some(queue) = store.space_by_name(crate::system::QUEUE.name).map(Space::id) else { return };
+    let stored = rows(store, queue, 0, IteratorType::All, &[0x90]).unwrap_or_default();
+    for row in stored.iter().filter_map(|row| TubeRow::read(row)) {
+        let Some(layout) = driver::layout(row.tube_type) else { continue };
+        let Some(space) = store.space_by_name(row.space) else { continue };
+        if let Ok(indexes) = find_indexes(space, layout) {
+            let id = space.id();
+            make_lazy(store, id, layout, &indexes);
+        }
+    }
+}
+
+fn find_indexes(space: &Space, layout: &Layout) -> Result<Indexes, Error> {
     check_indexes(space, layout.indexes)?;
-    let id = |name| space.index_by_name(name).map_or(0, lycosa_store::SpaceIndex::id);
+    let id = |name| space.index_by_name(name).map_or(0, SpaceIndex::id);
     Ok(Indexes { status: id("status"), watch: id("watch"), utube: id("utube"), utube_pri: id("utube_pri") })
 }

@@ -62,6 +62,7 @@ mod waiter;
 mod waiting;
 
 pub use batch::{MAX_BATCH, MAX_TAKEN_BYTES};
+pub use create::prepare_tubes;
 pub use error::Error;
 pub use procedure::{Procedure, QueueMethod, TubeMethod};
 pub use session::SessionId;

@@ -10,6 +10,10 @@ pub const MAX_TIMEOUT_SECONDS: u64 = 3_153_600_000;
 /// [`MAX_TIMEOUT_SECONDS`] in microseconds.
 pub const MAX_TIMEOUT: u64 = MAX_TIMEOUT_SECONDS * MICROSECONDS;
 
+/// The year 2100, in µs since the epoch. Nothing is looked for beyond it before it has come: the deadlines of tasks that
+/// have none are a hundred years after their put.
+pub const BEYOND: u64 = 4_102_444_800 * MICROSECONDS;
+
 /// The moment that never comes.
 pub const NEVER: u64 = u64::MAX;
 

@@ -12,8 +12,8 @@ use crate::driver::Event;
 use crate::error::Error;
 use crate::statistics::Operation;
 use crate::task::{NEXT_EVENT, ShortKey, State, Task};
-use crate::time::{MICROSECONDS, NEVER};
-use crate::tube::SlotIndex;
+use crate::time::{BEYOND, MICROSECONDS, NEVER};
+use crate::tube::{SlotIndex, Tube};
 
 /// What a call of [`Queue::tick`] leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -90,7 +90,7 @@ impl Queue {
             }
         });
         let next = match &handled {
-            Ok(_) => self.earliest_event(store, index),
+            Ok(_) => self.earliest_event(store, index, now),
             Err(error) => Err(error.clone()),
         };
         let next = next.unwrap_or_else(|error| match error {
@@ -115,9 +115,8 @@ impl Queue {
         let mut handled = 0;
         while handled < limit {
             let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-            store.catch_up(tube.space, tube.indexes.watch);
-            let tasks = tube.tasks(store);
-            let first = tasks.first(tube.indexes.watch, &ShortKey::state(state, &[]))?;
+            catch_up(store, tube, now);
+            let first = tube.tasks(store).first_event(state)?;
             let Some(task) = first.and_then(|tuple| Task::read(tuple, tube.driver.layout())) else { break };
             if task.times.next_event > now {
                 break;
@@ -158,20 +157,33 @@ impl Queue {
         Ok(())
     }
 
-    /// The earliest deadline of a tube's tasks, from its index.
-    pub(crate) fn earliest_event(&self, store: &mut Store, index: SlotIndex) -> Result<u64, Error> {
+    /// The earliest deadline of a tube's tasks, from its index. If there is none before, the look is due when [`BEYOND`] has
+    /// come.
+    pub(crate) fn earliest_event(&self, store: &mut Store, index: SlotIndex, now: u64) -> Result<u64, Error> {
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
         let layout = tube.driver.layout();
         let mut earliest = NEVER;
         if layout.timed {
-            store.catch_up(tube.space, tube.indexes.watch);
+            catch_up(store, tube, now);
             for state in ORDER {
-                let first = tube.tasks(store).first(tube.indexes.watch, &ShortKey::state(state, &[]))?;
+                let first = tube.tasks(store).first_event(state)?;
                 if let Some(task) = first.and_then(|tuple| Task::read(tuple, layout)) {
                     earliest = earliest.min(task.times.next_event);
                 }
             }
+            if now < BEYOND && !store.space(tube.space)?.is_empty() {
+                earliest = earliest.min(BEYOND);
+            }
         }
         Ok(earliest)
+    }
+}
+
+/// Lets the deadlines of a tube be looked at: all that can come up to `now`.
+fn catch_up(store: &mut Store, tube: &Tube, now: u64) {
+    if now < BEYOND {
+        store.catch_up_near(tube.space, tube.indexes.watch);
+    } else {
+        store.catch_up(tube.space, tube.indexes.watch);
     }
 }

@@ -145,6 +145,7 @@ fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow:
         Replay { store: Store::new(store_settings(config)), rows: 0, started, reported: started };
     let recovered = recovery.run(&mut target)?;
     let Replay { mut store, rows, .. } = target;
+    lycosa_queue::prepare_tubes(&mut store);
     store.finish_recovery_with(build_indexes).context("the recovered data are not consistent")?;
     for unsupported in inspect::unsupported(&store) {
         tracing::warn!("{unsupported}");

@@ -81,6 +81,7 @@ fn recovered(disk: &MemoryDisk, plan: &Plan) -> Checked<Option<(Store, Recovered
     let found = storage::recover(disk, plan.memory);
     let mut found = found.map_err(|error| Violation(format!("a start is refused: {error}")))?;
     if let Some((store, _)) = &mut found {
+        lycosa_queue::prepare_tubes(store);
         store.finish_recovery().map_err(|error| Violation(format!("the data are not sound: {error}")))?;
     }
     Ok(found)

@@ -45,6 +45,11 @@ impl Handle {
         self.0.get()
     }
 
+    /// The handle whose number this is; 0 is nobody's.
+    pub(crate) fn of_number(number: u32) -> Option<Self> {
+        NonZeroU32::new(number).map(Self)
+    }
+
     fn page(self) -> usize {
         ((self.0.get() - 1) >> SLOT_BITS) as usize
     }

@@ -6,13 +6,18 @@
 //! the index's arrears first, and one that goes away while it is there costs nothing more. What stays is entered in the
 //! order of its coming, the oldest first, as soon as there are more than [`MOST`], so that no read finds much to do.
 //!
+//! Of an index of moments, those that lie beyond all that will come are not even looked for by who looks for what is due.
+//! They wait however many they are, a bit each, until somebody wants to read the whole index. Afterwards they are entered
+//! like the others: who has read once may read again.
+//!
 //! Invariants:
-//! - a tuple of the space is either in the index or in its arrears;
+//! - a tuple of the space is either in the index, among the few that wait, or among those beyond;
 //! - what is in the arrears is among [`Late`]; only indexes that can refuse no tuple are lazy: those that are not unique,
 //!   and those whose key holds that of the primary index.
 
 use std::collections::VecDeque;
 
+use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 
 use crate::arena::Handle;
@@ -64,6 +69,27 @@ pub(crate) struct Arrears {
     members: HandleSet,
     /// All members in the order of their coming, and some that are none any more.
     queue: VecDeque<Handle>,
+    /// Those that nobody looks for.
+    beyond: Option<Beyond>,
+}
+
+/// Tuples that wait however many they are.
+#[derive(Debug)]
+struct Beyond {
+    /// Number of the field that tells them, from 0.
+    field: u32,
+    /// The least value of those that wait.
+    bound: u64,
+    members: HandleSet,
+}
+
+impl Beyond {
+    #[inline]
+    fn includes(&self, tuple: &[u8]) -> bool {
+        let value =
+            TupleRef::trusted(tuple).field(self.field).and_then(|field| Reader::new(field).uint().ok());
+        value.is_some_and(|value| value >= self.bound)
+    }
 }
 
 impl Arrears {
@@ -72,15 +98,44 @@ impl Arrears {
         Self { late, ..Self::default() }
     }
 
-    /// Nothing owed by an index like the one that owes this.
-    pub(crate) fn emptied(&self) -> Self {
-        Self::new(self.late.clone())
+    /// Any tuple may wait; those with at least `bound` in this field do so however many they are.
+    pub(crate) fn with_beyond(field: u32, bound: u64) -> Self {
+        Self { beyond: Some(Beyond { field, bound, members: HandleSet::default() }), ..Self::default() }
     }
 
-    /// Whether a new tuple may wait.
+    /// Nothing owed by an index like the one that owes this.
+    pub(crate) fn emptied(&self) -> Self {
+        match &self.beyond {
+            Some(beyond) => Self::with_beyond(beyond.field, beyond.bound),
+            None => Self::new(self.late.clone()),
+        }
+    }
+
+    /// Takes a new tuple. Returns one that has to be entered now: this one if it may not wait, another if too many do.
     #[inline]
-    pub(crate) fn accepts(&self, tuple: &[u8]) -> bool {
-        self.late.includes(tuple)
+    pub(crate) fn take(&mut self, handle: Handle, tuple: &[u8]) -> Option<Handle> {
+        if self.leave(handle, tuple) {
+            return None;
+        }
+        if self.late.includes(tuple) { self.add(handle) } else { Some(handle) }
+    }
+
+    /// Takes a tuple if it is one of those that wait however many they are. Whether it is.
+    #[inline]
+    pub(crate) fn leave(&mut self, handle: Handle, tuple: &[u8]) -> bool {
+        let beyond = self.beyond.as_mut().filter(|beyond| beyond.includes(tuple));
+        beyond.map(|beyond| beyond.members.insert(handle)).is_some()
+    }
+
+    /// The tuples that nobody looked for, now that somebody does.
+    pub(crate) fn take_beyond(&mut self) -> Option<HandleSet> {
+        self.beyond.take().map(|beyond| beyond.members)
+    }
+
+    /// Whether nothing waits but what nobody looks for.
+    #[inline]
+    pub(crate) fn is_near_empty(&self) -> bool {
+        self.members.len() == 0
     }
 
     /// How many of the tuples whose key begins with these values wait; `None` if that is not known.
@@ -95,20 +150,21 @@ impl Arrears {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.members.len() == 0
+        self.len() == 0
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.members.len()
+        self.members.len() + self.beyond.as_ref().map_or(0, |beyond| beyond.members.len())
     }
 
     /// Bytes that the arrears take.
     pub(crate) fn memory(&self) -> u64 {
-        self.members.memory() + (self.queue.capacity() * size_of::<Handle>()) as u64
+        let beyond = self.beyond.as_ref().map_or(0, |beyond| beyond.members.memory());
+        self.members.memory() + beyond + (self.queue.capacity() * size_of::<Handle>()) as u64
     }
 
     /// Adds a tuple. Returns one that has to be entered now, if too many wait.
-    pub(crate) fn add(&mut self, handle: Handle) -> Option<Handle> {
+    fn add(&mut self, handle: Handle) -> Option<Handle> {
         self.members.insert(handle);
         self.queue.push_back(handle);
         if self.members.len() > MOST as u64 {
@@ -123,9 +179,10 @@ impl Arrears {
     /// Takes a tuple out that has gone. Whether it was here.
     pub(crate) fn remove(&mut self, handle: Handle) -> bool {
         self.members.remove(handle)
+            || self.beyond.as_mut().is_some_and(|beyond| beyond.members.remove(handle))
     }
 
-    /// Takes the tuple out that has waited longest.
+    /// Takes the tuple out that has waited longest, of the few.
     pub(crate) fn pop(&mut self) -> Option<Handle> {
         while let Some(handle) = self.queue.pop_front() {
             if self.members.remove(handle) {
@@ -172,13 +229,15 @@ mod tests {
         let taken = arena.insert(&[0x92, 7, 0xa1, b't']).unwrap();
         let mut all = Arrears::default();
         let mut some = Arrears::new(Late::First { field: 1, value: [0xa1, b't'].into() });
-        assert!(some.accepts(arena.get(taken)) && all.accepts(&[0x92, 7, 0xa1, b'r']));
         for tuple in [&[0x92, 7, 0xa1, b'r'][..], &[0x92, 7, 0xd9, 1, b't'], &[0x91, 7]] {
-            assert!(!some.accepts(tuple), "{tuple:02x?}");
+            let handle = arena.insert(tuple).unwrap();
+            assert_eq!(some.take(handle, tuple), Some(handle), "{tuple:02x?}");
+            assert_eq!(all.take(handle, tuple), None);
+            assert!(all.remove(handle) && !some.remove(handle));
         }
         assert_eq!((all.count(&[]), some.count(&[])), (Some(0), Some(0)));
-        all.add(taken);
-        some.add(taken);
+        assert_eq!(all.take(taken, arena.get(taken)), None);
+        assert_eq!(some.take(taken, arena.get(taken)), None);
         assert_eq!(some.emptied().late, some.late);
         for (key, counted) in [
             (&[0xa1, b'r'][..], Some(0)),
@@ -204,5 +263,33 @@ mod tests {
         assert!(arrears.remove(handles[3]) && !arrears.remove(handles[0]));
         assert_eq!(arrears.pop(), Some(handles[4]));
         assert_eq!(arrears.len(), MOST as u64 - 2);
+    }
+
+    #[test]
+    fn what_lies_beyond_waits_until_somebody_reads_everything() {
+        let mut arena = Arena::new();
+        let mut arrears = Arrears::with_beyond(1, 100);
+        let beyond: Vec<_> = (0..5 * MOST)
+            .map(|number| {
+                let handle = arena.insert(&[0x92, 1, 0xcc, 100 + (number % 100) as u8]).unwrap();
+                assert_eq!(arrears.take(handle, arena.get(handle)), None);
+                handle
+            })
+            .collect();
+        let near = arena.insert(&[0x92, 1, 99]).unwrap();
+        assert!(arrears.is_near_empty());
+        assert_eq!(arrears.take(near, arena.get(near)), None);
+        assert!(!arrears.is_near_empty());
+        assert_eq!((arrears.len(), arrears.count(&[])), (beyond.len() as u64 + 1, None));
+        assert!(arrears.remove(beyond[0]) && !arrears.remove(beyond[0]));
+        let odd = arena.insert(&[0x92, 1, 0xa1, b'x']).unwrap();
+        assert!(!arrears.leave(odd, arena.get(odd)), "what is no number is not beyond");
+        assert_eq!((arrears.pop(), arrears.pop()), (Some(near), None));
+        let mut found: Vec<_> = arrears.take_beyond().unwrap().iter().collect();
+        found.sort_by_key(|handle| handle.number());
+        let mut expected = beyond[1..].to_vec();
+        expected.sort_by_key(|handle| handle.number());
+        assert_eq!(found, expected);
+        assert!(arrears.is_empty() && !arrears.leave(beyond[1], arena.get(beyond[1])));
     }
 }

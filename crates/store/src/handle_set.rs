@@ -49,6 +49,18 @@ impl HandleSet {
         was_there
     }
 
+    /// All handles, in the order of their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Handle> {
+        let words = self.blocks.iter().enumerate().flat_map(|(number, block)| {
+            let words = block.iter().flat_map(|words| words.iter().enumerate());
+            words.map(move |(word, &bits)| (number * BLOCK_BITS + word * WORD_BITS, bits))
+        });
+        words.flat_map(|(first, bits)| {
+            let ones = (0..WORD_BITS).filter(move |bit| bits >> bit & 1 == 1);
+            ones.filter_map(move |bit| Handle::of_number(u32::try_from(first + bit).ok()?))
+        })
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.len
     }

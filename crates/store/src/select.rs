@@ -198,6 +198,18 @@ impl Store {
         Ok(first.map(|handle| self.arena.get(handle)))
     }
 
+    /// The first tuple whose key in an index begins with `key`, of those that do not wait [beyond](crate::Lazy::Beyond).
+    ///
+    /// # Errors
+    /// As [`Store::range`].
+    pub fn first_near(&self, space: SpaceId, index: IndexId, key: &[u8]) -> Result<Option<&[u8]>, Error> {
+        let index = self.space(space)?.require_index(index)?;
+        let (values, count) = key_values(key)?;
+        index.def.key.check_key(values, count)?;
+        let first = index.near()?.get(&self.arena, values, count);
+        Ok(first.map(|handle| self.arena.get(handle)))
+    }
+
     /// The number of tuples of a walk, in O(log n). No checks of access, no views.
     ///
     /// # Errors

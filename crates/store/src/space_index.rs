@@ -6,7 +6,7 @@ use crate::IndexId;
 use crate::arena::{Arena, Handle};
 use crate::arrears::{Arrears, Late};
 use crate::error::Error;
-use crate::index::{Index, IndexKind};
+use crate::index::{Duplicate, Index, IndexKind};
 use crate::schema::index::IndexDef;
 use crate::space::key_values;
 use crate::statement::IteratorType;
@@ -42,22 +42,24 @@ impl SpaceIndex {
         }
     }
 
-    /// From now on new tuples may wait to be entered: all, or those with this short string in the first part of the key. An
-    /// index that could refuse a tuple stays as it is, and so does one whose first part cannot be told by its bytes.
-    pub(crate) fn make_lazy(&mut self, primary: &KeyDef, first: Option<&[u8]>) {
-        let refuses = self.def.unique
-            && (self.def.may_repeat()
-                || self.def.key.extended_by(primary).part_count() > self.def.key.part_count());
-        let late = match (first, self.def.key.parts().first()) {
-            (None, _) => Late::All,
-            (Some(value), Some(part)) if part.path.is_none() && part.collation.is_binary() => {
-                Late::First { field: part.field, value: value.into() }
-            }
-            _ => return,
-        };
-        if !refuses && self.arrears.is_none() {
-            self.arrears = Some(Box::new(Arrears::new(late)));
+    /// From now on tuples may wait to be entered. An index that could refuse one stays as it is, and so does one that is lazy
+    /// already or whose first part cannot be told by its bytes.
+    pub(crate) fn make_lazy(&mut self, primary: &KeyDef, lazy: Lazy<'_>) {
+        let holds_primary = self.def.key.extended_by(primary).part_count() == self.def.key.part_count();
+        if self.arrears.is_some() || self.def.unique && (self.def.may_repeat() || !holds_primary) {
+            return;
         }
+        let first =
+            self.def.key.parts().first().filter(|part| part.path.is_none() && part.collation.is_binary());
+        let arrears = match (lazy, first) {
+            (Lazy::All, _) => Arrears::default(),
+            (Lazy::First(value), Some(part)) => {
+                Arrears::new(Late::First { field: part.field, value: value.into() })
+            }
+            (Lazy::First(_), None) => return,
+            (Lazy::Beyond { field, bound }, _) => Arrears::with_beyond(field, bound),
+        };
+        self.arrears = Some(Box::new(arrears));
     }
 
     /// Whether there are tuples that are not entered yet.
@@ -65,13 +67,38 @@ impl SpaceIndex {
         self.arrears.as_ref().is_some_and(|arrears| !arrears.is_empty())
     }
 
-    /// Enters all tuples that wait.
-    pub(crate) fn catch_up(&mut self, arena: &Arena) {
+    /// Enters the few tuples that wait.
+    pub(crate) fn catch_up_near(&mut self, arena: &Arena) {
         if let Some(arrears) = &mut self.arrears {
             while let Some(handle) = arrears.pop() {
                 self.index.insert(arena, handle);
             }
         }
+    }
+
+    /// Enters all tuples that wait. From now on only few ever do.
+    pub(crate) fn catch_up(&mut self, arena: &Arena) {
+        self.catch_up_near(arena);
+        let Some(beyond) = self.arrears.as_mut().and_then(|arrears| arrears.take_beyond()) else { return };
+        if beyond.len() < self.index.len() / 4 {
+            for handle in beyond.iter() {
+                self.index.insert(arena, handle);
+            }
+            return;
+        }
+        let all: Vec<_> = self.index.handles().chain(beyond.iter()).collect();
+        let built = self.index.build(arena, all);
+        assert!(built.is_ok(), "a lazy index can refuse no tuple");
+    }
+
+    /// Makes these tuples what the index holds or owes.
+    pub(crate) fn build(&mut self, arena: &Arena, handles: &[Handle]) -> Result<(), Duplicate> {
+        let Some(arrears) = &mut self.arrears else {
+            return self.index.build(arena, handles.iter().copied());
+        };
+        **arrears = arrears.emptied();
+        let entered = handles.iter().copied().filter(|&handle| !arrears.leave(handle, arena.get(handle)));
+        self.index.build(arena, entered)
     }
 
     /// What the index holds, to be read.
@@ -87,6 +114,14 @@ impl SpaceIndex {
     pub(crate) fn current_for(&self, key: &[u8]) -> Result<&Index, Error> {
         match &self.arrears {
             Some(arrears) if arrears.count(key) != Some(0) => self.current(),
+            _ => Ok(&self.index),
+        }
+    }
+
+    /// What the index holds, to look for what lies near. See [`SpaceIndex::current`].
+    pub(crate) fn near(&self) -> Result<&Index, Error> {
+        match &self.arrears {
+            Some(arrears) if !arrears.is_near_empty() => self.current(),
             _ => Ok(&self.index),
         }
     }
@@ -211,8 +246,7 @@ impl SpaceIndex {
             self.remove(arena, going);
         }
         let (Some(arrears), Some(coming)) = (&mut self.arrears, coming) else { return };
-        let entered = if arrears.accepts(arena.get(coming)) { arrears.add(coming) } else { Some(coming) };
-        if let Some(entered) = entered {
+        if let Some(entered) = arrears.take(coming, arena.get(coming)) {
             self.index.insert(arena, entered);
         }
     }
@@ -229,6 +263,24 @@ impl SpaceIndex {
             self.index.remove(arena, new);
         }
     }
+}
+
+/// Which tuples of a lazy index may wait to be entered.
+#[derive(Debug, Clone, Copy)]
+pub enum Lazy<'a> {
+    /// All, for an index that is written with every change and hardly ever read.
+    All,
+    /// Those with this value, a string of at most 31 bytes as MessagePack, in the first part of the key: for an index of
+    /// which that part is hardly ever read. What begins with another value may be read as ever.
+    First(&'a [u8]),
+    /// All. Those with at least `bound` in this field, counted from 0, wait however many they are, until somebody wants to
+    /// read the whole index: for moments that lie beyond all that is ever looked for.
+    Beyond {
+        /// Number of the field.
+        field: u32,
+        /// The least of those values.
+        bound: u64,
+    },
 }
 
 /// A unique index holds another tuple with the key.

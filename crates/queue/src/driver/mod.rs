@@ -169,6 +169,17 @@ impl<'a> Tasks<'a> {
         Ok(self.store.first(self.space, index, IteratorType::Eq, key)?)
     }
 
+    /// The task of that state to which something happens first, of tubes with deadlines; what lies
+    /// [beyond](crate::time::BEYOND) need not be seen.
+    ///
+    /// # Errors
+    /// The space or the index is gone.
+    pub fn first_event(self, state: State) -> Result<Option<&'a [u8]>, Error> {
+        #[cfg(test)]
+        crate::cost::count_look_up();
+        Ok(self.store.first_near(self.space, self.indexes.watch, &ShortKey::state(state, &[]))?)
+    }
+
     /// The first task of that state in the order in which tasks are taken and kicked.
     ///
     /// # Errors
@@ -253,6 +264,18 @@ pub fn create(name: &str, options: &TubeOptions) -> Result<Option<Box<dyn Driver
         _ => return Ok(None),
     };
     Ok(Some(driver))
+}
+
+/// Where the tasks of a type of tube lie; `None` if there is no such type.
+#[must_use]
+pub fn layout(name: &str) -> Option<&'static Layout> {
+    match name {
+        fifo::NAME => Some(&fifo::LAYOUT),
+        fifottl::NAME | limfifottl::NAME => Some(&fifottl::LAYOUT),
+        utube::NAME => Some(&utube::LAYOUT),
+        utubettl::NAME => Some(&utubettl::LAYOUT),
+        _ => None,
+    }
 }
 
 /// The state table of tubes without deadlines.

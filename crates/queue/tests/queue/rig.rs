@@ -156,6 +156,7 @@ impl Rig {
         for row in &self.log {
             self.store.recover(&row.statement()).expect("a logged statement");
         }
+        lycosa_queue::prepare_tubes(&mut self.store);
         self.store.finish_recovery().expect("recovery");
         self.queue.start(&mut self.store, self.now).expect("start");
         self.settle();

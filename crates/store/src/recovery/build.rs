@@ -5,7 +5,6 @@
 
 use crate::arena::{Arena, Handle};
 use crate::error::Error;
-use crate::index::Index;
 use crate::schema::catalog::Catalog;
 use crate::space::{Space, SpaceIndex};
 
@@ -13,7 +12,7 @@ use crate::space::{Space, SpaceIndex};
 #[derive(Debug)]
 pub struct IndexBuild<'a> {
     arena: &'a Arena,
-    index: &'a mut Index,
+    index: &'a mut SpaceIndex,
     handles: &'a [Handle],
     outcome: &'a mut Outcome,
 }
@@ -36,7 +35,7 @@ impl IndexBuild<'_> {
 
     /// Builds the index.
     pub fn run(self) {
-        let built = self.index.build(self.arena, self.handles.iter().copied());
+        let built = self.index.build(self.arena, self.handles);
         *self.outcome = if built.is_ok() { Outcome::Built } else { Outcome::Refused };
     }
 }
@@ -68,7 +67,7 @@ pub(super) fn build_secondary(
     let mut builds = Vec::new();
     for ((space, handles), outcomes) in stale.iter_mut().zip(&tuples).zip(&mut outcomes) {
         for (index, outcome) in space.indexes.iter_mut().skip(1).zip(outcomes) {
-            builds.push(IndexBuild { arena, index: &mut index.index, handles, outcome });
+            builds.push(IndexBuild { arena, index, handles, outcome });
         }
     }
     run(builds);
@@ -88,7 +87,7 @@ pub(super) fn refresh(space: &mut Space, arena: &Arena) -> Result<(), Error> {
         return Ok(());
     }
     let handles = primary_order(space);
-    let refuses = |index: &mut SpaceIndex| index.index.build(arena, handles.iter().copied()).is_err();
+    let refuses = |index: &mut SpaceIndex| index.build(arena, &handles).is_err();
     if let Some(refused) = space.indexes.iter_mut().skip(1).position(refuses) {
         return Err(duplicate(space, refused + 1));
     }

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::IndexKind;
 use crate::ddl::{self, IndexSpec, PartSpec, SpaceSpec};
+use crate::{IndexKind, Lazy};
 
 /// A tuple `[id, name, number or nil]`. As it is stored it has a fourth field, the [`half`] of the alphabet.
 type Tuple = (u8, u8, Option<u8>);
@@ -182,6 +182,9 @@ fn compare(store: &Store, space: SpaceId, model: &Model) -> Result<(), TestCaseE
 
 /// The index that may owe tuples.
 const LAZY: IndexId = 4;
+/// The index that may owe many of those with great numbers.
+const DISTANT: IndexId = 6;
+const BEYOND: u64 = 2;
 /// The index that may owe those of one half of the alphabet.
 const LATE: IndexId = 5;
 const LATE_HALF: &str = "first";
@@ -193,6 +196,18 @@ fn compare_lazy(store: &mut Store, space: SpaceId, model: &Model) -> Result<(), 
         walk(store, space, LAZY, IteratorType::All, "[]"),
         model.walk(|tuple| (tuple.2, tuple.0))
     );
+    store.catch_up_near(space, DISTANT);
+    let near = store.first_near(space, DISTANT, &row("[1]")).unwrap().map(text);
+    let ones = Model(model.0.iter().filter(|tuple| tuple.2 == Some(1)).copied().collect());
+    prop_assert_eq!(near.unwrap_or_default(), ones.first(|tuple| (None, tuple.0)));
+    if model.0.len() % 3 == 2 {
+        store.catch_up(space, DISTANT);
+        prop_assert_eq!(
+            walk(store, space, DISTANT, IteratorType::All, "[]"),
+            model.walk(|tuple| (tuple.2, tuple.0))
+        );
+    }
+    prop_assert_eq!(store.space(space).unwrap().index(DISTANT).unwrap().len(), model.0.len() as u64);
     store.catch_up(space, LATE);
     prop_assert_eq!(
         walk(store, space, LATE, IteratorType::All, "[]"),
@@ -215,10 +230,12 @@ fn store_with_indexes() -> (Store, SpaceId) {
         let number = [PartSpec { nullable: true, ..part(2, "unsigned") }];
         ddl::create_index(s, space, &IndexSpec { unique: false, ..IndexSpec::new("lazy", &number) })?;
         ddl::create_index(s, space, &IndexSpec::new("half", &[part(3, "string"), part(0, "unsigned")]))?;
+        ddl::create_index(s, space, &IndexSpec { unique: false, ..IndexSpec::new("distant", &number) })?;
         Ok(space)
     });
-    store.make_lazy(space, LAZY);
-    store.make_lazy_where(space, LATE, &row(&format!(r#""{LATE_HALF}""#)));
+    store.make_lazy(space, LAZY, Lazy::All);
+    store.make_lazy(space, LATE, Lazy::First(&row(&format!(r#""{LATE_HALF}""#))));
+    store.make_lazy(space, DISTANT, Lazy::Beyond { field: 2, bound: BEYOND });
     (store, space)
 }
 
