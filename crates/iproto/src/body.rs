@@ -70,11 +70,11 @@ impl<'a> Fields<'a> {
 /// The bytes of the next value, which has to be an array.
 #[inline]
 pub(crate) fn array<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], MpError> {
-    match reader.rest() {
-        [0x90..=0x9f | 0xdc | 0xdd, ..] => reader.raw(),
-        [] => Err(MpError::Truncated),
-        _ => Err(reader.mismatch("array")),
+    let before = reader.rest();
+    for _ in 0..reader.array()? {
+        reader.skip()?;
     }
+    Ok(&before[..before.len() - reader.rest().len()])
 }
 
 /// The bytes of the next value, which has to be a map.

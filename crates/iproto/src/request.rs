@@ -291,8 +291,24 @@ fn read_header(reader: &mut Reader<'_>, header: &mut Header) -> Result<(), MpErr
 
 #[inline]
 fn decode_call<'a>(body: &mut Reader<'a>) -> Result<Body<'a>, Refusal> {
+    if let Some((name, args)) = plain_call(body.rest()) {
+        return Ok(Body::Call { name, args });
+    }
     let (name, args) = whole(body, Procedure::read)?.call()?;
     Ok(Body::Call { name, args })
+}
+
+/// Reads the body of a CALL as nearly every client writes it: name and arguments, in this order. Nothing is said about any
+/// other.
+#[inline]
+fn plain_call(body: &[u8]) -> Option<(&[u8], &[u8])> {
+    let &[0x82, keys::FUNCTION_NAME, ref rest @ ..] = body else { return None };
+    let mut reader = Reader::new(rest);
+    let name = reader.str().ok()?;
+    let &[keys::TUPLE, ref rest @ ..] = reader.rest() else { return None };
+    reader = Reader::new(rest);
+    let args = array(&mut reader).ok()?;
+    reader.is_empty().then_some((name, args))
 }
 
 fn decode_body<'a>(
@@ -414,7 +430,6 @@ struct Procedure<'a> {
 }
 
 impl<'a> Procedure<'a> {
-    #[inline]
     fn read(body: &mut Reader<'a>) -> Result<Self, MpError> {
         let mut procedure = Self { name: None, expression: None, args: NO_ARGUMENTS };
         for _ in 0..body.map()? {

@@ -64,6 +64,7 @@ pub enum RowBody<'a> {
 
 impl RowBody<'_> {
     /// The number of the row's type.
+    #[inline]
     pub fn kind(&self) -> u32 {
         let known = match *self {
             Self::Insert { .. } => RequestType::Insert,
@@ -107,6 +108,7 @@ pub enum RowError {
 }
 
 /// Appends a row as journals hold it.
+#[inline]
 pub fn encode_row(out: &mut Vec<u8>, header: &RowHeader, body: &RowBody<'_>) {
     let is_single = header.is_commit && header.tsn == header.lsn;
     let mut head = [0; HEAD_SIZE];

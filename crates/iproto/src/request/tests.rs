@@ -402,6 +402,30 @@ proptest! {
     }
 
     #[test]
+    fn a_plain_call_is_a_call(
+        name in prop::collection::vec(any::<u8>(), 0..300),
+        args in prop::collection::vec(any::<i64>(), 0..20),
+        noise in prop::collection::vec(any::<u8>(), 0..8),
+    ) {
+        let mut body = vec![0x82, keys::FUNCTION_NAME];
+        mp::write_str(&mut body, &name);
+        body.push(keys::TUPLE);
+        let values = body.len();
+        mp::write_array(&mut body, args.len() as u32);
+        args.iter().for_each(|&number| mp::write_int(&mut body, number));
+        prop_assert_eq!(plain_call(&body), Some((&name[..], &body[values..])));
+        for length in 0..body.len() {
+            prop_assert_eq!(plain_call(&body[..length]), None);
+        }
+        for changed in [[&body[..], &noise].concat(), [&body[..values], &noise].concat()] {
+            if let Some(plain) = plain_call(&changed) {
+                let long = whole(&mut Reader::new(&changed), Procedure::read).expect("a body");
+                prop_assert_eq!((long.name, long.args), (Some(plain.0), plain.1));
+            }
+        }
+    }
+
+    #[test]
     fn no_bytes_panic(content in prop::collection::vec(any::<u8>(), 0..64), kind in any::<u8>()) {
         let _ = decode(&content);
         let _ = decode(&[&[0x82, 0x00, 0xcc, kind, 0x01, 0x01][..], &content].concat());
