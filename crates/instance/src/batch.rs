@@ -164,6 +164,7 @@ impl Journaling {
         store.drain_committed(&mut |transaction| self.encode(&transaction, timestamp));
     }
 
+    #[inline]
     fn encode(&mut self, transaction: &Committed<'_>, timestamp: f64) {
         match transaction.single() {
             Some(effect) => self.encode_effect(&effect, &mut None, true, timestamp),
@@ -177,6 +178,7 @@ impl Journaling {
         }
     }
 
+    #[cold]
     fn encode_many(&mut self, transaction: &Committed<'_>, timestamp: f64) {
         let effects = transaction.effects();
         let all_local = transaction.effects().all(|effect| effect.local);
@@ -199,6 +201,7 @@ impl Journaling {
         self.encode_row(effect.local, &body(&effect.statement), tsn, is_commit, timestamp);
     }
 
+    #[inline]
     fn end_transaction(&mut self) {
         let end = u32::try_from(self.rows.len());
         self.ends.push(end.expect("a batch is full long before 4 GiB, and so is what one request changes"));

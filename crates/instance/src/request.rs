@@ -70,6 +70,12 @@ impl Instance {
                 format!("Wrong schema version, current: {current}, in request: {wanted}"),
             ));
         }
+        let version = self.journaling.system_version();
+        let connection = self.connections.get(slot);
+        let is_admitted = connection.is_some_and(|connection| connection.admitted == Some(version));
+        if self.failure.is_none() && is_admitted {
+            return Ok(());
+        }
         if self.failure.is_some() && touches_data(&request.body) {
             return Err(self.failure_error());
         }
@@ -82,10 +88,9 @@ impl Instance {
                 | Body::Id { .. }
                 | Body::Unknown(_)
         );
-        let version = self.journaling.system_version();
         if needs_usage
-            && let Some(connection) = self.connections.get(slot)
-            && connection.admitted != Some(version)
+            && !is_admitted
+            && let Some(connection) = connection
         {
             self.check_universe(connection.user, Access::USAGE)?;
             if let Some(connection) = self.connections.get_mut(slot) {

@@ -164,7 +164,8 @@ impl Effects {
     }
 
     /// Hands out every committed transaction and forgets them. Must not be called while a transaction is open.
-    pub(crate) fn drain(&mut self, f: &mut dyn FnMut(Committed<'_>)) {
+    #[inline]
+    pub(crate) fn drain(&mut self, f: &mut impl FnMut(Committed<'_>)) {
         let mut from = 0;
         for &to in &self.ends {
             let Range { start, end } = from..to;
