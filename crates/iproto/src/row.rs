@@ -223,7 +223,7 @@ fn append_body(out: &mut Vec<u8>, head: &mut Head, at: usize, body: &RowBody<'_>
 /// First byte of a map of up to 15 pairs; their number is added to it.
 const FIXMAP: u8 = 0x80;
 
-/// Most bytes of a row before its first array: a header of eight fields (57), an UPDATE's map with three integers and the
+/// Most bytes of a row before its first array: a header of seven fields (51), an UPDATE's map with three integers and the
 /// key of an array (24), and room for the last integer to be written in eight bytes whatever it needs.
 const HEAD_SIZE: usize = 96;
 
