@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use lycosa_iproto::keys;
 use lycosa_iproto::row::{self, RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
-use lycosa_store::{Committed, Statement, Store, system};
+use lycosa_store::{Committed, Effect, Statement, Store, system};
 
 /// Rows that become durable together: whole transactions, in the order of their commit.
 #[derive(Debug)]
@@ -164,21 +164,11 @@ impl Journaling {
         store.drain_committed(&mut |transaction| self.encode(&transaction, timestamp));
     }
 
+    #[inline]
     fn encode(&mut self, transaction: &Committed<'_>, timestamp: f64) {
-        let effects = transaction.effects();
-        let all_local = transaction.effects().all(|effect| effect.local);
-        let closing_nop = !all_local && transaction.effects().next_back().is_some_and(|effect| effect.local);
-        let total = effects.len() + usize::from(closing_nop);
-        let mut tsn = (!all_local).then(|| self.vclock.get(self.replica_id) + 1);
-        for (position, effect) in effects.enumerate() {
-            if effect.statement.space() <= system::MAX {
-                self.system_version += 1;
-            }
-            let body = body(&effect.statement);
-            self.encode_row(effect.local, &body, &mut tsn, position + 1 == total, timestamp);
-        }
-        if closing_nop {
-            self.encode_row(false, &RowBody::Nop, &mut tsn, true, timestamp);
+        match transaction.single() {
+            Some(effect) => self.encode_effect(&effect, &mut None, true, timestamp),
+            None => self.encode_many(transaction, timestamp),
         }
         self.end_transaction();
         if self.rows.len() >= FULL_BATCH {
@@ -188,11 +178,36 @@ impl Journaling {
         }
     }
 
+    #[cold]
+    fn encode_many(&mut self, transaction: &Committed<'_>, timestamp: f64) {
+        let effects = transaction.effects();
+        let all_local = transaction.effects().all(|effect| effect.local);
+        let closing_nop = !all_local && transaction.effects().next_back().is_some_and(|effect| effect.local);
+        let total = effects.len() + usize::from(closing_nop);
+        let mut tsn = (!all_local).then(|| self.vclock.get(self.replica_id) + 1);
+        for (position, effect) in effects.enumerate() {
+            self.encode_effect(&effect, &mut tsn, position + 1 == total, timestamp);
+        }
+        if closing_nop {
+            self.encode_row(false, &RowBody::Nop, &mut tsn, true, timestamp);
+        }
+    }
+
+    #[inline]
+    fn encode_effect(&mut self, effect: &Effect<'_>, tsn: &mut Option<u64>, is_commit: bool, timestamp: f64) {
+        if effect.statement.space() <= system::MAX {
+            self.system_version += 1;
+        }
+        self.encode_row(effect.local, &body(&effect.statement), tsn, is_commit, timestamp);
+    }
+
+    #[inline]
     fn end_transaction(&mut self) {
         let end = u32::try_from(self.rows.len());
         self.ends.push(end.expect("a batch is full long before 4 GiB, and so is what one request changes"));
     }
 
+    #[inline]
     fn encode_row(
         &mut self,
         local: bool,
@@ -252,6 +267,7 @@ impl Journaling {
     }
 }
 
+#[inline]
 fn body<'a>(statement: &Statement<'a>) -> RowBody<'a> {
     match *statement {
         Statement::Insert { space, tuple } => RowBody::Insert { space, tuple },

@@ -4,14 +4,14 @@
 //! privilege changes (any row of a system space).
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
-use lycosa_iproto::{keys, reply};
+use lycosa_iproto::reply;
 use lycosa_queue::{Answer, Caller, Procedure, QueueMethod, TubeMethod, Woken};
 use lycosa_store::{Access, Object, UserId, user};
 use lycosa_tuple::mp::{self, Kind, Reader};
 
 use crate::boxes::{self, Function};
 use crate::connection::{Connection, Trust, WaitingCall};
-use crate::{Instance, Slot, wire_error};
+use crate::{Instance, Settings, Slot, wire_error};
 
 /// What a name stands for.
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +78,7 @@ impl Instance {
             Some(Target::Box(function)) => function.is_harmless(),
             None => name.starts_with(b"queue."),
         };
-        if is_of_queue && self.is_trusted(connection) {
+        if is_of_queue && is_trusted(&self.settings, connection) {
             return Ok(());
         }
         let may_execute =
@@ -87,13 +87,6 @@ impl Instance {
             Some(single) if may_execute(&single).is_ok() => Ok(()),
             _ => Err(wire_error::of_store(&error)),
         })
-    }
-
-    /// Whether the rule for `guest` on loopback applies.
-    fn is_trusted(&self, connection: &Connection) -> bool {
-        self.settings.guest_on_loopback
-            && connection.user == user::GUEST
-            && connection.origin.trust == Trust::Loopback
     }
 
     fn call_queue(
@@ -110,25 +103,20 @@ impl Instance {
         if self.scarce_room.is_some() && needs_room(procedure) {
             self.check_room()?;
         }
-        let schema_version = self.store.schema_version();
-        let trusted = self.connections.get(slot).is_some_and(|connection| self.is_trusted(connection));
         let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
+        let trusted = is_trusted(&self.settings, connection);
         let may_wait = connection.waiting.len() < self.settings.max_waiting;
         self.last_request += 1;
         let request = self.last_request;
         let caller = Caller { connection: connection.id, user: connection.user, trusted, request, may_wait };
         let out = connection.replies.buffer();
         let undo = out.len();
-        let start = reply::begin(out, keys::CODE_OK, sync, schema_version);
-        let data = reply::data_header(out, 0);
-        let values = out.len();
+        let start = reply::begin_data(out, sync);
         let answer = self.queue.call(&mut self.store, &caller, procedure, args, self.now, out);
         match answer {
             Ok(Answer::Done { count }) => {
-                let count = if is_call_16 { to_call_16(out, values, count) } else { count };
-                reply::set_count(out, data, count);
-                reply::set_schema_version(out, &start, self.store.schema_version());
-                reply::finish(out, start);
+                let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
+                reply::finish_data(out, start, count, self.store.schema_version());
                 self.settle(self.now);
                 self.finish_reply(slot);
                 Ok(())
@@ -173,13 +161,10 @@ impl Instance {
         match result {
             Ok((count, bytes)) => {
                 let out = connection.replies.buffer();
-                let start = reply::begin(out, keys::CODE_OK, call.sync, schema_version);
-                let data = reply::data_header(out, 0);
-                let values = out.len();
+                let start = reply::begin_data(out, call.sync);
                 out.extend_from_slice(bytes);
-                let count = if call.is_call_16 { to_call_16(out, values, count) } else { count };
-                reply::set_count(out, data, count);
-                reply::finish(out, start);
+                let count = if call.is_call_16 { to_call_16(out, start.values(), count) } else { count };
+                reply::finish_data(out, start, count, schema_version);
                 self.finish_reply(slot);
             }
             Err(error) => self.reply_error(slot, call.sync, &error),
@@ -205,13 +190,10 @@ impl Instance {
         let schema_version = self.store.schema_version();
         let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
         let out = connection.replies.buffer();
-        let start = reply::begin(out, keys::CODE_OK, sync, schema_version);
-        let data = reply::data_header(out, 0);
-        let from = out.len();
+        let start = reply::begin_data(out, sync);
         out.extend_from_slice(&values);
-        let count = if is_call_16 { to_call_16(out, from, count) } else { count };
-        reply::set_count(out, data, count);
-        reply::finish(out, start);
+        let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
+        reply::finish_data(out, start, count, schema_version);
         self.finish_reply(slot);
         Ok(())
     }
@@ -221,6 +203,11 @@ impl Instance {
         let checked = self.store.check_access(user, Object::Universe, access);
         checked.map_err(|error| wire_error::of_store(&error))
     }
+}
+
+/// Whether the rule for `guest` on loopback applies.
+fn is_trusted(settings: &Settings, connection: &Connection) -> bool {
+    settings.guest_on_loopback && connection.user == user::GUEST && connection.origin.trust == Trust::Loopback
 }
 
 fn not_defined(name: &[u8]) -> ErrorObject {

@@ -207,6 +207,7 @@ impl Connections {
     }
 
     /// Ends the reply that was just encoded for `slot`: it may leave once `lsn` is durable.
+    #[inline]
     pub(crate) fn finish_reply(&mut self, slot: Slot, lsn: u64, durable: u64) {
         let Some(connection) = self.get_mut(slot) else { return };
         if connection.replies.finish(lsn, durable) {

@@ -37,6 +37,7 @@ impl Replies {
     }
 
     /// Ends the reply that was just encoded: it may leave once `lsn` is durable. True if it may leave now.
+    #[inline]
     pub(crate) fn finish(&mut self, lsn: u64, durable: u64) -> bool {
         let end = self.bytes.len();
         if lsn <= durable && self.waiting.is_empty() {

@@ -70,6 +70,12 @@ impl Instance {
                 format!("Wrong schema version, current: {current}, in request: {wanted}"),
             ));
         }
+        let version = self.journaling.system_version();
+        let connection = self.connections.get(slot);
+        let is_admitted = connection.is_some_and(|connection| connection.admitted == Some(version));
+        if self.failure.is_none() && is_admitted {
+            return Ok(());
+        }
         if self.failure.is_some() && touches_data(&request.body) {
             return Err(self.failure_error());
         }
@@ -82,10 +88,9 @@ impl Instance {
                 | Body::Id { .. }
                 | Body::Unknown(_)
         );
-        let version = self.journaling.system_version();
         if needs_usage
-            && let Some(connection) = self.connections.get(slot)
-            && connection.admitted != Some(version)
+            && !is_admitted
+            && let Some(connection) = connection
         {
             self.check_universe(connection.user, Access::USAGE)?;
             if let Some(connection) = self.connections.get_mut(slot) {
@@ -115,8 +120,7 @@ impl Instance {
         let user = connection.user;
         let out = connection.replies.buffer();
         let undo = out.len();
-        let start = reply::begin(out, keys::CODE_OK, header.sync, schema_version);
-        let data = reply::data_header(out, 0);
+        let start = reply::begin_data(out, header.sync);
         let mut count = 0;
         let selected =
             self.store.select(user, space, index, iterator, key, offset.into(), limit.into(), &mut |tuple| {
@@ -140,8 +144,7 @@ impl Instance {
                 ),
             ));
         }
-        reply::set_count(out, data, count);
-        reply::finish(out, start);
+        reply::finish_data(out, start, count, schema_version);
         self.finish_reply(slot);
         Ok(())
     }
@@ -159,23 +162,19 @@ impl Instance {
         let out = connection.replies.buffer();
         let undo = out.len();
         self.store.begin(connection.user);
-        let start = reply::begin(out, keys::CODE_OK, header.sync, 0);
-        match self.store.execute(statement) {
+        let start = reply::begin_data(out, header.sync);
+        let count = match self.store.execute(statement) {
             Ok(tuple) => {
-                let data = reply::data_header(out, 0);
-                if let Some(tuple) = tuple {
-                    out.extend_from_slice(tuple);
-                    reply::set_count(out, data, 1);
-                }
+                out.extend_from_slice(tuple.unwrap_or_default());
+                u32::from(tuple.is_some())
             }
             Err(error) => {
                 out.truncate(undo);
                 self.rollback();
                 return Err(wire_error::of_store(&error));
             }
-        }
-        reply::set_schema_version(out, &start, self.store.schema_version());
-        reply::finish(out, start);
+        };
+        reply::finish_data(out, start, count, self.store.schema_version());
         if let Err(error) = self.commit() {
             if let Some(connection) = self.connections.get_mut(slot) {
                 connection.replies.buffer().truncate(undo);

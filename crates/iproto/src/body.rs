@@ -1,6 +1,6 @@
 //! Body maps of the requests that change or read data, which requests and rows share.
 
-use lycosa_tuple::mp::{self, Kind, MpError, Reader};
+use lycosa_tuple::mp::{self, MpError, Reader};
 
 use crate::keys;
 
@@ -68,17 +68,20 @@ impl<'a> Fields<'a> {
 }
 
 /// The bytes of the next value, which has to be an array.
+#[inline]
 pub(crate) fn array<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], MpError> {
-    match reader.kind()? {
-        Kind::Array => reader.raw(),
-        _ => Err(reader.mismatch("array")),
+    let before = reader.rest();
+    for _ in 0..reader.array()? {
+        reader.skip()?;
     }
+    Ok(&before[..before.len() - reader.rest().len()])
 }
 
 /// The bytes of the next value, which has to be a map.
 pub(crate) fn map<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], MpError> {
-    match reader.kind()? {
-        Kind::Map => reader.raw(),
+    match reader.rest() {
+        [0x80..=0x8f | 0xde | 0xdf, ..] => reader.raw(),
+        [] => Err(MpError::Truncated),
         _ => Err(reader.mismatch("map")),
     }
 }

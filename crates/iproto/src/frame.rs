@@ -47,24 +47,15 @@ impl FrameError {
 /// A prefix that is not an unsigned integer, or too great. Nothing is read after either.
 #[inline]
 pub fn split(buffer: &[u8], limit: usize) -> Result<Split<'_>, FrameError> {
-    let Some(&first) = buffer.first() else {
-        return Ok(Split::NeedMore(1));
-    };
-    let width = match first {
-        0x00..=0x7f => 0,
-        0xcc => 1,
-        0xcd => 2,
-        0xce => 4,
-        0xcf => 8,
+    let (prefix, length) = match *buffer {
+        [0xce, a, b, c, d, ..] => (5, u64::from(u32::from_be_bytes([a, b, c, d]))),
+        [first @ 0x00..=0x7f, ..] => (1, u64::from(first)),
+        [0xcc, a, ..] => (2, u64::from(a)),
+        [0xcd, a, b, ..] => (3, u64::from(u16::from_be_bytes([a, b]))),
+        [0xcf, a, b, c, d, e, f, g, h, ..] => (9, u64::from_be_bytes([a, b, c, d, e, f, g, h])),
+        [] => return Ok(Split::NeedMore(1)),
+        [first @ 0xcc..=0xcf, ..] => return Ok(Split::NeedMore(1 + (1 << (first - 0xcc)) - buffer.len())),
         _ => return Err(FrameError::Length),
-    };
-    let prefix = 1 + width;
-    let Some(digits) = buffer.get(1..prefix) else {
-        return Ok(Split::NeedMore(prefix - buffer.len()));
-    };
-    let length = match width {
-        0 => u64::from(first),
-        _ => digits.iter().fold(0, |length, &digit| length << 8 | u64::from(digit)),
     };
     let size =
         usize::try_from(length).ok().filter(|&size| size <= limit).ok_or(FrameError::TooBig(length))?;

@@ -3,13 +3,12 @@
 //! A reply is begun, its body appended by whoever has it, and finished, which patches the length:
 //!
 //! ```
-//! use lycosa_iproto::{keys, reply};
+//! use lycosa_iproto::reply;
 //!
 //! let mut out = Vec::new();
-//! let start = reply::begin(&mut out, keys::CODE_OK, 7, 101);
-//! reply::data_header(&mut out, 1);
+//! let start = reply::begin_data(&mut out, 7);
 //! out.extend_from_slice(&[0x93, 0x00, 0xa1, b'r', 0xa1, b'x']);
-//! reply::finish(&mut out, start);
+//! reply::finish_data(&mut out, start, 1, 101);
 //! assert_eq!(reply::decode(&out[5..]).unwrap().sync, 7);
 //! ```
 //!
@@ -38,14 +37,34 @@ const HEADER: [u8; HEADER_SIZE] = [
     keys::SCHEMA_VERSION, 0xce, 0, 0, 0, 0, // schema version
 ];
 
+const DATA_HEADER_SIZE: usize = HEADER_SIZE + 7;
+const COUNT_OFFSET: usize = HEADER_SIZE + 3;
+
+/// [`HEADER`] and behind it the head of a body of values: `81 30 dd <count>`.
+const DATA_HEADER: [u8; DATA_HEADER_SIZE] = {
+    let mut header = [0; DATA_HEADER_SIZE];
+    header.split_at_mut(HEADER_SIZE).0.copy_from_slice(&HEADER);
+    header.split_at_mut(HEADER_SIZE).1.copy_from_slice(&[0x81, keys::DATA, 0xdd, 0, 0, 0, 0]);
+    header
+};
+
 /// Where a reply begins in its buffer.
 #[derive(Debug)]
 #[must_use = "a reply that is not finished has no length"]
 pub struct Start(usize);
 
-/// Where the number of data values stands in its buffer.
-#[derive(Debug, Clone, Copy)]
-pub struct CountAt(usize);
+/// Where a reply with values begins in its buffer.
+#[derive(Debug)]
+#[must_use = "a reply that is not finished has no length"]
+pub struct DataStart(usize);
+
+impl DataStart {
+    /// Where its values begin.
+    #[inline]
+    pub fn values(&self) -> usize {
+        self.0 + DATA_HEADER_SIZE
+    }
+}
 
 /// Starts a reply with `code` [`keys::CODE_OK`], [`keys::CODE_PUSH`] or [`keys::CODE_ERROR`] `|` error code. A body
 /// map has to follow.
@@ -85,25 +104,28 @@ fn replace_oversized(out: &mut Vec<u8>, start: usize, length: usize) {
     error(out, sync, schema_version, &ErrorObject::client(ErrorCode::MemoryIssue, message));
 }
 
-/// Appends the head of a body of `count` values, which have to follow back to back: `81 30 dd <count>`.
+/// Starts a reply that says OK and has values, which have to follow back to back. It is ended by [`finish_data`].
 #[inline]
-pub fn data_header(out: &mut Vec<u8>, count: u32) -> CountAt {
-    out.extend_from_slice(&[0x81, keys::DATA]);
-    mp::write_array_wide(out, count);
-    CountAt(out.len() - 4)
+pub fn begin_data(out: &mut Vec<u8>, sync: u64) -> DataStart {
+    let start = out.len();
+    let mut header = DATA_HEADER;
+    header[SYNC_OFFSET..SYNC_OFFSET + 8].copy_from_slice(&sync.to_be_bytes());
+    out.extend_from_slice(&header);
+    DataStart(start)
 }
 
-/// Corrects the count that [`data_header`] wrote into `out`.
+/// Patches what is known only when the `count` values are there: their number, the length, and the schema version, which
+/// the request may have changed. As for [`finish`] if the reply is too long.
 #[inline]
-pub fn set_count(out: &mut [u8], CountAt(at): CountAt, count: u32) {
-    out[at..at + 4].copy_from_slice(&count.to_be_bytes());
-}
-
-/// Corrects the schema version of a reply that was begun before its request changed the schema.
-#[inline]
-pub fn set_schema_version(out: &mut [u8], Start(start): &Start, schema_version: u32) {
-    let at = start + SCHEMA_OFFSET;
-    out[at..at + 4].copy_from_slice(&schema_version.to_be_bytes());
+pub fn finish_data(out: &mut Vec<u8>, DataStart(start): DataStart, count: u32, schema_version: u32) {
+    let length = out.len() - start - LENGTH_SIZE;
+    let header = &mut out[start..start + DATA_HEADER_SIZE];
+    header[1..LENGTH_SIZE].copy_from_slice(&(length as u32).to_be_bytes());
+    header[SCHEMA_OFFSET..SCHEMA_OFFSET + 4].copy_from_slice(&schema_version.to_be_bytes());
+    header[COUNT_OFFSET..COUNT_OFFSET + 4].copy_from_slice(&count.to_be_bytes());
+    if u32::try_from(length).is_err() {
+        replace_oversized(out, start, length);
+    }
 }
 
 /// The `sync` of a whole reply frame that was written by this module; `None` if it is too short to be one.
@@ -121,16 +143,16 @@ pub fn ok_empty(out: &mut Vec<u8>, sync: u64, schema_version: u32) {
 
 /// Appends a whole reply with `count` values, given back to back.
 pub fn ok_data(out: &mut Vec<u8>, sync: u64, schema_version: u32, count: u32, values: &[u8]) {
-    let start = begin(out, keys::CODE_OK, sync, schema_version);
-    data_header(out, count);
+    let start = begin_data(out, sync);
     out.extend_from_slice(values);
-    finish(out, start);
+    finish_data(out, start, count, schema_version);
 }
 
 /// Appends a whole packet that a running request sends ahead of its reply: one value.
 pub fn push(out: &mut Vec<u8>, sync: u64, schema_version: u32, value: &[u8]) {
     let start = begin(out, keys::CODE_PUSH, sync, schema_version);
-    data_header(out, 1);
+    out.extend_from_slice(&[0x81, keys::DATA]);
+    mp::write_array_wide(out, 1);
     out.extend_from_slice(value);
     finish(out, start);
 }
@@ -249,11 +271,10 @@ mod tests {
             bytes("ce0000001f8300ce0000000001cf000000000000000505ce000000658130dd0000000101")
         );
         let put = written(|out| {
-            let start = begin(out, keys::CODE_OK, 1, 97);
-            let count = data_header(out, 9);
+            let start = begin_data(out, 1);
+            assert_eq!(start.values(), out.len());
             out.extend_from_slice(&bytes("9300a172a178"));
-            set_count(out, count, 1);
-            finish(out, start);
+            finish_data(out, start, 1, 97);
         });
         assert_eq!(
             put,

@@ -222,45 +222,105 @@ impl Refusal {
 ///
 /// # Errors
 /// See [`RequestError`]; codes are [`ErrorCode::InvalidMsgpack`] and [`ErrorCode::MissingRequestField`].
+#[inline]
 pub fn decode(frame: &[u8]) -> Result<Request<'_>, RequestError> {
-    let mut reader = Reader::new(frame);
-    let mut header = Header { kind: 0, sync: 0, schema_version: 0 };
-    decode_header(&mut reader, &mut header)
-        .map_err(|_| Refusal::MsgPack("packet header").into_error(header.sync))?;
-    let body = decode_body(&mut reader, header.kind).map_err(|refusal| refusal.into_error(header.sync))?;
-    Ok(Request { header, body })
+    let (header, mut reader) = match plain_header(frame) {
+        Some(plain) => plain,
+        None => decode_header(frame)?,
+    };
+    let body = match RequestType::from_u32(header.kind) {
+        Some(RequestType::Call) if !reader.is_empty() => decode_call(&mut reader),
+        kind => decode_body(&mut reader, kind, header.kind),
+    };
+    match body {
+        Ok(body) => Ok(Request { header, body }),
+        Err(refusal) => Err(refusal.into_error(header.sync)),
+    }
 }
 
-fn decode_header(reader: &mut Reader<'_>, header: &mut Header) -> Result<(), MpError> {
-    // A header that is cut has no sync, wherever the cut is.
-    let mut fields = Reader::new(map(reader)?);
-    for _ in 0..fields.map()? {
-        match u8::try_from(fields.uint()?) {
-            Ok(keys::REQUEST_TYPE) => header.kind = u32::from(fields.uint()? as u8),
-            Ok(keys::SYNC) => header.sync = fields.uint()?,
-            Ok(keys::SCHEMA_VERSION) => header.schema_version = fields.uint()?,
+/// Reads the header as nearly every client writes it: type, `sync` and perhaps the schema version, in this order. Nothing
+/// is said about any other.
+#[inline]
+fn plain_header(frame: &[u8]) -> Option<(Header, Reader<'_>)> {
+    let &[fields @ (0x82 | 0x83), keys::REQUEST_TYPE, kind @ 0..=0x7f, keys::SYNC, ref rest @ ..] = frame
+    else {
+        return None;
+    };
+    let mut reader = Reader::new(rest);
+    let sync = reader.uint().ok()?;
+    let mut schema_version = 0;
+    if fields == 0x83 {
+        let &[keys::SCHEMA_VERSION, ref rest @ ..] = reader.rest() else { return None };
+        reader = Reader::new(rest);
+        schema_version = reader.uint().ok()?;
+    }
+    Some((Header { kind: u32::from(kind), sync, schema_version }, reader))
+}
+
+/// Reads any header; returns the reader of what follows.
+fn decode_header(frame: &[u8]) -> Result<(Header, Reader<'_>), RequestError> {
+    let mut header = Header { kind: 0, sync: 0, schema_version: 0 };
+    let mut reader = Reader::new(frame);
+    if read_header(&mut reader, &mut header).is_err() {
+        // A header that is cut has no sync, wherever the cut is.
+        let is_whole = map(&mut Reader::new(frame)).is_ok();
+        let sync = if is_whole { header.sync } else { 0 };
+        return Err(Refusal::MsgPack("packet header").into_error(sync));
+    }
+    Ok((header, reader))
+}
+
+fn read_header(reader: &mut Reader<'_>, header: &mut Header) -> Result<(), MpError> {
+    for _ in 0..reader.map()? {
+        match u8::try_from(reader.uint()?) {
+            Ok(keys::REQUEST_TYPE) => header.kind = u32::from(reader.uint()? as u8),
+            Ok(keys::SYNC) => header.sync = reader.uint()?,
+            Ok(keys::SCHEMA_VERSION) => header.schema_version = reader.uint()?,
             Ok(keys::TIMESTAMP) => {
-                fields.double()?;
+                reader.double()?;
             }
             // Header keys of rows, and the stream id (0a) that newer clients may send.
             Ok(0x00..=0x1f) => {
-                fields.uint()?;
+                reader.uint()?;
             }
-            _ => return Err(fields.mismatch("a key of a header")),
+            _ => return Err(reader.mismatch("a key of a header")),
         }
     }
     Ok(())
 }
 
-fn decode_body<'a>(reader: &mut Reader<'a>, kind: u32) -> Result<Body<'a>, Refusal> {
+#[inline]
+fn decode_call<'a>(body: &mut Reader<'a>) -> Result<Body<'a>, Refusal> {
+    if let Some((name, args)) = plain_call(body.rest()) {
+        return Ok(Body::Call { name, args });
+    }
+    let (name, args) = whole(body, Procedure::read)?.call()?;
+    Ok(Body::Call { name, args })
+}
+
+/// Reads the body of a CALL as nearly every client writes it: name and arguments, in this order. Nothing is said about any
+/// other.
+#[inline]
+fn plain_call(body: &[u8]) -> Option<(&[u8], &[u8])> {
+    let &[0x82, keys::FUNCTION_NAME, ref rest @ ..] = body else { return None };
+    let mut reader = Reader::new(rest);
+    let name = reader.str().ok()?;
+    let &[keys::TUPLE, ref rest @ ..] = reader.rest() else { return None };
+    reader = Reader::new(rest);
+    let args = array(&mut reader).ok()?;
+    reader.is_empty().then_some((name, args))
+}
+
+fn decode_body<'a>(
+    reader: &mut Reader<'a>,
+    kind: Option<RequestType>,
+    number: u32,
+) -> Result<Body<'a>, Refusal> {
     let has_body = !reader.is_empty();
     let mut absent = Reader::new(NO_FIELDS);
     let body = if has_body { reader } else { &mut absent };
-    Ok(match RequestType::from_u32(kind) {
-        Some(RequestType::Call) => {
-            let (name, args) = whole(body, Procedure::read)?.call()?;
-            Body::Call { name, args }
-        }
+    Ok(match kind {
+        Some(RequestType::Call) => decode_call(body)?,
         Some(RequestType::Call16) => {
             let (name, args) = whole(body, Procedure::read)?.call()?;
             Body::Call16 { name, args }
@@ -340,13 +400,14 @@ fn decode_body<'a>(reader: &mut Reader<'a>, kind: u32) -> Result<Body<'a>, Refus
                 Some(RequestType::Vote) => Body::Vote,
                 Some(RequestType::VoteDeprecated) => Body::VoteDeprecated,
                 Some(RequestType::FetchSnapshot) => Body::FetchSnapshot,
-                _ => Body::Unknown(kind),
+                _ => Body::Unknown(number),
             }
         }
     })
 }
 
 /// Reads a body after which nothing may follow.
+#[inline]
 fn whole<'a, T>(
     body: &mut Reader<'a>,
     read: impl FnOnce(&mut Reader<'a>) -> Result<T, MpError>,

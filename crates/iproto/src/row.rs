@@ -8,9 +8,9 @@
 //! first replicated row ([`RowHeader::tsn`], on disk as the difference `lsn − tsn` modulo 2^64), the last one a flag.
 //! A single row carries neither.
 
-use lycosa_tuple::mp::{self, MpError, Reader};
+use lycosa_tuple::mp::{MpError, Reader};
 
-use crate::body::{Fields, Missing, write_field, write_raw};
+use crate::body::{Fields, Missing, write_raw};
 use crate::keys::{self, RequestType};
 
 /// What a row says about itself, its type excepted: that is the body's ([`RowBody::kind`]).
@@ -64,6 +64,7 @@ pub enum RowBody<'a> {
 
 impl RowBody<'_> {
     /// The number of the row's type.
+    #[inline]
     pub fn kind(&self) -> u32 {
         let known = match *self {
             Self::Insert { .. } => RequestType::Insert,
@@ -107,24 +108,47 @@ pub enum RowError {
 }
 
 /// Appends a row as journals hold it.
+#[inline]
 pub fn encode_row(out: &mut Vec<u8>, header: &RowHeader, body: &RowBody<'_>) {
     let is_single = header.is_commit && header.tsn == header.lsn;
-    let tsn = (!is_single).then(|| header.lsn.wrapping_sub(header.tsn));
-    let flags = if is_single || !header.is_commit { 0 } else { keys::FLAG_COMMIT };
-    let optional = [header.replica_id.into(), header.group_id.into(), header.lsn, flags];
-    let present = optional.iter().filter(|&&value| value != 0).count() + usize::from(tsn.is_some());
-
-    mp::write_map(out, 2 + present as u32);
-    write_field(out, keys::REQUEST_TYPE, body.kind().into());
-    write_nonzero(out, keys::REPLICA_ID, header.replica_id.into());
-    write_nonzero(out, keys::GROUP_ID, header.group_id.into());
-    write_nonzero(out, keys::LSN, header.lsn);
-    write_timestamp(out, header.timestamp);
-    if let Some(tsn) = tsn {
-        write_field(out, keys::TSN, tsn);
+    let mut head = [0; HEAD_SIZE];
+    // Nearly every row: replicated, and alone in its transaction.
+    if is_single && header.group_id == 0 && header.lsn != 0 && (1..0x80).contains(&header.replica_id) {
+        let kind = body.kind();
+        if kind < 0x80 {
+            let at = put(&mut head, 0, [FIXMAP | 4, keys::REQUEST_TYPE, kind as u8]);
+            let at = put(&mut head, at, [keys::REPLICA_ID, header.replica_id as u8]);
+            let at = put_field(&mut head, at, keys::LSN, header.lsn);
+            let at = put_timestamp(&mut head, at, header.timestamp);
+            return append_body(out, &mut head, at, body);
+        }
     }
-    write_nonzero(out, keys::FLAGS, flags);
-    encode_body(out, body);
+    let at = put_header(&mut head, header, body.kind(), is_single);
+    append_body(out, &mut head, at, body);
+}
+
+/// Any header; returns where it ends.
+#[cold]
+fn put_header(head: &mut Head, header: &RowHeader, kind: u32, is_single: bool) -> usize {
+    // The number of fields stands before them and is known behind them.
+    let mut at = put_field(head, 1, keys::REQUEST_TYPE, kind.into());
+    let mut fields = 2;
+    let mut put_nonzero = |head: &mut Head, at: usize, key: u8, value: u64| {
+        fields += u8::from(value != 0);
+        put_nonzero(head, at, key, value)
+    };
+    at = put_nonzero(head, at, keys::REPLICA_ID, header.replica_id.into());
+    at = put_nonzero(head, at, keys::GROUP_ID, header.group_id.into());
+    at = put_nonzero(head, at, keys::LSN, header.lsn);
+    at = put_timestamp(head, at, header.timestamp);
+    if !is_single {
+        at = put_field(head, at, keys::TSN, header.lsn.wrapping_sub(header.tsn));
+        let flags = if header.is_commit { keys::FLAG_COMMIT } else { 0 };
+        at = put_nonzero(head, at, keys::FLAGS, flags);
+        fields += 1;
+    }
+    head[0] = FIXMAP | fields;
+    at
 }
 
 /// Appends a row as snapshots hold it: an INSERT, its space id in five bytes. `lsn` counts the rows of the file from 0.
@@ -136,54 +160,123 @@ pub fn encode_snapshot_row(
     space: u32,
     tuple: &[u8],
 ) {
-    mp::write_map(out, 2 + u32::from(group_id != 0) + u32::from(lsn != 0));
-    write_field(out, keys::REQUEST_TYPE, RequestType::Insert as u64);
-    write_nonzero(out, keys::GROUP_ID, group_id.into());
-    write_nonzero(out, keys::LSN, lsn);
-    write_timestamp(out, timestamp);
-    mp::write_map(out, 2);
-    out.push(keys::SPACE_ID);
-    mp::write_u32_wide(out, space);
-    write_raw(out, keys::TUPLE, tuple);
+    let mut head = [0; HEAD_SIZE];
+    let fields = 2 + u8::from(group_id != 0) + u8::from(lsn != 0);
+    let mut at = put(&mut head, 0, [FIXMAP | fields, keys::REQUEST_TYPE, RequestType::Insert as u8]);
+    at = put_nonzero(&mut head, at, keys::GROUP_ID, group_id.into());
+    at = put_nonzero(&mut head, at, keys::LSN, lsn);
+    at = put_timestamp(&mut head, at, timestamp);
+    at = put(&mut head, at, [FIXMAP | 2, keys::SPACE_ID, 0xce]);
+    at = put(&mut head, at, space.to_be_bytes());
+    append(out, &mut head, at, keys::TUPLE, tuple);
 }
 
 /// Appends the body map of a row; nothing for a NOP.
 pub fn encode_body(out: &mut Vec<u8>, body: &RowBody<'_>) {
+    append_body(out, &mut [0; HEAD_SIZE], 0, body);
+}
+
+/// Appends the first `at` bytes of `head` and behind them a body.
+#[inline]
+fn append_body(out: &mut Vec<u8>, head: &mut Head, at: usize, body: &RowBody<'_>) {
     match *body {
         RowBody::Insert { space, tuple } | RowBody::Replace { space, tuple } => {
-            mp::write_map(out, 2);
-            write_field(out, keys::SPACE_ID, space.into());
-            write_raw(out, keys::TUPLE, tuple);
+            let at = put(head, at, [FIXMAP | 2]);
+            let at = put_field(head, at, keys::SPACE_ID, space.into());
+            append(out, head, at, keys::TUPLE, tuple);
         }
         RowBody::Update { space, index, base, key, operations } => {
-            mp::write_map(out, 3 + u32::from(index != 0) + u32::from(base != 0));
-            write_field(out, keys::SPACE_ID, space.into());
-            write_nonzero(out, keys::INDEX_ID, index.into());
-            write_nonzero(out, keys::INDEX_BASE, base as u64);
-            write_raw(out, keys::KEY, key);
+            let at = put(head, at, [FIXMAP | (3 + u8::from(index != 0) + u8::from(base != 0))]);
+            let at = put_field(head, at, keys::SPACE_ID, space.into());
+            let at = put_nonzero(head, at, keys::INDEX_ID, index.into());
+            let at = put_nonzero(head, at, keys::INDEX_BASE, base as u64);
+            append(out, head, at, keys::KEY, key);
             write_raw(out, keys::TUPLE, operations);
         }
         RowBody::Delete { space, index, key } => {
-            mp::write_map(out, 2 + u32::from(index != 0));
-            write_field(out, keys::SPACE_ID, space.into());
-            write_nonzero(out, keys::INDEX_ID, index.into());
-            write_raw(out, keys::KEY, key);
+            let at = put(head, at, [FIXMAP | (2 + u8::from(index != 0))]);
+            let at = put_field(head, at, keys::SPACE_ID, space.into());
+            let at = put_nonzero(head, at, keys::INDEX_ID, index.into());
+            append(out, head, at, keys::KEY, key);
         }
         RowBody::Upsert { space, base, tuple, operations } => {
-            mp::write_map(out, 3 + u32::from(base != 0));
-            write_field(out, keys::SPACE_ID, space.into());
-            write_nonzero(out, keys::INDEX_BASE, base as u64);
-            write_raw(out, keys::OPERATIONS, operations);
+            let at = put(head, at, [FIXMAP | (3 + u8::from(base != 0))]);
+            let at = put_field(head, at, keys::SPACE_ID, space.into());
+            let at = put_nonzero(head, at, keys::INDEX_BASE, base as u64);
+            append(out, head, at, keys::OPERATIONS, operations);
             write_raw(out, keys::TUPLE, tuple);
         }
-        RowBody::Nop => {}
+        RowBody::Nop => out.extend_from_slice(&head[..at]),
         RowBody::Confirm { replica_id, lsn } | RowBody::Rollback { replica_id, lsn } => {
-            mp::write_map(out, 2);
-            write_field(out, keys::REPLICA_ID, replica_id.into());
-            write_field(out, keys::LSN, lsn);
+            let at = put(head, at, [FIXMAP | 2]);
+            let at = put_field(head, at, keys::REPLICA_ID, replica_id.into());
+            let at = put_field(head, at, keys::LSN, lsn);
+            out.extend_from_slice(&head[..at]);
         }
-        RowBody::Unknown { body, .. } => out.extend_from_slice(body),
+        RowBody::Unknown { body, .. } => {
+            out.extend_from_slice(&head[..at]);
+            out.extend_from_slice(body);
+        }
     }
+}
+
+/// First byte of a map of up to 15 pairs; their number is added to it.
+const FIXMAP: u8 = 0x80;
+
+/// Most bytes of a row before its first array: a header of seven fields (51), an UPDATE's map with three integers and the
+/// key of an array (24), and room for the last integer to be written in eight bytes whatever it needs.
+const HEAD_SIZE: usize = 96;
+
+/// The beginning of a row, put together on the stack: one reservation and one copy instead of one for each field. What
+/// writes into it takes the offset to write at and returns the one behind.
+type Head = [u8; HEAD_SIZE];
+
+#[inline]
+fn put<const N: usize>(head: &mut Head, at: usize, bytes: [u8; N]) -> usize {
+    head[at..at + N].copy_from_slice(&bytes);
+    at + N
+}
+
+/// A key with an integer in its shortest form.
+#[inline]
+fn put_field(head: &mut Head, at: usize, key: u8, value: u64) -> usize {
+    if value < 0x80 {
+        return put(head, at, [key, value as u8]);
+    }
+    let (first, width) = match value {
+        0..=0xff => (0xcc, 1),
+        0x100..=0xffff => (0xcd, 2),
+        0x1_0000..=0xffff_ffff => (0xce, 4),
+        _ => (0xcf, 8),
+    };
+    let place = &mut head[at..at + 10];
+    place[..2].copy_from_slice(&[key, first]);
+    place[2..].copy_from_slice(&(value << (64 - 8 * width)).to_be_bytes());
+    at + 2 + width
+}
+
+/// The same, unless the integer says nothing.
+#[inline]
+fn put_nonzero(head: &mut Head, at: usize, key: u8, value: u64) -> usize {
+    if value == 0 { at } else { put_field(head, at, key, value) }
+}
+
+#[inline]
+fn put_timestamp(head: &mut Head, at: usize, seconds: f64) -> usize {
+    let at = put(head, at, [keys::TIMESTAMP, 0xcb]);
+    put(head, at, seconds.to_bits().to_be_bytes())
+}
+
+/// Appends the first `at` bytes of `head`, a key and its value, which is MessagePack already.
+#[inline]
+fn append(out: &mut Vec<u8>, head: &mut Head, at: usize, key: u8, value: &[u8]) {
+    head[at] = key;
+    let end = out.len() + at + 1;
+    out.reserve(HEAD_SIZE + value.len());
+    // A copy of constant length is a few instructions, one of the length that there is a call.
+    out.extend_from_slice(head);
+    out.truncate(end);
+    out.extend_from_slice(value);
 }
 
 /// Reads the next row. Unknown keys of header and body are passed over, a row's needless fields too.
@@ -284,17 +377,6 @@ impl From<Missing> for RowError {
     fn from(Missing(field): Missing) -> Self {
         Self::MissingField(field)
     }
-}
-
-fn write_nonzero(out: &mut Vec<u8>, key: u8, value: u64) {
-    if value != 0 {
-        write_field(out, key, value);
-    }
-}
-
-fn write_timestamp(out: &mut Vec<u8>, seconds: f64) {
-    out.push(keys::TIMESTAMP);
-    mp::write_double(out, seconds);
 }
 
 #[cfg(test)]

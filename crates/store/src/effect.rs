@@ -38,6 +38,16 @@ impl<'a> Committed<'a> {
         self.records.is_empty()
     }
 
+    /// The effect, if there is just one.
+    #[must_use]
+    #[inline]
+    pub fn single(&self) -> Option<Effect<'a>> {
+        match self.records {
+            [record] => Some(record.effect(self.bytes)),
+            _ => None,
+        }
+    }
+
     /// The effects in the order of execution.
     pub fn effects(&self) -> impl DoubleEndedIterator<Item = Effect<'a>> + ExactSizeIterator + 'a {
         let bytes = self.bytes;
@@ -68,6 +78,7 @@ struct Record {
 }
 
 impl Record {
+    #[inline]
     fn effect(self, bytes: &[u8]) -> Effect<'_> {
         let first = &bytes[self.start..self.middle];
         let second = &bytes[self.middle..self.end];
@@ -118,7 +129,9 @@ impl Effects {
         };
         self.bytes.extend_from_slice(first);
         let middle = self.bytes.len();
-        self.bytes.extend_from_slice(second);
+        if !second.is_empty() {
+            self.bytes.extend_from_slice(second);
+        }
         let end = self.bytes.len();
         self.records.push(Record { kind, local, space, index, base, start, middle, end });
     }
@@ -151,7 +164,8 @@ impl Effects {
     }
 
     /// Hands out every committed transaction and forgets them. Must not be called while a transaction is open.
-    pub(crate) fn drain(&mut self, f: &mut dyn FnMut(Committed<'_>)) {
+    #[inline]
+    pub(crate) fn drain(&mut self, f: &mut impl FnMut(Committed<'_>)) {
         let mut from = 0;
         for &to in &self.ends {
             let Range { start, end } = from..to;
@@ -161,7 +175,9 @@ impl Effects {
         self.ends.clear();
         self.records.clear();
         self.bytes.clear();
-        self.bytes.shrink_to(Self::KEPT_BYTES);
+        if self.bytes.capacity() > Self::KEPT_BYTES {
+            self.bytes.shrink_to(Self::KEPT_BYTES);
+        }
     }
 }
 

@@ -337,7 +337,8 @@ impl Store {
     /// Hands out the transactions that were committed since the last call, in order, and forgets them.
     ///
     /// While a transaction is open nothing is handed out: its effects are in the same buffer.
-    pub fn drain_committed(&mut self, f: &mut dyn FnMut(Committed<'_>)) {
+    #[inline]
+    pub fn drain_committed(&mut self, f: &mut impl FnMut(Committed<'_>)) {
         debug_assert!(!self.transaction.is_open, "effects are drained between transactions");
         if !self.transaction.is_open {
             self.effects.drain(f);

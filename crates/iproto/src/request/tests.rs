@@ -370,6 +370,61 @@ proptest! {
         }
     }
 
+    /// What is read the short way is what is read the long way.
+    #[test]
+    fn a_plain_header_is_a_header(
+        tail in prop::collection::vec(any::<u8>(), 0..24),
+        kind in any::<u8>(),
+        has_version in any::<bool>(),
+        (sync, version) in any::<(u64, u64)>(),
+    ) {
+        let first = if has_version { 0x83 } else { 0x82 };
+        let mut content = vec![first, keys::REQUEST_TYPE, kind, keys::SYNC];
+        let noise = [&content, &tail[..]].concat();
+        mp::write_uint(&mut content, sync);
+        if has_version {
+            content.push(keys::SCHEMA_VERSION);
+            mp::write_uint(&mut content, version);
+        }
+        let whole = content.len();
+        content.extend_from_slice(&tail);
+        prop_assert_eq!(plain_header(&content).is_some(), kind < 0x80);
+        for length in 0..whole {
+            prop_assert!(plain_header(&content[..length]).is_none());
+        }
+        for content in [content, noise] {
+            if let Some((header, reader)) = plain_header(&content) {
+                let (expected, expected_reader) = decode_header(&content).expect("a header");
+                prop_assert_eq!(header, expected);
+                prop_assert_eq!(reader.rest(), expected_reader.rest());
+            }
+        }
+    }
+
+    #[test]
+    fn a_plain_call_is_a_call(
+        name in prop::collection::vec(any::<u8>(), 0..300),
+        args in prop::collection::vec(any::<i64>(), 0..20),
+        noise in prop::collection::vec(any::<u8>(), 0..8),
+    ) {
+        let mut body = vec![0x82, keys::FUNCTION_NAME];
+        mp::write_str(&mut body, &name);
+        body.push(keys::TUPLE);
+        let values = body.len();
+        mp::write_array(&mut body, args.len() as u32);
+        args.iter().for_each(|&number| mp::write_int(&mut body, number));
+        prop_assert_eq!(plain_call(&body), Some((&name[..], &body[values..])));
+        for length in 0..body.len() {
+            prop_assert_eq!(plain_call(&body[..length]), None);
+        }
+        for changed in [[&body[..], &noise].concat(), [&body[..values], &noise].concat()] {
+            if let Some(plain) = plain_call(&changed) {
+                let long = whole(&mut Reader::new(&changed), Procedure::read).expect("a body");
+                prop_assert_eq!((long.name, long.args), (Some(plain.0), plain.1));
+            }
+        }
+    }
+
     #[test]
     fn no_bytes_panic(content in prop::collection::vec(any::<u8>(), 0..64), kind in any::<u8>()) {
         let _ = decode(&content);

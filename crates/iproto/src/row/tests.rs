@@ -1,3 +1,4 @@
+use lycosa_tuple::mp;
 use proptest::prelude::*;
 
 use super::*;
@@ -141,6 +142,41 @@ fn rows_of_a_snapshot() {
     encode_snapshot_row(&mut local, 751, seconds(0x41da_c008_3868_84ff), 1, 520, &bytes("9201a56c6f63616c"));
     let expected = "840002070103cd02ef04cb41dac008386884ff 8210ce00000208219201a56c6f63616c";
     assert_eq!(local, bytes(expected));
+}
+
+#[test]
+fn the_longest_head_has_room() {
+    let widest = RowHeader {
+        replica_id: u32::MAX,
+        group_id: u32::MAX,
+        lsn: u64::MAX,
+        timestamp: 1.5,
+        tsn: 0,
+        is_commit: true,
+    };
+    let array: &[u8] = &[0x90];
+    let (space, index, base) = (u32::MAX, u32::MAX, -1);
+    let bodies = [
+        RowBody::Update { space, index, base, key: array, operations: array },
+        RowBody::Upsert { space, base, tuple: array, operations: array },
+        RowBody::Confirm { replica_id: u32::MAX, lsn: u64::MAX },
+        RowBody::Unknown { kind: u32::MAX, body: array },
+    ];
+    for body in bodies {
+        assert_eq!(decoded(&encoded(&widest, &body)), (widest, body));
+    }
+}
+
+/// Integers of every width, where the general writer has them.
+#[test]
+fn integers_take_their_shortest_form() {
+    for lsn in [1, 0x7f, 0x80, 0xff, 0x100, 0xffff, 0x1_0000, 0xffff_ffff, 1 << 32, u64::MAX] {
+        let mut expected = vec![0x84, 0x00, 0x0c, 0x02, 0x01, 0x03];
+        mp::write_uint(&mut expected, lsn);
+        expected.push(0x04);
+        mp::write_double(&mut expected, 1.5);
+        assert_eq!(encoded(&RowHeader::single(1, lsn, 1.5), &RowBody::Nop), expected);
+    }
 }
 
 #[test]
