@@ -243,7 +243,8 @@ impl Model {
 
     /// Serves who waits.
     pub(crate) fn serve(&mut self) {
-        while self.serve_put() || self.serve_take() {}
+        // A take that finds nothing may have removed dead tasks, and so made room.
+        while self.serve_put() || self.serve_take() || self.serve_put() {}
     }
 
     fn serve_put(&mut self) -> bool {
