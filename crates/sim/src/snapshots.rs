@@ -1,9 +1,13 @@
 //! What is asked of checkpoints: that they begin when they are due, hold the data of their moment, replace old files, keep
 //! to the bound of the disk, and are nothing to the journal when they fail.
 //!
-//! The bound is the contract of `docs/checkpoints.md`: twice the live data and four times the threshold. A world may do what
-//! nobody does with real thresholds (journal many thresholds between two turns, or while a snapshot is written by a few
-//! bytes at a time), so what was journaled too much is measured and added. What is left to find are files that stay.
+//! The bound is the contract of `docs/checkpoints.md`: twice the live data and four times the threshold, for all files when a
+//! snapshot is complete and the old ones are still there. It is checked more closely than it is promised: of the two times
+//! the live data, one is the most that lived since this snapshot was begun, the other that or the last snapshot as large as it is.
+//!
+//! A world may do what nobody does with real thresholds (journal many thresholds between two turns, or while a snapshot is
+//! written by a few bytes at a time), so what was journaled too much since the last snapshot is measured and added; what was journaled
+//! before it is not, and neither are older snapshots. What is left to find are files that stay.
 
 use lycosa_instance::{CheckpointOrder, Written};
 use lycosa_journal::memory::Fault;
