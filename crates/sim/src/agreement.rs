@@ -7,7 +7,7 @@ use lycosa_queue::SessionId;
 use lycosa_store::{IteratorType, Store};
 use lycosa_tuple::mp::{self, Reader};
 
-use crate::model::{Model, Owner, Session, Task, Tube, Wanted};
+use crate::model::{Model, Owner, Session, Task, Tube};
 use crate::names::Names;
 use crate::plan::TubePlan;
 use crate::violation::{Checked, Violation, hold};
@@ -173,7 +173,7 @@ fn waiters_agree(store: &Store, model: &Model) -> Checked {
     }
     let mut expected = Vec::new();
     for tube in model.tubes.values() {
-        for waiter in tube.waiters.iter().filter(|waiter| waiter.wanted == Wanted::Task) {
+        for waiter in tube.waiters.iter().filter(|waiter| waiter.wanted.is_take()) {
             expected.push([waiter.token.connection, tube.id, waiter.deadline, waiter.since]);
         }
     }

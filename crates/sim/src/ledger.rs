@@ -57,13 +57,15 @@ struct Concern {
     is_insert: bool,
 }
 
-fn concern(request: &Request) -> Option<Concern> {
+fn concerns(request: &Request) -> Vec<Concern> {
+    let end = |id| Concern { id, is_insert: false };
     match *request {
-        Request::Ack { id, .. } | Request::Delete { id, .. } => Some(Concern { id, is_insert: false }),
+        Request::Ack { id, .. } | Request::Delete { id, .. } => vec![end(id)],
+        Request::AckMany { ref ids, .. } => ids.iter().copied().map(end).collect(),
         Request::Row { id, ref change, .. } if *change != RowChange::Select => {
-            Some(Concern { id, is_insert: matches!(change, RowChange::Insert(_)) })
+            vec![Concern { id, is_insert: matches!(change, RowChange::Insert(_)) }]
         }
-        _ => None,
+        _ => Vec::new(),
     }
 }
 
@@ -96,7 +98,7 @@ impl Ledger {
     /// A client sends a request.
     pub(crate) fn sent(&mut self, request: &Request) {
         let Some(account) = request.tube().and_then(|tube| self.accounts.get_mut(tube)) else { return };
-        if let Some(concern) = concern(request) {
+        for concern in concerns(request) {
             account.under_way.push(concern);
             account.note(concern);
         }
@@ -109,10 +111,10 @@ impl Ledger {
     /// Nobody will be told what became of a request: it was handled before, or never will be.
     pub(crate) fn abandoned(&mut self, request: &Request, step: u64) {
         let Some(account) = request.tube().and_then(|tube| self.accounts.get_mut(tube)) else { return };
-        if let Some(done) = concern(request)
-            && let Some(place) = account.under_way.iter().position(|concern| *concern == done)
-        {
-            account.under_way.swap_remove(place);
+        for done in concerns(request) {
+            if let Some(place) = account.under_way.iter().position(|concern| *concern == done) {
+                account.under_way.swap_remove(place);
+            }
         }
         if is_wipe(request) {
             account.wipes -= 1;
@@ -135,16 +137,22 @@ impl Ledger {
         if account.wipes > 0 || sent <= account.unclear {
             return;
         }
-        let Some((id, data)) = values.and_then(task) else { return };
-        match request {
-            Request::Put { options, .. } => {
-                if options.ttl.or(plans[tube].ttl).is_some() {
-                    account.doomed.insert(id);
+        let tasks = values.map_or_else(Vec::new, |values| tasks(request, values));
+        for (place, (id, data)) in tasks.into_iter().enumerate() {
+            let options = match request {
+                Request::Put { options, .. } => Some(options),
+                Request::PutMany { options, .. } => options.iter().cycle().nth(place),
+                _ => None,
+            };
+            match options {
+                Some(options) => {
+                    if options.ttl.or(plans[tube].ttl).is_some() {
+                        account.doomed.insert(id);
+                    }
+                    account.put.insert(id, data.to_vec());
                 }
-                account.put.insert(id, data.to_vec());
+                None => _ = account.finished.insert(id),
             }
-            Request::Ack { .. } | Request::Delete { .. } => _ = account.finished.insert(id),
-            _ => {}
         }
     }
 
@@ -179,10 +187,30 @@ impl Ledger {
     }
 }
 
-/// Id and payload of the only value, if it is a task.
-fn task(values: &[u8]) -> Option<(u64, &[u8])> {
-    let mut reader = Reader::new(values);
-    if reader.array().ok()? != 1 || reader.kind().ok()? != Kind::Array || reader.array().ok()? != 3 {
+/// Ids and payloads of the tasks that a request has put or finished, as its answer shows them.
+fn tasks<'a>(request: &Request, values: &'a [u8]) -> Vec<(u64, &'a [u8])> {
+    let read = || {
+        let mut reader = Reader::new(values);
+        let mut count = reader.array().ok().filter(|count| *count == 1)?;
+        match request {
+            Request::Put { .. } | Request::Ack { .. } | Request::Delete { .. } => {}
+            Request::PutMany { .. } | Request::AckMany { .. } => {
+                if reader.kind().ok()? != Kind::Array {
+                    return None;
+                }
+                count = reader.array().ok()?;
+            }
+            _ => return None,
+        }
+        (0..count).map(|_| task(reader.raw().ok()?)).collect()
+    };
+    read().unwrap_or_default()
+}
+
+/// Id and payload of a value, if it is a task.
+fn task(value: &[u8]) -> Option<(u64, &[u8])> {
+    let mut reader = Reader::new(value);
+    if reader.kind().ok()? != Kind::Array || reader.array().ok()? != 3 {
         return None;
     }
     let id = reader.uint().ok()?;

@@ -97,10 +97,14 @@ pub(crate) enum Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
     Put,
+    PutMany,
     Take,
     WaitingTake,
+    TakeMany,
     Ack,
+    AckMany,
     Release,
+    ReleaseMany,
     Touch,
     Bury,
     Kick,
@@ -222,10 +226,14 @@ fn wishes(random: &mut Random) -> Vec<(u32, Wish)> {
         |usual: u32| if random.one_in(6) { 0 } else { random.between(1, 2 * u64::from(usual)) as u32 };
     vec![
         (100, Wish::Put),
+        (often(20), Wish::PutMany),
         (often(60), Wish::Take),
         (often(60), Wish::WaitingTake),
+        (often(25), Wish::TakeMany),
         (often(50), Wish::Ack),
+        (often(20), Wish::AckMany),
         (often(20), Wish::Release),
+        (often(8), Wish::ReleaseMany),
         (often(8), Wish::Touch),
         (often(12), Wish::Bury),
         (often(8), Wish::Kick),
