@@ -156,6 +156,13 @@ impl Ledger {
         }
     }
 
+    /// Something of what clients were told was lost, and might be: nothing is known any more.
+    pub(crate) fn forget(&mut self, step: u64) {
+        for account in &mut self.accounts {
+            *account = Account { unclear: step, ..Account::default() };
+        }
+    }
+
     /// The process has ended; a start has found `store`.
     pub(crate) fn check(&self, store: &Store, plans: &[TubePlan]) -> Checked {
         for (account, plan) in self.accounts.iter().zip(plans) {

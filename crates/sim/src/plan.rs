@@ -167,7 +167,11 @@ impl Plan {
             session_ttr: *random.pick(&[Span(0), Span(0), Span(500_000), Span(5_000_000)]),
             in_replicaset,
             writer: writer::Settings {
-                mode: if random.one_in(6) { WalMode::Write } else { WalMode::Fsync },
+                mode: match random.below(10) {
+                    0..2 => WalMode::Write,
+                    2 => WalMode::None,
+                    _ => WalMode::Fsync,
+                },
                 max_file_bytes: *random.pick(&[0, 3_000, 20_000, 256 << 20]),
                 compression_level: *random.pick(&[None, Some(3)]),
                 reserve_bytes: *random.pick(&[0, 100, 2_000]),
