@@ -20,9 +20,9 @@ fn a_seed_is_a_world() {
 #[test]
 fn everything_happens_in_some_world() {
     let mut sum = [0; 12];
-    let mut seed = 8;
+    let mut seed = 75;
     while sum.contains(&0) {
-        assert!(seed < 100, "in worlds 8 to {seed} some things never happen: {sum:?}");
+        assert!(seed < 160, "in worlds 75 to {seed} some things never happen: {sum:?}");
         let Totals {
             requests,
             replies,
