@@ -568,10 +568,15 @@ impl Instance {
         is_news
     }
 
-    /// Gives up the checkpoint that is under way: the server ends, or the journal has failed.
+    /// Gives up the checkpoint that is under way: the server ends, or the journal has failed. While the journal is sound, one
+    /// that the writer was told to complete goes on: the snapshot may have its name already, and another one of the same
+    /// moment would be refused.
     pub fn abandon_checkpoint(&mut self, cause: &str) {
         self.checkpoints.is_wanted = false;
-        self.give_checkpoint_up(cause);
+        let running = self.checkpoints.running.as_ref();
+        if self.failure.is_some() || running.is_none_or(|running| running.stage != Stage::Completing) {
+            self.give_checkpoint_up(cause);
+        }
     }
 
     fn give_checkpoint_up(&mut self, cause: &str) {

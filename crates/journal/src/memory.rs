@@ -37,7 +37,7 @@ pub enum Crash {
     /// The machine died after names and, of each file, up to this many further bytes had reached the disk.
     Torn(usize),
     /// The machine died after names, sizes and, of each file, up to this many further bytes had reached the
-    /// disk, whole sectors of them; where the others were to be, there are zeros.
+    /// disk, whole sectors of them; where the others were to be, there is what was there before, or zeros.
     Zeroed(usize),
 }
 
@@ -134,7 +134,10 @@ impl MemoryDisk {
             Crash::Torn(kept) => Content::durable(content.written[..content.reached(kept)].to_vec()),
             Crash::Zeroed(kept) => {
                 let sectors = content.reached(kept) / SECTOR_BYTES * SECTOR_BYTES;
-                let mut image = content.written[..sectors.max(content.reached(0))].to_vec();
+                let mut image = content.written[..sectors].to_vec();
+                image.extend_from_slice(
+                    &content.durable[sectors.min(content.durable.len())..content.reached(0)],
+                );
                 image.resize(content.written.len(), 0);
                 Content::durable(image)
             }

@@ -9,6 +9,7 @@
 //! Invariants:
 //! - a file's name and its `VClock` are the clock before its first row; files end only between batches;
 //! - a block holds whole transactions, and is closed after the one that brings it to 128 KiB;
+//! - in every mode, the names that a start has found are durable before it writes, or removes what they make superfluous;
 //! - in mode `fsync`, a file's header and name are durable before any row in it is reported durable, and so
 //!   is every row that was recovered;
 //! - a file with a reserve has, behind its last block, the [`RESERVE_HEADER`] and zeros up to its end.
@@ -221,6 +222,8 @@ impl XlogWriter {
         }
         if settings.mode == WalMode::Fsync {
             writer.sync_recovered()?;
+        } else {
+            writer.sync_names()?;
         }
         Ok(writer)
     }
@@ -233,7 +236,13 @@ impl XlogWriter {
         for name in listing.xlogs.iter().map(|&signature| file_name(FileKind::Xlog, signature)) {
             disk.reopen(&name).and_then(|mut file| file.sync()).map_err(self.failed("sync", &name))?;
         }
-        disk.sync().map_err(self.failed("sync", ""))
+        self.sync_names()
+    }
+
+    /// Makes the names durable that recovery has found. A process that was killed may have left the newest snapshot
+    /// without: what that one makes superfluous is going to be removed.
+    fn sync_names(&self) -> Result<(), LogError> {
+        self.directory.disk().sync().map_err(self.failed("sync", ""))
     }
 
     fn check(&self) -> Result<(), LogError> {

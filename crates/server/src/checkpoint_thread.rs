@@ -113,6 +113,7 @@ struct Worker {
 struct Writing {
     writer: SnapshotWriter,
     vclock: Vclock,
+    keep: Keep,
     began: Instant,
     /// Bytes in the file when the room on the disk was looked at.
     looked_at: u64,
@@ -201,7 +202,7 @@ impl Worker {
         let writer = SnapshotWriter::create(directory.clone(), self.place.instance, vclock, timestamp);
         let writer = writer.map_err(|error| error.to_string())?;
         let vclock = vclock.clone();
-        self.writing = Some(Writing { writer, vclock, began: Instant::now(), looked_at: 0 });
+        self.writing = Some(Writing { writer, vclock, keep, began: Instant::now(), looked_at: 0 });
         Ok(())
     }
 
@@ -214,11 +215,14 @@ impl Worker {
             return Some(Ok(()));
         }
         writing.looked_at = writing.writer.bytes();
+        let keep = writing.keep;
+        self.collect_ended(keep);
         Some(self.check_room())
     }
 
     fn complete(&mut self, writing: Writing, keep: Keep) -> Result<Written, String> {
         let Writing { writer, vclock, began, .. } = writing;
+        self.collect_ended(keep);
         let snapshot = writer.finish().map_err(|error| error.to_string())?;
         self.place.sound = vclock.signature();
         let elapsed = began.elapsed();
@@ -230,6 +234,12 @@ impl Worker {
             None => Files { snapshot: bytes, journal: 0, total: peak },
         };
         Ok(Written { bytes, peak, files })
+    }
+
+    /// Removes the journal file that ends where the last snapshot stands, if nobody needs it. That can be told only when there is
+    /// a file after it, and the first rows of that one may still have been on their way when this snapshot was begun.
+    fn collect_ended(&self, keep: Keep) {
+        self.collect(Keep { bytes: u64::MAX, ..keep });
     }
 
     /// Removes files that need not stay. `None` if the folder cannot be read or changed.
@@ -345,6 +355,28 @@ mod tests {
             assert!(written.files.snapshot == written.bytes && written.peak >= written.files.total);
         }
         assert_eq!(rig.names(), ["00000000000000000020.snap", "00000000000000000030.snap"]);
+        rig.thread.close();
+    }
+
+    #[test]
+    fn the_file_that_the_last_snapshot_ended_goes_as_soon_as_there_is_one_after_it() {
+        let mut rig = rig(1);
+        let keep = Keep { snapshots: 1, bytes: u64::MAX };
+        let xlog = |signature| rig.folder.path().join(file_name(FileKind::Xlog, signature));
+        let (ended, next) = (xlog(0), xlog(10));
+        std::fs::write(&ended, [0; 5000]).unwrap();
+        for number in 1..3 {
+            rig.begin(number, number * 10);
+            rig.expect_wants(number, CHUNKS);
+            assert!(ended.exists(), "the last file may be written on");
+            if number == 2 {
+                std::fs::write(&next, [0; 700]).unwrap();
+            }
+            assert!(rig.sender.send(CheckpointOrder::Complete { number, keep, view: None }));
+            let News::Done { written, .. } = rig.next() else { panic!("it is complete") };
+            assert_eq!(written.peak >= 5000, number == 1, "{written:?}");
+        }
+        assert!(!ended.exists() && next.exists());
         rig.thread.close();
     }
 

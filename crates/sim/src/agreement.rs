@@ -8,7 +8,7 @@ use lycosa_queue::SessionId;
 use lycosa_store::{IteratorType, Store};
 use lycosa_tuple::mp::{self, Reader};
 
-use crate::model::{Model, Owner, Session, Task, Tube, Wanted};
+use crate::model::{Model, Owner, Session, Task, Tube};
 use crate::names::Names;
 use crate::plan::TubePlan;
 use crate::violation::{Checked, Violation, hold};
@@ -181,7 +181,7 @@ fn waiters_agree(store: &Store, model: &Model) -> Checked {
     }
     let mut expected = Vec::new();
     for tube in model.tubes.values() {
-        for waiter in tube.waiters.iter().filter(|waiter| waiter.wanted == Wanted::Task) {
+        for waiter in tube.waiters.iter().filter(|waiter| waiter.wanted.is_take()) {
             expected.push([waiter.token.connection, tube.id, waiter.deadline, waiter.since]);
         }
     }
@@ -212,8 +212,12 @@ pub(crate) fn adopt(store: &Store, model: &mut Model, after: &Model, names: &Nam
         }
         let Some(after) = after.tubes.get(number) else { continue };
         for (id, task) in tube.tasks.iter().filter(|(id, task)| after.tasks.get(id) == Some(task)) {
+            // The model gives times to all tasks, a space to those of tubes with deadlines.
+            let row = encoded(tube, *id, task);
             hold!(
-                tasks.get(id) == Some(task),
+                tasks
+                    .get(id)
+                    .is_some_and(|found| found.owner == task.owner && encoded(tube, *id, found) == row),
                 "task {id} of tube {} was changed by a step that did not concern it",
                 tube.plan.name
             );

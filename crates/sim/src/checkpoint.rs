@@ -29,6 +29,7 @@ enum News {
 struct Writing {
     writer: SnapshotWriter,
     signature: u64,
+    keep: Keep,
 }
 
 /// Writes snapshots and removes old files, as the instance orders.
@@ -161,6 +162,8 @@ impl Checkpointer {
                 Some(writing) => {
                     let added = writing.writer.add_rows(&chunk.rows, &chunk.ends);
                     let added = added.map_err(|error| error.to_string());
+                    let keep = writing.keep;
+                    self.collect_ended(keep);
                     added.and_then(|()| self.check_room()).map(|()| {
                         self.news.push_back(News::Wants { number, buffer: chunk });
                     })
@@ -203,11 +206,12 @@ impl Checkpointer {
             self.directory.set_aside(&name).map_err(|error| error.to_string())?;
         }
         let writer = SnapshotWriter::create(self.directory.clone(), IDENTITY.instance, vclock, timestamp);
-        self.writing = Some(Writing { writer: writer.map_err(|error| error.to_string())?, signature });
+        self.writing = Some(Writing { writer: writer.map_err(|error| error.to_string())?, signature, keep });
         Ok(())
     }
 
     fn complete(&mut self, writing: Writing, keep: Keep) -> Result<Written, String> {
+        self.collect_ended(keep);
         let snapshot = writing.writer.finish().map_err(|error| error.to_string())?;
         self.sound = writing.signature;
         let bytes = snapshot.bytes;
@@ -226,6 +230,11 @@ impl Checkpointer {
         }
         self.has_yielded_room = true;
         Err("the last room is the journal's".to_owned())
+    }
+
+    /// Removes the journal file that ends where the last snapshot stands, once there is one after it.
+    fn collect_ended(&mut self, keep: Keep) {
+        self.collect(Keep { bytes: u64::MAX, ..keep });
     }
 
     fn collect(&mut self, keep: Keep) -> Option<Inventory> {

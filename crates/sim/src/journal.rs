@@ -1,7 +1,7 @@
-//! The journal thread without a thread: what it does next, it does when it is told to.
+//! The journal without a thread: what it does next, it does when it is told to.
 //!
-//! A batch is written, then synced, then the file ended if a snapshot stands there, then reported; anything may happen in
-//! between.
+//! With `fsync` a batch is written, then synced, then the file ended if a snapshot stands there, then reported; anything may
+//! happen in between. In the other modes the server's loop does all that at once, at the end of a turn, and so does this.
 
 use lycosa_instance::{Batch, Buffers};
 use lycosa_journal::log::{self, Log, WalMode};
@@ -69,23 +69,38 @@ impl Journal {
         self.stage = Stage::Queued(Work { batch: log::Batch { rows, ends, vclock }, lsn, ends_file });
     }
 
+    /// Whether batches wait for a thread. Otherwise the loop [appends](Self::append) them itself.
+    pub(crate) fn has_thread(&self) -> bool {
+        self.mode == WalMode::Fsync
+    }
+
+    /// Appends a batch, as the loop does it where there is no thread.
+    pub(crate) fn append(&mut self, batch: Batch) -> Done {
+        self.send(batch);
+        loop {
+            if let (_, Some(done)) = self.step() {
+                return done;
+            }
+        }
+    }
+
     /// Does the next thing. Returns its name, and what the instance has to be told after it.
     pub(crate) fn step(&mut self) -> (&'static str, Option<Done>) {
         match std::mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Idle => ("nothing", None),
             Stage::Queued(work) => {
                 let written = self.log.append(&work.batch);
-                self.enter(written, Some(WalMode::Write), work.lsn, Stage::Written(work));
+                self.enter(written, self.mode != WalMode::Fsync, work.lsn, Stage::Written(work));
                 ("write", None)
             }
             Stage::Written(work) => {
                 let synced = self.log.sync();
-                self.enter(synced, Some(WalMode::Fsync), work.lsn, Stage::Synced(work));
+                self.enter(synced, self.mode == WalMode::Fsync, work.lsn, Stage::Synced(work));
                 ("sync", None)
             }
             Stage::Synced(work) if work.ends_file => {
                 let ended = self.log.rotate();
-                self.enter(ended, None, work.lsn, Stage::Ended(work));
+                self.enter(ended, false, work.lsn, Stage::Ended(work));
                 ("end of the file", None)
             }
             Stage::Synced(work) | Stage::Ended(work) => {
@@ -103,13 +118,13 @@ impl Journal {
         }
     }
 
-    /// Goes on to `next`, unless the disk has refused. In the mode `keeps` the rows up to `lsn` are durable then.
-    fn enter(&mut self, done: Result<(), log::LogError>, keeps: Option<WalMode>, lsn: u64, next: Stage) {
+    /// Goes on to `next`, unless the disk has refused. `is_durable`: the rows up to `lsn` are durable then.
+    fn enter(&mut self, done: Result<(), log::LogError>, is_durable: bool, lsn: u64, next: Stage) {
         self.stage = match done {
             Ok(()) => next,
             Err(error) => return self.stage = Stage::Failed(error.to_string()),
         };
-        if keeps == Some(self.mode) {
+        if is_durable {
             self.durable = lsn;
         }
     }

@@ -3,7 +3,10 @@
 //! The account knows nothing of the server, of the model or of the disk. A task of which somebody was told that it was
 //! put must be found by every later start, unless somebody has since asked for something that may have ended it, or it had
 //! a life that may be over. A task of which somebody was told that it was finished must never be found again. What was
-//! asked for and not answered may have happened or not.
+//! asked for and not answered may have happened or not, and may yet happen.
+//!
+//! Ids begin anew when a tube is emptied or dropped. So the account of a tube begins anew too when somebody asks for that;
+//! what was asked for before and is still under way may concern the tasks that come after, and counts for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +26,9 @@ struct Account {
     put: BTreeMap<u64, Vec<u8>>,
     /// Tasks that somebody may have ended.
     doomed: BTreeSet<u64>,
+    /// Requests under way that may end or write a task. Whenever they are handled they concern the task that has the id
+    /// then, be it one that was put long after they were sent, and after the tube was emptied.
+    under_way: Vec<Concern>,
     /// Tasks of which a client knows that they are finished.
     finished: BTreeSet<u64>,
     /// Tasks that somebody may have written past the queue, with an id of his own choice.
@@ -43,6 +49,47 @@ fn is_wipe(request: &Request) -> bool {
     matches!(request, Request::Truncate { .. } | Request::Drop { .. })
 }
 
+/// What a request may do to a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Concern {
+    id: u64,
+    /// It may have written the task past the queue; otherwise it may have ended it.
+    is_insert: bool,
+}
+
+fn concerns(request: &Request) -> Vec<Concern> {
+    let end = |id| Concern { id, is_insert: false };
+    match *request {
+        Request::Ack { id, .. } | Request::Delete { id, .. } => vec![end(id)],
+        Request::AckMany { ref ids, .. } => ids.iter().copied().map(end).collect(),
+        Request::Row { id, ref change, .. } if *change != RowChange::Select => {
+            vec![Concern { id, is_insert: matches!(change, RowChange::Insert(_)) }]
+        }
+        _ => Vec::new(),
+    }
+}
+
+impl Account {
+    fn note(&mut self, Concern { id, is_insert }: Concern) {
+        self.doomed.insert(id);
+        if is_insert {
+            self.written.insert(id);
+        }
+    }
+
+    /// The tube is going to be emptied: nothing is known of the tasks that will be in it, but that what is under way may
+    /// concern them.
+    fn clear(&mut self) {
+        self.put.clear();
+        self.doomed.clear();
+        self.written.clear();
+        self.finished.clear();
+        for place in 0..self.under_way.len() {
+            self.note(self.under_way[place]);
+        }
+    }
+}
+
 impl Ledger {
     pub(crate) fn new(tubes: usize) -> Self {
         Self { accounts: (0..tubes).map(|_| Account::default()).collect() }
@@ -51,30 +98,25 @@ impl Ledger {
     /// A client sends a request.
     pub(crate) fn sent(&mut self, request: &Request) {
         let Some(account) = request.tube().and_then(|tube| self.accounts.get_mut(tube)) else { return };
-        match *request {
-            Request::Ack { id, .. } | Request::Delete { id, .. } => _ = account.doomed.insert(id),
-            Request::Row { id, ref change, .. } if *change != RowChange::Select => {
-                account.doomed.insert(id);
-                if matches!(change, RowChange::Insert(_)) {
-                    account.written.insert(id);
-                }
-            }
-            _ if is_wipe(request) => {
-                account.put.clear();
-                account.doomed.clear();
-                account.written.clear();
-                account.finished.clear();
-                account.wipes += 1;
-            }
-            _ => {}
+        for concern in concerns(request) {
+            account.under_way.push(concern);
+            account.note(concern);
+        }
+        if is_wipe(request) {
+            account.clear();
+            account.wipes += 1;
         }
     }
 
-    /// Nobody will be told what became of a request.
+    /// Nobody will be told what became of a request: it was handled before, or never will be.
     pub(crate) fn abandoned(&mut self, request: &Request, step: u64) {
-        if is_wipe(request)
-            && let Some(account) = request.tube().and_then(|tube| self.accounts.get_mut(tube))
-        {
+        let Some(account) = request.tube().and_then(|tube| self.accounts.get_mut(tube)) else { return };
+        for done in concerns(request) {
+            if let Some(place) = account.under_way.iter().position(|concern| *concern == done) {
+                account.under_way.swap_remove(place);
+            }
+        }
+        if is_wipe(request) {
             account.wipes -= 1;
             account.unclear = step;
         }
@@ -95,16 +137,29 @@ impl Ledger {
         if account.wipes > 0 || sent <= account.unclear {
             return;
         }
-        let Some((id, data)) = values.and_then(task) else { return };
-        match request {
-            Request::Put { options, .. } => {
-                if options.ttl.or(plans[tube].ttl).is_some() {
-                    account.doomed.insert(id);
+        let tasks = values.map_or_else(Vec::new, |values| tasks(request, values));
+        for (place, (id, data)) in tasks.into_iter().enumerate() {
+            let options = match request {
+                Request::Put { options, .. } => Some(options),
+                Request::PutMany { options, .. } => options.iter().cycle().nth(place),
+                _ => None,
+            };
+            match options {
+                Some(options) => {
+                    if options.ttl.or(plans[tube].ttl).is_some() {
+                        account.doomed.insert(id);
+                    }
+                    account.put.insert(id, data.to_vec());
                 }
-                account.put.insert(id, data.to_vec());
+                None => _ = account.finished.insert(id),
             }
-            Request::Ack { .. } | Request::Delete { .. } => _ = account.finished.insert(id),
-            _ => {}
+        }
+    }
+
+    /// Something of what clients were told was lost, and might be: nothing is known any more.
+    pub(crate) fn forget(&mut self, step: u64) {
+        for account in &mut self.accounts {
+            *account = Account { unclear: step, ..Account::default() };
         }
     }
 
@@ -139,13 +194,90 @@ impl Ledger {
     }
 }
 
-/// Id and payload of the only value, if it is a task.
-fn task(values: &[u8]) -> Option<(u64, &[u8])> {
-    let mut reader = Reader::new(values);
-    if reader.array().ok()? != 1 || reader.kind().ok()? != Kind::Array || reader.array().ok()? != 3 {
+/// Ids and payloads of the tasks that a request has put or finished, as its answer shows them.
+fn tasks<'a>(request: &Request, values: &'a [u8]) -> Vec<(u64, &'a [u8])> {
+    let read = || {
+        let mut reader = Reader::new(values);
+        let mut count = reader.array().ok().filter(|count| *count == 1)?;
+        match request {
+            Request::Put { .. } | Request::Ack { .. } | Request::Delete { .. } => {}
+            Request::PutMany { .. } | Request::AckMany { .. } => {
+                if reader.kind().ok()? != Kind::Array {
+                    return None;
+                }
+                count = reader.array().ok()?;
+            }
+            _ => return None,
+        }
+        (0..count).map(|_| task(reader.raw().ok()?)).collect()
+    };
+    read().unwrap_or_default()
+}
+
+/// Id and payload of a value, if it is a task.
+fn task(value: &[u8]) -> Option<(u64, &[u8])> {
+    let mut reader = Reader::new(value);
+    if reader.kind().ok()? != Kind::Array || reader.array().ok()? != 3 {
         return None;
     }
     let id = reader.uint().ok()?;
     reader.skip().ok()?;
     Some((id, reader.rest()))
+}
+
+#[cfg(test)]
+mod tests {
+    use lycosa_store::Store;
+
+    use super::*;
+    use crate::plan::Plan;
+    use crate::random::Random;
+    use crate::request::PutOptions;
+
+    fn plans() -> Vec<TubePlan> {
+        let mut tube = Plan::new(&mut Random::new(0)).tubes.remove(0);
+        (tube.temporary, tube.ttl) = (false, None);
+        vec![tube]
+    }
+
+    /// The answer to what concerns task 3.
+    const TASK: &[u8] = &[0x91, 0x93, 3, 0xa1, b'r', 7];
+
+    /// An account that knows of task 3, which was put after the tube had been emptied. `before`: sent before all that.
+    fn after_a_wipe(ledger: &mut Ledger, before: Option<&Request>) {
+        let put = Request::Put { tube: 0, data: vec![7], options: PutOptions::default() };
+        let wipe = Request::Truncate { tube: 0 };
+        before.into_iter().for_each(|request| ledger.sent(request));
+        ledger.sent(&wipe);
+        ledger.answered(&wipe, 2, 3, Some(&[0x90]), &plans());
+        ledger.sent(&put);
+        ledger.answered(&put, 4, 5, Some(TASK), &plans());
+    }
+
+    fn check(ledger: &Ledger) -> Checked {
+        ledger.check(&Store::new(lycosa_store::Settings::default()), &plans())
+    }
+
+    #[test]
+    fn a_request_from_before_a_wipe_may_end_a_task_from_after_it() {
+        let delete = Request::Delete { tube: 0, id: 3 };
+        let mut ledger = Ledger::new(1);
+        after_a_wipe(&mut ledger, None);
+        check(&ledger).unwrap_err();
+        let mut ledger = Ledger::new(1);
+        after_a_wipe(&mut ledger, Some(&delete));
+        check(&ledger).unwrap();
+        ledger.answered(&delete, 1, 6, Some(TASK), &plans());
+        check(&ledger).unwrap();
+    }
+
+    #[test]
+    fn a_request_that_was_answered_before_a_wipe_is_over() {
+        let delete = Request::Delete { tube: 0, id: 3 };
+        let mut ledger = Ledger::new(1);
+        ledger.sent(&delete);
+        ledger.abandoned(&delete, 0);
+        after_a_wipe(&mut ledger, None);
+        check(&ledger).unwrap_err();
+    }
 }

@@ -7,14 +7,14 @@
 //! What is checked, at every step:
 //! - the spaces hold exactly what a plain model of the queue says, and every answer is the one that the model gave;
 //! - a task is taken exactly if somebody holds it; of a sub-queue at most one task is taken;
-//! - a tick asks to be called again no later than something is due, and never now for nothing;
+//! - a tick asks to be called again no later than something is due, and never now for nothing twice;
 //! - an answer leaves only when the disk holds every row that it may have seen.
 //!
 //! With nothing under way: every request is answered or waits for something to happen; the data are what the rows in the
 //! journal make.
 //!
 //! At every start, from whichever snapshot: the data are those of a prefix of the rows that ends with a transaction and holds everything that was
-//! durable; what a client was told is so.
+//! durable in the sense of `wal_mode`; what a client was told is so, as far as that mode promises it.
 //!
 //! Absent: more than one instance; errors for want of memory; the server's own loop, which the simulation imitates.
 

@@ -34,7 +34,7 @@ fn report(seed: u64, report: &Report) {
     let Report { hash, totals } = report;
     println!(
         "seed {seed}: hash {hash:016x}, {} requests, {} replies, {} batches, {} crashes ({} while a snapshot was written, {} \
-         before it was reported, {} while old files were removed), {} stops, {} snapshots, {} snapshot failures, {} journal \
+         before it was reported, {} while old files were removed, {} that took rows), {} stops, {} snapshots, {} snapshot failures, {} journal \
          failures",
         totals.requests,
         totals.replies,
@@ -43,6 +43,7 @@ fn report(seed: u64, report: &Report) {
         totals.crashes_writing,
         totals.crashes_unreported,
         totals.crashes_collecting,
+        totals.losses,
         totals.stops,
         totals.snapshots,
         totals.snapshot_failures,

@@ -97,10 +97,14 @@ pub(crate) enum Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
     Put,
+    PutMany,
     Take,
     WaitingTake,
+    TakeMany,
     Ack,
+    AckMany,
     Release,
+    ReleaseMany,
     Touch,
     Bury,
     Kick,
@@ -163,7 +167,11 @@ impl Plan {
             session_ttr: *random.pick(&[Span(0), Span(0), Span(500_000), Span(5_000_000)]),
             in_replicaset,
             writer: writer::Settings {
-                mode: if random.one_in(6) { WalMode::Write } else { WalMode::Fsync },
+                mode: match random.below(10) {
+                    0..2 => WalMode::Write,
+                    2 => WalMode::None,
+                    _ => WalMode::Fsync,
+                },
                 max_file_bytes: *random.pick(&[0, 3_000, 20_000, 256 << 20]),
                 compression_level: *random.pick(&[None, Some(3)]),
                 reserve_bytes: *random.pick(&[0, 100, 2_000]),
@@ -222,10 +230,14 @@ fn wishes(random: &mut Random) -> Vec<(u32, Wish)> {
         |usual: u32| if random.one_in(6) { 0 } else { random.between(1, 2 * u64::from(usual)) as u32 };
     vec![
         (100, Wish::Put),
+        (often(20), Wish::PutMany),
         (often(60), Wish::Take),
         (often(60), Wish::WaitingTake),
+        (often(25), Wish::TakeMany),
         (often(50), Wish::Ack),
+        (often(20), Wish::AckMany),
         (often(20), Wish::Release),
+        (often(8), Wish::ReleaseMany),
         (often(8), Wish::Touch),
         (often(12), Wish::Bury),
         (often(8), Wish::Kick),

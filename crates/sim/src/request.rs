@@ -88,17 +88,37 @@ pub(crate) enum Request {
         data: Vec<u8>,
         options: PutOptions,
     },
+    /// With one set of options for all payloads, or one for each.
+    PutMany {
+        tube: usize,
+        data: Vec<Vec<u8>>,
+        options: Vec<PutOptions>,
+    },
     Take {
         tube: usize,
+        timeout: Option<Span>,
+    },
+    TakeMany {
+        tube: usize,
+        limit: u64,
         timeout: Option<Span>,
     },
     Ack {
         tube: usize,
         id: u64,
     },
+    AckMany {
+        tube: usize,
+        ids: Vec<u64>,
+    },
     Release {
         tube: usize,
         id: u64,
+        delay: Option<Span>,
+    },
+    ReleaseMany {
+        tube: usize,
+        ids: Vec<u64>,
         delay: Option<Span>,
     },
     Touch {
@@ -159,9 +179,13 @@ impl Request {
             Self::Create { tube }
             | Self::Drop { tube }
             | Self::Put { tube, .. }
+            | Self::PutMany { tube, .. }
             | Self::Take { tube, .. }
+            | Self::TakeMany { tube, .. }
             | Self::Ack { tube, .. }
+            | Self::AckMany { tube, .. }
             | Self::Release { tube, .. }
+            | Self::ReleaseMany { tube, .. }
             | Self::Touch { tube, .. }
             | Self::Bury { tube, .. }
             | Self::Kick { tube, .. }
@@ -209,6 +233,27 @@ impl Request {
             Self::Put { tube, data, options } => {
                 let data = Value::decode(data).unwrap_or(Value::Nil);
                 (method(*tube, "put"), vec![data, options.value()])
+            }
+            Self::PutMany { tube, data, options } => {
+                let data = data.iter().map(|data| Value::decode(data).unwrap_or(Value::Nil));
+                let options = match options.as_slice() {
+                    [shared] => shared.value(),
+                    each => Value::array(each.iter().map(PutOptions::value)),
+                };
+                (method(*tube, "put_many"), vec![Value::array(data), options])
+            }
+            Self::TakeMany { tube, limit, timeout } => {
+                let mut arguments = vec![Value::from(*limit)];
+                arguments.extend(timeout.map(Span::value));
+                (method(*tube, "take_many"), arguments)
+            }
+            Self::AckMany { tube, ids } => {
+                (method(*tube, "ack_many"), vec![Value::array(ids.iter().copied())])
+            }
+            Self::ReleaseMany { tube, ids, delay } => {
+                let mut arguments = vec![Value::array(ids.iter().copied())];
+                arguments.extend(delay.map(|delay| Value::map([("delay", delay.value())])));
+                (method(*tube, "release_many"), arguments)
             }
             Self::Take { tube, timeout } => {
                 (method(*tube, "take"), timeout.iter().map(|timeout| timeout.value()).collect())

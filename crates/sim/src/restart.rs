@@ -4,11 +4,23 @@
 //! what was never synced: a machine that dies later may take it away. When the machine dies, the disk keeps what was
 //! synced and as much of the rest as chance will have it; and sometimes a bit of a snapshot has turned over, which costs
 //! nothing as long as there is the snapshot before it.
+//!
+//! What must be there again depends on `wal_mode`, and always is what the rows up to some transaction made:
+//!
+//! | | the process dies | the machine dies | a stop in order |
+//! |---|---|---|---|
+//! | `fsync` | every row that was reported | every row that was reported | every row |
+//! | `write` | every row that was reported | the newest snapshot that was reported, and of what was journaled since a beginning | every row |
+//! | `none` | the newest snapshot that was reported | the same | every row: the stop takes a snapshot |
+//!
+//! Absent: a machine that dies in mode `write` after bytes of a later xlog have reached the disk and those of an earlier one
+//! have not. There a start finds a gap between files and is refused.
 
 use lycosa_instance::Instance;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::log::{Log, WalMode};
 use lycosa_journal::memory::{Crash, Fault, MemoryDisk};
+use lycosa_journal::meta::FileKind;
 use lycosa_journal::recovery::Recovered;
 use lycosa_journal::writer::XlogWriter;
 use lycosa_queue::{Configuration, Queue, Seconds};
@@ -20,13 +32,26 @@ use crate::journal::Journal;
 use crate::model::Model;
 use crate::plan::Plan;
 use crate::random::Random;
+use crate::shadow::Shadow;
 use crate::simulation::{Life, Simulation};
+use crate::snapshots;
 use crate::storage::{self, IDENTITY};
 use crate::trace::Trace;
 use crate::violation::{Checked, Violation, hold};
 
 /// More operations than a disk is ever asked for.
 const NEVER: u64 = 1 << 60;
+
+/// What an end of the process must leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// Everything. The digest of the data is that.
+    All(u128),
+    /// Every row that was reported durable.
+    Reported,
+    /// The newest snapshot that was reported.
+    Snapshot,
+}
 
 /// A process that is about to start, and the disk that it is on.
 pub(crate) struct Opening {
@@ -114,7 +139,8 @@ fn life(plan: &Plan, random: &mut Random, opened: Opened, disk: &MemoryDisk, now
         // As after a start with --force-recovery.
         instance.force_checkpoint();
     }
-    Ok(Life::new(instance, Journal::new(log, plan.writer.mode, durable), checkpointer, now))
+    let live = snapshots::live(&instance.checkpoint_status(), plan.instance.checkpoint_wal_threshold);
+    Ok(Life::new(instance, Journal::new(log, plan.writer.mode, durable), checkpointer, live, now))
 }
 
 /// How a machine dies.
@@ -134,6 +160,40 @@ fn dead_machine(disk: &MemoryDisk, random: &mut Random, trace: &mut Trace) -> Me
     }
     trace.line(format_args!("the machine dies: {crash:?}"));
     image
+}
+
+/// The disk that the next start finds after the machine has died and nothing but snapshots was ever synced: xlogs up to some
+/// byte in the order in which they were written. What was synced nevertheless is there, and so is what was written before it.
+fn dead_unsynced_machine(disk: &MemoryDisk, random: &mut Random, trace: &mut Trace) -> MemoryDisk {
+    let mut image = disk.crash(Crash::Machine).files();
+    // Each with the number of bytes at its beginning that are as they were synced.
+    let mut xlogs: Vec<(String, Vec<u8>, usize)> = Vec::new();
+    for (name, bytes) in disk.files() {
+        if name.ends_with(FileKind::Xlog.suffix()) {
+            let synced = image.get(&name).map_or(&[][..], Vec::as_slice);
+            let synced = bytes.iter().zip(synced).take_while(|(byte, synced)| byte == synced).count();
+            xlogs.push((name, bytes, synced));
+        }
+    }
+    image.retain(|name, _| !name.ends_with(FileKind::Xlog.suffix()));
+    let first = xlogs.iter().rposition(|(_, _, synced)| *synced > 0).unwrap_or(0);
+    let missing = |(_, bytes, synced): &(String, Vec<u8>, usize)| bytes.len() - synced;
+    let unsynced: usize = xlogs.iter().skip(first).map(missing).sum();
+    let mut left = random.below(unsynced as u64 + 1) as usize;
+    trace.line(format_args!(
+        "the machine dies: {left} of {unsynced} bytes that were not synced have reached the disk"
+    ));
+    for (place, (name, mut bytes, synced)) in xlogs.into_iter().enumerate() {
+        if place >= first {
+            let reached = left.min(bytes.len() - synced);
+            left -= reached;
+            bytes.truncate(synced + reached);
+        }
+        if !bytes.is_empty() {
+            image.insert(name, bytes);
+        }
+    }
+    MemoryDisk::with_files(image)
 }
 
 /// Whether a reader can tell that the ends of files were lost. Where fewer than 16 bytes at the end of a sector are
@@ -163,18 +223,23 @@ impl Simulation<'_> {
             self.interrupt_checkpointer();
         }
         self.note_interrupted_checkpoint();
-        if self.plan.writer.mode == WalMode::Write || self.random.one_in(3) {
+        let mode = self.plan.writer.mode;
+        let is_process = self.random.one_in(3);
+        if is_process {
             self.trace.line(format_args!("{} the process dies", self.step));
             self.disk = self.disk.crash(Crash::Process);
+        } else if mode == WalMode::Write {
+            self.disk = dead_unsynced_machine(&self.disk, &mut self.random, self.trace);
         } else {
             self.machine_dies();
         }
-        self.restart(None)
+        let keeps_rows = mode == WalMode::Fsync || (mode == WalMode::Write && is_process);
+        self.restart(if keeps_rows { Left::Reported } else { Left::Snapshot })
     }
 
     fn machine_dies(&mut self) {
         self.disk = dead_machine(&self.disk, &mut self.random, self.trace);
-        if !self.has_rotted && self.random.one_in(8) {
+        if !self.has_rotted && self.kept.is_none() && self.random.one_in(8) {
             self.rot();
         }
     }
@@ -200,6 +265,10 @@ impl Simulation<'_> {
             self.life.instance.abandon_checkpoint("the server ends");
         }
         self.settle()?;
+        if self.plan.writer.mode == WalMode::None {
+            self.want_checkpoint();
+            self.settle()?;
+        }
         self.life.checkpointer.give_up();
         if self.life.has_failed {
             return self.crash();
@@ -210,16 +279,22 @@ impl Simulation<'_> {
             hold!(self.life.is_faulty, "the log cannot be closed: {error}");
             return self.crash();
         }
-        self.totals.stops += 1;
-        if self.plan.writer.mode == WalMode::Fsync {
-            self.disk = self.disk.crash(Crash::Machine);
+        if self.plan.writer.mode == WalMode::None
+            && self.life.instance.status().signature != self.life.checkpointer.sound()
+        {
+            // The stop says so, and ends with an error.
+            let may_fail = self.life.is_faulty || self.life.is_snapshot_faulty || self.life.is_short_of_room;
+            hold!(may_fail, "nothing was journaled, and a stop has taken no snapshot");
+            return self.crash();
         }
-        self.restart(Some(digest))
+        self.totals.stops += 1;
+        let end = if self.plan.writer.mode == WalMode::Write { Crash::Process } else { Crash::Machine };
+        self.disk = self.disk.crash(end);
+        self.restart(Left::All(digest))
     }
 
-    /// The process has ended. Starts the next one on what the disk holds and checks what it finds. `digest`: of the data
-    /// at an end in order.
-    fn restart(&mut self, digest: Option<u128>) -> Checked {
+    /// The process has ended. Starts the next one on what the disk holds and checks what it finds.
+    fn restart(&mut self, left: Left) -> Checked {
         for connection in self.life.connections.values() {
             for (_, awaited) in connection.unanswered() {
                 self.ledger.abandoned(&awaited.request, self.step);
@@ -227,12 +302,15 @@ impl Simulation<'_> {
         }
         self.life.connections.clear();
         self.now += self.random.below(3_000_000);
-        let opened = self.open(digest)?;
+        let opened = self.open(left)?;
         let signature = opened.vclock.signature();
-        self.shadow.forget_rest();
+        self.shadow.forget_after(signature);
         let mut model = self.recovered_model(signature, &opened.store)?;
         model.last_session = model.last_session.max(self.model.last_session);
-        self.history.clear();
+        match &self.kept {
+            Some(_) => self.history.retain(|(known, _)| *known < signature),
+            None => self.history.clear(),
+        }
         self.history.push_back((signature, model.clone()));
         self.model = model;
         self.life = life(&self.plan, &mut self.random, opened, &self.disk, self.now)?;
@@ -251,7 +329,7 @@ impl Simulation<'_> {
     }
 
     /// Reads the disk, however often the machine dies while it is being put in order.
-    fn open(&mut self, digest: Option<u128>) -> Checked<Opened> {
+    fn open(&mut self, left: Left) -> Checked<Opened> {
         loop {
             let (store, recovered) = recovered(&self.disk, &self.plan)?
                 .ok_or_else(|| Violation("the disk holds no instance any more".to_owned()))?;
@@ -264,28 +342,41 @@ impl Simulation<'_> {
                 continue;
             }
             let log = resume().map_err(|error| Violation(format!("the log cannot be opened: {error}")))?;
-            self.check_recovered(&store, &recovered, digest)?;
+            self.check_recovered(&store, &recovered, left)?;
             let snapshot = recovered.snapshot.signature();
             return Ok(Opened { store, vclock: recovered.vclock, log, snapshot });
         }
     }
 
-    /// What was recovered must be a prefix of what was handed to the journal, and hold everything that was durable.
-    fn check_recovered(&mut self, store: &Store, recovered: &Recovered, digest: Option<u128>) -> Checked {
+    /// What was recovered must be a prefix of what was handed to the journal, and hold everything that the end has left.
+    fn check_recovered(&mut self, store: &Store, recovered: &Recovered, left: Left) -> Checked {
         let signature = recovered.vclock.signature();
         self.trace.line(format_args!("{} recovered {signature} rows", self.step));
         for settled in &recovered.settled {
             self.trace.line(format_args!("{} recovery: {settled}", self.step));
         }
-        let (durable, last) = (self.life.journal.durable(), self.shadow.last());
+        let (reported, last) = (self.life.journal.durable(), self.shadow.last());
+        let durable = match left {
+            Left::Snapshot => self.kept.as_ref().map_or(reported, Shadow::signature),
+            Left::Reported | Left::All(_) => reported,
+        };
         hold!(signature >= durable, "rows up to {durable} were durable, only {signature} were found");
         hold!(signature <= last, "{signature} rows were found, but only {last} were ever written");
+        if let Some(kept) = &mut self.kept {
+            // A machine that dies later may still take everything since the snapshot.
+            kept.forget_after(signature);
+            self.shadow = kept.copy()?;
+        }
         self.shadow.advance(signature)?;
         hold!(
             store.digest() == self.shadow.digest(),
             "the recovered data are not what the first {signature} rows make"
         );
-        if let Some(digest) = digest {
+        if left == Left::Snapshot {
+            self.totals.losses += u64::from(signature < reported);
+            self.ledger.forget(self.step);
+        }
+        if let Left::All(digest) = left {
             hold!(
                 signature == last && store.digest() == digest,
                 "the data are not the same after a reload: {signature} of {last} rows"

@@ -15,7 +15,7 @@ use crate::storage;
 use crate::violation::{Checked, Violation, hold};
 
 /// A transaction as the instance encoded it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Transaction {
     /// The signature after its last row.
     signature: u64,
@@ -40,7 +40,18 @@ fn broken(error: impl std::fmt::Display) -> Violation {
 impl Shadow {
     /// The shadow of a new instance.
     pub(crate) fn new() -> Checked<Self> {
-        let origin = storage::new_store().map_err(broken)?;
+        Self::of(&storage::new_store().map_err(broken)?, 0)
+    }
+
+    /// Another one that is as far as this and knows the same.
+    pub(crate) fn copy(&self) -> Checked<Self> {
+        let copy = Self::of(&self.store, self.signature)?;
+        hold!(copy.digest() == self.digest(), "what a snapshot holds is not what was put into it");
+        Ok(Self { last: self.last, pending: self.pending.clone(), ..copy })
+    }
+
+    /// The shadow of data that are all there is after `signature` rows.
+    fn of(origin: &Store, signature: u64) -> Checked<Self> {
         let mut store = Store::new(lycosa_store::Settings::default());
         let mut refused = None;
         origin.for_each_snapshot_row(&mut |space, tuple, _| {
@@ -50,7 +61,12 @@ impl Shadow {
         });
         refused.map_or(Ok(()), Err).map_err(broken)?;
         store.finish_snapshot().map_err(broken)?;
-        Ok(Self { store, signature: 0, last: 0, pending: VecDeque::new(), marked: None })
+        Ok(Self { store, signature, last: signature, pending: VecDeque::new(), marked: None })
+    }
+
+    /// The signature up to which rows were [applied](Self::advance).
+    pub(crate) fn signature(&self) -> u64 {
+        self.signature
     }
 
     /// The signature after every row that the instance has handed out.
@@ -129,10 +145,10 @@ impl Shadow {
         self.marked.filter(|(marked, _)| *marked == signature)?.1
     }
 
-    /// Forgets the transactions that were lost.
-    pub(crate) fn forget_rest(&mut self) {
-        self.pending.clear();
-        self.last = self.signature;
+    /// Forgets the transactions after the row `signature`, which were lost.
+    pub(crate) fn forget_after(&mut self, signature: u64) {
+        self.pending.retain(|transaction| transaction.signature <= signature);
+        self.last = signature;
     }
 
     /// The digest of the data after [`Self::advance`].

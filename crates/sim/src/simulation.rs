@@ -62,6 +62,8 @@ pub struct Totals {
     pub crashes_collecting: u64,
     /// Failures of the journal.
     pub failures: u64,
+    /// Of the crashes, those that took rows which had been reported, in a mode that does not promise to keep them.
+    pub losses: u64,
 }
 
 /// One life of the process.
@@ -86,9 +88,16 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    pub(crate) fn new(instance: Instance, journal: Journal, checkpointer: Checkpointer, now: u64) -> Self {
+    /// `live`: live data.
+    pub(crate) fn new(
+        instance: Instance,
+        journal: Journal,
+        checkpointer: Checkpointer,
+        live: u64,
+        now: u64,
+    ) -> Self {
         let reported = journal.durable();
-        let watch = Watch::new(checkpointer.sound(), now);
+        let watch = Watch::new(checkpointer.sound(), live, now);
         Self {
             instance,
             journal,
@@ -120,6 +129,8 @@ pub(crate) struct Simulation<'a> {
     pub(crate) now: u64,
     pub(crate) disk: MemoryDisk,
     pub(crate) shadow: Shadow,
+    /// The data as the newest snapshot holds them, if that is all that some end of the process leaves.
+    pub(crate) kept: Option<Shadow>,
     pub(crate) model: Model,
     /// The model after each signature that a recovery may still end with.
     pub(crate) history: VecDeque<(u64, Model)>,
@@ -143,7 +154,9 @@ impl<'a> Simulation<'a> {
         let mut opening = crate::restart::begin(&plan, &mut random, disk, BEGINNING, trace)?;
         let report = opening.life.instance.start(BEGINNING);
         report.map_err(|error| Violation(format!("the queue does not start on a new instance: {error}")))?;
+        let has_thread = opening.life.journal.has_thread();
         Ok(Self {
+            kept: if has_thread { None } else { Some(Shadow::new()?) },
             ledger: Ledger::new(plan.tubes.len()),
             history: VecDeque::from([(0, model.clone())]),
             plan,
@@ -258,7 +271,19 @@ impl<'a> Simulation<'a> {
             }
         }
         self.advance_checkpoint()?;
-        if self.life.journal.is_idle()
+        self.hand_over()?;
+        while let Some(slot) = self.life.instance.poll_ready() {
+            self.write(slot)?;
+        }
+        while let Some(line) = self.life.instance.poll_log() {
+            self.trace.line(format_args!("{} log: {}", self.step, line.text));
+        }
+        Ok(())
+    }
+
+    /// Appends the rows that there are, or gives them to the journal if that is idle.
+    fn hand_over(&mut self) -> Checked {
+        while self.life.journal.is_idle()
             && let Some(batch) = self.life.instance.poll_append()
         {
             self.trace.line(format_args!(
@@ -269,13 +294,15 @@ impl<'a> Simulation<'a> {
             ));
             self.trace.bytes(&batch.rows);
             self.shadow.append(&batch)?;
-            self.life.journal.send(batch);
-        }
-        while let Some(slot) = self.life.instance.poll_ready() {
-            self.write(slot)?;
-        }
-        while let Some(line) = self.life.instance.poll_log() {
-            self.trace.line(format_args!("{} log: {}", self.step, line.text));
+            if let Some(kept) = &mut self.kept {
+                kept.append(&batch)?;
+            }
+            if self.life.journal.has_thread() {
+                self.life.journal.send(batch);
+            } else {
+                let done = self.life.journal.append(batch);
+                self.journal_has(done)?;
+            }
         }
         Ok(())
     }
@@ -296,8 +323,10 @@ impl<'a> Simulation<'a> {
         agreement::sessions_agree(&self.life.instance, model, &mut self.names.clone()).is_err()
     }
 
-    /// The moment for which a tick wants to be called again must not be too late, nor now for nothing.
-    fn check_next(&self, next: Option<u64>) -> Checked {
+    /// The moment for which a tick wants to be called again must not be too late, nor now for nothing: the instance knows of a
+    /// tube's deadlines that none is earlier than some moment, and that may be the deadline of a task which has lived and
+    /// died within the tick. The next tick finds out, and then knows better.
+    fn check_next(&mut self, next: Option<u64>) -> Checked {
         let due = self.model.next_deadline();
         if let Some(due) = due {
             hold!(
@@ -306,29 +335,37 @@ impl<'a> Simulation<'a> {
                 self.now
             );
         }
-        hold!(
-            next.is_none_or(|next| next > self.now) || due.is_some_and(|due| due <= self.now),
-            "the tick at {} asks to be called at {next:?} although nothing is due before {due:?}",
-            self.now
-        );
+        if next.is_some_and(|next| next <= self.now) && due.is_none_or(|due| due > self.now) {
+            let again = self.life.instance.tick(self.now);
+            hold!(
+                again.is_none_or(|next| next > self.now),
+                "two ticks at {} ask to be called at {next:?} and {again:?} although nothing is due before {due:?}",
+                self.now
+            );
+            self.settled_on(Vec::new())?;
+        }
         Ok(())
     }
 
     pub(crate) fn journal_step(&mut self) -> Checked {
         let (what, done) = self.life.journal.step();
         self.trace.line(format_args!("{} journal: {what}", self.step));
+        done.map_or(Ok(()), |done| self.journal_has(done))
+    }
+
+    /// The journal says what has come of a batch.
+    fn journal_has(&mut self, done: Done) -> Checked {
         match done {
-            None => {}
-            Some(Done::Durable { lsn, buffers }) => {
+            Done::Durable { lsn, buffers } => {
                 self.life.instance.handle_durable(lsn, buffers);
                 self.life.reported = lsn;
                 self.totals.batches += 1;
                 self.shadow.advance(lsn)?;
-                while self.history.get(1).is_some_and(|(signature, _)| *signature <= lsn) {
-                    self.history.pop_front();
+                if self.kept.is_none() {
+                    self.forget_history(lsn);
                 }
             }
-            Some(Done::Failed(cause)) => {
+            Done::Failed(cause) => {
                 self.trace.line(format_args!("{} the journal has failed: {cause}", self.step));
                 hold!(
                     self.life.is_faulty,
@@ -340,6 +377,13 @@ impl<'a> Simulation<'a> {
             }
         }
         Ok(())
+    }
+
+    /// No recovery ends before the row `signature` any more.
+    pub(crate) fn forget_history(&mut self, signature: u64) {
+        while self.history.get(1).is_some_and(|(known, _)| *known <= signature) {
+            self.history.pop_front();
+        }
     }
 
     fn advance(&mut self) {

@@ -179,7 +179,9 @@ impl Simulation<'_> {
         let is_there = request.tube().is_none_or(|tube| self.model.tubes.contains_key(&tube));
         self.life.is_short_of_room
             && match request {
-                Request::Put { .. } | Request::Row { change: RowChange::Insert(_), .. } => is_there,
+                Request::Put { .. }
+                | Request::PutMany { .. }
+                | Request::Row { change: RowChange::Insert(_), .. } => is_there,
                 Request::Create { .. } => true,
                 _ => false,
             }
@@ -245,8 +247,9 @@ impl Simulation<'_> {
         let mut replies =
             replies.map_err(|error| Violation(format!("what the server writes are no frames: {error}")))?;
         if self.life.has_failed {
-            // Calls that waited for a task are told of the failure in no particular order.
-            replies.sort_unstable();
+            // Calls that waited for a task are told of the failure in no particular order. Those that have one sync,
+            // because nobody could read it, are answered in theirs.
+            replies.sort_by_key(|reply| reply::decode(reply).map_or(0, |reply| reply.sync));
         }
         for reply in replies {
             self.check_reply(client, &reply)?;
@@ -325,6 +328,11 @@ impl Simulation<'_> {
                 let expected = if is_call_16 && bytes == &[0xc0] { as_tuple } else { bytes };
                 found == Ok(*count) && reader.rest() == expected
             }
+            (Answer::Tasks { count, bytes }, Content::Ok { data, .. }) => {
+                let mut reader = Reader::new(data);
+                let found = reader.array().and_then(|values| Ok((values, reader.array()?)));
+                found == Ok((1, *count)) && reader.rest() == bytes
+            }
             (Answer::Session(key), Content::Ok { data, .. }) => {
                 let mut reader = Reader::new(data);
                 let found = reader.array().and_then(|count| Ok((count, reader.str()?)));
@@ -379,7 +387,10 @@ fn failed_answer(request: &Request) -> Option<Answer> {
 
 /// Whether a request may find that memory does not suffice.
 fn may_want_memory(request: &Request) -> bool {
-    matches!(request, Request::Put { .. } | Request::Create { .. } | Request::Row { .. })
+    matches!(
+        request,
+        Request::Put { .. } | Request::PutMany { .. } | Request::Create { .. } | Request::Row { .. }
+    )
 }
 
 fn shown(content: &Content<'_>) -> String {

@@ -54,7 +54,11 @@ impl Workload {
             };
         };
         let is_full = known.tasks.len() >= view.plan.fullest;
-        let wish = if wish == Wish::Put && is_full { Wish::Take } else { wish };
+        let wish = match wish {
+            Wish::Put if is_full => Wish::Take,
+            Wish::PutMany if is_full => Wish::TakeMany,
+            wish => wish,
+        };
         self.wished(wish, view, tube, Some(known))
     }
 
@@ -66,12 +70,22 @@ impl Workload {
         let random = &mut self.random;
         match wish {
             Wish::Put => self.put(view, tube),
+            Wish::PutMany => self.put_many(view, tube),
             Wish::Take => Request::Take { tube, timeout: Some(Span(0)) },
             Wish::WaitingTake => {
                 let timeout = Some(span(random)).filter(|_| !random.one_in(4));
                 Request::Take { tube, timeout }
             }
+            Wish::TakeMany => {
+                let timeout = Some(span(random)).filter(|_| !random.one_in(4));
+                Request::TakeMany { tube, limit: random.below(6), timeout }
+            }
             Wish::Ack => Request::Ack { tube, id: id(random, known, own) },
+            Wish::AckMany => Request::AckMany { tube, ids: ids(random, known, own) },
+            Wish::ReleaseMany => {
+                let delay = Some(span(random)).filter(|_| random.one_in(2));
+                Request::ReleaseMany { tube, ids: ids(random, known, own), delay }
+            }
             Wish::Release => {
                 let delay = Some(span(random)).filter(|_| random.one_in(2));
                 Request::Release { tube, id: id(random, known, own), delay }
@@ -108,6 +122,22 @@ impl Workload {
     }
 
     fn put(&mut self, view: &View<'_>, tube: usize) -> Request {
+        let options = self.options(view, tube);
+        Request::Put { tube, data: self.payload(view.plan.largest), options }
+    }
+
+    fn put_many(&mut self, view: &View<'_>, tube: usize) -> Request {
+        let count = self.random.below(6) as usize;
+        let are_shared = count == 0 || self.random.one_in(2);
+        let options = (0..if are_shared { 1 } else { count }).map(|_| self.options(view, tube)).collect();
+        Request::PutMany {
+            tube,
+            data: (0..count).map(|_| self.payload(view.plan.largest)).collect(),
+            options,
+        }
+    }
+
+    fn options(&mut self, view: &View<'_>, tube: usize) -> PutOptions {
         let random = &mut self.random;
         let timed = view.plan.tubes[tube].kind.is_timed();
         let mut maybe = |times: u64| random.one_in(times).then(|| span(random));
@@ -122,7 +152,7 @@ impl Workload {
             options.ttl = options.ttl.filter(|ttl| ttl.0 > 0);
         }
         options.utube = (!random.one_in(6)).then(|| random.below(4) as u8);
-        Request::Put { tube, data: self.payload(view.plan.largest), options }
+        options
     }
 
     /// A payload unlike every other.
@@ -196,6 +226,19 @@ fn id(random: &mut Random, known: Option<&Tube>, wanted: impl Fn(&Task) -> bool)
         return random.below(tube.next_id + 2);
     }
     *random.pick(&fitting)
+}
+
+/// The ids of some tasks that are `wanted`; once in a while one that is not, or one of them twice.
+fn ids(random: &mut Random, known: Option<&Tube>, wanted: impl Fn(&Task) -> bool) -> Vec<u64> {
+    let tasks = known.into_iter().flat_map(|tube| &tube.tasks);
+    let mut ids: Vec<u64> = tasks.filter(|(_, task)| wanted(task)).map(|(id, _)| *id).collect();
+    while ids.len() > 1 && random.one_in(3) {
+        ids.swap_remove(random.below(ids.len() as u64) as usize);
+    }
+    if random.one_in(8) {
+        ids.push(id(random, known, |_| true));
+    }
+    ids
 }
 
 /// The id of a session that is or was, or one that nobody has; or none.

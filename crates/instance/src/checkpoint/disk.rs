@@ -1,7 +1,8 @@
 //! How much of the disk the data folder may take, and what follows from it.
 //!
 //! The contract: twice the live data and four times `checkpoint_wal_threshold`, whatever the work looks like. Live data are
-//! the rows of a snapshot taken now, not compressed, so that no snapshot is larger than what lived when it was taken.
+//! the rows of a snapshot, not compressed, so that no snapshot is larger than what lived when it was taken; the most that there
+//! were since the newest one was begun, because that one stays until the next one is complete.
 //!
 //! Two thresholds of the four are for the journal since each of the two newest snapshots; one is for what is journaled
 //! while a checkpoint runs; one is left for sizes that were estimated. A second snapshot is kept as long as there is room for it.

@@ -343,3 +343,18 @@ fn one_that_was_wanted_while_another_was_written_is_not_begun_for_nothing() {
     replace(&mut rig, &mut client, 2, "new");
     assert!(rig.instance.request_checkpoint() && writer.step(&mut rig));
 }
+
+#[test]
+fn a_snapshot_that_is_being_completed_is_not_given_up() {
+    let mut rig = rig(Settings::default());
+    let mut client = rig.admin();
+    replace(&mut rig, &mut client, 1, "kept");
+    assert!(rig.instance.request_checkpoint());
+    let mut writer = Writer::default();
+    writer.run(&mut rig);
+    assert!(writer.is_complete);
+    rig.instance.abandon_checkpoint("the server ends");
+    assert!(!writer.step(&mut rig) && rig.instance.has_checkpoint());
+    writer.done(&mut rig);
+    assert!(!rig.instance.has_checkpoint() && !rig.instance.request_checkpoint(), "all is in the snapshot");
+}

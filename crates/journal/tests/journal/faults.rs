@@ -133,14 +133,35 @@ fn the_writer_passes_the_suite_in_a_folder() {
 fn mode_none_writes_nothing() {
     let disk = MemoryDisk::new();
     bootstrap(&directory(&disk)).unwrap();
-    let before = disk.operations();
+    let files = disk.files();
     let mut log = open(&directory(&disk), Settings { mode: WalMode::None, ..Settings::default() });
+    let before = disk.operations();
     log.append(&Workload::default().batch(&[&[10]])).unwrap();
     log.sync().unwrap();
     log.rotate().unwrap();
     log.close().unwrap();
     assert_eq!(*log.vclock(), suite::clock(1));
     assert_eq!(disk.operations(), before);
+    assert_eq!(disk.files(), files);
+}
+
+#[test]
+fn a_start_makes_the_names_durable_that_it_has_found() {
+    let whole = MemoryDisk::new();
+    bootstrap(&directory(&whole)).unwrap();
+    for mode in [WalMode::None, WalMode::Write, WalMode::Fsync] {
+        let disk = MemoryDisk::new();
+        disk.fail_after(whole.operations() - 1, Fault::Freeze);
+        bootstrap(&directory(&disk)).unwrap_err();
+        let killed = disk.crash(Crash::Process);
+        let is_there = || {
+            let image = killed.crash(Crash::Machine);
+            Recovery::open(&directory(&image), Mode::Strict).unwrap().is_some()
+        };
+        assert!(!is_there(), "the snapshot has its name, and the folder was not synced");
+        drop(open(&directory(&killed), Settings { mode, ..Settings::default() }));
+        assert!(is_there(), "{mode}");
+    }
 }
 
 /// What is appended between two syncs, in rounds.

@@ -10,6 +10,8 @@ use super::session::SessionKey;
 pub(crate) enum Answer {
     /// So many values, back to back.
     Values { count: u32, bytes: Vec<u8> },
+    /// One value: an array of so many tasks, which stand back to back.
+    Tasks { count: u32, bytes: Vec<u8> },
     /// The id of a session.
     Session(SessionKey),
     /// An error with that code and text.
@@ -43,6 +45,31 @@ impl Answer {
             mp::write_str(out, &[status as u8]);
             out.extend_from_slice(data);
         })
+    }
+
+    /// Tasks as [`Self::task`] shows them, in an array.
+    pub(crate) fn tasks(tasks: &[Self]) -> Self {
+        let bytes = tasks.iter().filter_map(|task| match task {
+            Self::Values { bytes, .. } => Some(bytes.as_slice()),
+            _ => None,
+        });
+        Self::Tasks { count: tasks.len() as u32, bytes: bytes.collect::<Vec<_>>().concat() }
+    }
+
+    /// A batch was refused for one of its tasks.
+    pub(crate) fn in_batch(id: u64, cause: Self) -> Self {
+        match cause {
+            Self::Failure { code, text } => Self::Failure { code, text: format!("task {id}: {text}") },
+            other => other,
+        }
+    }
+
+    pub(crate) fn no_such_limit() -> Self {
+        Self::raised("argument #1 should be a number of tasks, 1 at least")
+    }
+
+    pub(crate) fn beyond_capacity(tasks: usize, capacity: u64) -> Self {
+        Self::raised(format!("{tasks} tasks do not fit a tube with a capacity of {capacity}"))
     }
 
     fn raised(text: impl Into<String>) -> Self {

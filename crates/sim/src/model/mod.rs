@@ -23,11 +23,11 @@ use lycosa_tuple::mp;
 
 pub(crate) use answer::Answer;
 pub(crate) use session::{Session, SessionKey};
-pub(crate) use tube::{NEVER, Owner, Task, Tube, Wanted, data_field};
+pub(crate) use tube::{NEVER, Owner, Task, Tube, data_field};
 
 use crate::plan::{Plan, TubePlan};
 use crate::request::{PutOptions, Request, RowChange, Span};
-use tube::Waiter;
+use tube::{Waiter, Wanted};
 
 /// A call: its connection's number and its sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -137,8 +137,22 @@ impl Model {
             }
             Request::Row { tube, id, ref change, .. } => self.change_row(tube, id, change),
             Request::Take { tube, timeout } => return self.take_or_wait(token, tube, timeout, now),
+            Request::TakeMany { tube, limit, timeout } => {
+                return self.take_many_or_wait(token, tube, limit, timeout, now);
+            }
             Request::Put { tube, ref data, ref options } => {
                 return self.put_or_wait(token, tube, data, options, now);
+            }
+            Request::PutMany { tube, ref data, ref options } => {
+                return self.put_many_or_wait(token, tube, data, options, now);
+            }
+            Request::AckMany { tube, ref ids } => {
+                self.each_owned(connection, tube, ids, "ack_many", |tube, id| tube.remove(id, Operation::Ack))
+            }
+            Request::ReleaseMany { tube, ref ids, delay } => {
+                self.each_owned(connection, tube, ids, "release_many", |tube, id| {
+                    tube.release(id, delay, now)
+                })
             }
             Request::Drop { tube } => self.drop_tube(tube),
             Request::Ack { tube, id } => {
@@ -212,6 +226,29 @@ impl Model {
         })
     }
 
+    /// Does something to all tasks, or to none if one of them is not the caller's when its turn comes.
+    fn each_owned(
+        &mut self,
+        connection: u64,
+        number: usize,
+        ids: &[u64],
+        method: &str,
+        act: impl Fn(&mut Tube, u64) -> Option<Answer>,
+    ) -> Answer {
+        let Some(before) = self.tubes.get(&number).cloned() else { return self.missing(number, method) };
+        let mut done = Vec::new();
+        for &id in ids {
+            match self.with_owned(connection, number, id, method, |tube| act(tube, id)) {
+                task @ Answer::Values { .. } => done.push(task),
+                refused => {
+                    self.tubes.insert(number, before);
+                    return Answer::in_batch(id, refused);
+                }
+            }
+        }
+        Answer::tasks(&done)
+    }
+
     fn touch(&mut self, connection: u64, tube: usize, id: u64, delta: Span, now: u64) -> Answer {
         let session = self.connections.get(&connection).copied();
         let owns = self.owns(connection, tube, id);
@@ -276,6 +313,31 @@ impl Model {
         None
     }
 
+    fn take_many_or_wait(
+        &mut self,
+        token: Token,
+        number: usize,
+        limit: u64,
+        timeout: Option<Span>,
+        now: u64,
+    ) -> Option<Answer> {
+        if !self.tubes.contains_key(&number) {
+            return Some(self.missing(number, "take_many"));
+        }
+        if limit == 0 {
+            return Some(Answer::no_such_limit());
+        }
+        if let Some(answer) = self.take_many(number, token.connection, limit, now) {
+            return Some(answer);
+        }
+        let deadline = timeout.map_or(NEVER, |timeout| now + timeout.0);
+        if deadline <= now {
+            return Some(Answer::tasks(&[]));
+        }
+        self.wait(number, Waiter { token, since: now, deadline, wanted: Wanted::Tasks(limit) });
+        None
+    }
+
     fn put_or_wait(
         &mut self,
         token: Token,
@@ -286,7 +348,7 @@ impl Model {
     ) -> Option<Answer> {
         let data: Rc<[u8]> = data.into();
         let Some(tube) = self.tubes.get_mut(&number) else { return Some(self.missing(number, "put")) };
-        if tube.has_room() {
+        if tube.has_room(1) && !tube.is_kept_for_batch() {
             return Some(tube.put(&data, options, now));
         }
         let timeout = options.timeout.map_or(0, |timeout| timeout.0);
@@ -294,6 +356,36 @@ impl Model {
             return Some(Answer::null());
         }
         let wanted = Wanted::Room(data, *options);
+        self.wait(number, Waiter { token, since: now, deadline: now + timeout, wanted });
+        None
+    }
+
+    fn put_many_or_wait(
+        &mut self,
+        token: Token,
+        number: usize,
+        data: &[Vec<u8>],
+        options: &[PutOptions],
+        now: u64,
+    ) -> Option<Answer> {
+        let Some(tube) = self.tubes.get_mut(&number) else { return Some(self.missing(number, "put_many")) };
+        let tasks: Rc<[_]> = data
+            .iter()
+            .zip(options.iter().cycle())
+            .map(|(data, options)| (Rc::from(data.as_slice()), *options))
+            .collect();
+        let capacity = tube.plan.capacity;
+        if capacity > 0 && tasks.len() as u64 > capacity {
+            return Some(Answer::beyond_capacity(tasks.len(), capacity));
+        }
+        if tasks.is_empty() || (tube.has_room(tasks.len()) && !tube.is_kept_for_batch()) {
+            return Some(tube.put_many(&tasks, now));
+        }
+        let timeout = options.iter().filter_map(|options| options.timeout).max().map_or(0, |span| span.0);
+        if timeout == 0 {
+            return Some(Answer::null());
+        }
+        let wanted = Wanted::RoomForMany(tasks);
         self.wait(number, Waiter { token, since: now, deadline: now + timeout, wanted });
         None
     }
@@ -319,6 +411,12 @@ impl Model {
         }
     }
 
+    /// Gives a connection's session the next tasks, up to the limit; `None` if there is none.
+    fn take_many(&mut self, number: usize, connection: u64, limit: u64, now: u64) -> Option<Answer> {
+        let taken: Vec<Answer> = (0..limit).map_while(|_| self.take(number, connection, now)).collect();
+        (!taken.is_empty()).then(|| Answer::tasks(&taken))
+    }
+
     /// Serves who waits until nobody can be served.
     fn serve(&mut self, now: u64) {
         let numbers: Vec<usize> = self.tubes.keys().copied().collect();
@@ -330,16 +428,21 @@ impl Model {
     /// Serves puts, then takes, each in the order of arrival. True if puts may have room again.
     fn serve_tube(&mut self, number: usize, now: u64) -> bool {
         while let Some(tube) = self.tubes.get_mut(&number)
-            && let Some(place) = tube.waits(false).filter(|_| tube.has_room())
+            && let Some(place) = tube.waits(false).filter(|_| tube.has_room_for_waiter())
         {
             let waiter = tube.waiters.remove(place);
-            if let Wanted::Room(data, options) = &waiter.wanted {
-                let answer = tube.put(data, options, now);
-                self.woken.push((waiter.token, answer));
-            }
+            let answer = match &waiter.wanted {
+                Wanted::Room(data, options) => tube.put(data, options, now),
+                Wanted::RoomForMany(tasks) => tube.put_many(tasks, now),
+                Wanted::Task | Wanted::Tasks(_) => unreachable!("these wait in the other line"),
+            };
+            self.woken.push((waiter.token, answer));
         }
-        while let Some((place, token)) = self.first_take(number)
-            && let Some(answer) = self.take(number, token.connection, now)
+        while let Some((place, token, limit)) = self.first_take(number)
+            && let Some(answer) = match limit {
+                None => self.take(number, token.connection, now),
+                Some(limit) => self.take_many(number, token.connection, limit, now),
+            }
         {
             if let Some(tube) = self.tubes.get_mut(&number) {
                 tube.waiters.remove(place);
@@ -347,13 +450,15 @@ impl Model {
             self.woken.push((token, answer));
         }
         let tube = self.tubes.get(&number);
-        tube.is_some_and(|tube| tube.waits(false).is_some() && tube.has_room())
+        tube.is_some_and(Tube::has_room_for_waiter)
     }
 
-    fn first_take(&self, number: usize) -> Option<(usize, Token)> {
+    /// Who waits longest for tasks: the place, the call, and how many it wants if it is one for many.
+    fn first_take(&self, number: usize) -> Option<(usize, Token, Option<u64>)> {
         let tube = self.tubes.get(&number)?;
         let place = tube.waits(true)?;
-        Some((place, tube.waiters[place].token))
+        let Waiter { token, wanted, .. } = &tube.waiters[place];
+        Some((place, *token, if let Wanted::Tasks(limit) = wanted { Some(*limit) } else { None }))
     }
 
     /// Somebody changes a row past the queue.
@@ -474,9 +579,11 @@ impl Model {
             let over: Vec<Waiter> = over;
             self.woken.extend(over.into_iter().map(|waiter| match waiter.wanted {
                 Wanted::Task => (waiter.token, Answer::nothing()),
-                Wanted::Room(..) => (waiter.token, Answer::null()),
+                Wanted::Tasks(_) => (waiter.token, Answer::tasks(&[])),
+                Wanted::Room(..) | Wanted::RoomForMany(_) => (waiter.token, Answer::null()),
             }));
         }
+        self.serve(now);
     }
 
     /// Number of calls that wait.

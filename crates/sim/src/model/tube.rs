@@ -75,7 +75,17 @@ pub(crate) fn data_field(kind: Kind) -> u64 {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Task,
+    /// As many as there are, up to the limit.
+    Tasks(u64),
     Room(Rc<[u8]>, PutOptions),
+    /// For all of them. Puts that came later stand behind.
+    RoomForMany(Rc<[(Rc<[u8]>, PutOptions)]>),
+}
+
+impl Wanted {
+    pub(crate) fn is_take(&self) -> bool {
+        matches!(self, Self::Task | Self::Tasks(_))
+    }
 }
 
 /// A call that waits.
@@ -136,12 +146,26 @@ impl Tube {
         }
     }
 
-    pub(crate) fn has_room(&self) -> bool {
-        self.plan.capacity == 0 || (self.tasks.len() as u64) < self.plan.capacity
+    pub(crate) fn has_room(&self, tasks: usize) -> bool {
+        self.plan.capacity == 0 || (self.tasks.len() + tasks) as u64 <= self.plan.capacity
     }
 
+    /// The place of who waits longest for a task, or for room.
     pub(crate) fn waits(&self, for_task: bool) -> Option<usize> {
-        self.waiters.iter().position(|waiter| (waiter.wanted == Wanted::Task) == for_task)
+        self.waiters.iter().position(|waiter| waiter.wanted.is_take() == for_task)
+    }
+
+    /// Whether a batch of puts waits for room before all other puts.
+    pub(crate) fn is_kept_for_batch(&self) -> bool {
+        self.waits(false).is_some_and(|place| matches!(self.waiters[place].wanted, Wanted::RoomForMany(_)))
+    }
+
+    /// Whether there is room for the put that waits longest.
+    pub(crate) fn has_room_for_waiter(&self) -> bool {
+        self.waits(false).is_some_and(|place| match &self.waiters[place].wanted {
+            Wanted::RoomForMany(tasks) => self.has_room(tasks.len()),
+            _ => self.has_room(1),
+        })
     }
 
     /// The tasks of a state in the order in which they are taken and kicked.
@@ -189,6 +213,11 @@ impl Tube {
         self.tasks.insert(id, task);
         self.count(Operation::Put);
         Answer::task(id, status, data)
+    }
+
+    pub(crate) fn put_many(&mut self, tasks: &[(Rc<[u8]>, PutOptions)], now: u64) -> Answer {
+        let put: Vec<Answer> = tasks.iter().map(|(data, options)| self.put(data, options, now)).collect();
+        Answer::tasks(&put)
     }
 
     pub(crate) fn take(&mut self, id: u64, owner: Owner) -> Option<Answer> {
