@@ -15,7 +15,7 @@ use crate::lua_text;
 use crate::owners::Owner;
 use crate::procedure::Call;
 use crate::statistics::Operation;
-use crate::task::{Assignments, NEXT_EVENT, ShortKey, Shown, State, TTL, TTR, Task};
+use crate::task::{Assignments, NEXT_EVENT, ShortKey, Shown, State, TTL, TTR, Task, prospect};
 use crate::time::{NEVER, Seconds};
 use crate::transaction::keep_next_id;
 use crate::tube::SlotIndex;
@@ -86,11 +86,13 @@ impl Queue {
         self.scratch.clear();
         tube.driver.encode(&NewTask { id, data, options }, now, &mut self.scratch)?;
         let stored = store.execute(&Statement::Insert { space: tube.space, tuple: &self.scratch })?;
-        if let Some(tuple) = stored {
-            write_task(tuple, tube.driver.layout(), out);
-            if tube.observed {
-                self.pending.events.push(TaskEvent::new(&tube.name, Operation::Put, tuple));
-            }
+        let layout = tube.driver.layout();
+        match (data, prospect(&self.scratch, layout)) {
+            (Some(data), Some((Some(state), _))) => Shown::new(id, state, data).write(out),
+            _ => write_task(&self.scratch, layout, out),
+        }
+        if let Some(tuple) = stored.filter(|_| tube.observed) {
+            self.pending.events.push(TaskEvent::new(&tube.name, Operation::Put, tuple));
         }
         self.pending.count(index, Operation::Put);
         keep_next_id(tube, index, id, &mut self.pending.undo);
@@ -159,7 +161,8 @@ impl Queue {
             let Some(task) = Task::read(tuple, layout) else { return Ok(false) };
             if !task.is_expired(layout, now) {
                 let decided = Decided::about(&*tube.driver, &task, Event::Take, now, &mut self.assignments)?;
-                self.carry_out(store, index, &decided, Some(out))?;
+                Shown::new(task.id, decided.state, task.data).write(out);
+                self.carry_out(store, index, &decided)?;
                 self.own(store, index, decided.id, connection, now)?;
                 return Ok(true);
             }
@@ -376,27 +379,20 @@ impl Queue {
             return Ok(false);
         };
         let decided = Decided::about(&*tube.driver, &task, event, now, &mut self.assignments)?;
-        self.carry_out(store, index, &decided, out)?;
+        if let Some(out) = out {
+            Shown::new(task.id, decided.state, task.data).write(out);
+        }
+        self.carry_out(store, index, &decided)?;
         Ok(true)
     }
 
     /// Executes what was decided: the assignments are in `self.assignments`.
-    fn carry_out(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        decided: &Decided,
-        out: Option<&mut Vec<u8>>,
-    ) -> Result<(), Error> {
+    fn carry_out(&mut self, store: &mut Store, index: SlotIndex, decided: &Decided) -> Result<(), Error> {
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
         let key = ShortKey::id(decided.id);
-        if let Some(tuple) = store.execute(&self.assignments.statement(tube.space, &key))? {
-            if let Some(out) = out {
-                write_task(tuple, tube.driver.layout(), out);
-            }
-            if tube.observed {
-                self.pending.events.push(TaskEvent::new(&tube.name, decided.operation, tuple));
-            }
+        let changed = store.execute(&self.assignments.statement(tube.space, &key))?;
+        if let Some(tuple) = changed.filter(|_| tube.observed) {
+            self.pending.events.push(TaskEvent::new(&tube.name, decided.operation, tuple));
         }
         self.pending.count(index, decided.operation);
         if decided.frees {
@@ -531,6 +527,7 @@ impl Queue {
 /// What an event makes of one task, apart from the assignments.
 struct Decided {
     id: u64,
+    state: State,
     operation: Operation,
     /// The task was taken and is no longer.
     frees: bool,
@@ -556,7 +553,7 @@ impl Decided {
             }
         }
         let frees = task.state() == Some(State::Taken) && change.state != State::Taken;
-        Ok(Self { id: task.id, operation: event.operation(), frees })
+        Ok(Self { id: task.id, state: change.state, operation: event.operation(), frees })
     }
 }
 

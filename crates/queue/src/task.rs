@@ -57,6 +57,18 @@ impl State {
         }
     }
 
+    /// The status field.
+    #[must_use]
+    pub(crate) const fn text(self) -> &'static [u8] {
+        match self {
+            Self::Ready => b"r",
+            Self::Taken => b"t",
+            Self::Delayed => b"~",
+            Self::Buried => b"!",
+            Self::Done => b"-",
+        }
+    }
+
     /// The state that a status names.
     #[must_use]
     pub const fn parse(status: &[u8]) -> Option<Self> {
@@ -225,6 +237,12 @@ impl<'a> Shown<'a> {
         Some(Self { id, status, data })
     }
 
+    /// A task of this state.
+    #[must_use]
+    pub(crate) fn new(id: u64, state: State, data: &'a [u8]) -> Self {
+        Self { id, status: state.text(), data }
+    }
+
     /// The state, unless a user has written another status.
     #[must_use]
     pub(crate) fn state(&self) -> Option<State> {
@@ -243,14 +261,7 @@ impl<'a> Shown<'a> {
     /// The same task with another status.
     #[must_use]
     pub(crate) fn with_state(self, state: State) -> Self {
-        let status: &'static [u8] = match state {
-            State::Ready => b"r",
-            State::Taken => b"t",
-            State::Delayed => b"~",
-            State::Buried => b"!",
-            State::Done => b"-",
-        };
-        Self { status, ..self }
+        Self { status: state.text(), ..self }
     }
 }
 

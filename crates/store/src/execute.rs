@@ -166,7 +166,7 @@ impl Store {
         let tuple = update::apply(operations, old_tuple, &space.format, base, update::Mode::Update)?;
         space.check(&tuple)?;
         let primary = space.primary()?;
-        if primary.def.key.compare(old_tuple.bytes(), &tuple) != Ordering::Equal {
+        if primary.index.compare_tuples(old_tuple.bytes(), &tuple) != Ordering::Equal {
             let (index, space) = (primary.def.name.clone(), space.def.name.clone());
             return Err(match primary.index.find(&self.arena, &tuple) {
                 Some(_) => Error::TupleFound { index, space },
@@ -206,7 +206,7 @@ impl Store {
                 let old_tuple = TupleRef::trusted(self.arena.get(old));
                 let result = update::apply(operations, old_tuple, &space.format, base, update::Mode::Upsert)?;
                 space.check(&result)?;
-                if primary.def.key.compare(old_tuple.bytes(), &result) == Ordering::Equal {
+                if primary.index.compare_tuples(old_tuple.bytes(), &result) == Ordering::Equal {
                     let new = self.allocate(id, &result, Some(old))?;
                     self.exchange(id, new, Entry::InPlaceOf(old))?;
                     Some(new)

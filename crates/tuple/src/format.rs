@@ -287,14 +287,11 @@ impl Format {
             return Err(FormatError::ExactFieldCount { got: count, expected: self.exact_field_count });
         }
         let mut values = Reader::new(tuple.body());
-        for (number, at_once) in (0..count).zip(&self.at_once) {
-            let kind = values.kind();
+        for (number, at_once) in self.at_once.iter().take(count as usize).enumerate() {
             let start = values;
-            if values.skip().is_err() {
-                break;
-            }
-            if kind.is_ok_and(|kind| at_once & bit(kind) == 0) {
-                self.check_field(number, start)?;
+            let Ok(kind) = values.skip_kind() else { break };
+            if at_once & bit(kind) == 0 {
+                self.check_field(number as u32, start)?;
             }
         }
         if count < self.required_count || !self.branches.is_empty() {

@@ -266,7 +266,8 @@ impl Index {
 
     /// How two tuples, which need not be in the index, are ordered by it.
     pub fn compare_tuples(&self, a: &[u8], b: &[u8]) -> Ordering {
-        self.hint(a).cmp(&self.hint(b)).then_with(|| self.key.compare(a, b))
+        let by_key = || if self.number.is_some() { Ordering::Equal } else { self.key.compare(a, b) };
+        self.hint(a).cmp(&self.hint(b)).then_with(by_key)
     }
 
     /// Removes everything.

@@ -106,6 +106,14 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// Steps over one whole value and says what it was.
+    #[inline]
+    pub fn skip_kind(&mut self) -> Result<Kind, MpError> {
+        let kind = self.kind()?;
+        self.skip()?;
+        Ok(kind)
+    }
+
     /// [`Self::skip`] for values that say their length behind the first byte, or are containers.
     fn skip_long(&mut self) -> Result<(), MpError> {
         let mut cursor = *self;

@@ -38,6 +38,12 @@ impl<'a> Assignments<'a> {
 
     #[inline]
     fn put(&mut self, field: i64, value: &'a [u8]) -> Option<()> {
+        let is_last = self.count == 0 || self.sorted[self.count - 1].0 < field;
+        if is_last && self.count < CAPACITY {
+            self.sorted[self.count] = (field, value);
+            self.count += 1;
+            return Some(());
+        }
         let place = self.sorted[..self.count].partition_point(|&(other, _)| other < field);
         if place < self.count && self.sorted[place].0 == field {
             self.sorted[place].1 = value;
@@ -74,7 +80,9 @@ pub(super) fn apply(operations: &[u8], tuple: TupleRef<'_>, index_base: i64) -> 
             reader.skip().ok()?;
             next += 1;
         }
-        out.extend_from_slice(&bytes[copied..reader.position()]);
+        if copied < reader.position() {
+            out.extend_from_slice(&bytes[copied..reader.position()]);
+        }
         out.extend_from_slice(value);
         reader.skip().ok()?;
         next += 1;
