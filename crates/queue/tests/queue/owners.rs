@@ -70,7 +70,7 @@ fn a_session_that_ends_gives_back_what_is_entered_and_what_is_not() {
     assert_eq!(owned(&rig), [MANY]);
     assert_eq!(entered(&rig), 0, "only what the session owned was entered");
     assert_eq!(
-        rig.t(4, "take_many", args![10_000, 0]).values()[0].as_array().map(|tasks| tasks.len()),
+        rig.t(4, "take_many", args![10_000, 0]).values()[0].as_array().map(<[Value]>::len),
         Some(5000)
     );
 }
