@@ -18,7 +18,8 @@
 //! written ahead ([`Settings::reserve_bytes`]), and blocks take their place: measured on ext4, a sync then takes 130 µs
 //! instead of 207. Zeros behind the last block would stop a real Tarantool after a crash of the process, so what stands there
 //! begins with the header of a block that is longer than the file: a write that never completed, which it cuts off. A disk
-//! without room for a reserve still takes blocks. A file that ends in order has none.
+//! without room for a reserve still takes blocks, and large batches do without: they would be written twice. A file that ends in
+//! order has none.
 
 use std::io;
 use std::sync::Arc;
@@ -45,6 +46,10 @@ pub const DEFAULT_MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
 /// Bytes that a server reserves ahead: room for a dozen batches under load, for hundreds without. They are written twice, and
 /// the sync of the batch that reserves them takes longer by that.
 pub const RESERVE_BYTES: u64 = 256 * 1024;
+
+/// A batch of more than this share of the reserve is written without one: its size is what its sync takes time for, and zeros
+/// ahead of it would double that.
+const SMALL_SHARE: u64 = 4;
 
 /// How xlogs are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,14 +145,14 @@ impl OpenXlog {
     /// Writes blocks behind those that there are. `reserve` is what to keep ready behind them, 0 if nothing.
     fn append(&mut self, blocks: &mut Vec<u8>, reserve: u64) -> io::Result<()> {
         let length = blocks.len() as u64;
-        if reserve > 0 && self.reserve(length, reserve)? {
+        if length <= reserve / SMALL_SHARE && self.reserve(length, reserve)? {
             blocks.extend_from_slice(&RESERVE_HEADER);
             let written = write_all_at(&mut *self.file, blocks, self.bytes);
             blocks.truncate(blocks.len() - FIXED_HEADER_BYTES);
             written?;
         } else {
             if self.reserved > self.bytes {
-                // A reserve that is not wanted any more, or an attempt to have one.
+                // A reserve that is not wanted now, or an attempt to have one.
                 self.file.truncate(self.bytes)?;
             }
             write_all_at(&mut *self.file, blocks, self.bytes)?;
