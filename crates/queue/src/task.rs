@@ -48,13 +48,7 @@ impl State {
     /// The status field's only byte.
     #[must_use]
     pub const fn byte(self) -> u8 {
-        match self {
-            Self::Ready => b'r',
-            Self::Taken => b't',
-            Self::Delayed => b'~',
-            Self::Buried => b'!',
-            Self::Done => b'-',
-        }
+        self.text()[0]
     }
 
     /// The status field.

@@ -5,8 +5,8 @@
 //! - *computed*: the candidates of sub-queues, the bounds of deadlines. [`Queue::settle`] reads the transaction's changes
 //!   (whoever made them: an operation of the queue, plain DML, a truncation) and computes them anew from the store,
 //!   before the commit, and once more if the transaction is rolled back;
-//! - *done and undone*: next ids, sessions of connections, owners of tasks, new tubes. They change at once, because later operations of
-//!   the same transaction must see them, and [`Undo`] takes them back;
+//! - *done and undone*: next ids, sessions of connections, owners of tasks, new tubes. They change at once, because later
+//!   operations of the same transaction must see them, and [`Undo`] takes them back;
 //! - *deferred*: counters, events, closing sessions, dropped tubes. They wait in [`Pending`] for the commit.
 //!
 //! A transaction may be the queue's own, of one operation, or one that a program has opened around several. In the

@@ -289,3 +289,20 @@ fn change_without_deadlines(event: Event, type_name: &'static str) -> Result<Cha
         Event::Touch { .. } => Err(Error::TouchUnsupported(type_name)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_has_the_layout_of_its_driver() {
+        let options = TubeOptions { capacity: Some(1), ..TubeOptions::default() };
+        for name in [fifo::NAME, fifottl::NAME, limfifottl::NAME, utube::NAME, utubettl::NAME] {
+            let driver = create(name, &options).expect("sound options").expect("a known type");
+            assert!(layout(name).is_some_and(|layout| std::ptr::eq(layout, driver.layout())), "{name}");
+        }
+        assert!(
+            layout("priority").is_none() && create("priority", &options).is_ok_and(|none| none.is_none())
+        );
+    }
+}
