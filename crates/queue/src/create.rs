@@ -346,15 +346,14 @@ fn check_indexes(space: &Space, indexes: &[IndexLayout]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Lets tasks wait to be entered where the queue does not look for them: taken ones among the states, unless a sub-queue's
-/// are looked for; all of them, and those without a deadline for ever, among the deadlines.
+/// Lets tasks wait to be entered where the queue does not look for them: taken ones among the states; all of them, and
+/// those without a deadline for ever, among the deadlines. Of the ready ones it looks for the first only.
 fn make_lazy(store: &mut Store, space: SpaceId, layout: &Layout, indexes: &Indexes) {
     if layout.timed {
         store.make_lazy(space, indexes.watch, Lazy::Beyond { field: NEXT_EVENT, bound: BEYOND });
     }
-    if layout.utube.is_none() {
-        store.make_lazy(space, indexes.status, Lazy::First(&State::Taken.encoded()));
-    }
+    let parts = Lazy::Parts { line: &State::Ready.encoded(), late: &State::Taken.encoded() };
+    store.make_lazy(space, indexes.status, parts);
 }
 
 /// Prepares the spaces of tubes for what the queue makes of them. To be called when all rows are recovered, before

@@ -4,14 +4,15 @@
 //! session. Of others only a part is read: of the states of tasks, those that are ready, but not those that are taken. A
 //! task that is put, taken and finished before anybody reads such an index needs no place in it. So a new tuple goes into
 //! the index's arrears first, and one that goes away while it is there costs nothing more. What stays is entered in the
-//! order of its coming, the oldest first, as soon as there are more than [`MOST`], so that no read finds much to do.
+//! order of its coming, the oldest first, as soon as there are more than [`MOST`], so that no read finds much to do. The part
+//! that is read, but only its first tuple, has a [`Line`].
 //!
 //! Of an index of moments, those that lie beyond all that will come are not even looked for by who looks for what is due.
 //! They wait however many they are, a bit each, until somebody wants to read the whole index. Afterwards they are entered
 //! like the others: who has read once may read again.
 //!
 //! Invariants:
-//! - a tuple of the space is either in the index, among the few that wait, or among those beyond;
+//! - a tuple of the space is either in the index, among the few that wait, in the line, or among those beyond;
 //! - what is in the arrears is among [`Late`]; only indexes that can refuse no tuple are lazy: those that are not unique,
 //!   and those whose key holds that of the primary index.
 
@@ -22,6 +23,7 @@ use lycosa_tuple::tuple::TupleRef;
 
 use crate::arena::Handle;
 use crate::handle_set::HandleSet;
+use crate::line::Line;
 
 /// Tuples that may wait.
 pub(crate) const MOST: usize = if cfg!(test) { 3 } else { 4096 };
@@ -35,7 +37,7 @@ pub(crate) enum Late {
     #[default]
     All,
     /// Those with this value, a short string, in the first part of the index's key.
-    First {
+    Part {
         /// Number of the part's field, from 0.
         field: u32,
         /// The value as MessagePack.
@@ -49,17 +51,25 @@ impl Late {
     fn includes(&self, tuple: &[u8]) -> bool {
         match self {
             Self::All => true,
-            Self::First { field, value } => TupleRef::trusted(tuple).field(*field) == Some(value),
+            Self::Part { field, value } => TupleRef::trusted(tuple).field(*field) == Some(value),
         }
     }
 
     /// Whether no tuple whose key begins with these values waits.
     #[inline]
     fn excludes(&self, key: &[u8]) -> bool {
-        let Self::First { value, .. } = self else { return false };
-        // Two short strings in the shortest form are equal only if all their bytes are.
-        key.first().is_some_and(|first| (0xa0..=0xbf).contains(first)) && !key.starts_with(value)
+        match self {
+            Self::All => false,
+            Self::Part { value, .. } => is_elsewhere(key, value),
+        }
     }
+}
+
+/// Whether a key that begins with `value`, a short string, begins with no values that `key` begins with.
+#[inline]
+fn is_elsewhere(key: &[u8], value: &[u8]) -> bool {
+    // Two short strings in the shortest form are equal only if all their bytes are.
+    key.first().is_some_and(|first| (0xa0..=0xbf).contains(first)) && !key.starts_with(value)
 }
 
 /// Tuples that wait to be entered.
@@ -71,6 +81,8 @@ pub(crate) struct Arrears {
     queue: VecDeque<Handle>,
     /// Those that nobody looks for.
     beyond: Option<Beyond>,
+    /// Those of the part of which the first is looked for.
+    pub(crate) line: Option<Line>,
 }
 
 /// Tuples that wait however many they are.
@@ -94,8 +106,8 @@ impl Beyond {
 
 impl Arrears {
     /// Nothing is owed yet, and only these tuples ever are.
-    pub(crate) fn new(late: Late) -> Self {
-        Self { late, ..Self::default() }
+    pub(crate) fn new(late: Late, line: Option<Line>) -> Self {
+        Self { late, line, ..Self::default() }
     }
 
     /// Any tuple may wait; those with at least `bound` in this field do so however many they are.
@@ -107,7 +119,7 @@ impl Arrears {
     pub(crate) fn emptied(&self) -> Self {
         match &self.beyond {
             Some(beyond) => Self::with_beyond(beyond.field, beyond.bound),
-            None => Self::new(self.late.clone()),
+            None => Self::new(self.late.clone(), self.line.as_ref().map(Line::emptied)),
         }
     }
 
@@ -141,10 +153,14 @@ impl Arrears {
     /// How many of the tuples whose key begins with these values wait; `None` if that is not known.
     #[inline]
     pub(crate) fn count(&self, key: &[u8]) -> Option<u64> {
+        if self.is_empty() {
+            return Some(0);
+        }
+        let part = self.line.as_ref().map_or(key, Line::part);
         match &self.late {
-            _ if self.is_empty() => Some(0),
-            late if late.excludes(key) => Some(0),
-            Late::First { value, .. } if **value == *key => Some(self.len()),
+            _ if self.line.as_ref().is_some_and(|_| *part == *key) => self.line.as_ref().map(Line::len),
+            Late::Part { value, .. } if **value == *key => Some(self.members.len()),
+            late if late.excludes(key) && (self.line.is_none() || is_elsewhere(key, part)) => Some(0),
             _ => None,
         }
     }
@@ -154,13 +170,15 @@ impl Arrears {
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.members.len() + self.beyond.as_ref().map_or(0, |beyond| beyond.members.len())
+        let beyond = self.beyond.as_ref().map_or(0, |beyond| beyond.members.len());
+        self.members.len() + beyond + self.line.as_ref().map_or(0, Line::len)
     }
 
     /// Bytes that the arrears take.
     pub(crate) fn memory(&self) -> u64 {
         let beyond = self.beyond.as_ref().map_or(0, |beyond| beyond.members.memory());
-        self.members.memory() + beyond + (self.queue.capacity() * size_of::<Handle>()) as u64
+        let line = self.line.as_ref().map_or(0, Line::memory);
+        self.members.memory() + beyond + line + (self.queue.capacity() * size_of::<Handle>()) as u64
     }
 
     /// Adds a tuple. Returns one that has to be entered now, if too many wait.
@@ -176,9 +194,11 @@ impl Arrears {
         None
     }
 
-    /// Takes a tuple out that has gone. Whether it was here.
+    /// Takes a tuple out that has gone, unless it stands in line behind others. Whether it was here.
+    #[inline]
     pub(crate) fn remove(&mut self, handle: Handle) -> bool {
-        self.members.remove(handle)
+        self.line.as_mut().is_some_and(|line| line.remove_first(handle))
+            || self.members.remove(handle)
             || self.beyond.as_mut().is_some_and(|beyond| beyond.members.remove(handle))
     }
 
@@ -228,7 +248,7 @@ mod tests {
         let mut arena = Arena::new();
         let taken = arena.insert(&[0x92, 7, 0xa1, b't']).unwrap();
         let mut all = Arrears::default();
-        let mut some = Arrears::new(Late::First { field: 1, value: [0xa1, b't'].into() });
+        let mut some = Arrears::new(Late::Part { field: 1, value: [0xa1, b't'].into() }, None);
         for tuple in [&[0x92, 7, 0xa1, b'r'][..], &[0x92, 7, 0xd9, 1, b't'], &[0x91, 7]] {
             let handle = arena.insert(tuple).unwrap();
             assert_eq!(some.take(handle, tuple), Some(handle), "{tuple:02x?}");

@@ -153,6 +153,22 @@ impl Store {
         operations: &[u8],
         base: i64,
     ) -> Result<Option<Handle>, Error> {
+        let mut updated = std::mem::take(&mut self.updated);
+        let result = self.update_through(id, index, key, operations, base, &mut updated);
+        updated.clear();
+        self.updated = updated;
+        result
+    }
+
+    fn update_through(
+        &mut self,
+        id: SpaceId,
+        index: IndexId,
+        key: &[u8],
+        operations: &[u8],
+        base: i64,
+        updated: &mut Vec<u8>,
+    ) -> Result<Option<Handle>, Error> {
         self.catch_up_to_find(id, index);
         let space = self.space(id)?;
         let (temporary, local) = (space.def.temporary, space.def.local);
@@ -163,20 +179,24 @@ impl Store {
             return Ok(None);
         };
         let old_tuple = TupleRef::trusted(self.arena.get(old));
-        let tuple = update::apply(operations, old_tuple, &space.format, base, update::Mode::Update)?;
-        space.check(&tuple)?;
         let primary = space.primary()?;
-        if primary.index.compare_tuples(old_tuple.bytes(), &tuple) != Ordering::Equal {
+        let assigned = update::assign(operations, old_tuple, &space.format, base, updated);
+        if assigned.is_none() {
+            *updated = update::apply(operations, old_tuple, &space.format, base, update::Mode::Update)?;
+            space.check(updated)?;
+        }
+        let keeps_key = assigned.is_some_and(|fields| fields.is_disjoint(primary.def.key.fields()));
+        if !keeps_key && primary.index.compare_tuples(old_tuple.bytes(), updated) != Ordering::Equal {
             let (index, space) = (primary.def.name.clone(), space.def.name.clone());
-            return Err(match primary.index.find(&self.arena, &tuple) {
+            return Err(match primary.index.find(&self.arena, updated) {
                 Some(_) => Error::TupleFound { index, space },
                 None => Error::CantUpdatePrimaryKey { index, space },
             });
         }
-        let new = self.allocate(id, &tuple, Some(old))?;
+        let new = self.allocate(id, updated, Some(old))?;
         self.exchange(id, new, Entry::InPlaceOf(old))?;
         if !temporary {
-            let local = local || id == system::TRUNCATE && self.truncates_locally(&tuple);
+            let local = local || id == system::TRUNCATE && self.truncates_locally(updated);
             self.log_keyed(&Statement::Update { space: id, index, key, operations, base }, new, local);
         }
         Ok(Some(new))

@@ -29,6 +29,7 @@ mod execute;
 mod garbage;
 mod handle_set;
 pub mod index;
+mod line;
 mod read_view;
 mod recovery;
 pub mod schema;
@@ -188,6 +189,8 @@ pub struct Store {
     view: Option<Box<ReadView>>,
     /// An empty buffer with capacity.
     scratch: Vec<u8>,
+    /// What an update makes of a tuple, kept for its allocation.
+    updated: Vec<u8>,
 }
 
 impl Store {
@@ -210,6 +213,7 @@ impl Store {
             garbage: Vec::new(),
             view: None,
             scratch: Vec::new(),
+            updated: Vec::new(),
         };
         store.define_system_spaces();
         // A truncation, and the reset of a sequence that goes with it, make room: their rows must not be what there is

@@ -188,9 +188,7 @@ impl Store {
         let space = self.space(space)?;
         let first: Option<Handle> = match space.require_index(index)? {
             index if iterator == IteratorType::Eq && index.def.kind == IndexKind::Tree => {
-                let (values, count) = key_values(key)?;
-                index.def.key.check_key(values, count)?;
-                index.current_for(values)?.get(&self.arena, values, count)
+                index.first(&self.arena, key)?
             }
             _ => self.walk(space, index, iterator, key, 0)?.and_then(|mut walk| walk.next()),
         };

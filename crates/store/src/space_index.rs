@@ -6,7 +6,9 @@ use crate::IndexId;
 use crate::arena::{Arena, Handle};
 use crate::arrears::{Arrears, Late};
 use crate::error::Error;
+use crate::index::tree::Entry;
 use crate::index::{Duplicate, Index, IndexKind};
+use crate::line::{First, Line};
 use crate::schema::index::IndexDef;
 use crate::space::key_values;
 use crate::statement::IteratorType;
@@ -53,13 +55,27 @@ impl SpaceIndex {
             self.def.key.parts().first().filter(|part| part.path.is_none() && part.collation.is_binary());
         let arrears = match (lazy, first) {
             (Lazy::All, _) => Arrears::default(),
-            (Lazy::First(value), Some(part)) => {
-                Arrears::new(Late::First { field: part.field, value: value.into() })
+            (Lazy::Parts { line, late }, Some(part)) => {
+                let late = Late::Part { field: part.field, value: late.into() };
+                Arrears::new(late, self.line_of(line))
             }
-            (Lazy::First(_), None) => return,
+            (Lazy::Parts { .. }, None) => return,
             (Lazy::Beyond { field, bound }, _) => Arrears::with_beyond(field, bound),
         };
         self.arrears = Some(Box::new(arrears));
+        self.count_entered();
+    }
+
+    /// A line for the part of the key that begins with this value, if hints can tell its tuples.
+    fn line_of(&self, value: &[u8]) -> Option<Line> {
+        let hints = self.index.hints_of(value, 1).filter(|_| self.def.kind == IndexKind::Tree)?;
+        Some(Line::new(&[&[0x91], value].concat(), hints))
+    }
+
+    /// Counts anew how many of the line's part are entered.
+    fn count_entered(&mut self) {
+        let Some(line) = self.arrears.as_mut().and_then(|arrears| arrears.line.as_mut()) else { return };
+        line.set_entered(self.index.count_hints(line.hints()));
     }
 
     /// Whether there are tuples that are not entered yet.
@@ -67,11 +83,16 @@ impl SpaceIndex {
         self.arrears.as_ref().is_some_and(|arrears| !arrears.is_empty())
     }
 
-    /// Enters the few tuples that wait.
+    /// Enters the few tuples that wait, and those in line.
     pub(crate) fn catch_up_near(&mut self, arena: &Arena) {
-        if let Some(arrears) = &mut self.arrears {
-            while let Some(handle) = arrears.pop() {
-                self.index.insert(arena, handle);
+        let Some(arrears) = &mut self.arrears else { return };
+        while let Some(handle) = arrears.pop() {
+            self.index.insert(arena, handle);
+        }
+        if let Some(line) = &mut arrears.line {
+            while let Some(entry) = line.pop() {
+                self.index.insert_entry(arena, entry);
+                line.note_entered(entry.hint);
             }
         }
     }
@@ -98,7 +119,9 @@ impl SpaceIndex {
         };
         **arrears = arrears.emptied();
         let entered = handles.iter().copied().filter(|&handle| !arrears.leave(handle, arena.get(handle)));
-        self.index.build(arena, entered)
+        self.index.build(arena, entered)?;
+        self.count_entered();
+        Ok(())
     }
 
     /// What the index holds, to be read.
@@ -116,6 +139,35 @@ impl SpaceIndex {
             Some(arrears) if arrears.count(key) != Some(0) => self.current(),
             _ => Ok(&self.index),
         }
+    }
+
+    /// The first tuple whose key begins with these values, a MessagePack array.
+    ///
+    /// # Errors
+    /// A key that does not fit the index. [`Error::IndexBehind`]: it is lazy, such a tuple may wait, and its part has no line.
+    #[inline]
+    pub(crate) fn first(&self, arena: &Arena, key: &[u8]) -> Result<Option<Handle>, Error> {
+        let line = self.arrears.as_ref().and_then(|arrears| arrears.line.as_ref());
+        if let Some(line) = line.filter(|line| line.key() == key) {
+            return Ok(match line.first() {
+                First::Is(first) => first,
+                First::OrEntered(in_line) => {
+                    self.lesser(arena, in_line, self.index.first_entry(arena, line.part(), 1))
+                }
+            });
+        }
+        let (values, count) = key_values(key)?;
+        self.def.key.check_key(values, count)?;
+        Ok(self.current_for(values)?.get(arena, values, count))
+    }
+
+    fn lesser(&self, arena: &Arena, a: Option<Entry>, b: Option<Entry>) -> Option<Handle> {
+        let first = match (a, b) {
+            (Some(a), Some(b)) if self.index.compare_entries(arena, a, b).is_gt() => Some(b),
+            (None, b) => b,
+            (a, _) => a,
+        };
+        first.map(|entry| entry.handle)
     }
 
     /// What the index holds, to look for what lies near. See [`SpaceIndex::current`].
@@ -233,9 +285,23 @@ impl SpaceIndex {
     }
 
     /// Removes a tuple that the index holds or owes.
+    #[inline]
     pub(crate) fn remove(&mut self, arena: &Arena, old: Handle) {
-        if !self.arrears.as_mut().is_some_and(|arrears| arrears.remove(old)) {
+        let Some(arrears) = &mut self.arrears else {
             self.index.remove(arena, old);
+            return;
+        };
+        if arrears.remove(old) {
+            return;
+        }
+        let entry = self.index.entry(arena, old);
+        if arrears.line.as_mut().is_some_and(|line| line.remove(entry)) {
+            return;
+        }
+        if self.index.remove_entry(arena, entry).is_some()
+            && let Some(line) = &mut arrears.line
+        {
+            line.note_left(entry.hint);
         }
     }
 
@@ -246,8 +312,17 @@ impl SpaceIndex {
             self.remove(arena, going);
         }
         let (Some(arrears), Some(coming)) = (&mut self.arrears, coming) else { return };
-        if let Some(entered) = arrears.take(coming, arena.get(coming)) {
-            self.index.insert(arena, entered);
+        let Some(entered) = arrears.take(coming, arena.get(coming)) else { return };
+        let entry = self.index.entry(arena, entered);
+        let line = arrears.line.as_mut().filter(|line| line.includes(entry.hint));
+        match line {
+            None => _ = self.index.insert_entry(arena, entry),
+            Some(line) => {
+                if let Some(entry) = line.push(entry) {
+                    self.index.insert_entry(arena, entry);
+                    line.note_entered(entry.hint);
+                }
+            }
         }
     }
 
@@ -270,9 +345,15 @@ impl SpaceIndex {
 pub enum Lazy<'a> {
     /// All, for an index that is written with every change and hardly ever read.
     All,
-    /// Those with this value, a string of at most 31 bytes as MessagePack, in the first part of the key: for an index of
-    /// which that part is hardly ever read. What begins with another value may be read as ever.
-    First(&'a [u8]),
+    /// Two parts of the index, told by the value in the first part of its key, a string of at most 31 bytes as MessagePack.
+    /// What begins with another value may be read as ever.
+    Parts {
+        /// Tuples with this value stand in line as long as they come in order, so that only the first of them
+        /// ([`Store::first`](crate::Store::first)) and their number may be asked for.
+        line: &'a [u8],
+        /// Tuples with this value wait: they are hardly ever read.
+        late: &'a [u8],
+    },
     /// All. Those with at least `bound` in this field, counted from 0, wait however many they are, until somebody wants to
     /// read the whole index: for moments that lie beyond all that is ever looked for.
     Beyond {

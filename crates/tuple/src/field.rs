@@ -39,6 +39,33 @@ pub enum FieldType {
     Map,
 }
 
+/// Some fields of a tuple. Those from the 64th on are one: two sets of which each has such fields are never disjoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FieldSet(u64);
+
+impl FieldSet {
+    /// Adds a field, counted from 0.
+    #[inline]
+    pub fn insert(&mut self, field: u32) {
+        self.0 |= 1 << field.min(u64::BITS - 1);
+    }
+
+    /// Whether no field is in both.
+    #[inline]
+    #[must_use]
+    pub const fn is_disjoint(self, other: Self) -> bool {
+        self.0 & other.0 == 0
+    }
+}
+
+impl FromIterator<u32> for FieldSet {
+    fn from_iter<T: IntoIterator<Item = u32>>(fields: T) -> Self {
+        let mut set = Self::default();
+        fields.into_iter().for_each(|field| set.insert(field));
+        set
+    }
+}
+
 const NAMES: [(&str, FieldType); 16] = [
     ("any", FieldType::Any),
     ("unsigned", FieldType::Unsigned),

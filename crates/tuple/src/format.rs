@@ -300,6 +300,15 @@ impl Format {
         Ok(())
     }
 
+    /// Whether a field may get this value, as far as its first byte tells: `false` says nothing. Where paths lead into
+    /// fields nothing can be told.
+    #[inline]
+    pub fn admits_at_once(&self, field: u32, value: &[u8]) -> bool {
+        let Some(&first) = value.first() else { return false };
+        let at_once = self.at_once.get(field as usize);
+        self.branches.is_empty() && at_once.is_none_or(|at_once| at_once & bit(Kind::of(first)) != 0)
+    }
+
     /// Checks the field at the cursor, and what is inside of it.
     #[cold]
     fn check_field(&self, number: u32, mut cursor: Reader<'_>) -> Result<(), FormatError> {

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::hash::{DefaultHasher, Hasher};
 
 use crate::collation::Collation;
-use crate::field::FieldType;
+use crate::field::{FieldSet, FieldType};
 use crate::hint;
 use crate::mp::{MpError, Reader};
 use crate::path::Path;
@@ -111,6 +111,8 @@ struct Step {
 pub struct KeyDef {
     parts: Box<[KeyPart]>,
     steps: Box<[Step]>,
+    /// The fields that the parts are in.
+    fields: FieldSet,
     has_nullable: bool,
     hint_can_be_exact: bool,
 }
@@ -141,6 +143,7 @@ impl KeyDef {
             .collect();
         Self {
             steps,
+            fields: parts.iter().map(|part| part.field).collect(),
             has_nullable: parts.iter().any(|part| part.nullable),
             hint_can_be_exact: hint::can_be_exact(&parts),
             parts: parts.into(),
@@ -150,6 +153,11 @@ impl KeyDef {
     /// The parts, in order.
     pub fn parts(&self) -> &[KeyPart] {
         &self.parts
+    }
+
+    /// The fields that the parts are in.
+    pub fn fields(&self) -> FieldSet {
+        self.fields
     }
 
     /// Number of parts.

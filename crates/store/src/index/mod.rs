@@ -22,6 +22,7 @@ mod tests;
 pub mod tree;
 
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 
 use lycosa_tuple::field::FieldType;
 use lycosa_tuple::key::{KeyDef, KeyPart};
@@ -142,6 +143,27 @@ impl Index {
         self.entries.first_match(self.order(arena), &probe).map(|entry| entry.handle)
     }
 
+    /// As [`Index::get`], with the tuple's hint.
+    pub(crate) fn first_entry(&self, arena: &Arena, key: &[u8], part_count: u32) -> Option<Entry> {
+        self.entries.first_match(self.order(arena), &self.probe(key, part_count))
+    }
+
+    /// The hints of the tuples whose key begins with these values, if no other tuple can have such a hint.
+    pub(crate) fn hints_of(&self, key: &[u8], part_count: u32) -> Option<RangeInclusive<u64>> {
+        let probe = self.probe(key, part_count);
+        (probe.decided && probe.low < probe.high).then_some(probe.low..=probe.high)
+    }
+
+    /// The number of tuples with these hints.
+    pub(crate) fn count_hints(&self, hints: RangeInclusive<u64>) -> u64 {
+        self.entries.count_hints(hints)
+    }
+
+    /// How two entries are ordered, whether they are in the index or not.
+    pub(crate) fn compare_entries(&self, arena: &Arena, a: Entry, b: Entry) -> Ordering {
+        a.hint.cmp(&b.hint).then_with(|| self.key.compare(arena.get(a.handle), arena.get(b.handle)))
+    }
+
     /// The tuple in the index that equals `tuple` in the full order.
     pub fn find(&self, arena: &Arena, tuple: &[u8]) -> Option<Handle> {
         self.entries.find(self.order(arena), self.hint(tuple), tuple)
@@ -164,14 +186,22 @@ impl Index {
 
     /// Adds a tuple; one that equals it in the full order gives way and is returned.
     pub fn insert(&mut self, arena: &Arena, handle: Handle) -> Option<Handle> {
-        let entry = self.entry(arena, handle);
+        self.insert_entry(arena, self.entry(arena, handle))
+    }
+
+    /// As [`Index::insert`].
+    pub(crate) fn insert_entry(&mut self, arena: &Arena, entry: Entry) -> Option<Handle> {
         let order = Order { arena, key: &self.key, exact: self.number.is_some() };
         self.entries.insert(order, entry)
     }
 
     /// Removes the tuple that equals the given one in the full order, and returns it.
     pub fn remove(&mut self, arena: &Arena, handle: Handle) -> Option<Handle> {
-        let entry = self.entry(arena, handle);
+        self.remove_entry(arena, self.entry(arena, handle))
+    }
+
+    /// As [`Index::remove`].
+    pub(crate) fn remove_entry(&mut self, arena: &Arena, entry: Entry) -> Option<Handle> {
         let order = Order { arena, key: &self.key, exact: self.number.is_some() };
         self.entries.remove(order, entry)
     }
@@ -193,9 +223,7 @@ impl Index {
         handles: impl IntoIterator<Item = Handle>,
     ) -> Result<(), Duplicate> {
         let mut entries: Vec<Entry> = handles.into_iter().map(|handle| self.entry(arena, handle)).collect();
-        let compare = |a: &Entry, b: &Entry| {
-            a.hint.cmp(&b.hint).then_with(|| self.key.compare(arena.get(a.handle), arena.get(b.handle)))
-        };
+        let compare = |a: &Entry, b: &Entry| self.compare_entries(arena, *a, *b);
         // Tuples that come in the order of the primary key are often in that of another index too, and then to see it is
         // all that there is to do.
         let is_ascending = |pair: &[Entry]| compare(&pair[0], &pair[1]).is_lt();
@@ -289,7 +317,9 @@ impl Index {
         }
     }
 
-    fn entry(&self, arena: &Arena, handle: Handle) -> Entry {
+    /// A tuple's entry, whether it is in the index or not.
+    #[inline]
+    pub(crate) fn entry(&self, arena: &Arena, handle: Handle) -> Entry {
         Entry { hint: self.hint(arena.get(handle)), handle }
     }
 

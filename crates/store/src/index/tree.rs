@@ -32,6 +32,7 @@ mod node;
 mod tests;
 
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 
 use lycosa_tuple::key::KeyDef;
 
@@ -217,6 +218,12 @@ impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
     pub fn replace(&mut self, order: Order<'_>, entry: Entry, handle: Handle) -> Option<Handle> {
         let target = Target::from(entry);
         self.root.as_mut()?.replace(order, &target, handle)
+    }
+
+    /// The number of entries with these hints.
+    pub fn count_hints(&self, hints: RangeInclusive<u64>) -> u64 {
+        let before = Cursor::descend(self, Place::BeforeHint(*hints.start())).rank();
+        Cursor::descend(self, Place::AfterHint(*hints.end())).rank() - before
     }
 
     /// The place before the first entry.

@@ -188,6 +188,8 @@ const BEYOND: u64 = 2;
 /// The index that may owe those of one half of the alphabet.
 const LATE: IndexId = 5;
 const LATE_HALF: &str = "first";
+/// The other half, of which the first is known.
+const LINE_HALF: &str = "last";
 
 /// As the others, once it has caught up.
 fn compare_lazy(store: &mut Store, space: SpaceId, model: &Model) -> Result<(), TestCaseError> {
@@ -234,7 +236,11 @@ fn store_with_indexes() -> (Store, SpaceId) {
         Ok(space)
     });
     store.make_lazy(space, LAZY, Lazy::All);
-    store.make_lazy(space, LATE, Lazy::First(&row(&format!(r#""{LATE_HALF}""#))));
+    store.make_lazy(
+        space,
+        LATE,
+        Lazy::Parts { line: &row(&format!(r#""{LINE_HALF}""#)), late: &row(&format!(r#""{LATE_HALF}""#)) },
+    );
     store.make_lazy(space, DISTANT, Lazy::Beyond { field: 2, bound: BEYOND });
     (store, space)
 }

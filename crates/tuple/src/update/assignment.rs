@@ -4,6 +4,8 @@
 //! such an update, be it wrong or only rare, is left to the general path.
 
 use super::operation::cut_base;
+use crate::field::FieldSet;
+use crate::format::Format;
 use crate::mp::{self, Reader};
 use crate::tuple::TupleRef;
 
@@ -57,37 +59,64 @@ impl<'a> Assignments<'a> {
         self.sorted[place] = (field, value);
         Some(())
     }
+
+    /// Appends the updated tuple; `None` if the general path has to look at it, and then some of it may stand in `out`.
+    #[inline]
+    fn write(&self, tuple: TupleRef<'_>, out: &mut Vec<u8>) -> Option<()> {
+        let assigned = &self.sorted[..self.count];
+        let bytes = tuple.bytes();
+        let mut reader = Reader::new(bytes);
+        let field_count = reader.array().ok()?;
+        let (first, last) = (assigned.first()?.0, assigned.last()?.0);
+        if first < 0 || last >= i64::from(field_count) {
+            return None;
+        }
+        out.reserve(bytes.len() + assigned.iter().map(|(_, value)| value.len()).sum::<usize>());
+        mp::write_array(out, field_count);
+        let mut copied = reader.position();
+        let mut next = 0;
+        for &(field, value) in assigned {
+            while next < field {
+                reader.skip().ok()?;
+                next += 1;
+            }
+            if copied < reader.position() {
+                out.extend_from_slice(&bytes[copied..reader.position()]);
+            }
+            out.extend_from_slice(value);
+            reader.skip().ok()?;
+            next += 1;
+            copied = reader.position();
+        }
+        out.extend_from_slice(&bytes[copied..]);
+        Some(())
+    }
 }
 
 /// The updated tuple; `None` if the general path has to look at it.
 pub(super) fn apply(operations: &[u8], tuple: TupleRef<'_>, index_base: i64) -> Option<Vec<u8>> {
-    let assignments = Assignments::read(operations, cut_base(index_base))?;
-    let assigned = &assignments.sorted[..assignments.count];
-    let bytes = tuple.bytes();
-    let mut reader = Reader::new(bytes);
-    let field_count = reader.array().ok()?;
-    let (first, last) = (assigned.first()?.0, assigned.last()?.0);
-    if first < 0 || last >= i64::from(field_count) {
-        return None;
-    }
-    let mut out =
-        Vec::with_capacity(bytes.len() + assigned.iter().map(|(_, value)| value.len()).sum::<usize>());
-    mp::write_array(&mut out, field_count);
-    let mut copied = reader.position();
-    let mut next = 0;
-    for &(field, value) in assigned {
-        while next < field {
-            reader.skip().ok()?;
-            next += 1;
-        }
-        if copied < reader.position() {
-            out.extend_from_slice(&bytes[copied..reader.position()]);
-        }
-        out.extend_from_slice(value);
-        reader.skip().ok()?;
-        next += 1;
-        copied = reader.position();
-    }
-    out.extend_from_slice(&bytes[copied..]);
+    let mut out = Vec::new();
+    Assignments::read(operations, cut_base(index_base))?.write(tuple, &mut out)?;
     Some(out)
+}
+
+/// See [`super::assign`].
+pub(super) fn assign(
+    operations: &[u8],
+    tuple: TupleRef<'_>,
+    format: &Format,
+    index_base: i64,
+    out: &mut Vec<u8>,
+) -> Option<FieldSet> {
+    let assignments = Assignments::read(operations, cut_base(index_base))?;
+    let mut fields = FieldSet::default();
+    for &(field, value) in &assignments.sorted[..assignments.count] {
+        let field = u32::try_from(field).ok()?;
+        if !format.admits_at_once(field, value) {
+            return None;
+        }
+        fields.insert(field);
+    }
+    assignments.write(tuple, out)?;
+    Some(fields)
 }

@@ -265,6 +265,34 @@ proptest! {
     }
 
     #[test]
+    fn what_is_assigned_at_once_fits_the_format(
+        tuple in tuples(),
+        assignments in vec((0_u64..8, values()), 1..4),
+        types in vec(prop::sample::select(vec![FieldType::Any, FieldType::Unsigned, FieldType::Number, FieldType::String]), 0..5),
+        base in 0_i64..2,
+    ) {
+        let format = format(&types.into_iter().map(|ty| ("f", ty)).collect::<Vec<_>>());
+        let tuple = tuple.encode();
+        let tuple = TupleRef::new(&tuple).unwrap();
+        prop_assume!(format.check(tuple).is_ok());
+        let sent: Vec<Value> = assignments.iter().map(|(field, value)| set(*field, value.clone())).collect();
+        let sent = encode(&sent);
+        let mut updated = Vec::new();
+        let assigned = assign(&sent, tuple, &format, base, &mut updated);
+        let general = apply_any(&sent, tuple, &format, base, Mode::Update);
+        let fits = general.as_ref().is_ok_and(|result| format.check(TupleRef::new(result).unwrap()).is_ok());
+        if let Some(assigned) = assigned {
+            prop_assert!(fits);
+            prop_assert_eq!(Ok(updated), general);
+            let fields = assignments.iter().map(|(field, _)| (*field as i64 - base) as u32);
+            prop_assert_eq!(assigned, fields.collect::<FieldSet>());
+        } else {
+            let is_appended = |field: u64| field as i64 - base >= i64::from(tuple.len()) || (field as i64) < base;
+            prop_assert!(!fits || assignments.iter().any(|(field, _)| is_appended(*field)));
+        }
+    }
+
+    #[test]
     fn whatever_comes_gives_a_tuple_or_an_error(tuple in tuples(), operations in operations()) {
         let (tuple, operations) = (tuple.encode(), encode(&operations));
         let tuple = TupleRef::new(&tuple).unwrap();
