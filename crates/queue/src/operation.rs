@@ -87,8 +87,9 @@ impl Queue {
         tube.driver.encode(&NewTask { id, data, options }, now, &mut self.scratch)?;
         let stored = store.execute(&Statement::Insert { space: tube.space, tuple: &self.scratch })?;
         let layout = tube.driver.layout();
-        match (data, prospect(&self.scratch, layout)) {
-            (Some(data), Some((Some(state), _))) => Shown::new(id, state, data).write(out),
+        let (state, next_event) = prospect(&self.scratch, layout).unwrap_or_default();
+        match (data, state) {
+            (Some(data), Some(state)) => Shown::new(id, state, data).write(out),
             _ => write_task(&self.scratch, layout, out),
         }
         if let Some(tuple) = stored.filter(|_| tube.observed) {
@@ -96,6 +97,7 @@ impl Queue {
         }
         self.pending.count(index, Operation::Put);
         keep_next_id(tube, index, id, &mut self.pending.undo);
+        self.note_task(index, layout, state, next_event);
         Ok(())
     }
 
@@ -394,9 +396,10 @@ impl Queue {
         if let Some(tuple) = changed.filter(|_| tube.observed) {
             self.pending.events.push(TaskEvent::new(&tube.name, decided.operation, tuple));
         }
+        let (tube_id, layout) = (tube.id, tube.driver.layout());
         self.pending.count(index, decided.operation);
+        self.note_task(index, layout, Some(decided.state), decided.next_event);
         if decided.frees {
-            let tube_id = tube.id;
             self.forget_owner(store, (tube_id, decided.id))?;
         }
         Ok(())
@@ -435,6 +438,7 @@ impl Queue {
         if operation == Operation::Ttl {
             self.pending.count(index, Operation::Delete);
         }
+        self.note_gone(index, layout);
         if was_taken {
             self.forget_owner(store, (tube_id, id))?;
         }
@@ -528,6 +532,7 @@ impl Queue {
 struct Decided {
     id: u64,
     state: State,
+    next_event: u64,
     operation: Operation,
     /// The task was taken and is no longer.
     frees: bool,
@@ -553,7 +558,8 @@ impl Decided {
             }
         }
         let frees = task.state() == Some(State::Taken) && change.state != State::Taken;
-        Ok(Self { id: task.id, state: change.state, operation: event.operation(), frees })
+        let next_event = change.next_event.unwrap_or(task.times.next_event);
+        Ok(Self { id: task.id, state: change.state, next_event, operation: event.operation(), frees })
     }
 }
 

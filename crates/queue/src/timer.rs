@@ -154,6 +154,8 @@ impl Queue {
         self.assignments.number(NEXT_EVENT, death);
         let statement: Statement<'_> = self.assignments.statement(tube.space, &key);
         store.execute(&statement)?;
+        let layout = tube.driver.layout();
+        self.note_task(index, layout, Some(State::Ready), death);
         Ok(())
     }
 

@@ -4,7 +4,8 @@
 //!
 //! - *computed*: the candidates of sub-queues, the bounds of deadlines. [`Queue::settle`] reads the transaction's changes
 //!   (whoever made them: an operation of the queue, plain DML, a truncation) and computes them anew from the store,
-//!   before the commit, and once more if the transaction is rolled back;
+//!   before the commit, and once more if the transaction is rolled back. Where there are no sub-queues operations say
+//!   themselves what they do ([`Queue::note_task`]), and only other changes are read;
 //! - *done and undone*: next ids, sessions of connections, owners of tasks, new tubes. They change at once, because later
 //!   operations of the same transaction must see them, and [`Undo`] takes them back;
 //! - *deferred*: counters, events, closing sessions, dropped tubes. They wait in [`Pending`] for the commit.
@@ -25,7 +26,7 @@ use crate::owners::{Owner, TaskKey};
 use crate::session::SessionId;
 use crate::statistics::Operation;
 use crate::system::SystemSpaces;
-use crate::task::{State, Task, id_of, prospect, string_key};
+use crate::task::{Layout, State, Task, id_of, string_key};
 use crate::time::NEVER;
 use crate::tube::{SlotIndex, Tube, Tubes};
 use crate::waiter::{Line, Waiters};
@@ -158,38 +159,31 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    fn change(&mut self, index: SlotIndex, old: Option<&[u8]>, new: Option<&[u8]>) {
+    fn change(&mut self, index: SlotIndex, change: &lycosa_store::Change<'_>) {
         let Some(tube) = self.tubes.at_mut(index) else { return };
         let layout = tube.driver.layout();
+        if self.origin == Origin::Queue && layout.utube.is_none() {
+            return;
+        }
+        let (old, new) = (change.old(), change.new());
         if old.is_none()
             && let Some(id) = new.and_then(id_of)
         {
             keep_next_id(tube, index, id, self.undo);
         }
-        let (tube, timed) = (tube.id, layout.timed);
-        let is = match layout.utube {
-            None if self.origin == Origin::Queue => new.and_then(|tuple| prospect(tuple, layout)),
-            _ => {
-                let read = |tuple| Task::read(tuple, layout);
-                let (old, new) = (old.and_then(read), new.and_then(read));
-                self.freed(tube, old.as_ref(), new.as_ref());
-                if layout.utube.is_some() {
-                    self.touch_either(index, old.as_ref(), new.as_ref());
-                }
-                new.map(|task| (task.state(), task.times.next_event))
-            }
-        };
-        if let Some((Some(_), next_event)) = is
-            && timed
-        {
-            self.deadlines.lower(index, next_event);
+        let tube = tube.id;
+        let read = |tuple| Task::read(tuple, layout);
+        let (old, is) = (old.and_then(read), new.and_then(read));
+        self.freed(tube, old.as_ref(), is.as_ref());
+        if layout.utube.is_some() {
+            self.touch_either(index, old.as_ref(), is.as_ref());
         }
-        let is_ready = layout.utube.is_none() && matches!(is, Some((Some(State::Ready), _)));
-        if is_ready && self.waiters.first(index, Line::Takes).is_some() {
-            self.is_ready(index);
-        }
-        if new.is_none() && self.waiters.first(index, Line::Puts).is_some() {
-            self.is_ready(index);
+        let Self { deadlines, waiters, ready, .. } = self;
+        let mut prospects = Prospects { deadlines, waiters, ready };
+        match is {
+            Some(task) => prospects.note(index, layout, task.state(), task.times.next_event),
+            None if new.is_none() => prospects.note_gone(index),
+            None => {}
         }
     }
 
@@ -214,13 +208,6 @@ impl Reading<'_> {
         }
     }
 
-    /// Who waits in the tube is to be looked after. A batch says so for each of its tasks.
-    fn is_ready(&mut self, index: SlotIndex) {
-        if self.ready.last() != Some(&index) {
-            self.ready.push(index);
-        }
-    }
-
     /// A task of one sub-queue has changed, come or gone.
     fn touch(&mut self, index: SlotIndex, old: Option<&Task<'_>>, new: Option<&Task<'_>>) {
         let Some(name) = new.or(old).map(|task| task.utube) else { return };
@@ -237,6 +224,72 @@ impl Reading<'_> {
         };
         self.found.truncated.push(index);
         self.ready.push(index);
+    }
+}
+
+/// What is known of what will happen in tubes. It may say too much, after a rollback for example, never too little.
+struct Prospects<'a> {
+    deadlines: &'a mut Deadlines,
+    waiters: &'a Waiters,
+    ready: &'a mut Vec<SlotIndex>,
+}
+
+impl Prospects<'_> {
+    /// A task has come or has changed.
+    #[inline]
+    fn note(&mut self, index: SlotIndex, layout: &Layout, state: Option<State>, next_event: u64) {
+        if layout.timed && state.is_some() {
+            self.deadlines.lower(index, next_event);
+        }
+        // Whether a sub-queue's task can be taken is decided with its candidate.
+        let is_free = layout.utube.is_none() && state == Some(State::Ready);
+        if is_free && self.waiters.first(index, Line::Takes).is_some() {
+            self.is_ready(index);
+        }
+    }
+
+    /// A task has gone.
+    #[inline]
+    fn note_gone(&mut self, index: SlotIndex) {
+        if self.waiters.first(index, Line::Puts).is_some() {
+            self.is_ready(index);
+        }
+    }
+
+    /// Who waits in the tube is to be looked after. A batch says so for each of its tasks.
+    fn is_ready(&mut self, index: SlotIndex) {
+        if self.ready.last() != Some(&index) {
+            self.ready.push(index);
+        }
+    }
+}
+
+impl Queue {
+    fn prospects(&mut self) -> Prospects<'_> {
+        Prospects { deadlines: &mut self.deadlines, waiters: &self.waiters, ready: &mut self.ready }
+    }
+
+    /// To be called when an operation has stored or changed a task, so that [`Queue::settle`] need not read it again
+    /// where there are no sub-queues.
+    #[inline]
+    pub(crate) fn note_task(
+        &mut self,
+        index: SlotIndex,
+        layout: &Layout,
+        state: Option<State>,
+        next_event: u64,
+    ) {
+        if layout.utube.is_none() {
+            self.prospects().note(index, layout, state, next_event);
+        }
+    }
+
+    /// As [`Queue::note_task`], when it has removed one.
+    #[inline]
+    pub(crate) fn note_gone(&mut self, index: SlotIndex, layout: &Layout) {
+        if layout.utube.is_none() {
+            self.prospects().note_gone(index);
+        }
     }
 }
 
@@ -281,6 +334,8 @@ impl Queue {
         acting: UserId,
         operation: impl FnOnce(&mut Self, &mut Store) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        // What a program has done before is not the queue's doing.
+        self.settle(store, Origin::Foreign)?;
         let mark = self.pending.mark();
         let savepoint = store.savepoint();
         let former = store.set_user(acting);
@@ -359,9 +414,9 @@ impl Queue {
         };
         let mut read = |change: lycosa_store::Change<'_>| {
             if let Some(index) = reading.tubes.by_space(change.space) {
-                reading.change(index, change.old, change.new);
+                reading.change(index, &change);
             } else if change.space == system::TRUNCATE {
-                reading.truncation(change.new);
+                reading.truncation(change.new());
             }
         };
         match self.pending.settled {

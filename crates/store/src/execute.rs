@@ -7,8 +7,9 @@ use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::update;
 
 use crate::access::{Access, Object};
-use crate::arena::Handle;
+use crate::arena::{Arena, Handle};
 use crate::error::Error;
+use crate::schema::catalog::Catalog;
 use crate::schema::row::Row;
 use crate::space::{AttachedSequence, Engine, Entry, Space, SpaceIndex, key_values};
 use crate::statement::Statement;
@@ -197,7 +198,7 @@ impl Store {
         self.exchange(id, new, Entry::InPlaceOf(old))?;
         if !temporary {
             let local = local || id == system::TRUNCATE && self.truncates_locally(updated);
-            self.log_keyed(&Statement::Update { space: id, index, key, operations, base }, new, local);
+            self.log_update(id, new, operations, base, local);
         }
         Ok(Some(new))
     }
@@ -260,7 +261,7 @@ impl Store {
         self.note_row(id, Some(old), None);
         self.row_changed(id, Some(old), None)?;
         if !temporary {
-            self.log_keyed(&Statement::Delete { space: id, index, key }, old, local);
+            self.log_delete(id, old, local);
         }
         Ok(Some(old))
     }
@@ -299,7 +300,7 @@ impl Store {
 
     /// Whether a tuple of that length would take the data over the memory limit.
     fn is_short_of_memory(&self, length: usize) -> bool {
-        let wanted = crate::arena::Arena::slot_size(length) as u64;
+        let wanted = Arena::slot_size(length) as u64;
         self.arena.used_bytes() + self.index_memory + wanted > self.settings.memory_limit
     }
 
@@ -341,31 +342,34 @@ impl Store {
         }
     }
 
-    /// Logs an UPDATE or DELETE of the tuple `hit` as one by that tuple's primary key.
+    /// Appends the primary key of the tuple `hit`, under which an UPDATE or DELETE of it is logged.
     ///
     /// The key is the tuple's, not the client's, even if it came through the primary index: Tarantool compares integers of
     /// different widths as different when it replays a log, so that `cf 00…05` would not find a `05`.
-    fn log_keyed(&mut self, statement: &Statement<'_>, hit: Handle, local: bool) {
-        if !self.is_logging {
-            return;
+    #[inline]
+    fn write_key(catalog: &Catalog, arena: &Arena, space: SpaceId, hit: Handle, out: &mut Vec<u8>) {
+        if let Some(primary) = catalog.get(space).and_then(Space::primary_key) {
+            mp::write_array(out, primary.part_count());
+            primary.extract(arena.get(hit), out);
         }
-        let (Statement::Update { space, .. } | Statement::Delete { space, .. }) = *statement else {
-            return self.effects.push(statement, local);
-        };
-        let mut key = std::mem::take(&mut self.scratch);
-        if let Some(primary) = self.catalog.get(space).and_then(Space::primary_key) {
-            mp::write_array(&mut key, primary.part_count());
-            primary.extract(self.arena.get(hit), &mut key);
+    }
+
+    /// Logs an UPDATE of the tuple that is now `hit`.
+    fn log_update(&mut self, space: SpaceId, hit: Handle, operations: &[u8], base: i64, local: bool) {
+        let Self { catalog, arena, .. } = self;
+        let key = |out: &mut Vec<u8>| Self::write_key(catalog, arena, space, hit, out);
+        if self.is_logging {
+            self.effects.push_update(space, key, operations, base, local);
         }
-        let statement = match *statement {
-            Statement::Update { operations, base, .. } => {
-                Statement::Update { space, index: 0, key: &key, operations, base }
-            }
-            _ => Statement::Delete { space, index: 0, key: &key },
-        };
-        self.effects.push(&statement, local);
-        key.clear();
-        self.scratch = key;
+    }
+
+    /// Logs a DELETE of the tuple that was `hit`.
+    fn log_delete(&mut self, space: SpaceId, hit: Handle, local: bool) {
+        let Self { catalog, arena, .. } = self;
+        let key = |out: &mut Vec<u8>| Self::write_key(catalog, arena, space, hit, out);
+        if self.is_logging {
+            self.effects.push_delete(space, key, local);
+        }
     }
 
     /// Whether a row of `_truncate` is about a space whose rows stay here, or has none.

@@ -246,6 +246,9 @@ impl SpaceIndex {
         if !self.def.unique {
             return Err(Error::MoreThanOneTuple);
         }
+        if let Some(number) = self.index.number_of_key(key) {
+            return Ok(self.current()?.find_number(arena, number, guess));
+        }
         let (values, count) = key_values(key)?;
         self.def.key.check_whole_key(values, count)?;
         if let Some(guess) = guess

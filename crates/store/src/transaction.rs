@@ -6,7 +6,7 @@
 
 use lycosa_tuple::format::Format;
 
-use crate::arena::Handle;
+use crate::arena::{Arena, Handle};
 use crate::effect::EffectMark;
 use crate::index::Index;
 use crate::schema::space::SpaceDef;
@@ -14,14 +14,27 @@ use crate::space::{Space, SpaceIndex};
 use crate::{Committed, IndexId, SpaceId, Store, UserId, garbage, user};
 
 /// One change of the open transaction: what a trigger on the space would see.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
     /// The space.
     pub space: SpaceId,
+    arena: &'a Arena,
+    old: Option<Handle>,
+    new: Option<Handle>,
+}
+
+impl<'a> Change<'a> {
     /// The tuple that went away.
-    pub old: Option<&'a [u8]>,
+    #[must_use]
+    pub fn old(&self) -> Option<&'a [u8]> {
+        self.old.map(|handle| self.arena.get(handle))
+    }
+
     /// The tuple that came.
-    pub new: Option<&'a [u8]>,
+    #[must_use]
+    pub fn new(&self) -> Option<&'a [u8]> {
+        self.new.map(|handle| self.arena.get(handle))
+    }
 }
 
 /// A place in the open transaction to which it can be rolled back.
@@ -164,10 +177,7 @@ impl Store {
 
     fn changes_from(&self, place: usize) -> impl DoubleEndedIterator<Item = Change<'_>> {
         self.transaction.undo.iter().skip(place).filter_map(|undo| match *undo {
-            Undo::Row { space, old, new, .. } => {
-                let tuple = |handle| self.arena.get(handle);
-                Some(Change { space, old: old.map(tuple), new: new.map(tuple) })
-            }
+            Undo::Row { space, old, new, .. } => Some(Change { space, arena: &self.arena, old, new }),
             _ => None,
         })
     }

@@ -143,6 +143,24 @@ impl Index {
         self.entries.first_match(self.order(arena), &probe).map(|entry| entry.handle)
     }
 
+    /// The number that is this whole key, a MessagePack array, if such a number is a key of the index.
+    #[inline]
+    pub(crate) fn number_of_key(&self, key: &[u8]) -> Option<u64> {
+        let [0x91, value @ ..] = key else { return None };
+        self.number?;
+        let mut reader = Reader::new(value);
+        reader.uint().ok().filter(|_| reader.is_empty())
+    }
+
+    /// The tuple with a number for a key. It is `guess`, a tuple of the index, if that has the number.
+    #[inline]
+    pub(crate) fn find_number(&self, arena: &Arena, number: u64, guess: Option<Handle>) -> Option<Handle> {
+        let has_number = |guess: &Handle| {
+            self.number.and_then(|field| number_in(arena.get(*guess), field)) == Some(number)
+        };
+        guess.filter(has_number).or_else(|| self.entries.find(self.order(arena), number, &[]))
+    }
+
     /// As [`Index::get`], with the tuple's hint.
     pub(crate) fn first_entry(&self, arena: &Arena, key: &[u8], part_count: u32) -> Option<Entry> {
         self.entries.first_match(self.order(arena), &self.probe(key, part_count))
