@@ -9,6 +9,8 @@ box.cfg{
     wal_mode = wal_mode,
     memtx_memory = 8 * 1024 * 1024 * 1024,
     checkpoint_interval = 0,
+    -- Ten thousand takes wait in one of the workloads; beyond so many requests Tarantool stops reading.
+    net_msg_max = 20000,
 }
 box.schema.user.grant('guest', 'super', nil, nil, {if_not_exists = true})
 queue = require('queue')

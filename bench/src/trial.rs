@@ -150,6 +150,10 @@ impl Subject {
         for &plan in &workload.before {
             load.run(self.adapted(plan), workload.connected()).context("the preparation failed")?;
         }
+        if self.access.is_own() && !workload.before.is_empty() {
+            // What the preparation has written must not go to the disk while something else is measured.
+            rustix::fs::sync();
+        }
         Ok(load)
     }
 
