@@ -392,6 +392,10 @@ impl Queue {
         if !self.keeps_in_step() {
             return Ok(());
         }
+        if origin == Origin::Queue && !self.has_to_read(store) {
+            self.pending.settled = Some(store.savepoint());
+            return Ok(());
+        }
         let mut found = std::mem::take(&mut self.found);
         let result = self.read_changes(store, origin, &mut found);
         found.touched.clear();
@@ -400,6 +404,22 @@ impl Queue {
         self.found = found;
         self.pending.settled = Some(store.savepoint());
         result
+    }
+
+    /// Whether anything was changed that the queue's operations do not say themselves ([`Queue::note_task`]).
+    #[inline]
+    fn has_to_read(&self, store: &Store) -> bool {
+        let is_read = |change: lycosa_store::Change<'_>| {
+            let tube = self.tubes.by_space(change.space).and_then(|index| self.tubes.at(index));
+            match tube {
+                Some(tube) => tube.driver.layout().utube.is_some(),
+                None => change.space == system::TRUNCATE,
+            }
+        };
+        match self.pending.settled {
+            None => store.changes().any(is_read),
+            Some(savepoint) => store.changes_since(savepoint).any(is_read),
+        }
     }
 
     fn read_changes(&mut self, store: &mut Store, origin: Origin, found: &mut Found) -> Result<(), Error> {
@@ -502,7 +522,9 @@ impl Queue {
                 tube.counters.add(operation);
             }
         }
-        self.events.extend(self.pending.events.drain(..));
+        if !self.pending.events.is_empty() {
+            self.events.extend(self.pending.events.drain(..));
+        }
         self.pending.undo.clear();
         self.pending.touched.clear();
         self.pending.emptied.clear();
