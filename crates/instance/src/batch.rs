@@ -231,6 +231,11 @@ impl Journaling {
         row::encode_row(&mut self.rows, &header, body);
     }
 
+    /// Whether the next batch has rows and is not closed yet.
+    pub(crate) fn has_open_batch(&self) -> bool {
+        self.full.is_empty() && !self.rows.is_empty()
+    }
+
     /// The rows collected so far, if there are any, as far as they fit a batch.
     pub(crate) fn take(&mut self) -> Option<Batch> {
         if let Some(batch) = self.full.pop_front() {

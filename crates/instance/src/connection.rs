@@ -72,6 +72,15 @@ pub(crate) struct Connection {
     is_listed_parked: bool,
 }
 
+/// How many replies were released at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Released {
+    /// Replies that may leave now.
+    pub answered: u64,
+    /// Replies that go on waiting for the journal.
+    pub waiting: u64,
+}
+
 /// A call that was parked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitingCall {
@@ -218,19 +227,23 @@ impl Connections {
     }
 
     /// Everything up to `lsn` is durable: releases the replies that waited for it.
-    pub(crate) fn release(&mut self, lsn: u64) {
+    pub(crate) fn release(&mut self, lsn: u64) -> Released {
+        let mut count = Released::default();
         let mut parked = std::mem::take(&mut self.parked);
         parked.retain(|&slot| {
             let Some(connection) = self.get_mut(slot) else { return false };
             let released = connection.replies.release(lsn);
+            count.answered += released;
+            count.waiting += connection.replies.in_flight();
             connection.is_listed_parked = connection.replies.in_flight() > 0;
             let is_parked = connection.is_listed_parked;
-            if released {
+            if released > 0 {
                 self.mark_ready(slot);
             }
             is_parked
         });
         self.parked = parked;
+        count
     }
 
     /// Takes all calls that wait, by connection.

@@ -46,7 +46,7 @@ use uuid::Uuid;
 
 pub use batch::{Batch, Buffers, statement};
 pub use checkpoint::{CheckpointOrder, CheckpointStatus, Chunk, Files, Keep, LastCheckpoint, Written};
-pub use connection::{Origin, Slot, Trust};
+pub use connection::{Origin, Released, Slot, Trust};
 pub use declare::{Declared, DeclaredTube, DeclaredUser};
 pub use settings::Settings;
 pub use status::{Lag, RequestCounts, Status};
@@ -247,11 +247,9 @@ impl Instance {
     }
 
     /// The batch that ended with `lsn` is durable: releases the replies that waited for it.
-    pub fn handle_durable(&mut self, lsn: u64, buffers: Buffers) {
+    pub fn handle_durable(&mut self, lsn: u64, buffers: Buffers) -> Released {
         self.journaling.mark_durable(lsn, buffers);
-        if self.failure.is_none() {
-            self.connections.release(lsn);
-        }
+        if self.failure.is_none() { self.connections.release(lsn) } else { Released::default() }
     }
 
     /// The journal has failed for good. Whoever waits for it, or for a task, is told, and from now on nobody reads or
@@ -334,6 +332,11 @@ impl Instance {
     /// The rows of the turn, to be made durable together. The next batch may be polled before this one is durable.
     pub fn poll_append(&mut self) -> Option<Batch> {
         if self.failure.is_some() { None } else { self.journaling.take() }
+    }
+
+    /// Whether there are rows for a batch to which others may be added.
+    pub fn has_open_batch(&self) -> bool {
+        self.failure.is_none() && self.journaling.has_open_batch()
     }
 
     /// A connection with bytes to write.

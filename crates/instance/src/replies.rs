@@ -55,9 +55,9 @@ impl Replies {
         false
     }
 
-    /// Everything up to `lsn` is durable. True if something was released.
-    pub(crate) fn release(&mut self, lsn: u64) -> bool {
-        let before = self.released;
+    /// Everything up to `lsn` is durable. Returns how many replies were released.
+    pub(crate) fn release(&mut self, lsn: u64) -> u64 {
+        let before = self.in_flight;
         while let Some(mark) = self.waiting.front()
             && mark.lsn <= lsn
         {
@@ -65,7 +65,7 @@ impl Replies {
             self.in_flight -= u64::from(mark.count);
             self.waiting.pop_front();
         }
-        self.released > before
+        before - self.in_flight
     }
 
     /// What may be written now.
@@ -145,12 +145,12 @@ mod tests {
         assert!(!push(&mut replies, 4, 7, 0));
         assert_eq!(bodies(replies.ready()), [1]);
         assert_eq!(replies.in_flight(), 3);
-        assert!(!replies.release(4));
-        assert!(replies.release(6));
+        assert_eq!(replies.release(4), 0);
+        assert_eq!(replies.release(6), 2);
         assert_eq!(bodies(replies.ready()), [1, 2, 3]);
         replies.consume(12);
         assert_eq!(bodies(replies.ready()), [3]);
-        assert!(replies.release(7));
+        assert_eq!(replies.release(7), 1);
         assert_eq!(bodies(replies.ready()), [3, 4]);
         replies.consume(12);
         assert_eq!((replies.ready().len(), replies.pending_bytes()), (0, 0));
@@ -162,7 +162,7 @@ mod tests {
         assert!(!push(&mut replies, 1, 5, 0));
         assert!(!push(&mut replies, 2, 0, 0));
         assert_eq!(replies.ready(), b"");
-        assert!(replies.release(5));
+        assert_eq!(replies.release(5), 2);
         assert_eq!(bodies(replies.ready()), [1, 2]);
     }
 
@@ -176,7 +176,7 @@ mod tests {
         let ready = replies.ready().len();
         replies.consume(ready);
         assert!(replies.pending_bytes() == 6 && replies.bytes.len() == 6);
-        assert!(replies.release(9));
+        assert_eq!(replies.release(9), 1);
         assert_eq!(bodies(replies.ready()), [2]);
     }
 

@@ -169,20 +169,25 @@ fn handle<'a>(core: &Core, slot: Slot, bytes: &'a [u8]) -> (Step, &'a [u8]) {
     let limit = instance.max_frame_size();
     let now = now();
     let mut rest = bytes;
-    loop {
+    let mut requests = 0;
+    let step = loop {
         if instance.is_paused(slot) {
-            return (Step::Pause, rest);
+            break Step::Pause;
         }
         match frame::split(rest, limit) {
             Ok(frame::Split::Frame { content, consumed }) => {
                 instance.handle_frame(slot, content, now);
+                requests += 1;
                 rest = &rest[consumed..];
             }
-            Ok(frame::Split::NeedMore(_)) => return (Step::Read, rest),
+            Ok(frame::Split::NeedMore(_)) => break Step::Read,
             Err(error) => {
                 instance.handle_broken_frame(slot, &error);
-                return (Step::Pause, &[]);
+                rest = &[];
+                break Step::Pause;
             }
         }
-    }
+    };
+    core.received(requests);
+    (step, rest)
 }

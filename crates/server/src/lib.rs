@@ -10,6 +10,7 @@
 mod checkpoint_thread;
 pub mod config;
 mod connection;
+mod gathering;
 pub mod inspect;
 mod journal;
 mod journal_thread;
