@@ -165,7 +165,7 @@ impl Reading<'_> {
         if self.origin == Origin::Queue && layout.utube.is_none() {
             return;
         }
-        let (old, new) = (change.old(), change.new());
+        let (old, new) = (change.gone(), change.came());
         if old.is_none()
             && let Some(id) = new.and_then(id_of)
         {
@@ -436,7 +436,7 @@ impl Queue {
             if let Some(index) = reading.tubes.by_space(change.space) {
                 reading.change(index, &change);
             } else if change.space == system::TRUNCATE {
-                reading.truncation(change.new());
+                reading.truncation(change.came());
             }
         };
         match self.pending.settled {

@@ -19,6 +19,9 @@ use crate::index::tree::Entry;
 /// Places in a line.
 pub(crate) const MOST: usize = if cfg!(test) { 3 } else { 8192 };
 
+/// A line that had more places gives their memory back when it is empty.
+const KEPT_PLACES: usize = 1024;
+
 /// The line of one part of an index.
 #[derive(Debug)]
 pub(crate) struct Line {
@@ -107,9 +110,10 @@ impl Line {
         if self.places.back().is_some_and(|last| last.hint >= entry.hint) {
             return Some(entry);
         }
+        let one_too_many = if self.places.len() == MOST { self.pop() } else { None };
         self.places.push_back(Place { hint: entry.hint, handle: Some(entry.handle) });
         self.len += 1;
-        if self.places.len() > MOST { self.pop() } else { None }
+        one_too_many
     }
 
     /// Takes the first one out of the line.
@@ -165,6 +169,9 @@ impl Line {
     fn skip_gone(&mut self) {
         while self.places.front().is_some_and(|first| first.handle.is_none()) {
             self.places.pop_front();
+        }
+        if self.places.is_empty() && self.places.capacity() > KEPT_PLACES {
+            self.places = VecDeque::new();
         }
     }
 }

@@ -26,13 +26,13 @@ pub struct Change<'a> {
 impl<'a> Change<'a> {
     /// The tuple that went away.
     #[must_use]
-    pub fn old(&self) -> Option<&'a [u8]> {
+    pub fn gone(&self) -> Option<&'a [u8]> {
         self.old.map(|handle| self.arena.get(handle))
     }
 
     /// The tuple that came.
     #[must_use]
-    pub fn new(&self) -> Option<&'a [u8]> {
+    pub fn came(&self) -> Option<&'a [u8]> {
         self.new.map(|handle| self.arena.get(handle))
     }
 }

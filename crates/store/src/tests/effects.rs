@@ -73,7 +73,7 @@ fn savepoints_cut_what_was_logged() {
     assert!(s.execute(&Statement::Insert { space: 515, tuple: &row("[500]") }).is_err());
     s.rollback_to(savepoint);
     s.execute(&Statement::Delete { space: 515, index: 0, key: &row("[1]") }).unwrap();
-    let changes: Vec<_> = s.changes().map(|c| (c.space, c.old().is_some(), c.new().map(text))).collect();
+    let changes: Vec<_> = s.changes().map(|c| (c.space, c.gone().is_some(), c.came().map(text))).collect();
     assert_eq!(changes, [(515, false, Some("[500]".to_owned())), (515, true, None)]);
     s.commit();
     s.begin(user::ADMIN);
