@@ -11,8 +11,8 @@
 //! time long, and then nobody waits for them. The time of a return holds the loop's work for those who return, so where the
 //! loop is what limits the rate nobody waits either.
 //!
-//! Invariants: a batch waits for less than a sync's time (two, where there is one core only), and at most [`LONGEST`]; while no
-//! sync or no return was measured yet it does not wait at all.
+//! Invariants: a batch waits for less than a sync's time, and at most [`LONGEST`]; while no sync or no return was measured yet it
+//! does not wait at all.
 //!
 //! Absent: waiting before the first of a burst, as an idle server could. The latency of a single request comes first.
 
@@ -21,11 +21,8 @@ use std::time::{Duration, Instant};
 /// The longest that a batch waits, whatever a sync takes.
 const LONGEST: Duration = Duration::from_millis(5);
 
-/// All who are under way must be able to come back in this share of a sync, if the journal's thread has a core to itself.
+/// All who are under way must be able to come back in this share of a sync.
 const WORTH: f64 = 0.8;
-
-/// The same where all threads share one core: what a sync takes of the processor comes off the loop's time too.
-const WORTH_ON_ONE_CORE: f64 = 2.0;
 
 /// The share of the answered that has to be back.
 const MOST: f64 = 0.8;
@@ -34,10 +31,8 @@ const MOST: f64 = 0.8;
 const STEP: f64 = 0.125;
 
 /// What is known of syncs, and of clients that come back.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Gathering {
-    /// The share of a sync in which it must be possible to come back.
-    worth: f64,
     /// How long a sync takes.
     sync: Option<Duration>,
     /// How long most of the answered need to come back, divided by their number.
@@ -61,12 +56,6 @@ struct Away {
 }
 
 impl Gathering {
-    /// Nothing is known yet. `cores`: how many the process may use.
-    pub(crate) fn new(cores: usize) -> Self {
-        let worth = if cores > 1 { WORTH } else { WORTH_ON_ONE_CORE };
-        Self { worth, sync: None, comeback: None, handed_over: None, away: None, requests: 0 }
-    }
-
     /// Requests have come.
     #[inline]
     pub(crate) fn received(&mut self, requests: u64) {
@@ -98,8 +87,8 @@ impl Gathering {
     fn worth(&self, answered: u64, waiting: u64) -> Duration {
         let (Some(sync), Some(comeback)) = (self.sync, self.comeback) else { return Duration::ZERO };
         let time_of = |requests: u64| comeback.mul_f64(requests as f64);
-        if time_of(answered + waiting) < sync.mul_f64(self.worth) {
-            (2 * time_of(answered)).min(sync.mul_f64(self.worth)).min(LONGEST)
+        if time_of(answered + waiting) < sync.mul_f64(WORTH) {
+            (2 * time_of(answered)).min(sync).min(LONGEST)
         } else {
             Duration::ZERO
         }
@@ -145,7 +134,7 @@ mod tests {
 
     impl World {
         fn new() -> Self {
-            Self { gathering: Gathering::new(2), now: Instant::now() }
+            Self { gathering: Gathering::default(), now: Instant::now() }
         }
 
         /// One sync that answers `answered`, who come back after `comeback`. Whether a batch would wait just then, and whether it
@@ -180,15 +169,6 @@ mod tests {
         for round in 0..40 {
             let sync = if round % 8 == 7 { 100 * SYNC } else { SYNC };
             assert_eq!(world.round(sync, 128, SYNC / 2), (false, false));
-        }
-    }
-
-    #[test]
-    fn on_one_core_it_waits_for_slower_ones() {
-        let mut world = World { gathering: Gathering::new(1), now: Instant::now() };
-        world.round(SYNC, 128, SYNC / 2);
-        for _ in 0..20 {
-            assert_eq!(world.round(SYNC, 128, SYNC / 2), (true, false));
         }
     }
 

@@ -14,7 +14,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::num::NonZero;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -101,7 +100,6 @@ const READ_SIZE: usize = 64 << 10;
 
 impl Core {
     pub(crate) fn new(instance: Instance, journal: Journal, checkpoints: CheckpointSender) -> Rc<Core> {
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         Rc::new(Core {
             instance: RefCell::new(instance),
             end: Notify::new(),
@@ -110,7 +108,7 @@ impl Core {
             paused: RefCell::default(),
             journal,
             journal_busy: Cell::new(false),
-            gathering: RefCell::new(Gathering::new(cores)),
+            gathering: RefCell::default(),
             checkpoints,
         })
     }
