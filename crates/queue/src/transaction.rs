@@ -416,10 +416,7 @@ impl Queue {
                 None => change.space == system::TRUNCATE,
             }
         };
-        match self.pending.settled {
-            None => store.changes().any(is_read),
-            Some(savepoint) => store.changes_since(savepoint).any(is_read),
-        }
+        store.changes_since(self.pending.settled).any(is_read)
     }
 
     fn read_changes(&mut self, store: &mut Store, origin: Origin, found: &mut Found) -> Result<(), Error> {
@@ -439,10 +436,7 @@ impl Queue {
                 reading.truncation(change.came());
             }
         };
-        match self.pending.settled {
-            None => store.changes().for_each(&mut read),
-            Some(savepoint) => store.changes_since(savepoint).for_each(&mut read),
-        }
+        store.changes_since(self.pending.settled).for_each(&mut read);
         let former = store.set_user(user::ADMIN);
         let result = self.follow(store, origin, found);
         store.set_user(former);

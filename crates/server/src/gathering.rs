@@ -114,7 +114,7 @@ impl Gathering {
 /// syncs do at times, say no more than others.
 fn follow(estimate: &mut Option<Duration>, measured: Duration) {
     *estimate = Some(match *estimate {
-        Some(former) if measured > former => former.mul_f64(1.0 + STEP),
+        Some(former) if measured > former => former.mul_f64(1.0 + STEP) + Duration::from_nanos(1),
         Some(former) => former.mul_f64(1.0 - STEP),
         None => measured,
     });
@@ -212,6 +212,13 @@ mod tests {
         assert!(world.waits());
         world.gathering.received(1);
         assert!(!world.waits());
+    }
+
+    #[test]
+    fn an_estimate_of_nothing_grows_again() {
+        let mut estimate = Some(Duration::ZERO);
+        (0..200).for_each(|_| follow(&mut estimate, SYNC));
+        assert!(estimate.is_some_and(|estimate| estimate > SYNC / 2), "{estimate:?}");
     }
 
     #[test]

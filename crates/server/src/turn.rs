@@ -178,9 +178,9 @@ impl Core {
                 () = &mut sleep => {}
                 () = tokio::task::yield_now(), if gathers => {}
             }
-            let turn = self.end_turn();
-            let Turn { wake_in, was_long, .. } = turn;
-            gathers = turn.gathers;
+            let wake_in;
+            let was_long;
+            Turn { wake_in, was_long, gathers } = self.end_turn();
             let until = tokio::time::Instant::now() + wake_in;
             if sleep.is_elapsed() || until < sleep.deadline() || sleep.deadline() + LONGEST_SLEEP < until {
                 sleep.as_mut().reset(until);

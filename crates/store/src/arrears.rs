@@ -54,22 +54,20 @@ impl Late {
             Self::Part { field, value } => TupleRef::trusted(tuple).field(*field) == Some(value),
         }
     }
-
-    /// Whether no tuple whose key begins with these values waits.
-    #[inline]
-    fn excludes(&self, key: &[u8]) -> bool {
-        match self {
-            Self::All => false,
-            Self::Part { value, .. } => is_elsewhere(key, value),
-        }
-    }
 }
 
-/// Whether a key that begins with `value`, a short string, begins with no values that `key` begins with.
+/// How many of `number` tuples whose key begins with `value`, a short string, have one that begins with the values of `key`;
+/// `None` if that is not known.
 #[inline]
-fn is_elsewhere(key: &[u8], value: &[u8]) -> bool {
+fn count_of(key: &[u8], value: &[u8], number: u64) -> Option<u64> {
     // Two short strings in the shortest form are equal only if all their bytes are.
-    key.first().is_some_and(|first| (0xa0..=0xbf).contains(first)) && !key.starts_with(value)
+    let is_short = key.first().is_some_and(|first| (0xa0..=0xbf).contains(first));
+    match number {
+        0 => Some(0),
+        _ if key == value => Some(number),
+        _ if is_short && !key.starts_with(value) => Some(0),
+        _ => None,
+    }
 }
 
 /// Tuples that wait to be entered.
@@ -153,16 +151,19 @@ impl Arrears {
     /// How many of the tuples whose key begins with these values wait; `None` if that is not known.
     #[inline]
     pub(crate) fn count(&self, key: &[u8]) -> Option<u64> {
-        if self.is_empty() {
-            return Some(0);
+        if self.beyond.as_ref().is_some_and(|beyond| beyond.members.len() > 0) {
+            return None;
         }
-        let part = self.line.as_ref().map_or(key, Line::part);
-        match &self.late {
-            _ if self.line.as_ref().is_some_and(|_| *part == *key) => self.line.as_ref().map(Line::len),
-            Late::Part { value, .. } if **value == *key => Some(self.members.len()),
-            late if late.excludes(key) && (self.line.is_none() || is_elsewhere(key, part)) => Some(0),
-            _ => None,
-        }
+        let in_line = match &self.line {
+            Some(line) => count_of(key, line.part(), line.len()),
+            None => Some(0),
+        };
+        let late = match &self.late {
+            Late::All if self.members.len() > 0 => None,
+            Late::All => Some(0),
+            Late::Part { value, .. } => count_of(key, value, self.members.len()),
+        };
+        Some(in_line? + late?)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

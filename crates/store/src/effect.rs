@@ -136,32 +136,27 @@ impl Effects {
         self.records.push(Record { kind, local, space, index, base, start, middle, end });
     }
 
-    /// Adds an UPDATE by the primary key that `key` appends.
+    /// Adds an UPDATE with these operations and this base, or a DELETE, by the primary key that `key` appends.
     #[inline]
-    pub(crate) fn push_update(
+    pub(crate) fn push_keyed(
         &mut self,
         space: SpaceId,
-        key: impl FnOnce(&mut Vec<u8>),
-        operations: &[u8],
-        base: i64,
+        update: Option<(&[u8], i64)>,
         local: bool,
+        key: impl FnOnce(&mut Vec<u8>),
     ) {
         let start = self.bytes.len();
         key(&mut self.bytes);
         let middle = self.bytes.len();
-        self.bytes.extend_from_slice(operations);
+        let (kind, base) = match update {
+            Some((operations, base)) => {
+                self.bytes.extend_from_slice(operations);
+                (Kind::Update, base)
+            }
+            None => (Kind::Delete, 0),
+        };
         let end = self.bytes.len();
-        self.records.push(Record { kind: Kind::Update, local, space, index: 0, base, start, middle, end });
-    }
-
-    /// Adds a DELETE by the primary key that `key` appends.
-    #[inline]
-    pub(crate) fn push_delete(&mut self, space: SpaceId, key: impl FnOnce(&mut Vec<u8>), local: bool) {
-        let start = self.bytes.len();
-        key(&mut self.bytes);
-        let end = self.bytes.len();
-        let record = Record { kind: Kind::Delete, local, space, index: 0, base: 0, start, middle: end, end };
-        self.records.push(record);
+        self.records.push(Record { kind, local, space, index: 0, base, start, middle, end });
     }
 
     pub(crate) fn mark(&self) -> EffectMark {

@@ -9,7 +9,6 @@ use lycosa_tuple::update;
 use crate::access::{Access, Object};
 use crate::arena::{Arena, Handle};
 use crate::error::Error;
-use crate::schema::catalog::Catalog;
 use crate::schema::row::Row;
 use crate::space::{AttachedSequence, Engine, Entry, Space, SpaceIndex, key_values};
 use crate::statement::Statement;
@@ -53,11 +52,25 @@ impl Store {
         if !space.def.engine.has_tuples() {
             return self.apply_without_tuples(statement);
         }
+        let mut buffer = std::mem::take(&mut self.scratch);
+        let result = self.apply_through(statement, id, &mut buffer);
+        buffer.clear();
+        self.scratch = buffer;
+        result
+    }
+
+    /// `buffer`, which is empty, is for the tuple that a statement makes of another.
+    fn apply_through(
+        &mut self,
+        statement: &Statement<'_>,
+        id: SpaceId,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Option<Handle>, Error> {
         match *statement {
-            Statement::Insert { tuple, .. } => self.put(statement, id, tuple, Entry::Insert).map(Some),
-            Statement::Replace { tuple, .. } => self.put(statement, id, tuple, Entry::Replace).map(Some),
+            Statement::Insert { tuple, .. } => self.put(id, tuple, Entry::Insert, buffer).map(Some),
+            Statement::Replace { tuple, .. } => self.put(id, tuple, Entry::Replace, buffer).map(Some),
             Statement::Update { index, key, operations, base, .. } => {
-                self.update(id, index, key, operations, base)
+                self.update(id, (index, key), (operations, base), buffer)
             }
             Statement::Upsert { tuple, operations, base, .. } => {
                 self.upsert(statement, id, tuple, operations, base)?;
@@ -95,29 +108,15 @@ impl Store {
         }
     }
 
+    /// INSERT or REPLACE, by `entry`. `filled` is for the tuple with what a sequence gave it.
     fn put(
         &mut self,
-        statement: &Statement<'_>,
-        id: SpaceId,
-        tuple: &[u8],
-        entry: Entry,
-    ) -> Result<Handle, Error> {
-        check_is_array(tuple)?;
-        let mut filled = std::mem::take(&mut self.scratch);
-        let result = self.put_filled(statement, id, tuple, entry, &mut filled);
-        filled.clear();
-        self.scratch = filled;
-        result
-    }
-
-    fn put_filled(
-        &mut self,
-        statement: &Statement<'_>,
         id: SpaceId,
         tuple: &[u8],
         entry: Entry,
         filled: &mut Vec<u8>,
     ) -> Result<Handle, Error> {
+        check_is_array(tuple)?;
         let space = self.space(id)?;
         space.primary()?;
         let attached = space.sequence;
@@ -138,36 +137,21 @@ impl Store {
         self.exchange(id, new, entry)?;
         if !temporary {
             let local = local || id == system::TRUNCATE && self.truncates_locally(tuple);
-            match *statement {
-                Statement::Insert { space, .. } => self.log(&Statement::Insert { space, tuple }, local),
-                _ => self.log(&Statement::Replace { space: id, tuple }, local),
-            }
+            let statement = match entry {
+                Entry::Insert => Statement::Insert { space: id, tuple },
+                _ => Statement::Replace { space: id, tuple },
+            };
+            self.log(&statement, local);
         }
         Ok(new)
     }
 
+    /// `updated` is for the tuple that the operations make.
     fn update(
         &mut self,
         id: SpaceId,
-        index: IndexId,
-        key: &[u8],
-        operations: &[u8],
-        base: i64,
-    ) -> Result<Option<Handle>, Error> {
-        let mut updated = std::mem::take(&mut self.updated);
-        let result = self.update_through(id, index, key, operations, base, &mut updated);
-        updated.clear();
-        self.updated = updated;
-        result
-    }
-
-    fn update_through(
-        &mut self,
-        id: SpaceId,
-        index: IndexId,
-        key: &[u8],
-        operations: &[u8],
-        base: i64,
+        (index, key): (IndexId, &[u8]),
+        (operations, base): (&[u8], i64),
         updated: &mut Vec<u8>,
     ) -> Result<Option<Handle>, Error> {
         self.catch_up_to_find(id, index);
@@ -198,7 +182,7 @@ impl Store {
         self.exchange(id, new, Entry::InPlaceOf(old))?;
         if !temporary {
             let local = local || id == system::TRUNCATE && self.truncates_locally(updated);
-            self.log_update(id, new, operations, base, local);
+            self.log_keyed(id, new, Some((operations, base)), local);
         }
         Ok(Some(new))
     }
@@ -261,7 +245,7 @@ impl Store {
         self.note_row(id, Some(old), None);
         self.row_changed(id, Some(old), None)?;
         if !temporary {
-            self.log_delete(id, old, local);
+            self.log_keyed(id, old, None, local);
         }
         Ok(Some(old))
     }
@@ -342,34 +326,21 @@ impl Store {
         }
     }
 
-    /// Appends the primary key of the tuple `hit`, under which an UPDATE or DELETE of it is logged.
+    /// Logs an UPDATE with these operations that has made the tuple `hit`, or a DELETE of that tuple, under its primary key.
     ///
     /// The key is the tuple's, not the client's, even if it came through the primary index: Tarantool compares integers of
     /// different widths as different when it replays a log, so that `cf 00…05` would not find a `05`.
-    #[inline]
-    fn write_key(catalog: &Catalog, arena: &Arena, space: SpaceId, hit: Handle, out: &mut Vec<u8>) {
-        if let Some(primary) = catalog.get(space).and_then(Space::primary_key) {
-            mp::write_array(out, primary.part_count());
-            primary.extract(arena.get(hit), out);
+    fn log_keyed(&mut self, space: SpaceId, hit: Handle, update: Option<(&[u8], i64)>, local: bool) {
+        if !self.is_logging {
+            return;
         }
-    }
-
-    /// Logs an UPDATE of the tuple that is now `hit`.
-    fn log_update(&mut self, space: SpaceId, hit: Handle, operations: &[u8], base: i64, local: bool) {
-        let Self { catalog, arena, .. } = self;
-        let key = |out: &mut Vec<u8>| Self::write_key(catalog, arena, space, hit, out);
-        if self.is_logging {
-            self.effects.push_update(space, key, operations, base, local);
-        }
-    }
-
-    /// Logs a DELETE of the tuple that was `hit`.
-    fn log_delete(&mut self, space: SpaceId, hit: Handle, local: bool) {
-        let Self { catalog, arena, .. } = self;
-        let key = |out: &mut Vec<u8>| Self::write_key(catalog, arena, space, hit, out);
-        if self.is_logging {
-            self.effects.push_delete(space, key, local);
-        }
+        let Self { catalog, arena, effects, .. } = self;
+        effects.push_keyed(space, update, local, |out| {
+            if let Some(primary) = catalog.get(space).and_then(Space::primary_key) {
+                mp::write_array(out, primary.part_count());
+                primary.extract(arena.get(hit), out);
+            }
+        });
     }
 
     /// Whether a row of `_truncate` is about a space whose rows stay here, or has none.

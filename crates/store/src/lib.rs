@@ -187,10 +187,8 @@ pub struct Store {
     garbage: Vec<Heap>,
     /// The view that is open.
     view: Option<Box<ReadView>>,
-    /// An empty buffer with capacity.
+    /// An empty buffer, kept for its allocation: statements make tuples in it.
     scratch: Vec<u8>,
-    /// What an update makes of a tuple, kept for its allocation.
-    updated: Vec<u8>,
 }
 
 impl Store {
@@ -213,7 +211,6 @@ impl Store {
             garbage: Vec::new(),
             view: None,
             scratch: Vec::new(),
-            updated: Vec::new(),
         };
         store.define_system_spaces();
         // A truncation, and the reset of a sequence that goes with it, make room: their rows must not be what there is

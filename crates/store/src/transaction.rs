@@ -167,15 +167,12 @@ impl Store {
     /// The changes of the open transaction in order. A truncation shows as a row of `_truncate`, what goes with a
     /// dropped space as rows of the system spaces.
     pub fn changes(&self) -> impl DoubleEndedIterator<Item = Change<'_>> {
-        self.changes_from(0)
+        self.changes_since(None)
     }
 
-    /// The changes since a savepoint in order.
-    pub fn changes_since(&self, savepoint: Savepoint) -> impl DoubleEndedIterator<Item = Change<'_>> {
-        self.changes_from(savepoint.undo)
-    }
-
-    fn changes_from(&self, place: usize) -> impl DoubleEndedIterator<Item = Change<'_>> {
+    /// The changes since a savepoint in order; all of them if there is none.
+    pub fn changes_since(&self, savepoint: Option<Savepoint>) -> impl DoubleEndedIterator<Item = Change<'_>> {
+        let place = savepoint.map_or(0, |savepoint| savepoint.undo);
         self.transaction.undo.iter().skip(place).filter_map(|undo| match *undo {
             Undo::Row { space, old, new, .. } => Some(Change { space, arena: &self.arena, old, new }),
             _ => None,

@@ -56,6 +56,30 @@ fn rows_written_by_users_are_candidates_like_others() {
 }
 
 #[test]
+fn a_program_that_deletes_a_taken_task_and_calls_the_queue_leaves_no_owner() {
+    for tube_type in ["fifo", "fifottl"] {
+        let mut rig = Rig::new();
+        rig.create("t", tube_type, Value::Nil);
+        for name in ["a", "b"] {
+            rig.t(1, "put", args![name]).values();
+        }
+        rig.t(1, "take", args![0]).values();
+        let space = rig.space_id("t");
+        rig.queue.show(&mut rig.store, space).expect("room");
+        assert_eq!(rig.rows("_queue_taken_2").len(), 1);
+        rig.begin();
+        let key = Value::array([0_u64]).encode();
+        rig.store.execute(&Statement::Delete { space, index: 0, key: &key }).expect("a delete");
+        assert_eq!(rig.t(2, "put", args!["c"]).values(), task(2, "r", "c"));
+        assert_eq!(rig.t(1, "ack", args![0]).error(), "Task was not taken");
+        rig.commit();
+        assert_eq!(rig.rows("_queue_taken_2").len(), 0, "{tube_type}");
+        assert_eq!(rig.t(2, "take", args![0]).values(), task(1, "t", "b"));
+        assert_eq!(rig.rows("_queue_taken_2").len(), 1, "{tube_type}");
+    }
+}
+
+#[test]
 fn a_program_may_put_several_calls_into_one_transaction() {
     let mut rig = Rig::new();
     rig.create("t", "utube", rb());

@@ -100,8 +100,11 @@ pub(super) fn apply(operations: &[u8], tuple: TupleRef<'_>, index_base: i64) -> 
     Some(out)
 }
 
-/// See [`super::assign`].
-pub(super) fn assign(
+/// Appends what [`apply`](super::apply) makes of `tuple`, which fits the format, and returns the fields that may differ: if
+/// `operations` only assign, by number, values that their fields take whatever is behind the first byte. The result then fits
+/// the format too. `None` if it is not so simple; what `out` has then is of no use.
+#[inline]
+pub fn assign(
     operations: &[u8],
     tuple: TupleRef<'_>,
     format: &Format,

@@ -36,7 +36,8 @@ mod operation;
 mod tests;
 mod trail;
 
-use crate::field::FieldSet;
+pub use assignment::assign;
+
 use crate::format::Format;
 use crate::mp::MpError;
 use crate::tuple::TupleRef;
@@ -188,20 +189,6 @@ pub fn apply(
         Some(result) => Ok(result),
         None => apply_any(operations, tuple, format, index_base, mode),
     }
-}
-
-/// Appends what [`apply`] makes of `tuple`, which fits the format, and returns the fields that may differ: if `operations`
-/// only assign, by number, values that their fields take whatever is behind the first byte. The result then fits the
-/// format too. `None` if it is not so simple; what `out` has then is of no use.
-#[inline]
-pub fn assign(
-    operations: &[u8],
-    tuple: TupleRef<'_>,
-    format: &Format,
-    index_base: i64,
-    out: &mut Vec<u8>,
-) -> Option<FieldSet> {
-    assignment::assign(operations, tuple, format, index_base, out)
 }
 
 /// [`apply`] without the shortcut.

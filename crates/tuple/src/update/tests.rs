@@ -2,6 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::field::FieldSet;
 use crate::field::FieldType;
 use crate::format::FieldDef;
 use crate::value::Value;
