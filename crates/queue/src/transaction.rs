@@ -166,6 +166,7 @@ impl Reading<'_> {
             return;
         }
         let (old, new) = (change.gone(), change.came());
+        let old = old.as_deref();
         if old.is_none()
             && let Some(id) = new.and_then(id_of)
         {

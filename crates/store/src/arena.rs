@@ -1,7 +1,8 @@
 //! Tuples in memory: size-class slabs behind 4-byte handles.
 //!
-//! All tuples of an instance live in one arena. A tuple is written once and never changed in place; indexes, transactions
-//! and read views hold [`Handle`]s, so that an index entry costs 4 bytes and not a pointer with a count.
+//! All tuples of an instance live in one arena. A tuple never moves and keeps its length; bytes of it may give way to others
+//! ([`Arena::swap`]), which is for the store to arrange with whoever knows the tuple. Indexes, transactions and read views hold
+//! [`Handle`]s, so that an index entry costs 4 bytes and not a pointer with a count.
 //!
 //! A slot is a two-byte header (the tuple's length) followed by the tuple. Slot sizes step by 8 bytes up to 256 and by a
 //! sixteenth of the power of two below them after that, so a slot wastes less than 8 bytes or less than 6.25 %. Slots of one
@@ -223,6 +224,21 @@ impl Arena {
         let header = u16::from_le_bytes([slot[0], slot[1]]);
         debug_assert!(header & FREE == 0, "a removed tuple is read");
         &slot[HEADER..HEADER + usize::from(header)]
+    }
+
+    /// Exchanges the tuple's bytes from `offset` on with `bytes`. Panics when the tuple ends before them.
+    #[inline]
+    pub fn swap(&mut self, handle: Handle, offset: usize, bytes: &mut [u8]) {
+        let page = &mut self.pages[handle.page()];
+        let tuple = if page.slot_size == 0 {
+            &mut page.bytes[..]
+        } else {
+            let slot = &mut page.bytes[handle.slot() * page.slot_size as usize..];
+            let header = u16::from_le_bytes([slot[0], slot[1]]);
+            debug_assert!(header & FREE == 0, "a removed tuple is changed");
+            &mut slot[HEADER..HEADER + usize::from(header)]
+        };
+        tuple[offset..offset + bytes.len()].swap_with_slice(bytes);
     }
 
     /// Frees the tuple's slot. Panics when the tuple was removed before: two owners of one slot would corrupt each other's

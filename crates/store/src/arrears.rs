@@ -18,6 +18,7 @@
 
 use std::collections::VecDeque;
 
+use lycosa_tuple::field::FieldSet;
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 
@@ -140,6 +141,17 @@ impl Arrears {
     /// The tuples that nobody looked for, now that somebody does.
     pub(crate) fn take_beyond(&mut self) -> Option<HandleSet> {
         self.beyond.take().map(|beyond| beyond.members)
+    }
+
+    /// Whether a change of these fields may change where a tuple waits.
+    #[inline]
+    pub(crate) fn depends_on(&self, fields: FieldSet) -> bool {
+        let late = match self.late {
+            Late::All => None,
+            Late::Part { field, .. } => Some(field),
+        };
+        let beyond = self.beyond.as_ref().map(|beyond| beyond.field);
+        !fields.is_disjoint(late.into_iter().chain(beyond).collect())
     }
 
     /// Whether nothing waits but what nobody looks for.

@@ -2,9 +2,10 @@
 
 use std::cmp::Ordering;
 
+use lycosa_tuple::field::FieldSet;
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
-use lycosa_tuple::update;
+use lycosa_tuple::update::{self, Assigned};
 
 use crate::access::{Access, Object};
 use crate::arena::{Arena, Handle};
@@ -163,14 +164,25 @@ impl Store {
             }
             return Ok(None);
         };
+        let is_open_to_change = id > system::MAX && !self.transaction.has_noted(old);
+        let space = self.space(id)?;
         let old_tuple = TupleRef::trusted(self.arena.get(old));
         let primary = space.primary()?;
-        let assigned = update::assign(operations, old_tuple, &space.format, base, updated);
+        let keeps_key = |fields: FieldSet| fields.is_disjoint(primary.def.key.fields());
+        let in_place = |fields| is_open_to_change && keeps_key(fields);
+        let assigned = update::assign(operations, old_tuple, &space.format, base, in_place, updated);
+        if let Some(Assigned { fields, offset: Some(offset) }) = assigned {
+            self.overwrite(id, old, fields, offset, updated)?;
+            if !temporary {
+                self.log_keyed(id, old, Some((operations, base)), local);
+            }
+            return Ok(Some(old));
+        }
         if assigned.is_none() {
             *updated = update::apply(operations, old_tuple, &space.format, base, update::Mode::Update)?;
             space.check(updated)?;
         }
-        let keeps_key = assigned.is_some_and(|fields| fields.is_disjoint(primary.def.key.fields()));
+        let keeps_key = assigned.is_some_and(|assigned| keeps_key(assigned.fields));
         if !keeps_key && primary.index.compare_tuples(old_tuple.bytes(), updated) != Ordering::Equal {
             let (index, space) = (primary.def.name.clone(), space.def.name.clone());
             return Err(match primary.index.find(&self.arena, updated) {
@@ -296,11 +308,33 @@ impl Store {
         };
         let old = exchanged.inspect_err(|_| self.arena.remove(new))?;
         self.note_row(id, old, Some(new));
+        self.count_statement();
+        self.row_changed(id, old, Some(new))
+    }
+
+    /// Changes a tuple in place: these fields, to which the bytes from `offset` on belong. `bytes` are then what stood there.
+    fn overwrite(
+        &mut self,
+        id: SpaceId,
+        handle: Handle,
+        fields: FieldSet,
+        offset: usize,
+        bytes: &mut [u8],
+    ) -> Result<(), Error> {
+        self.tell_view(id, Some(handle), Some(handle));
+        let Some(space) = self.catalog.get_mut(id) else { return Err(Error::NoSuchSpace(id.to_string())) };
+        let swap = |arena: &mut Arena| arena.swap(handle, offset, bytes);
+        space.overwrite(&mut self.arena, handle, fields, swap)?;
+        self.note_overwritten(id, handle, fields, offset, bytes);
+        self.count_statement();
+        Ok(())
+    }
+
+    fn count_statement(&mut self) {
         self.statements_since_gauge += 1;
         if self.statements_since_gauge >= GAUGE_EVERY {
             self.gauge_indexes();
         }
-        self.row_changed(id, old, Some(new))
     }
 
     /// Counts the memory of all indexes anew.

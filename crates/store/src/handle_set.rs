@@ -36,6 +36,11 @@ impl HandleSet {
         words[word] |= bit;
     }
 
+    pub(crate) fn contains(&self, handle: Handle) -> bool {
+        let (block, word, bit) = place(handle);
+        self.blocks.get(block).and_then(Option::as_ref).is_some_and(|words| words[word] & bit != 0)
+    }
+
     /// Takes a handle out. Whether it was there.
     pub(crate) fn remove(&mut self, handle: Handle) -> bool {
         if self.len == 0 {

@@ -2,9 +2,11 @@
 //!
 //! The primary index owns the tuples; the others hold the same handles in other orders. `Space::exchange` is the only
 //! way in and `Space::restore` takes back what it did, so that after a refusal or a rollback every index is as before.
+//! `Space::overwrite` changes a tuple where it is, and takes that back too.
 
 use std::cell::Cell;
 
+use lycosa_tuple::field::FieldSet;
 use lycosa_tuple::format::{Format, FormatError};
 use lycosa_tuple::key::KeyDef;
 use lycosa_tuple::mp::Reader;
@@ -284,6 +286,36 @@ impl Space {
             self.bytes -= arena.get(old).len() as u64;
         }
         Ok(old)
+    }
+
+    /// Changes a tuple in place: `swap` exchanges bytes of it with others of the same length that differ in these fields, none of
+    /// them in the primary key, so that the tuple fits the format as before. A second call of `swap` has to take back the first.
+    ///
+    /// # Errors
+    /// [`Error::TupleFound`] as for [`Space::exchange`]; nothing has changed then.
+    pub(crate) fn overwrite(
+        &mut self,
+        arena: &mut Arena,
+        handle: Handle,
+        fields: FieldSet,
+        mut swap: impl FnMut(&mut Arena),
+    ) -> Result<(), Error> {
+        let secondary = self.indexes.get_mut(1..).unwrap_or_default();
+        for index in secondary.iter_mut().filter(|index| index.depends_on(fields)) {
+            index.remove(arena, handle);
+        }
+        swap(arena);
+        let put = |index: &mut SpaceIndex| index.put(arena, None, handle);
+        let refused = secondary.iter_mut().position(|index| index.depends_on(fields) && put(index).is_err());
+        let Some(refused) = refused else { return Ok(()) };
+        for index in secondary[..refused].iter_mut().filter(|index| index.depends_on(fields)) {
+            index.remove(arena, handle);
+        }
+        swap(arena);
+        for index in secondary.iter_mut().filter(|index| index.depends_on(fields)) {
+            index.restore(arena, Some(handle), None);
+        }
+        Err(Error::TupleFound { index: secondary[refused].def.name.clone(), space: self.def.name.clone() })
     }
 
     /// Removes a tuple from all indexes.

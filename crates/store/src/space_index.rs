@@ -1,5 +1,6 @@
 //! One index of a space: its definition, what it holds, and what it owes.
 
+use lycosa_tuple::field::FieldSet;
 use lycosa_tuple::key::KeyDef;
 
 use crate::IndexId;
@@ -327,6 +328,13 @@ impl SpaceIndex {
                 }
             }
         }
+    }
+
+    /// Whether an equally long tuple that differs in these fields could have another place in the index.
+    #[inline]
+    pub(crate) fn depends_on(&self, fields: FieldSet) -> bool {
+        !fields.is_disjoint(self.def.key.fields())
+            || self.arrears.as_ref().is_some_and(|arrears| arrears.depends_on(fields))
     }
 
     /// Takes back [`SpaceIndex::put`] or [`SpaceIndex::remove`].

@@ -2,12 +2,18 @@
 //!
 //! Changes are applied at once and noted in order. A rollback walks the notes backwards, so that each is undone in
 //! exactly the state that it left. Tuples that went away keep their memory until the commit, tuples that came until the
-//! rollback.
+//! rollback; of those that were changed in place the notes have what stood there before.
+//!
+//! Invariant: a tuple that a note is about is not changed in place again, so that every note shows what it was made for.
 
+use std::borrow::Cow;
+
+use lycosa_tuple::field::FieldSet;
 use lycosa_tuple::format::Format;
 
 use crate::arena::{Arena, Handle};
 use crate::effect::EffectMark;
+use crate::handle_set::HandleSet;
 use crate::index::Index;
 use crate::schema::space::SpaceDef;
 use crate::space::{Space, SpaceIndex};
@@ -21,13 +27,19 @@ pub struct Change<'a> {
     arena: &'a Arena,
     old: Option<Handle>,
     new: Option<Handle>,
+    /// Where in the tuple, which is both, something else was, and what.
+    overwritten: Option<(usize, &'a [u8])>,
 }
 
 impl<'a> Change<'a> {
-    /// The tuple that went away.
+    /// The tuple that went away. What was overwritten is put together again for that, so who does not need it should not ask.
     #[must_use]
-    pub fn gone(&self) -> Option<&'a [u8]> {
-        self.old.map(|handle| self.arena.get(handle))
+    pub fn gone(&self) -> Option<Cow<'a, [u8]>> {
+        let tuple = self.arena.get(self.old?);
+        let Some((offset, saved)) = self.overwritten else { return Some(tuple.into()) };
+        let mut tuple = tuple.to_vec();
+        tuple[offset..offset + saved.len()].copy_from_slice(saved);
+        Some(tuple.into())
     }
 
     /// The tuple that came.
@@ -55,6 +67,9 @@ pub(crate) enum Undo {
         /// The schema's caches have taken the change of a system space's row over.
         applied: bool,
     },
+    /// A tuple of a space was changed in place: something else stood at `offset`, which is now at `saved` in
+    /// [`Transaction::saved`].
+    Overwritten { space: SpaceId, handle: Handle, fields: FieldSet, offset: usize, saved: (usize, usize) },
     /// A tuple that no space holds; it lives until the transaction ends because a reply shows it.
     Shown(Handle),
     /// A sequence moved; this was its last value.
@@ -112,6 +127,56 @@ pub(crate) struct Transaction {
     pub(crate) is_open: bool,
     pub(crate) user: UserId,
     undo: Vec<Undo>,
+    /// What was overwritten, in order.
+    saved: Vec<u8>,
+    /// Tuples that the first `listed` notes are about.
+    tuples: HandleSet,
+    listed: usize,
+}
+
+impl Transaction {
+    /// Notes that are searched one by one for a tuple.
+    const FEW: usize = if cfg!(test) { 2 } else { 8 };
+    /// Largest buffer for what was overwritten that is kept from one transaction to the next.
+    const KEPT_BYTES: usize = 1 << 20;
+
+    /// Whether a note is about the tuple. Such a tuple is what a [`Change`] shows, and is not to be overwritten any more.
+    #[inline]
+    pub(crate) fn has_noted(&mut self, handle: Handle) -> bool {
+        if self.undo.len() <= Self::FEW {
+            return self.undo.iter().flat_map(Undo::tuples).any(|noted| noted == handle);
+        }
+        self.has_listed(handle)
+    }
+
+    fn has_listed(&mut self, handle: Handle) -> bool {
+        for noted in self.undo[self.listed..].iter().flat_map(Undo::tuples) {
+            self.tuples.insert(noted);
+        }
+        self.listed = self.undo.len();
+        self.tuples.contains(handle)
+    }
+
+    /// Notes were taken back, or all have become void.
+    fn forget_listed(&mut self) {
+        if self.listed > self.undo.len() {
+            self.listed = 0;
+            self.tuples = HandleSet::default();
+        }
+    }
+}
+
+impl Undo {
+    /// The tuples of spaces that the note is about.
+    #[inline]
+    fn tuples(&self) -> impl Iterator<Item = Handle> + use<> {
+        let (old, new) = match *self {
+            Self::Row { old, new, .. } => (old, new),
+            Self::Overwritten { handle, .. } => (Some(handle), None),
+            _ => (None, None),
+        };
+        old.into_iter().chain(new)
+    }
 }
 
 impl Store {
@@ -161,6 +226,7 @@ impl Store {
                 self.undo(undo);
             }
         }
+        self.transaction.forget_listed();
         self.effects.cut(savepoint.effects);
     }
 
@@ -174,7 +240,16 @@ impl Store {
     pub fn changes_since(&self, savepoint: Option<Savepoint>) -> impl DoubleEndedIterator<Item = Change<'_>> {
         let place = savepoint.map_or(0, |savepoint| savepoint.undo);
         self.transaction.undo.iter().skip(place).filter_map(|undo| match *undo {
-            Undo::Row { space, old, new, .. } => Some(Change { space, arena: &self.arena, old, new }),
+            Undo::Row { space, old, new, .. } => {
+                Some(Change { space, arena: &self.arena, old, new, overwritten: None })
+            }
+            Undo::Overwritten { space, handle, offset, saved: (begin, end), .. } => Some(Change {
+                space,
+                arena: &self.arena,
+                old: Some(handle),
+                new: Some(handle),
+                overwritten: Some((offset, &self.transaction.saved[begin..end])),
+            }),
             _ => None,
         })
     }
@@ -186,11 +261,14 @@ impl Store {
         for undo in undo.drain(..) {
             match undo {
                 Undo::Row { old: Some(gone), .. } | Undo::Shown(gone) => self.arena.remove(gone),
-                Undo::Row { .. } | Undo::Sequence { .. } => {}
+                Undo::Row { .. } | Undo::Overwritten { .. } | Undo::Sequence { .. } => {}
                 Undo::Schema(change) => self.forget(*change),
             }
         }
         self.transaction.undo = undo;
+        self.transaction.forget_listed();
+        self.transaction.saved.clear();
+        self.transaction.saved.shrink_to(Transaction::KEPT_BYTES);
         self.transaction.is_open = false;
         self.effects.commit();
         if !self.garbage.is_empty() {
@@ -229,6 +307,7 @@ impl Store {
         while let Some(undo) = self.transaction.undo.pop() {
             self.undo(undo);
         }
+        self.transaction.forget_listed();
         self.effects.cut(self.effects.committed());
         self.transaction.is_open = false;
     }
@@ -246,6 +325,14 @@ impl Store {
                 if let Some(new) = new {
                     self.arena.remove(new);
                 }
+            }
+            Undo::Overwritten { space, handle, fields, offset, saved: (begin, _) } => {
+                self.tell_view(space, Some(handle), Some(handle));
+                let mut saved = self.transaction.saved.split_off(begin);
+                let Some(space) = self.catalog.get_mut(space) else { return };
+                let swap = |arena: &mut Arena| arena.swap(handle, offset, &mut saved);
+                let overwritten = space.overwrite(&mut self.arena, handle, fields, swap);
+                assert!(overwritten.is_ok(), "what is taken back was there before");
             }
             Undo::Shown(handle) => self.arena.remove(handle),
             Undo::Sequence { id, value } => self.schema.sequences.undo(id, value),
@@ -307,9 +394,26 @@ impl Store {
         self.transaction.undo.push(Undo::Row { space, old, new, applied: false });
     }
 
-    /// Lets the open read view know that `came` has taken the place of `gone`, whose memory is still there.
+    /// Notes that a tuple was changed in place, where `saved` stood at `offset`.
     #[inline]
-    fn tell_view(&mut self, space: SpaceId, gone: Option<Handle>, came: Option<Handle>) {
+    pub(crate) fn note_overwritten(
+        &mut self,
+        space: SpaceId,
+        handle: Handle,
+        fields: FieldSet,
+        offset: usize,
+        saved: &[u8],
+    ) {
+        let Transaction { undo, saved: all, .. } = &mut self.transaction;
+        let begin = all.len();
+        all.extend_from_slice(saved);
+        undo.push(Undo::Overwritten { space, handle, fields, offset, saved: (begin, all.len()) });
+    }
+
+    /// Lets the open read view know that `came` takes the place of `gone`, whose memory is still there as it was. They may be
+    /// one tuple that is about to be changed in place.
+    #[inline]
+    pub(crate) fn tell_view(&mut self, space: SpaceId, gone: Option<Handle>, came: Option<Handle>) {
         if let Some(view) = &mut self.view {
             view.tuple_changed(&self.catalog, &self.arena, space, gone, came);
         }

@@ -10,9 +10,10 @@
 
 use std::cmp::Ordering;
 
+use lycosa_tuple::field::FieldSet;
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
-use lycosa_tuple::update;
+use lycosa_tuple::update::{self, Assigned};
 
 use super::build;
 use crate::arena::{Arena, Handle};
@@ -123,8 +124,20 @@ fn change(
 ) -> Result<(), Error> {
     let Some(old) = space.indexes[0].find(arena, key, None)? else { return Ok(()) };
     let old_tuple = TupleRef::trusted(arena.get(old));
-    let tuple = update::apply(operations, old_tuple, &space.format, base, update::Mode::Update)?;
-    space.check(&tuple)?;
+    let primary = &space.indexes[0].def.key;
+    let keeps_key = |fields: FieldSet| fields.is_disjoint(primary.fields());
+    let mut tuple = Vec::new();
+    match update::assign(operations, old_tuple, &space.format, base, keeps_key, &mut tuple) {
+        Some(Assigned { offset: Some(offset), .. }) => {
+            arena.swap(old, offset, &mut tuple);
+            return Ok(());
+        }
+        Some(_) => {}
+        None => {
+            tuple = update::apply(operations, old_tuple, &space.format, base, update::Mode::Update)?;
+            space.check(&tuple)?;
+        }
+    }
     let primary = &mut space.indexes[0];
     if primary.def.key.compare(old_tuple.bytes(), &tuple) != Ordering::Equal {
         let (index, space) = (primary.def.name.clone(), space.def.name.clone());

@@ -1,7 +1,7 @@
 //! The shortcut: `=` on a few existing fields by number, which is what a queue does to its tasks all day.
 //!
-//! One pass over the operations, one over the leading fields of the tuple, one allocation: the result. Whatever is not
-//! such an update, be it wrong or only rare, is left to the general path.
+//! One pass over the operations, one over the leading fields of the tuple, one allocation: the result, or where the values are as
+//! long as what they replace only the bytes that differ. Whatever is not such an update, be it wrong or only rare, is left to the general path.
 
 use super::operation::cut_base;
 use crate::field::FieldSet;
@@ -60,9 +60,9 @@ impl<'a> Assignments<'a> {
         Some(())
     }
 
-    /// Appends the updated tuple; `None` if the general path has to look at it, and then some of it may stand in `out`.
+    /// Finds the assigned fields; `None` if one of them is not there.
     #[inline]
-    fn write(&self, tuple: TupleRef<'_>, out: &mut Vec<u8>) -> Option<()> {
+    fn locate(&self, tuple: TupleRef<'a>) -> Option<Located<'_>> {
         let assigned = &self.sorted[..self.count];
         let bytes = tuple.bytes();
         let mut reader = Reader::new(bytes);
@@ -71,46 +71,101 @@ impl<'a> Assignments<'a> {
         if first < 0 || last >= i64::from(field_count) {
             return None;
         }
-        out.reserve(bytes.len() + assigned.iter().map(|(_, value)| value.len()).sum::<usize>());
-        mp::write_array(out, field_count);
-        let mut copied = reader.position();
+        let fields = reader.position();
+        let mut ranges = [(0, 0); CAPACITY];
         let mut next = 0;
-        for &(field, value) in assigned {
+        for (&(field, _), range) in assigned.iter().zip(&mut ranges) {
             while next < field {
                 reader.skip().ok()?;
                 next += 1;
             }
-            if copied < reader.position() {
-                out.extend_from_slice(&bytes[copied..reader.position()]);
-            }
-            out.extend_from_slice(value);
+            let start = reader.position();
             reader.skip().ok()?;
             next += 1;
-            copied = reader.position();
+            *range = (start, reader.position());
         }
-        out.extend_from_slice(&bytes[copied..]);
-        Some(())
+        Some(Located { bytes, field_count, fields, assigned, ranges })
     }
+}
+
+/// Where in a tuple the assigned fields are.
+struct Located<'a> {
+    bytes: &'a [u8],
+    field_count: u32,
+    /// Where the first field begins.
+    fields: usize,
+    assigned: &'a [(i64, &'a [u8])],
+    /// Of each assigned field, its begin and its end.
+    ranges: [(usize, usize); CAPACITY],
+}
+
+impl Located<'_> {
+    /// Each assigned field's begin and end, and its value.
+    fn places(&self) -> impl Iterator<Item = (usize, usize, &[u8])> {
+        self.ranges.iter().zip(self.assigned).map(|(&(start, end), &(_, value))| (start, end, value))
+    }
+
+    /// Appends the updated tuple.
+    #[inline]
+    fn write(&self, out: &mut Vec<u8>) {
+        out.reserve(self.bytes.len() + self.assigned.iter().map(|(_, value)| value.len()).sum::<usize>());
+        mp::write_array(out, self.field_count);
+        let copied = self.write_span(self.fields, out);
+        out.extend_from_slice(&self.bytes[copied..]);
+    }
+
+    /// Appends what the tuple has from `begin` to the end of the last assigned field, and returns where that is.
+    #[inline]
+    fn write_span(&self, begin: usize, out: &mut Vec<u8>) -> usize {
+        let mut copied = begin;
+        for (start, end, value) in self.places() {
+            out.extend_from_slice(&self.bytes[copied..start]);
+            out.extend_from_slice(value);
+            copied = end;
+        }
+        copied
+    }
+
+    /// Whether the updated tuple differs only in the bytes of the assigned fields.
+    #[inline]
+    fn is_equally_long(&self) -> bool {
+        // A header that is longer than it has to be would be written anew.
+        self.fields == 1 && self.places().all(|(start, end, value)| end - start == value.len())
+    }
+}
+
+/// What [`assign`] has made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Assigned {
+    /// The fields that may differ.
+    pub fields: FieldSet,
+    /// Where in the tuple the bytes belong that were appended, in the place of as many others; `None` if they are the whole
+    /// updated tuple.
+    pub offset: Option<usize>,
 }
 
 /// The updated tuple; `None` if the general path has to look at it.
 pub(super) fn apply(operations: &[u8], tuple: TupleRef<'_>, index_base: i64) -> Option<Vec<u8>> {
     let mut out = Vec::new();
-    Assignments::read(operations, cut_base(index_base))?.write(tuple, &mut out)?;
+    Assignments::read(operations, cut_base(index_base))?.locate(tuple)?.write(&mut out);
     Some(out)
 }
 
-/// Appends what [`apply`](super::apply) makes of `tuple`, which fits the format, and returns the fields that may differ: if
-/// `operations` only assign, by number, values that their fields take whatever is behind the first byte. The result then fits
-/// the format too. `None` if it is not so simple; what `out` has then is of no use.
+/// Appends what [`apply`](super::apply) makes of `tuple`, which fits the format, if `operations` only assign, by number, values
+/// that their fields take whatever is behind the first byte. The result then fits the format too. `None`, with nothing
+/// appended, if it is not so simple.
+///
+/// If all values are as long as what they replace and `in_place` says that these fields may be overwritten, only the bytes from
+/// the first assigned field to the last one are appended: a task's state changes without its payload being copied.
 #[inline]
 pub fn assign(
     operations: &[u8],
     tuple: TupleRef<'_>,
     format: &Format,
     index_base: i64,
+    in_place: impl FnOnce(FieldSet) -> bool,
     out: &mut Vec<u8>,
-) -> Option<FieldSet> {
+) -> Option<Assigned> {
     let assignments = Assignments::read(operations, cut_base(index_base))?;
     let mut fields = FieldSet::default();
     for &(field, value) in &assignments.sorted[..assignments.count] {
@@ -120,6 +175,12 @@ pub fn assign(
         }
         fields.insert(field);
     }
-    assignments.write(tuple, out)?;
-    Some(fields)
+    let located = assignments.locate(tuple)?;
+    if located.is_equally_long() && in_place(fields) {
+        let begin = located.ranges[0].0;
+        located.write_span(begin, out);
+        return Some(Assigned { fields, offset: Some(begin) });
+    }
+    located.write(out);
+    Some(Assigned { fields, offset: None })
 }

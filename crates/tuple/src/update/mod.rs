@@ -36,7 +36,7 @@ mod operation;
 mod tests;
 mod trail;
 
-pub use assignment::assign;
+pub use assignment::{Assigned, assign};
 
 use crate::format::Format;
 use crate::mp::MpError;

@@ -271,6 +271,7 @@ proptest! {
         assignments in vec((0_u64..8, values()), 1..4),
         types in vec(prop::sample::select(vec![FieldType::Any, FieldType::Unsigned, FieldType::Number, FieldType::String]), 0..5),
         base in 0_i64..2,
+        in_place: bool,
     ) {
         let format = format(&types.into_iter().map(|ty| ("f", ty)).collect::<Vec<_>>());
         let tuple = tuple.encode();
@@ -279,15 +280,27 @@ proptest! {
         let sent: Vec<Value> = assignments.iter().map(|(field, value)| set(*field, value.clone())).collect();
         let sent = encode(&sent);
         let mut updated = Vec::new();
-        let assigned = assign(&sent, tuple, &format, base, &mut updated);
+        let assigned = assign(&sent, tuple, &format, base, |_| in_place, &mut updated);
         let general = apply_any(&sent, tuple, &format, base, Mode::Update);
         let fits = general.as_ref().is_ok_and(|result| format.check(TupleRef::new(result).unwrap()).is_ok());
         if let Some(assigned) = assigned {
             prop_assert!(fits);
-            prop_assert_eq!(Ok(updated), general);
             let fields = assignments.iter().map(|(field, _)| (*field as i64 - base) as u32);
-            prop_assert_eq!(assigned, fields.collect::<FieldSet>());
+            prop_assert_eq!(assigned.fields, fields.collect::<FieldSet>());
+            if let Some(offset) = assigned.offset {
+                prop_assert!(in_place);
+                let mut overwritten = tuple.bytes().to_vec();
+                overwritten[offset..offset + updated.len()].copy_from_slice(&updated);
+                prop_assert_eq!(Ok(overwritten), general);
+            } else {
+                let is_as_long = |(field, value): &(u64, Value)| {
+                    tuple.field((*field as i64 - base) as u32).map(<[u8]>::len) == Some(value.encode().len())
+                };
+                prop_assert!(!in_place || !assignments.iter().all(is_as_long));
+                prop_assert_eq!(Ok(updated), general);
+            }
         } else {
+            prop_assert!(updated.is_empty());
             let is_appended = |field: u64| field as i64 - base >= i64::from(tuple.len()) || (field as i64) < base;
             prop_assert!(!fits || assignments.iter().any(|(field, _)| is_appended(*field)));
         }
