@@ -478,13 +478,13 @@ impl Queue {
         let layout = tube.driver.layout();
         let Some(candidates) = tube.driver.candidates_mut() else { return Ok(()) };
         let tasks = crate::driver::Tasks { store, space, indexes };
-        let new = candidates.compute(tasks, layout, name, touch)?;
         let old = candidates.get(name);
+        let new = candidates.compute(tasks, layout, name, old, touch)?;
         if new == old {
             return Ok(());
         }
         self.pending.touched.push(index, name, Touch::Anyhow);
-        candidates.set(name, new);
+        candidates.exchange(name, old, new);
         if let Some(buffer) = tube.buffer {
             let columns = layout.ready_buffer.map_or(0, |buffer| buffer.fields.len());
             show_candidate(store, buffer, columns, name, new)?;
@@ -592,8 +592,9 @@ fn recompute(tubes: &mut Tubes, store: &Store, pending: &Pending) {
         let layout = tube.driver.layout();
         if let Some(candidates) = tube.driver.candidates_mut() {
             let tasks = crate::driver::Tasks { store, space, indexes };
-            let candidate = candidates.compute(tasks, layout, name, touch).unwrap_or(None);
-            candidates.set(name, candidate);
+            let old = candidates.get(name);
+            let new = candidates.compute(tasks, layout, name, old, touch).unwrap_or(None);
+            candidates.exchange(name, old, new);
         }
     }
 }

@@ -11,6 +11,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use foldhash::fast::RandomState;
+
 use super::Tasks;
 use crate::error::Error;
 use crate::task::{self, Layout, State, Task, name_key};
@@ -50,7 +52,7 @@ pub enum Touch {
 #[derive(Debug)]
 pub struct Candidates {
     order: CandidateOrder,
-    by_name: HashMap<Box<[u8]>, Candidate>,
+    by_name: HashMap<Box<[u8]>, Candidate, RandomState>,
     sorted: BTreeSet<Candidate>,
 }
 
@@ -58,7 +60,7 @@ impl Candidates {
     /// None yet.
     #[must_use]
     pub fn new(order: CandidateOrder) -> Self {
-        Self { order, by_name: HashMap::new(), sorted: BTreeSet::new() }
+        Self { order, by_name: HashMap::default(), sorted: BTreeSet::new() }
     }
 
     /// The id of the task that is next.
@@ -96,23 +98,29 @@ impl Candidates {
         self.sorted.clear();
     }
 
-    /// Puts `candidate` in the place of the sub-queue's present one, which is returned.
-    pub fn set(&mut self, name: &[u8], candidate: Option<Candidate>) -> Option<Candidate> {
-        let old = match (self.by_name.get_mut(name), candidate) {
-            (Some(place), Some(new)) => Some(std::mem::replace(place, new)),
-            (None, Some(new)) => self.by_name.insert(name.into(), new),
-            (Some(_), None) => self.by_name.remove(name),
-            (None, None) => None,
-        };
-        if old != candidate {
-            if let Some(old) = &old {
-                self.sorted.remove(old);
-            }
-            if let Some(new) = candidate {
-                self.sorted.insert(new);
-            }
+    /// Puts `candidate` in the place of the sub-queue's present one.
+    pub fn set(&mut self, name: &[u8], candidate: Option<Candidate>) {
+        self.exchange(name, self.get(name), candidate);
+    }
+
+    /// Puts `new` in the place of `old`, which is the sub-queue's present candidate.
+    pub fn exchange(&mut self, name: &[u8], old: Option<Candidate>, new: Option<Candidate>) {
+        debug_assert_eq!(old, self.get(name));
+        if old == new {
+            return;
         }
-        old
+        if let Some(old) = &old {
+            self.sorted.remove(old);
+        }
+        let Some(new) = new else {
+            self.by_name.remove(name);
+            return;
+        };
+        self.sorted.insert(new);
+        match old {
+            None => _ = self.by_name.insert(name.into(), new),
+            Some(_) => _ = self.by_name.get_mut(name).map(|place| *place = new),
+        }
     }
 
     /// What the change of a task means for its sub-queue. None: nothing.
@@ -132,7 +140,7 @@ impl Candidates {
         }
     }
 
-    /// The candidate that the sub-queue should have after a change of that kind.
+    /// The candidate that the sub-queue should have, in the place of the `present` one, after a change of that kind.
     ///
     /// # Errors
     /// The space is gone.
@@ -141,9 +149,10 @@ impl Candidates {
         tasks: Tasks<'_>,
         layout: &Layout,
         name: &[u8],
+        present: Option<Candidate>,
         touch: Touch,
     ) -> Result<Option<Candidate>, Error> {
-        match (touch, self.get(name)) {
+        match (touch, present) {
             (Touch::Taken, _) => Ok(None),
             (Touch::Arrived(new), Some(present)) => Ok(Some(present.min(new))),
             (Touch::Arrived(new), None) => Ok(if Self::is_busy(tasks, name)? { None } else { Some(new) }),
@@ -218,15 +227,12 @@ mod tests {
     #[test]
     fn the_lowest_candidate_is_first() {
         let mut candidates = Candidates::new(CandidateOrder::PriorityThenId);
-        assert_eq!(candidates.set(b"a", Some(Candidate { pri: 5, id: 0 })), None);
-        assert_eq!(candidates.set(b"b", Some(Candidate { pri: 3, id: 7 })), None);
+        candidates.set(b"a", Some(Candidate { pri: 5, id: 0 }));
+        candidates.set(b"b", Some(Candidate { pri: 3, id: 7 }));
         assert_eq!(candidates.first(), Some(7));
-        assert_eq!(candidates.set(b"b", None), Some(Candidate { pri: 3, id: 7 }));
-        assert_eq!(candidates.first(), Some(0));
-        assert_eq!(
-            candidates.set(b"a", Some(Candidate { pri: 1, id: 9 })),
-            Some(Candidate { pri: 5, id: 0 })
-        );
+        candidates.set(b"b", None);
+        assert_eq!((candidates.first(), candidates.get(b"b")), (Some(0), None));
+        candidates.set(b"a", Some(Candidate { pri: 1, id: 9 }));
         assert_eq!((candidates.first(), candidates.len()), (Some(9), 1));
         assert_eq!(candidates.get(b"a"), Some(Candidate { pri: 1, id: 9 }));
     }
