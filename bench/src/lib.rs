@@ -30,10 +30,12 @@ mod trial;
 mod tutorial;
 mod workload;
 
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 pub use arguments::{Arguments, Target};
 
@@ -64,9 +66,24 @@ pub fn run(arguments: &Arguments, server: Option<&Path>) -> Result<()> {
     }
 }
 
-/// A connection that sends small requests at once.
+/// How long an answer outside of the measurement may take: a snapshot of many tasks, for example.
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 300 });
+
+/// A connection that sends small requests at once, and does not wait for an answer for longer than [`PATIENCE`].
 fn connect(address: SocketAddr) -> Result<TcpStream> {
     let stream = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
     stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     Ok(stream)
+}
+
+/// What an error of reading or writing an answer means.
+fn no_answer(error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            anyhow!("the server has not answered for {} s", PATIENCE.as_secs())
+        }
+        _ => anyhow::Error::new(error).context("the server closed the connection"),
+    }
 }

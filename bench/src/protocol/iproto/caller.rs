@@ -11,7 +11,7 @@ use lycosa_iproto::reply::{self, Content};
 use lycosa_iproto::request::{self, AuthTuple, Body};
 
 use super::Credentials;
-use crate::connect;
+use crate::{connect, no_answer};
 
 /// Reads the greeting and says who we are, guest without credentials.
 pub(super) fn introduce<S: Read + Write>(stream: &mut S, credentials: Option<&Credentials>) -> Result<()> {
@@ -33,7 +33,7 @@ fn exchange<S: Read + Write>(
 ) -> Result<Result<Vec<u8>>> {
     let mut out = Vec::new();
     request::encode(&mut out, 0, body);
-    stream.write_all(&out)?;
+    stream.write_all(&out).map_err(no_answer)?;
     input.clear();
     loop {
         let missing = match frame::split(input, frame::DEFAULT_LIMIT)? {
@@ -47,7 +47,7 @@ fn exchange<S: Read + Write>(
         };
         let filled = input.len();
         input.resize(filled + missing, 0);
-        stream.read_exact(&mut input[filled..]).context("the server closed the connection")?;
+        stream.read_exact(&mut input[filled..]).map_err(no_answer)?;
     }
 }
 
@@ -74,5 +74,34 @@ impl<S: Read + Write> Caller<S> {
         let body = Body::Call { name: name.as_bytes(), args: arguments };
         let answer = exchange(&mut self.stream, &mut self.input, &body)?;
         Ok(answer.with_context(|| name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use lycosa_iproto::greeting::SALT_SIZE;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_answer_is_not_waited_for_for_ever() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let salt = [0; SALT_SIZE];
+        let greeting = Greeting { version: "2.6.0".to_owned(), uuid: Default::default(), salt };
+        let greeting = greeting.encode().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(&greeting).unwrap();
+            stream
+        });
+        let mut caller = Caller::connect(address, None).unwrap();
+        let error = caller.call("queue.stats", &[0x90]).unwrap_err();
+        assert_eq!(error.to_string(), "the server has not answered for 1 s");
+        drop(server.join().unwrap());
+        let error = caller.call("queue.stats", &[0x90]).unwrap_err();
+        assert_ne!(error.to_string(), "the server has not answered for 1 s");
     }
 }
