@@ -229,16 +229,13 @@ impl Arena {
     /// Exchanges the tuple's bytes from `offset` on with `bytes`. Panics when the tuple ends before them.
     #[inline]
     pub fn swap(&mut self, handle: Handle, offset: usize, bytes: &mut [u8]) {
+        assert!(offset + bytes.len() <= self.get(handle).len(), "a tuple keeps its length");
         let page = &mut self.pages[handle.page()];
-        let tuple = if page.slot_size == 0 {
-            &mut page.bytes[..]
-        } else {
-            let slot = &mut page.bytes[handle.slot() * page.slot_size as usize..];
-            let header = u16::from_le_bytes([slot[0], slot[1]]);
-            debug_assert!(header & FREE == 0, "a removed tuple is changed");
-            &mut slot[HEADER..HEADER + usize::from(header)]
+        let start = match page.slot_size as usize {
+            0 => offset,
+            size => handle.slot() * size + HEADER + offset,
         };
-        tuple[offset..offset + bytes.len()].swap_with_slice(bytes);
+        page.bytes[start..start + bytes.len()].swap_with_slice(bytes);
     }
 
     /// Frees the tuple's slot. Panics when the tuple was removed before: two owners of one slot would corrupt each other's

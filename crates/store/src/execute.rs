@@ -170,17 +170,13 @@ impl Store {
         let primary = space.primary()?;
         let keeps_key = |fields: FieldSet| fields.is_disjoint(primary.def.key.fields());
         let in_place = |fields| is_open_to_change && keeps_key(fields);
-        let assigned = update::assign(operations, old_tuple, &space.format, base, in_place, updated);
+        let assigned = space.updated(old_tuple, (operations, base), in_place, updated)?;
         if let Some(Assigned { fields, offset: Some(offset) }) = assigned {
             self.overwrite(id, old, fields, offset, updated)?;
             if !temporary {
                 self.log_keyed(id, old, Some((operations, base)), local);
             }
             return Ok(Some(old));
-        }
-        if assigned.is_none() {
-            *updated = update::apply(operations, old_tuple, &space.format, base, update::Mode::Update)?;
-            space.check(updated)?;
         }
         let keeps_key = assigned.is_some_and(|assigned| keeps_key(assigned.fields));
         if !keeps_key && primary.index.compare_tuples(old_tuple.bytes(), updated) != Ordering::Equal {

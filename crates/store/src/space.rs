@@ -11,6 +11,7 @@ use lycosa_tuple::format::{Format, FormatError};
 use lycosa_tuple::key::KeyDef;
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
+use lycosa_tuple::update::{self, Assigned};
 
 use crate::arena::{Arena, Handle};
 use crate::error::Error;
@@ -286,6 +287,27 @@ impl Space {
             self.bytes -= arena.get(old).len() as u64;
         }
         Ok(old)
+    }
+
+    /// Puts what an UPDATE makes of a tuple into `out`, which is empty: as [`update::assign`] does if that is enough, else all of
+    /// the updated tuple, which fits the format.
+    ///
+    /// # Errors
+    /// Operations that cannot be applied, or a result that does not fit the format.
+    #[inline]
+    pub(crate) fn updated(
+        &self,
+        tuple: TupleRef<'_>,
+        (operations, base): (&[u8], i64),
+        in_place: impl FnOnce(FieldSet) -> bool,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Assigned>, Error> {
+        let assigned = update::assign(operations, tuple, &self.format, base, in_place, out);
+        if assigned.is_none() {
+            *out = update::apply(operations, tuple, &self.format, base, update::Mode::Update)?;
+            self.check(out)?;
+        }
+        Ok(assigned)
     }
 
     /// Changes a tuple in place: `swap` exchanges bytes of it with others of the same length that differ in these fields, none of

@@ -227,11 +227,15 @@ mod tests {
     #[test]
     fn the_lowest_candidate_is_first() {
         let mut candidates = Candidates::new(CandidateOrder::PriorityThenId);
+        assert_eq!((candidates.get(b"a"), candidates.get(b"b")), (None, None));
         candidates.set(b"a", Some(Candidate { pri: 5, id: 0 }));
+        assert_eq!(candidates.get(b"b"), None);
         candidates.set(b"b", Some(Candidate { pri: 3, id: 7 }));
         assert_eq!(candidates.first(), Some(7));
+        assert_eq!(candidates.get(b"b"), Some(Candidate { pri: 3, id: 7 }));
         candidates.set(b"b", None);
         assert_eq!((candidates.first(), candidates.get(b"b")), (Some(0), None));
+        assert_eq!(candidates.get(b"a"), Some(Candidate { pri: 5, id: 0 }));
         candidates.set(b"a", Some(Candidate { pri: 1, id: 9 }));
         assert_eq!((candidates.first(), candidates.len()), (Some(9), 1));
         assert_eq!(candidates.get(b"a"), Some(Candidate { pri: 1, id: 9 }));

@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 use lycosa_tuple::field::FieldSet;
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
-use lycosa_tuple::update::{self, Assigned};
+use lycosa_tuple::update::Assigned;
 
 use super::build;
 use crate::arena::{Arena, Handle};
@@ -127,16 +127,10 @@ fn change(
     let primary = &space.indexes[0].def.key;
     let keeps_key = |fields: FieldSet| fields.is_disjoint(primary.fields());
     let mut tuple = Vec::new();
-    match update::assign(operations, old_tuple, &space.format, base, keeps_key, &mut tuple) {
-        Some(Assigned { offset: Some(offset), .. }) => {
-            arena.swap(old, offset, &mut tuple);
-            return Ok(());
-        }
-        Some(_) => {}
-        None => {
-            tuple = update::apply(operations, old_tuple, &space.format, base, update::Mode::Update)?;
-            space.check(&tuple)?;
-        }
+    let assigned = space.updated(old_tuple, (operations, base), keeps_key, &mut tuple)?;
+    if let Some(Assigned { offset: Some(offset), .. }) = assigned {
+        arena.swap(old, offset, &mut tuple);
+        return Ok(());
     }
     let primary = &mut space.indexes[0];
     if primary.def.key.compare(old_tuple.bytes(), &tuple) != Ordering::Equal {

@@ -1,7 +1,8 @@
 //! The shortcut: `=` on a few existing fields by number, which is what a queue does to its tasks all day.
 //!
 //! One pass over the operations, one over the leading fields of the tuple, one allocation: the result, or where the values are as
-//! long as what they replace only the bytes that differ. Whatever is not such an update, be it wrong or only rare, is left to the general path.
+//! long as what they replace only the bytes that differ. Whatever is not such an update, be it wrong or only rare, is left to the
+//! general path.
 
 use super::operation::cut_base;
 use crate::field::FieldSet;
