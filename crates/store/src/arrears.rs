@@ -92,6 +92,8 @@ struct Beyond {
     /// The least value of those that wait.
     bound: u64,
     members: HandleSet,
+    /// Somebody reads the index: no more tuples wait here.
+    is_closing: bool,
 }
 
 impl Beyond {
@@ -99,7 +101,7 @@ impl Beyond {
     fn includes(&self, tuple: &[u8]) -> bool {
         let value =
             TupleRef::trusted(tuple).field(self.field).and_then(|field| Reader::new(field).uint().ok());
-        value.is_some_and(|value| value >= self.bound)
+        value.is_some_and(|value| value >= self.bound) && !self.is_closing
     }
 }
 
@@ -111,14 +113,15 @@ impl Arrears {
 
     /// Any tuple may wait; those with at least `bound` in this field do so however many they are.
     pub(crate) fn with_beyond(field: u32, bound: u64) -> Self {
-        Self { beyond: Some(Beyond { field, bound, members: HandleSet::default() }), ..Self::default() }
+        let beyond = Beyond { field, bound, members: HandleSet::default(), is_closing: false };
+        Self { beyond: Some(beyond), ..Self::default() }
     }
 
     /// Nothing owed by an index like the one that owes this.
     pub(crate) fn emptied(&self) -> Self {
         match &self.beyond {
-            Some(beyond) => Self::with_beyond(beyond.field, beyond.bound),
-            None => Self::new(self.late.clone(), self.line.as_ref().map(Line::emptied)),
+            Some(beyond) if !beyond.is_closing => Self::with_beyond(beyond.field, beyond.bound),
+            _ => Self::new(self.late.clone(), self.line.as_ref().map(Line::emptied)),
         }
     }
 
@@ -141,6 +144,17 @@ impl Arrears {
     /// The tuples that nobody looked for, now that somebody does.
     pub(crate) fn take_beyond(&mut self) -> Option<HandleSet> {
         self.beyond.take().map(|beyond| beyond.members)
+    }
+
+    /// Takes up to `count` of those tuples out. From now on no more are left there.
+    pub(crate) fn pop_beyond(&mut self, count: u64) -> Vec<Handle> {
+        let Some(beyond) = &mut self.beyond else { return Vec::new() };
+        beyond.is_closing = true;
+        let popped = beyond.members.pop(count);
+        if beyond.members.len() == 0 {
+            self.beyond = None;
+        }
+        popped
     }
 
     /// Whether a change of these fields may change where a tuple waits.

@@ -54,13 +54,28 @@ impl HandleSet {
         was_there
     }
 
+    /// Takes the `count` handles with the least numbers out, or all if there are fewer.
+    pub(crate) fn pop(&mut self, count: u64) -> Vec<Handle> {
+        let count = usize::try_from(count.min(self.len)).unwrap_or(usize::MAX);
+        let popped: Vec<Handle> = self.iter().take(count).collect();
+        for &handle in &popped {
+            self.remove(handle);
+        }
+        // What lies behind the last of them may be in its block; the blocks before that one are empty.
+        let end = popped.last().map_or(0, |&last| place(last).0);
+        for block in &mut self.blocks[..end] {
+            *block = None;
+        }
+        popped
+    }
+
     /// All handles, in the order of their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Handle> {
         let words = self.blocks.iter().enumerate().flat_map(|(number, block)| {
             let words = block.iter().flat_map(|words| words.iter().enumerate());
             words.map(move |(word, &bits)| (number * BLOCK_BITS + word * WORD_BITS, bits))
         });
-        words.flat_map(|(first, bits)| {
+        words.filter(|&(_, bits)| bits != 0).flat_map(|(first, bits)| {
             let ones = (0..WORD_BITS).filter(move |bit| bits >> bit & 1 == 1);
             ones.filter_map(move |bit| Handle::of_number(u32::try_from(first + bit).ok()?))
         })
@@ -99,6 +114,11 @@ mod tests {
                 model.insert(handle);
             } else {
                 assert_eq!(set.remove(handle), model.remove(&handle));
+            }
+            if step % 500 == 499 {
+                for handle in set.pop(30) {
+                    assert!(!set.contains(handle) && model.remove(&handle));
+                }
             }
             assert_eq!(set.len(), model.len() as u64);
         }

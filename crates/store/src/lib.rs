@@ -21,6 +21,7 @@ pub mod access;
 pub mod arena;
 mod arrears;
 mod bootstrap;
+mod cursor;
 pub mod ddl;
 mod digest;
 pub mod effect;
@@ -44,6 +45,7 @@ pub mod transaction;
 mod view;
 
 pub use access::{Access, Object, ObjectType};
+pub use cursor::{Cursor, CursorError, Progress};
 pub use effect::{Committed, Effect};
 pub use error::Error;
 pub use read_view::{Budget, ClosedView};
@@ -167,6 +169,9 @@ pub struct Memory {
     pub reserved: u64,
 }
 
+/// Deferred index entries that a step of [`Store::prepare`] flushes at least, if there are so many.
+pub const FLUSH_PORTION: u64 = if cfg!(test) { 2 } else { 512 };
+
 /// All data of an instance.
 #[derive(Debug)]
 pub struct Store {
@@ -262,6 +267,21 @@ impl Store {
         if let Some(index) = self.catalog.get_mut(space).and_then(|space| space.index_mut(index)) {
             index.catch_up_near(&self.arena);
         }
+    }
+
+    /// Flushes deferred entries of an index, so that all of it can be read. Whether it can be now: if not, another call goes
+    /// on. Few entries are flushed at once, but those that have waited [beyond](Lazy::Beyond) only as many as `budget` says,
+    /// or [`FLUSH_PORTION`] if that is more.
+    ///
+    /// # Errors
+    /// No such space or index.
+    pub fn prepare(&mut self, space: SpaceId, index: IndexId, budget: u64) -> Result<bool, Error> {
+        let space_of_index = self.space(space)?;
+        if !space_of_index.require_index(index)?.is_behind() {
+            return Ok(true);
+        }
+        let index = self.catalog.get_mut(space).and_then(|space| space.index_mut(index));
+        Ok(index.is_none_or(|index| index.flush(&self.arena, budget.max(FLUSH_PORTION))))
     }
 
     /// Changes the memory limit, in bytes. What is over it stays.

@@ -55,6 +55,8 @@ pub(crate) enum Entry {
 /// A space: its definition, its indexes and, through them, its tuples.
 #[derive(Debug)]
 pub struct Space {
+    /// Tells the space from every other one that has had its number; 0 before the catalog has it.
+    pub(crate) identity: u64,
     pub(crate) def: SpaceDef,
     /// What tuples must look like: the declared fields and what the index parts ask.
     pub(crate) format: Format,
@@ -77,6 +79,7 @@ impl Space {
     pub(crate) fn new(def: SpaceDef) -> Self {
         let format = Format::new(def.fields.clone(), def.field_count);
         Self {
+            identity: 0,
             def,
             format,
             indexes: Vec::new(),

@@ -17,6 +17,8 @@ use crate::statement::IteratorType;
 /// One index of a space: its definition and what it holds.
 #[derive(Debug)]
 pub struct SpaceIndex {
+    /// Tells the index, as long as its order stays, from every other one of the store; 0 before the catalog has it.
+    pub(crate) identity: u64,
     pub(crate) def: IndexDef,
     /// To be read only where nothing is owed, see [`SpaceIndex::current`].
     pub(crate) index: Index,
@@ -34,12 +36,13 @@ impl SpaceIndex {
             }
             (IndexKind::Tree, _) => Index::tree(def.key.clone(), def.key.part_count(), def.unique),
         };
-        Self { def, index, arrears: None }
+        Self { identity: 0, def, index, arrears: None }
     }
 
     /// An empty index like this one.
     pub(crate) fn emptied(&self, primary: Option<&KeyDef>) -> Self {
         Self {
+            identity: self.identity,
             arrears: self.arrears.as_ref().map(|arrears| Box::new(arrears.emptied())),
             ..Self::new(self.def.clone(), primary)
         }
@@ -111,6 +114,21 @@ impl SpaceIndex {
         let all: Vec<_> = self.index.handles().chain(beyond.iter()).collect();
         let built = self.index.build(arena, all);
         assert!(built.is_ok(), "a lazy index can refuse no tuple");
+    }
+
+    /// Enters the few tuples that wait, and up to `budget` of those beyond. Whether nothing waits any more. From the first
+    /// call on no more tuples wait beyond.
+    pub(crate) fn flush(&mut self, arena: &Arena, budget: u64) -> bool {
+        self.catch_up_near(arena);
+        let Some(arrears) = &mut self.arrears else { return true };
+        let mut entries: Vec<Entry> =
+            arrears.pop_beyond(budget).into_iter().map(|handle| self.index.entry(arena, handle)).collect();
+        // Neighbours find the same nodes of the tree in the processor's cache.
+        entries.sort_unstable_by(|a, b| self.index.compare_entries(arena, *a, *b));
+        for entry in entries {
+            self.index.insert_entry(arena, entry);
+        }
+        arrears.is_empty()
     }
 
     /// Makes these tuples what the index holds or owes.

@@ -1,7 +1,7 @@
 //! Walks: what a SELECT with an iterator type, a key and an offset yields.
 
 use super::tree::{Cursor, Entry, Order, Probe};
-use super::{Index, IndexKind};
+use super::{Bookmark, Index, IndexKind};
 use crate::arena::{Arena, Handle};
 use crate::statement::IteratorType;
 
@@ -79,6 +79,28 @@ impl Index {
                 rank.saturating_add(offset)
             });
         }
+        Ok(walk)
+    }
+
+    /// Goes on with a walk of [`Index::select`] behind a position that it has reached, whatever has changed since.
+    ///
+    /// # Errors
+    /// As [`Index::select`].
+    pub fn resume<'a>(
+        &'a self,
+        arena: &'a Arena,
+        iterator: IteratorType,
+        key: &'a [u8],
+        part_count: u32,
+        position: &Bookmark,
+    ) -> Result<Select<'a>, SelectError> {
+        let mut walk = self.walk(arena, iterator, key, part_count)?;
+        let probe = self.probe(&position.key, self.key.part_count());
+        walk.cursor = if walk.descending {
+            self.entries.lower_bound(walk.order, &probe)
+        } else {
+            self.entries.upper_bound(walk.order, &probe)
+        };
         Ok(walk)
     }
 

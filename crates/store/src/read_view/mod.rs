@@ -52,11 +52,11 @@ pub struct Budget {
 }
 
 impl Budget {
-    fn is_spent(self) -> bool {
+    pub(crate) fn is_spent(self) -> bool {
         self.rows == 0 || self.bytes == 0
     }
 
-    fn spend(&mut self, bytes: usize) {
+    pub(crate) fn spend(&mut self, bytes: usize) {
         self.rows = self.rows.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
     }

@@ -20,6 +20,8 @@ pub(crate) struct Catalog {
     near: Vec<Option<Box<Space>>>,
     far: BTreeMap<SpaceId, Box<Space>>,
     names: HashMap<String, SpaceId>,
+    /// Spaces and indexes that have had an identity.
+    identities: u64,
 }
 
 impl Catalog {
@@ -55,7 +57,16 @@ impl Catalog {
         spaces.inspect(|space| space.last_found.set(None))
     }
 
-    pub(crate) fn insert(&mut self, space: Box<Space>) {
+    /// What comes back when a transaction is rolled back keeps the identity that it had.
+    fn identify(identities: &mut u64, identity: &mut u64) {
+        if *identity == 0 {
+            *identities += 1;
+            *identity = *identities;
+        }
+    }
+
+    pub(crate) fn insert(&mut self, mut space: Box<Space>) {
+        Self::identify(&mut self.identities, &mut space.identity);
         let id = space.def.id;
         self.names.insert(space.def.name.clone(), id);
         if id < NEAR {
@@ -119,7 +130,8 @@ impl Catalog {
         Some(space.indexes.remove(place))
     }
 
-    pub(crate) fn put_index(&mut self, id: SpaceId, index: SpaceIndex) {
+    pub(crate) fn put_index(&mut self, id: SpaceId, mut index: SpaceIndex) {
+        Self::identify(&mut self.identities, &mut index.identity);
         if let Some(space) = self.get_mut(id) {
             let place = space.indexes.partition_point(|present| present.def.id < index.def.id);
             space.indexes.insert(place, index);
