@@ -153,7 +153,11 @@ impl World {
         let which = usize::from(control) % CONNECTIONS.len();
         note((which, request::decode(frame).map_or(0, |request| request.header.kind)));
         self.clients[which].unanswered += 1;
-        self.instance.handle_frame(self.clients[which].slot, frame, self.now);
+        let slot = self.clients[which].slot;
+        if let Err(broken) = self.instance.handle_frame(slot, frame, self.now) {
+            self.instance.refuse(slot, &broken);
+            assert!(self.instance.is_paused(slot) && self.instance.wants_close(slot));
+        }
         match control & ACTION {
             SYNC => self.sync(),
             SECOND_PASSES => self.pass(SECOND),
@@ -193,7 +197,7 @@ impl World {
     pub(crate) fn break_stream(&mut self, error: &lycosa_iproto::frame::FrameError) {
         let slot = self.clients[0].slot;
         self.clients[0].unanswered += 1;
-        self.instance.handle_broken_frame(slot, error);
+        self.instance.refuse(slot, &(*error).into());
         assert!(self.instance.is_paused(slot) && self.instance.wants_close(slot));
     }
 

@@ -63,6 +63,8 @@ pub(crate) struct Connection {
     pub(crate) waiting: HashMap<u64, WaitingCall>,
     /// The stream of requests cannot be followed any more: close once everything is written.
     pub(crate) broken: bool,
+    /// A whole, valid request has come: the peer speaks the protocol.
+    pub(crate) is_proven: bool,
     /// The version of the schema and privileges at which the user was found to have the right to ask anything.
     pub(crate) admitted: Option<u64>,
     names: Vec<CachedName>,
@@ -146,6 +148,7 @@ impl Connections {
             replies: Replies::default(),
             waiting: HashMap::new(),
             broken: false,
+            is_proven: false,
             admitted: None,
             names: Vec::new(),
             names_version: 0,

@@ -16,7 +16,9 @@
 //!   reply is encoded;
 //! - a reply leaves only when everything that it has seen is durable;
 //! - after the journal has failed no request reads or changes data: nobody is shown what a restart might not find;
-//! - everything that a client can make grow has a bound in [`Settings`].
+//! - everything that a client can make grow has a bound in [`Settings`];
+//! - until a connection has sent one valid request, anything else ends it: bytes of another protocol, which a web page can
+//!   send to a loopback address, never fall into step.
 //!
 //! Absent: sockets, files, threads, Lua (EVAL) and SQL (EXECUTE); both are answered with an error that says so.
 
@@ -36,6 +38,7 @@ use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::frame::FrameError;
 use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
 use lycosa_iproto::reply;
+use lycosa_iproto::request::RequestError;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_queue::{LogLine, Queue};
 use lycosa_store::{IteratorType, Store, system, user};
@@ -85,6 +88,21 @@ pub enum Refused {
     /// `max_connections` are open.
     #[error("{0} connections are open, which is max_connections; {1} was turned away")]
     TooMany(usize, String),
+}
+
+/// Why a connection's stream cannot be followed any more. Nothing of what comes behind can be trusted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Broken {
+    /// `sync` of the request, as far as it could be read, else 0.
+    pub sync: u64,
+    /// What a client of this protocol is told.
+    pub error: ErrorObject,
+}
+
+impl From<FrameError> for Broken {
+    fn from(error: FrameError) -> Self {
+        Self { sync: 0, error: ErrorObject::client(error.code(), error.to_string()) }
+    }
 }
 
 /// All data and everything that changes it.
@@ -226,24 +244,56 @@ impl Instance {
     }
 
     /// A frame of a connection: decodes it and does what it asks.
-    pub fn handle_frame(&mut self, slot: Slot, frame: &[u8], now: u64) {
+    ///
+    /// # Errors
+    /// The frame is none that a client of this protocol sends, or it is malformed and nothing valid came before it: the
+    /// bytes may be another protocol's, a web page's for example. Nothing was done, and nothing more is taken from the
+    /// connection, which ends. The caller says how: [`Instance::refuse`] or [`Instance::refuse_stranger`].
+    pub fn handle_frame(&mut self, slot: Slot, frame: &[u8], now: u64) -> Result<(), Box<Broken>> {
         self.now = now;
         match lycosa_iproto::request::decode(frame) {
-            Ok(request) => self.handle_request(slot, &request, now),
-            Err(error) => {
-                self.counts.malformed += 1;
-                self.reply_error(slot, error.sync, &ErrorObject::client(error.code, error.message));
+            Ok(request) => {
+                self.handle_request(slot, &request, now);
+                Ok(())
             }
+            Err(error) => self.handle_malformed(slot, error),
         }
     }
 
-    /// The connection's bytes cannot be cut into frames any more: says so and lets the connection end.
-    pub fn handle_broken_frame(&mut self, slot: Slot, error: &FrameError) {
+    #[cold]
+    fn handle_malformed(&mut self, slot: Slot, error: RequestError) -> Result<(), Box<Broken>> {
+        let is_proven = self.connections.get(slot).is_some_and(|connection| connection.is_proven);
+        if error.ends_stream || !is_proven {
+            if let Some(connection) = self.connections.get_mut(slot) {
+                connection.broken = true;
+            }
+            return Err(Box::new(Broken { sync: error.sync, error: error.object() }));
+        }
+        self.counts.malformed += 1;
+        self.reply_error(slot, error.sync, &error.object());
+        Ok(())
+    }
+
+    /// The connection's stream is broken: says so in this protocol and lets the connection end.
+    pub fn refuse(&mut self, slot: Slot, broken: &Broken) {
+        self.break_off(slot);
+        self.reply_error(slot, broken.sync, &broken.error);
+    }
+
+    /// The connection's stream is another protocol's: answers with these bytes and lets the connection end.
+    pub fn refuse_stranger(&mut self, slot: Slot, answer: &[u8]) {
+        self.break_off(slot);
+        self.counts.errors += 1;
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        connection.replies.buffer().extend_from_slice(answer);
+        self.finish_reply(slot);
+    }
+
+    fn break_off(&mut self, slot: Slot) {
         self.counts.malformed += 1;
         if let Some(connection) = self.connections.get_mut(slot) {
             connection.broken = true;
         }
-        self.reply_error(slot, 0, &ErrorObject::client(error.code(), error.to_string()));
     }
 
     /// The batch that ended with `lsn` is durable: releases the replies that waited for it.

@@ -62,6 +62,12 @@ impl Instance {
 
     /// What has to hold before a request is looked at.
     fn admit(&mut self, slot: Slot, request: &Request<'_>) -> Result<(), ErrorObject> {
+        let version = self.journaling.system_version();
+        let connection = self.connections.get_mut(slot);
+        let is_admitted = connection.is_some_and(|connection| {
+            connection.is_proven = true;
+            connection.admitted == Some(version)
+        });
         let wanted = request.header.schema_version;
         let current = u64::from(self.store.schema_version());
         if wanted != 0 && wanted != current && !matches!(request.body, Body::Unknown(_)) {
@@ -70,9 +76,6 @@ impl Instance {
                 format!("Wrong schema version, current: {current}, in request: {wanted}"),
             ));
         }
-        let version = self.journaling.system_version();
-        let connection = self.connections.get(slot);
-        let is_admitted = connection.is_some_and(|connection| connection.admitted == Some(version));
         if self.failure.is_none() && is_admitted {
             return Ok(());
         }
@@ -90,7 +93,7 @@ impl Instance {
         );
         if needs_usage
             && !is_admitted
-            && let Some(connection) = connection
+            && let Some(connection) = self.connections.get(slot)
         {
             self.check_universe(connection.user, Access::USAGE)?;
             if let Some(connection) = self.connections.get_mut(slot) {

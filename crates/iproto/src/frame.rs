@@ -23,7 +23,7 @@ pub enum Split<'a> {
     NeedMore(usize),
 }
 
-/// A length prefix after which nothing in the stream can be trusted. The connection has to be closed.
+/// A frame after whose beginning nothing in the stream can be trusted. The connection has to be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Not an unsigned integer.
@@ -32,6 +32,9 @@ pub enum FrameError {
     /// Longer than the limit.
     #[error("Invalid MsgPack - too big packet size in the header: {0}")]
     TooBig(u64),
+    /// The frame has begun, and not with a map: text or another protocol was taken for a length.
+    #[error("Invalid MsgPack - packet header")]
+    Header,
 }
 
 impl FrameError {
@@ -43,8 +46,11 @@ impl FrameError {
 
 /// Looks at the beginning of `buffer` for a frame of at most `limit` bytes after its length prefix.
 ///
+/// A frame that is not whole yet is refused as soon as it begins with anything but a map, so that nobody waits for the
+/// rest of what cannot become a frame. Whole frames are judged by [`crate::request::decode`].
+///
 /// # Errors
-/// A prefix that is not an unsigned integer, or too great. Nothing is read after either.
+/// A prefix that is not an unsigned integer, or too great, or not followed by a map. Nothing is read after any of them.
 #[inline]
 pub fn split(buffer: &[u8], limit: usize) -> Result<Split<'_>, FrameError> {
     let (prefix, length) = match *buffer {
@@ -61,8 +67,16 @@ pub fn split(buffer: &[u8], limit: usize) -> Result<Split<'_>, FrameError> {
         usize::try_from(length).ok().filter(|&size| size <= limit).ok_or(FrameError::TooBig(length))?;
     match buffer[prefix..].get(..size) {
         Some(content) => Ok(Split::Frame { content, consumed: prefix + size }),
-        None => Ok(Split::NeedMore(prefix + size - buffer.len())),
+        None if buffer.get(prefix).is_none_or(|&first| is_map(first)) => {
+            Ok(Split::NeedMore(prefix + size - buffer.len()))
+        }
+        None => Err(FrameError::Header),
     }
+}
+
+/// Whether a value that begins with this byte is a map.
+const fn is_map(first: u8) -> bool {
+    matches!(first, 0x80..=0x8f | 0xde | 0xdf)
 }
 
 #[cfg(test)]
@@ -121,7 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn text_waits_as_a_long_frame() {
-        assert_eq!(split(b"GET / HTTP/1.0\r\n\r\n", DEFAULT_LIMIT), Ok(Split::NeedMore(1 + 71 - 18)));
+    fn nobody_waits_for_the_rest_of_text() {
+        assert_eq!(split(b"G", DEFAULT_LIMIT), Ok(Split::NeedMore(71)));
+        assert_eq!(split(b"GE", DEFAULT_LIMIT), Err(FrameError::Header));
+        assert_eq!(split(b"GET / HTTP/1.0\r\n\r\n", DEFAULT_LIMIT), Err(FrameError::Header));
+        assert_eq!(split(b"\xce\x00GET / HTTP/1.0\r\n\r\n", DEFAULT_LIMIT), Err(FrameError::Header));
+        assert_eq!(split(&[0x16, 0x03, 0x01, 0x02, 0x00], DEFAULT_LIMIT), Err(FrameError::Header));
+        for first in [0x80, 0x8f, 0xde, 0xdf] {
+            assert!(matches!(split(&[5, first], DEFAULT_LIMIT), Ok(Split::NeedMore(4))), "{first:x}");
+        }
     }
 }

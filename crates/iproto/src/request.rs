@@ -2,7 +2,9 @@
 //!
 //! Decoding is as strict and as lax as Tarantool 2.6.0's, which clients rely on in both directions: an unknown key in
 //! the header is an error, one in the body is not; a request type counts modulo 256; an absent body is an empty one.
-//! A broken request costs an error reply with its `sync`, as far as that could be read, and the connection lives on.
+//! A broken body costs an error reply with the request's `sync`, and the connection lives on. A broken header, or one
+//! without a type, is told apart ([`RequestError::ends_stream`]): no client sends such a header, so the bytes around it
+//! are another protocol's. Tarantool goes on there, which lets a web page's POST drive it.
 //!
 //! Whether names, spaces and users exist is not looked at here.
 
@@ -170,13 +172,15 @@ pub struct RequestError {
     pub code: ErrorCode,
     /// Its text.
     pub message: String,
+    /// The header is none that a client sends: the connection has to be closed.
+    pub ends_stream: bool,
 }
 
 impl RequestError {
     /// The answer to a request of a type that does not exist.
     pub fn unknown_type(sync: u64, kind: u32) -> Self {
         let code = ErrorCode::UnknownRequestType;
-        Self { sync, code, message: format!("Unknown request type {kind}") }
+        Self { sync, code, message: format!("Unknown request type {kind}"), ends_stream: false }
     }
 
     /// The answer's error object.
@@ -208,11 +212,11 @@ impl Refusal {
         match self {
             Self::MsgPack(what) => {
                 let message = format!("Invalid MsgPack - {what}");
-                RequestError { sync, code: ErrorCode::InvalidMsgpack, message }
+                RequestError { sync, code: ErrorCode::InvalidMsgpack, message, ends_stream: false }
             }
             Self::Missing(field) => {
                 let message = format!("Missing mandatory field '{field}' in request");
-                RequestError { sync, code: ErrorCode::MissingRequestField, message }
+                RequestError { sync, code: ErrorCode::MissingRequestField, message, ends_stream: false }
             }
         }
     }
@@ -261,19 +265,28 @@ fn plain_header(frame: &[u8]) -> Option<(Header, Reader<'_>)> {
 fn decode_header(frame: &[u8]) -> Result<(Header, Reader<'_>), RequestError> {
     let mut header = Header { kind: 0, sync: 0, schema_version: 0 };
     let mut reader = Reader::new(frame);
-    if read_header(&mut reader, &mut header).is_err() {
-        // A header that is cut has no sync, wherever the cut is.
-        let is_whole = map(&mut Reader::new(frame)).is_ok();
-        let sync = if is_whole { header.sync } else { 0 };
-        return Err(Refusal::MsgPack("packet header").into_error(sync));
+    match read_header(&mut reader, &mut header) {
+        Ok(true) => Ok((header, reader)),
+        Ok(false) => Err(RequestError { ends_stream: true, ..RequestError::unknown_type(header.sync, 0) }),
+        Err(_) => {
+            // A header that is cut has no sync, wherever the cut is.
+            let is_whole = map(&mut Reader::new(frame)).is_ok();
+            let sync = if is_whole { header.sync } else { 0 };
+            let error = Refusal::MsgPack("packet header").into_error(sync);
+            Err(RequestError { ends_stream: true, ..error })
+        }
     }
-    Ok((header, reader))
 }
 
-fn read_header(reader: &mut Reader<'_>, header: &mut Header) -> Result<(), MpError> {
+/// Whether the header names the request's type.
+fn read_header(reader: &mut Reader<'_>, header: &mut Header) -> Result<bool, MpError> {
+    let mut has_type = false;
     for _ in 0..reader.map()? {
         match u8::try_from(reader.uint()?) {
-            Ok(keys::REQUEST_TYPE) => header.kind = u32::from(reader.uint()? as u8),
+            Ok(keys::REQUEST_TYPE) => {
+                header.kind = u32::from(reader.uint()? as u8);
+                has_type = true;
+            }
             Ok(keys::SYNC) => header.sync = reader.uint()?,
             Ok(keys::SCHEMA_VERSION) => header.schema_version = reader.uint()?,
             Ok(keys::TIMESTAMP) => {
@@ -286,7 +299,7 @@ fn read_header(reader: &mut Reader<'_>, header: &mut Header) -> Result<(), MpErr
             _ => return Err(reader.mismatch("a key of a header")),
         }
     }
-    Ok(())
+    Ok(has_type)
 }
 
 #[inline]

@@ -3,25 +3,37 @@
 //! Whole frames are taken straight from the loop's shared read buffer; only a frame that is cut by the end of a read is
 //! kept, so that an idle connection holds no buffer. Reading pauses while the instance says that the connection has
 //! enough under way or its reader is slow; the kernel's buffers then slow the client down.
+//!
+//! A stream that cannot be followed, because a web page or a client with another protocol is at its other end, is answered
+//! once and closed; see [`crate::strangers`].
 
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lycosa_instance::{Origin, Slot};
+use lycosa_instance::{Broken, Instance, Origin, Slot};
 use lycosa_iproto::frame;
 use tokio::io::ReadBuf;
 
 use crate::socket::{Reader, Writer};
+use crate::strangers::{Protocol, http_refusal};
 use crate::turn::{Core, Link, now};
 
 /// How long replies that are on their way may still be written after the client has closed its sending side.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// Bytes that are read and dropped after a refusal, so that the refusal is not lost with a connection that is reset.
+const MAX_DISCARDED: usize = 1 << 20;
+
+/// What a browser is told.
+const NOT_HTTP: &str = "This is the port of a Lycosa task queue for its binary protocol (IPROTO, the one of Tarantool). \
+    It does not speak HTTP, and the connection is closed.";
+
 /// Serves one connection until it ends.
 pub(crate) async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin: Origin) {
+    let peer = origin.peer.clone();
     let slot = match core.instance.borrow_mut().connect(origin, now()) {
         Ok(slot) => slot,
         Err(refused) => {
@@ -32,9 +44,10 @@ pub(crate) async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin
     let link = Link::new(writer);
     core.attach(slot, link.clone());
     core.end.notify_one();
-    let mut connection = Connection { core, slot, link, reader, partial: Vec::new() };
+    let mut connection = Connection { core, slot, peer, link, reader, partial: Vec::new() };
     connection.run().await;
     connection.linger().await;
+    connection.discard().await;
     connection.core.instance.borrow_mut().disconnect(slot, now());
     connection.core.detach(slot);
     connection.core.end.notify_one();
@@ -43,6 +56,8 @@ pub(crate) async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin
 struct Connection {
     core: Rc<Core>,
     slot: Slot,
+    /// The peer's address, for the log.
+    peer: String,
     link: Rc<Link>,
     reader: Reader,
     partial: Vec<u8>,
@@ -112,7 +127,7 @@ impl Connection {
                 Poll::Ready(Ok(())) => {
                     let full = buffer.remaining() == 0;
                     let step = if self.partial.is_empty() {
-                        let (step, rest) = handle(&core, self.slot, buffer.filled());
+                        let (step, rest) = handle(&core, self.slot, &self.peer, buffer.filled());
                         self.partial.extend_from_slice(rest);
                         step
                     } else {
@@ -135,7 +150,7 @@ impl Connection {
     }
 
     fn handle_partial(&mut self) -> Step {
-        let (step, rest) = handle(&self.core, self.slot, &self.partial);
+        let (step, rest) = handle(&self.core, self.slot, &self.peer, &self.partial);
         let done = self.partial.len() - rest.len();
         self.partial.drain(..done);
         if self.partial.is_empty() {
@@ -161,10 +176,37 @@ impl Connection {
         // Beyond LINGER the client is not reading any more: the rest is dropped with the connection.
         let _ = tokio::time::timeout(LINGER, drained).await;
     }
+
+    /// After a refusal, reads what the peer still sends: a socket that is closed with unread bytes is reset, and the
+    /// peer may never see the answer.
+    async fn discard(&mut self) {
+        if !self.core.instance.borrow().wants_close(self.slot) {
+            return;
+        }
+        // A socket that cannot be shut down is gone already.
+        let _ = self.link.writer.shut_down();
+        let mut left = MAX_DISCARDED;
+        let discarded = poll_fn(|cx| {
+            let mut scratch = self.core.scratch.borrow_mut();
+            while left > 0 {
+                let mut buffer = ReadBuf::new(&mut scratch);
+                match self.reader.poll_read(cx, &mut buffer) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                        left = left.saturating_sub(buffer.filled().len());
+                    }
+                    Poll::Ready(_) => break,
+                }
+            }
+            Poll::Ready(())
+        });
+        // Beyond LINGER the peer has had its chance to read the answer.
+        let _ = tokio::time::timeout(LINGER, discarded).await;
+    }
 }
 
 /// Handles the whole frames at the start of `bytes`; returns what is left.
-fn handle<'a>(core: &Core, slot: Slot, bytes: &'a [u8]) -> (Step, &'a [u8]) {
+fn handle<'a>(core: &Core, slot: Slot, peer: &str, bytes: &'a [u8]) -> (Step, &'a [u8]) {
     let mut instance = core.instance.borrow_mut();
     let limit = instance.max_frame_size();
     let now = now();
@@ -174,20 +216,52 @@ fn handle<'a>(core: &Core, slot: Slot, bytes: &'a [u8]) -> (Step, &'a [u8]) {
         if instance.is_paused(slot) {
             break Step::Pause;
         }
-        match frame::split(rest, limit) {
+        let broken = match frame::split(rest, limit) {
             Ok(frame::Split::Frame { content, consumed }) => {
-                instance.handle_frame(slot, content, now);
-                requests += 1;
-                rest = &rest[consumed..];
+                match instance.handle_frame(slot, content, now) {
+                    Ok(()) => {
+                        requests += 1;
+                        rest = &rest[consumed..];
+                        continue;
+                    }
+                    Err(broken) => broken,
+                }
             }
             Ok(frame::Split::NeedMore(_)) => break Step::Read,
-            Err(error) => {
-                instance.handle_broken_frame(slot, &error);
-                rest = &[];
-                break Step::Pause;
-            }
-        }
+            Err(error) => Box::new(Broken::from(error)),
+        };
+        refuse(core, &mut instance, slot, peer, rest, &broken);
+        rest = &[];
+        break Step::Pause;
     };
     core.received(requests);
     (step, rest)
+}
+
+/// Answers a stream that cannot be followed, in the protocol that it seems to be. `bytes` begins where it cannot be
+/// followed any more.
+#[cold]
+fn refuse(core: &Core, instance: &mut Instance, slot: Slot, peer: &str, bytes: &[u8], broken: &Broken) {
+    let cause = match Protocol::recognize(bytes) {
+        Protocol::Http => {
+            instance.refuse_stranger(slot, &http_refusal(NOT_HTTP));
+            "it sent an HTTP request, and this port does not speak HTTP".to_owned()
+        }
+        Protocol::Tls => {
+            instance.refuse_stranger(slot, &[]);
+            "it began with TLS, and this port speaks plain text".to_owned()
+        }
+        Protocol::Unknown => {
+            instance.refuse(slot, broken);
+            format!("it sent what no client of the binary protocol sends ({})", broken.error.message)
+        }
+    };
+    if let Some(held_back) = core.strangers.borrow_mut().event(Instant::now()) {
+        let more = if held_back > 0 {
+            format!(" ({held_back} more since the last such line)")
+        } else {
+            String::new()
+        };
+        tracing::warn!("connection from {peer} closed: {cause}{more}");
+    }
 }

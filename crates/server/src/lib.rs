@@ -20,6 +20,7 @@ pub mod serve;
 mod socket;
 mod startup;
 mod storage;
+mod strangers;
 mod turn;
 
 pub use listener::ADMIN_SOCKET;

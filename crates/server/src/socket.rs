@@ -4,6 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use rustix::net::Shutdown;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
@@ -49,6 +50,15 @@ impl Writer {
             Writer::Tcp(half) => half.try_write(bytes),
             Writer::Unix(half) => half.try_write(bytes),
         }
+    }
+
+    /// Tells the peer that nothing more comes.
+    pub(crate) fn shut_down(&self) -> io::Result<()> {
+        match self {
+            Writer::Tcp(half) => rustix::net::shutdown(half.as_ref(), Shutdown::Write)?,
+            Writer::Unix(half) => rustix::net::shutdown(half.as_ref(), Shutdown::Write)?,
+        }
+        Ok(())
     }
 
     /// Waits until the kernel takes more bytes.

@@ -27,6 +27,7 @@ use crate::checkpoint_thread::{CheckpointSender, News};
 use crate::gathering::Gathering;
 use crate::journal::{Done, Journal};
 use crate::socket::Writer;
+use crate::strangers::Sampled;
 
 /// The longest sleep without a deadline; bounds how late a jump of the system clock is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -80,6 +81,8 @@ pub(crate) struct Core {
     journal_busy: Cell<bool>,
     gathering: RefCell<Gathering>,
     checkpoints: CheckpointSender,
+    /// Which connections of strangers are logged.
+    pub(crate) strangers: RefCell<Sampled>,
 }
 
 /// What came of a turn.
@@ -110,6 +113,7 @@ impl Core {
             journal_busy: Cell::new(false),
             gathering: RefCell::default(),
             checkpoints,
+            strangers: RefCell::default(),
         })
     }
 

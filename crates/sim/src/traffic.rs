@@ -80,8 +80,17 @@ impl Simulation<'_> {
                 Request::Malformed { how: Malformed::Length | Malformed::Header, .. } => 0,
                 _ => sync,
             };
-            connection.is_broken = matches!(request, Request::Malformed { how: Malformed::Length, .. });
-            if !connection.is_broken {
+            let malformed = match request {
+                Request::Malformed { how, .. } => Some(how),
+                _ => None,
+            };
+            connection.is_broken = match malformed {
+                Some(Malformed::Length | Malformed::Header) => true,
+                // Nothing valid came before it.
+                Some(Malformed::Body) => connection.last_sync == 1,
+                _ => false,
+            };
+            if malformed != Some(Malformed::Length) {
                 connection.sent.push_back(sync);
             }
             let awaited = Awaited { request, is_call_16, sent: self.step, outcome: None, is_handled: false };
@@ -127,7 +136,7 @@ impl Simulation<'_> {
                     connection.inbound.clear();
                     connection.sent.clear();
                     let (slot, number) = (connection.slot, connection.number);
-                    self.life.instance.handle_broken_frame(slot, &error);
+                    self.life.instance.refuse(slot, &error.into());
                     if let Some(awaited) = connection.undecided(0) {
                         awaited.is_handled = true;
                     }
@@ -157,7 +166,15 @@ impl Simulation<'_> {
             true => failed_answer(&request),
             false => self.expect(token, trust, &request),
         };
-        self.life.instance.handle_frame(slot, content, self.now);
+        if let Err(broken) = self.life.instance.handle_frame(slot, content, self.now) {
+            self.life.instance.refuse(slot, &broken);
+            if let Some(connection) = self.life.connections.get_mut(&client) {
+                hold!(connection.is_broken, "a sound frame has broken the connection: {broken:?}");
+                connection.buffer.clear();
+                connection.inbound.clear();
+                connection.sent.clear();
+            }
+        }
         if let Some(before) = before.filter(|_| may_want_memory(&request))
             && self.is_as_before(&before)
         {

@@ -60,7 +60,7 @@ fn a_request_for_another_schema_is_refused() {
     let client = rig.admin();
     let current = u64::from(rig.instance.store().schema_version());
     let mut ask = |frame: &[u8]| {
-        rig.instance.handle_frame(client.slot, frame, rig.now);
+        rig.handle_frame(&client, frame);
         rig.sync_journal();
         rig.replies(&client).remove(0)
     };

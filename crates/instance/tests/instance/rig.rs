@@ -141,8 +141,15 @@ impl Rig {
     /// Sends whole frames as they are, their lengths included.
     pub(crate) fn send_bytes(&mut self, client: &Client, mut bytes: &[u8]) {
         while let Split::Frame { content, consumed } = split(bytes, DEFAULT_LIMIT).expect("frames") {
-            self.instance.handle_frame(client.slot, content, self.now);
+            self.handle_frame(client, content);
             bytes = &bytes[consumed..];
+        }
+    }
+
+    /// Hands over the content of a frame, as the server does.
+    pub(crate) fn handle_frame(&mut self, client: &Client, content: &[u8]) {
+        if let Err(broken) = self.instance.handle_frame(client.slot, content, self.now) {
+            self.instance.refuse(client.slot, &broken);
         }
     }
 

@@ -128,7 +128,8 @@ fn every_type() {
             73 => Ok(Body::Id { version: 0, features: NO_ARGUMENTS }),
             _ => Ok(Body::Unknown(kind.into())),
         };
-        let expected = expected.map_err(|(code, message)| RequestError { sync: 7, code, message });
+        let expected =
+            expected.map_err(|(code, message)| RequestError { sync: 7, code, message, ends_stream: false });
         assert_eq!(decode(&frame).map(|request| request.body), expected, "type {kind}");
     }
     check(&[

@@ -97,9 +97,13 @@ impl Server {
         }
     }
 
+    /// What the server has logged so far.
+    pub(crate) fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.log_path()).unwrap_or_default()).into_owned()
+    }
+
     fn log_tail(&self) -> String {
-        let log = fs::read(self.log_path()).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
+        let log = self.log();
         let lines = log.lines().collect::<Vec<_>>();
         lines[lines.len().saturating_sub(12)..].join("\n")
     }

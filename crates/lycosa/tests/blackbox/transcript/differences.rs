@@ -7,6 +7,7 @@
 //! | `why` | the reason, in words |
 //! | `frames` | frames of the recording, counted from 0, log lines not counted |
 //! | `want` | a regex that our reply, as a failure would print it, must match; absent: these frames are not compared at all |
+//! | `closed` | instead of these the server closes the connection; what the recording sends on it then goes over a new one |
 //! | `more_rows` | the reply has the recorded rows in their order, and others between them |
 //! | `instead` | (with frames: a request and its reply) calls to make in their place, each `[NAME, [ARGUMENT, …]]` |
 //! | `any_order` | (instead of frames) maps may have their keys in any order: a Lua made them |
@@ -39,6 +40,8 @@ pub(crate) enum Difference {
     Like(Regex),
     MoreRows,
     NotCompared,
+    /// The server has closed the connection instead.
+    Closed,
     /// Never sent here: the reply to a request that is replaced.
     Absent,
 }
@@ -92,6 +95,7 @@ impl Differences {
         }
         let difference = match entry["want"].as_str() {
             Some(pattern) => Difference::Like(Regex::new(pattern).map_err(|error| error.to_string())?),
+            None if entry["closed"] == true => Difference::Closed,
             None if entry["more_rows"] == true => Difference::MoreRows,
             None => Difference::NotCompared,
         };

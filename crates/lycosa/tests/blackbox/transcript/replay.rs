@@ -40,6 +40,8 @@ struct Client {
     salt: [u8; 20],
     /// How many replies have been looked at.
     seen: usize,
+    /// The server has closed the connection where the recording goes on.
+    is_closed: bool,
 }
 
 struct Replay<'a> {
@@ -124,7 +126,13 @@ impl<'a> Replay<'a> {
         let connection =
             Connection::open(self.server.address()).map_err(|error| format!("cannot connect: {error}"))?;
         let greeting = connection.greeting(REPLY_LIMIT)?;
-        let client = Client { recorded_salt: salt(recorded)?, salt: salt(&greeting)?, connection, seen: 0 };
+        let client = Client {
+            recorded_salt: salt(recorded)?,
+            salt: salt(&greeting)?,
+            connection,
+            seen: 0,
+            is_closed: false,
+        };
         self.clients.insert(name, client);
         let shape = |greeting: &[u8]| {
             let mut greeting = greeting.to_vec();
@@ -138,6 +146,7 @@ impl<'a> Replay<'a> {
     }
 
     fn send(&mut self, frame: &'a Frame, bytes: &[u8]) -> Result<(), String> {
+        self.reconnect(frame)?;
         let client = self.client(frame)?;
         let mut bytes = bytes.to_vec();
         for password in PASSWORDS {
@@ -149,6 +158,31 @@ impl<'a> Replay<'a> {
         // What a closed connection cannot take is told by the frames that follow.
         let _ = client.connection.write(&bytes);
         Ok(())
+    }
+
+    /// Goes on over a new connection where ours was closed and the recorded one was not.
+    fn reconnect(&mut self, frame: &'a Frame) -> Result<(), String> {
+        let address = self.server.address();
+        let client = self.client(frame)?;
+        if client.is_closed {
+            client.connection =
+                Connection::open(address).map_err(|error| format!("cannot connect: {error}"))?;
+            client.salt = salt(&client.connection.greeting(REPLY_LIMIT)?)?;
+            client.seen = 0;
+            client.is_closed = false;
+        }
+        Ok(())
+    }
+
+    /// The server closes the connection and sends nothing more than was looked at.
+    fn closed(&mut self, frame: &'a Frame) -> Result<(), String> {
+        let client = self.client(frame)?;
+        client.connection.wait_closed(Instant::now() + CLOSED_LIMIT)?;
+        client.is_closed = true;
+        match client.connection.reply_at(client.seen, Instant::now()) {
+            Ok(reply) => Err(format!("before it closed, the server sent {}", reply.describe())),
+            Err(_) => Ok(()),
+        }
     }
 
     /// Makes these calls where the recording has a request that only a Lua can serve.
@@ -180,6 +214,7 @@ impl<'a> Replay<'a> {
     ) -> Result<(), String> {
         match expected {
             Some(Difference::Absent) => return Ok(()),
+            Some(Difference::Closed) => return self.closed(frame),
             // Whether or not a reply comes here, the ones behind it are found by their place.
             Some(Difference::NotCompared) => return self.next_reply(frame).map(drop).or(Ok(())),
             _ => {}
@@ -212,8 +247,10 @@ impl<'a> Replay<'a> {
     }
 
     fn silence(&mut self, frame: &'a Frame, expected: Option<&Difference>) -> Result<(), String> {
-        if matches!(expected, Some(Difference::NotCompared)) {
-            return Ok(());
+        match expected {
+            Some(Difference::NotCompared) => return Ok(()),
+            Some(Difference::Closed) => return self.closed(frame),
+            _ => {}
         }
         let client = self.client(frame)?;
         match client.connection.reply_at(client.seen, Instant::now() + SILENCE) {
@@ -230,11 +267,6 @@ impl<'a> Replay<'a> {
         if matches!(expected, Some(Difference::NotCompared)) {
             return Ok(());
         }
-        let client = self.client(frame)?;
-        client.connection.wait_closed(Instant::now() + CLOSED_LIMIT)?;
-        match client.connection.reply_at(client.seen, Instant::now()) {
-            Ok(reply) => Err(format!("before it closed, the server sent {}", reply.describe())),
-            Err(_) => Ok(()),
-        }
+        self.closed(frame)
     }
 }

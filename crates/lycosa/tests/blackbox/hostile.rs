@@ -1,0 +1,160 @@
+//! What a web page, a client with another protocol, or another account of the machine may try at a door, and gets nothing.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+
+use crate::connection::{self, Connection, GREETING_SIZE, kind};
+use crate::server::{Peer, Server, Setup};
+use crate::value::{self, Value};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+pub(crate) fn trials() -> Result<Vec<Trial>, String> {
+    let trial = |name: &str, run: fn() -> Result<(), String>| {
+        Trial::test(format!("hostile::{name}"), move || run().map_err(Into::into))
+    };
+    Ok(vec![
+        trial("a-web-page-cannot-drive-the-queue", a_web_page_cannot_drive_the_queue),
+        trial("every-http-method-is-answered-in-http", every_http_method_is_answered_in_http),
+        trial("tls-on-a-plain-port-is-closed-and-logged", tls_on_a_plain_port_is_closed_and_logged),
+        trial("strangers-cannot-fill-the-log", strangers_cannot_fill_the_log),
+    ])
+}
+
+fn start() -> Result<Server, String> {
+    Server::start(Peer::Lycosa, Setup::default())
+}
+
+fn call(connection: &mut Connection, name: &str, arguments: Vec<Value>) -> Result<Value, String> {
+    let reply = connection.ask(kind::CALL, &connection::call(name, arguments), LIMIT)?;
+    if reply.error == 0 { Ok(reply.data()) } else { Err(reply.describe()) }
+}
+
+/// Sends the bytes piece by piece and returns what comes after the greeting until the server closes the connection.
+fn exchange(server: &Server, pieces: &[&[u8]]) -> Result<Vec<u8>, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let mut stream = TcpStream::connect(server.address()).map_err(text)?;
+    stream.set_read_timeout(Some(LIMIT)).map_err(text)?;
+    let mut greeting = [0; GREETING_SIZE];
+    stream.read_exact(&mut greeting).map_err(text)?;
+    for piece in pieces {
+        // The server may have closed the connection before the last piece.
+        if stream.write_all(piece).is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).map_err(|error| format!("the connection is not closed: {error}"))?;
+    Ok(received)
+}
+
+fn expect_http(received: &[u8], sent: &str) -> Result<(), String> {
+    let answer = String::from_utf8_lossy(received);
+    if !answer.starts_with("HTTP/1.1 400 Bad Request\r\n")
+        || !answer.contains("\r\nConnection: close\r\n")
+        || !answer.contains("binary protocol")
+    {
+        return Err(format!("{sent:?} is answered by {answer:?}"));
+    }
+    Ok(())
+}
+
+/// A form of a page posts bytes of the binary protocol; whatever precedes them, none of them is taken for a request.
+fn a_web_page_cannot_drive_the_queue() -> Result<(), String> {
+    let server = start()?;
+    let mut client = Connection::open(server.address()).map_err(|error| error.to_string())?;
+    call(&mut client, "queue.create_tube", vec![Value::str("mail"), Value::str("fifo")])?;
+    call(&mut client, "queue.tube.mail:put", vec![Value::str("precious")])?;
+    let truncate = value::encode(&connection::call("queue.tube.mail:truncate", Vec::new()));
+    // Empty frames bring any reader of frames into step with what follows them.
+    let payload = [vec![0; 256], connection::frame(kind::CALL, 1, &truncate).repeat(3)].concat();
+    for method in ["POST", "PUT", "GET", "OPTIONS"] {
+        let head = format!(
+            "{method} / HTTP/1.1\r\nHost: {}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n",
+            server.address(),
+            payload.len()
+        );
+        let at_once = [head.as_bytes(), &payload].concat();
+        expect_http(&exchange(&server, &[&at_once])?, method)?;
+        expect_http(&exchange(&server, &[head.as_bytes(), &payload])?, method)?;
+    }
+    let left = call(&mut client, "queue.statistics", vec![Value::str("mail")])?.to_string();
+    if !left.contains("\"total\": 1") && !left.contains("total: 1") {
+        return Err(format!("the page has changed the tube: {left}"));
+    }
+    Ok(())
+}
+
+fn every_http_method_is_answered_in_http() -> Result<(), String> {
+    let server = start()?;
+    let requests = [
+        "GET / HTTP/1.1\r\n\r\n",
+        "HEAD / HTTP/1.1\r\n\r\n",
+        "POST /a HTTP/1.0\r\n\r\n",
+        "PUT / HTTP/1.1\r\n\r\n",
+        "DELETE / HTTP/1.1\r\n\r\n",
+        "PATCH / HTTP/1.1\r\n\r\n",
+        "OPTIONS * HTTP/1.1\r\n\r\n",
+        "CONNECT a:1 HTTP/1.1\r\n\r\n",
+        "PROPFIND / HTTP/1.1\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ];
+    for request in requests {
+        let bytes = request.as_bytes();
+        expect_http(&exchange(&server, &[bytes])?, request)?;
+        // Cut in the middle, and after bytes that begin a frame.
+        expect_http(&exchange(&server, &[&bytes[..1], &bytes[1..]])?, request)?;
+        expect_http(&exchange(&server, &[&[&[0xce, 0x00][..], bytes].concat()])?, request)?;
+    }
+    // A connection that was a client's before is no better.
+    let ping = connection::frame(kind::PING, 1, &[0x80]);
+    let received = exchange(&server, &[&ping, requests[0].as_bytes()])?;
+    let answer = received.windows(5).position(|window| window == b"HTTP/").unwrap_or(0);
+    expect_http(&received[answer..], requests[0])
+}
+
+fn tls_on_a_plain_port_is_closed_and_logged() -> Result<(), String> {
+    let server = start()?;
+    let mut hello = vec![0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03];
+    hello.resize(517, 0x5a);
+    let received = exchange(&server, &[&hello])?;
+    if !received.is_empty() {
+        return Err(format!("TLS is answered by {received:x?}"));
+    }
+    expect_log(&server, "it began with TLS, and this port speaks plain text", 1)
+}
+
+fn strangers_cannot_fill_the_log() -> Result<(), String> {
+    let server = start()?;
+    for _ in 0..200 {
+        let mut stream = TcpStream::connect(server.address()).map_err(|error| error.to_string())?;
+        stream.write_all(&[0xc1; 64]).map_err(|error| error.to_string())?;
+    }
+    exchange(&server, &[&[0xc1; 64]])?;
+    let lines = server
+        .log()
+        .lines()
+        .filter(|line| line.contains("what no client of the binary protocol sends"))
+        .count();
+    // A slow machine takes more than one period for them.
+    if (1..=100).contains(&lines) { Ok(()) } else { Err(format!("201 strangers made {lines} lines")) }
+}
+
+/// Waits until the log has lines with this text.
+pub(crate) fn expect_log(server: &Server, text: &str, lines: usize) -> Result<(), String> {
+    let deadline = std::time::Instant::now() + LIMIT;
+    loop {
+        let log = server.log();
+        if log.lines().filter(|line| line.contains(text)).count() >= lines {
+            return Ok(());
+        }
+        if std::time::Instant::now() > deadline {
+            return Err(format!("{text:?} is not {lines} times in the log:\n{log}"));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
