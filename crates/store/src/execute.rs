@@ -12,7 +12,7 @@ use crate::arena::{Arena, Handle};
 use crate::error::Error;
 use crate::schema::row::Row;
 use crate::space::{AttachedSequence, Engine, Entry, Space, SpaceIndex, key_values};
-use crate::statement::Statement;
+use crate::statement::{Statement, StatementKind};
 use crate::{IndexId, SpaceId, Store, garbage, system, user};
 
 /// What Tarantool adds to a tuple's MessagePack before it compares with the largest size.
@@ -44,7 +44,7 @@ impl Store {
         }
     }
 
-    fn apply(&mut self, statement: &Statement<'_>) -> Result<Option<Handle>, Error> {
+    pub(crate) fn apply(&mut self, statement: &Statement<'_>) -> Result<Option<Handle>, Error> {
         let id = statement.space();
         let space = self.space(id)?;
         if self.transaction.user != user::ADMIN {
@@ -110,7 +110,7 @@ impl Store {
     }
 
     /// INSERT or REPLACE, by `entry`. `filled` is for the tuple with what a sequence gave it.
-    fn put(
+    pub(crate) fn put(
         &mut self,
         id: SpaceId,
         tuple: &[u8],
@@ -135,7 +135,8 @@ impl Store {
             None
         };
         let new = self.allocate(id, tuple, replaced)?;
-        self.exchange(id, new, entry)?;
+        let kind = if entry == Entry::Insert { StatementKind::Insert } else { StatementKind::Replace };
+        self.exchange(id, new, entry, kind)?;
         if !temporary {
             let local = local || id == system::TRUNCATE && self.truncates_locally(tuple);
             let statement = match entry {
@@ -164,7 +165,7 @@ impl Store {
             }
             return Ok(None);
         };
-        let is_open_to_change = id > system::MAX && !self.transaction.has_noted(old);
+        let is_open_to_change = id > system::MAX && !space.hooks.any() && !self.transaction.has_noted(old);
         let space = self.space(id)?;
         let old_tuple = TupleRef::trusted(self.arena.get(old));
         let primary = space.primary()?;
@@ -187,7 +188,7 @@ impl Store {
             });
         }
         let new = self.allocate(id, updated, Some(old))?;
-        self.exchange(id, new, Entry::InPlaceOf(old))?;
+        self.exchange(id, new, Entry::InPlaceOf(old), StatementKind::Update)?;
         if !temporary {
             let local = local || id == system::TRUNCATE && self.truncates_locally(updated);
             self.log_keyed(id, new, Some((operations, base)), local);
@@ -212,7 +213,7 @@ impl Store {
         let new = match primary.index.find(&self.arena, tuple) {
             None => {
                 let new = self.allocate(id, tuple, None)?;
-                self.exchange(id, new, Entry::Insert)?;
+                self.exchange(id, new, Entry::Insert, StatementKind::Upsert)?;
                 Some(new)
             }
             Some(old) => {
@@ -221,7 +222,7 @@ impl Store {
                 space.check(&result)?;
                 if primary.index.compare_tuples(old_tuple.bytes(), &result) == Ordering::Equal {
                     let new = self.allocate(id, &result, Some(old))?;
-                    self.exchange(id, new, Entry::InPlaceOf(old))?;
+                    self.exchange(id, new, Entry::InPlaceOf(old), StatementKind::Upsert)?;
                     Some(new)
                 } else {
                     // Tarantool: an UPSERT that would change the primary key does nothing.
@@ -237,7 +238,12 @@ impl Store {
         Ok(())
     }
 
-    fn delete(&mut self, id: SpaceId, index: IndexId, key: &[u8]) -> Result<Option<Handle>, Error> {
+    pub(crate) fn delete(
+        &mut self,
+        id: SpaceId,
+        index: IndexId,
+        key: &[u8],
+    ) -> Result<Option<Handle>, Error> {
         self.catch_up_to_find(id, index);
         let space = self.space(id)?;
         let (temporary, local) = (space.def.temporary, space.def.local);
@@ -250,7 +256,7 @@ impl Store {
         if let Some(space) = self.catalog.get_mut(id) {
             space.remove(&self.arena, old);
         }
-        self.note_row(id, Some(old), None);
+        self.note_row(id, Some(old), None, StatementKind::Delete);
         self.row_changed(id, Some(old), None)?;
         if !temporary {
             self.log_keyed(id, old, None, local);
@@ -260,7 +266,7 @@ impl Store {
 
     /// Lets a statement find its tuple by a lazy index. The primary one is never lazy.
     #[inline]
-    fn catch_up_to_find(&mut self, space: SpaceId, index: IndexId) {
+    pub(crate) fn catch_up_to_find(&mut self, space: SpaceId, index: IndexId) {
         if index != 0 {
             self.catch_up(space, index);
         }
@@ -297,13 +303,13 @@ impl Store {
     }
 
     /// Puts an allocated tuple into its space and lets the schema follow. The tuple is freed if it is refused.
-    fn exchange(&mut self, id: SpaceId, new: Handle, entry: Entry) -> Result<(), Error> {
+    fn exchange(&mut self, id: SpaceId, new: Handle, entry: Entry, kind: StatementKind) -> Result<(), Error> {
         let exchanged = match self.catalog.get_mut(id) {
             Some(space) => space.exchange(&self.arena, new, entry),
             None => Err(Error::NoSuchSpace(id.to_string())),
         };
         let old = exchanged.inspect_err(|_| self.arena.remove(new))?;
-        self.note_row(id, old, Some(new));
+        self.note_row(id, old, Some(new), kind);
         self.count_statement();
         self.row_changed(id, old, Some(new))
     }
@@ -381,7 +387,7 @@ impl Store {
 
     /// Lets a sequence fill the field that it is attached to: a nil gives way to the next value, written with the rest
     /// of the tuple to `filled`, and `true` is returned; any other integer moves the sequence on.
-    fn fill_sequence(
+    pub(crate) fn fill_sequence(
         &mut self,
         attached: AttachedSequence,
         tuple: &[u8],
@@ -437,6 +443,6 @@ impl Store {
 }
 
 /// Statements carry whole MessagePack values; that a tuple is an array is left to check.
-fn check_is_array(tuple: &[u8]) -> Result<(), Error> {
+pub(crate) fn check_is_array(tuple: &[u8]) -> Result<(), Error> {
     key_values(tuple).map(drop)
 }

@@ -15,6 +15,7 @@ use lycosa_tuple::update::{self, Assigned};
 
 use crate::arena::{Arena, Handle};
 use crate::error::Error;
+use crate::hook::Hooks;
 use crate::index::SelectError;
 use crate::schema::space::SpaceDef;
 use crate::{IndexId, SpaceId, UserId};
@@ -71,6 +72,8 @@ pub struct Space {
     pub(crate) has_stale_indexes: bool,
     /// The tuple that was read last, while nothing in the space has changed since. Who reads a tuple often changes it next.
     pub(crate) last_found: Cell<Option<Handle>>,
+    /// See [`crate::hook`].
+    pub(crate) hooks: Hooks,
     /// The memory limit does not hold for the space, see [`Store::exempt_from_limit`](crate::Store::exempt_from_limit).
     pub(crate) beyond_limit: bool,
 }
@@ -88,6 +91,7 @@ impl Space {
             loaded: Vec::new(),
             has_stale_indexes: false,
             last_found: Cell::new(None),
+            hooks: Hooks::default(),
             beyond_limit: false,
         }
     }

@@ -57,7 +57,48 @@ pub enum Statement<'a> {
     },
 }
 
+/// The kind of a [`Statement`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatementKind {
+    /// [`Statement::Insert`]
+    Insert,
+    /// [`Statement::Replace`]
+    Replace,
+    /// [`Statement::Update`]
+    Update,
+    /// [`Statement::Upsert`]
+    Upsert,
+    /// [`Statement::Delete`]
+    Delete,
+}
+
+impl StatementKind {
+    /// The name by which triggers know the kind.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Insert => "INSERT",
+            Self::Replace => "REPLACE",
+            Self::Update => "UPDATE",
+            Self::Upsert => "UPSERT",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
 impl Statement<'_> {
+    /// The kind.
+    #[must_use]
+    pub const fn kind(&self) -> StatementKind {
+        match self {
+            Statement::Insert { .. } => StatementKind::Insert,
+            Statement::Replace { .. } => StatementKind::Replace,
+            Statement::Update { .. } => StatementKind::Update,
+            Statement::Upsert { .. } => StatementKind::Upsert,
+            Statement::Delete { .. } => StatementKind::Delete,
+        }
+    }
+
     /// The space that the statement changes.
     #[must_use]
     pub fn space(&self) -> SpaceId {

@@ -17,6 +17,7 @@ use crate::handle_set::HandleSet;
 use crate::index::Index;
 use crate::schema::space::SpaceDef;
 use crate::space::{Space, SpaceIndex};
+use crate::statement::StatementKind;
 use crate::{Committed, IndexId, SpaceId, Store, UserId, garbage, user};
 
 /// One change of the open transaction: what a trigger on the space would see.
@@ -24,6 +25,8 @@ use crate::{Committed, IndexId, SpaceId, Store, UserId, garbage, user};
 pub struct Change<'a> {
     /// The space.
     pub space: SpaceId,
+    /// The kind of statement that made the change.
+    pub kind: StatementKind,
     arena: &'a Arena,
     old: Option<Handle>,
     new: Option<Handle>,
@@ -49,6 +52,32 @@ impl<'a> Change<'a> {
     }
 }
 
+/// A [`Change`] with copies of its tuples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedChange {
+    /// The space.
+    pub space: SpaceId,
+    /// The kind of statement that made the change.
+    pub kind: StatementKind,
+    /// The tuple that went away.
+    pub old: Option<Vec<u8>>,
+    /// The tuple that came.
+    pub new: Option<Vec<u8>>,
+}
+
+impl Change<'_> {
+    /// The change with copies of its tuples, for use after the transaction or between other statements.
+    #[must_use]
+    pub fn into_owned(self) -> OwnedChange {
+        OwnedChange {
+            space: self.space,
+            kind: self.kind,
+            old: self.gone().map(Cow::into_owned),
+            new: self.came().map(<[u8]>::to_vec),
+        }
+    }
+}
+
 /// A place in the open transaction to which it can be rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint {
@@ -64,6 +93,7 @@ pub(crate) enum Undo {
         space: SpaceId,
         old: Option<Handle>,
         new: Option<Handle>,
+        kind: StatementKind,
         /// The schema's caches have taken the change of a system space's row over.
         applied: bool,
     },
@@ -240,11 +270,12 @@ impl Store {
     pub fn changes_since(&self, savepoint: Option<Savepoint>) -> impl DoubleEndedIterator<Item = Change<'_>> {
         let place = savepoint.map_or(0, |savepoint| savepoint.undo);
         self.transaction.undo.iter().skip(place).filter_map(|undo| match *undo {
-            Undo::Row { space, old, new, .. } => {
-                Some(Change { space, arena: &self.arena, old, new, overwritten: None })
+            Undo::Row { space, old, new, kind, .. } => {
+                Some(Change { space, kind, arena: &self.arena, old, new, overwritten: None })
             }
             Undo::Overwritten { space, handle, offset, saved: (begin, end), .. } => Some(Change {
                 space,
+                kind: StatementKind::Update,
                 arena: &self.arena,
                 old: Some(handle),
                 new: Some(handle),
@@ -314,7 +345,7 @@ impl Store {
 
     fn undo(&mut self, undo: Undo) {
         match undo {
-            Undo::Row { space, old, new, applied } => {
+            Undo::Row { space, old, new, applied, .. } => {
                 if applied {
                     self.apply_system_row(space, new, old);
                 }
@@ -389,9 +420,15 @@ impl Store {
         }
     }
 
-    pub(crate) fn note_row(&mut self, space: SpaceId, old: Option<Handle>, new: Option<Handle>) {
+    pub(crate) fn note_row(
+        &mut self,
+        space: SpaceId,
+        old: Option<Handle>,
+        new: Option<Handle>,
+        kind: StatementKind,
+    ) {
         self.tell_view(space, old, new);
-        self.transaction.undo.push(Undo::Row { space, old, new, applied: false });
+        self.transaction.undo.push(Undo::Row { space, old, new, kind, applied: false });
     }
 
     /// Notes that a tuple was changed in place, where `saved` stood at `offset`.

@@ -6,6 +6,7 @@ mod cursor;
 mod data;
 mod definitions;
 mod effects;
+mod hook;
 mod hostile;
 mod model;
 mod recovery;

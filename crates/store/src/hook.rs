@@ -1,0 +1,271 @@
+//! Hooks: what triggers on a space (`before_replace`, `on_replace`) need from the store, as values.
+//!
+//! The store never calls out of itself. A space carries two flags, [`Hooks`]; who runs programs keeps the functions.
+//!
+//! *Before hooks* decide about statements. [`Store::submit`] executes a statement like [`Store::execute`], unless the space
+//! has before hooks: then it returns a [`Proposal`] (the old tuple, the new one, the kind of statement) and has changed no
+//! tuple. [`Store::decide`] completes the statement as the hooks decided; [`Store::withdraw`] gives it up. Between the
+//! two calls the same transaction may execute other statements, those of the hooks, also on the same space.
+//! [`Store::execute`] asks no hooks: recovery, definitions of the schema and the queue's own operations use it.
+//!
+//! *After hooks* learn of changes. [`Store::hooked_changes`] yields the changes of the open transaction, or those since a
+//! savepoint, in spaces that have such hooks: after each statement for `on_replace`, before the end of the transaction
+//! for what runs behind it ([`Change::into_owned`](crate::Change::into_owned) outlives it).
+//!
+//! Tuples of a space with hooks are not overwritten in place, so that the old one can be shown whole. Other spaces pay one
+//! branch for each statement.
+//!
+//! What a decision means was observed on Tarantool 2.6. One difference: a statement that is given up also takes back
+//! the numbers that it had from a sequence.
+
+use std::cmp::Ordering;
+
+use lycosa_tuple::mp;
+use lycosa_tuple::tuple::TupleRef;
+use lycosa_tuple::update;
+
+use crate::access::{Access, Object};
+use crate::arena::Handle;
+use crate::error::Error;
+use crate::execute::check_is_array;
+use crate::space::Entry;
+use crate::statement::{Statement, StatementKind};
+use crate::transaction::{Change, Savepoint};
+use crate::{SpaceId, Store, user};
+
+/// Which hooks a space has. They are not part of the schema and end with the space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hooks {
+    /// Statements of [`Store::submit`] are proposed before they change anything.
+    pub before: bool,
+    /// Changes show in [`Store::hooked_changes`].
+    pub after: bool,
+}
+
+impl Hooks {
+    pub(crate) fn any(self) -> bool {
+        self.before || self.after
+    }
+}
+
+/// What became of a submitted statement.
+#[derive(Debug)]
+pub enum Submitted<'a> {
+    /// It was executed; the tuple that a reply shows, as [`Store::execute`] returns it.
+    Executed(Option<&'a [u8]>),
+    /// Hooks have to decide.
+    Proposed(Proposal),
+}
+
+/// A statement about which hooks have to decide.
+#[derive(Debug)]
+#[must_use = "the statement is executed by Store::decide, or given up by Store::withdraw"]
+pub struct Proposal {
+    /// The space.
+    pub space: SpaceId,
+    /// The kind of statement.
+    pub kind: StatementKind,
+    /// The tuple with the primary key, if there is one.
+    pub old: Option<Vec<u8>>,
+    /// The tuple that would take its place, with what a sequence gave it; nothing for a DELETE.
+    pub new: Option<Vec<u8>>,
+    /// The state of the transaction before the statement.
+    savepoint: Savepoint,
+}
+
+/// What hooks decided about a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision<'a> {
+    /// The statement is executed as it is.
+    Proceed,
+    /// Nothing changes.
+    Skip,
+    /// This tuple, a MessagePack array, takes the place of the old one. It has the same primary key, if there was an old one.
+    Put(&'a [u8]),
+    /// The old tuple is removed. Without one nothing changes.
+    Remove,
+}
+
+impl Store {
+    /// Says which hooks a space has from now on.
+    ///
+    /// # Errors
+    /// No such space; [`Error::Unsupported`] for spaces that never have tuples.
+    pub fn set_hooks(&mut self, space: SpaceId, hooks: Hooks) -> Result<(), Error> {
+        if !self.space(space)?.def.engine.has_tuples() {
+            let object = format!("Space '{}'", self.space(space)?.name());
+            return Err(Error::Unsupported { object, feature: "triggers".to_owned() });
+        }
+        if let Some(space) = self.catalog.get_mut(space) {
+            space.hooks = hooks;
+        }
+        Ok(())
+    }
+
+    /// Which hooks a space has; none if there is no such space.
+    #[must_use]
+    pub fn hooks(&self, space: SpaceId) -> Hooks {
+        self.catalog.get(space).map(|space| space.hooks).unwrap_or_default()
+    }
+
+    /// Executes a statement in the open transaction, or proposes it to the before hooks of its space. An UPDATE or DELETE
+    /// that hits no tuple is never proposed.
+    ///
+    /// # Errors
+    /// As [`Store::execute`]. A refused statement has changed nothing.
+    #[inline]
+    pub fn submit(&mut self, statement: &Statement<'_>) -> Result<Submitted<'_>, Error> {
+        if !self.hooks(statement.space()).before {
+            return self.execute(statement).map(Submitted::Executed);
+        }
+        if !self.transaction.is_open {
+            return Err(Error::NoTransaction);
+        }
+        let savepoint = self.savepoint();
+        match self.propose(statement, savepoint) {
+            Ok(Some(proposal)) => Ok(Submitted::Proposed(proposal)),
+            Ok(None) => self.execute(statement).map(Submitted::Executed),
+            Err(error) => {
+                self.rollback_to(savepoint);
+                Err(error)
+            }
+        }
+    }
+
+    /// Completes a statement that [`Store::submit`] proposed. Returns the tuple that a reply shows, as [`Store::execute`]
+    /// does; nothing if nothing changes.
+    ///
+    /// # Errors
+    /// As [`Store::execute`]; [`Error::CantUpdatePrimaryKey`] for a tuple with another primary key than the old one. A
+    /// refused statement has changed nothing, and what was executed since it was submitted is undone with it.
+    pub fn decide(
+        &mut self,
+        statement: &Statement<'_>,
+        proposal: Proposal,
+        decision: Decision<'_>,
+    ) -> Result<Option<&[u8]>, Error> {
+        if !self.transaction.is_open {
+            return Err(Error::NoTransaction);
+        }
+        match self.complete(statement, &proposal, decision) {
+            Ok(shown) => Ok(shown.map(|handle| self.arena.get(handle))),
+            Err(error) => {
+                self.withdraw(proposal);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives a proposed statement up, with all that was executed since it was submitted: a hook has failed.
+    #[expect(clippy::needless_pass_by_value, reason = "a proposal is withdrawn once")]
+    pub fn withdraw(&mut self, proposal: Proposal) {
+        self.rollback_to(proposal.savepoint);
+    }
+
+    /// The changes of the open transaction, or those since a savepoint, in spaces with after hooks, in order.
+    pub fn hooked_changes(&self, since: Option<Savepoint>) -> impl DoubleEndedIterator<Item = Change<'_>> {
+        self.changes_since(since).filter(|change| self.hooks(change.space).after)
+    }
+
+    /// Checks a statement and works out what it would do. `None` if it hits no tuple.
+    fn propose(
+        &mut self,
+        statement: &Statement<'_>,
+        savepoint: Savepoint,
+    ) -> Result<Option<Proposal>, Error> {
+        let id = statement.space();
+        if self.transaction.user != user::ADMIN {
+            self.check_access(self.transaction.user, Object::Space(id), Access::WRITE)?;
+        }
+        let propose = |old: Option<&[u8]>, new: Option<&[u8]>| {
+            let (old, new) = (old.map(<[u8]>::to_vec), new.map(<[u8]>::to_vec));
+            Ok(Some(Proposal { space: id, kind: statement.kind(), old, new, savepoint }))
+        };
+        match *statement {
+            Statement::Insert { tuple, .. } | Statement::Replace { tuple, .. } => {
+                check_is_array(tuple)?;
+                let space = self.space(id)?;
+                space.primary()?;
+                let attached = space.sequence;
+                let mut filled = Vec::new();
+                let tuple = match attached {
+                    Some(attached) if self.fill_sequence(attached, tuple, &mut filled)? => filled.as_slice(),
+                    _ => tuple,
+                };
+                let space = self.space(id)?;
+                space.check(tuple)?;
+                let old = space.primary()?.index.find(&self.arena, tuple);
+                propose(old.map(|old| self.arena.get(old)), Some(tuple))
+            }
+            Statement::Upsert { tuple, operations, base, .. } => {
+                check_is_array(tuple)?;
+                let space = self.space(id)?;
+                let primary = space.primary()?;
+                space.check(tuple)?;
+                update::check(operations, &space.format, base)?;
+                let Some(old) = primary.index.find(&self.arena, tuple) else {
+                    return propose(None, Some(tuple));
+                };
+                let old = TupleRef::trusted(self.arena.get(old));
+                let new = update::apply(operations, old, &space.format, base, update::Mode::Upsert)?;
+                space.check(&new)?;
+                propose(Some(old.bytes()), Some(&new))
+            }
+            Statement::Update { index, key, operations, base, .. } => {
+                self.catch_up_to_find(id, index);
+                let space = self.space(id)?;
+                let Some(old) = space.find(&self.arena, index, key)? else { return Ok(None) };
+                let old = TupleRef::trusted(self.arena.get(old));
+                let new = update::apply(operations, old, &space.format, base, update::Mode::Update)?;
+                space.check(&new)?;
+                propose(Some(old.bytes()), Some(&new))
+            }
+            Statement::Delete { index, key, .. } => {
+                self.catch_up_to_find(id, index);
+                let Some(old) = self.space(id)?.find(&self.arena, index, key)? else { return Ok(None) };
+                propose(Some(self.arena.get(old)), None)
+            }
+        }
+    }
+
+    fn complete(
+        &mut self,
+        statement: &Statement<'_>,
+        proposal: &Proposal,
+        decision: Decision<'_>,
+    ) -> Result<Option<Handle>, Error> {
+        let id = proposal.space;
+        match (decision, statement) {
+            (Decision::Skip, _) => Ok(None),
+            (Decision::Proceed, Statement::Insert { .. } | Statement::Replace { .. }) => {
+                let entry = match proposal.kind {
+                    StatementKind::Insert => Entry::Insert,
+                    _ => Entry::Replace,
+                };
+                let tuple = proposal.new.as_deref().unwrap_or_default();
+                self.put(id, tuple, entry, &mut Vec::new()).map(Some)
+            }
+            (Decision::Proceed, _) => self.apply(statement),
+            (Decision::Put(tuple), _) => {
+                check_is_array(tuple)?;
+                let space = self.space(id)?;
+                let primary = space.primary()?;
+                if let Some(old) = &proposal.old
+                    && primary.index.compare_tuples(old, tuple) != Ordering::Equal
+                {
+                    let (index, space) = (primary.def.name.clone(), space.def.name.clone());
+                    return Err(Error::CantUpdatePrimaryKey { index, space });
+                }
+                self.put(id, tuple, Entry::Replace, &mut Vec::new()).map(Some)
+            }
+            (Decision::Remove, _) => {
+                let Some(old) = &proposal.old else { return Ok(None) };
+                let primary = self.space(id)?.primary()?.key();
+                let mut key = Vec::new();
+                mp::write_array(&mut key, primary.part_count());
+                primary.extract(old, &mut key);
+                self.delete(id, 0, &key)
+            }
+        }
+    }
+}
