@@ -5,7 +5,6 @@ use lycosa_iproto::row::{RowBody, decode_row};
 use lycosa_store::Budget;
 use lycosa_tuple::mp::Reader;
 
-use crate::feature::note;
 use crate::replay::{SnapshotRows, loaded};
 
 /// How much of a snapshot goes with one step: little, so that much happens while it is written.
@@ -31,7 +30,6 @@ impl Snapshots {
         let Some(order) = instance.poll_checkpoint(STEP) else { return false };
         match order {
             CheckpointOrder::Begin { number, .. } => {
-                note("checkpoint begun");
                 let digest = instance.store().digest();
                 self.running = Some(Snapshot { number, digest, rows: Vec::new() });
                 instance.handle_checkpoint_wants(number, Chunk::default());
@@ -50,7 +48,6 @@ impl Snapshots {
                 instance.handle_checkpoint_done(number, &written, now);
             }
             CheckpointOrder::Abandon { .. } => {
-                note("checkpoint abandoned");
                 self.running = None;
             }
         }
@@ -78,7 +75,6 @@ impl Snapshot {
     }
 
     fn check(&self) {
-        note("checkpoint complete");
         let mut store = match loaded(&self.rows) {
             Ok(store) => store,
             Err(error) => panic!("a snapshot cannot be loaded: {error}"),

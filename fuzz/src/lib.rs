@@ -4,15 +4,13 @@
 //! to hold for whatever it was given: what was decoded is the same after encoding and decoding again; a request has one
 //! reply; what the journal got makes the same data. [`TARGETS`] lists them with the bytes to begin with ([`corpus`]).
 //!
-//! Two drivers call them: [`driver`], which runs everywhere, and libFuzzer with coverage (`fuzz/libfuzzer`, nightly).
-//! Both are described in `fuzz/README.md`.
+//! libFuzzer calls them, guided by the coverage that the stable compiler can measure (`fuzz/libfuzzer`,
+//! `cargo xtask fuzz`, `fuzz/README.md`).
 //!
 //! Absent: sockets, threads and disks. Those fail in tests of their own.
 
 mod checkpoint;
 pub mod corpus;
-pub mod driver;
-pub mod feature;
 mod grammar;
 mod indexes;
 mod mutation;
@@ -22,6 +20,7 @@ mod shape;
 mod targets;
 mod world;
 
+pub use mutation::mutate_steps;
 pub use shape::Shape;
 pub use targets::{
     TARGETS, Target, frame_and_request, instance_frames, meta_header, row, update_operations, xlog_file,

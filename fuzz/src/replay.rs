@@ -1,11 +1,9 @@
 //! From rows to a store, as at a start.
 
 use lycosa_instance::statement;
-use lycosa_journal::recovery::{ApplyError, Source, Target, Transaction};
+use lycosa_journal::recovery::{ApplyError, Target, Transaction};
 use lycosa_journal::transaction::{Next, Row, Transactions};
 use lycosa_store::{Error, SpaceId, Statement, Store};
-
-use crate::feature::note;
 
 fn new_store() -> Store {
     Store::new(lycosa_store::Settings { memory_limit: 64 << 20, ..lycosa_store::Settings::default() })
@@ -59,11 +57,7 @@ impl Replay {
 
 impl Target for Replay {
     fn apply(&mut self, transaction: &Transaction<'_>) -> Result<(), ApplyError> {
-        let applied = self.apply_rows(transaction.rows);
-        if let Err(error) = &applied {
-            note(("not applied", std::mem::discriminant(error), transaction.source == Source::Snapshot));
-        }
-        Ok(applied?)
+        Ok(self.apply_rows(transaction.rows)?)
     }
 
     fn end_of_snapshot(&mut self) -> Result<(), ApplyError> {

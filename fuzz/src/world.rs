@@ -20,7 +20,6 @@ use uuid::Uuid;
 
 use crate::checkpoint::Snapshots;
 use crate::corpus;
-use crate::feature::note;
 use crate::indexes;
 use crate::replay::{Replay, SnapshotRows, loaded, reloaded, replay_rows, snapshot};
 
@@ -151,7 +150,6 @@ impl World {
     /// Hands the content of a frame to the instance and lets happen what the control byte says.
     pub(crate) fn step(&mut self, control: u8, frame: &[u8]) {
         let which = usize::from(control) % CONNECTIONS.len();
-        note((which, request::decode(frame).map_or(0, |request| request.header.kind)));
         self.clients[which].unanswered += 1;
         let slot = self.clients[which].slot;
         if let Err(broken) = self.instance.handle_frame(slot, frame, self.now) {
@@ -230,10 +228,7 @@ impl World {
             let output = self.instance.output(slot);
             let mut rest = output;
             while let Ok(Split::Frame { content, consumed }) = split(rest, usize::MAX) {
-                let reply = reply::decode(content).expect("a reply");
-                if let reply::Content::Error(error) = &reply.content {
-                    note(("error", error.code));
-                }
+                reply::decode(content).expect("a reply");
                 client.unanswered = client.unanswered.checked_sub(1).expect("one reply for a request");
                 rest = &rest[consumed..];
             }
@@ -274,8 +269,7 @@ impl World {
             Err(error) => panic!("a snapshot cannot be loaded: {error}"),
         }
         // The queue may find its spaces spoilt by a client who may do everything.
-        let started = Queue::new(Configuration::default()).start(&mut store, self.now);
-        note(("restart", started.is_ok()));
+        let _ = Queue::new(Configuration::default()).start(&mut store, self.now);
     }
 }
 

@@ -71,6 +71,18 @@ impl Program {
             .with_context(|| format!("`{shown}` wrote something that is not UTF-8"))
     }
 
+    /// Runs it and gives what it wrote to standard error; that is shown only if it fails.
+    pub(crate) fn errors(mut self) -> Result<String> {
+        let shown = self.shown();
+        let output = self.command.output().with_context(|| format!("cannot run `{shown}`"))?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        if !output.status.success() {
+            eprintln!("{errors}");
+            bail!("`{shown}` failed: {}", output.status);
+        }
+        Ok(errors)
+    }
+
     /// Runs it, shows each line as it comes, and gives all lines and whether it succeeded.
     pub(crate) fn watched(mut self) -> Result<(String, Result<()>)> {
         let shown = self.shown();

@@ -2,6 +2,7 @@
 
 mod command;
 mod count;
+mod fuzz;
 mod install;
 mod steps;
 mod tidy;
@@ -60,11 +61,17 @@ enum Task {
         #[arg(long, value_name = "N")]
         faults: Option<u64>,
     },
-    /// Fuzz everything that reads bytes from outside
+    /// Fuzz everything that reads bytes from outside, guided by coverage (fuzz/README.md)
     Fuzz {
-        /// For how long
+        /// For how long, shared among the targets
         #[arg(long, value_name = "N", default_value_t = 60)]
         seconds: u64,
+        /// Where the changes come from; random if absent
+        #[arg(long, value_name = "N")]
+        seed: Option<u32>,
+        /// One target; all if absent
+        #[arg(value_name = "TARGET")]
+        target: Option<String>,
     },
     /// Simulate whole lives of an instance from random seeds: clients, clock, disk, crashes
     Sim {
@@ -98,7 +105,7 @@ fn run(task: Task) -> Result<()> {
         Task::Fmt { check } => steps::format(check),
         Task::Clippy => steps::clippy(),
         Task::Crash { seconds, kills, faults } => steps::crash(seconds, kills, faults),
-        Task::Fuzz { seconds } => steps::fuzz(seconds),
+        Task::Fuzz { seconds, seed, target } => fuzz::run(seconds, seed, target.as_deref()),
         Task::Sim { seconds } => steps::simulate(seconds, None),
         Task::Bench { arguments } => steps::bench(&arguments),
     }

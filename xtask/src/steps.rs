@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 
 use crate::command::Program;
 use crate::count::{Count, Runner};
-use crate::{install, tidy};
+use crate::{fuzz, install, tidy};
 
 /// Which steps a run has.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "fuzz",
         about: "changed bytes for everything that reads bytes",
-        action: Action::Chore(|| fuzz(SHORT)),
+        action: Action::Chore(|| fuzz::run(SHORT, None, None)),
     },
     Step {
         name: "sim",
@@ -181,14 +181,6 @@ pub(crate) fn format(check: bool) -> Result<()> {
 pub(crate) fn clippy() -> Result<()> {
     let arguments = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
     Program::cargo().arguments(arguments).run()
-}
-
-/// Fuzzes all targets for `seconds`.
-pub(crate) fn fuzz(seconds: u64) -> Result<()> {
-    let seconds = seconds.to_string();
-    Program::cargo()
-        .arguments(["run", "--quiet", "--package", "lycosa-fuzz", "--", "--seconds", &seconds])
-        .run()
 }
 
 /// Kills servers under load and lets their disks fail.

@@ -6,8 +6,6 @@ use lycosa_iproto::greeting::Greeting;
 use lycosa_iproto::reply;
 use lycosa_iproto::request::{self, AuthTuple, Body, Request};
 
-use crate::feature::note;
-
 /// No frame is taken that is longer.
 const LIMIT: usize = 1 << 20;
 
@@ -18,7 +16,6 @@ const LIMIT: usize = 1 << 20;
 /// If one of that is not so.
 pub fn frame_and_request(data: &[u8]) {
     if let Ok(greeting) = data.try_into().map(Greeting::decode) {
-        note(("greeting", greeting.is_ok()));
         if let Ok(greeting) = greeting {
             let _ = auth::scramble(b"secret", &greeting.salt);
             // What another server says of its version may be too long for ours to say.
@@ -41,7 +38,7 @@ pub fn frame_and_request(data: &[u8]) {
                 break;
             }
             Err(error) => {
-                note(("frame", error.to_string().len()));
+                let _ = error.to_string();
                 break;
             }
         }
@@ -60,12 +57,7 @@ fn check_cuts(frame: &[u8]) {
 }
 
 fn check_request(content: &[u8]) {
-    let decoded = request::decode(content);
-    match &decoded {
-        Ok(request) => note(("request", request.header.kind, std::mem::discriminant(&request.body))),
-        Err(error) => note(("request", error.code, &error.message)),
-    }
-    let Ok(Request { header, body }) = decoded else { return };
+    let Ok(Request { header, body }) = request::decode(content) else { return };
     if matches!(body, Body::Auth { scramble: AuthTuple::Malformed(_), .. }) {
         return;
     }
@@ -80,9 +72,6 @@ fn check_request(content: &[u8]) {
 }
 
 fn check_reply(content: &[u8]) {
-    match reply::decode(content) {
-        Ok(reply) => note(("reply", std::mem::discriminant(&reply.content))),
-        Err(error) => note(("reply", std::mem::discriminant(&error))),
-    }
+    let _ = reply::decode(content);
     let _ = reply::sync_of(content);
 }

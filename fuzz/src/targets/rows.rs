@@ -4,8 +4,6 @@ use lycosa_iproto::row::{RowBody, RowHeader, decode_row, encode_row};
 use lycosa_journal::transaction::{Next, Transactions};
 use lycosa_tuple::mp::Reader;
 
-use crate::feature::note;
-
 /// Decodes rows one by one and as transactions. A row that was decoded is the same after it was encoded.
 ///
 /// # Panics
@@ -16,7 +14,7 @@ pub fn row(data: &[u8]) {
         match decode_row(&mut reader) {
             Ok((header, body)) => check(&header, &body),
             Err(error) => {
-                note(("row", error.to_string()));
+                let _ = error.to_string();
                 break;
             }
         }
@@ -25,7 +23,6 @@ pub fn row(data: &[u8]) {
     let mut rows = Vec::new();
     let mut end = 0;
     while let Ok(Next::Transaction(range)) = transactions.next(&mut rows) {
-        note(("transaction", rows.len().min(9)));
         assert!(range.start == end && range.end > end && range.end <= data.len());
         assert!(rows.last().is_some_and(|row| row.header.is_commit));
         end = range.end;
@@ -33,7 +30,6 @@ pub fn row(data: &[u8]) {
 }
 
 fn check(header: &RowHeader, body: &RowBody<'_>) {
-    note(("row", body.kind().min(80), header.group_id.min(2), header.is_commit, header.tsn == header.lsn));
     let mut bytes = Vec::new();
     encode_row(&mut bytes, header, body);
     let mut reader = Reader::new(&bytes);

@@ -14,7 +14,6 @@ use lycosa_journal::recovery::{ApplyError, Recovery, Target, Transaction};
 use lycosa_journal::transaction::Transactions;
 
 use crate::corpus;
-use crate::feature::note;
 use crate::indexes;
 use crate::replay::{Replay, reloaded};
 
@@ -63,21 +62,19 @@ fn read(bytes: &[u8], kind: FileKind) {
     let file = disk.open("file").expect("the file is there");
     let mut reader = match FileReader::open(file, kind) {
         Ok(reader) => reader,
-        Err(error) => return note(("open", std::mem::discriminant(&error))),
+        Err(_) => return,
     };
     for _ in 0..MOST_BLOCKS {
         match reader.next_block().expect("the disk works") {
             Step::Block(block) => {
-                note(("block", block.compressed));
                 let mut transactions = Transactions::new(block.rows);
                 let mut rows = Vec::new();
                 while let Ok(lycosa_journal::transaction::Next::Transaction(_)) = transactions.next(&mut rows)
                 {
                 }
             }
-            Step::End(end) => return note(("end", std::mem::discriminant(&end))),
-            Step::Damage(damage) => {
-                note(("damage", std::mem::discriminant(&damage.kind)));
+            Step::End(_) => return,
+            Step::Damage(_) => {
                 if reader.skip_damage().expect("the disk works").is_none() {
                     return;
                 }
@@ -123,14 +120,9 @@ fn recover_file(bytes: &[u8], kind: FileKind, mode: Mode) {
     let recovery = match Recovery::open(&directory, mode) {
         Ok(Some(recovery)) => recovery,
         Ok(None) => return,
-        Err(error) => return note(("refused", error.category().exit_code())),
+        Err(_) => return,
     };
-    let mut counted = Counted::default();
-    match recovery.run(&mut counted) {
-        Ok(recovered) => note(("recovered", recovered.settled.len(), recovered.repairs.len())),
-        Err(error) => note(("recovery", error.category().exit_code())),
-    }
-    note(("transactions", counted.transactions.min(1 << 10)));
+    let _ = recovery.run(&mut Counted::default());
 }
 
 /// Recovers a new instance and then the rows.
@@ -144,13 +136,12 @@ fn recover_rows(rows: &[u8], compressed: bool, mode: Mode) {
     let directory = Directory::on(Arc::new(MemoryDisk::with_files(files)));
     let recovery = Recovery::open(&directory, mode).expect("both files are sound").expect("there are files");
     let mut replay = Replay::new();
-    match recovery.run(&mut replay) {
-        Ok(recovered) => note(("recovered", recovered.settled.len())),
-        Err(error) => return note(("recovery", error.category().exit_code())),
+    if recovery.run(&mut replay).is_err() {
+        return;
     }
     let mut store = replay.store;
     if store.finish_recovery().is_err() {
-        return note("not consistent");
+        return;
     }
     indexes::check(&store);
     match reloaded(&store) {
