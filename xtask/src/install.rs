@@ -14,8 +14,25 @@ pub(crate) fn all() -> Result<()> {
     // Its package starts an example instance where there is a service manager; the tests start their own.
     debian_package("tarantool", "-v")?;
     debian_package("strace", "-V")?;
+    machete()?;
     python_clients()?;
     javascript_clients()
+}
+
+/// The version of `cargo-machete` that is installed.
+const MACHETE: &str = "0.9.2";
+
+/// The program that finds unused dependencies, installed if it is missing.
+pub(crate) fn machete() -> Result<PathBuf> {
+    let root = environment().join("cargo");
+    let program = root.join("bin/cargo-machete");
+    if Program::new(&program).arguments(["--version"]).output().is_ok_and(|is| is.trim().ends_with(MACHETE)) {
+        return Ok(program);
+    }
+    println!("cargo-machete: installing into {}", root.display());
+    let install = ["install", "--quiet", "--locked", "cargo-machete", "--version", MACHETE, "--root"];
+    Program::cargo().arguments(install).arguments([&root]).run()?;
+    Ok(program)
 }
 
 /// The Python in which the clients are installed.

@@ -1,11 +1,13 @@
 //! Licences and bans of `deny.toml`, checked for every crate that is built in.
 //!
-//! `cargo deny` reads the same file and knows more (the text of licences, yanked crates); this needs no other tool.
+//! `cargo deny check` reads the same file and knows more (the text of licences, yanked crates), but it is a large program
+//! to build on a new machine. `spdx`, the library that reads expressions for it, reads them here.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use anyhow::{Context, Result};
+use spdx::{Expression, ParseMode};
 
 use super::Fault;
 use crate::command::Program;
@@ -58,42 +60,8 @@ impl Rules {
 
 /// Whether an SPDX expression (or the older form with slashes) can be met with the allowed licences.
 fn is_allowed(expression: &str, allowed: &BTreeSet<String>) -> bool {
-    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
-    let mut words = spaced.split_whitespace().peekable();
-    let met = any_of(&mut words, allowed);
-    met && words.peek().is_none()
-}
-
-type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
-
-fn any_of(words: &mut Words<'_>, allowed: &BTreeSet<String>) -> bool {
-    let mut met = all_of(words, allowed);
-    while words.next_if_eq(&"OR").is_some() {
-        met |= all_of(words, allowed);
-    }
-    met
-}
-
-fn all_of(words: &mut Words<'_>, allowed: &BTreeSet<String>) -> bool {
-    let mut met = one(words, allowed);
-    while words.next_if_eq(&"AND").is_some() {
-        met &= one(words, allowed);
-    }
-    met
-}
-
-fn one(words: &mut Words<'_>, allowed: &BTreeSet<String>) -> bool {
-    let Some(first) = words.next() else { return false };
-    if first == "(" {
-        let met = any_of(words, allowed);
-        return words.next() == Some(")") && met;
-    }
-    match words.next_if_eq(&"WITH") {
-        Some(_) => {
-            words.next().is_some_and(|exception| allowed.contains(&format!("{first} WITH {exception}")))
-        }
-        None => allowed.contains(first),
-    }
+    Expression::parse_mode(expression, ParseMode::LAX)
+        .is_ok_and(|expression| expression.evaluate(|wanted| allowed.contains(&wanted.to_string())))
 }
 
 #[cfg(test)]
@@ -115,9 +83,15 @@ mod tests {
         ] {
             assert!(is_allowed(met, &allowed()), "{met}");
         }
-        for not_met in
-            ["GPL-3.0", "MIT AND GPL-3.0", "MIT WITH Something-exception", "(MIT", "MIT GPL-3.0", ""]
-        {
+        for not_met in [
+            "GPL-3.0",
+            "MIT AND GPL-3.0",
+            "MIT WITH Something-exception",
+            "(MIT",
+            "MIT GPL-3.0",
+            "Freeware",
+            "",
+        ] {
             assert!(!is_allowed(not_met, &allowed()), "{not_met}");
         }
     }

@@ -4,11 +4,11 @@
 //! A rule that needs judgement is not here: it belongs into a review.
 
 mod arrows;
-mod code;
 mod dependencies;
 mod licences;
 mod links;
 mod text;
+mod unused;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,9 +58,9 @@ pub(crate) fn check() -> Result<()> {
     arrows::check(&metadata, &mut faults)?;
     dependencies::check(&metadata, &mut faults)?;
     licences::check(&mut faults)?;
+    unused::check(&mut faults)?;
     for source in &sources {
         text::check(source, &mut faults);
-        code::check(source, &mut faults);
     }
     links::check(&sources, &mut faults);
     for fault in &faults {
