@@ -15,13 +15,11 @@ const LIMIT: usize = 1 << 20;
 /// # Panics
 /// If one of that is not so.
 pub fn frame_and_request(data: &[u8]) {
-    if let Ok(greeting) = data.try_into().map(Greeting::decode) {
-        if let Ok(greeting) = greeting {
-            let _ = auth::scramble(b"secret", &greeting.salt);
-            // What another server says of its version may be too long for ours to say.
-            if let Ok(bytes) = greeting.encode() {
-                assert_eq!(Greeting::decode(&bytes), Ok(greeting));
-            }
+    if let Ok(Ok(greeting)) = data.try_into().map(Greeting::decode) {
+        let _ = auth::scramble(b"secret", &greeting.salt);
+        // What another server says of its version may be too long for ours to say.
+        if let Ok(bytes) = greeting.encode() {
+            assert_eq!(Greeting::decode(&bytes), Ok(greeting));
         }
     }
     let mut rest = data;

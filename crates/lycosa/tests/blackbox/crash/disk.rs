@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use libtest_mimic::Completion;
+
 use super::ledger::Ledger;
 use super::{BUSY, Dice, REPLY_LIMIT, Tube, WAL_IO, WORKERS, load, open, server_with, verify};
 use crate::connection::{self, kind};
@@ -50,7 +52,7 @@ const REFUSALS: [Refusal; 7] = [
 ];
 
 /// Whether there is a program `strace`.
-pub(super) fn strace_is_installed() -> bool {
+fn strace_is_installed() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join("strace").is_file())
 }
@@ -174,11 +176,13 @@ struct Tally {
     others: u64,
 }
 
-/// Lets the disk of a server fail so many times.
-pub(super) fn torture(tube: Tube, faults: u64, dice: &mut Dice) -> Result<(), String> {
+/// Lets the disk of a server fail `faults` times. Ignored where processes cannot be traced.
+pub(super) fn torture(tube: Tube, faults: u64, dice: &mut Dice) -> Result<Completion, String> {
+    if !strace_is_installed() {
+        return Ok(Completion::ignored_with("strace is not installed"));
+    }
     if !ptrace_is_permitted()? {
-        println!("    skipped: disk of {}: ptrace is not permitted here", tube.name());
-        return Ok(());
+        return Ok(Completion::ignored_with("ptrace is not permitted here"));
     }
     let mut server = server_with(tube, &BUSY)?;
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
@@ -211,7 +215,7 @@ pub(super) fn torture(tube: Tube, faults: u64, dice: &mut Dice) -> Result<(), St
         ledger.refused,
         ledger.summary()
     );
-    Ok(())
+    Ok(Completion::Completed)
 }
 
 /// Runs the load until the disk fails, and ends the server. Whether it was the journal's; `None` if nothing failed.
