@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::request::Body;
 use lycosa_tuple::mp::{self, Reader};
 use tokio::sync::{Mutex, Notify, watch};
@@ -19,6 +18,7 @@ use crate::array::Array;
 use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::give_back::GiveBack;
+use crate::kind::Kind;
 use crate::options::ConnectOptions;
 use crate::queue::Queue;
 use crate::response::Response;
@@ -252,7 +252,7 @@ impl Core {
         let now = match before {
             None => None,
             Some(session) => match identify(&connection, Some(session)).await {
-                Err(Error::Server { code, message }) if is_forgotten(code, &message) => {
+                Err(error) if error.kind() == Some(Kind::NoSuchSession) => {
                     Some(identify(&connection, None).await?)
                 }
                 result => Some(result?),
@@ -351,13 +351,6 @@ async fn identify(connection: &Connection, session: Option<Uuid>) -> Result<Uuid
     let bytes = response.first().and_then(|first| Reader::new(first).str_or_bin().ok());
     let bytes = bytes.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
     bytes.map(Uuid::from_bytes_le).ok_or_else(|| Error::protocol("queue.identify gave no UUID"))
-}
-
-/// Whether the server's error says that it does not know a session any more.
-fn is_forgotten(code: u32, message: &str) -> bool {
-    code == u32::from(ErrorCode::ProcLua)
-        && message.contains("The UUID ")
-        && message.ends_with(" is unknown.")
 }
 
 #[cfg(test)]

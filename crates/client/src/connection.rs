@@ -21,6 +21,7 @@ use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::give_back::GiveBack;
+use crate::kind::Kind;
 use crate::options::ConnectOptions;
 use crate::pending::{Pending, Waiter};
 use crate::response::Response;
@@ -394,7 +395,10 @@ fn answer(reply: reply::Reply<'_>) -> Result<Response> {
         Content::Ok { data, .. } | Content::Push { data } => {
             Ok(Response::new(data.to_vec(), reply.schema_version))
         }
-        Content::Error(error) => Err(Error::Server { code: error.code, message: error.message }),
+        Content::Error(error) => {
+            let kind = Kind::of(&error);
+            Err(Error::Server { code: error.code, message: error.message, kind })
+        }
     }
 }
 

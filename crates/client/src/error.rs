@@ -8,6 +8,8 @@ use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::greeting::GreetingError;
 use lycosa_tuple::mp::MpError;
 
+use crate::kind::Kind;
+
 /// The result of everything that talks to a server.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -22,6 +24,8 @@ pub enum Error {
         code: u32,
         /// The server's text.
         message: String,
+        /// What a program can decide on; see [`Error::kind`].
+        kind: Kind,
     },
     /// No answer came in time. The server may still do what was asked.
     #[error("no answer within {0:?}")]
@@ -63,9 +67,17 @@ impl Error {
         matches!(self, Self::Disconnected(_) | Self::Connect { .. })
     }
 
+    /// The kind of an error that the server sent.
+    pub fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Server { kind, .. } => Some(*kind),
+            _ => None,
+        }
+    }
+
     /// Whether the server said that the task is not taken by this session (any more).
     pub fn is_not_taken(&self) -> bool {
-        matches!(self, Self::Server { message, .. } if message.ends_with("Task was not taken"))
+        self.kind() == Some(Kind::NotTaken)
     }
 
     pub(crate) fn disconnected(reason: impl Into<Arc<str>>) -> Self {

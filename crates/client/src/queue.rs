@@ -10,12 +10,9 @@ use uuid::Uuid;
 use crate::array::Array;
 use crate::client::{CallMode, Client};
 use crate::error::{Error, Result};
+use crate::kind::Kind;
 use crate::statistics::Statistics;
 use crate::tube::{Tube, seconds};
-
-/// What Tarantool's queue answers when it has made a tube and then fails to say so: it would have to return the tube
-/// itself, which has functions in it.
-const UNSUPPORTED_TUBE: &str = "unsupported Lua type 'function'";
 
 /// The queue module of a server.
 #[derive(Debug, Clone)]
@@ -42,7 +39,7 @@ impl Queue {
         let args = [Value::from(name), Value::from(kind.name()), Value::Map(options.pairs)];
         match self.client.call("queue.create_tube", &Array::from(args), CallMode::CHANGE).await {
             Ok(_) => Ok(self.tube(name)),
-            Err(Error::Server { message, .. }) if message.ends_with(UNSUPPORTED_TUBE) => Ok(self.tube(name)),
+            Err(error) if error.kind() == Some(Kind::MadeSilently) => Ok(self.tube(name)),
             Err(error) => Err(error),
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lycosa_tuple::mp::Reader;
 
 use crate::error::{Error, Result};
+use crate::info::TaskInfo;
 use crate::payload::Payload;
 use crate::tube::Tube;
 
@@ -18,6 +19,8 @@ pub struct Task {
     pub state: TaskState,
     /// What it carries.
     pub data: Payload,
+    /// What else the server says of it, if it was asked: [`Tube::take_extended`], [`Tube::peek_extended`].
+    pub info: Option<TaskInfo>,
     tube: Tube,
 }
 
@@ -66,7 +69,7 @@ impl fmt::Display for TaskState {
 }
 
 impl Task {
-    /// Reads `[id, state, data]`; what follows these is passed over.
+    /// Reads `[id, state, data]` or `[id, state, data, info]`; what follows these is passed over.
     pub(crate) fn decode(tube: &Tube, encoded: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(encoded);
         let count = reader.array()?;
@@ -77,7 +80,8 @@ impl Task {
         let state = std::str::from_utf8(reader.str()?).ok().and_then(TaskState::parse);
         let state = state.ok_or_else(|| Error::protocol("a task without a state"))?;
         let data = Payload::trusted(reader.raw()?);
-        Ok(Self { id, state, data, tube: tube.clone() })
+        let info = if count > 3 { TaskInfo::decode(reader.raw()?)? } else { None };
+        Ok(Self { id, state, data, info, tube: tube.clone() })
     }
 
     /// The tube that it is in.
@@ -107,6 +111,22 @@ impl Task {
     /// It is gone; see [`Error`].
     pub async fn bury(&self) -> Result<()> {
         self.tube.bury(self.id).await.map(drop)
+    }
+
+    /// As [`release`](Self::release), with the reason for it, which the server keeps with the task.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub async fn release_because(&self, delay: Option<Duration>, reason: &str) -> Result<()> {
+        self.tube.release_because(self.id, delay, reason).await.map(drop)
+    }
+
+    /// As [`bury`](Self::bury), with the reason for it, which the server keeps with the task.
+    ///
+    /// # Errors
+    /// As [`bury`](Self::bury).
+    pub async fn bury_because(&self, reason: &str) -> Result<()> {
+        self.tube.bury_because(self.id, reason).await.map(drop)
     }
 
     /// Makes its time to run and its lifetime longer by `increment` (tubes with a ttl only).

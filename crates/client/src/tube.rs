@@ -14,6 +14,7 @@ use crate::payload::Payload;
 use crate::procedures::{Method, Procedures, procedure};
 use crate::response::Response;
 use crate::statistics::Statistics;
+use crate::status::StatusWatch;
 use crate::task::Task;
 
 /// A tube of a server. Clones are cheap.
@@ -37,6 +38,11 @@ impl Tube {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.named.name
+    }
+
+    /// The status of the client that it belongs to, to be waited for.
+    pub(crate) fn watch(&self) -> StatusWatch {
+        self.client.watch()
     }
 
     /// Adds a task.
@@ -66,10 +72,24 @@ impl Tube {
             Some(timeout) => Array::from([seconds(timeout)]),
             None => Array::from(()),
         };
+        self.take_with(timeout, &args).await
+    }
+
+    /// As [`take`](Self::take), and asks for what else is known of the task ([`Task::info`]): attempts, the last
+    /// failure, deadlines. A server without this extension answers without it.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub async fn take_extended(&self, timeout: Option<Duration>) -> Result<Option<Task>> {
+        let wait = timeout.map_or(Value::Nil, seconds);
+        self.take_with(timeout, &Array::from([wait, extended()])).await
+    }
+
+    async fn take_with(&self, timeout: Option<Duration>, args: &Array) -> Result<Option<Task>> {
         let mode = CallMode { extra_time: timeout, ..CallMode::OWNED };
         let procedures = &self.named.procedures;
         let give_back = GiveBack::One(Arc::clone(procedures.name(Method::Release)));
-        let response = self.client.take(procedures.name(Method::Take), &args, mode, give_back).await?;
+        let response = self.client.take(procedures.name(Method::Take), args, mode, give_back).await?;
         self.optional_task(&response)
     }
 
@@ -91,6 +111,17 @@ impl Tube {
         };
         let options = Value::map([("delay", seconds(delay))]);
         let args = Array::from([Value::from(id), options]);
+        self.task(&self.call(Method::Release, &args, CallMode::OWNED).await?)
+    }
+
+    /// As [`release`](Self::release), with the reason for it: the server keeps the reason with the task.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub async fn release_because(&self, id: u64, delay: Option<Duration>, reason: &str) -> Result<Task> {
+        let mut options = vec![(Value::from("reason"), Value::from(reason))];
+        options.extend(delay.map(|delay| (Value::from("delay"), seconds(delay))));
+        let args = Array::from([Value::from(id), Value::Map(options)]);
         self.task(&self.call(Method::Release, &args, CallMode::OWNED).await?)
     }
 
@@ -215,6 +246,15 @@ impl Tube {
         self.on_task(Method::Bury, id, CallMode::OWNED).await
     }
 
+    /// As [`bury`](Self::bury), with the reason for it: the server keeps the reason with the task.
+    ///
+    /// # Errors
+    /// As [`bury`](Self::bury).
+    pub async fn bury_because(&self, id: u64, reason: &str) -> Result<Task> {
+        let args = Array::from([Value::from(id), Value::map([("reason", reason)])]);
+        self.task(&self.call(Method::Bury, &args, CallMode::OWNED).await?)
+    }
+
     /// Makes up to `count` buried tasks ready again; returns how many there were.
     ///
     /// # Errors
@@ -231,6 +271,15 @@ impl Tube {
     /// There is no such task; see [`Error`].
     pub async fn peek(&self, id: u64) -> Result<Task> {
         self.on_task(Method::Peek, id, CallMode::READ).await
+    }
+
+    /// As [`peek`](Self::peek), and asks for what else is known of the task ([`Task::info`]).
+    ///
+    /// # Errors
+    /// As [`peek`](Self::peek).
+    pub async fn peek_extended(&self, id: u64) -> Result<Task> {
+        let args = Array::from([Value::from(id), extended()]);
+        self.task(&self.call(Method::Peek, &args, CallMode::READ).await?)
     }
 
     /// Removes a task, whatever its state and whoever has taken it.
@@ -403,6 +452,11 @@ fn joined<T>(items: impl IntoIterator<Item = T>, mut write: impl FnMut(T, &mut V
         count += 1;
     }
     (count, out)
+}
+
+/// The option that asks for [`Task::info`].
+fn extended() -> Value {
+    Value::map([("extended", true)])
 }
 
 /// A duration as the queue takes it: seconds, an integer if it is whole.

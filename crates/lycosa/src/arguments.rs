@@ -63,6 +63,9 @@ pub(crate) enum Command {
     /// Run a command for every task of a tube
     #[command(after_help = WORK_EXAMPLES)]
     Work(WorkArguments),
+    /// Kills what a worker that was killed has left behind; `lycosa work` runs it
+    #[command(name = crate::work::guard::COMMAND, hide = true)]
+    WorkGuard,
     /// Show how the server and its tubes are
     Stats(ClientArguments),
     /// Ask the server for a sign of life
@@ -130,7 +133,11 @@ Examples:
 const WORK_EXAMPLES: &str = "\
 The command gets the payload on standard input and LYCOSA_TASK_ID, LYCOSA_TUBE and LYCOSA_ATTEMPT in its environment.
 Exit 0 acknowledges the task; anything else releases it with a growing delay, and after --max-attempts buries it.
-While the command runs the task is touched, so that its ttr does not pass. Ctrl-C finishes the running commands.
+While the command runs the task is touched, so that its ttr does not pass. The exit code and the end of standard
+error are kept with a task that failed (`lycosa peek`).
+
+Ctrl-C and SIGTERM let the running commands end; a second one kills them and releases their tasks. With --json
+standard output has one object for each task, and the commands write to standard error.
 
 Examples:
   lycosa work mail -- ./send-mail.sh
@@ -487,10 +494,13 @@ pub(crate) struct WorkArguments {
     /// The longest such delay
     #[arg(long, default_value_t = 300.0, value_name = "SECONDS")]
     pub(crate) max_retry_delay: f64,
-    /// Seconds between two touches of a running task (ttl types)
+    /// The longest time between two touches of a running task; a short ttr makes it shorter (ttl types)
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     pub(crate) touch_interval: f64,
-    /// End when the tube has been empty for so many seconds; without it, work until Ctrl-C
+    /// How long a command may run; then its process group gets SIGTERM, after 5 s SIGKILL, and the task has failed
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) timeout: Option<f64>,
+    /// End when no task has come for so many seconds, none is running and no failed one waits for its next attempt
     #[arg(long, value_name = "SECONDS")]
     pub(crate) until_empty: Option<f64>,
     /// The command and its arguments

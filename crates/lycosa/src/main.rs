@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         Command::Touch(arguments) => commands::touch(&arguments),
         Command::Kick(arguments) => commands::kick(&arguments),
         Command::Work(arguments) => work::run(arguments),
+        Command::WorkGuard => work::guard::run(),
         Command::Stats(arguments) => commands::stats(&arguments),
         Command::Ping(arguments) => commands::ping(&arguments),
         Command::User(command) => user::run(command),

@@ -143,7 +143,7 @@ pub(crate) fn explain_connect(error: Error) -> anyhow::Error {
 /// Says what is missing when a method's tube does not exist; the server only says that the procedure does not.
 pub(crate) fn explain_call(error: Error) -> Error {
     match error {
-        Error::Server { code, message } if code == u32::from(ErrorCode::NoSuchProc) => {
+        Error::Server { code, message, kind } if code == u32::from(ErrorCode::NoSuchProc) => {
             let tube = message.strip_prefix("Procedure 'queue.tube.").and_then(|rest| rest.rsplit_once(':'));
             let message = match tube {
                 Some((tube, _)) => {
@@ -151,7 +151,7 @@ pub(crate) fn explain_call(error: Error) -> Error {
                 }
                 None => message,
             };
-            Error::Server { code, message }
+            Error::Server { code, message, kind }
         }
         error => error,
     }

@@ -1,287 +1,210 @@
-//! `lycosa work`: takes tasks, runs a command for each, and settles them by its exit code.
+//! `lycosa work`: a [`Worker`] whose handler runs a command.
 //!
-//! Attempts are counted here, per task id, as long as the worker runs; a task that goes to another worker begins anew
-//! there. Delays between attempts need a tube with ttl; in other tubes a task that failed is ready again at once.
+//! Each command runs in a process group of its own, so that Ctrl-C and a supervisor's SIGTERM reach the worker only. The
+//! first of these signals lets running commands end and settles their tasks; the second kills the commands' groups
+//! and releases their tasks. Should the worker itself be killed, the [`guard`] kills the groups.
 //!
-//! A command runs in a process group of its own, so that Ctrl-C reaches the worker only: it takes no more tasks, lets the
-//! running commands finish and settles their tasks. A second Ctrl-C ends it at once; the server releases what it held.
+//! Standard output belongs to the commands, or with `--json` to the worker; then the commands' output goes to standard
+//! error. Standard error is shared: it passes through the worker, which keeps the end of it as the reason of a failure.
 
-use std::cell::{Cell, RefCell};
+mod command;
+pub(crate) mod guard;
+
 use std::collections::HashMap;
-use std::process::{ExitStatus, Stdio};
-use std::rc::Rc;
-use std::time::Duration;
+use std::io;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use anyhow::Context;
-use lycosa_client::{Client, Error, Task, Tube};
+use lycosa_client::worker::{Event, Job, Settled, StopHandle, Summary};
+use lycosa_client::{Client, Worker};
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
-use tokio::process::{Child, Command};
-use tokio::sync::watch;
-use tokio::task::{JoinSet, LocalSet};
+use tokio::signal::unix::{SignalKind, signal};
 
+use self::command::Commands;
+use self::guard::Guard;
 use crate::arguments::WorkArguments;
 use crate::outcome::Outcome;
+use crate::output;
 use crate::session::{connect_options, explain_call, explain_connect, runtime, seconds};
-use crate::{output, payload};
 
-/// How long one `take` waits; a worker that is told to end notices at once all the same.
-const TAKE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Pause after a request that failed for another reason than the connection.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
-
-/// The greatest power of two by which the delay grows.
-const MAX_DOUBLINGS: u32 = 30;
-
-/// What to do with a task that failed.
-#[derive(Debug, Clone, Copy)]
-struct Policy {
-    max_attempts: u32,
-    retry_delay: Duration,
-    max_retry_delay: Duration,
+/// What the handlers and the observer of events share.
+#[derive(Debug, Default)]
+struct State {
+    running: AtomicU32,
+    /// How the commands of tasks that are not settled yet have ended.
+    exits: Mutex<HashMap<u64, ExitStatus>>,
 }
 
-impl Policy {
-    /// How long a task waits after it has failed `attempts` times; `None` once it is to be buried.
-    fn delay_after(self, attempts: u32) -> Option<Duration> {
-        if attempts >= self.max_attempts {
-            return None;
-        }
-        let factor = 1u32 << attempts.saturating_sub(1).min(MAX_DOUBLINGS);
-        Some(self.retry_delay.saturating_mul(factor).min(self.max_retry_delay))
+impl State {
+    fn exits(&self) -> MutexGuard<'_, HashMap<u64, ExitStatus>> {
+        self.exits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-struct Worker {
-    tube: Tube,
-    command: Vec<String>,
-    policy: Policy,
-    touch_interval: Duration,
-    until_empty: Option<Duration>,
-    json: bool,
-    attempts: RefCell<HashMap<u64, u32>>,
-    done: Cell<u64>,
-    failed: Cell<u64>,
-    buried: Cell<u64>,
-    running: Cell<u32>,
+/// Counts a running command, however it ends.
+struct Counted(Arc<State>);
+
+impl Counted {
+    fn new(state: &Arc<State>) -> Self {
+        state.running.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(state))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 pub(crate) fn run(arguments: WorkArguments) -> anyhow::Result<Outcome> {
     let options = connect_options(&arguments.client)?;
-    let policy = Policy {
-        max_attempts: arguments.max_attempts,
-        retry_delay: seconds("retry-delay", arguments.retry_delay)?,
-        max_retry_delay: seconds("max-retry-delay", arguments.max_retry_delay)?,
-    };
+    let retry_delay = seconds("retry-delay", arguments.retry_delay)?;
+    let max_retry_delay = seconds("max-retry-delay", arguments.max_retry_delay)?;
     let touch_interval = seconds("touch-interval", arguments.touch_interval)?;
     anyhow::ensure!(!touch_interval.is_zero(), "--touch-interval 0: expected seconds, more than 0");
+    let timeout = arguments.timeout.map(|timeout| seconds("timeout", timeout)).transpose()?;
+    anyhow::ensure!(timeout.is_none_or(|timeout| !timeout.is_zero()), "--timeout 0: expected more than 0");
     let until_empty = arguments.until_empty.map(|wait| seconds("until-empty", wait)).transpose()?;
-    let local = LocalSet::new();
-    local.block_on(&runtime()?, async {
+    let json = arguments.client.json;
+    runtime()?.block_on(async {
         let client = Client::connect(options).await.map_err(explain_connect)?;
-        let worker = Rc::new(Worker {
-            tube: client.queue().tube(&arguments.tube),
+        let state = Arc::new(State::default());
+        let observed = Arc::clone(&state);
+        let mut worker = Worker::new(client.queue().tube(&arguments.tube))
+            .jobs(arguments.jobs)
+            .max_attempts(arguments.max_attempts.into())
+            .retry_delay(retry_delay, max_retry_delay)
+            .touch_interval(touch_interval)
+            .on_event(move |event| observe(event, &observed, json));
+        if let Some(wait) = until_empty {
+            worker = worker.until_empty(wait);
+        }
+        let stop = worker.stop_handle();
+        let commands = Commands {
             command: arguments.command,
-            policy,
-            touch_interval,
-            until_empty,
-            json: arguments.client.json,
-            attempts: RefCell::default(),
-            done: Cell::new(0),
-            failed: Cell::new(0),
-            buried: Cell::new(0),
-            running: Cell::new(0),
+            tube: arguments.tube,
+            timeout,
+            stdout_is_ours: json,
+            guard: Guard::start()?,
+            stop: stop.clone(),
+            cannot_run: OnceLock::new(),
+        };
+        let commands = Arc::new(commands);
+        let used = Arc::clone(&commands);
+        let counting = Arc::clone(&state);
+        let working = worker.run(move |job| {
+            let (commands, counted) = (Arc::clone(&commands), Counted::new(&counting));
+            async move { commands.handle(&job, &counted.0).await }
         });
-        work(&worker, arguments.jobs).await
+        let summary = tokio::select! {
+            summary = working => summary.map_err(explain_call)?,
+            error = obey_signals(&stop, &state) => return Err(error.into()),
+        };
+        let outcome = say(summary, json)?;
+        match used.cannot_run.get() {
+            Some(reason) => anyhow::bail!("{reason}"),
+            None => Ok(outcome),
+        }
     })
 }
 
-/// Runs `jobs` loops until they end or Ctrl-C is pressed.
-async fn work(worker: &Rc<Worker>, jobs: u16) -> anyhow::Result<Outcome> {
-    let (stop, stopped) = watch::channel(false);
-    let mut loops = JoinSet::new();
-    for _ in 0..jobs {
-        loops.spawn_local(take_and_run(worker.clone(), stopped.clone()));
-    }
-    let mut failure = None;
-    loop {
+/// The first signal lets running commands end, the second kills them. Returns only if signals cannot be received.
+async fn obey_signals(stop: &StopHandle, state: &State) -> io::Error {
+    let receive = || Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?));
+    let (mut interrupt, mut terminate) = match receive() {
+        Ok(signals) => signals,
+        Err(error) => return error,
+    };
+    for count in 1_u32.. {
         tokio::select! {
-            ended = loops.join_next() => match ended {
-                None => break,
-                Some(Ok(Ok(()))) => {}
-                Some(Ok(Err(error))) => {
-                    failure.get_or_insert(error);
-                    let _ = stop.send(true);
-                }
-                Some(Err(error)) => return Err(error.into()),
-            },
-            signal = tokio::signal::ctrl_c() => {
-                signal?;
-                if *stopped.borrow() {
-                    anyhow::bail!("ended at once; the server releases {} tasks", worker.running.get());
-                }
-                eprintln!("lycosa: finishing {} running commands; Ctrl-C again ends at once", worker.running.get());
-                let _ = stop.send(true);
-            }
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        let running = state.running.load(Ordering::Relaxed);
+        if count == 1 {
+            eprintln!(
+                "lycosa: no new tasks; waiting for {running} running commands (a second signal kills them)"
+            );
+            stop.finish();
+        } else {
+            eprintln!("lycosa: killing {running} running commands and releasing their tasks");
+            stop.abort();
         }
     }
-    if let Some(error) = failure {
-        return Err(error);
+    io::Error::other("signals ended")
+}
+
+/// Says what has become of a task: as JSON for programs, as a line on standard error if a person has to know.
+fn observe(event: &Event<'_>, state: &State, as_json: bool) {
+    let (job, settled, reason) = match event {
+        Event::Settled { job, settled, failure } => {
+            (*job, word(*settled), failure.map(|failure| failure.reason().to_owned()))
+        }
+        Event::Lost { job } => (*job, "lost", None),
+        Event::Unsettled { job, error } => (*job, "lost", Some(error.to_string())),
+        Event::Trouble { error } => return eprintln!("lycosa: {error}; trying again"),
+        _ => return,
+    };
+    let exit = state.exits().remove(&job.task.id);
+    if as_json {
+        let line = json!({
+            "id": job.task.id,
+            "attempt": job.attempt,
+            "exit": exit.and_then(|exit| exit.code()),
+            "settled": settled,
+            "reason": reason,
+        });
+        // A reader that has gone away does not end the work.
+        let _ = output::line(line);
+        return;
     }
-    let (done, failed, buried) = (worker.done.get(), worker.failed.get(), worker.buried.get());
-    if worker.json {
-        output::line(json!({ "done": done, "failed": failed, "buried": buried }))?;
+    match settled {
+        "done" => {}
+        "lost" => eprintln!("lycosa: {}", explain_loss(job, reason.as_deref())),
+        settled => {
+            let reason =
+                reason.as_deref().and_then(|reason| reason.lines().next()).unwrap_or("ended by force");
+            eprintln!("lycosa: task {} {settled} after attempt {}: {reason}", job.task.id, job.attempt);
+        }
+    }
+}
+
+fn word(settled: Settled) -> &'static str {
+    match settled {
+        Settled::Done => "done",
+        Settled::Released(_) | Settled::GivenBack => "released",
+        Settled::Buried => "buried",
+    }
+}
+
+fn explain_loss(job: &Job, error: Option<&str>) -> String {
+    let id = job.task.id;
+    match error {
+        Some(error) => format!("task {id} could not be settled: {error}; the server releases it"),
+        None => format!(
+            "task {id} is not held any more: it was deleted or buried, or its ttr or the session ended; \
+             its command was ended if it still ran"
+        ),
+    }
+}
+
+fn say(summary: Summary, as_json: bool) -> anyhow::Result<Outcome> {
+    let Summary { done, failed, buried, lost, given_back } = summary;
+    if as_json {
+        output::line(json!({
+            "done": done, "failed": failed, "buried": buried, "lost": lost, "given_back": given_back,
+        }))?;
     } else {
-        eprintln!("lycosa: {done} tasks done, {failed} attempts failed, {buried} tasks buried");
+        let mut text = format!("{done} tasks done, {failed} attempts failed, {buried} tasks buried");
+        if lost > 0 {
+            text.push_str(&format!(", {lost} tasks lost"));
+        }
+        if given_back > 0 {
+            text.push_str(&format!(", {given_back} tasks given back unfinished"));
+        }
+        eprintln!("lycosa: {text}");
     }
     Ok(Outcome::Done)
-}
-
-/// Takes one task after the other until told to stop.
-async fn take_and_run(worker: Rc<Worker>, mut stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
-    while !*stopped.borrow() {
-        let wait = worker.until_empty.unwrap_or(TAKE_TIMEOUT);
-        let taken = tokio::select! {
-            taken = worker.tube.take(Some(wait)) => taken,
-            _ = stopped.changed() => return Ok(()),
-        };
-        match taken {
-            Ok(Some(task)) => worker.handle(&task).await?,
-            Ok(None) if worker.until_empty.is_some() => return Ok(()),
-            Ok(None) => {}
-            Err(error) if error.is_disconnected() => {
-                eprintln!("lycosa: {error}; connecting again");
-                tokio::time::sleep(RETRY_PAUSE).await;
-            }
-            Err(Error::Timeout(_) | Error::Unavailable) => tokio::time::sleep(RETRY_PAUSE).await,
-            Err(error) => return Err(explain_call(error).into()),
-        }
-    }
-    Ok(())
-}
-
-impl Worker {
-    /// Runs the command for a task and settles the task.
-    async fn handle(&self, task: &Task) -> anyhow::Result<()> {
-        let attempt = self.attempts.borrow().get(&task.id).copied().unwrap_or(0) + 1;
-        self.running.set(self.running.get() + 1);
-        let status = self.execute(task, attempt).await;
-        self.running.set(self.running.get() - 1);
-        let status = status?;
-        let (settled, what) = if status.success() {
-            self.attempts.borrow_mut().remove(&task.id);
-            self.done.set(self.done.get() + 1);
-            (task.ack().await, "done")
-        } else {
-            self.failed.set(self.failed.get() + 1);
-            self.attempts.borrow_mut().insert(task.id, attempt);
-            match self.policy.delay_after(attempt) {
-                Some(delay) => (task.release(Some(delay)).await, "released"),
-                None => {
-                    self.attempts.borrow_mut().remove(&task.id);
-                    self.buried.set(self.buried.get() + 1);
-                    (task.bury().await, "buried")
-                }
-            }
-        };
-        match settled {
-            Ok(()) => self.tell(task, attempt, status, what)?,
-            Err(error) if error.is_not_taken() => {
-                eprintln!(
-                    "lycosa: task {} is not held any more (ttr over, or deleted); its command ran",
-                    task.id
-                );
-            }
-            Err(error) => eprintln!("lycosa: task {} could not be settled: {error}", task.id),
-        }
-        Ok(())
-    }
-
-    fn tell(&self, task: &Task, attempt: u32, status: ExitStatus, what: &str) -> std::io::Result<()> {
-        if self.json {
-            let exit = status.code();
-            return output::line(json!({ "id": task.id, "attempt": attempt, "exit": exit, "settled": what }));
-        }
-        if what != "done" {
-            eprintln!("lycosa: task {} {what} after attempt {attempt}: {status}", task.id);
-        }
-        Ok(())
-    }
-
-    /// Runs the command once; touches the task as long as it runs.
-    async fn execute(&self, task: &Task, attempt: u32) -> anyhow::Result<ExitStatus> {
-        let mut child = Command::new(&self.command[0])
-            .args(&self.command[1..])
-            .env("LYCOSA_TASK_ID", task.id.to_string())
-            .env("LYCOSA_TUBE", self.tube.name())
-            .env("LYCOSA_ATTEMPT", attempt.to_string())
-            .stdin(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .with_context(|| format!("cannot run {:?}", self.command[0]))?;
-        let feeding = feed(&mut child, task);
-        let status = async {
-            feeding.await;
-            child.wait().await
-        };
-        tokio::pin!(status);
-        let mut touches = true;
-        let mut ticks = tokio::time::interval(self.touch_interval);
-        ticks.tick().await;
-        loop {
-            tokio::select! {
-                status = &mut status => return status.context("cannot wait for the command"),
-                _ = ticks.tick(), if touches => touches = self.touch(task).await,
-            }
-        }
-    }
-
-    /// Prolongs a task; false if that is of no use in this tube or for this task.
-    async fn touch(&self, task: &Task) -> bool {
-        match task.touch(self.touch_interval).await {
-            Ok(()) => true,
-            Err(Error::Server { message, .. }) => {
-                if !message.contains("does not support touch") {
-                    eprintln!("lycosa: task {} cannot be touched: {message}", task.id);
-                }
-                false
-            }
-            Err(_) => true,
-        }
-    }
-}
-
-/// Writes the payload to the command's standard input. A command that does not read it is its own affair.
-fn feed(child: &mut Child, task: &Task) -> impl Future<Output = ()> + use<> {
-    let stdin = child.stdin.take();
-    let mut bytes = Vec::new();
-    match task.data.value() {
-        Ok(value) => payload::write(&mut bytes, &value).expect("a Vec takes everything"),
-        Err(_) => bytes.extend_from_slice(task.data.encoded()),
-    }
-    async move {
-        if let Some(mut stdin) = stdin {
-            let _ = stdin.write_all(&bytes).await;
-            let _ = stdin.shutdown().await;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn delays_double_up_to_a_limit_and_end_in_burial() {
-        let policy = Policy {
-            max_attempts: 5,
-            retry_delay: Duration::from_secs(1),
-            max_retry_delay: Duration::from_secs(6),
-        };
-        let delays: Vec<_> = (1..=5).map(|n| policy.delay_after(n).map(|delay| delay.as_secs())).collect();
-        assert_eq!(delays, [Some(1), Some(2), Some(4), Some(6), None]);
-        let endless = Policy { max_attempts: u32::MAX, ..policy };
-        assert_eq!(endless.delay_after(1_000_000), Some(Duration::from_secs(6)));
-    }
 }

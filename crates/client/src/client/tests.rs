@@ -1,5 +1,6 @@
 use std::sync::Mutex as SyncMutex;
 
+use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::request::Request;
 use lycosa_tuple::value::Value;
 

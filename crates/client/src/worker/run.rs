@@ -1,0 +1,379 @@
+//! The loops of a worker: one for each job.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use super::{Event, Failure, Job, MAX_REASON, Settled, Stop, Summary, TAKE_TIMEOUT, Worker};
+use crate::error::{Error, Result};
+use crate::kind::Kind;
+use crate::task::Task;
+
+/// Pause after a request that failed for a reason that passes.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How often a task is settled anew after the connection broke.
+const SETTLE_ATTEMPTS: u32 = 30;
+/// How long the tasks of dropped handlers are being released, all of them together.
+const ABORT_LIMIT: Duration = Duration::from_secs(5);
+/// The first touch of a task whose ttr is not known.
+const FIRST_TOUCH: Duration = Duration::from_millis(250);
+/// No shorter time lies between two touches.
+pub(super) const MIN_TOUCH_INTERVAL: Duration = Duration::from_millis(10);
+/// The shortest time between two takes that find nothing.
+const MIN_WAIT: Duration = Duration::from_millis(100);
+/// Failed tasks that are remembered; beyond it those whose delay is long over are forgotten.
+const MAX_RETRIES: usize = 100_000;
+
+/// A task that this worker has released after a failure.
+#[derive(Debug, Clone, Copy)]
+struct Retry {
+    attempts: u64,
+    /// When its delay is over.
+    due: Instant,
+}
+
+/// What the loops have in common.
+struct Shared<F> {
+    worker: Worker,
+    handler: F,
+    summary: Mutex<Summary>,
+    retries: Mutex<HashMap<u64, Retry>>,
+    running: AtomicUsize,
+}
+
+/// A handler that ends when nobody waits for it any more.
+struct Running(JoinHandle<Result<(), Failure>>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// How a handler ended.
+enum End {
+    Ok,
+    Failed(Failure),
+    /// The session does not hold the task any more.
+    Lost,
+    Aborted,
+}
+
+pub(super) async fn run<F, W>(worker: Worker, handler: F) -> Result<Summary>
+where
+    F: Fn(Job) -> W + Send + Sync + 'static,
+    W: Future<Output = Result<(), Failure>> + Send + 'static,
+{
+    let stop = worker.stop_handle();
+    let jobs = worker.jobs;
+    let shared = Arc::new(Shared {
+        worker,
+        handler,
+        summary: Mutex::default(),
+        retries: Mutex::default(),
+        running: AtomicUsize::new(0),
+    });
+    let mut loops = JoinSet::new();
+    for _ in 0..jobs {
+        loops.spawn(take_and_run(Arc::clone(&shared)));
+    }
+    let mut failure = None;
+    while let Some(ended) = loops.join_next().await {
+        let ended = ended.unwrap_or_else(|error| Err(Error::protocol(format!("a job ended: {error}"))));
+        if let Err(error) = ended {
+            failure.get_or_insert(error);
+            stop.finish();
+        }
+    }
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(*lock(&shared.summary)),
+    }
+}
+
+/// Takes one task after the other until told to stop.
+async fn take_and_run<F, W>(shared: Arc<Shared<F>>) -> Result<()>
+where
+    F: Fn(Job) -> W + Send + Sync + 'static,
+    W: Future<Output = Result<(), Failure>> + Send + 'static,
+{
+    let worker = &shared.worker;
+    let mut stop = worker.stop.subscribe();
+    loop {
+        if *stop.borrow_and_update() > Stop::Run {
+            return Ok(());
+        }
+        let wait = worker.until_empty.unwrap_or(TAKE_TIMEOUT);
+        // A take that is given up gives its task back, should one have come after all.
+        let taken = tokio::select! {
+            taken = worker.tube.take_extended(Some(wait)) => taken,
+            _ = stop.wait_for(|stop| *stop > Stop::Run) => return Ok(()),
+        };
+        match taken {
+            Ok(Some(task)) => shared.handle(task).await,
+            Ok(None) if worker.until_empty.is_some() && shared.is_idle() => return Ok(()),
+            // Without a wait at the server there is one here.
+            Ok(None) => tokio::time::sleep(MIN_WAIT.saturating_sub(wait)).await,
+            Err(error) if passes(&error) => {
+                (worker.observer)(&Event::Trouble { error: &error });
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether another attempt may go well.
+fn passes(error: &Error) -> bool {
+    error.is_disconnected()
+        || matches!(error, Error::Timeout(_) | Error::Unavailable)
+        || matches!(error.kind(), Some(Kind::ReadOnly | Kind::Disk | Kind::MemoryLimit))
+}
+
+impl<F, W> Shared<F>
+where
+    F: Fn(Job) -> W + Send + Sync + 'static,
+    W: Future<Output = Result<(), Failure>> + Send + 'static,
+{
+    /// Runs the handler for a task and settles the task.
+    async fn handle(&self, task: Task) {
+        let known = lock(&self.retries).remove(&task.id).map_or(0, |retry| retry.attempts);
+        let attempt = match task.info.as_ref().map(|info| info.attempts) {
+            Some(counted) if counted > 0 => counted,
+            _ => known + 1,
+        };
+        let job = Job { task, attempt };
+        self.running.fetch_add(1, Ordering::Relaxed);
+        let end = self.execute(&job).await;
+        self.settle(&job, end).await;
+        self.running.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Runs the handler; keeps the task meanwhile.
+    async fn execute(&self, job: &Job) -> End {
+        let mut stop = self.worker.stop.subscribe();
+        let mut running = Running(tokio::spawn((self.handler)(job.clone())));
+        let end = tokio::select! {
+            ended = &mut running.0 => return end_of(ended),
+            () = self.keep(&job.task) => End::Lost,
+            () = session_changes(&job.task) => End::Lost,
+            () = expires(self.worker.timeout) => {
+                let limit = self.worker.timeout.unwrap_or_default();
+                End::Failed(Failure::retry(format_args!("timed out after {limit:?}")))
+            }
+            _ = stop.wait_for(|stop| *stop == Stop::Abort) => End::Aborted,
+        };
+        // The handler is dropped before the task is settled: nobody else runs the task while this one still does.
+        running.0.abort();
+        match (&mut running.0).await {
+            Ok(Ok(())) => End::Ok,
+            _ => end,
+        }
+    }
+
+    /// Touches a task as long as that is of use. Ends when the task is lost.
+    async fn keep(&self, task: &Task) {
+        let interval = self.worker.touch_interval;
+        let (mut pause, period) = match &task.info {
+            // Nobody takes it away.
+            Some(info) if info.ttr.is_none() => return std::future::pending().await,
+            Some(info) => {
+                let third = info.ttr.map_or(interval, |ttr| ttr / 3).max(MIN_TOUCH_INTERVAL);
+                (third.min(interval), third.min(interval))
+            }
+            None => (FIRST_TOUCH.min(interval), interval),
+        };
+        // Without a ttr to go by, each touch is for the time to come.
+        let is_known = task.info.is_some();
+        let mut last = Instant::now();
+        loop {
+            tokio::time::sleep(pause).await;
+            let now = Instant::now();
+            let increment = if is_known { now - last } else { period };
+            match task.touch(increment).await {
+                Ok(()) => (last, pause) = (now, period),
+                Err(error) if matches!(error.kind(), Some(Kind::NotTaken | Kind::NoSuchTask)) => return,
+                Err(error) if error.kind() == Some(Kind::TouchUnsupported) => {
+                    return std::future::pending().await;
+                }
+                Err(_) => pause = RETRY_PAUSE.min(period),
+            }
+        }
+    }
+
+    async fn settle(&self, job: &Job, end: End) {
+        let (wanted, failure) = match end {
+            End::Ok => (Settled::Done, None),
+            End::Aborted => (Settled::GivenBack, None),
+            End::Lost => return self.lost(job, None),
+            End::Failed(failure) => match self.worker.policy.delay_after(job.attempt, failure.then) {
+                Some(delay) => (Settled::Released(delay), Some(failure)),
+                None => (Settled::Buried, Some(failure)),
+            },
+        };
+        if let Settled::Released(delay) = wanted {
+            // Before the server is told: another job of this worker may take it at once.
+            self.remember(job, delay);
+        }
+        match self.tell(job, wanted, failure.as_ref()).await {
+            Ok(()) => {
+                self.count(wanted);
+                let failure = failure.as_ref();
+                (self.worker.observer)(&Event::Settled { job, settled: wanted, failure });
+            }
+            Err(error) => {
+                lock(&self.retries).remove(&job.task.id);
+                self.lost(job, Some(&error));
+            }
+        }
+    }
+
+    /// Tells the server, and again if the connection breaks over it: the session may survive.
+    async fn tell(&self, job: &Job, wanted: Settled, failure: Option<&Failure>) -> Result<()> {
+        let task = &job.task;
+        let reason = failure.map_or("", |failure| tail(failure.reason(), MAX_REASON));
+        let mut stop = self.worker.stop.subscribe();
+        for attempt in 1.. {
+            let request = async {
+                match wanted {
+                    Settled::Done => task.ack().await,
+                    Settled::Released(delay) => task.release_because(Some(delay), reason).await,
+                    Settled::Buried => self.bury(task, reason).await,
+                    Settled::GivenBack => task.release(None).await,
+                }
+            };
+            let told = match wanted {
+                Settled::GivenBack => tokio::time::timeout(ABORT_LIMIT, request)
+                    .await
+                    .unwrap_or(Err(Error::Timeout(ABORT_LIMIT))),
+                _ => request.await,
+            };
+            match told {
+                Err(error) if attempt > 1 && error.is_not_taken() && self.is_gone(task, wanted).await => {
+                    // An attempt before this one has done it, and its answer was lost.
+                    return Ok(());
+                }
+                Err(error)
+                    if error.is_disconnected()
+                        && attempt < SETTLE_ATTEMPTS
+                        && *stop.borrow_and_update() < Stop::Abort =>
+                {
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+                told => return told,
+            }
+        }
+        unreachable!("the attempts end")
+    }
+
+    /// Buries a task if this session still holds it: the server would let anybody bury it.
+    async fn bury(&self, task: &Task, reason: &str) -> Result<()> {
+        match task.touch(MIN_TOUCH_INTERVAL).await {
+            Err(error) if error.kind() != Some(Kind::TouchUnsupported) => Err(error),
+            _ => task.bury_because(reason).await,
+        }
+    }
+
+    /// Whether a task that was to be acknowledged is not there any more.
+    async fn is_gone(&self, task: &Task, wanted: Settled) -> bool {
+        let peeked = task.tube().peek(task.id).await;
+        wanted == Settled::Done && peeked.is_err_and(|error| error.kind() == Some(Kind::NoSuchTask))
+    }
+
+    fn lost(&self, job: &Job, error: Option<&Error>) {
+        lock(&self.summary).lost += 1;
+        let event = match error {
+            Some(error) if !error.is_not_taken() => Event::Unsettled { job, error },
+            _ => Event::Lost { job },
+        };
+        (self.worker.observer)(&event);
+    }
+
+    fn count(&self, settled: Settled) {
+        let mut summary = lock(&self.summary);
+        match settled {
+            Settled::Done => summary.done += 1,
+            Settled::Released(_) => summary.failed += 1,
+            Settled::Buried => {
+                summary.failed += 1;
+                summary.buried += 1;
+            }
+            Settled::GivenBack => summary.given_back += 1,
+        }
+    }
+
+    fn remember(&self, job: &Job, delay: Duration) {
+        let now = Instant::now();
+        let mut retries = lock(&self.retries);
+        if retries.len() >= MAX_RETRIES {
+            retries.retain(|_, retry| retry.due > now);
+        }
+        if retries.len() < MAX_RETRIES {
+            let due = now.checked_add(delay).unwrap_or(now);
+            retries.insert(job.task.id, Retry { attempts: job.attempt, due });
+        }
+    }
+
+    /// Whether nothing is running and no failed task will come back: a `take` that has just waited in vain says that
+    /// those whose delay ended before it began are with others.
+    fn is_idle(&self) -> bool {
+        let wait = self.worker.until_empty.unwrap_or_default();
+        let now = Instant::now();
+        self.running.load(Ordering::Relaxed) == 0
+            && lock(&self.retries).values().all(|retry| retry.due + wait <= now)
+    }
+}
+
+fn end_of(ended: Result<Result<(), Failure>, JoinError>) -> End {
+    match ended {
+        Ok(Ok(())) => End::Ok,
+        Ok(Err(failure)) => End::Failed(failure),
+        Err(error) if error.is_panic() => {
+            let panic = error.into_panic();
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+            End::Failed(Failure::retry(format_args!("the handler panicked: {text}")))
+        }
+        Err(_) => End::Aborted,
+    }
+}
+
+/// Waits until the server has forgotten the session that took the task, and so released the task.
+async fn session_changes(task: &Task) {
+    let mut watch = task.tube().watch();
+    let before = watch.current().session_changes;
+    while let Some(status) = watch.changed().await {
+        if status.session_changes != before {
+            return;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+async fn expires(timeout: Option<Duration>) {
+    match timeout {
+        Some(timeout) => tokio::time::sleep(timeout).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The end of a text, at most `limit` bytes of it.
+fn tail(text: &str, limit: usize) -> &str {
+    let mut at = text.len().saturating_sub(limit);
+    while !text.is_char_boundary(at) {
+        at += 1;
+    }
+    &text[at..]
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+use lycosa_iproto::error::ErrorCode;
+use lycosa_tuple::value::Value;
+
+use super::*;
+use crate::client::Client;
+use crate::fake_server::{Act, FakeServer, call, fail, ok};
+use crate::worker::StopHandle;
+
+const NOT_TAKEN: &str = "abstract.lua:83: Task was not taken";
+
+/// What a scripted server does about a call that is not `take`.
+type Answer = fn(name: &str, args: &[Value]) -> Result<(), &'static str>;
+
+/// A server that hands out `tasks`, each once, and then nothing; and all calls that it got.
+async fn tube_of(tasks: Vec<Value>, answer: Answer) -> (Worker, Arc<Mutex<Vec<String>>>) {
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let written = Arc::clone(&calls);
+    let tasks = Mutex::new(tasks.into_iter());
+    let server = FakeServer::start(move |_, request| {
+        let (name, args) = call(request);
+        if name == "queue.identify" {
+            return ok(request, &[Value::str([7; 16])]);
+        }
+        let method = name.strip_prefix("queue.tube.t:").expect("a method of the tube");
+        if method == "take" {
+            return ok(request, lock(&tasks).next().as_slice());
+        }
+        lock(&written).push(format!("{method} {}", Value::Array(args.clone())));
+        match answer(method, &args) {
+            Ok(()) => ok(request, &[task(0, None)]),
+            Err(text) => fail(request, ErrorCode::ProcLua, text) as Act,
+        }
+    })
+    .await;
+    let client = Client::connect(server.options()).await.expect("a client");
+    let worker = Worker::new(client.queue().tube("t")).until_empty(Duration::from_millis(1));
+    (worker, calls)
+}
+
+/// A taken task, in extended form if `info` says more of it.
+fn task(id: u64, info: Option<Value>) -> Value {
+    let plain = [Value::from(id), Value::from("t"), Value::from("data")];
+    Value::Array(plain.into_iter().chain(info).collect())
+}
+
+fn counted(attempts: u64) -> Option<Value> {
+    Some(Value::map([("attempts", attempts)]))
+}
+
+fn fine(_: &str, _: &[Value]) -> Result<(), &'static str> {
+    Ok(())
+}
+
+fn texts(calls: &Mutex<Vec<String>>) -> Vec<String> {
+    lock(calls).clone()
+}
+
+#[tokio::test]
+async fn what_the_handler_returns_settles_the_task() {
+    let tasks = (0..5).map(|id| task(id, counted(1))).collect();
+    let (worker, calls) = tube_of(tasks, fine).await;
+    let worker = worker.retry_delay(Duration::ZERO, Duration::ZERO);
+    let summary = worker.run(|job: Job| async move {
+        match job.task.id {
+            0 => Ok(()),
+            1 => Err(Failure::retry("no luck")),
+            2 => Err(Failure::bury("never")),
+            3 => Err(Failure::retry_after(Duration::from_millis(1), "busy")),
+            _ => panic!("at the disco"),
+        }
+    });
+    let summary = summary.await.expect("a summary");
+    assert_eq!(summary, Summary { done: 1, failed: 4, buried: 1, ..Summary::default() });
+    let expected = [
+        "ack [0]",
+        r#"release [1, {"reason": "no luck", "delay": 0}]"#,
+        "touch [2, 0.01]",
+        r#"bury [2, {"reason": "never"}]"#,
+        r#"release [3, {"reason": "busy", "delay": 0.001}]"#,
+        r#"release [4, {"reason": "the handler panicked: at the disco", "delay": 0}]"#,
+    ];
+    assert_eq!(texts(&calls), expected);
+}
+
+#[tokio::test]
+async fn the_server_s_count_of_attempts_holds_and_the_worker_s_own_where_there_is_none() {
+    let last_of_ten = task(0, counted(10));
+    let (worker, calls) = tube_of(vec![last_of_ten, task(1, None), task(1, None)], fine).await;
+    let worker = worker.max_attempts(2).retry_delay(Duration::ZERO, Duration::ZERO);
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&attempts);
+    let summary = worker.run(move |job: Job| {
+        lock(&seen).push((job.task.id, job.attempt));
+        async { Err(Failure::retry("x")) }
+    });
+    let summary = summary.await.expect("a summary");
+    assert_eq!((summary.failed, summary.buried), (3, 2));
+    assert_eq!(*lock(&attempts), [(0, 10), (1, 1), (1, 2)]);
+    assert_eq!(texts(&calls).iter().filter(|call| call.starts_with("bury")).count(), 2);
+}
+
+#[tokio::test]
+async fn a_slow_handler_s_task_is_touched_within_its_ttr() {
+    let short = Value::map([("attempts", Value::from(1)), ("ttr", Value::Double(0.06))]);
+    let (worker, calls) = tube_of(vec![task(0, Some(short))], fine).await;
+    let written = Arc::clone(&calls);
+    let summary = worker.run(move |_| {
+        let calls = Arc::clone(&written);
+        async move {
+            while texts(&calls).iter().filter(|call| call.starts_with("touch [0, ")).count() < 3 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Ok(())
+        }
+    });
+    assert_eq!(summary.await.expect("a summary").done, 1);
+}
+
+#[tokio::test]
+async fn a_task_that_is_lost_ends_its_handler_and_counts_as_lost() {
+    let short = Value::map([("attempts", Value::from(1)), ("ttr", Value::Double(0.03))]);
+    let refuse: Answer = |_, _| Err(NOT_TAKEN);
+    let (worker, calls) = tube_of(vec![task(0, Some(short))], refuse).await;
+    let summary = worker.run(|_| std::future::pending());
+    assert_eq!(summary.await.expect("a summary"), Summary { lost: 1, ..Summary::default() });
+    assert!(texts(&calls).iter().all(|call| call.starts_with("touch")), "{calls:?}");
+}
+
+#[tokio::test]
+async fn an_ack_that_is_refused_is_not_counted_as_done() {
+    let (worker, _) = tube_of(vec![task(0, counted(1))], |_, _| Err(NOT_TAKEN)).await;
+    let summary = worker.run(|_| async { Ok(()) }).await.expect("a summary");
+    assert_eq!(summary, Summary { lost: 1, ..Summary::default() });
+}
+
+#[tokio::test]
+async fn a_handler_that_takes_too_long_has_failed() {
+    let (worker, calls) = tube_of(vec![task(0, counted(1))], fine).await;
+    let worker = worker.timeout(Duration::from_millis(5)).retry_delay(Duration::ZERO, Duration::ZERO);
+    let summary = worker.run(|_| std::future::pending()).await.expect("a summary");
+    assert_eq!(summary.failed, 1);
+    assert_eq!(texts(&calls), [r#"release [0, {"reason": "timed out after 5ms", "delay": 0}]"#]);
+}
+
+/// Runs a worker whose only handler says when it is running, and then stops it.
+async fn stopped(stop_it: fn(&StopHandle), finish: bool) -> (Summary, Vec<String>) {
+    let (worker, calls) = tube_of(vec![task(0, counted(1))], fine).await;
+    let stop = worker.stop_handle();
+    let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    let working = tokio::spawn(worker.run(move |_| {
+        let (begun, stop) = (begun.clone(), stop.clone());
+        async move {
+            begun.send(stop.clone()).expect("the test waits");
+            if finish { Ok(()) } else { std::future::pending().await }
+        }
+    }));
+    stop_it(&begins.recv().await.expect("the handler runs"));
+    let summary = working.await.expect("no panic").expect("a summary");
+    (summary, texts(&calls))
+}
+
+#[tokio::test]
+async fn finish_lets_the_handler_end_and_abort_gives_the_task_back() {
+    let (summary, calls) = stopped(StopHandle::finish, true).await;
+    assert_eq!((summary.done, calls), (1, vec!["ack [0]".to_owned()]));
+    let (summary, calls) = stopped(StopHandle::abort, false).await;
+    assert_eq!((summary.given_back, calls), (1, vec!["release [0]".to_owned()]));
+}
+
+#[tokio::test]
+async fn until_empty_waits_for_what_was_released_with_a_delay() {
+    let (worker, _) = tube_of(vec![task(0, None)], fine).await;
+    let delay = Duration::from_millis(150);
+    let worker = worker.retry_delay(delay, delay);
+    let released = Arc::new(Mutex::new(None));
+    let at = Arc::clone(&released);
+    let worker = worker.on_event(move |event| {
+        if matches!(event, Event::Settled { .. }) {
+            *lock(&at) = Some(Instant::now());
+        }
+    });
+    worker.run(|_| async { Err(Failure::retry("x")) }).await.expect("a summary");
+    let released = lock(&released).expect("it was released");
+    // A lower bound: the worker may end later, never before the task could be back.
+    assert!(released.elapsed() >= Duration::from_millis(100));
+}
+
+#[tokio::test]
+async fn what_no_attempt_mends_ends_the_worker() {
+    let server = FakeServer::start(|_, request| match call(request).0.as_str() {
+        "queue.identify" => ok(request, &[Value::str([7; 16])]),
+        _ => fail(request, ErrorCode::NoSuchProc, "Procedure 'queue.tube.t:take' is not defined"),
+    })
+    .await;
+    let client = Client::connect(server.options()).await.expect("a client");
+    let error = Worker::new(client.queue().tube("t")).jobs(3).run(|_| async { Ok(()) }).await;
+    assert_eq!(error.expect_err("refused").kind(), Some(Kind::NoSuchProcedure));
+}
+
+#[test]
+fn the_tail_of_a_text_keeps_whole_characters() {
+    assert_eq!(tail("abc", 5), "abc");
+    assert_eq!(tail("abcdef", 2), "ef");
+    assert_eq!(tail("aé", 1), "");
+    assert_eq!(tail("éa", 2), "a");
+}

@@ -1,0 +1,172 @@
+//! A server of a test's own, and the binary run as a person runs it.
+
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part of it; a test fails by panicking")]
+
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+/// How long anything may take: a debug build beside many others.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// The binary without any configuration from outside.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lycosa"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LYCOSA_")) {
+        command.env_remove(name);
+    }
+    command.current_dir(std::env::temp_dir()).stdin(Stdio::null());
+    command
+}
+
+/// How a run ended and what it printed.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Run {
+    /// The lines of standard output as JSON.
+    pub(crate) fn lines(&self) -> Vec<Json> {
+        self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// Runs a command to its end with `input` on its standard input.
+pub(crate) fn finish(mut command: Command, input: &str) -> Run {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.as_bytes().to_vec();
+    // It may end before it has read everything.
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    Run {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Runs the binary without a server of the test's own.
+pub(crate) fn lycosa(arguments: &[&str]) -> Run {
+    let mut command = command();
+    command.args(arguments);
+    finish(command, "")
+}
+
+/// Waits until `is_true`.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_true() {
+        assert!(begun.elapsed() < LIMIT, "waited in vain: {what}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// A server on a free port with its data in a temporary folder.
+pub(crate) struct Server {
+    pub(crate) data: TempDir,
+    pub(crate) address: String,
+    child: Child,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::configured(&[])
+    }
+
+    /// The same with flags of `lycosa serve`.
+    pub(crate) fn configured(flags: &[&str]) -> Self {
+        Self::over(tempfile::tempdir().unwrap(), flags)
+    }
+
+    /// A server on this data folder.
+    pub(crate) fn over(data: TempDir, flags: &[&str]) -> Self {
+        for _ in 0..4 {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            drop(listener);
+            let mut command = command();
+            let log = std::fs::File::create(data.path().join("test.log")).unwrap();
+            command.args(["serve", "--listen", &address, "--data-dir"]).arg(data.path()).args(flags);
+            let mut child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+            let begun = Instant::now();
+            while child.try_wait().unwrap().is_none() {
+                if TcpStream::connect(&address).is_ok() && data.path().join("admin.sock").exists() {
+                    return Self { data, address, child };
+                }
+                assert!(begun.elapsed() < LIMIT, "the server does not listen");
+                sleep(Duration::from_millis(10));
+            }
+            // Somebody else took the port between our look and the start.
+        }
+        panic!("the server does not start: {}", log_in(data.path()));
+    }
+
+    /// Kills the server and starts another on its data.
+    pub(crate) fn restart(mut self, flags: &[&str]) -> Self {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let data = std::mem::replace(&mut self.data, tempfile::tempdir().unwrap());
+        drop(self);
+        Self::over(data, flags)
+    }
+
+    /// What the server has logged.
+    pub(crate) fn log(&self) -> String {
+        log_in(self.data.path())
+    }
+
+    /// Sends the server a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// A command on this server, not yet started.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = command();
+        command.args(arguments).env("LYCOSA_ADDRESS", &self.address).env("LYCOSA_DATA_DIR", self.data.path());
+        command
+    }
+
+    /// Runs a command on this server.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Run {
+        self.run_with(arguments, "")
+    }
+
+    /// The same with standard input.
+    pub(crate) fn run_with(&self, arguments: &[&str], input: &str) -> Run {
+        finish(self.command(arguments), input)
+    }
+
+    /// Runs a command on this server, which must succeed; what it printed.
+    #[track_caller]
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
+        let run = self.run(arguments);
+        assert_eq!(run.code, 0, "{arguments:?}: {run:?}");
+        run.stdout
+    }
+}
+
+fn log_in(folder: &Path) -> String {
+    std::fs::read_to_string(folder.join("test.log")).unwrap_or_default()
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

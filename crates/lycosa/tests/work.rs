@@ -1,0 +1,193 @@
+//! `lycosa work` under signals, short deadlines and failing commands.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::{Value as Json, json};
+use support::{Server, wait_until};
+
+/// A folder for what commands leave, and a server with a tube.
+struct Place {
+    server: Server,
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new(kind: &str) -> Self {
+        let server = Server::start();
+        server.ok(&["tube", "create", "t", "--type", kind]);
+        Self { server, folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.file(name)).unwrap_or_default()
+    }
+
+    /// A worker in the background; `script` runs in the folder.
+    fn worker(&self, flags: &[&str], script: &str) -> Child {
+        let mut command = self.server.command(&[&["work", "t"], flags, &["--", "sh", "-c", script]].concat());
+        command.current_dir(self.folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    fn counts(&self) -> Json {
+        let line = self.server.ok(&["tube", "stats", "t", "--json"]);
+        serde_json::from_str::<Json>(&line).unwrap()["statistics"]["tasks"].clone()
+    }
+
+    fn pids(&self) -> Vec<Pid> {
+        let pid = |line: &str| Pid::from_raw(line.parse().ok()?);
+        self.text("pids").lines().filter_map(pid).collect()
+    }
+}
+
+fn send(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Whether a process is there and not only waiting to be collected by its parent.
+fn lives(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    test_kill_process(pid).is_ok() && !matches!(state, None | Some('Z' | 'X'))
+}
+
+#[test]
+fn sigterm_lets_the_running_command_end_and_settles_its_task() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let place = Place::new("fifottl");
+        place.server.ok(&["put", "t", "a", "b"]);
+        let worker =
+            place.worker(&[], "echo begun >> log; while [ ! -e go ]; do sleep 0.05; done; echo ended >> log");
+        wait_until("the command runs", || place.text("log") == "begun\n");
+        send(&worker, signal);
+        fs::write(place.file("go"), "").unwrap();
+        let output = worker.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(place.text("log"), "begun\nended\n");
+        assert_eq!((&place.counts()["ready"], &place.counts()["total"]), (&json!(1), &json!(1)));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.ends_with("lycosa: 1 tasks done, 0 attempts failed, 0 tasks buried\n"), "{said}");
+    }
+}
+
+const LONG: &str = "sleep 600 & echo $! >> pids; echo $$ >> pids; trap '' TERM; wait; sleep 600";
+
+#[test]
+fn a_second_signal_kills_process_groups_and_gives_tasks_back() {
+    let place = Place::new("fifo");
+    place.server.ok(&["put", "t", "a"]);
+    let worker = place.worker(&[], LONG);
+    wait_until("the command runs", || place.pids().len() == 2);
+    send(&worker, Signal::TERM);
+    wait_until("it is told", || place.counts()["taken"] == 1);
+    send(&worker, Signal::TERM);
+    // Two signals that come at the same moment are one.
+    wait_until("the group is gone", || {
+        let _ = kill_process(Pid::from_child(&worker), Signal::TERM);
+        !place.pids().into_iter().any(lives)
+    });
+    assert_eq!(worker.wait_with_output().unwrap().status.code(), Some(0));
+    assert_eq!(place.counts()["ready"], 1);
+}
+
+#[test]
+fn the_commands_of_a_worker_that_was_killed_die_with_it() {
+    let place = Place::new("fifo");
+    place.server.ok(&["put", "t", "a"]);
+    let mut worker = place.worker(&[], LONG);
+    wait_until("the command runs", || place.pids().len() == 2);
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    wait_until("the group is gone", || !place.pids().into_iter().any(lives));
+    wait_until("the task is released", || place.counts()["ready"] == 1);
+}
+
+#[test]
+fn a_command_longer_than_its_task_s_ttr_runs_once() {
+    let place = Place::new("fifottl");
+    place.server.ok(&["put", "t", "a", "--ttr", "1"]);
+    let worker = place.worker(&["--jobs", "2", "--until-empty", "0.1"], "echo run >> log; sleep 3");
+    assert_eq!(worker.wait_with_output().unwrap().status.code(), Some(0));
+    assert_eq!(place.text("log"), "run\n");
+    assert_eq!(place.counts()["done"], 1);
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_ended_with_its_group() {
+    let place = Place::new("fifottl");
+    place.server.ok(&["put", "t", "a"]);
+    let script = "sleep 600 & echo $! >> pids; wait";
+    let flags = ["--timeout", "0.3", "--max-attempts", "1", "--until-empty", "0", "--json"];
+    let output = place.worker(&flags, script).wait_with_output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Json> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["settled"], "buried", "{out}");
+    assert_eq!(lines[0]["reason"], "timed out after 300ms", "{out}");
+    assert_eq!(lines[1], json!({"done": 0, "failed": 1, "buried": 1, "lost": 0, "given_back": 0}));
+    wait_until("the group is gone", || !place.pids().into_iter().any(lives));
+}
+
+#[test]
+fn json_and_the_output_of_commands_never_share_a_stream() {
+    let place = Place::new("fifottl");
+    place.server.ok(&["put", "t", "a", "b"]);
+    let script = "echo to stdout; echo to stderr >&2; [ $(cat) = a ] || exit 7";
+    let flags = ["--json", "--until-empty", "0", "--max-attempts", "1"];
+    let output = place.worker(&flags, script).wait_with_output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Json> = out.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let expected =
+        json!({"id": 1, "attempt": 1, "exit": 7, "settled": "buried", "reason": "exit code 7: to stderr"});
+    assert_eq!(lines[1], expected);
+    assert_eq!(lines.len(), 3, "{out}");
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(err.matches("to stdout\n").count(), 2, "{err}");
+
+    place.server.ok(&["put", "t", "a"]);
+    let output = place.worker(&["--until-empty", "0"], script).wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"to stdout\n");
+}
+
+#[test]
+fn until_empty_waits_for_the_next_attempt_of_what_failed() {
+    let place = Place::new("fifottl");
+    place.server.ok(&["put", "t", "a"]);
+    let script = "echo $LYCOSA_ATTEMPT >> log; [ $LYCOSA_ATTEMPT = 3 ]";
+    let worker = place.worker(&["--until-empty", "0", "--retry-delay", "0.2"], script);
+    let output = worker.wait_with_output().unwrap();
+    assert_eq!(place.text("log"), "1\n2\n3\n", "{output:?}");
+    assert_eq!(place.counts()["done"], 1);
+}
+
+#[test]
+fn a_command_that_cannot_be_run_ends_the_worker_and_costs_no_task() {
+    let place = Place::new("fifo");
+    place.server.ok(&["put", "t", "a"]);
+    let run = place.server.run(&["work", "t", "--", "/no/such/program"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("cannot run \"/no/such/program\": No such file or directory"), "{run:?}");
+    assert_eq!(place.counts()["ready"], 1);
+}
+
+#[test]
+fn a_task_that_is_settled_by_others_is_not_counted() {
+    let place = Place::new("fifo");
+    place.server.ok(&["put", "t", "a"]);
+    let lycosa = env!("CARGO_BIN_EXE_lycosa");
+    let script = format!("{lycosa} delete t $LYCOSA_TASK_ID >/dev/null");
+    let output = place.worker(&["--until-empty", "0", "--json"], &script).wait_with_output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    let last: Json = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["done"], &last["lost"]), (&json!(0), &json!(1)), "{out}");
+}
