@@ -76,6 +76,8 @@ pub struct Space {
     pub(crate) hooks: Hooks,
     /// The memory limit does not hold for the space, see [`Store::exempt_from_limit`](crate::Store::exempt_from_limit).
     pub(crate) beyond_limit: bool,
+    /// See [`Space::revision`].
+    pub(crate) revision: u64,
 }
 
 impl Space {
@@ -93,6 +95,7 @@ impl Space {
             last_found: Cell::new(None),
             hooks: Hooks::default(),
             beyond_limit: false,
+            revision: 0,
         }
     }
 
@@ -100,6 +103,19 @@ impl Space {
     #[must_use]
     pub fn id(&self) -> SpaceId {
         self.def.id
+    }
+
+    /// Tells the space from every other one that has had its number, as long as the process runs.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// Grows with each tuple that comes or changes, also in a transaction that is rolled back, and not with one that is
+    /// deleted. While it stays as it is, no tuple can be found that was not there before.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// The user that owns the space.
@@ -289,6 +305,7 @@ impl Space {
             }
             return Err(Error::TupleFound { index: name, space: self.def.name.clone() });
         }
+        self.revision += 1;
         self.bytes += arena.get(new).len() as u64;
         if let Some(old) = old {
             self.bytes -= arena.get(old).len() as u64;
@@ -336,7 +353,10 @@ impl Space {
         swap(arena);
         let put = |index: &mut SpaceIndex| index.put(arena, None, handle);
         let refused = secondary.iter_mut().position(|index| index.depends_on(fields) && put(index).is_err());
-        let Some(refused) = refused else { return Ok(()) };
+        let Some(refused) = refused else {
+            self.revision += 1;
+            return Ok(());
+        };
         for index in secondary[..refused].iter_mut().filter(|index| index.depends_on(fields)) {
             index.remove(arena, handle);
         }
@@ -360,6 +380,7 @@ impl Space {
         for index in &mut self.indexes {
             index.restore(arena, old, new);
         }
+        self.revision += 1;
         self.bytes += old.map_or(0, |old| arena.get(old).len() as u64);
         self.bytes -= new.map_or(0, |new| arena.get(new).len() as u64);
     }

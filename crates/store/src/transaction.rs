@@ -403,6 +403,7 @@ impl Store {
             }
             SchemaUndo::Truncated { space, indexes, bytes } => {
                 if let Some(space) = self.catalog.get_mut(space) {
+                    space.revision += 1;
                     space.indexes = indexes;
                     space.bytes = bytes;
                 }

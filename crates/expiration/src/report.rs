@@ -1,0 +1,127 @@
+//! What tasks tell about themselves.
+
+use lycosa_store::Store;
+use lycosa_tuple::value::Value;
+
+use crate::task::{State, Task};
+use crate::{Definition, Expiration, name_of, row};
+
+/// All tasks in a few numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Tasks.
+    pub tasks: u64,
+    /// Of them, tasks whose last slice failed.
+    pub failing: u64,
+    /// Tuples deleted since the process began, by the tasks that there are.
+    pub expired: u64,
+    /// The largest lag, µs: the time since the deadline of the oldest tuple that is due.
+    pub lag_us: u64,
+    /// The longest that a slice held the loop, µs.
+    pub longest_hold_us: u64,
+    /// When the next slice is due, µs since the epoch.
+    pub next: Option<u64>,
+}
+
+impl Expiration {
+    /// All tasks in a few numbers.
+    #[must_use]
+    pub fn summary(&self, store: &Store, now: u64) -> Summary {
+        let mut summary = Summary { next: self.next(), ..Summary::default() };
+        for task in self.tasks.iter().filter(|task| !task.definition.dry_run) {
+            summary.tasks += 1;
+            summary.failing += u64::from(task.state() == State::Failing);
+            summary.expired += task.statistics.expired;
+            summary.lag_us = summary.lag_us.max(task.measure(store, now).0);
+            summary.longest_hold_us = summary.longest_hold_us.max(task.statistics.longest_hold_us);
+        }
+        summary
+    }
+
+    /// The definitions of all tasks and their states, in the order of the names.
+    #[must_use]
+    pub fn list(&self, store: &Store) -> Value {
+        Value::Array(self.tasks.iter().map(|task| described(task, store)).collect())
+    }
+
+    /// What a task has done, and how it is. `None`: there is no such task.
+    #[must_use]
+    pub fn statistics(&self, store: &Store, name: &str, now: u64) -> Option<Value> {
+        let position = self.position(name).ok()?;
+        Some(statistics(&self.tasks[position], store, now))
+    }
+
+    /// The same for all tasks: a map by name.
+    #[must_use]
+    pub fn all_statistics(&self, store: &Store, now: u64) -> Value {
+        let one = |task: &Task| (task.definition.name.as_str().into(), statistics(task, store, now));
+        Value::Map(self.tasks.iter().map(one).collect())
+    }
+
+    /// The definition of a task and its state, as [`Self::list`] has it.
+    #[must_use]
+    pub fn describe(&self, store: &Store, name: &str) -> Option<Value> {
+        let position = self.position(name).ok()?;
+        Some(described(&self.tasks[position], store))
+    }
+}
+
+fn described(task: &Task, store: &Store) -> Value {
+    let Definition { name, space, transient, dry_run, .. } = &task.definition;
+    let mut pairs: Vec<(Value, Value)> = vec![
+        ("name".into(), name.as_str().into()),
+        ("space_id".into(), (*space).into()),
+        ("space".into(), name_of(store, *space).into()),
+        ("state".into(), task.state().name().into()),
+        ("mode".into(), mode(task, store).into()),
+        ("transient".into(), Value::Bool(*transient)),
+        ("dry_run".into(), Value::Bool(*dry_run)),
+    ];
+    if let Value::Map(options) = row::options(&task.definition) {
+        pairs.extend(options);
+    }
+    Value::Map(pairs)
+}
+
+fn mode(task: &Task, store: &Store) -> &'static str {
+    if task.ordered(store).is_some() { "indexed" } else { "scan" }
+}
+
+fn statistics(task: &Task, store: &Store, now: u64) -> Value {
+    let numbers = &task.statistics;
+    let (lag, undated) = task.measure(store, now);
+    let mut pairs: Vec<(Value, Value)> = Vec::new();
+    let mut add = |name: &str, value: Value| pairs.push((name.into(), value));
+    add("state", task.state().name().into());
+    add("mode", mode(task, store).into());
+    add("scanned", numbers.scanned.into());
+    if task.definition.dry_run {
+        add("due", numbers.expired.into());
+        add("oldest_us", optional(task.due.0));
+        add("newest_us", optional(task.due.1));
+        add("done", Value::Bool(task.state() == State::Done));
+    } else {
+        add("expired", numbers.expired.into());
+    }
+    add("changed", numbers.changed.into());
+    add("undated", undated.into());
+    add("slices", numbers.slices.into());
+    add("passes", numbers.passes.into());
+    add("last_pass_us", optional(numbers.last_pass));
+    add("last_pass_took_us", numbers.last_pass_us.into());
+    let is_waiting = !matches!(task.state(), State::Idle | State::Done);
+    add("next_us", optional(Some(task.next).filter(|&next| is_waiting && next != crate::task::NEVER)));
+    add("lag_us", lag.into());
+    add("longest_lag_us", numbers.longest_lag_us.into());
+    add("longest_hold_us", numbers.longest_hold_us.into());
+    add("errors", numbers.errors.into());
+    if let Some(failure) = &task.failure {
+        add("error", failure.message.as_str().into());
+        add("attempts", failure.attempts.into());
+    }
+    Value::Map(pairs)
+}
+
+fn optional(value: Option<u64>) -> Value {
+    value.map_or(Value::Nil, Value::Uint)
+}
