@@ -1,0 +1,645 @@
+//! Fibers: coroutines of Lua, each on a C stack of its own, and the scheduler that resumes them.
+//!
+//! A fiber runs until it [parks](Lua::park) inside a native function; parking switches to whoever resumed it. A worker is
+//! a C stack with a coroutine and is used again for the next fiber. The scheduler keeps the ready list and a heap of
+//! deadlines; [`Scheduler::run`] wakes what is due and resumes what is ready, once each.
+//!
+//! LuaJIT keeps some state of the running coroutine globally; both sides of a switch save and restore it
+//! (`shim.c`, `lycosa_switch_save`). A switch is refused while compiled code, a hook or a finalizer runs.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Instant;
+
+use corosensei::stack::{DefaultStack, Stack};
+use corosensei::{Coroutine, Yielder};
+
+use crate::api::{Lua, Ref, panic_text};
+use crate::error::Error;
+use crate::runtime::Shared;
+use crate::sys::{self, Switch, lua_State};
+
+/// Number of a fiber; the first is 101, as in Tarantool.
+pub type FiberId = u64;
+
+/// Address space of a fiber's stack, in bytes; pages that are not touched cost nothing.
+const STACK_SIZE: usize = 256 << 10;
+
+/// Bytes of a fiber's stack below which native functions refuse to run: what LuaJIT itself may need.
+const STACK_RESERVE: usize = 64 << 10;
+
+/// Idle workers that are kept for new fibers.
+const MAX_IDLE: usize = 1024;
+
+/// Why a parked fiber runs again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// Somebody woke it.
+    Woken,
+    /// Its deadline has passed.
+    Timeout,
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// What a fiber is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It waits for its turn.
+    Ready,
+    /// It runs, or has resumed the one that runs.
+    Running,
+    /// It waits for somebody or for a deadline.
+    Suspended,
+    /// It has ended.
+    Dead,
+}
+
+/// A parked fiber in a certain wait; waking it later than that wait does nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket {
+    /// The fiber.
+    pub fiber: FiberId,
+    /// Which of its waits.
+    pub wait: u64,
+}
+
+/// What a fiber is to run.
+pub(crate) enum Entry {
+    /// A function and so many arguments on the fiber's Lua stack.
+    Function(i32),
+    /// A Rust function.
+    Native(NativeEntry),
+}
+
+type NativeEntry = Box<dyn FnOnce(Lua) -> Result<i32, Error>>;
+
+/// One fiber.
+pub struct Fiber {
+    /// Its number.
+    pub id: FiberId,
+    name: RefCell<String>,
+    status: Cell<Status>,
+    wait: Cell<u64>,
+    wake: Cell<Wake>,
+    cancelled: Cell<bool>,
+    joinable: Cell<bool>,
+    entry: RefCell<Option<Entry>>,
+    worker: RefCell<Option<Worker>>,
+    yielder: Cell<*const Yielder<Rc<Fiber>, ()>>,
+    raw: Cell<*mut lua_State>,
+    /// Bottom of the stack plus the reserve.
+    floor: Cell<usize>,
+    storage: RefCell<Option<Ref>>,
+    result: RefCell<Option<Result<Ref, Ref>>>,
+    joiners: RefCell<Vec<Ticket>>,
+    switches: Cell<u64>,
+    busy: Cell<u64>,
+    resumed: Cell<Option<Instant>>,
+    /// What other modules keep with the fiber: its session, its transaction.
+    local: RefCell<Option<Rc<dyn Any>>>,
+}
+
+/// A C stack and a coroutine of Lua.
+struct Worker {
+    coroutine: Coroutine<Rc<Fiber>, (), (), DefaultStack>,
+    raw: *mut lua_State,
+    /// Keeps the coroutine from the collector.
+    _anchor: Ref,
+    floor: usize,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if !self.coroutine.done() {
+            // SAFETY: what stands on the stack is given up without running destructors: C frames cannot be unwound. The
+            // values there are forgotten, not freed.
+            unsafe { self.coroutine.force_reset() };
+        }
+    }
+}
+
+impl Fiber {
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.name.borrow().clone()
+    }
+
+    /// Renames it.
+    pub fn set_name(&self, name: impl Into<String>) {
+        *self.name.borrow_mut() = name.into();
+    }
+
+    /// What it is doing.
+    pub fn status(&self) -> Status {
+        self.status.get()
+    }
+
+    /// Whether it was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.get()
+    }
+
+    /// How often it was resumed.
+    pub fn switches(&self) -> u64 {
+        self.switches.get()
+    }
+
+    /// Microseconds that it ran, with those that fibers it started ran before they first parked.
+    pub fn busy_us(&self) -> u64 {
+        let current = self.resumed.get().map_or(0, |at| at.elapsed().as_micros() as u64);
+        self.busy.get() + current
+    }
+
+    /// Whether somebody will join it; else it is forgotten when it ends.
+    pub fn is_joinable(&self) -> bool {
+        self.joinable.get()
+    }
+
+    /// Keeps it for `join` when it ends, or not.
+    pub fn set_joinable(&self, joinable: bool) {
+        self.joinable.set(joinable);
+    }
+
+    /// What other modules keep with the fiber.
+    pub fn local<T: 'static>(&self) -> Option<Rc<T>> {
+        self.local.borrow().clone()?.downcast().ok()
+    }
+
+    /// Keeps a value with the fiber; there is one.
+    pub fn set_local(&self, value: Rc<dyn Any>) {
+        *self.local.borrow_mut() = Some(value);
+    }
+}
+
+/// All fibers, who is ready, who waits until when.
+pub(crate) struct Scheduler {
+    fibers: RefCell<BTreeMap<FiberId, Rc<Fiber>>>,
+    ready: RefCell<VecDeque<Rc<Fiber>>>,
+    timers: RefCell<BinaryHeap<Reverse<(u64, Ticket)>>>,
+    current: RefCell<Option<Rc<Fiber>>>,
+    idle: RefCell<Vec<Worker>>,
+    next_id: Cell<FiberId>,
+    /// Microseconds since the epoch when the present round began.
+    now: Cell<u64>,
+    waiting: Cell<usize>,
+}
+
+impl Default for Scheduler {
+    fn default() -> Self {
+        Self {
+            fibers: RefCell::default(),
+            ready: RefCell::default(),
+            timers: RefCell::default(),
+            current: RefCell::default(),
+            idle: RefCell::default(),
+            next_id: Cell::new(101),
+            now: Cell::new(0),
+            waiting: Cell::new(0),
+        }
+    }
+}
+
+impl Scheduler {
+    /// Microseconds since the epoch when the present round began.
+    pub(crate) fn now(&self) -> u64 {
+        self.now.get()
+    }
+
+    /// The running fiber.
+    pub(crate) fn current(&self) -> Option<Rc<Fiber>> {
+        self.current.borrow().clone()
+    }
+
+    /// A living or joinable fiber.
+    pub(crate) fn find(&self, id: FiberId) -> Option<Rc<Fiber>> {
+        self.fibers.borrow().get(&id).cloned()
+    }
+
+    /// All fibers, oldest first.
+    pub(crate) fn all(&self) -> Vec<Rc<Fiber>> {
+        self.fibers.borrow().values().cloned().collect()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.fibers.borrow().len()
+    }
+
+    /// A new fiber that is not ready yet.
+    fn create(&self, shared: &'static Shared, name: &str) -> Result<Rc<Fiber>, Error> {
+        let worker = self.idle.borrow_mut().pop();
+        let worker = match worker {
+            Some(worker) => worker,
+            None => new_worker(shared)?,
+        };
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
+        let fiber = Rc::new(Fiber {
+            id,
+            name: RefCell::new(name.to_owned()),
+            status: Cell::new(Status::Suspended),
+            wait: Cell::new(0),
+            wake: Cell::new(Wake::Woken),
+            cancelled: Cell::new(false),
+            joinable: Cell::new(false),
+            entry: RefCell::default(),
+            yielder: Cell::new(std::ptr::null()),
+            raw: Cell::new(worker.raw),
+            floor: Cell::new(worker.floor),
+            worker: RefCell::new(Some(worker)),
+            storage: RefCell::default(),
+            result: RefCell::default(),
+            joiners: RefCell::default(),
+            switches: Cell::new(0),
+            busy: Cell::new(0),
+            resumed: Cell::new(None),
+            local: RefCell::new(self.current().and_then(|current| current.local.borrow().clone())),
+        });
+        self.fibers.borrow_mut().insert(id, fiber.clone());
+        Ok(fiber)
+    }
+
+    /// A fiber that will run a Rust function.
+    pub(crate) fn spawn_native(
+        &self,
+        shared: &'static Shared,
+        name: &str,
+        local: Option<Rc<dyn Any>>,
+        entry: NativeEntry,
+    ) -> Result<Rc<Fiber>, Error> {
+        let fiber = self.create(shared, name)?;
+        *fiber.entry.borrow_mut() = Some(Entry::Native(entry));
+        *fiber.local.borrow_mut() = local;
+        self.make_ready(&fiber, Wake::Woken);
+        Ok(fiber)
+    }
+
+    /// A fiber that will run the function below the top `args` values of `lua`, which are moved to it.
+    pub(crate) fn spawn_function(&self, lua: Lua, args: i32) -> Result<Rc<Fiber>, Error> {
+        let fiber = self.create(lua.shared(), "lua")?;
+        // SAFETY: the coroutine is idle and belongs to this fiber.
+        let to = unsafe { Lua::new(fiber.raw.get()) };
+        to.reserve(args + 1)?;
+        lua.move_to(to, args + 1);
+        *fiber.entry.borrow_mut() = Some(Entry::Function(args));
+        Ok(fiber)
+    }
+
+    fn make_ready(&self, fiber: &Rc<Fiber>, wake: Wake) {
+        fiber.wake.set(wake);
+        fiber.status.set(Status::Ready);
+        self.ready.borrow_mut().push_back(fiber.clone());
+    }
+
+    /// Lets a fiber that was just made run when its turn comes.
+    pub(crate) fn start_later(&self, fiber: &Rc<Fiber>) {
+        self.make_ready(fiber, Wake::Woken);
+    }
+
+    /// Wakes a fiber from the wait of the ticket. Whether it was still in it.
+    pub(crate) fn wake(&self, ticket: Ticket, wake: Wake) -> bool {
+        let Some(fiber) = self.find(ticket.fiber) else { return false };
+        if fiber.status.get() != Status::Suspended || fiber.wait.get() != ticket.wait {
+            return false;
+        }
+        self.make_ready(&fiber, wake);
+        true
+    }
+
+    /// Wakes a fiber from whatever it waits for.
+    pub(crate) fn wake_up(&self, fiber: &Rc<Fiber>) {
+        self.wake(Ticket { fiber: fiber.id, wait: fiber.wait.get() }, Wake::Woken);
+    }
+
+    /// Cancels a fiber: it is woken, and what it waits for next ends at once.
+    pub(crate) fn cancel(&self, fiber: &Rc<Fiber>) {
+        fiber.cancelled.set(true);
+        self.wake(Ticket { fiber: fiber.id, wait: fiber.wait.get() }, Wake::Cancelled);
+    }
+
+    /// Wakes what is due, resumes what is ready, once each. When to come again: microseconds since the epoch, `now` if at
+    /// once.
+    pub(crate) fn run(&self, now: u64) -> Option<u64> {
+        self.now.set(now);
+        loop {
+            let due = match self.timers.borrow().peek() {
+                Some(Reverse((deadline, ticket))) if *deadline <= now => *ticket,
+                _ => break,
+            };
+            self.timers.borrow_mut().pop();
+            self.wake(due, Wake::Timeout);
+        }
+        let round = self.ready.borrow().len();
+        for _ in 0..round {
+            let Some(fiber) = self.ready.borrow_mut().pop_front() else { break };
+            if fiber.status.get() == Status::Ready {
+                self.resume(&fiber);
+            }
+        }
+        if !self.ready.borrow().is_empty() {
+            return Some(now);
+        }
+        self.forget_stale_timers();
+        self.timers.borrow().peek().map(|Reverse((deadline, _))| *deadline)
+    }
+
+    /// Whether a fiber waits for its turn.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.borrow().is_empty()
+    }
+
+    /// Timers of waits that ended otherwise are dropped when they are the most.
+    fn forget_stale_timers(&self) {
+        let mut timers = self.timers.borrow_mut();
+        if timers.len() < 1024 || timers.len() < 4 * self.waiting.get() {
+            return;
+        }
+        let fibers = self.fibers.borrow();
+        timers.retain(|Reverse((_, ticket))| {
+            fibers.get(&ticket.fiber).is_some_and(|fiber| fiber.wait.get() == ticket.wait)
+        });
+        self.waiting.set(timers.len());
+    }
+
+    fn resume(&self, fiber: &Rc<Fiber>) {
+        let Some(mut worker) = fiber.worker.borrow_mut().take() else { return };
+        // SAFETY: the fiber's coroutine lives as long as its worker.
+        let shared = unsafe { Lua::new(worker.raw) }.shared();
+        let outer = self.current.replace(Some(fiber.clone()));
+        let floor = shared.stack_floor.replace(fiber.floor.get());
+        let native = shared.in_native.replace(true);
+        fiber.status.set(Status::Running);
+        fiber.switches.set(fiber.switches.get() + 1);
+        fiber.resumed.set(Some(Instant::now()));
+        let slice = shared.watch.start();
+        worker.coroutine.resume(fiber.clone());
+        shared.watch.end(slice);
+        fiber.busy.set(fiber.busy_us());
+        fiber.resumed.set(None);
+        shared.in_native.set(native);
+        shared.stack_floor.set(floor);
+        *self.current.borrow_mut() = outer;
+        if fiber.status.get() == Status::Dead {
+            let mut idle = self.idle.borrow_mut();
+            if idle.len() < MAX_IDLE {
+                idle.push(worker);
+            }
+        } else {
+            *fiber.worker.borrow_mut() = Some(worker);
+        }
+    }
+
+    fn finish(&self, fiber: &Rc<Fiber>, result: Result<Ref, Ref>) {
+        fiber.status.set(Status::Dead);
+        fiber.wait.set(fiber.wait.get() + 1);
+        if fiber.joinable.get() {
+            *fiber.result.borrow_mut() = Some(result);
+        } else {
+            self.fibers.borrow_mut().remove(&fiber.id);
+        }
+        let joiners = fiber.joiners.take();
+        for ticket in joiners {
+            self.wake(ticket, Wake::Woken);
+        }
+    }
+
+    /// How a joinable fiber ended; it is forgotten.
+    pub(crate) fn take_result(&self, fiber: &Fiber) -> Option<Result<Ref, Ref>> {
+        self.fibers.borrow_mut().remove(&fiber.id);
+        fiber.result.take()
+    }
+
+    /// Gives up all fibers; what they hold is forgotten.
+    pub(crate) fn abandon(&self) {
+        let fibers = self.fibers.take();
+        self.ready.take();
+        self.timers.take();
+        for fiber in fibers.values() {
+            fiber.worker.take();
+            // What refers to Lua values goes while the state still lives.
+            fiber.storage.take();
+            fiber.result.take();
+            fiber.local.take();
+            fiber.entry.take();
+        }
+        self.idle.take();
+    }
+}
+
+fn new_worker(shared: &'static Shared) -> Result<Worker, Error> {
+    let stack = DefaultStack::new(STACK_SIZE).map_err(|error| {
+        Error::text(format!("no stack for another fiber ({error}); the limit is vm.max_map_count or memory"))
+    })?;
+    let floor = stack.limit().get() + STACK_RESERVE;
+    // SAFETY: the main coroutine is live; the new one is anchored at once.
+    let (raw, anchor) = unsafe {
+        let main = Lua::new(shared.main());
+        let raw = sys::lua_newthread(main.raw());
+        (raw, main.pop_ref())
+    };
+    let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<Rc<Fiber>, ()>, first| {
+        let mut fiber: Rc<Fiber> = first;
+        loop {
+            fiber.yielder.set(std::ptr::from_ref(yielder));
+            run_fiber(&fiber);
+            drop(fiber);
+            fiber = yielder.suspend(());
+        }
+    });
+    Ok(Worker { coroutine, raw, _anchor: anchor, floor })
+}
+
+/// Runs a fiber from its begin to its end, on its stack.
+fn run_fiber(fiber: &Rc<Fiber>) {
+    // SAFETY: the fiber's coroutine is live and nobody else runs it.
+    let lua = unsafe { Lua::new(fiber.raw.get()) };
+    let outcome = match fiber.entry.take() {
+        Some(Entry::Function(args)) => lua.call(args, -1).map(|()| lua.top()),
+        Some(Entry::Native(entry)) => catch_unwind(AssertUnwindSafe(|| entry(lua))).unwrap_or_else(|panic| {
+            let text = panic_text(&*panic);
+            tracing::error!("a fiber's native function panicked: {text}");
+            Err(Error::text(format!("internal error: {text}")))
+        }),
+        None => Ok(0),
+    };
+    let result = match outcome {
+        Ok(count) => {
+            lua.new_table(count.unsigned_abs() as usize, 1);
+            lua.insert(-1 - count);
+            for number in (1..=count).rev() {
+                lua.raw_set_item(-1 - number, number);
+            }
+            lua.push_number(f64::from(count));
+            lua.raw_set_field(-2, "n");
+            Ok(lua.pop_ref())
+        }
+        Err(error) => {
+            if !fiber.is_joinable() && !matches!(error, Error::Cancelled) {
+                let text = error.message(lua);
+                if !(fiber.is_cancelled() && text == "fiber is cancelled") {
+                    tracing::error!(target: "lua", fiber = fiber.id, name = fiber.name(), "{text}");
+                }
+            }
+            error.push(lua);
+            Err(lua.pop_ref())
+        }
+    };
+    lua.set_top(0);
+    lua.shared().scheduler.finish(fiber, result);
+}
+
+/// Where the stack of a fiber is kept from overflow: reads the address of a local.
+pub(crate) fn stack_pointer() -> usize {
+    let local = 0u8;
+    std::ptr::from_ref(&local) as usize
+}
+
+impl Lua {
+    /// The fiber that runs.
+    ///
+    /// # Errors
+    /// None does: the code runs while the state is set up.
+    pub fn fiber(self) -> Result<Rc<Fiber>, Error> {
+        self.shared().scheduler.current().ok_or_else(|| Error::text("this code runs outside of any fiber"))
+    }
+
+    /// The ticket of the wait that the running fiber will enter with its next [`Lua::park`]; give it to whoever shall
+    /// wake it.
+    ///
+    /// # Errors
+    /// No fiber runs.
+    pub fn ticket(self) -> Result<Ticket, Error> {
+        let fiber = self.fiber()?;
+        Ok(Ticket { fiber: fiber.id, wait: fiber.wait.get() + 1 })
+    }
+
+    /// Suspends the running fiber until it is woken or the deadline (microseconds since the epoch) passes.
+    ///
+    /// # Errors
+    /// The fiber cannot be suspended here: compiled code, a hook or a finalizer runs. A cancelled fiber is no error here
+    /// but [`Wake::Cancelled`].
+    pub fn park(self, deadline: Option<u64>) -> Result<Wake, Error> {
+        let fiber = self.fiber()?;
+        let shared = self.shared();
+        let scheduler = &shared.scheduler;
+        let wait = fiber.wait.get() + 1;
+        fiber.wait.set(wait);
+        if fiber.is_cancelled() {
+            return self.switch_out(&fiber, Some(Wake::Cancelled)).map(|_| Wake::Cancelled);
+        }
+        if let Some(deadline) = deadline {
+            let ticket = Ticket { fiber: fiber.id, wait };
+            scheduler.timers.borrow_mut().push(Reverse((deadline, ticket)));
+        }
+        scheduler.waiting.set(scheduler.waiting.get() + 1);
+        let done = self.switch_out(&fiber, None);
+        scheduler.waiting.set(scheduler.waiting.get().saturating_sub(1));
+        done
+    }
+
+    /// Lets the other ready fibers run.
+    ///
+    /// # Errors
+    /// As [`Lua::park`], or the fiber was cancelled.
+    pub fn yield_now(self) -> Result<(), Error> {
+        let fiber = self.fiber()?;
+        fiber.wait.set(fiber.wait.get() + 1);
+        self.switch_out(&fiber, Some(Wake::Woken))?;
+        self.test_cancel()
+    }
+
+    /// An error if the running fiber was cancelled.
+    ///
+    /// # Errors
+    /// It was.
+    pub fn test_cancel(self) -> Result<(), Error> {
+        if self.fiber()?.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
+    /// Switches to whoever resumed this fiber. `ready`: it is to run again in the next round.
+    fn switch_out(self, fiber: &Rc<Fiber>, ready: Option<Wake>) -> Result<Wake, Error> {
+        let shared = self.shared();
+        let mut saved = Switch::EMPTY;
+        self.save_switch(&mut saved)?;
+        shared.before_switch();
+        match ready {
+            Some(wake) => shared.scheduler.make_ready(fiber, wake),
+            None => fiber.status.set(Status::Suspended),
+        }
+        let native = shared.in_native.get();
+        // SAFETY: the fiber runs, so its yielder lives below on this very stack.
+        drop(unsafe { (*fiber.yielder.get()).suspend(()) });
+        shared.in_native.set(native);
+        // SAFETY: restores what was saved on this coroutine.
+        unsafe { sys::lycosa_switch_restore(self.raw(), &raw const saved) };
+        Ok(fiber.wake.get())
+    }
+
+    fn save_switch(self, saved: &mut Switch) -> Result<(), Error> {
+        // SAFETY: reads the state.
+        match unsafe { sys::lycosa_switch_save(self.raw(), &raw mut *saved) } {
+            0 => Ok(()),
+            1 => Err(Error::here("attempt to yield across a C-call boundary of compiled code (an FFI call)")),
+            _ => Err(Error::here("attempt to yield inside of a hook or a finalizer (__gc)")),
+        }
+    }
+
+    /// Runs a new fiber at once, until it first parks.
+    pub(crate) fn start_now(self, fiber: &Rc<Fiber>) -> Result<(), Error> {
+        let shared = self.shared();
+        let mut saved = Switch::EMPTY;
+        if let Err(error) = self.save_switch(&mut saved) {
+            shared.scheduler.start_later(fiber);
+            drop(error);
+            return Ok(());
+        }
+        shared.before_switch();
+        shared.scheduler.resume(fiber);
+        // SAFETY: restores what was saved on this coroutine.
+        unsafe { sys::lycosa_switch_restore(self.raw(), &raw const saved) };
+        Ok(())
+    }
+
+    /// Waits until a joinable fiber has ended; pushes the table of its results, or what it raised.
+    ///
+    /// # Errors
+    /// The waiting fiber was cancelled.
+    pub(crate) fn join(self, fiber: &Rc<Fiber>, deadline: Option<u64>) -> Result<Option<bool>, Error> {
+        while fiber.status() != Status::Dead {
+            fiber.joiners.borrow_mut().push(self.ticket()?);
+            match self.park(deadline)? {
+                Wake::Cancelled => return Err(Error::Cancelled),
+                Wake::Timeout => return Ok(None),
+                Wake::Woken => {}
+            }
+        }
+        match self.shared().scheduler.take_result(fiber) {
+            Some(Ok(values)) => {
+                self.push_ref(&values);
+                Ok(Some(true))
+            }
+            Some(Err(error)) => {
+                self.push_ref(&error);
+                Ok(Some(false))
+            }
+            None => Err(Error::here("the fiber is dead")),
+        }
+    }
+
+    /// Pushes the table `fiber.storage` of a fiber.
+    pub(crate) fn push_storage(self, fiber: &Fiber) {
+        let known = fiber.storage.borrow().is_some();
+        if !known {
+            self.new_table(0, 0);
+            let storage = self.pop_ref();
+            *fiber.storage.borrow_mut() = Some(storage);
+        }
+        if let Some(storage) = fiber.storage.borrow().as_ref() {
+            self.push_ref(storage);
+        }
+    }
+}

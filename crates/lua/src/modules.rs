@@ -1,0 +1,82 @@
+//! The modules, and how they get into a state.
+//!
+//! A module is a Rust function that pushes its table ([`NATIVE`]) or a Lua source ([`EMBEDDED`]); both are found by
+//! `require`. A Lua source gets its native part by `require 'lycosa.NAME'`. Adding one is a line in a table here.
+
+mod fiber;
+mod log;
+
+use crate::api::{Lua, Native};
+use crate::error::Error;
+use crate::runtime::Types;
+
+/// Modules in Rust, by the name that `require` takes. The function pushes the module.
+const NATIVE: &[(&str, Native)] = &[("lycosa.fiber", fiber::open), ("lycosa.log", log::open)];
+
+/// Modules in Lua.
+const EMBEDDED: &[(&str, &str)] =
+    &[("fiber", include_str!("modules/fiber.lua")), ("log", include_str!("modules/log.lua"))];
+
+/// What runs first: declares C structures and globals.
+const PRELUDE: &str = include_str!("modules/prelude.lua");
+
+/// Puts the modules into `package.preload` and runs the prelude.
+pub(crate) fn install(lua: Lua) -> Result<(), Error> {
+    push_preload(lua);
+    for (name, open) in NATIVE {
+        lua.push_function(*open);
+        lua.raw_set_field(-2, name);
+    }
+    for (name, _) in EMBEDDED {
+        lua.push_function(load_embedded);
+        lua.raw_set_field(-2, name);
+    }
+    lua.pop(1);
+    lua.load(PRELUDE.as_bytes(), "@builtin/prelude.lua")?;
+    lua.call(0, 3)?;
+    let id = |index: i32| lua.number(index).unwrap_or_default() as u32;
+    let types = Types { uuid: id(-3), decimal: id(-2), ..Types::default() };
+    lua.shared().types.set(types);
+    // The third result holds the metatables of decoded arrays and maps.
+    lua.raw_field(-1, "seq");
+    let seq = lua.pop_ref();
+    lua.raw_field(-1, "map");
+    let map = lua.pop_ref();
+    *lua.shared().hints.borrow_mut() = Some((seq, map));
+    lua.set_top(0);
+    Ok(())
+}
+
+/// Adds a module in Rust to a state.
+pub fn preload(lua: Lua, name: &str, open: Native) {
+    push_preload(lua);
+    lua.push_function(open);
+    lua.raw_set_field(-2, name);
+    lua.pop(1);
+}
+
+fn push_preload(lua: Lua) {
+    lua.push_global("package");
+    lua.raw_field(-1, "preload");
+    lua.remove(-2);
+}
+
+/// Compiles and runs the embedded module that is asked for.
+fn load_embedded(lua: Lua) -> Result<i32, Error> {
+    let name = lua.text(1).unwrap_or_default();
+    let Some((_, source)) = EMBEDDED.iter().find(|(known, _)| *known == name) else {
+        return Err(Error::text(format!("no module '{name}' is built in")));
+    };
+    lua.load(source.as_bytes(), &format!("@builtin/{name}.lua"))?;
+    lua.push_str(&name);
+    lua.call(1, 1)?;
+    Ok(1)
+}
+
+/// The microseconds after which something happens, as a deadline; a wait without end for a huge or missing timeout.
+pub(crate) fn deadline(lua: Lua, timeout: Option<f64>) -> Option<u64> {
+    const LONGEST: f64 = 100.0 * 365.0 * 86400.0;
+    let timeout = timeout.filter(|timeout| *timeout < LONGEST)?;
+    let delay = (timeout.max(0.0) * 1e6) as u64;
+    Some(lua.shared().scheduler.now().saturating_add(delay))
+}

@@ -1,0 +1,263 @@
+-- fiber: the native part, channels and condition variables.
+local internal = require('lycosa.fiber')
+local ticket, park, wake = internal.ticket, internal.park, internal.wake
+local testcancel = internal.testcancel
+
+local fiber = {}
+for _, name in ipairs({
+    'create', 'new', 'self', 'find', 'sleep', 'yield', 'testcancel', 'id', 'status', 'cancel', 'wakeup', 'join',
+    'set_joinable', 'name', 'info', 'time', 'time64', 'clock', 'clock64',
+}) do
+    fiber[name] = internal[name]
+end
+fiber.kill = internal.cancel
+
+-- A list of waiting fibers, served in order of arrival. An entry whose fiber has gone on is skipped.
+local function new_list() return { first = 1, last = 0 } end
+
+local function enter(list, entry)
+    entry.fiber, entry.wait = ticket()
+    list.last = list.last + 1
+    list[list.last] = entry
+    entry.place = list.last
+    return entry
+end
+
+local function leave(list, entry)
+    if list[entry.place] ~= entry then return end
+    list[entry.place] = false
+    while list.first <= list.last and not list[list.first] do
+        list[list.first] = nil
+        list.first = list.first + 1
+    end
+    while list.last >= list.first and not list[list.last] do
+        list[list.last] = nil
+        list.last = list.last - 1
+    end
+end
+
+local function front(list)
+    return list.first <= list.last and list[list.first] or nil
+end
+
+-- Waits until entry.done. Whether it is done; raises if the fiber is cancelled.
+local function wait_for(list, entry, timeout)
+    local deadline = timeout and internal.time() + timeout
+    while not entry.done do
+        local left = deadline and deadline - internal.time()
+        local woken = park(left)
+        if woken == nil and not entry.done then
+            leave(list, entry)
+            testcancel()
+        end
+        if not entry.done then
+            if woken == false then
+                leave(list, entry)
+                return false
+            end
+            -- Woken by somebody else: the wait goes on with a new ticket.
+            entry.fiber, entry.wait = ticket()
+        end
+    end
+    return true
+end
+
+local function finish(list, entry)
+    leave(list, entry)
+    entry.done = true
+    wake(entry.fiber, entry.wait)
+end
+
+-- Condition variables.
+
+local cond_methods = {}
+local cond_mt = {
+    __index = cond_methods,
+    __tostring = function() return 'cond' end,
+    __serialize = function() return 'cond' end,
+}
+
+local function check_cond(cond, name)
+    if getmetatable(cond) ~= cond_mt then
+        error(('usage: cond:%s()'):format(name), 3)
+    end
+end
+
+function fiber.cond()
+    return setmetatable({ waiters = new_list() }, cond_mt)
+end
+
+function cond_methods:wait(timeout)
+    check_cond(self, 'wait([timeout])')
+    if timeout ~= nil then
+        if type(timeout) ~= 'number' or timeout < 0 then error('usage: cond:wait([timeout])', 2) end
+    end
+    local entry = enter(self.waiters, {})
+    -- A wake-up by hand ends the wait too, as in Tarantool.
+    local woken = park(timeout)
+    if not entry.done then leave(self.waiters, entry) end
+    if woken == nil and not entry.done then testcancel() end
+    return woken ~= false or entry.done == true
+end
+
+function cond_methods:signal()
+    check_cond(self, 'signal')
+    local entry = front(self.waiters)
+    if entry then finish(self.waiters, entry) end
+end
+
+function cond_methods:broadcast()
+    check_cond(self, 'broadcast')
+    local entry = front(self.waiters)
+    while entry do
+        finish(self.waiters, entry)
+        entry = front(self.waiters)
+    end
+end
+
+-- Channels.
+
+local channel_methods = {}
+local channel_mt = {
+    __index = channel_methods,
+    __tostring = function(self) return self.closed and 'channel: closed' or ('channel: %d'):format(self.length) end,
+    __serialize = function(self) return self.closed and 'channel: closed' or ('channel: %d'):format(self.length) end,
+}
+
+local function check_channel(channel, usage)
+    if getmetatable(channel) ~= channel_mt then error('usage: channel:' .. usage, 3) end
+end
+
+function fiber.channel(capacity)
+    if capacity == nil then capacity = 0 end
+    if type(capacity) ~= 'number' or capacity < 0 or capacity % 1 ~= 0 then
+        error('fiber.channel(size): negative size', 2)
+    end
+    return setmetatable({
+        capacity = capacity,
+        length = 0,
+        head = 1,
+        items = {},
+        readers = new_list(),
+        writers = new_list(),
+        closed = false,
+    }, channel_mt)
+end
+
+local function check_timeout(timeout, usage)
+    if timeout == nil then return nil end
+    if type(timeout) ~= 'number' or timeout ~= timeout or timeout < 0 then error('usage: channel:' .. usage, 3) end
+    return timeout
+end
+
+function channel_methods:put(value, timeout)
+    check_channel(self, 'put(var [, timeout])')
+    timeout = check_timeout(timeout, 'put(var [, timeout])')
+    if self.closed then return false end
+    local reader = front(self.readers)
+    if reader then
+        reader.value = value
+        finish(self.readers, reader)
+        return true
+    end
+    if self.length < self.capacity then
+        self.items[self.head + self.length] = value
+        self.length = self.length + 1
+        return true
+    end
+    if timeout == 0 then return false end
+    local entry = enter(self.writers, { value = value })
+    if not wait_for(self.writers, entry, timeout) then return false end
+    return not entry.closed
+end
+
+function channel_methods:get(timeout)
+    check_channel(self, 'get([timeout])')
+    timeout = check_timeout(timeout, 'get([timeout])')
+    if self.length > 0 then
+        local value = self.items[self.head]
+        self.items[self.head] = nil
+        self.head = self.head + 1
+        self.length = self.length - 1
+        local writer = front(self.writers)
+        if writer then
+            self.items[self.head + self.length] = writer.value
+            self.length = self.length + 1
+            finish(self.writers, writer)
+        end
+        return value
+    end
+    local writer = front(self.writers)
+    if writer then
+        finish(self.writers, writer)
+        return writer.value
+    end
+    if self.closed or timeout == 0 then return nil end
+    local entry = enter(self.readers, {})
+    if not wait_for(self.readers, entry, timeout) then return nil end
+    return entry.value
+end
+
+function channel_methods:has_readers()
+    check_channel(self, 'has_readers()')
+    return front(self.readers) ~= nil
+end
+
+function channel_methods:has_writers()
+    check_channel(self, 'has_writers()')
+    return front(self.writers) ~= nil
+end
+
+function channel_methods:size() return self.capacity end
+function channel_methods:count() return self.length end
+function channel_methods:is_empty() return self.length == 0 end
+function channel_methods:is_full() return self.length >= self.capacity end
+function channel_methods:is_closed() return self.closed end
+
+function channel_methods:close()
+    check_channel(self, 'close()')
+    self.closed = true
+    self.items, self.length = {}, 0
+    for _, list in ipairs({ self.readers, self.writers }) do
+        local entry = front(list)
+        while entry do
+            entry.closed, entry.value = true, nil
+            finish(list, entry)
+            entry = front(list)
+        end
+    end
+end
+
+-- Who runs how long.
+
+local top_since
+
+function fiber.top_enable()
+    top_since = { clock = internal.clock(), busy = {} }
+    for id, info in pairs(internal.info()) do top_since.busy[id] = info.time end
+end
+
+function fiber.top_disable() top_since = nil end
+
+function fiber.top()
+    if not top_since then
+        error('fiber.top() is disabled. Enable it with fiber.top_enable() first', 2)
+    end
+    local total, cpu = 0, {}
+    for id, info in pairs(internal.info()) do
+        local busy = info.time - (top_since.busy[id] or 0)
+        total = total + busy
+        cpu[('%d/%s'):format(id, info.name)] = { time = busy }
+    end
+    for _, entry in pairs(cpu) do
+        local share = total > 0 and entry.time / total * 100 or 0
+        entry.instant, entry.average = share, share
+    end
+    return { cpu = cpu, cpu_misses = 0 }
+end
+
+return setmetatable(fiber, {
+    __index = function(_, name)
+        if name == 'storage' then return internal.self().storage end
+    end,
+})

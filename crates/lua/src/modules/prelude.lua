@@ -1,0 +1,88 @@
+-- Declares the C structures that values of MessagePack become, and globals.
+local ffi = require('ffi')
+
+ffi.cdef([[
+struct tt_uuid {
+    uint32_t time_low;
+    uint16_t time_mid;
+    uint16_t time_hi_and_version;
+    uint8_t clock_seq_hi_and_reserved;
+    uint8_t clock_seq_low;
+    uint8_t node[6];
+};
+struct decimal {
+    uint8_t length;
+    uint8_t payload[31];
+};
+]])
+
+local uint64_t, int64_t = ffi.typeof('uint64_t'), ffi.typeof('int64_t')
+
+--- Converts to a number, or to 64-bit C data where a number is not exact; nil if the value is no number.
+function _G.tonumber64(value, base)
+    if base ~= nil then
+        if type(base) ~= 'number' or base < 2 or base > 36 then
+            error("bad argument #2 to 'tonumber64' (base out of range)", 2)
+        end
+        if type(value) ~= 'string' then
+            error(("bad argument #1 to 'tonumber64' (string expected, got %s)"):format(type(value)), 2)
+        end
+    end
+    local kind = type(value)
+    if kind == 'number' then
+        return value
+    elseif kind == 'cdata' then
+        if ffi.istype(uint64_t, value) or ffi.istype(int64_t, value) then return value end
+        return tonumber(value)
+    elseif kind ~= 'string' then
+        if kind == 'nil' then
+            error("bad argument #1 to 'tonumber64' (value expected)", 2)
+        end
+        return nil
+    end
+    local sign, digits = value:match('^%s*([+-]?)([%w]+)%s*$')
+    if not digits then return nil end
+    base = base or 10
+    local prefix = digits:sub(1, 2):lower()
+    if base == 10 and prefix == '0x' then
+        base, digits = 16, digits:sub(3)
+    elseif base == 10 and prefix == '0b' then
+        base, digits = 2, digits:sub(3)
+    elseif base == 10 then
+        digits = digits:lower():gsub('u?ll$', '')
+        if not digits:match('^%d+$') then return nil end
+    elseif base == 16 and prefix == '0x' then
+        digits = digits:sub(3)
+    elseif base == 2 and prefix == '0b' then
+        digits = digits:sub(3)
+    end
+    local result, limit = 0ULL, 18446744073709551615ULL
+    if digits == '' then return nil end
+    for i = 1, #digits do
+        local digit = tonumber(digits:sub(i, i), 36)
+        if not digit or digit >= base then return nil end
+        if result > (limit - digit) / base then return nil end
+        result = result * base + digit
+    end
+    if sign == '-' then
+        if result <= 99999999999999ULL then return -tonumber(result) end
+        if result > 9223372036854775808ULL then return nil end
+        return -ffi.cast(int64_t, result)
+    end
+    if result <= 99999999999999ULL then return tonumber(result) end
+    return result
+end
+
+--- Compiles a text and runs it.
+function _G.dostring(text, ...)
+    local chunk, message = loadstring(text)
+    if not chunk then error(message, 2) end
+    return chunk(...)
+end
+
+local hints = {
+    seq = setmetatable({ __serialize = 'seq' }, { __newindex = function() error('the metatable is shared', 2) end }),
+    map = setmetatable({ __serialize = 'map' }, { __newindex = function() error('the metatable is shared', 2) end }),
+}
+
+return tonumber(ffi.typeof('struct tt_uuid')), tonumber(ffi.typeof('struct decimal')), hints

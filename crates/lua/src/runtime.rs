@@ -1,0 +1,246 @@
+//! The Lua state and what belongs to it.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::{Lua, Ref};
+use crate::error::Error;
+use crate::fiber::{Fiber, FiberId, Scheduler, Status, Ticket, Wake, stack_pointer};
+use crate::memory;
+use crate::modules;
+use crate::sys::{self, lua_State};
+use crate::watchdog::{Watch, Watchdog};
+
+/// Limits of a [`Runtime`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of Lua's memory beyond which its allocations fail (default 256 MiB).
+    pub memory: usize,
+    /// The longest time that code may run without a pause before it ends with an error; zero for no limit (default 5 s).
+    pub time_budget: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { memory: 256 << 20, time_budget: Duration::from_secs(5) }
+    }
+}
+
+/// Numbers of the C structures that modules declare; 0 while they are not declared.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Types {
+    pub(crate) tuple: u32,
+    pub(crate) uuid: u32,
+    pub(crate) decimal: u32,
+}
+
+/// What native functions find from any coroutine.
+pub(crate) struct Shared {
+    main: Cell<*mut lua_State>,
+    pub(crate) used: Cell<usize>,
+    pub(crate) limits: Cell<Limits>,
+    /// Native code runs: an allocation must not fail.
+    pub(crate) in_native: Cell<bool>,
+    pub(crate) types: Cell<Types>,
+    /// Metatables of decoded arrays and maps.
+    pub(crate) hints: RefCell<Option<(Ref, Ref)>>,
+    /// Makes `box.error` objects: `function(type, code, message)`.
+    pub(crate) make_error: RefCell<Option<Ref>>,
+    pub(crate) watch: Arc<Watch>,
+    pub(crate) scheduler: Scheduler,
+    /// Stack addresses below this one are the running fiber's reserve.
+    pub(crate) stack_floor: Cell<usize>,
+    /// Called before a fiber gives up the processor.
+    pub(crate) on_switch: Cell<Option<fn(&Shared)>>,
+    /// What the modules around an instance keep.
+    pub(crate) host: RefCell<Option<Rc<dyn Any>>>,
+}
+
+impl Shared {
+    pub(crate) fn main(&self) -> *mut lua_State {
+        self.main.get()
+    }
+
+    pub(crate) fn is_stack_short(&self) -> bool {
+        stack_pointer() < self.stack_floor.get()
+    }
+
+    pub(crate) fn before_switch(&self) {
+        if let Some(on_switch) = self.on_switch.get() {
+            on_switch(self);
+        }
+    }
+
+    /// Pushes an error object of `box`, or its text where there is no `box`.
+    pub(crate) fn push_box_error(&self, lua: Lua, kind: &str, code: u32, message: &str) {
+        let made = {
+            let make = self.make_error.borrow();
+            make.as_ref().map(|make| lua.push_ref(make)).is_some()
+        };
+        if made {
+            lua.push_str(kind);
+            lua.push_number(f64::from(code));
+            lua.push_str(message);
+            if lua.call(3, 1).is_ok() {
+                return;
+            }
+        }
+        lua.push_str(message);
+    }
+}
+
+/// A Lua state with its fibers.
+pub struct Runtime {
+    // Dropped before `shared`, which it points to.
+    watchdog: Watchdog,
+    shared: Box<Shared>,
+}
+
+impl Runtime {
+    /// A new state with all modules that need no instance.
+    ///
+    /// # Errors
+    /// There is not enough memory, or a module of this crate is broken.
+    pub fn new(limits: Limits) -> Result<Runtime, Error> {
+        let mut watchdog = Watchdog::start();
+        let shared = Box::new(Shared {
+            main: Cell::new(std::ptr::null_mut()),
+            used: Cell::new(0),
+            limits: Cell::new(limits),
+            in_native: Cell::new(true),
+            types: Cell::default(),
+            hints: RefCell::default(),
+            make_error: RefCell::default(),
+            watch: watchdog.watch.clone(),
+            scheduler: Scheduler::default(),
+            stack_floor: Cell::new(0),
+            on_switch: Cell::new(None),
+            host: RefCell::default(),
+        });
+        // SAFETY: `shared` has a fixed address and outlives the state, which `drop` closes.
+        let state = unsafe {
+            let data = std::ptr::from_ref::<Shared>(&shared).cast_mut().cast();
+            sys::lua_newstate(memory::allocate, data)
+        };
+        if state.is_null() {
+            return Err(Error::text("not enough memory for Lua"));
+        }
+        shared.main.set(state);
+        watchdog.watch(state, limits.time_budget);
+        let runtime = Runtime { watchdog, shared };
+        let lua = runtime.main();
+        // SAFETY: runs protected by nothing, but an allocation of native code does not fail.
+        unsafe { sys::luaL_openlibs(state) };
+        if let Err(error) = modules::install(lua) {
+            return Err(Error::text(error.message(lua)));
+        }
+        Ok(runtime)
+    }
+
+    /// The main coroutine, for setting up; code that may yield has to run in a fiber.
+    pub fn main(&self) -> Lua {
+        // SAFETY: the state is live, and `Runtime` is used by one thread.
+        unsafe { Lua::new(self.shared.main()) }
+    }
+
+    pub(crate) fn shared(&self) -> &'static Shared {
+        self.main().shared()
+    }
+
+    /// Changes the limits.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.shared.limits.set(limits);
+        self.watchdog.watch(self.shared.main(), limits.time_budget);
+    }
+
+    /// Bytes of memory that Lua uses.
+    pub fn memory(&self) -> u64 {
+        self.shared.used.get() as u64
+    }
+
+    /// Number of fibers, dead ones that nobody has joined included.
+    pub fn fiber_count(&self) -> usize {
+        self.shared.scheduler.count()
+    }
+
+    /// Makes a fiber that will run `entry`; its results are what stands at the top of the stack.
+    ///
+    /// # Errors
+    /// There is no memory for another stack.
+    pub fn spawn(
+        &self,
+        name: &str,
+        entry: impl FnOnce(Lua) -> Result<i32, Error> + 'static,
+    ) -> Result<Rc<Fiber>, Error> {
+        self.shared().scheduler.spawn_native(self.shared(), name, None, Box::new(entry))
+    }
+
+    /// [`Runtime::spawn`] with a value that modules find by [`Fiber::local`].
+    ///
+    /// # Errors
+    /// There is no memory for another stack.
+    pub fn spawn_with(
+        &self,
+        name: &str,
+        local: Rc<dyn Any>,
+        entry: impl FnOnce(Lua) -> Result<i32, Error> + 'static,
+    ) -> Result<Rc<Fiber>, Error> {
+        self.shared().scheduler.spawn_native(self.shared(), name, Some(local), Box::new(entry))
+    }
+
+    /// Wakes the fibers that are due at `now` (microseconds since the epoch) and resumes the ready ones once each. When to
+    /// call again; `now` if at once, `None` if nobody waits for a time.
+    pub fn resume_ready(&self, now: u64) -> Option<u64> {
+        self.shared.scheduler.run(now)
+    }
+
+    /// Whether a fiber waits for its turn.
+    pub fn has_ready(&self) -> bool {
+        self.shared.scheduler.has_ready()
+    }
+
+    /// Wakes a fiber from the wait of the ticket. Whether it was still in it.
+    pub fn wake(&self, ticket: Ticket) -> bool {
+        self.shared.scheduler.wake(ticket, Wake::Woken)
+    }
+
+    /// Cancels a fiber.
+    pub fn cancel(&self, id: FiberId) {
+        if let Some(fiber) = self.shared.scheduler.find(id) {
+            self.shared.scheduler.cancel(&fiber);
+        }
+    }
+
+    /// How a joinable fiber ended; the error is its text.
+    ///
+    /// # Errors
+    /// What the fiber raised.
+    pub fn result(&self, fiber: &Fiber) -> Result<(), String> {
+        let lua = self.main();
+        match self.shared.scheduler.take_result(fiber) {
+            Some(Err(error)) => Err(Error::Raised(error).message(lua)),
+            Some(Ok(_)) | None => Ok(()),
+        }
+    }
+
+    /// Whether the fiber has ended.
+    pub fn is_dead(&self, fiber: &Fiber) -> bool {
+        fiber.status() == Status::Dead
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        // The watchdog must not touch the state while it goes.
+        self.watchdog.watch(self.shared.main(), Duration::ZERO);
+        self.shared.scheduler.abandon();
+        self.shared.hints.take();
+        self.shared.make_error.take();
+        self.shared.host.take();
+        // SAFETY: nobody runs in the state any more; the references to it are gone, or forgotten with their stacks.
+        unsafe { sys::lua_close(self.shared.main()) };
+    }
+}

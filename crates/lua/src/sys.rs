@@ -1,0 +1,44 @@
+//! The C functions: LuaJIT's API and the shim's (`shim.c`).
+
+use std::ffi::c_int;
+use std::os::raw::c_void;
+
+pub(crate) use mlua_sys::*;
+
+/// What a switch of stacks saves of LuaJIT's global state; `shim.c` knows its fields.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Switch {
+    current: *mut lua_State,
+    ffi: *mut lua_State,
+}
+
+impl Switch {
+    pub(crate) const EMPTY: Switch = Switch { current: std::ptr::null_mut(), ffi: std::ptr::null_mut() };
+}
+
+/// A C data value, as `shim.c` describes it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct RawCdata {
+    pub(crate) type_id: u32,
+    pub(crate) kind: u32,
+    pub(crate) bits: u64,
+    pub(crate) number: f64,
+    pub(crate) data: *mut c_void,
+}
+
+impl RawCdata {
+    pub(crate) const EMPTY: RawCdata =
+        RawCdata { type_id: 0, kind: 0, bits: 0, number: 0.0, data: std::ptr::null_mut() };
+}
+
+unsafe extern "C-unwind" {
+    pub(crate) fn lycosa_switch_save(l: *mut lua_State, saved: *mut Switch) -> c_int;
+    pub(crate) fn lycosa_switch_restore(l: *mut lua_State, saved: *const Switch);
+    pub(crate) fn lycosa_cdata_get(l: *mut lua_State, index: c_int, out: *mut RawCdata) -> c_int;
+    pub(crate) fn lycosa_push_int64(l: *mut lua_State, value: i64);
+    pub(crate) fn lycosa_push_uint64(l: *mut lua_State, value: u64);
+    pub(crate) fn lycosa_push_null(l: *mut lua_State);
+    pub(crate) fn lycosa_push_struct(l: *mut lua_State, type_id: u32, size: u32) -> *mut c_void;
+}
