@@ -1,12 +1,12 @@
 //! The codec of blocks: the unit in which a journal file is written, checked and lost.
 //!
 //! A block is a fixed header of [`FIXED_HEADER_BYTES`] followed by its body: encoded rows, plain or as one
-//! zstd frame. The header holds the length of the body, a field that is always zero, the checksum of the body
-//! as stored, and padding, so that the body always begins at the same distance from the magic.
+//! zstd frame. The header holds the length of the body, a field for what is before the block, the checksum of
+//! the body as stored, and padding, so that the body always begins at the same distance from the magic.
 //!
 //! Invariants:
-//! - the checksum covers the stored body only; the header is protected by having few valid forms and by what
-//!   follows;
+//! - the checksum covers the stored body only; the header is protected by having few valid forms, by what
+//!   follows, and in files of ours by [`crate::synced`];
 //! - a block is compressed exactly when header and unpacked body together reach [`COMPRESS_FROM`], unless its
 //!   writer does not compress at all;
 //! - no length read from a file is believed beyond [`MAX_BODY_BYTES`], neither stored nor unpacked.
@@ -45,7 +45,7 @@ pub const DEFAULT_COMPRESSION_LEVEL: i32 = 1;
 
 const FIELDS_AT: usize = MAGIC_BYTES;
 const LONGEST_UINT_32: usize = 5;
-const _: () = assert!(FIELDS_AT + LONGEST_UINT_32 + 1 + LONGEST_UINT_32 < FIXED_HEADER_BYTES);
+const _: () = assert!(FIELDS_AT + 3 * LONGEST_UINT_32 <= FIXED_HEADER_BYTES);
 const _: () = assert!(MAX_BODY_BYTES <= u32::MAX as u64);
 
 /// CRC-32C with the register starting at 0 and no final inversion.
@@ -74,8 +74,11 @@ pub const fn is_full(unpacked_bytes: usize) -> bool {
 /// What stands behind the last block of a file that has a reserve: the header of a plain block that is longer than anything
 /// that follows it, with the checksum 0. A reader that does not know it, as a real Tarantool's, takes it for a write that
 /// never completed. Its length is [`MAX_RESERVE_BYTES`]; zeros follow up to the end of the file.
+///
+/// The length is written longer than need be, as no block's is: whatever part of this header stands where a block's was to
+/// be written, five bytes of it are enough to tell that the block's sector never reached the disk.
 pub const RESERVE_HEADER: [u8; FIXED_HEADER_BYTES] =
-    [0xd5, 0xba, 0x0b, 0xab, 0xce, 0x00, 0x10, 0x00, 0x00, 0, 0, 0xa7, 0, 0, 0, 0, 0, 0, 0];
+    [0xd5, 0xba, 0x0b, 0xab, 0xcf, 0, 0, 0, 0, 0x00, 0x10, 0x00, 0x00, 0, 0, 0xa3, 0, 0, 0];
 /// More than a reserve ever has.
 pub const MAX_RESERVE_BYTES: u64 = 1 << 20;
 
@@ -88,6 +91,8 @@ pub struct BlockHeader {
     pub length: u32,
     /// [`checksum`] of the body as stored.
     pub checksum: u32,
+    /// Once the checksum of the previous block, which nobody writes: 0, or the field of [`crate::synced`].
+    pub previous: u32,
 }
 
 /// Why 19 bytes are not the header of a block.
@@ -100,8 +105,8 @@ pub enum HeaderError {
     /// 0.
     #[error("the block's header is not readable")]
     Fields,
-    /// The fields are readable, but the header is not as any writer writes it: padding that is not zero, a checksum of
-    /// the previous block, a number longer than need be. Some bit of it has changed.
+    /// The fields are readable, but the header is not as any writer writes it: padding that is not zero, a number longer
+    /// than need be, or a field for what is before the block that is not right there. Some bit of it has changed.
     #[error("the block's header has bits that no writer sets")]
     Padding,
     /// The length is beyond [`MAX_BODY_BYTES`].
@@ -116,11 +121,12 @@ impl BlockHeader {
         let mut fields = Vec::with_capacity(FIXED_HEADER_BYTES);
         fields.extend_from_slice(if self.compressed { &MAGIC_ZSTD } else { &MAGIC_PLAIN });
         mp::write_uint(&mut fields, u64::from(self.length));
-        mp::write_uint(&mut fields, 0);
+        mp::write_uint(&mut fields, u64::from(self.previous));
         mp::write_uint(&mut fields, u64::from(self.checksum));
-        // The padding is one MessagePack string of zero bytes that fills the header up.
-        let padding = FIXED_HEADER_BYTES - fields.len();
-        mp::write_str(&mut fields, &[0; FIXED_HEADER_BYTES][..padding - 1]);
+        // The padding is one MessagePack string of zero bytes that fills the header up, if there is anything to fill.
+        if let Some(padding) = (FIXED_HEADER_BYTES - fields.len()).checked_sub(1) {
+            mp::write_str(&mut fields, &[0; FIXED_HEADER_BYTES][..padding]);
+        }
         let mut header = [0; FIXED_HEADER_BYTES];
         header.copy_from_slice(&fields);
         header
@@ -140,7 +146,7 @@ impl BlockHeader {
         };
         let mut reader = mp::Reader::new(fields);
         let mut field = || reader.uint().map_err(|_| HeaderError::Fields);
-        let (length, _previous, checksum) = (field()?, field()?, field()?);
+        let (length, previous, checksum) = (field()?, field()?, field()?);
         if length > MAX_BODY_BYTES {
             return Err(HeaderError::Length(length));
         }
@@ -148,7 +154,8 @@ impl BlockHeader {
             return Err(HeaderError::Fields);
         }
         let checksum = u32::try_from(checksum).map_err(|_| HeaderError::Fields)?;
-        let decoded = Self { compressed, length: length as u32, checksum };
+        let previous = u32::try_from(previous).map_err(|_| HeaderError::Fields)?;
+        let decoded = Self { compressed, length: length as u32, checksum, previous };
         if decoded.encode() == *header { Ok(decoded) } else { Err(HeaderError::Padding) }
     }
 }
@@ -209,7 +216,7 @@ impl Encoder {
             Ok(length) if u64::from(length) <= MAX_BODY_BYTES => length,
             _ => return Err(EncodeError::TooLong(body.len())),
         };
-        let header = BlockHeader { compressed, length, checksum: checksum(body) };
+        let header = BlockHeader { compressed, length, checksum: checksum(body), previous: 0 };
         out.reserve(FIXED_HEADER_BYTES + body.len());
         out.extend_from_slice(&header.encode());
         out.extend_from_slice(body);
@@ -333,13 +340,16 @@ mod tests {
         let real = hex("d5ba0bab2200cd5b64a9000000000000000000
              840003020103ce00013a1704cb41dac00814d98e598210cd0200219204ce00013a14");
         assert_eq!(block(&real[FIXED_HEADER_BYTES..]), real);
-        assert_eq!(header_of(&real), BlockHeader { compressed: false, length: 0x22, checksum: 0x5b64 });
+        assert_eq!(
+            header_of(&real),
+            BlockHeader { compressed: false, length: 0x22, checksum: 0x5b64, previous: 0 }
+        );
     }
 
     #[test]
     fn padding_fills_every_width_of_length() {
         let padding = |length| {
-            let header = BlockHeader { compressed: false, length, checksum: u32::MAX }.encode();
+            let header = BlockHeader { compressed: false, length, checksum: u32::MAX, previous: 0 }.encode();
             let at = header.iter().rposition(|&b| b != 0).unwrap();
             assert_eq!(usize::from(header[at] - 0xa0), FIXED_HEADER_BYTES - at - 1);
             header[at]
@@ -362,7 +372,7 @@ mod tests {
         Encoder::new(None).unwrap().encode(&[7; 5000], &mut out).unwrap();
         assert_eq!(
             header_of(&out),
-            BlockHeader { compressed: false, length: 5000, checksum: checksum(&[7; 5000]) }
+            BlockHeader { compressed: false, length: 5000, checksum: checksum(&[7; 5000]), previous: 0 }
         );
     }
 

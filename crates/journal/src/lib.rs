@@ -5,7 +5,7 @@
 //! them back ([`recovery::Recovery`]). The files are Tarantool's, both ways: a data folder of one is a data
 //! folder of the other. `docs/formats.md` describes them.
 //!
-//! From the bytes up: [`block`] and [`meta`] are the codec, [`reader`] reads one file and says how it ends,
+//! From the bytes up: [`block`], [`synced`] and [`meta`] are the codec, [`reader`] reads one file and says how it ends,
 //! [`transaction`] makes transactions of blocks, [`directory`] knows the names and holds the lock,
 //! [`decision`] is the table of what recovery does about what it finds. [`disk`] is the seam to the file
 //! system; [`memory`] is a disk that fails on command, and [`suite`] the tests that every log passes: both
@@ -27,5 +27,6 @@ pub mod retention;
 mod search;
 pub mod snap;
 pub mod suite;
+pub mod synced;
 pub mod transaction;
 pub mod writer;

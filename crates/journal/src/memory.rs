@@ -6,7 +6,8 @@
 //! recovers from that.
 //!
 //! It is as forgetful as a disk may be: a file's name is durable only after the folder's sync, its bytes only
-//! after its own. Absent: writes that reach the disk out of order within one file.
+//! after its own. Between two syncs each sector of a file, its length and each name reach the disk or not by themselves
+//! ([`MemoryDisk::crash_by`]). Absent: a disk that loses what it has confirmed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,6 +40,9 @@ pub enum Crash {
     /// The machine died after names, sizes and, of each file, up to this many further bytes had reached the
     /// disk, whole sectors of them; where the others were to be, there is what was there before, or zeros.
     Zeroed(usize),
+    /// The machine died while its drive wrote in an order of its own: of everything since the last sync, each sector,
+    /// each length and each name is as before or as after, by a generator with this seed.
+    Scattered(u64),
 }
 
 /// The unit that a disk writes wholly or not at all.
@@ -65,11 +69,63 @@ struct State {
 struct Content {
     written: Vec<u8>,
     durable: Vec<u8>,
+    /// Sectors that were written more than once since the last sync, as the last write but one left them.
+    overwritten: BTreeMap<usize, Vec<u8>>,
 }
+
+/// Which of several states the disk has; given their number, a number below it.
+pub type Choose<'a> = dyn FnMut(usize) -> usize + 'a;
 
 impl Content {
     fn durable(bytes: Vec<u8>) -> Self {
-        Self { written: bytes.clone(), durable: bytes }
+        Self { written: bytes.clone(), durable: bytes, overwritten: BTreeMap::new() }
+    }
+
+    /// A sector of `bytes`, with zeros where they end.
+    fn sector(bytes: &[u8], number: usize) -> [u8; SECTOR_BYTES] {
+        let mut sector = [0; SECTOR_BYTES];
+        let rest = bytes.get(number * SECTOR_BYTES..).unwrap_or_default();
+        let length = rest.len().min(SECTOR_BYTES);
+        sector[..length].copy_from_slice(&rest[..length]);
+        sector
+    }
+
+    fn write(&mut self, bytes: &[u8], offset: usize) {
+        let end = offset + bytes.len();
+        for number in offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES) {
+            let before = Self::sector(&self.written, number);
+            if before != Self::sector(&self.durable, number) {
+                self.overwritten.insert(number, before.to_vec());
+            }
+        }
+        if self.written.len() < end {
+            self.written.resize(end, 0);
+        }
+        self.written[offset..end].copy_from_slice(bytes);
+    }
+
+    fn sync(&mut self) {
+        self.durable.clone_from(&self.written);
+        self.overwritten.clear();
+    }
+
+    /// What may be on the disk if the last sync is all that it has confirmed.
+    fn scattered(&self, choose: &mut Choose<'_>) -> Vec<u8> {
+        if self.written == self.durable && self.overwritten.is_empty() {
+            return self.durable.clone();
+        }
+        let (before, after) = (self.durable.len(), self.written.len());
+        let length = if before == after { after } else { [before, after][choose(2)] };
+        let mut image = Vec::with_capacity(length.next_multiple_of(SECTOR_BYTES));
+        for number in 0..length.div_ceil(SECTOR_BYTES) {
+            let mut states = vec![Self::sector(&self.durable, number), Self::sector(&self.written, number)];
+            states.extend(self.overwritten.get(&number).map(|bytes| Self::sector(bytes, 0)));
+            states.dedup();
+            let state = if states.len() == 1 { 0 } else { choose(states.len()) };
+            image.extend_from_slice(&states[state]);
+        }
+        image.truncate(length);
+        image
     }
 
     /// Length of what has been made durable and `kept` bytes more, as far as there are any.
@@ -127,10 +183,20 @@ impl MemoryDisk {
     /// The folder as the next start finds it.
     #[must_use]
     pub fn crash(&self, crash: Crash) -> Self {
+        if let Crash::Scattered(seed) = crash {
+            let mut state = seed;
+            return self.crash_by(&mut |states| {
+                // SplitMix64.
+                state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                ((mixed ^ (mixed >> 31)) % states as u64) as usize
+            });
+        }
         let state = self.state();
         let image = |content: &Content| match crash {
             Crash::Process => content.clone(),
-            Crash::Machine => Content::durable(content.durable.clone()),
+            Crash::Machine | Crash::Scattered(_) => Content::durable(content.durable.clone()),
             Crash::Torn(kept) => Content::durable(content.written[..content.reached(kept)].to_vec()),
             Crash::Zeroed(kept) => {
                 let sectors = content.reached(kept) / SECTOR_BYTES * SECTOR_BYTES;
@@ -150,6 +216,29 @@ impl MemoryDisk {
             contents: state.contents.iter().map(image).collect(),
             ..State::default()
         };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The folder as the next start finds it after the machine died while the drive wrote in an order of its own:
+    /// `choose` says for each sector and length that was written since the last sync, and for each name, what the disk has.
+    #[must_use]
+    pub fn crash_by(&self, choose: &mut Choose<'_>) -> Self {
+        let state = self.state();
+        let contents =
+            state.contents.iter().map(|content| Content::durable(content.scattered(choose))).collect();
+        // A rename is atomic: the names of one content are those before or those after.
+        let of = |names: &BTreeMap<String, usize>, place| -> Vec<String> {
+            names.iter().filter(|&(_, &at)| at == place).map(|(name, _)| name.clone()).collect()
+        };
+        let mut names = BTreeMap::new();
+        for place in 0..state.contents.len() {
+            let (before, after) = (of(&state.durable_names, place), of(&state.names, place));
+            let is_after = before == after || choose(2) == 1;
+            for name in if is_after { after } else { before } {
+                names.insert(name, place);
+            }
+        }
+        let state = State { durable_names: names.clone(), names, contents, ..State::default() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -277,11 +366,7 @@ impl DiskFile for MemoryFile {
         let limit = state.operate()?;
         let count = limit.unwrap_or(bytes.len()).min(bytes.len());
         let offset = usize::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        let content = &mut state.contents[self.place].written;
-        if content.len() < offset + count {
-            content.resize(offset + count, 0);
-        }
-        content[offset..offset + count].copy_from_slice(&bytes[..count]);
+        state.contents[self.place].write(&bytes[..count], offset);
         if limit.is_some() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(count) }
     }
 
@@ -296,8 +381,7 @@ impl DiskFile for MemoryFile {
     fn sync(&mut self) -> io::Result<()> {
         let mut state = self.disk.state();
         state.operate_whole()?;
-        let content = &mut state.contents[self.place];
-        content.durable = content.written.clone();
+        state.contents[self.place].sync();
         Ok(())
     }
 }

@@ -8,6 +8,8 @@
 //! skips every key that it does not know: `Checksum`, eight hexadecimal digits, of all other lines. A header with that
 //! line is believed only if it is right; one without it, as Tarantool writes it, is believed as it stands.
 //!
+//! `SyncedLength: 1` is a line of ours too: the blocks' headers have the field of [`crate::synced`].
+//!
 //! Absent: the files' names (see [`crate::directory`]) and any judgement on whether a header fits its
 //! neighbours (see [`crate::recovery`]).
 
@@ -29,6 +31,7 @@ const VERSION: &str = "Version";
 const INSTANCE: &str = "Instance";
 const VCLOCK: &str = "VClock";
 const PREV_VCLOCK: &str = "PrevVClock";
+const SYNCED_LENGTH: &str = "SyncedLength";
 const CHECKSUM: &str = "Checksum";
 const END: &[u8] = b"\n\n";
 
@@ -83,6 +86,8 @@ pub struct Meta {
     pub vclock: Vclock,
     /// Xlog only: [`vclock`](Self::vclock) of the xlog before it, if the writer knew one.
     pub prev_vclock: Option<Vclock>,
+    /// Xlog only: each block says how much of the file was synced when it was written ([`crate::synced`]).
+    pub has_synced_length: bool,
 }
 
 /// Why bytes are not a text header. The texts are Tarantool's where it has one for the case.
@@ -143,6 +148,9 @@ impl Meta {
         if let Some(prev) = &self.prev_vclock {
             text.push_str(&format!("{PREV_VCLOCK}: {prev}\n"));
         }
+        if self.has_synced_length {
+            text.push_str(&format!("{SYNCED_LENGTH}: 1\n"));
+        }
         let checksum = block::checksum(text.as_bytes());
         text.push_str(&format!("{CHECKSUM}: {checksum:08x}\n\n"));
         text
@@ -173,7 +181,7 @@ impl Meta {
         }
         let (mut written_by, mut instance, mut vclock, mut prev_vclock) = (String::new(), None, None, None);
         let mut unknown_keys = Vec::new();
-        let mut stored_checksum = None;
+        let (mut stored_checksum, mut synced_length) = (None, None);
         for line in lines {
             let text = std::str::from_utf8(line).map_err(|_| MetaError::Line(quote(line)))?;
             let (key, value) = text.split_once(": ").ok_or_else(|| MetaError::Line(quote(line)))?;
@@ -186,6 +194,7 @@ impl Meta {
                 }
                 VCLOCK => vclock = Some(parse_vclock(VCLOCK, value)?),
                 PREV_VCLOCK => prev_vclock = Some(parse_vclock(PREV_VCLOCK, value)?),
+                SYNCED_LENGTH => synced_length = Some(value),
                 CHECKSUM => stored_checksum = Some((line, value)),
                 _ => unknown_keys.push(quote(key.as_bytes())),
             }
@@ -201,12 +210,17 @@ impl Meta {
                 return Err(MetaError::Checksum { stored: quote(stored.as_bytes()), computed });
             }
         }
+        if let Some(unknown) = synced_length.filter(|&value| value != "1") {
+            let unknown = quote(unknown.as_bytes());
+            return Err(MetaError::FormatVersion(format!("{FORMAT_VERSION} with {SYNCED_LENGTH} {unknown}")));
+        }
         let meta = Self {
             kind,
             written_by,
             instance: instance.ok_or(MetaError::Missing(INSTANCE))?,
             vclock: vclock.ok_or(MetaError::Missing(VCLOCK))?,
             prev_vclock,
+            has_synced_length: synced_length.is_some(),
         };
         Ok(Decoded { meta, unknown_keys, length: end + END.len() })
     }
@@ -346,6 +360,7 @@ mod tests {
                 written_by: "somebody".to_owned(),
                 instance: Uuid::from_u128(u128::from(local) << 64 | u128::from(own)),
                 prev_vclock: prev.then(|| vclock.clone()),
+                has_synced_length: prev,
                 vclock,
             };
             let text = meta.encode();

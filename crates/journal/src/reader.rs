@@ -9,13 +9,8 @@
 //! | [`End::Torn`] | ends inside a block, or in zeros | its writer's last write did not complete |
 //! | [`Damage`] | has a complete block that is wrong, or bytes after its end | the disk or a person changed it |
 //!
-//! The line between torn and damaged, in one place (`FileReader::judge`):
-//! - A block that claims more bytes than the file has is torn, unless a sound block, an end marker or a reserve
-//!   follows inside it, or its checksum is that of the rest of the file: then its length is what is wrong.
-//! - A complete block with a wrong checksum is torn only if nothing but zeros or a reserve follows it *and* zeros
-//!   show that a write did not reach the disk: they follow it where a reserve was to be, or fill a sector of it.
-//! - Zeros up to the end of the file, from where a block or a part of its header ends, are torn.
-//! - Everything else is damage.
+//! The module `judge` draws the line between torn and damaged, for files that say how much of them was synced and for
+//! those that do not.
 //!
 //! A reader can be asked again after [`End::Open`] and [`End::Torn`]: it then sees what has been written
 //! since.
@@ -26,22 +21,20 @@
 use std::io;
 
 use crate::block::{
-    self, BlockHeader, Decoder, FIXED_HEADER_BYTES, HeaderError, MAGIC_BYTES, MAGIC_END, MAGIC_PLAIN,
-    MAGIC_ZSTD, RESERVE_HEADER, UnpackError,
+    self, BlockHeader, Decoder, FIXED_HEADER_BYTES, HeaderError, MAGIC_BYTES, MAGIC_END, RESERVE_HEADER,
+    UnpackError,
 };
 use crate::disk::{DiskFile, read_full_at};
 use crate::meta::{FileKind, MAX_META_BYTES, Meta, MetaError};
-use crate::search::{SoundPlaces, written_bytes};
+use crate::search::SoundPlaces;
+use crate::synced::SyncedLength;
+
+mod judge;
+
+use judge::{is_zero, rest_is_zero};
 
 /// Bytes asked of the disk at once.
 const READ_AHEAD_BYTES: usize = 1 << 20;
-/// The unit in which a disk writes or does not: a write that was lost in part leaves whole ones of zeros.
-const SECTOR_BYTES: u64 = 512;
-/// Of the sector in which a file ends, fewer zeros than this at its end prove nothing: rows may end in that
-/// many.
-const TELLING_ZEROS: u64 = 16;
-/// Bytes of a reserve's header up to the last that is not zero.
-const RESERVE_WRITTEN: u64 = 12;
 
 /// What a file's next bytes are.
 #[derive(Debug)]
@@ -105,8 +98,8 @@ pub enum TornCause {
     /// Only zeros where a block would begin.
     #[error("the file ends in zeros")]
     Zeros,
-    /// A block that is complete in length, but a part of it was never written and is zeros.
-    #[error("a part of the last block is zeros")]
+    /// A part of the last write never reached the disk: in its place is what was there before it.
+    #[error("a part of the last write is missing")]
     Sector,
     /// The last block ends inside a transaction.
     #[error("the file ends inside a transaction")]
@@ -182,6 +175,10 @@ pub struct FileReader {
     decoder: Decoder,
     /// Where sound data was found when it was last looked for.
     sound: Option<SoundPlaces>,
+    /// What reads the synced lengths of this file's blocks, if they have any.
+    field: Option<SyncedLength>,
+    /// The synced length of the block before, if it is known.
+    synced: Option<u64>,
 }
 
 impl std::fmt::Debug for FileReader {
@@ -218,6 +215,8 @@ impl FileReader {
             }
         };
         let first_block = decoded.length as u64;
+        let Meta { instance, vclock, has_synced_length, .. } = &decoded.meta;
+        let field = has_synced_length.then(|| SyncedLength::new(*instance, vclock));
         Ok(Self {
             file,
             meta: decoded.meta,
@@ -227,6 +226,8 @@ impl FileReader {
             window: Window::at(first_block),
             decoder: Decoder::default(),
             sound: None,
+            field,
+            synced: Some(first_block),
         })
     }
 
@@ -314,13 +315,14 @@ impl FileReader {
             Some(offset) => offset,
             None => self.file.size()?,
         };
-        self.window = Window::at(to);
+        self.seek(to);
         Ok(next)
     }
 
     /// Goes back to `offset`, which must be one where a block begins.
     pub fn seek(&mut self, offset: u64) {
         self.window = Window::at(offset);
+        self.synced = (offset == self.first_block).then_some(offset);
     }
 
     fn read_block(&mut self) -> io::Result<Found> {
@@ -342,25 +344,20 @@ impl FileReader {
             return Ok(Found::Other(Step::End(End::Open)));
         }
         if head.starts_with(&MAGIC_END) {
-            let after = offset + MAGIC_BYTES as u64;
-            if rest_is_zero(&*self.file, after)? {
-                return Ok(Found::Other(Step::End(End::Marker)));
-            }
-            let kind = DamageKind::AfterEnd(self.file.size()?.saturating_sub(after));
-            return Ok(Found::Other(Step::Damage(Damage { offset, kind })));
+            return self.judge_end(offset);
         }
-        let Some(head) = head.first_chunk::<FIXED_HEADER_BYTES>() else {
+        let Some(head) = head.first_chunk::<FIXED_HEADER_BYTES>().copied() else {
             let mut magic = [0; MAGIC_BYTES];
             let known = head.len().min(MAGIC_BYTES);
             magic[..known].copy_from_slice(&head[..known]);
-            return self.judge(offset, HeaderError::Magic(magic).into());
+            return self.judge_header(offset, HeaderError::Magic(magic));
         };
-        if *head == RESERVE_HEADER && is_reserve(&*self.file, offset)? {
-            return Ok(Found::Other(Step::End(End::Open)));
+        if self.field.is_some() && head == RESERVE_HEADER {
+            return self.judge_reserve(offset);
         }
-        let header = match BlockHeader::decode(head) {
-            Ok(header) => header,
-            Err(error) => return self.judge(offset, error.into()),
+        let (header, synced) = match self.decode_header(&head, offset) {
+            Ok(decoded) => decoded,
+            Err(error) => return self.judge_header(offset, error),
         };
         let length = FIXED_HEADER_BYTES + header.length as usize;
         // The file's size is asked before a length out of the file decides how much memory to take.
@@ -379,84 +376,29 @@ impl FileReader {
         // Zeros have the checksum 0, and rows are never zeros: a header that was half written does not vouch
         // for them.
         if computed != header.checksum || (computed == 0 && is_zero(&block[FIXED_HEADER_BYTES..length])) {
-            return self.judge_body(
-                offset,
-                length as u64,
-                DamageKind::Checksum { stored: header.checksum, computed },
-            );
+            let kind = DamageKind::Checksum { stored: header.checksum, computed };
+            return self.judge_body(offset, length as u64, kind);
         }
+        self.synced = Some(synced);
         Ok(Found::Block(header, length))
     }
 
-    /// Torn or damaged, for a block at `offset` that reaches over the end of the file.
-    fn judge_length(&mut self, offset: u64, checksum: u32) -> io::Result<Found> {
-        let begin = offset + FIXED_HEADER_BYTES as u64;
-        if self.has_reserve_behind(begin)? || checksum != 0 && checksum_from(&*self.file, begin)? == checksum
-        {
-            return Ok(Found::Other(Step::Damage(Damage { offset, kind: DamageKind::Length })));
-        }
-        self.judge(offset, DamageKind::Length)
-    }
-
-    /// Torn or damaged, for a block at `offset` that has no complete header or reaches over the end of the
-    /// file.
-    fn judge(&mut self, offset: u64, kind: DamageKind) -> io::Result<Found> {
-        let bytes = self.file.size()?.saturating_sub(offset);
-        let written = written_bytes(&*self.file, offset)?;
-        let torn = |cause| Ok(Found::Other(Step::End(End::Torn(Torn { offset, bytes, cause }))));
-        if written == 0 {
-            return torn(TornCause::Zeros);
-        }
-        if kind == DamageKind::Length {
-            if self.find_sound(offset + 1)?.is_none() {
-                return torn(TornCause::Body);
-            }
-        } else if written < FIXED_HEADER_BYTES as u64 {
-            let mut magic = [0; MAGIC_BYTES];
-            let known = read_full_at(&*self.file, &mut magic, offset)?.min(written as usize);
-            if [MAGIC_PLAIN, MAGIC_ZSTD, MAGIC_END].iter().any(|whole| whole.starts_with(&magic[..known])) {
-                return torn(TornCause::Header);
-            }
-        }
-        Ok(Found::Other(Step::Damage(Damage { offset, kind })))
-    }
-
-    /// Torn or damaged, for a block of `length` bytes at `offset` that is wholly in the file but not what was
-    /// written.
-    fn judge_body(&self, offset: u64, length: u64, kind: DamageKind) -> io::Result<Found> {
-        let bytes = self.file.size()?.saturating_sub(offset);
-        let written = written_bytes(&*self.file, offset)?;
-        let has_reserve = bytes > length && is_reserve(&*self.file, offset + length)?;
-        if !has_reserve && self.has_reserve_behind(offset + FIXED_HEADER_BYTES as u64)? {
-            return Ok(Found::Other(Step::Damage(Damage { offset, kind: DamageKind::Length })));
-        }
-        let zeros_follow = bytes > length && written <= length;
-        let lost_sector = || has_zero_sector(&*self.file, offset, offset + length);
-        if zeros_follow || (written <= length || has_reserve) && lost_sector()? {
-            let torn = Torn { offset, bytes, cause: TornCause::Sector };
-            return Ok(Found::Other(Step::End(End::Torn(torn))));
-        }
-        Ok(Found::Other(Step::Damage(Damage { offset, kind })))
-    }
-
-    /// Whether the file ends in a reserve that begins at `from` or behind it. No block has one inside.
-    fn has_reserve_behind(&self, from: u64) -> io::Result<bool> {
-        let written = from + written_bytes(&*self.file, from)?;
-        match written.checked_sub(RESERVE_WRITTEN) {
-            Some(begin) if begin >= from => is_reserve(&*self.file, begin),
-            _ => Ok(false),
-        }
-    }
-
-    /// The first offset from `from` on where a block with a right checksum begins, or the end marker that
-    /// ends the file.
-    fn find_sound(&mut self, from: u64) -> io::Result<Option<u64>> {
-        let size = self.file.size()?;
-        let places = match self.sound.take() {
-            Some(places) if places.covers(from, size) => places,
-            _ => SoundPlaces::find(&*self.file, from)?,
+    /// A header, and how much of the file was synced when it was written: with no word of that, everything before it.
+    fn decode_header(
+        &self,
+        head: &[u8; FIXED_HEADER_BYTES],
+        offset: u64,
+    ) -> Result<(BlockHeader, u64), HeaderError> {
+        let header = BlockHeader::decode(head)?;
+        let Some(field) = self.field else {
+            return if header.previous == 0 { Ok((header, offset)) } else { Err(HeaderError::Padding) };
         };
-        Ok(self.sound.insert(places).first_from(from))
+        // Between two blocks everything was synced, or nothing.
+        match (field.read(&header, offset), self.synced) {
+            (Some(synced), None) => Ok((header, synced)),
+            (Some(synced), Some(before)) if synced == offset || synced == before => Ok((header, synced)),
+            _ => Err(HeaderError::Padding),
+        }
     }
 }
 
@@ -507,62 +449,6 @@ impl Window {
         self.offset += length as u64;
         &self.bytes[taken]
     }
-}
-
-/// The checksum of everything in the file from `from` on.
-fn checksum_from(file: &dyn DiskFile, from: u64) -> io::Result<u32> {
-    let mut chunk = vec![0; 1 << 16];
-    let (mut begin, mut checksum) = (from, 0);
-    loop {
-        let filled = read_full_at(file, &mut chunk, begin)?;
-        checksum = block::checksum_on(checksum, &chunk[..filled]);
-        if filled < chunk.len() {
-            return Ok(checksum);
-        }
-        begin += filled as u64;
-    }
-}
-
-/// Whether a reserve begins at `offset`: its header, and zeros up to the end of the file.
-fn is_reserve(file: &dyn DiskFile, offset: u64) -> io::Result<bool> {
-    let mut head = [0; FIXED_HEADER_BYTES];
-    let filled = read_full_at(file, &mut head, offset)?;
-    Ok(filled == head.len() && head == RESERVE_HEADER && rest_is_zero(file, offset + filled as u64)?)
-}
-
-/// Whether the file has nothing but zeros, or nothing, from `from` on.
-fn rest_is_zero(file: &dyn DiskFile, from: u64) -> io::Result<bool> {
-    let mut chunk = [0; 4096];
-    let mut begin = from;
-    loop {
-        let filled = read_full_at(file, &mut chunk, begin)?;
-        if !is_zero(&chunk[..filled]) {
-            return Ok(false);
-        }
-        if filled < chunk.len() {
-            return Ok(true);
-        }
-        begin += filled as u64;
-    }
-}
-
-/// Whether some sector of the file between `begin` and `end` is zeros. The last may be cut short by `end`.
-fn has_zero_sector(file: &dyn DiskFile, begin: u64, end: u64) -> io::Result<bool> {
-    let mut sector = [0; SECTOR_BYTES as usize];
-    let mut at = begin.next_multiple_of(SECTOR_BYTES);
-    while at + TELLING_ZEROS <= end {
-        let length = (end - at).min(SECTOR_BYTES) as usize;
-        let filled = read_full_at(file, &mut sector[..length], at)?;
-        if filled == length && is_zero(&sector[..length]) {
-            return Ok(true);
-        }
-        at += SECTOR_BYTES;
-    }
-    Ok(false)
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.iter().all(|&byte| byte == 0)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use std::io;
 
 use crate::block::{self, BlockHeader, FIXED_HEADER_BYTES, MAGIC_BYTES, MAGIC_END, MAGIC_PLAIN, MAGIC_ZSTD};
 use crate::disk::{DiskFile, read_full_at};
+use crate::synced::SyncedLength;
 
 /// Bytes that are looked at together.
 const CHUNK_BYTES: usize = 1 << 16;
@@ -29,8 +30,11 @@ pub(crate) struct SoundPlaces {
     from: u64,
     /// Bytes that the file had.
     size: u64,
-    /// Where blocks with right checksums begin, and the end marker that ends the file; ascending.
-    offsets: Vec<u64>,
+    /// Where blocks with right checksums begin, and the end marker that ends the file; ascending. With each, how many bytes
+    /// of the file it says were synced before it was written.
+    places: Vec<(u64, u64)>,
+    /// The most that any of them says was synced.
+    synced: u64,
 }
 
 /// A header that claims a body, between the beginning of that and its end.
@@ -41,6 +45,8 @@ struct Claim {
     /// Where the header begins.
     offset: u64,
     length: u32,
+    /// How many bytes of the file were synced when the header was written.
+    synced: u64,
     /// Of the body, as claimed.
     checksum: u32,
     /// Of everything before the body, once its beginning was passed.
@@ -48,15 +54,16 @@ struct Claim {
 }
 
 impl SoundPlaces {
-    /// Looks through `file` from the offset `from` on.
+    /// Looks through `file` from the offset `from` on. In a file whose blocks have a `field` for the synced length, only
+    /// such blocks count; else a block says that everything before it was synced.
     ///
     /// # Errors
     /// When the disk cannot be read.
-    pub(crate) fn find(file: &dyn DiskFile, from: u64) -> io::Result<Self> {
+    pub(crate) fn find(file: &dyn DiskFile, from: u64, field: Option<SyncedLength>) -> io::Result<Self> {
         let size = file.size()?;
         let written = from + written_bytes(file, from)?;
         let powers = Powers::new();
-        let mut offsets = Vec::new();
+        let mut places = Vec::new();
         let mut claims: BinaryHeap<Reverse<Claim>> = BinaryHeap::new();
         let mut bytes = vec![0; CHUNK_BYTES + FIXED_HEADER_BYTES];
         let (mut begin, mut checksum) = (from, 0);
@@ -66,9 +73,9 @@ impl SoundPlaces {
             for (at, _) in chunk.iter().enumerate().filter(|&(_, &byte)| byte == MAGIC_END[0]) {
                 let (offset, rest) = (begin + at as u64, &bytes[at..filled]);
                 if rest.starts_with(&MAGIC_END) && offset + MAGIC_BYTES as u64 == written {
-                    offsets.push(offset);
+                    places.push((offset, offset));
                 }
-                claims.extend(claim(rest, offset, size).map(Reverse));
+                claims.extend(claim(rest, offset, size, field).map(Reverse));
             }
             let mut passed = 0;
             let end = begin + chunk.len() as u64;
@@ -87,7 +94,7 @@ impl SoundPlaces {
                     Some(before) => {
                         let body = checksum ^ powers.shifted(before, claim.length);
                         if body == claim.checksum && (body != 0 || !is_zero_between(file, &claim)?) {
-                            offsets.push(claim.offset);
+                            places.push((claim.offset, claim.synced));
                         }
                     }
                 }
@@ -98,8 +105,9 @@ impl SoundPlaces {
                 break;
             }
         }
-        offsets.sort_unstable();
-        Ok(Self { from, size, offsets })
+        places.sort_unstable();
+        let synced = places.iter().map(|&(_, synced)| synced).max().unwrap_or(0);
+        Ok(Self { from, size, places, synced })
     }
 
     /// Whether this still says all about a file of `size` bytes from the offset `from` on.
@@ -109,19 +117,29 @@ impl SoundPlaces {
 
     /// The first place at or after an offset.
     pub(crate) fn first_from(&self, offset: u64) -> Option<u64> {
-        self.offsets.get(self.offsets.partition_point(|&place| place < offset)).copied()
+        self.places.get(self.places.partition_point(|&(place, _)| place < offset)).map(|&(place, _)| place)
+    }
+
+    /// Whether a place behind `offset` says that what is there was synced. No place says so of what is behind itself.
+    pub(crate) fn vouch_for(&self, offset: u64) -> bool {
+        self.synced > offset
     }
 }
 
 /// The claim of the header at the beginning of `bytes`, if it is one and its body ends in the file.
-fn claim(bytes: &[u8], offset: u64, size: u64) -> Option<Claim> {
+fn claim(bytes: &[u8], offset: u64, size: u64, field: Option<SyncedLength>) -> Option<Claim> {
     if !bytes.starts_with(&MAGIC_PLAIN) && !bytes.starts_with(&MAGIC_ZSTD) {
         return None;
     }
-    let BlockHeader { length, checksum, .. } = BlockHeader::decode(bytes.first_chunk()?).ok()?;
+    let header = BlockHeader::decode(bytes.first_chunk()?).ok()?;
+    let synced = match field {
+        Some(field) => field.read(&header, offset)?,
+        None => (header.previous == 0).then_some(offset)?,
+    };
+    let BlockHeader { length, checksum, .. } = header;
     let due = offset + FIXED_HEADER_BYTES as u64;
     let is_inside = due + u64::from(length) <= size;
-    is_inside.then_some(Claim { due, offset, length, checksum, before: None })
+    is_inside.then_some(Claim { due, offset, length, synced, checksum, before: None })
 }
 
 /// Whether the claimed body is zeros. Only asked where the checksum is that of zeros. The beginning of another claim is not
@@ -201,8 +219,13 @@ mod tests {
         MemoryDisk::with_files([("f".to_owned(), bytes.to_vec())]).open("f").unwrap()
     }
 
+    fn offsets(places: &SoundPlaces) -> Vec<u64> {
+        places.places.iter().map(|&(offset, _)| offset).collect()
+    }
+
     fn header(length: usize, checksum: u32) -> [u8; FIXED_HEADER_BYTES] {
-        BlockHeader { compressed: false, length: u32::try_from(length).unwrap(), checksum }.encode()
+        BlockHeader { compressed: false, length: u32::try_from(length).unwrap(), checksum, previous: 0 }
+            .encode()
     }
 
     /// What the search is to find, by looking at every claim by itself.
@@ -212,7 +235,7 @@ mod tests {
             if rest.starts_with(&MAGIC_END) {
                 return rest[MAGIC_BYTES..].iter().all(|&byte| byte == 0);
             }
-            let Some(claim) = claim(rest, at as u64, bytes.len() as u64) else { return false };
+            let Some(claim) = claim(rest, at as u64, bytes.len() as u64, None) else { return false };
             let body = &rest[FIXED_HEADER_BYTES..][..claim.length as usize];
             block::checksum(body) == claim.checksum && body.iter().any(|&byte| byte != 0)
         };
@@ -233,9 +256,9 @@ mod tests {
             bytes[body - FIXED_HEADER_BYTES..body].copy_from_slice(&header(total - body, checksum));
         }
         let disk = MemoryDisk::with_files([("f".to_owned(), bytes)]);
-        let places = SoundPlaces::find(&*disk.open("f").unwrap(), 0).unwrap();
+        let places = SoundPlaces::find(&*disk.open("f").unwrap(), 0, None).unwrap();
         let place = |number: usize| (number * FIXED_HEADER_BYTES) as u64;
-        assert_eq!(places.offsets, [place(HEADERS / 2), place(HEADERS - 1)]);
+        assert_eq!(offsets(&places), [place(HEADERS / 2), place(HEADERS - 1)]);
         assert_eq!(places.first_from(place(HEADERS / 2) + 1), Some(place(HEADERS - 1)));
         assert_eq!(places.first_from(total as u64), None);
     }
@@ -243,9 +266,9 @@ mod tests {
     #[test]
     fn zeros_are_no_body_and_an_end_ends_the_file() {
         let zeros = [&header(300, 0)[..], &[0; 300], b"x"].concat();
-        assert_eq!(SoundPlaces::find(&*file(&zeros), 0).unwrap().offsets, []);
+        assert!(offsets(&SoundPlaces::find(&*file(&zeros), 0, None).unwrap()).is_empty());
         let ends = [&MAGIC_END[..], &[0; 9], &MAGIC_END[..], &[0; 70_000]].concat();
-        assert_eq!(SoundPlaces::find(&*file(&ends), 0).unwrap().offsets, [13]);
+        assert_eq!(offsets(&SoundPlaces::find(&*file(&ends), 0, None).unwrap()), [13]);
     }
 
     proptest! {
@@ -271,8 +294,8 @@ mod tests {
                 }
             }
             let from = from.index(bytes.len());
-            let places = SoundPlaces::find(&*file(&bytes), from as u64).unwrap();
-            prop_assert_eq!(places.offsets, expected(&bytes, from));
+            let places = SoundPlaces::find(&*file(&bytes), from as u64, None).unwrap();
+            prop_assert_eq!(offsets(&places), expected(&bytes, from));
         }
     }
 }

@@ -101,6 +101,7 @@ impl SnapshotWriter {
             instance,
             vclock: vclock.clone(),
             prev_vclock: None,
+            has_synced_length: false,
         };
         let text = meta.encode();
         let mut file = directory.disk().create(&temporary).map_err(failed)?;

@@ -12,14 +12,15 @@
 //! - in every mode, the names that a start has found are durable before it writes, or removes what they make superfluous;
 //! - in mode `fsync`, a file's header and name are durable before any row in it is reported durable, and so
 //!   is every row that was recovered;
-//! - a file with a reserve has, behind its last block, the [`RESERVE_HEADER`] and zeros up to its end.
+//! - in mode `fsync`, each block says how much of the file was synced before it ([`crate::synced`]), and behind the last
+//!   one stands the [`RESERVE_HEADER`] and zeros up to the end of the file.
 //!
 //! Where a file grows with each write, each sync also writes the file's new size. In mode `fsync` zeros are therefore
 //! written ahead ([`Settings::reserve_bytes`]), and blocks take their place: measured on ext4, a sync then takes 130 µs
 //! instead of 207. Zeros behind the last block would stop a real Tarantool after a crash of the process, so what stands there
 //! begins with the header of a block that is longer than the file: a write that never completed, which it cuts off. A disk
-//! without room for a reserve still takes blocks, and large batches do without: they would be written twice. A file that ends in
-//! order has none.
+//! without room for a reserve still takes blocks, and large batches do without, so as not to be written twice: there the
+//! reserve is its header alone. A file that ends in order has none.
 
 use std::io;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use lycosa_iproto::vclock::Vclock;
 use uuid::Uuid;
 
 use crate::block::{
-    self, DEFAULT_COMPRESSION_LEVEL, Encoder, FIXED_HEADER_BYTES, MAGIC_END, MAX_RESERVE_BYTES,
+    self, BlockHeader, DEFAULT_COMPRESSION_LEVEL, Encoder, FIXED_HEADER_BYTES, MAGIC_END, MAX_RESERVE_BYTES,
     RESERVE_HEADER,
 };
 use crate::directory::{Directory, IN_PROGRESS, file_name};
@@ -36,6 +37,7 @@ use crate::disk::{DiskFile, write_all_at};
 use crate::log::{Batch, Log, LogError, LogStatus, WalMode};
 use crate::meta::{FileKind, Meta};
 use crate::recovery::Recovered;
+use crate::synced::SyncedLength;
 
 /// Who is said to have written a file.
 pub const WRITTEN_BY: &str = concat!("Lycosa ", env!("CARGO_PKG_VERSION"));
@@ -76,7 +78,7 @@ impl Default for Settings {
     }
 }
 
-/// An xlog without rows: the next batch is written into it.
+/// An xlog without rows. The next batch is written into it, or into one that takes its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmptyXlog {
     /// Its name.
@@ -85,6 +87,10 @@ pub struct EmptyXlog {
     pub header_bytes: u64,
     /// Whether it ends in the end marker.
     pub is_closed: bool,
+    /// `PrevVClock` of its text header.
+    pub prev_vclock: Option<Vclock>,
+    /// Whether its blocks are to say how much of it is synced.
+    pub has_synced_length: bool,
 }
 
 /// Writes xlogs into a folder.
@@ -98,6 +104,8 @@ pub struct XlogWriter {
     current: Current,
     encoder: Encoder,
     blocks: Vec<u8>,
+    /// Where each of them begins.
+    begins: Vec<usize>,
     status: LogStatus,
     failure: Option<Arc<LogError>>,
 }
@@ -117,49 +125,63 @@ struct OpenXlog {
     bytes: u64,
     /// Bytes that the file has, its reserve included.
     reserved: u64,
-    is_synced: bool,
+    /// Bytes that are known to be durable.
+    synced: u64,
+    /// What writes that into the headers of blocks, if they say it.
+    field: Option<SyncedLength>,
 }
 
 impl OpenXlog {
-    /// Makes the file longer than `bytes + length` by the header of a reserve at least. False if the disk is full.
-    fn reserve(&mut self, length: u64, reserve: u64) -> io::Result<bool> {
+    /// Makes the file longer than `bytes + length` by the header of a reserve at least, unless the disk is full.
+    fn reserve(&mut self, length: u64, reserve: u64) -> io::Result<()> {
         let needed = length + FIXED_HEADER_BYTES as u64;
         if self.bytes + needed <= self.reserved {
-            return Ok(true);
+            return Ok(());
         }
         let rest = needed + reserve.min(MAX_RESERVE_BYTES / 2);
         let mut zeros = RESERVE_HEADER.to_vec();
         zeros.resize(usize::try_from(rest).unwrap_or(FIXED_HEADER_BYTES), 0);
         self.reserved = self.bytes + rest;
         match write_all_at(&mut *self.file, &zeros, self.bytes) {
-            Ok(()) => Ok(true),
             Err(error)
-                if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
+                if !matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
             {
-                Ok(false)
+                Err(error)
             }
-            Err(error) => Err(error),
+            _ => Ok(()),
         }
     }
 
     /// Writes blocks behind those that there are. `reserve` is what to keep ready behind them, 0 if nothing.
-    fn append(&mut self, blocks: &mut Vec<u8>, reserve: u64) -> io::Result<()> {
+    fn append(&mut self, blocks: &mut Vec<u8>, begins: &[usize], reserve: u64) -> io::Result<()> {
         let length = blocks.len() as u64;
-        if length <= reserve / SMALL_SHARE && self.reserve(length, reserve)? {
-            blocks.extend_from_slice(&RESERVE_HEADER);
-            let written = write_all_at(&mut *self.file, blocks, self.bytes);
-            blocks.truncate(blocks.len() - FIXED_HEADER_BYTES);
-            written?;
-        } else {
-            if self.reserved > self.bytes {
-                // A reserve that is not wanted now, or an attempt to have one.
-                self.file.truncate(self.bytes)?;
-            }
+        let Some(field) = self.field else {
             write_all_at(&mut *self.file, blocks, self.bytes)?;
-            self.reserved = self.bytes + length;
+            self.bytes += length;
+            self.reserved = self.bytes;
+            return Ok(());
+        };
+        for &begin in begins {
+            let header = &mut blocks[begin..begin + FIXED_HEADER_BYTES];
+            let header: &mut [u8; FIXED_HEADER_BYTES] = header.try_into().expect("so many bytes");
+            let decoded = BlockHeader::decode(header).expect("the encoder has made it");
+            *header = field.write(decoded, self.bytes + begin as u64, self.synced).encode();
         }
+        if length <= reserve / SMALL_SHARE {
+            self.reserve(length, reserve)?;
+        }
+        blocks.extend_from_slice(&RESERVE_HEADER);
+        let written = write_all_at(&mut *self.file, blocks, self.bytes);
+        blocks.truncate(blocks.len() - FIXED_HEADER_BYTES);
+        written?;
         self.bytes += length;
-        self.is_synced = false;
+        self.reserved = self.reserved.max(self.bytes + FIXED_HEADER_BYTES as u64);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync()?;
+        self.synced = self.bytes;
         Ok(())
     }
 
@@ -202,6 +224,7 @@ impl XlogWriter {
             current: Current::None,
             encoder: Encoder::new(settings.compression_level)?,
             blocks: Vec::new(),
+            begins: Vec::new(),
             status: LogStatus::default(),
             failure: None,
         })
@@ -274,15 +297,18 @@ impl XlogWriter {
         let covered = batch.ends.last().copied().unwrap_or(0) as usize;
         assert_eq!(covered, batch.rows.len(), "every row of a batch belongs to a transaction");
         self.blocks.clear();
+        self.begins.clear();
         let (mut begin, mut end) = (0, 0);
         for transaction in batch.transactions() {
             end += transaction.len();
             if block::is_full(end - begin) {
+                self.begins.push(self.blocks.len());
                 self.encoder.encode(&batch.rows[begin..end], &mut self.blocks)?;
                 begin = end;
             }
         }
         if begin < end {
+            self.begins.push(self.blocks.len());
             self.encoder.encode(&batch.rows[begin..end], &mut self.blocks)?;
         }
         Ok(())
@@ -299,21 +325,37 @@ impl XlogWriter {
             Current::Empty(empty) => self.write_on(empty)?,
             Current::None => self.begin_file(b"")?,
         };
-        let reserve = if self.settings.mode == WalMode::Fsync { self.settings.reserve_bytes } else { 0 };
-        let mut blocks = std::mem::take(&mut self.blocks);
-        let written = open.append(&mut blocks, reserve);
-        self.blocks = blocks;
+        let written = open.append(&mut self.blocks, &self.begins, self.settings.reserve_bytes);
         written.map_err(self.failed("write to", &open.name))?;
         self.current = Current::Open(open);
         Ok(())
     }
 
-    /// Opens a file without rows and cuts off what follows its header.
+    /// Opens a file without rows and cuts off what follows its header. One whose blocks say something else than this
+    /// writer's is replaced.
     fn write_on(&mut self, empty: EmptyXlog) -> Result<OpenXlog, LogError> {
+        let is_durable = self.settings.mode == WalMode::Fsync;
+        if empty.has_synced_length != is_durable {
+            self.directory.disk().remove(&empty.name).map_err(self.failed("replace", &empty.name))?;
+            self.newest = empty.prev_vclock;
+            return self.begin_file(b"");
+        }
         let mut file = self.directory.disk().reopen(&empty.name).map_err(self.failed("open", &empty.name))?;
-        file.truncate(empty.header_bytes).map_err(self.failed("truncate", &empty.name))?;
         let bytes = empty.header_bytes;
-        Ok(OpenXlog { name: empty.name, file, bytes, reserved: bytes, is_synced: false })
+        let is_longer = file.size().map_err(self.failed("ask for the size of", &empty.name))? > bytes;
+        file.truncate(bytes).map_err(self.failed("truncate", &empty.name))?;
+        if is_durable && is_longer {
+            // Blocks that a crash left behind the header must not come back between those that are written now.
+            file.sync().map_err(self.failed("sync", &empty.name))?;
+        }
+        Ok(self.opened(empty.name, file, bytes))
+    }
+
+    /// An xlog whose text header has `bytes`, which are durable in mode `fsync`.
+    fn opened(&self, name: String, file: Box<dyn DiskFile>, bytes: u64) -> OpenXlog {
+        let is_durable = self.settings.mode == WalMode::Fsync;
+        let field = is_durable.then(|| SyncedLength::new(self.instance, &self.vclock));
+        OpenXlog { name, file, bytes, reserved: bytes, synced: bytes, field }
     }
 
     /// Creates the file that follows [`Log::vclock`], with `content` after its header.
@@ -324,6 +366,7 @@ impl XlogWriter {
             instance: self.instance,
             vclock: self.vclock.clone(),
             prev_vclock: self.newest.clone(),
+            has_synced_length: self.settings.mode == WalMode::Fsync,
         };
         let name = file_name(FileKind::Xlog, self.vclock.signature());
         let temporary = format!("{name}{IN_PROGRESS}");
@@ -343,8 +386,7 @@ impl XlogWriter {
         }
         self.newest = Some(self.vclock.clone());
         self.status.files += 1;
-        let bytes = text.len() as u64;
-        Ok(OpenXlog { name, file, bytes, reserved: bytes, is_synced: is_durable })
+        Ok(self.opened(name, file, text.len() as u64))
     }
 
     /// Ends the current file if it has rows.
@@ -356,8 +398,12 @@ impl XlogWriter {
                 return Ok(());
             }
         };
-        let written = open.end();
-        written.map_err(self.failed("write to", &open.name))?;
+        if self.settings.mode == WalMode::Fsync && open.synced < open.bytes {
+            // An end marker vouches for everything before it.
+            open.sync().map_err(self.failed("sync", &open.name))?;
+            self.status.syncs += 1;
+        }
+        open.end().map_err(self.failed("write to", &open.name))?;
         if sync {
             open.file.sync().map_err(self.failed("sync", &open.name))?;
             self.status.syncs += 1;
@@ -367,12 +413,11 @@ impl XlogWriter {
 
     fn sync_current(&mut self) -> Result<(), LogError> {
         let Current::Open(open) = &mut self.current else { return Ok(()) };
-        if self.settings.mode != WalMode::Fsync || open.is_synced {
+        if self.settings.mode != WalMode::Fsync || open.synced == open.bytes {
             return Ok(());
         }
-        match open.file.sync() {
+        match open.sync() {
             Ok(()) => {
-                open.is_synced = true;
                 self.status.syncs += 1;
                 Ok(())
             }
@@ -385,6 +430,10 @@ impl XlogWriter {
 
     fn finish_log(&mut self) -> Result<(), LogError> {
         self.finish(true)?;
+        let prev = match &self.current {
+            Current::Empty(empty) => empty.prev_vclock.clone(),
+            Current::None | Current::Open(_) => self.newest.clone(),
+        };
         let mut last = match std::mem::replace(&mut self.current, Current::None) {
             Current::Empty(empty) if empty.is_closed => {
                 self.current = Current::Empty(empty);
@@ -403,7 +452,13 @@ impl XlogWriter {
         };
         last.file.sync().map_err(self.failed("sync", &last.name))?;
         self.directory.disk().sync().map_err(self.failed("sync the folder of", &last.name))?;
-        let empty = EmptyXlog { name: last.name, header_bytes: last.bytes, is_closed: true };
+        let empty = EmptyXlog {
+            name: last.name,
+            header_bytes: last.bytes,
+            is_closed: true,
+            prev_vclock: prev,
+            has_synced_length: last.field.is_some(),
+        };
         self.current = Current::Empty(empty);
         Ok(())
     }

@@ -82,9 +82,31 @@ fn the_end_marker_may_be_torn_and_zeros_may_follow_it() {
     assert!(matches!(read(&bytes), (1, Step::Damage(damage)) if damage == after));
 }
 
-/// A file of blocks with a reserve of so many bytes behind its header.
+/// A file as the writer makes it in mode `fsync`, each block synced by itself, with a reserve of so many bytes behind its
+/// header.
 fn reserved(blocks: &[usize], zeros: usize) -> Vec<u8> {
-    [&file(blocks)[..], &RESERVE_HEADER, &vec![0; zeros]].concat()
+    let mut bytes = synced(blocks);
+    bytes.extend_from_slice(&RESERVE_HEADER);
+    bytes.resize(bytes.len() + zeros, 0);
+    bytes
+}
+
+fn synced(blocks: &[usize]) -> Vec<u8> {
+    let plain = file(blocks);
+    let header = HEADER.replace("VClock", "SyncedLength: 1\nVClock");
+    let meta = Meta::decode(header.as_bytes(), FileKind::Xlog).unwrap().meta;
+    let field = SyncedLength::new(meta.instance, &meta.vclock);
+    let mut bytes = header.into_bytes();
+    let mut rest = &plain[HEADER.len()..];
+    while let Some(head) = rest.first_chunk() {
+        let header = BlockHeader::decode(head).unwrap();
+        let length = FIXED_HEADER_BYTES + header.length as usize;
+        let offset = bytes.len() as u64;
+        bytes.extend_from_slice(&field.write(header, offset, offset).encode());
+        bytes.extend_from_slice(&rest[FIXED_HEADER_BYTES..length]);
+        rest = &rest[length..];
+    }
+    bytes
 }
 
 #[test]
@@ -92,28 +114,22 @@ fn a_reserve_is_an_open_end() {
     for zeros in [0, 1, 10_000] {
         assert!(matches!(read(&reserved(&[10, 300], zeros)), (2, Step::End(End::Open))));
     }
-    let header = BlockHeader::decode(&RESERVE_HEADER).unwrap();
-    assert_eq!(u64::from(header.length), block::MAX_RESERVE_BYTES);
-    let last = RESERVE_HEADER.iter().rposition(|&byte| byte != 0).unwrap();
-    assert_eq!(last as u64 + 1, RESERVE_WRITTEN);
+    let length: [u8; 8] = *RESERVE_HEADER[MAGIC_BYTES + 1..].first_chunk().unwrap();
+    assert_eq!(u64::from_be_bytes(length), block::MAX_RESERVE_BYTES);
+    assert_eq!(
+        BlockHeader::decode(&RESERVE_HEADER),
+        Err(HeaderError::Padding),
+        "no block's header is like it"
+    );
 }
 
 #[test]
 fn what_is_lost_before_a_reserve_is_told_from_what_is_damaged() {
-    let (two, three) = (file(&[10, 10]), reserved(&[10, 10, 3000], 5000));
-    let end = file(&[10, 10, 3000]).len();
-    for cut in (two.len()..end).filter(|cut| cut - two.len() < 40 || cut % 41 == 0) {
-        // The machine died while the block took the place of the reserve before it.
-        let mut bytes = [&three[..cut], &vec![0; 9000]].concat();
-        let before = [&three[..cut], &RESERVE_HEADER[(cut - two.len()).min(FIXED_HEADER_BYTES)..]].concat();
-        bytes[..before.len()].copy_from_slice(&before);
-        assert!(matches!(read(&bytes), (2, Step::End(_))), "cut at {cut}: {:?}", read(&bytes));
-    }
     let mut lost = reserved(&[10, 10, 3000], 5000);
-    let sector = two.len().next_multiple_of(512);
+    let sector = synced(&[10, 10]).len().next_multiple_of(512);
     lost[sector..sector + 512].fill(0);
     assert_eq!(torn(&lost), Some((2, TornCause::Sector)));
-    let (end, small) = (file(&[10, 10, 150]).len(), reserved(&[10, 10, 150], 200));
+    let (end, small) = (synced(&[10, 10, 150]).len(), reserved(&[10, 10, 150], 200));
     for bit in 0..8 * small.len() {
         let mut wrong = small.clone();
         wrong[bit / 8] ^= 1 << (bit % 8);
@@ -131,16 +147,34 @@ fn what_is_lost_before_a_reserve_is_told_from_what_is_damaged() {
 }
 
 #[test]
+fn what_a_later_batch_vouches_for_is_damage() {
+    let three = reserved(&[10, 3000, 10], 5000);
+    let sector = synced(&[10]).len().next_multiple_of(512);
+    for length in [1, 512, 1024] {
+        let mut wrong = three.clone();
+        wrong[sector..sector + length].fill(0);
+        assert!(matches!(read(&wrong), (1, Step::Damage(_))), "{length}");
+        let mut moved = wrong.clone();
+        let begin = synced(&[10, 3000]).len();
+        // A block of another place vouches for nothing.
+        moved.copy_within(begin..begin + 100, begin + 1);
+        moved[begin] = 7;
+        assert_eq!(read(&moved).0, 1);
+        assert_eq!(matches!(read(&moved), (1, Step::End(_))), length >= 512);
+    }
+}
+
+#[test]
 fn a_reserve_gives_way_to_blocks_while_it_is_read() {
     let disk = MemoryDisk::with_files([("f".to_owned(), reserved(&[10], 8000))]);
     let mut reader = FileReader::open(disk.open("f").unwrap(), FileKind::Xlog).unwrap();
     assert!(matches!(reader.next_block().unwrap(), Step::Block(_)));
     let longer = reserved(&[10, 700], 7000);
-    let from = file(&[10]).len();
+    let from = synced(&[10]).len();
     disk.reopen("f").unwrap().write_at(&longer[from..], from as u64).unwrap();
     assert!(matches!(reader.next_block().unwrap(), Step::Block(_)));
     assert!(matches!(reader.next_block().unwrap(), Step::End(End::Open)));
-    let closed = [&file(&[10, 700, 20])[..], &MAGIC_END].concat();
+    let closed = [&synced(&[10, 700, 20])[..], &MAGIC_END].concat();
     let mut file = disk.reopen("f").unwrap();
     file.truncate(closed.len() as u64).unwrap();
     file.write_at(&closed[from..], from as u64).unwrap();

@@ -27,13 +27,13 @@ fn settings(max_file_bytes: u64) -> Settings {
     Settings { max_file_bytes, reserve_bytes: RESERVE, ..Settings::default() }
 }
 
-fn bootstrap(directory: &Directory) -> Result<(), SnapshotError> {
+pub(crate) fn bootstrap(directory: &Directory) -> Result<(), SnapshotError> {
     let mut snapshot = SnapshotWriter::create(directory.clone(), INSTANCE, &Vclock::new(), 1.5)?;
     snapshot.add(0, 272, &[0x92, 0xa1, b'k', 0x01])?;
     snapshot.finish().map(|_| ())
 }
 
-fn open(directory: &Directory, settings: Settings) -> XlogWriter {
+pub(crate) fn open(directory: &Directory, settings: Settings) -> XlogWriter {
     let recovery = Recovery::open(directory, Mode::Strict).unwrap().unwrap();
     let recovered = recovery.run(&mut Collected::default()).unwrap();
     XlogWriter::resume(directory.clone(), settings, &recovered).unwrap()
@@ -193,7 +193,7 @@ fn run(log: &mut XlogWriter, plan: &Plan, is_closed: bool) -> u64 {
 }
 
 /// Recovers an image, checks it against the plan, writes on and recovers again.
-fn check_image(image: &MemoryDisk, plan: &Plan, at_least: u64, place: &str) {
+pub(crate) fn check_image(image: &MemoryDisk, plan: &Plan, at_least: u64, place: &str) {
     let expected: Vec<Vec<u64>> = plan.iter().flatten().flat_map(transactions).collect();
     let (recovered, collected) =
         recover(image, Mode::Strict).unwrap_or_else(|error| panic!("{place}: {error}"));

@@ -2,7 +2,7 @@
 
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::decision::Mode;
-use lycosa_journal::log::{Batch, Log};
+use lycosa_journal::log::{Batch, Log, WalMode};
 use lycosa_journal::memory::MemoryDisk;
 use lycosa_journal::meta::FileKind;
 use lycosa_journal::reader::{End, Step};
@@ -51,7 +51,9 @@ fn a_real_xlog_is_reproduced_byte_for_byte() {
 
     let disk = MemoryDisk::new();
     let instance = reader.meta().instance;
-    let mut log = XlogWriter::create(directory(&disk), Settings::default(), instance, Vclock::new()).unwrap();
+    // Only in mode `fsync` blocks say how much of the file is synced.
+    let settings = Settings { mode: WalMode::Write, ..Settings::default() };
+    let mut log = XlogWriter::create(directory(&disk), settings, instance, Vclock::new()).unwrap();
     while let Step::Block(block) = reader.next_block().unwrap() {
         let mut rows = Vec::new();
         let mut batch = Batch { rows: block.rows.to_vec(), ..Batch::default() };

@@ -8,4 +8,5 @@ mod corpus;
 mod damage;
 mod faults;
 mod layout;
+mod sectors;
 mod support;

@@ -2,7 +2,8 @@
 //!
 //! A scenario is played on one server, that server stops, and the other one starts on a copy of its folder. Every space
 //! of the user's must have the same definition, the same indexes and the same rows. `oracle::files/to-tarantool/…` hands
-//! ours to a real Tarantool, `oracle::files/from-tarantool/…` the other way round.
+//! ours to a real Tarantool, `oracle::files/from-tarantool/…` the other way round, and `oracle::files/killed/…` hands it ours
+//! after a SIGKILL: without an end marker, with a reserve behind the last block.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,12 +11,14 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 
 use crate::connection::{self, Connection, key, kind};
-use crate::scenario::{self, Script};
+use crate::scenario;
 use crate::server::{Peer, Server, Setup};
 use crate::value::Value;
 
 /// Folders of scenarios that leave something behind worth reading.
 const WORTH_READING: [&str; 5] = ["own/", "restart/", "spaces/", "stats/", "wire/"];
+/// Folders of scenarios that are also handed over after a SIGKILL.
+const WORTH_KILLING: &str = "stats/";
 const REPLY_LIMIT: Duration = Duration::from_secs(20);
 /// After the last connection closed: the tasks of its session are released.
 const SETTLE: Duration = Duration::from_millis(150);
@@ -65,23 +68,58 @@ pub(crate) fn trials() -> Result<Vec<Trial>, String> {
                 let name = format!("oracle::files/{direction}-tarantool/{}", script.name);
                 let is_possible = crate::server::tarantool_is_installed();
                 let script = script.clone();
-                let trial = Trial::test(name, move || Ok(hand_over(&script, from, to)?));
-                trials.push(if is_possible {
-                    trial
-                } else {
-                    trial.with_ignored_flag(true).with_kind("no tarantool")
-                });
+                let played = script.clone();
+                let trial = Trial::test(name, move || Ok(hand_over(script.play(from)?, to, false)?));
+                trials.push(if_possible(trial, is_possible));
+                if from == Peer::Lycosa && played.name.starts_with(WORTH_KILLING) {
+                    let name = format!("oracle::files/killed/{}", played.name);
+                    let trial = Trial::test(name, move || Ok(hand_over(played.play(from)?, to, true)?));
+                    trials.push(if_possible(trial, is_possible));
+                }
             }
         }
     }
+    let is_possible = crate::server::tarantool_is_installed();
+    let trial = Trial::test("oracle::files/killed/large-blocks", || {
+        Ok(hand_over(with_large_blocks()?, Peer::Tarantool, true)?)
+    });
+    trials.push(if_possible(trial, is_possible));
     Ok(trials)
 }
 
-fn hand_over(script: &Script, from: Peer, to: Peer) -> Result<(), String> {
-    let mut first = script.play(from)?;
+fn if_possible(trial: Trial, is_possible: bool) -> Trial {
+    if is_possible { trial } else { trial.with_ignored_flag(true).with_kind("no tarantool") }
+}
+
+/// A server with tasks that do not compress: their blocks' lengths take all the room that a header has.
+fn with_large_blocks() -> Result<Server, String> {
+    let server = Server::start(Peer::Lycosa, Setup::default())?;
+    let mut connection = Connection::open(server.address()).map_err(|error| error.to_string())?;
+    let mut call = |name: &str, arguments: Vec<Value>| {
+        let reply = connection.ask(kind::CALL, &connection::call(name, arguments), REPLY_LIMIT)?;
+        if reply.error == 0 { Ok(()) } else { Err(format!("{name}: {}", reply.describe())) }
+    };
+    call("queue.create_tube", vec![Value::str("t"), Value::str("fifo")])?;
+    let mut state = 1_u32;
+    for bytes in [10, 70_000, 200_000, 300, 90_000] {
+        let payload = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            char::from(b' ' + (state >> 24) as u8 % 95)
+        });
+        call("queue.tube.t:put", vec![Value::str(&payload.take(bytes).collect::<String>())])?;
+    }
+    Ok(server)
+}
+
+fn hand_over(mut first: Server, to: Peer, is_killed: bool) -> Result<(), String> {
+    let from = first.peer();
     std::thread::sleep(SETTLE);
     let written = spaces(&first)?;
-    first.stop()?;
+    if is_killed {
+        first.kill();
+    } else {
+        first.stop()?;
+    }
     let setup = Setup { data: Some(first.data_folder()), ..Setup::default() };
     let second =
         Server::start(to, setup).map_err(|reason| format!("{to:?} on the data of {from:?}: {reason}"))?;

@@ -75,6 +75,10 @@ impl Server {
         Ok(server)
     }
 
+    pub(crate) fn peer(&self) -> Peer {
+        self.peer
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
