@@ -56,7 +56,7 @@ impl SyncedLength {
         if distance == FAR {
             return Some(0);
         }
-        let is_sound = distance != 0 && field.count_ones() % 2 == 0;
+        let is_sound = distance != 0 && field.count_ones().is_multiple_of(2);
         is_sound.then(|| offset.checked_sub(u64::from(distance) - 1)).flatten()
     }
 

@@ -88,7 +88,7 @@ pub struct EmptyXlog {
     /// Whether it ends in the end marker.
     pub is_closed: bool,
     /// `PrevVClock` of its text header.
-    pub prev_vclock: Option<Vclock>,
+    pub prev_vclock: Option<Box<Vclock>>,
     /// Whether its blocks are to say how much of it is synced.
     pub has_synced_length: bool,
 }
@@ -337,7 +337,7 @@ impl XlogWriter {
         let is_durable = self.settings.mode == WalMode::Fsync;
         if empty.has_synced_length != is_durable {
             self.directory.disk().remove(&empty.name).map_err(self.failed("replace", &empty.name))?;
-            self.newest = empty.prev_vclock;
+            self.newest = empty.prev_vclock.map(|vclock| *vclock);
             return self.begin_file(b"");
         }
         let mut file = self.directory.disk().reopen(&empty.name).map_err(self.failed("open", &empty.name))?;
@@ -432,7 +432,7 @@ impl XlogWriter {
         self.finish(true)?;
         let prev = match &self.current {
             Current::Empty(empty) => empty.prev_vclock.clone(),
-            Current::None | Current::Open(_) => self.newest.clone(),
+            Current::None | Current::Open(_) => self.newest.clone().map(Box::new),
         };
         let mut last = match std::mem::replace(&mut self.current, Current::None) {
             Current::Empty(empty) if empty.is_closed => {

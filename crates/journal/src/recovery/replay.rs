@@ -192,7 +192,7 @@ impl<'a> Replay<'a> {
             name: xlog.name.clone(),
             header_bytes: reader.first_block(),
             is_closed: end == End::Marker,
-            prev_vclock: reader.meta().prev_vclock.clone(),
+            prev_vclock: reader.meta().prev_vclock.clone().map(Box::new),
             has_synced_length: reader.meta().has_synced_length,
         };
         Ok((!reading.has_content).then_some(empty))
