@@ -5,13 +5,14 @@
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::reply;
-use lycosa_queue::{Answer, Caller, Procedure, QueueMethod, TubeMethod, Woken};
+use lycosa_queue::{Answer, Procedure};
 use lycosa_store::{Access, Object, UserId, user};
 use lycosa_tuple::mp::{self, Kind, Reader};
 
 use crate::boxes::{self, Function};
-use crate::connection::{Connection, Trust, WaitingCall};
-use crate::{Instance, Settings, Slot, wire_error};
+use crate::caller::{ParkedCall, ReplyTo};
+use crate::connection::{Connection, Trust};
+use crate::{Called, Caller, CallerKind, Instance, InvokeKind, RequestId, Slot, wire_error};
 
 /// What a name stands for.
 #[derive(Debug, Clone, Copy)]
@@ -23,12 +24,13 @@ pub(crate) enum Target {
 }
 
 impl Instance {
-    /// Calls a function. `args` is a MessagePack array.
-    pub(crate) fn call(&mut self, slot: Slot, sync: u64, name: &[u8], args: &[u8], is_call_16: bool) {
+    /// CALL on a connection. `args` is a MessagePack array.
+    pub(crate) fn handle_call(&mut self, slot: Slot, sync: u64, name: &[u8], args: &[u8], is_call_16: bool) {
         let done = match self.resolve(slot, name) {
-            Ok(Target::Queue(procedure)) => self.call_queue(slot, sync, &procedure, args, is_call_16),
-            Ok(Target::Box(Function::Snapshot)) => self.call_snapshot(slot, sync, is_call_16),
-            Ok(Target::Box(function)) => self.call_box(slot, sync, function, args, is_call_16),
+            Ok(Some(Target::Queue(procedure))) => {
+                self.call_for_reply(slot, sync, &procedure, args, is_call_16)
+            }
+            Ok(target) => self.call_elsewhere(slot, sync, target, name, args, is_call_16),
             Err(error) => Err(error),
         };
         if let Err(error) = done {
@@ -36,21 +38,84 @@ impl Instance {
         }
     }
 
-    fn resolve(&mut self, slot: Slot, name: &[u8]) -> Result<Target, ErrorObject> {
-        let version = self.journaling.system_version();
+    /// Calls a function, native or a program's, on behalf of any caller. Its values are appended to `out` unless the
+    /// call is parked.
+    ///
+    /// # Errors
+    /// What the function raises; no such function; no right to execute it.
+    pub fn call(
+        &mut self,
+        caller: &Caller,
+        name: &[u8],
+        args: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Called, ErrorObject> {
+        let target = self.find(name);
+        self.check_execute(caller, name, target)?;
+        let called = match target {
+            Some(Target::Queue(procedure)) => return self.call_queue(caller, &procedure, args, out),
+            target => self.call_target(caller, target, name, args, ReplyTo::Caller(caller.kind), out),
+        };
+        self.settle();
+        called
+    }
+
+    /// What a name stands for natively, for [`Self::call_queue`].
+    pub fn procedure(&self, name: &[u8]) -> Option<Procedure> {
+        self.data.queue().resolve(name)
+    }
+
+    /// Calls a procedure of the queue on behalf of any caller, without asking for the right to execute it. It joins the open
+    /// transaction if there is one; then nothing waits.
+    ///
+    /// # Errors
+    /// What the procedure raises.
+    pub fn call_queue(
+        &mut self,
+        caller: &Caller,
+        procedure: &Procedure,
+        args: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Called, ErrorObject> {
+        self.data.admit_call(procedure)?;
+        let request = self.parked.next_request();
+        let answer = self.data.call_queue(&queue_caller(caller, request), procedure, args, out);
+        let called = match answer {
+            Ok(Answer::Done { count }) => Ok(Called::Done { count }),
+            Ok(Answer::Parked) => {
+                let reply = ReplyTo::Caller(caller.kind);
+                self.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
+                Ok(Called::Parked(request))
+            }
+            Err(error) => Err(self.refusal(caller, &error)),
+        };
+        self.settle();
+        called
+    }
+
+    fn find(&self, name: &[u8]) -> Option<Target> {
+        match boxes::resolve(name) {
+            Some(function) => Some(Target::Box(function)),
+            None => self.data.queue().resolve(name).map(Target::Queue),
+        }
+    }
+
+    /// What a connection may call by a name; None if it is a program's.
+    fn resolve(&mut self, slot: Slot, name: &[u8]) -> Result<Option<Target>, ErrorObject> {
+        let version = self.data.journaling.system_version();
         let Some(connection) = self.connections.get(slot) else { return Err(not_defined(name)) };
         if let Some(target) = connection.cached(name, version)
             && self.is_current(target)
         {
-            return Ok(target);
+            return Ok(Some(target));
         }
-        let target = match boxes::resolve(name) {
-            Some(function) => Some(Target::Box(function)),
-            None => self.queue.resolve(name).map(Target::Queue),
-        };
-        self.check_execute(connection, name, target)?;
-        let target = target.ok_or_else(|| not_defined(name))?;
-        if let Some(connection) = self.connections.get_mut(slot) {
+        let target = self.find(name);
+        if let Some(caller) = self.caller(slot) {
+            self.check_execute(&caller, name, target)?;
+        }
+        if let Some(target) = target
+            && let Some(connection) = self.connections.get_mut(slot)
+        {
             connection.cache(name, target, version);
         }
         Ok(target)
@@ -60,36 +125,33 @@ impl Instance {
     /// `_queue`.
     fn is_current(&self, target: Target) -> bool {
         match target {
-            Target::Queue(procedure) => self.queue.is_current(&procedure),
+            Target::Queue(procedure) => self.data.queue().is_current(&procedure),
             Target::Box(_) => true,
         }
     }
 
     /// The right to execute comes before the question whether the function exists, as in Tarantool. Who may put one task
     /// may put many: grants know only the Lua module's functions.
-    fn check_execute(
-        &self,
-        connection: &Connection,
-        name: &[u8],
-        target: Option<Target>,
-    ) -> Result<(), ErrorObject> {
+    fn check_execute(&self, caller: &Caller, name: &[u8], target: Option<Target>) -> Result<(), ErrorObject> {
         let is_of_queue = match target {
             Some(Target::Queue(_)) => true,
             Some(Target::Box(function)) => function.is_harmless(),
             None => name.starts_with(b"queue."),
         };
-        if is_of_queue && is_trusted(&self.settings, connection) {
+        if is_of_queue && caller.trusted {
             return Ok(());
         }
+        let store = self.data.store();
         let may_execute =
-            |name: &str| self.store.check_access(connection.user, Object::Function(name), Access::EXECUTE);
+            |name: &str| store.check_access(caller.effective, Object::Function(name), Access::EXECUTE);
         may_execute(&String::from_utf8_lossy(name)).or_else(|error| match single_name(name, target) {
             Some(single) if may_execute(&single).is_ok() => Ok(()),
             _ => Err(wire_error::of_store(&error)),
         })
     }
 
-    fn call_queue(
+    /// Calls a procedure of the queue for a connection: its values go straight into the reply.
+    fn call_for_reply(
         &mut self,
         slot: Slot,
         sync: u64,
@@ -97,128 +159,160 @@ impl Instance {
         args: &[u8],
         is_call_16: bool,
     ) -> Result<(), ErrorObject> {
-        if self.failure.is_some() {
-            return Err(self.failure_error());
-        }
-        if self.scarce_room.is_some() && needs_room(procedure) {
-            self.check_room()?;
-        }
+        self.data.admit_call(procedure)?;
+        let Some(caller) = self.caller(slot) else { return Ok(()) };
+        let request = self.parked.next_request();
         let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
-        let trusted = is_trusted(&self.settings, connection);
-        let may_wait = connection.waiting.len() < self.settings.max_waiting;
-        self.last_request += 1;
-        let request = self.last_request;
-        let caller = Caller { connection: connection.id, user: connection.user, trusted, request, may_wait };
         let out = connection.replies.buffer();
         let undo = out.len();
         let start = reply::begin_data(out, sync);
-        let answer = self.queue.call(&mut self.store, &caller, procedure, args, self.now, out);
-        match answer {
+        let answer = self.data.call_queue(&queue_caller(&caller, request), procedure, args, out);
+        let called = match answer {
             Ok(Answer::Done { count }) => {
                 let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
-                reply::finish_data(out, start, count, self.store.schema_version());
-                self.settle(self.now);
+                reply::finish_data(out, start, count, self.data.store().schema_version());
                 self.finish_reply(slot);
                 Ok(())
             }
             Ok(Answer::Parked) => {
                 out.truncate(undo);
-                connection.waiting.insert(request, WaitingCall { sync, is_call_16 });
-                self.settle(self.now);
+                let reply = ReplyTo::Frame { slot, sync, is_call_16 };
+                self.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
                 Ok(())
             }
             Err(error) => {
                 out.truncate(undo);
-                self.settle(self.now);
-                Err(match error {
-                    lycosa_queue::Error::MayNotWait => too_many_waiting(self.settings.max_waiting),
-                    error => wire_error::of_queue(&error),
-                })
+                Err(self.refusal(&caller, &error))
             }
-        }
-    }
-
-    /// Answers a call that had to wait for the queue.
-    pub(crate) fn answer_woken(&mut self, woken: &Woken) {
-        let result = match &woken.result {
-            Ok((count, values)) => Ok((*count, values.as_slice())),
-            Err(error) => Err(wire_error::of_queue(error)),
         };
-        self.answer_parked(woken.connection, woken.request, result);
+        self.settle();
+        called
     }
 
-    /// Answers a call that had to wait, with so many values back to back.
-    pub(crate) fn answer_parked(
-        &mut self,
-        connection: u64,
-        request: u64,
-        result: Result<(u32, &[u8]), ErrorObject>,
-    ) {
-        let schema_version = self.store.schema_version();
-        let Some(slot) = self.connections.slot_of(connection) else { return };
-        let Some(connection) = self.connections.get_mut(slot) else { return };
-        let Some(call) = connection.waiting.remove(&request) else { return };
-        match result {
-            Ok((count, bytes)) => {
-                let out = connection.replies.buffer();
-                let start = reply::begin_data(out, call.sync);
-                out.extend_from_slice(bytes);
-                let count = if call.is_call_16 { to_call_16(out, start.values(), count) } else { count };
-                reply::finish_data(out, start, count, schema_version);
-                self.finish_reply(slot);
-            }
-            Err(error) => self.reply_error(slot, call.sync, &error),
-        }
-    }
-
-    fn call_box(
+    /// A connection calls a function of `box` or of a program.
+    fn call_elsewhere(
         &mut self,
         slot: Slot,
         sync: u64,
-        function: Function,
+        target: Option<Target>,
+        name: &[u8],
         args: &[u8],
         is_call_16: bool,
     ) -> Result<(), ErrorObject> {
-        if self.failure.is_some() && function.touches_data() {
-            return Err(self.failure_error());
-        }
-        let Some(connection) = self.connections.get(slot) else { return Ok(()) };
-        let caller = boxes::Caller { user: connection.user, connection: connection.id };
+        let Some(caller) = self.caller(slot) else { return Ok(()) };
         let mut values = Vec::new();
-        let count = self.execute_box(&caller, function, args, &mut values)?;
-        self.settle(self.now);
-        let schema_version = self.store.schema_version();
-        let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
-        let out = connection.replies.buffer();
-        let start = reply::begin_data(out, sync);
-        out.extend_from_slice(&values);
-        let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
-        reply::finish_data(out, start, count, schema_version);
-        self.finish_reply(slot);
+        let reply = ReplyTo::Frame { slot, sync, is_call_16 };
+        let called = self.call_target(&caller, target, name, args, reply, &mut values)?;
+        if let Called::Done { count } = called
+            && let Some(connection) = self.connections.get_mut(slot)
+        {
+            let out = connection.replies.buffer();
+            let start = reply::begin_data(out, sync);
+            out.extend_from_slice(&values);
+            let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
+            reply::finish_data(out, start, count, self.data.store().schema_version());
+            self.finish_reply(slot);
+        }
+        self.settle();
         Ok(())
+    }
+
+    /// Calls what is no procedure of the queue. If the call is parked, its answer goes to `reply`.
+    fn call_target(
+        &mut self,
+        caller: &Caller,
+        target: Option<Target>,
+        name: &[u8],
+        args: &[u8],
+        reply: ReplyTo,
+        out: &mut Vec<u8>,
+    ) -> Result<Called, ErrorObject> {
+        match target {
+            Some(Target::Box(Function::Snapshot)) => self.call_snapshot(caller, reply, out),
+            Some(Target::Box(function)) => {
+                if function.touches_data() {
+                    self.data.check_alive()?;
+                }
+                self.execute_box(caller, function, args, out).map(|count| Called::Done { count })
+            }
+            Some(Target::Queue(_)) => Err(not_defined(name)),
+            None if self.settings.lua => {
+                let owner =
+                    str::from_utf8(name).ok().and_then(|name| self.data.store().function_by_name(name));
+                let owner = owner.filter(|function| function.setuid).map(|function| function.owner);
+                let caller = owner.map_or(*caller, |owner| caller.acting_as(owner));
+                let kind = InvokeKind::Call { name: name.to_vec() };
+                Ok(Called::Parked(self.invoke(caller, kind, args, reply)))
+            }
+            None => Err(not_defined(name)),
+        }
+    }
+
+    /// Evaluates an expression on behalf of any caller; the answer comes later.
+    ///
+    /// # Errors
+    /// No right to execute everything; there are no programs ([`Settings::lua`]).
+    pub fn eval(
+        &mut self,
+        caller: &Caller,
+        expression: &[u8],
+        args: &[u8],
+    ) -> Result<RequestId, ErrorObject> {
+        self.eval_for(*caller, expression, args, ReplyTo::Caller(caller.kind))
+    }
+
+    pub(crate) fn eval_for(
+        &mut self,
+        caller: Caller,
+        expression: &[u8],
+        args: &[u8],
+        reply: ReplyTo,
+    ) -> Result<RequestId, ErrorObject> {
+        self.check_universe(caller.effective, Access::EXECUTE)?;
+        if !self.settings.lua {
+            let message = "Lycosa does not support EVAL: this server runs no Lua; \
+                           CALL the functions of queue and box instead, e.g. queue.create_tube";
+            return Err(ErrorObject::client(ErrorCode::Unsupported, message));
+        }
+        let kind = InvokeKind::Eval { expression: expression.to_vec() };
+        Ok(self.invoke(caller, kind, args, reply))
+    }
+
+    /// The error of a call that the queue has refused.
+    fn refusal(&self, caller: &Caller, error: &lycosa_queue::Error) -> ErrorObject {
+        match (error, caller.kind) {
+            (lycosa_queue::Error::MayNotWait, CallerKind::Connection(_)) => {
+                too_many_waiting(self.settings.max_waiting)
+            }
+            (lycosa_queue::Error::MayNotWait, _) => {
+                ErrorObject::lua("the call would wait, which this caller may not: call with a timeout of 0")
+            }
+            (error, _) => wire_error::of_queue(error),
+        }
     }
 
     /// Whether `user` may do what needs `access` to the universe.
     pub(crate) fn check_universe(&self, user: UserId, access: Access) -> Result<(), ErrorObject> {
-        let checked = self.store.check_access(user, Object::Universe, access);
+        let checked = self.data.store().check_access(user, Object::Universe, access);
         checked.map_err(|error| wire_error::of_store(&error))
+    }
+
+    /// Whether the rule for `guest` on loopback applies.
+    pub(crate) fn is_trusted(&self, connection: &Connection) -> bool {
+        self.settings.guest_on_loopback
+            && connection.user == user::GUEST
+            && connection.origin.trust == Trust::Loopback
     }
 }
 
-/// Whether the rule for `guest` on loopback applies.
-fn is_trusted(settings: &Settings, connection: &Connection) -> bool {
-    settings.guest_on_loopback && connection.user == user::GUEST && connection.origin.trust == Trust::Loopback
+fn queue_caller(caller: &Caller, request: RequestId) -> lycosa_queue::Caller {
+    let Caller { session, effective, trusted, may_wait, .. } = *caller;
+    lycosa_queue::Caller { connection: session, user: effective, trusted, request, may_wait }
 }
 
 fn not_defined(name: &[u8]) -> ErrorObject {
     let name = String::from_utf8_lossy(name);
     ErrorObject::client(ErrorCode::NoSuchProc, format!("Procedure '{name}' is not defined"))
-}
-
-/// Whether a call adds what has to be journaled again when it ends: tasks or a tube.
-fn needs_room(procedure: &Procedure) -> bool {
-    matches!(procedure.tube_method(), Some(TubeMethod::Put | TubeMethod::PutMany))
-        || procedure.queue_method() == Some(QueueMethod::CreateTube)
 }
 
 /// The name of the function for one task, if `name` is that of a tube's method for many.
@@ -241,7 +335,7 @@ pub(crate) fn too_many_waiting(limit: usize) -> ErrorObject {
 ///
 /// An array is a tuple as it stands; a value that is none becomes an array of itself; a single array that holds only
 /// arrays is taken for a list of tuples.
-fn to_call_16(out: &mut Vec<u8>, from: usize, count: u32) -> u32 {
+pub(crate) fn to_call_16(out: &mut Vec<u8>, from: usize, count: u32) -> u32 {
     let values = out.split_off(from);
     let mut reader = Reader::new(&values);
     if count == 1

@@ -24,8 +24,8 @@ use lycosa_store::{Budget, ClosedView};
 use lycosa_tuple::mp;
 
 use self::disk::Bound;
-use crate::connection::WaitingCall;
-use crate::{Instance, Slot};
+use crate::caller::{ParkedCall, ReplyTo};
+use crate::{Called, Caller, Instance, RequestId};
 
 pub use self::disk::Files;
 
@@ -225,8 +225,8 @@ pub(crate) struct Checkpoints {
     is_wanted: bool,
     /// It must write a new snapshot even if nothing has changed since the last one.
     is_forced: bool,
-    /// Calls that wait for it: connection and token.
-    waiting: Vec<(u64, u64)>,
+    /// Calls that wait for it.
+    waiting: Vec<RequestId>,
     /// One was given up; the writer is to be told, and to drop this.
     given_up: Option<Option<ClosedView>>,
     base: Base,
@@ -301,14 +301,14 @@ impl Checkpoints {
 impl Instance {
     /// Tells which snapshot the instance was started from (its signature), and what files there are.
     pub fn set_checkpoint_base(&mut self, signature: u64, files: Files) {
-        let live = self.store.snapshot_bytes();
+        let live = self.data.store().snapshot_bytes();
         self.checkpoints.base = Base {
             signature,
-            at: self.now,
+            at: self.data.now,
             files,
             live,
             journaled: -i128::from(files.journal),
-            measured: self.journaling.written_bytes(),
+            measured: self.data.journaling.written_bytes(),
         };
     }
 
@@ -327,7 +327,7 @@ impl Instance {
     }
 
     fn has_changed_since_snapshot(&self) -> bool {
-        self.checkpoints.is_forced || self.checkpoints.base.signature != self.journaling.lsn()
+        self.checkpoints.is_forced || self.checkpoints.base.signature != self.data.journaling.lsn()
     }
 
     /// Whether a checkpoint is under way, about to begin or about to be given up.
@@ -339,51 +339,41 @@ impl Instance {
     /// CALL of `box.snapshot`: answered when the snapshot is complete. Tarantool: refused while one is being written.
     pub(crate) fn call_snapshot(
         &mut self,
-        slot: Slot,
-        sync: u64,
-        is_call_16: bool,
-    ) -> Result<(), ErrorObject> {
-        if self.failure.is_some() {
-            return Err(self.failure_error());
-        }
+        caller: &Caller,
+        reply: ReplyTo,
+        out: &mut Vec<u8>,
+    ) -> Result<Called, ErrorObject> {
+        self.data.check_alive()?;
         if self.checkpoints.is_running() || !self.checkpoints.waiting.is_empty() {
             return Err(ErrorObject::client(
                 ErrorCode::CheckpointInProgress,
                 "Snapshot is already in progress",
             ));
         }
-        let limit = self.settings.max_waiting;
-        let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
-        if connection.waiting.len() >= limit {
-            return Err(crate::call::too_many_waiting(limit));
+        if !caller.may_wait {
+            return Err(crate::call::too_many_waiting(self.settings.max_waiting));
         }
-        self.last_request += 1;
-        let request = self.last_request;
-        connection.waiting.insert(request, WaitingCall { sync, is_call_16 });
-        let connection = connection.id;
-        if self.request_checkpoint() {
-            self.checkpoints.waiting.push((connection, request));
-        } else {
-            self.answer_snapshot(connection, request, Ok(()));
+        if !self.request_checkpoint() {
+            mp::write_str(out, b"ok");
+            return Ok(Called::Done { count: 1 });
         }
-        Ok(())
-    }
-
-    fn answer_snapshot(&mut self, connection: u64, request: u64, result: Result<(), ErrorObject>) {
-        let mut values = Vec::new();
-        mp::write_str(&mut values, b"ok");
-        self.answer_parked(connection, request, result.map(|()| (1, values.as_slice())));
+        let request = self.parked.next_request();
+        self.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
+        self.checkpoints.waiting.push(request);
+        Ok(Called::Parked(request))
     }
 
     fn answer_snapshots(&mut self, result: &Result<(), ErrorObject>) {
-        for (connection, request) in std::mem::take(&mut self.checkpoints.waiting) {
-            self.answer_snapshot(connection, request, result.clone());
+        let mut values = Vec::new();
+        mp::write_str(&mut values, b"ok");
+        for request in std::mem::take(&mut self.checkpoints.waiting) {
+            self.answer(request, result.clone().map(|()| (1, values.as_slice())));
         }
     }
 
     /// Looks whether a checkpoint is due. When the interval will have passed, if that is what it waits for.
     pub(crate) fn tick_checkpoints(&mut self) -> Option<u64> {
-        let now = self.now;
+        let now = self.data.now;
         if self.has_checkpoint() || !self.has_changed_since_snapshot() {
             return None;
         }
@@ -399,15 +389,15 @@ impl Instance {
 
     /// Whether the journal or all files together are larger than they may be; looks only now and then.
     fn is_too_large(&mut self) -> bool {
-        let journaled = self.journaling.written_bytes();
+        let journaled = self.data.journaling.written_bytes();
         let threshold = self.settings.checkpoint_wal_threshold;
-        if self.now < self.checkpoints.next_look.at && journaled < self.checkpoints.next_look.journaled {
+        if self.data.now < self.checkpoints.next_look.at && journaled < self.checkpoints.next_look.journaled {
             return false;
         }
         let step = (threshold / LOOKS_PER_THRESHOLD).max(1);
         self.checkpoints.next_look =
-            Look { at: self.now.saturating_add(LOOK_EVERY), journaled: journaled.saturating_add(step) };
-        let live = self.store.snapshot_bytes();
+            Look { at: self.data.now.saturating_add(LOOK_EVERY), journaled: journaled.saturating_add(step) };
+        let live = self.data.store().snapshot_bytes();
         let bound = Bound { live, threshold };
         self.checkpoints.journal_bytes(journaled) >= self.checkpoints.journal_limit(bound)
             || self.checkpoints.disk_used(journaled) > bound.total()
@@ -428,11 +418,11 @@ impl Instance {
     }
 
     fn begin_checkpoint(&mut self) -> Option<CheckpointOrder> {
-        if !self.checkpoints.is_wanted || self.failure.is_some() {
+        if !self.checkpoints.is_wanted || self.data.failure.is_some() {
             return None;
         }
-        self.settle(self.now);
-        if self.checkpoints.base.signature == self.journaling.lsn() {
+        self.settle();
+        if self.checkpoints.base.signature == self.data.journaling.lsn() {
             // Two snapshots cannot have one moment.
             if !std::mem::take(&mut self.checkpoints.is_forced) {
                 // It was wanted while the one that holds everything was being written.
@@ -440,23 +430,23 @@ impl Instance {
                 self.answer_snapshots(&Ok(()));
                 return None;
             }
-            self.journaling.add_nop(self.now);
+            self.data.journaling.add_nop(self.data.now);
         }
         self.checkpoints.is_forced = false;
-        self.journaling.end_file();
-        self.store.open_read_view();
-        let live = self.store.snapshot_bytes();
+        self.data.journaling.end_file();
+        self.data.upkeep().open_read_view();
+        let live = self.data.store().snapshot_bytes();
         let bound = Bound { live, threshold: self.settings.checkpoint_wal_threshold };
         let bytes = bound.before_snapshot(self.checkpoints.expected_snapshot(live));
         let checkpoints = &mut self.checkpoints;
         checkpoints.is_wanted = false;
         checkpoints.number += 1;
-        let vclock = Box::new(self.journaling.vclock().clone());
+        let vclock = Box::new(self.data.journaling.vclock().clone());
         checkpoints.running = Some(Box::new(Running {
             vclock: vclock.clone(),
-            lsn: self.journaling.lsn(),
-            began_at: self.now,
-            journaled: self.journaling.written_bytes(),
+            lsn: self.data.journaling.lsn(),
+            began_at: self.data.now,
+            journaled: self.data.journaling.written_bytes(),
             live,
             rows: 0,
             wanted: VecDeque::new(),
@@ -466,7 +456,7 @@ impl Instance {
         Some(CheckpointOrder::Begin {
             number: checkpoints.number,
             vclock,
-            timestamp: seconds(self.now),
+            timestamp: seconds(self.data.now),
             keep,
         })
     }
@@ -477,7 +467,7 @@ impl Instance {
         let mut chunk = running.wanted.pop_front()?;
         chunk.clear();
         let timestamp = seconds(running.began_at);
-        let has_more = self.store.read_view_next(budget, &mut |space, tuple, is_local| {
+        let has_more = self.data.upkeep().read_view_next(budget, &mut |space, tuple, is_local| {
             row::encode_snapshot_row(
                 &mut chunk.rows,
                 running.rows,
@@ -499,14 +489,14 @@ impl Instance {
 
     fn complete_checkpoint(&mut self) -> Option<CheckpointOrder> {
         let running = self.checkpoints.running.as_mut()?;
-        if self.journaling.durable() < running.lsn {
+        if self.data.journaling.durable() < running.lsn {
             return None;
         }
         running.stage = Stage::Completing;
         let bound = Bound { live: running.live, threshold: self.settings.checkpoint_wal_threshold };
         let bytes = bound.after_snapshot(self.checkpoints.expected_snapshot(bound.live));
         let keep = Keep { snapshots: self.settings.checkpoint_count.max(1), bytes };
-        let view = self.store.close_read_view();
+        let view = self.data.upkeep().close_read_view();
         Some(CheckpointOrder::Complete { number: self.checkpoints.number, keep, view })
     }
 
@@ -523,12 +513,12 @@ impl Instance {
 
     /// The snapshot is complete. Returns how many bytes more than they may the files took, if they did.
     pub fn handle_checkpoint_done(&mut self, number: u64, written: &Written, now: u64) -> Option<u64> {
-        self.now = now;
+        self.data.now = now;
         self.running_checkpoint(number)?;
         let running = self.checkpoints.running.take()?;
         let threshold = self.settings.checkpoint_wal_threshold;
         // Data have come and gone while it ran.
-        let live = self.store.snapshot_bytes().max(running.live);
+        let live = self.data.store().snapshot_bytes().max(running.live);
         let excess = written.peak.saturating_sub(Bound { live, threshold }.total());
         let checkpoints = &mut self.checkpoints;
         checkpoints.excesses += u64::from(excess > 0);
@@ -541,7 +531,7 @@ impl Instance {
             files: written.files,
             live: running.live,
             journaled: i128::from(running.journaled),
-            measured: self.journaling.written_bytes(),
+            measured: self.data.journaling.written_bytes(),
         };
         checkpoints.last = Some(LastCheckpoint {
             vclock: *running.vclock,
@@ -556,7 +546,7 @@ impl Instance {
 
     /// The snapshot could not be written. Returns whether the one before it had been completed: whether this is news.
     pub fn handle_checkpoint_failed(&mut self, number: u64, cause: &str, now: u64) -> bool {
-        self.now = now;
+        self.data.now = now;
         if self.running_checkpoint(number).is_none() {
             return false;
         }
@@ -574,14 +564,14 @@ impl Instance {
     pub fn abandon_checkpoint(&mut self, cause: &str) {
         self.checkpoints.is_wanted = false;
         let running = self.checkpoints.running.as_ref();
-        if self.failure.is_some() || running.is_none_or(|running| running.stage != Stage::Completing) {
+        if self.data.failure.is_some() || running.is_none_or(|running| running.stage != Stage::Completing) {
             self.give_checkpoint_up(cause);
         }
     }
 
     fn give_checkpoint_up(&mut self, cause: &str) {
         if self.checkpoints.running.take().is_some() {
-            self.checkpoints.given_up = Some(self.store.close_read_view());
+            self.checkpoints.given_up = Some(self.data.upkeep().close_read_view());
         }
         let message = format!("the checkpoint was given up: {cause}");
         self.answer_snapshots(&Err(ErrorObject::client(ErrorCode::System, message)));
@@ -595,9 +585,11 @@ impl Instance {
     /// Checkpoints at this moment.
     pub fn checkpoint_status(&self) -> CheckpointStatus {
         let checkpoints = &self.checkpoints;
-        let journaled = self.journaling.written_bytes();
-        let bound =
-            Bound { live: self.store.snapshot_bytes(), threshold: self.settings.checkpoint_wal_threshold };
+        let journaled = self.data.journaling.written_bytes();
+        let bound = Bound {
+            live: self.data.store().snapshot_bytes(),
+            threshold: self.settings.checkpoint_wal_threshold,
+        };
         CheckpointStatus {
             state: match &checkpoints.failure {
                 _ if checkpoints.is_running() => "running",
@@ -609,7 +601,7 @@ impl Instance {
             count: checkpoints.count,
             failures: checkpoints.failures,
             longest_pause: checkpoints.longest_pause,
-            memory: self.store.read_view_memory(),
+            memory: self.data.store().read_view_memory(),
             journal_bytes: checkpoints.journal_bytes(journaled),
             journal_limit: checkpoints.journal_limit(bound),
             disk_used: checkpoints.disk_used(journaled),

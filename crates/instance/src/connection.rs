@@ -1,7 +1,5 @@
 //! Connections: who is at the other end of each socket, and the replies on their way there.
 
-use std::collections::HashMap;
-
 use lycosa_iproto::greeting::SALT_SIZE;
 use lycosa_store::UserId;
 
@@ -59,8 +57,10 @@ pub(crate) struct Connection {
     pub(crate) user: UserId,
     pub(crate) salt: [u8; SALT_SIZE],
     pub(crate) replies: Replies,
-    /// Calls that wait, a `take` for example, by the token under which the queue answers them.
-    pub(crate) waiting: HashMap<u64, WaitingCall>,
+    /// Calls that wait for something to happen, a `take` for a task for example.
+    pub(crate) waiting: usize,
+    /// Calls that wait for programs.
+    pub(crate) invoked: u64,
     /// The stream of requests cannot be followed any more: close once everything is written.
     pub(crate) broken: bool,
     /// A whole, valid request has come: the peer speaks the protocol.
@@ -81,13 +81,6 @@ pub struct Released {
     pub answered: u64,
     /// Replies that go on waiting for the journal.
     pub waiting: u64,
-}
-
-/// A call that was parked.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WaitingCall {
-    pub(crate) sync: u64,
-    pub(crate) is_call_16: bool,
 }
 
 impl Connection {
@@ -116,6 +109,15 @@ impl Connection {
         }
     }
 
+    /// Counts a call that was parked (1) or answered (-1).
+    pub(crate) fn count_parked(&mut self, is_invoke: bool, change: isize) {
+        if is_invoke {
+            self.invoked = self.invoked.wrapping_add_signed(change as i64);
+        } else {
+            self.waiting = self.waiting.wrapping_add_signed(change);
+        }
+    }
+
     /// Forgets what the user may do and every name: the user has changed.
     pub(crate) fn forget_names(&mut self) {
         self.admitted = None;
@@ -131,7 +133,7 @@ impl Connection {
 pub(crate) struct Connections {
     slots: Vec<Option<Connection>>,
     free: Vec<Slot>,
-    by_id: HashMap<u64, Slot>,
+    open: usize,
     ready: Vec<Slot>,
     parked: Vec<Slot>,
     last_id: u64,
@@ -139,14 +141,14 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(crate) fn open(&mut self, origin: Origin, user: UserId, salt: [u8; SALT_SIZE]) -> Slot {
-        self.last_id += 1;
         let connection = Connection {
-            id: self.last_id,
+            id: self.next_id(),
             origin,
             user,
             salt,
             replies: Replies::default(),
-            waiting: HashMap::new(),
+            waiting: 0,
+            invoked: 0,
             broken: false,
             is_proven: false,
             admitted: None,
@@ -160,14 +162,14 @@ impl Connections {
             self.slots.push(None);
             Slot(u32::try_from(self.slots.len() - 1).expect("the number of connections is limited"))
         });
-        self.by_id.insert(self.last_id, slot);
+        self.open += 1;
         self.slots[slot.index()] = Some(connection);
         slot
     }
 
     pub(crate) fn close(&mut self, slot: Slot) -> Option<Connection> {
         let connection = self.slots.get_mut(slot.index())?.take()?;
-        self.by_id.remove(&connection.id);
+        self.open -= 1;
         if connection.is_listed_parked {
             // Whoever gets the slot next must not be listed twice.
             self.parked.retain(|&parked| parked != slot);
@@ -187,12 +189,14 @@ impl Connections {
         self.slots.get_mut(slot.index())?.as_mut()
     }
 
-    pub(crate) fn slot_of(&self, id: u64) -> Option<Slot> {
-        self.by_id.get(&id).copied()
+    pub(crate) fn len(&self) -> usize {
+        self.open
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.by_id.len()
+    /// The number of the next session.
+    pub(crate) fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
@@ -247,17 +251,6 @@ impl Connections {
         });
         self.parked = parked;
         count
-    }
-
-    /// Takes all calls that wait, by connection.
-    pub(crate) fn take_waiting_calls(&mut self) -> Vec<(Slot, WaitingCall)> {
-        let mut calls = Vec::new();
-        for (index, connection) in self.slots.iter_mut().enumerate() {
-            let Some(connection) = connection else { continue };
-            let slot = Slot(index as u32);
-            calls.extend(connection.waiting.drain().map(|(_, call)| (slot, call)));
-        }
-        calls
     }
 
     /// Replaces every reply that waits, see [`Replies::replace_waiting`].

@@ -1,13 +1,12 @@
 //! Users and tubes that the operator declares in the configuration: made at start if they are not there.
 
 use lycosa_iproto::auth;
-use lycosa_iproto::error::{ErrorCode, ErrorObject};
-use lycosa_queue::{Answer, Caller};
+use lycosa_iproto::error::ErrorObject;
 use lycosa_store::{ddl, user};
 use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 
-use crate::{Instance, wire_error};
+use crate::{Called, Caller, Instance, wire_error};
 
 /// A user that has to exist.
 #[derive(Debug, Clone)]
@@ -53,7 +52,7 @@ impl Instance {
         tubes: &[DeclaredTube],
         now: u64,
     ) -> Result<Declared, ErrorObject> {
-        self.now = now;
+        self.begin_input(now);
         let mut declared = Declared::default();
         for tube in tubes {
             if self.declare_tube(tube).map_err(|error| about("tube", &tube.name, error))? {
@@ -65,14 +64,14 @@ impl Instance {
                 declared.users.push(user.name.clone());
             }
         }
-        self.settle(now);
+        self.settle();
         Ok(declared)
     }
 
     fn declare_user(&mut self, declared: &DeclaredUser) -> Result<bool, ErrorObject> {
-        let existing = self.store.user_by_name(&declared.name).map(|user| user.hash2);
+        let existing = self.data.store().user_by_name(&declared.name).map(|user| user.hash2);
         let hash2 = declared.password.as_ref().map(|password| auth::hash2(password.as_bytes()));
-        self.transaction(user::ADMIN, |store| {
+        self.data.transaction(user::ADMIN, |store| {
             let done = match (existing, hash2) {
                 (None, hash2) => ddl::create_user(store, &declared.name, hash2, false).map(drop),
                 (Some(old), Some(new)) if old != Some(new) => ddl::set_password(store, &declared.name, new),
@@ -94,7 +93,7 @@ impl Instance {
     /// Lets a user use a tube, or with `*` the whole queue.
     fn grant_tube(&mut self, user: &str, tube: &str) -> Result<(), ErrorObject> {
         if tube == "*" {
-            return self.transaction(user::ADMIN, |store| {
+            return self.data.transaction(user::ADMIN, |store| {
                 let privileges = "read,write,execute,create,drop,alter";
                 let granted = ddl::grant(store, user, privileges, "universe", "", true);
                 granted.map_err(|error| wire_error::of_store(&error))
@@ -118,20 +117,12 @@ impl Instance {
 
     /// Calls a function of the queue as `admin`; its values, back to back.
     fn call_as_admin(&mut self, name: &str, args: &[Value]) -> Result<Vec<u8>, ErrorObject> {
-        let Some(procedure) = self.queue.resolve(name.as_bytes()) else {
-            return Err(ErrorObject::client(
-                ErrorCode::NoSuchProc,
-                format!("Procedure '{name}' is not defined"),
-            ));
-        };
-        let caller = Caller { connection: 0, user: user::ADMIN, trusted: true, request: 0, may_wait: false };
         let (mut bytes, mut out) = (Vec::new(), Vec::new());
         mp::write_array(&mut bytes, args.len() as u32);
         args.iter().for_each(|value| value.write(&mut bytes));
-        match self.queue.call(&mut self.store, &caller, &procedure, &bytes, self.now, &mut out) {
-            Ok(Answer::Done { .. }) => Ok(out),
-            Ok(Answer::Parked) => Err(ErrorObject::lua("the call would wait")),
-            Err(error) => Err(wire_error::of_queue(&error)),
+        match self.call(&Caller::internal(), name.as_bytes(), &bytes, &mut out)? {
+            Called::Done { .. } => Ok(out),
+            Called::Parked(_) => Err(ErrorObject::lua(format!("{name} would wait"))),
         }
     }
 }

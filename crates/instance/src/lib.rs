@@ -20,27 +20,38 @@
 //! - until a connection has sent one valid request, anything else ends it: bytes of another protocol, which a web page can
 //!   send to a loopback address, never fall into step.
 //!
-//! Absent: sockets, files, threads, Lua (EVAL) and SQL (EXECUTE); both are answered with an error that says so.
+//! Connections, fibers of programs, HTTP requests and the instance itself ([`Caller`]) come through the same functions:
+//! [`Instance::call`], [`Instance::execute`], [`Instance::select`], in a transaction of their own or between
+//! [`Instance::begin`] and [`Instance::commit`]. A call that cannot be answered at once is parked under one number,
+//! whatever it waits for. Programs run outside: see [`Instance::poll_invoke`].
+//!
+//! Absent: sockets, files, threads, Lua, and SQL (EXECUTE), which is answered with an error that says so.
 
 mod batch;
 mod boxes;
 mod call;
+mod caller;
 mod checkpoint;
 mod connection;
+mod data;
 mod declare;
+mod invoke;
 mod replies;
 mod request;
 mod settings;
 mod status;
+mod transaction;
 mod wire_error;
 
-use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use std::collections::VecDeque;
+
+use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::frame::FrameError;
 use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
 use lycosa_iproto::reply;
 use lycosa_iproto::request::RequestError;
 use lycosa_iproto::vclock::Vclock;
-use lycosa_queue::{LogLine, Queue};
+use lycosa_queue::{LogLine, Queue, TaskEvent};
 use lycosa_store::{IteratorType, Store, system, user};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
@@ -48,15 +59,20 @@ use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
 pub use batch::{Batch, Buffers, statement};
+pub use caller::{Answered, Called, Caller, CallerKind, RequestId};
 pub use checkpoint::{CheckpointOrder, CheckpointStatus, Chunk, Files, Keep, LastCheckpoint, Written};
 pub use connection::{Origin, Released, Slot, Trust};
+pub use data::{Lsn, Select};
 pub use declare::{Declared, DeclaredTube, DeclaredUser};
+pub use invoke::{Invoke, InvokeKind};
 pub use settings::Settings;
 pub use status::{Lag, RequestCounts, Status};
 
 use batch::Journaling;
+use caller::Parked;
 use checkpoint::Checkpoints;
 use connection::Connections;
+use data::Data;
 
 /// The version that the greeting announces: the one from which the protocol's reference was taken, because clients
 /// choose what to send by it.
@@ -109,25 +125,18 @@ impl From<FrameError> for Broken {
 pub struct Instance {
     settings: Settings,
     identity: Identity,
-    store: Store,
-    queue: Queue,
+    data: Data,
     connections: Connections,
-    journaling: Journaling,
+    parked: Parked,
+    invokes: VecDeque<Invoke>,
     checkpoints: Checkpoints,
-    /// Why the journal takes no more rows, once it has failed.
-    failure: Option<String>,
-    /// Bytes that are free on the disk, while they are fewer than are kept in reserve.
-    scarce_room: Option<u64>,
-    read_only: bool,
     /// When to ask the queue again to follow a change of `read_only` that it could not follow.
     queue_retry: Option<u64>,
     /// The vclock of the oldest journal file that is kept.
     oldest_vclock: Vclock,
-    last_request: u64,
     counts: RequestCounts,
     lag: Lag,
     started_at: u64,
-    now: u64,
     /// What `box.cfg` shows, in the order of the configuration.
     configuration: Vec<(String, Value)>,
 }
@@ -151,24 +160,20 @@ impl Instance {
         vclock: Vclock,
         now: u64,
     ) -> Instance {
+        let signature = vclock.signature();
         Instance {
             settings,
             identity,
-            store,
-            queue,
+            data: Data::new(store, queue, Journaling::new(identity.replica_id, vclock), now),
             connections: Connections::default(),
-            checkpoints: Checkpoints::new(vclock.signature(), now),
-            journaling: Journaling::new(identity.replica_id, vclock),
-            failure: None,
-            scarce_room: None,
-            read_only: false,
+            parked: Parked::default(),
+            invokes: VecDeque::new(),
+            checkpoints: Checkpoints::new(signature, now),
             queue_retry: None,
             oldest_vclock: Vclock::new(),
-            last_request: 0,
             counts: RequestCounts::default(),
             lag: Lag::default(),
             started_at: now,
-            now,
             configuration: Vec::new(),
         }
     }
@@ -178,9 +183,10 @@ impl Instance {
     /// # Errors
     /// Data that the queue's spaces cannot hold, a tube without its index for example.
     pub fn start(&mut self, now: u64) -> Result<lycosa_queue::StartReport, lycosa_queue::Error> {
-        self.now = now;
-        let report = self.queue.start(&mut self.store, now);
-        self.settle(now);
+        self.begin_input(now);
+        let (queue, store) = self.data.queue_mut();
+        let report = queue.start(store, now);
+        self.settle();
         report
     }
 
@@ -188,8 +194,8 @@ impl Instance {
     pub fn reconfigure(&mut self, settings: Settings, memory_limit: u64) {
         self.settings = settings;
         // Whether `guest` may call what it has called before is to be asked again.
-        self.journaling.bump_system_version();
-        self.store.set_memory_limit(memory_limit);
+        self.data.journaling.bump_system_version();
+        self.data.upkeep().set_memory_limit(memory_limit);
     }
 
     /// What `box.cfg` answers.
@@ -199,16 +205,18 @@ impl Instance {
 
     /// Refuses changes from now on, or takes them again.
     pub fn set_read_only(&mut self, read_only: bool, now: u64) {
-        if self.read_only != read_only {
-            self.read_only = read_only;
+        if self.data.read_only != read_only {
+            self.data.read_only = read_only;
             self.read_only_changed(now);
         }
     }
 
     fn read_only_changed(&mut self, now: u64) {
-        let followed = self.queue.set_read_only(&mut self.store, self.read_only, now);
+        let read_only = self.data.read_only;
+        let (queue, store) = self.data.queue_mut();
+        let followed = queue.set_read_only(store, read_only, now);
         self.queue_retry = followed.is_err().then(|| now + QUEUE_RETRY);
-        self.settle(now);
+        self.settle();
     }
 
     /// A client has connected; its greeting is ready to be written.
@@ -216,7 +224,7 @@ impl Instance {
     /// # Errors
     /// When `max_connections` are open.
     pub fn connect(&mut self, origin: Origin, now: u64) -> Result<Slot, Refused> {
-        self.now = now;
+        self.begin_input(now);
         if self.connections.len() >= self.settings.max_connections {
             self.counts.refused_connections += 1;
             return Err(Refused::TooMany(self.connections.len(), origin.peer));
@@ -236,10 +244,10 @@ impl Instance {
 
     /// A connection has ended: its waits are over, and so is its queue session if it was the last one to share it.
     pub fn disconnect(&mut self, slot: Slot, now: u64) {
-        self.now = now;
+        self.begin_input(now);
         if let Some(connection) = self.connections.close(slot) {
-            self.queue.disconnect(&mut self.store, connection.id, now);
-            self.settle(now);
+            self.end_session(connection.id);
+            self.settle();
         }
     }
 
@@ -250,7 +258,6 @@ impl Instance {
     /// bytes may be another protocol's, a web page's for example. Nothing was done, and nothing more is taken from the
     /// connection, which ends. The caller says how: [`Instance::refuse`] or [`Instance::refuse_stranger`].
     pub fn handle_frame(&mut self, slot: Slot, frame: &[u8], now: u64) -> Result<(), Box<Broken>> {
-        self.now = now;
         match lycosa_iproto::request::decode(frame) {
             Ok(request) => {
                 self.handle_request(slot, &request, now);
@@ -298,95 +305,91 @@ impl Instance {
 
     /// The batch that ended with `lsn` is durable: releases the replies that waited for it.
     pub fn handle_durable(&mut self, lsn: u64, buffers: Buffers) -> Released {
-        self.journaling.mark_durable(lsn, buffers);
-        if self.failure.is_none() { self.connections.release(lsn) } else { Released::default() }
+        self.data.journaling.mark_durable(lsn, buffers);
+        if self.data.failure.is_none() { self.connections.release(lsn) } else { Released::default() }
     }
 
     /// The journal has failed for good. Whoever waits for it, or for a task, is told, and from now on nobody reads or
     /// changes data.
     pub fn handle_failed(&mut self, cause: &str) {
-        if self.failure.is_some() {
+        if self.data.failure.is_some() {
             return;
         }
-        self.failure = Some(cause.to_owned());
-        self.journaling.fail();
-        let error = self.failure_error();
-        let schema_version = self.store.schema_version();
+        self.data.failure = Some(cause.to_owned());
+        self.data.journaling.fail();
+        let error = self.data.failure_error();
+        let schema_version = self.data.store().schema_version();
         self.connections.replace_waiting(|frame, out| {
+            if reply::is_push(frame) {
+                return;
+            }
             let sync = reply::sync_of(frame).unwrap_or(0);
             reply::error(out, sync, schema_version, &error);
         });
-        for (slot, call) in self.connections.take_waiting_calls() {
-            self.reply_error(slot, call.sync, &error);
-        }
+        self.invokes.clear();
+        self.answer_all(&error);
         self.abandon_checkpoint(cause);
     }
 
     /// The disk has become short of room (so many bytes are free), or has room again. While it is short nothing is
     /// accepted that would need room later; what was accepted can still be worked off.
     pub fn handle_room(&mut self, scarce: Option<u64>) {
-        self.scarce_room = scarce;
-    }
-
-    /// The answer to what would need room on a disk that is short of it.
-    pub(crate) fn check_room(&self) -> Result<(), ErrorObject> {
-        let Some(free) = self.scarce_room else { return Ok(()) };
-        let message = format!(
-            "Failed to write to disk: only {free} bytes are free, which is less than disk_reserve; \
-             make room on the server's disk. Until then tasks can be taken and finished, but not added"
-        );
-        Err(ErrorObject::client(ErrorCode::WalIo, message))
-    }
-
-    pub(crate) fn failure_error(&self) -> ErrorObject {
-        let cause = self.failure.as_deref().unwrap_or("unknown cause");
-        let message = format!(
-            "Failed to write to disk: {cause}. The server takes no more requests for data; \
-             free or replace the disk and restart it"
-        );
-        ErrorObject::client(ErrorCode::WalIo, message)
+        self.data.scarce_room = scarce;
     }
 
     /// Does what is due and says when the next thing is, in microseconds since the epoch. While the journal is behind
     /// nothing is done: what is due makes rows too.
     pub fn tick(&mut self, now: u64) -> Option<u64> {
-        self.now = now;
-        if self.failure.is_some() || self.is_journal_behind() {
+        self.begin_input(now);
+        if self.data.failure.is_some() || self.is_journal_behind() {
             return None;
         }
         if self.queue_retry.is_some_and(|at| at <= now) {
             self.read_only_changed(now);
         }
-        let tick = self.queue.tick(&mut self.store, now, TICK_BUDGET);
+        let (queue, store) = self.data.queue_mut();
+        let tick = queue.tick(store, now, TICK_BUDGET);
         if tick.handled > 0 {
             self.lag.record(tick.lag_us);
         }
-        self.settle(now);
-        let is_garbage_left = self.store.collect_garbage(GARBAGE_BUDGET);
+        self.settle();
+        let is_garbage_left = self.data.upkeep().collect_garbage(GARBAGE_BUDGET);
         let next = if tick.more || is_garbage_left { Some(now) } else { tick.next };
         next.into_iter().chain(self.queue_retry).chain(self.tick_checkpoints()).min()
     }
 
     fn is_journal_behind(&self) -> bool {
-        self.journaling.pending_bytes() > self.settings.max_journal_backlog
+        self.data.journaling.pending_bytes() > self.settings.max_journal_backlog
     }
 
-    /// Moves what the store has committed into the journal's batch and answers the calls that were woken.
-    fn settle(&mut self, now: u64) {
-        self.journaling.collect(&mut self.store, now);
-        while let Some(woken) = self.queue.poll_woken() {
-            self.answer_woken(&woken);
+    /// Something comes from outside: time goes on, and nobody's transaction is open any more.
+    fn begin_input(&mut self, now: u64) {
+        self.data.now = now;
+        if self.data.in_transaction() {
+            self.data.rollback();
+        }
+    }
+
+    /// Delivers what transactions have brought: rows to the journal's batch, answers to the calls that were woken.
+    fn settle(&mut self) {
+        if self.data.in_transaction() {
+            return;
+        }
+        self.data.collect();
+        while let Some(woken) = self.data.queue_mut().0.poll_woken() {
+            let result = woken.result.as_ref().map(|(count, values)| (*count, values.as_slice()));
+            self.answer(woken.request, result.map_err(wire_error::of_queue));
         }
     }
 
     /// The rows of the turn, to be made durable together. The next batch may be polled before this one is durable.
     pub fn poll_append(&mut self) -> Option<Batch> {
-        if self.failure.is_some() { None } else { self.journaling.take() }
+        if self.data.failure.is_some() { None } else { self.data.journaling.take() }
     }
 
     /// Whether there are rows for a batch to which others may be added.
     pub fn has_open_batch(&self) -> bool {
-        self.failure.is_none() && self.journaling.has_open_batch()
+        self.data.failure.is_none() && self.data.journaling.has_open_batch()
     }
 
     /// A connection with bytes to write.
@@ -396,7 +399,17 @@ impl Instance {
 
     /// Log lines of the queue: what happened to sessions and tasks.
     pub fn poll_log(&mut self) -> Option<LogLine> {
-        self.queue.poll_log()
+        self.data.queue_mut().0.poll_log()
+    }
+
+    /// Whether changes of a tube's tasks are to be collected for [`Self::poll_event`]. False if there is no such tube.
+    pub fn observe(&mut self, tube: &str, observed: bool) -> bool {
+        self.data.queue_mut().0.observe(tube, observed)
+    }
+
+    /// The next change of a task of an observed tube.
+    pub fn poll_event(&mut self) -> Option<TaskEvent> {
+        self.data.queue_mut().0.poll_event()
     }
 
     /// What may be written to the connection's socket now.
@@ -422,7 +435,7 @@ impl Instance {
         self.connections.get(slot).is_none_or(|connection| {
             connection.broken
                 || connection.replies.pending_bytes() > self.settings.max_output
-                || connection.replies.in_flight() >= self.settings.max_in_flight.max(1)
+                || connection.replies.in_flight() + connection.invoked >= self.settings.max_in_flight.max(1)
                 || self.is_journal_behind()
         })
     }
@@ -434,7 +447,7 @@ impl Instance {
 
     /// Whether every row is durable, or lost with the journal, and every reply written.
     pub fn is_drained(&self) -> bool {
-        self.journaling.is_settled()
+        self.data.journaling.is_settled()
             && self.connections.iter().all(|connection| connection.replies.pending_bytes() == 0)
     }
 
@@ -448,28 +461,36 @@ impl Instance {
         let mut found = false;
         let mut look = |tuple: &[u8]| {
             let id = TupleRef::trusted(tuple).field(0).and_then(|id| Reader::new(id).uint().ok());
-            let account = id.and_then(|id| u32::try_from(id).ok()).and_then(|id| self.store.user(id));
+            let account = id.and_then(|id| u32::try_from(id).ok()).and_then(|id| self.data.store().user(id));
             found |= account.is_some_and(|account| account.hash2.is_some() && account.id != user::GUEST);
         };
         let all = &[0x90];
-        let read =
-            self.store.select(user::ADMIN, system::USER, 0, IteratorType::All, all, 0, u64::MAX, &mut look);
+        let read = self.data.store().select(
+            user::ADMIN,
+            system::USER,
+            0,
+            IteratorType::All,
+            all,
+            0,
+            u64::MAX,
+            &mut look,
+        );
         read.is_ok() && found
     }
 
     /// The queue, to be asked.
     pub fn queue(&self) -> &Queue {
-        &self.queue
+        self.data.queue()
     }
 
     /// The data, to be read. Who owns what may not be entered yet, see [`Queue::taken_rows`].
     pub fn store(&self) -> &Store {
-        &self.store
+        self.data.store()
     }
 
     fn reply_error(&mut self, slot: Slot, sync: u64, error: &ErrorObject) {
         self.counts.errors += 1;
-        let schema_version = self.store.schema_version();
+        let schema_version = self.data.store().schema_version();
         let Some(connection) = self.connections.get_mut(slot) else { return };
         reply::error(connection.replies.buffer(), sync, schema_version, error);
         self.finish_reply(slot);

@@ -24,6 +24,9 @@ pub struct Settings {
     pub checkpoint_count: usize,
     /// Whether `guest` may use the queue and create tubes on a loopback connection.
     pub guest_on_loopback: bool,
+    /// Whether somebody runs programs: takes what [`Instance::poll_invoke`](crate::Instance::poll_invoke) has. If not, EVAL
+    /// and functions that are not native are answered with an error.
+    pub lua: bool,
 }
 
 impl Default for Settings {
@@ -39,6 +42,7 @@ impl Default for Settings {
             checkpoint_wal_threshold: 256 << 20,
             checkpoint_count: 2,
             guest_on_loopback: true,
+            lua: false,
         }
     }
 }

@@ -134,6 +134,11 @@ pub fn sync_of(frame: &[u8]) -> Option<u64> {
     digits.try_into().ok().map(u64::from_be_bytes)
 }
 
+/// Whether a whole frame that was written by this module is one that [`push`] has made.
+pub fn is_push(frame: &[u8]) -> bool {
+    frame.get(CODE_OFFSET..CODE_OFFSET + 4) == Some(&keys::CODE_PUSH.to_be_bytes())
+}
+
 /// Appends a whole reply that says nothing but OK.
 pub fn ok_empty(out: &mut Vec<u8>, sync: u64, schema_version: u32) {
     let start = begin(out, keys::CODE_OK, sync, schema_version);

@@ -10,8 +10,8 @@
 //! 1. recover the store, then [`Queue::start`];
 //! 2. [`Queue::resolve`] a name and [`Queue::call`] it. An [`Answer::Parked`] call is answered by
 //!    [`Queue::poll_woken`] later;
-//! 3. around every other transaction on the store call [`Queue::on_commit`] before its commit and
-//!    [`Queue::after_commit`] after it, or [`Queue::on_rollback`];
+//! 3. change the store by other ways through [`Queue::execute`], or between [`Queue::begin`] and [`Queue::commit`] or
+//!    [`Queue::rollback`]: nothing else begins or ends a transaction on the store;
 //! 4. [`Queue::disconnect`] for each connection that closes;
 //! 5. [`Queue::tick`] when the moment has come that it named last, or that [`Queue::next_deadline`] names;
 //! 6. after each of these take what [`Queue::poll_woken`], [`Queue::poll_event`] and [`Queue::poll_log`] have, and let
@@ -71,7 +71,7 @@ pub use state::{Configuration, QueueState};
 pub use statistics::{Counters, Operation, TaskCounts, TubeStatistics};
 pub use time::Seconds;
 pub use timer::Tick;
-pub use transaction::QueueSavepoint;
+pub use transaction::Savepoint;
 
 use deadline::Deadlines;
 use owners::Owners;

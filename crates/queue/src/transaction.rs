@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 
-use lycosa_store::{Savepoint, SpaceId, Statement, Store, UserId, system, user};
+use lycosa_store::{SpaceId, Statement, Store, UserId, system, user};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
 
@@ -51,7 +51,7 @@ pub(crate) enum Undo {
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     /// Up to where its changes were read; None: nothing yet.
-    settled: Option<Savepoint>,
+    settled: Option<lycosa_store::Savepoint>,
     counts: Vec<(SlotIndex, Operation)>,
     pub(crate) events: Vec<TaskEvent>,
     pub(crate) undo: Vec<Undo>,
@@ -64,8 +64,9 @@ pub(crate) struct Pending {
 }
 
 /// A place in [`Pending`] to which a failed operation returns.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Mark {
+    settled: Option<lycosa_store::Savepoint>,
     counts: usize,
     events: usize,
     undo: usize,
@@ -80,6 +81,7 @@ impl Pending {
 
     fn mark(&self) -> Mark {
         Mark {
+            settled: self.settled,
             counts: self.counts.len(),
             events: self.events.len(),
             undo: self.undo.len(),
@@ -303,6 +305,84 @@ pub(crate) fn keep_next_id(tube: &mut Tube, index: SlotIndex, id: u64, undo: &mu
 }
 
 impl Queue {
+    /// Opens a transaction in which `acting` acts, for a program or for statements that are not the queue's own. It stays
+    /// open until [`Self::commit`] or [`Self::rollback`]; calls in between become parts of it, and no waiting call is
+    /// served before the commit. Statements go to the store directly.
+    ///
+    /// # Panics
+    /// A transaction is open already: ask [`Store::in_transaction`].
+    pub fn begin(&mut self, store: &mut Store, acting: UserId) {
+        store.begin(acting);
+    }
+
+    /// Commits the open transaction and does what follows from it: counts, closes sessions, serves waiting calls.
+    ///
+    /// # Errors
+    /// A statement that keeps the queue's spaces in step was refused, for want of memory for example. The transaction is
+    /// rolled back then.
+    pub fn commit(&mut self, store: &mut Store, now: u64) -> Result<(), Error> {
+        if let Err(error) = self.settle(store, Origin::Foreign) {
+            self.rollback(store);
+            return Err(error);
+        }
+        store.commit();
+        self.apply_pending(store);
+        self.release_closing(store, now, Self::RELEASED_AT_ONCE);
+        self.serve(store, now);
+        Ok(())
+    }
+
+    /// Rolls the open transaction back.
+    pub fn rollback(&mut self, store: &mut Store) {
+        store.rollback();
+        self.revert_to(store, Mark::default());
+    }
+
+    /// The present place in the open transaction.
+    #[must_use]
+    pub fn savepoint(&self, store: &Store) -> Savepoint {
+        Savepoint { store: store.savepoint(), mark: self.pending.mark() }
+    }
+
+    /// Undoes everything since the savepoint, which must be of this transaction and not undone itself.
+    pub fn rollback_to(&mut self, store: &mut Store, savepoint: Savepoint) {
+        store.rollback_to(savepoint.store);
+        self.revert_to(store, savepoint.mark);
+    }
+
+    /// Executes one statement on behalf of `acting`: in a transaction of its own, or as a part of the open one. Appends
+    /// the tuple that the statement returns to `out`. True if there is one.
+    ///
+    /// # Errors
+    /// As [`Store::execute`] and [`Self::commit`]. Nothing has changed then, and nothing was appended.
+    pub fn execute(
+        &mut self,
+        store: &mut Store,
+        acting: UserId,
+        statement: &Statement<'_>,
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        self.show(store, statement.space())?;
+        if store.in_transaction() {
+            let former = store.set_user(acting);
+            let executed = store.execute(statement).map(|tuple| append(tuple, out));
+            store.set_user(former);
+            return Ok(executed?);
+        }
+        let start = out.len();
+        store.begin(acting);
+        let executed = match store.execute(statement) {
+            Ok(tuple) => Ok(append(tuple, out)),
+            Err(error) => {
+                self.rollback(store);
+                return Err(error.into());
+            }
+        };
+        self.commit(store, now).inspect_err(|_| out.truncate(start))?;
+        executed
+    }
+
     /// Runs one operation in a transaction in which `acting` acts: in one of its own that is committed, or as a part
     /// of the open one. If it fails, nothing has happened.
     pub(crate) fn transact<T>(
@@ -323,8 +403,7 @@ impl Queue {
             store.commit();
             self.apply_pending(store);
         } else {
-            store.rollback();
-            self.revert_pending(store);
+            self.rollback(store);
         }
         result
     }
@@ -337,8 +416,7 @@ impl Queue {
     ) -> Result<T, Error> {
         // What a program has done before is not the queue's doing.
         self.settle(store, Origin::Foreign)?;
-        let mark = self.pending.mark();
-        let savepoint = store.savepoint();
+        let savepoint = self.savepoint(store);
         let former = store.set_user(acting);
         let result = operation(self, store).and_then(|value| {
             self.settle(store, Origin::Queue)?;
@@ -346,42 +424,9 @@ impl Queue {
         });
         store.set_user(former);
         if result.is_err() {
-            store.rollback_to(savepoint);
-            self.revert_to(store, mark);
+            self.rollback_to(store, savepoint);
         }
         result
-    }
-
-    /// Reads what the open transaction has changed. To be called before [`Store::commit`] of every transaction that is
-    /// not the queue's own: of plain DML and DDL, of programs. If it fails, the transaction must be rolled back.
-    ///
-    /// # Errors
-    /// A statement that keeps the queue's spaces in step was refused, for want of memory for example.
-    pub fn on_commit(&mut self, store: &mut Store) -> Result<(), Error> {
-        self.settle(store, Origin::Foreign)
-    }
-
-    /// To be called after the commit that [`Self::on_commit`] preceded: counts, and serves who waits.
-    pub fn after_commit(&mut self, store: &mut Store, now: u64) {
-        self.apply_pending(store);
-        self.release_closing(store, now, Self::RELEASED_AT_ONCE);
-        self.serve(store, now);
-    }
-
-    /// To be called after the rollback of a transaction that is not the queue's own.
-    pub fn on_rollback(&mut self, store: &Store) {
-        self.revert_pending(store);
-    }
-
-    /// To be called after such a transaction was rolled back to a savepoint.
-    pub fn on_rollback_to_savepoint(&mut self, store: &Store, savepoint: &QueueSavepoint) {
-        self.revert_to(store, savepoint.0);
-    }
-
-    /// The state of the open transaction, to be kept with the store's savepoint.
-    #[must_use]
-    pub fn savepoint(&self) -> QueueSavepoint {
-        QueueSavepoint(self.pending.mark())
     }
 
     /// Reads the changes since the last call in this transaction and brings into step what is computed from them.
@@ -532,15 +577,9 @@ impl Queue {
         }
     }
 
-    fn revert_pending(&mut self, store: &Store) {
-        self.revert_to(store, Mark { counts: 0, events: 0, undo: 0, closing: 0, dropped: 0 });
-        self.pending.touched.clear();
-        self.pending.emptied.clear();
-    }
-
     fn revert_to(&mut self, store: &Store, mark: Mark) {
         let pending = &mut self.pending;
-        pending.settled = None;
+        pending.settled = mark.settled;
         pending.counts.truncate(mark.counts);
         pending.events.truncate(mark.events);
         pending.closing.truncate(mark.closing);
@@ -551,6 +590,10 @@ impl Queue {
             self.undo(undo);
         }
         recompute(&mut self.tubes, store, &self.pending);
+        if !store.in_transaction() {
+            self.pending.touched.clear();
+            self.pending.emptied.clear();
+        }
     }
 
     fn undo(&mut self, undo: Undo) {
@@ -574,9 +617,18 @@ impl Queue {
     }
 }
 
-/// A place in the open transaction to which the queue can return. See [`Queue::savepoint`].
+/// A place in the open transaction to which store and queue can return together. See [`Queue::savepoint`].
 #[derive(Debug, Clone, Copy)]
-pub struct QueueSavepoint(Mark);
+pub struct Savepoint {
+    store: lycosa_store::Savepoint,
+    mark: Mark,
+}
+
+/// Appends what a statement returned. True if it returned a tuple.
+fn append(tuple: Option<&[u8]>, out: &mut Vec<u8>) -> bool {
+    out.extend_from_slice(tuple.unwrap_or_default());
+    tuple.is_some()
+}
 
 /// Computes anew the candidates that the transaction touched, from what the store now holds. The store has just been
 /// read for the same sub-queues, so an error can only mean that a tube's space is gone: then there are no candidates.

@@ -212,11 +212,10 @@ impl Undo {
 impl Store {
     /// Opens a transaction in which `user` acts. [`user::ADMIN`] passes every check of access.
     ///
-    /// A transaction that is still open is rolled back.
+    /// # Panics
+    /// A transaction is open already.
     pub fn begin(&mut self, user: UserId) {
-        if self.transaction.is_open {
-            self.rollback();
-        }
+        assert!(!self.transaction.is_open, "one transaction is open at a time");
         self.transaction.is_open = true;
         self.transaction.user = user;
     }

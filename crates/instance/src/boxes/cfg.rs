@@ -4,9 +4,8 @@ use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_store::access::Access;
 use lycosa_tuple::value::Value;
 
-use super::Caller;
 use super::arguments::Arguments;
-use crate::Instance;
+use crate::{Caller, Instance};
 
 impl Instance {
     /// `box.cfg()` answers the configuration, `box.cfg({read_only = …})` changes it and answers nothing.
@@ -22,10 +21,8 @@ impl Instance {
             return Ok(1);
         };
         let Value::Map(options) = options else { return Err(arguments.usage()) };
-        if self.failure.is_some() {
-            return Err(self.failure_error());
-        }
-        self.check_universe(caller.user, Access::WRITE)?;
+        self.data.check_alive()?;
+        self.check_universe(caller.effective, Access::WRITE)?;
         for (name, value) in options {
             let name = name.as_str().unwrap_or_default();
             match (name, value.as_bool()) {
@@ -45,7 +42,7 @@ impl Instance {
         }
         for (_, value) in options {
             if let Some(read_only) = value.as_bool() {
-                self.set_read_only(read_only, self.now);
+                self.set_read_only(read_only, self.data.now);
             }
         }
         Ok(0)
@@ -54,8 +51,8 @@ impl Instance {
     fn configuration_value(&self) -> Value {
         let mut pairs = self.configuration.clone();
         match pairs.iter_mut().find(|(name, _)| name == "read_only") {
-            Some((_, value)) => *value = self.read_only.into(),
-            None => pairs.push(("read_only".to_owned(), self.read_only.into())),
+            Some((_, value)) => *value = self.data.read_only.into(),
+            None => pairs.push(("read_only".to_owned(), self.data.read_only.into())),
         }
         Value::map(pairs)
     }

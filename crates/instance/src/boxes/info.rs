@@ -8,16 +8,16 @@ use crate::{CheckpointStatus, Instance, Lag, LastCheckpoint, PROTOCOL_VERSION, S
 impl Instance {
     /// The instance at this moment.
     pub fn status(&self) -> Status {
-        let memory = self.store.memory();
+        let memory = self.data.store().memory();
         Status {
-            status: if self.failure.is_some() { "failed" } else { "running" },
-            failure: self.failure.clone(),
-            is_read_only: self.read_only,
-            uptime: self.now.saturating_sub(self.started_at),
-            signature: self.journaling.lsn(),
-            durable_signature: self.journaling.durable(),
+            status: if self.data.failure.is_some() { "failed" } else { "running" },
+            failure: self.data.failure.clone(),
+            is_read_only: self.data.read_only,
+            uptime: self.data.now.saturating_sub(self.started_at),
+            signature: self.data.journaling.lsn(),
+            durable_signature: self.data.journaling.durable(),
             connections: self.connections.len(),
-            waiting_calls: self.connections.iter().map(|connection| connection.waiting.len()).sum(),
+            waiting_calls: self.parked.len(),
             memory_used: memory.used,
             memory_limit: memory.limit,
             checkpoint: self.checkpoint_status(),
@@ -28,9 +28,9 @@ impl Instance {
 
     pub(super) fn box_info(&self) -> Value {
         let status = self.status();
-        let vclock = vclock_value(self.journaling.vclock());
+        let vclock = vclock_value(self.data.journaling.vclock());
         let own = i64::from(self.identity.replica_id);
-        let lsn = self.journaling.vclock().get(self.identity.replica_id);
+        let lsn = self.data.journaling.vclock().get(self.identity.replica_id);
         let uuid = self.identity.instance.to_string();
         let replica =
             Value::map([("id", Value::from(own)), ("uuid", uuid.clone().into()), ("lsn", lsn.into())]);
@@ -60,12 +60,12 @@ impl Instance {
     }
 
     pub(super) fn box_info_memory(&self) -> Value {
-        let memory = self.store.memory();
+        let memory = self.data.store().memory();
         Value::map([("data", memory.tuples), ("index", memory.indexes), ("limit", memory.limit)])
     }
 
     pub(super) fn box_slab_info(&self) -> Value {
-        let memory = self.store.memory();
+        let memory = self.data.store().memory();
         let share = |part: u64, whole: u64| {
             let percent = if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
             Value::from(format!("{percent:.2}%"))

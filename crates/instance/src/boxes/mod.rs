@@ -14,14 +14,7 @@ mod stat;
 use lycosa_iproto::error::ErrorObject;
 use lycosa_store::UserId;
 
-use crate::Instance;
-
-/// Who calls.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Caller {
-    pub(crate) user: UserId,
-    pub(crate) connection: u64,
-}
+use crate::{Caller, Instance};
 
 macro_rules! functions {
     ($( $variant:ident = $name:literal; )*) => {
@@ -109,7 +102,7 @@ impl Instance {
             Function::SlabInfo => self.box_slab_info(),
             Function::Cfg => return self.box_cfg(caller, args, out),
             Function::SessionUser => self.user_name(caller.user).into(),
-            Function::SessionId => caller.connection.into(),
+            Function::SessionId => caller.session.into(),
             _ => return self.box_schema(caller, function, args, out),
         };
         value.write(out);
@@ -118,6 +111,6 @@ impl Instance {
 
     /// The name of a user.
     pub(crate) fn user_name(&self, id: UserId) -> String {
-        self.store.user(id).map_or_else(|| id.to_string(), |user| user.name.clone())
+        self.data.store().user(id).map_or_else(|| id.to_string(), |user| user.name.clone())
     }
 }

@@ -12,9 +12,9 @@ use lycosa_store::{IteratorType, Store, UserId, system, user};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
 
+use super::Function;
 use super::arguments::{Arguments, Options, illegal};
-use super::{Caller, Function};
-use crate::{Instance, wire_error};
+use crate::{Caller, Instance, wire_error};
 
 impl Instance {
     /// Calls a function of `box.schema`; appends its values to `out` and returns how many they are.
@@ -46,15 +46,15 @@ impl Instance {
             }
             _ => {}
         }
-        if self.read_only {
-            return Err(crate::request::read_only_error());
+        if self.data.read_only {
+            return Err(crate::data::read_only_error());
         }
-        let timestamp = timestamp(self.now);
+        let timestamp = timestamp(self.data.now);
         if let (Function::UserPasswd, Some(password), None) = (function, arguments.get(0), arguments.get(1)) {
             let password = password.as_str().ok_or_else(|| arguments.usage())?;
             return self.set_own_password(caller.user, password).map(|()| 0);
         }
-        self.transaction(caller.user, |store| change(store, function, &arguments, &timestamp))?;
+        self.data.transaction(caller.effective, |store| change(store, function, &arguments, &timestamp))?;
         Ok(0)
     }
 
@@ -62,40 +62,24 @@ impl Instance {
     fn set_own_password(&mut self, user: UserId, password: &str) -> Result<(), ErrorObject> {
         let name = self.user_name(user);
         let hash2 = auth::hash2(password.as_bytes());
-        self.transaction(user::ADMIN, |store| {
+        self.data.transaction(user::ADMIN, |store| {
             ddl::set_password(store, &name, hash2).map_err(|error| wire_error::of_store(&error))
         })
     }
 
-    /// Runs `body` as one transaction of `user`.
-    pub(crate) fn transaction(
-        &mut self,
-        user: UserId,
-        body: impl FnOnce(&mut Store) -> Result<(), ErrorObject>,
-    ) -> Result<(), ErrorObject> {
-        self.store.begin(user);
-        match body(&mut self.store) {
-            Ok(()) => self.commit(),
-            Err(error) => {
-                self.rollback();
-                Err(error)
-            }
-        }
-    }
-
     fn schema_exists(&self, function: Function, name: &str) -> bool {
         match function {
-            Function::FuncExists => self.store.function_by_name(name).is_some(),
+            Function::FuncExists => self.data.store().function_by_name(name).is_some(),
             Function::RoleExists => {
-                self.store.user_by_name(name).is_some_and(|user| user.kind == UserKind::Role)
+                self.data.store().user_by_name(name).is_some_and(|user| user.kind == UserKind::Role)
             }
-            _ => self.store.user_by_name(name).is_some_and(|user| user.kind == UserKind::User),
+            _ => self.data.store().user_by_name(name).is_some_and(|user| user.kind == UserKind::User),
         }
     }
 
     /// The user, or the role, with that name.
     fn party(&self, name: &str, kind: UserKind) -> Result<UserId, ErrorObject> {
-        let found = self.store.user_by_name(name).filter(|user| user.kind == kind).map(|user| user.id);
+        let found = self.data.store().user_by_name(name).filter(|user| user.kind == kind).map(|user| user.id);
         let missing = match kind {
             UserKind::User => Error::NoSuchUser,
             UserKind::Role => Error::NoSuchRole,
@@ -110,7 +94,8 @@ impl Instance {
         mp::write_uint(&mut key, u64::from(id));
         let mut list = Vec::new();
         let mut add = |tuple: &[u8]| list.extend(self.privilege_row(tuple));
-        self.store
+        self.data
+            .store()
             .select(user::ADMIN, system::PRIV, 0, IteratorType::Eq, &key, 0, u64::MAX, &mut add)
             .map_err(|error| wire_error::of_store(&error))?;
         Ok(Value::Array(list))
@@ -137,11 +122,12 @@ impl Instance {
     fn object_name(&self, kind: ObjectType, id: u64) -> Option<String> {
         let id = u32::try_from(id).ok()?;
         match kind {
-            ObjectType::Space => self.store.space(id).ok().map(|space| space.name().to_owned()),
-            ObjectType::User | ObjectType::Role => self.store.user(id).map(|user| user.name.clone()),
-            ObjectType::Sequence => self.store.sequence(id).map(|sequence| sequence.name.clone()),
+            ObjectType::Space => self.data.store().space(id).ok().map(|space| space.name().to_owned()),
+            ObjectType::User | ObjectType::Role => self.data.store().user(id).map(|user| user.name.clone()),
+            ObjectType::Sequence => self.data.store().sequence(id).map(|sequence| sequence.name.clone()),
             ObjectType::Function => self
-                .store
+                .data
+                .store()
                 .functions()
                 .find(|function| function.id == id)
                 .map(|function| function.name.clone()),

@@ -60,7 +60,7 @@ impl Instance {
 
     /// A counter as `{rps, total}`; `rps` is the mean since the start.
     fn rate(&self, total: u64) -> Value {
-        let seconds = (self.now.saturating_sub(self.started_at) / 1_000_000).max(1);
+        let seconds = (self.data.now.saturating_sub(self.started_at) / 1_000_000).max(1);
         Value::map([("rps", total / seconds), ("total", total)])
     }
 }

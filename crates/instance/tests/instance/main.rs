@@ -6,6 +6,7 @@ mod calls;
 mod checkpoint;
 mod declared;
 mod definitions;
+mod doors;
 mod durability;
 mod failure;
 mod limits;

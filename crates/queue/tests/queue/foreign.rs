@@ -136,10 +136,9 @@ fn a_rollback_brings_back_candidates_sessions_and_tubes() {
     rig.rollback();
     assert_eq!(rig.t(1, "take", args![0]).values(), task(0, "t", "x"));
     rig.begin();
-    let savepoint = (rig.store.savepoint(), rig.queue.savepoint());
+    let savepoint = rig.queue.savepoint(&rig.store);
     rig.t(1, "ack", args![0]).values();
-    rig.store.rollback_to(savepoint.0);
-    rig.queue.on_rollback_to_savepoint(&rig.store, &savepoint.1);
+    rig.queue.rollback_to(&mut rig.store, savepoint);
     rig.t(1, "release", args![0]).values();
     rig.commit();
     assert_eq!(rig.t(1, "take", args![0]).values(), task(0, "t", "x"));

@@ -85,12 +85,11 @@ fn a_transaction_that_is_taken_back_leaves_the_owners_as_they_were() {
     rig.t(2, "release", args![1]).values();
     rig.t(3, "take", args![0]).values();
     assert_eq!(owned(&rig), [1]);
-    let savepoint = (rig.store.savepoint(), rig.queue.savepoint());
+    let savepoint = rig.queue.savepoint(&rig.store);
     show(&mut rig);
     rig.t(3, "take", args![0]).values();
     assert_eq!((entered(&rig), owned(&rig)), (1, vec![1, 2]));
-    rig.store.rollback_to(savepoint.0);
-    rig.queue.on_rollback_to_savepoint(&rig.store, &savepoint.1);
+    rig.queue.rollback_to(&mut rig.store, savepoint);
     assert_eq!((entered(&rig), owned(&rig)), (0, vec![1]));
     rig.rollback();
     assert_eq!((entered(&rig), rig.rows(TAKEN)), (0, before));

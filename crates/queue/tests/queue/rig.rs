@@ -273,19 +273,16 @@ impl Rig {
 
     /// Opens a transaction around several calls, as a program does.
     pub(crate) fn begin(&mut self) {
-        self.store.begin(user::ADMIN);
+        self.queue.begin(&mut self.store, user::ADMIN);
     }
 
     pub(crate) fn commit(&mut self) {
-        self.queue.on_commit(&mut self.store).expect("nothing stands against it");
-        self.store.commit();
-        self.queue.after_commit(&mut self.store, self.now);
+        self.queue.commit(&mut self.store, self.now).expect("nothing stands against it");
         self.settle();
     }
 
     pub(crate) fn rollback(&mut self) {
-        self.store.rollback();
-        self.queue.on_rollback(&self.store);
+        self.queue.rollback(&mut self.store);
     }
 
     /// The last row of the log: its kind, and its tuple, operations or key.
@@ -329,24 +326,8 @@ impl Rig {
 
     /// A statement by a user, in a transaction of its own.
     pub(crate) fn execute(&mut self, statement: &Statement<'_>) -> Result<(), Error> {
-        self.queue.show(&mut self.store, statement.space())?;
-        self.store.begin(user::ADMIN);
-        let result = self
-            .store
-            .execute(statement)
-            .map(drop)
-            .map_err(Error::from)
-            .and_then(|()| self.queue.on_commit(&mut self.store));
-        match result {
-            Ok(()) => {
-                self.store.commit();
-                self.queue.after_commit(&mut self.store, self.now);
-            }
-            Err(_) => {
-                self.store.rollback();
-                self.queue.on_rollback(&self.store);
-            }
-        }
+        let out = &mut Vec::new();
+        let result = self.queue.execute(&mut self.store, user::ADMIN, statement, self.now, out).map(drop);
         self.settle();
         result
     }

@@ -132,7 +132,7 @@ impl Script {
             }
         }
         let mut rig = Rig::configured(lycosa_queue::Configuration { ttr, in_replicaset });
-        rig.store.begin(user::ADMIN);
+        rig.begin();
         ddl::grant(&mut rig.store, "guest", "execute", "role", "super", true).expect("a grant");
         for line in text.lines().filter_map(ours).filter_map(|line| line.strip_prefix("setup: ")) {
             let words: Vec<_> = line.split_whitespace().collect();
@@ -145,8 +145,7 @@ impl Script {
                 _ => {}
             }
         }
-        rig.store.commit();
-        rig.settle();
+        rig.commit();
         Self {
             rig,
             connections: HashMap::new(),

@@ -1,0 +1,277 @@
+//! The commit door: all data, and the one way to read and change them.
+//!
+//! [`Data`] owns the protocol of a transaction over store, queue and journal together. Every change goes through a
+//! statement ([`Data::execute`]), a call of the queue ([`Data::call_queue`]) or a transaction of several of them
+//! ([`Data::begin`], [`Data::transaction`]). A transaction may stay open across calls; what is executed meanwhile joins
+//! it. At the commit the queue sees the changes, the rows enter the journal's batch, and the queue serves waiting calls.
+//! The answers of those wait in the queue until [`Instance`](crate::Instance) delivers them.
+//!
+//! Invariants:
+//! - rows are in the journal's batch when the function that committed them returns;
+//! - after the journal has failed nothing is read or changed;
+//! - a read-only instance changes temporary spaces only;
+//! - at most one transaction is open.
+
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_queue::{Answer, Caller, Procedure, Queue, QueueMethod, Savepoint, TubeMethod};
+use lycosa_store::{IteratorType, Space, Statement, Store, UserId};
+
+use crate::batch::Journaling;
+use crate::wire_error;
+
+/// Sum of a vclock's components: the number of a row. See [`Instance::is_durable`](crate::Instance::is_durable).
+pub type Lsn = u64;
+
+/// Largest reply to one SELECT, in bytes.
+const MAX_SELECTED: usize = 512 << 20;
+
+/// What a SELECT asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Select<'a> {
+    /// Number of the space or view.
+    pub space: u32,
+    /// Number of the index.
+    pub index: u32,
+    /// How to walk it.
+    pub iterator: IteratorType,
+    /// A MessagePack array, of fewer parts than the index has if need be.
+    pub key: &'a [u8],
+    /// Tuples to skip.
+    pub offset: u64,
+    /// Tuples at most.
+    pub limit: u64,
+}
+
+/// All data, and what decides whether they may be read and changed.
+pub(crate) struct Data {
+    store: Store,
+    queue: Queue,
+    pub(crate) journaling: Journaling,
+    /// Why the journal takes no more rows, once it has failed.
+    pub(crate) failure: Option<String>,
+    /// Bytes that are free on the disk, while they are fewer than are kept in reserve.
+    pub(crate) scarce_room: Option<u64>,
+    pub(crate) read_only: bool,
+    /// The time of this turn, in microseconds since the epoch.
+    pub(crate) now: u64,
+}
+
+impl Data {
+    pub(crate) fn new(store: Store, queue: Queue, journaling: Journaling, now: u64) -> Self {
+        Self { store, queue, journaling, failure: None, scarce_room: None, read_only: false, now }
+    }
+
+    /// The data, to be read. Indexes and owners may have deferred entries: see [`Self::read`].
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The store, for what changes no data: memory, read views.
+    pub(crate) fn upkeep(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// The queue with the store that it works on, for what makes its own transactions: its start, its timers. To be
+    /// followed by [`Self::collect`].
+    pub(crate) fn queue_mut(&mut self) -> (&mut Queue, &mut Store) {
+        (&mut self.queue, &mut self.store)
+    }
+
+    /// Moves what the store has committed into the journal's batch.
+    pub(crate) fn collect(&mut self) {
+        self.journaling.collect(&mut self.store, self.now);
+    }
+
+    pub(crate) fn in_transaction(&self) -> bool {
+        self.store.in_transaction()
+    }
+
+    /// Opens a transaction in which `acting` acts.
+    pub(crate) fn begin(&mut self, acting: UserId) -> Result<(), ErrorObject> {
+        self.check_alive()?;
+        if self.in_transaction() {
+            let message = "Operation is not permitted when there is an active transaction ";
+            return Err(ErrorObject::client(ErrorCode::ActiveTransaction, message));
+        }
+        self.queue.begin(&mut self.store, acting);
+        Ok(())
+    }
+
+    /// Commits the open transaction. Its rows are in the journal's batch; they are durable when the returned LSN is.
+    pub(crate) fn commit(&mut self) -> Result<Lsn, ErrorObject> {
+        let committed = self.queue.commit(&mut self.store, self.now);
+        self.collect();
+        committed.map_err(|error| wire_error::of_queue(&error))?;
+        Ok(self.journaling.awaited())
+    }
+
+    /// Rolls the open transaction back.
+    pub(crate) fn rollback(&mut self) {
+        self.queue.rollback(&mut self.store);
+    }
+
+    pub(crate) fn savepoint(&self) -> Savepoint {
+        self.queue.savepoint(&self.store)
+    }
+
+    pub(crate) fn rollback_to(&mut self, savepoint: Savepoint) {
+        self.queue.rollback_to(&mut self.store, savepoint);
+    }
+
+    /// Runs `body` as one transaction of `acting`, or as a part of the open one that fails alone.
+    pub(crate) fn transaction<T>(
+        &mut self,
+        acting: UserId,
+        body: impl FnOnce(&mut Store) -> Result<T, ErrorObject>,
+    ) -> Result<T, ErrorObject> {
+        self.check_alive()?;
+        if self.in_transaction() {
+            let savepoint = self.savepoint();
+            let former = self.store.set_user(acting);
+            let result = body(&mut self.store);
+            self.store.set_user(former);
+            return result.inspect_err(|_| self.rollback_to(savepoint));
+        }
+        self.queue.begin(&mut self.store, acting);
+        match body(&mut self.store) {
+            Ok(value) => self.commit().map(|_| value),
+            Err(error) => {
+                self.rollback();
+                Err(error)
+            }
+        }
+    }
+
+    /// Executes a statement of `acting`, in a transaction of its own or in the open one. Appends the tuple that it
+    /// returns to `out`; returns how many there are, 0 or 1.
+    pub(crate) fn execute(
+        &mut self,
+        acting: UserId,
+        statement: &Statement<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<u32, ErrorObject> {
+        self.check_alive()?;
+        if self.read_only && !self.is_temporary(statement.space()) {
+            return Err(read_only_error());
+        }
+        if let Statement::Insert { .. } | Statement::Replace { .. } | Statement::Upsert { .. } = statement {
+            self.check_room()?;
+        }
+        let executed = self.queue.execute(&mut self.store, acting, statement, self.now, out);
+        if !self.in_transaction() {
+            self.collect();
+        }
+        executed.map(u32::from).map_err(|error| wire_error::of_queue(&error))
+    }
+
+    fn is_temporary(&self, space: u32) -> bool {
+        self.store.space(space).is_ok_and(Space::is_temporary)
+    }
+
+    /// The store with every deferred entry of an index flushed, so that it can be read.
+    pub(crate) fn read(&mut self, space: u32, index: u32) -> Result<&Store, ErrorObject> {
+        self.check_alive()?;
+        self.queue.show(&mut self.store, space).map_err(|error| wire_error::of_queue(&error))?;
+        self.store.catch_up(space, index);
+        if !self.in_transaction() {
+            self.collect();
+        }
+        Ok(&self.store)
+    }
+
+    /// Appends the tuples that `user` may see to `out`; returns how many they are.
+    pub(crate) fn select(
+        &mut self,
+        user: UserId,
+        select: &Select<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<u32, ErrorObject> {
+        let Select { space, index, iterator, key, offset, limit } = *select;
+        let start = out.len();
+        let mut count = 0;
+        let store = self.read(space, index)?;
+        let selected = store.select(user, space, index, iterator, key, offset, limit, &mut |tuple| {
+            count += 1;
+            if out.len() - start <= MAX_SELECTED {
+                out.extend_from_slice(tuple);
+            }
+        });
+        if let Err(error) = selected {
+            out.truncate(start);
+            return Err(wire_error::of_store(&error));
+        }
+        if out.len() - start > MAX_SELECTED {
+            out.truncate(start);
+            out.shrink_to(start);
+            return Err(ErrorObject::client(
+                ErrorCode::MemoryIssue,
+                format!(
+                    "Failed to allocate a reply of more than {MAX_SELECTED} bytes for select: \
+                     ask for fewer tuples at a time with limit"
+                ),
+            ));
+        }
+        Ok(count)
+    }
+
+    /// Calls a procedure of the queue, in transactions of its own or in the open one. Its values are appended to `out`.
+    pub(crate) fn call_queue(
+        &mut self,
+        caller: &Caller,
+        procedure: &Procedure,
+        args: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, lycosa_queue::Error> {
+        let answer = self.queue.call(&mut self.store, caller, procedure, args, self.now, out);
+        if !self.in_transaction() {
+            self.collect();
+        }
+        answer
+    }
+
+    /// What has to hold before a procedure is called.
+    pub(crate) fn admit_call(&self, procedure: &Procedure) -> Result<(), ErrorObject> {
+        self.check_alive()?;
+        if self.scarce_room.is_some() && needs_room(procedure) { self.check_room() } else { Ok(()) }
+    }
+
+    /// The answer to whatever reads or changes data after the journal has failed.
+    pub(crate) fn check_alive(&self) -> Result<(), ErrorObject> {
+        if self.failure.is_none() { Ok(()) } else { Err(self.failure_error()) }
+    }
+
+    /// The answer to what would need room on a disk that is short of it.
+    fn check_room(&self) -> Result<(), ErrorObject> {
+        let Some(free) = self.scarce_room else { return Ok(()) };
+        let message = format!(
+            "Failed to write to disk: only {free} bytes are free, which is less than disk_reserve; \
+             make room on the server's disk. Until then tasks can be taken and finished, but not added"
+        );
+        Err(ErrorObject::client(ErrorCode::WalIo, message))
+    }
+
+    pub(crate) fn failure_error(&self) -> ErrorObject {
+        let cause = self.failure.as_deref().unwrap_or("unknown cause");
+        let message = format!(
+            "Failed to write to disk: {cause}. The server takes no more requests for data; \
+             free or replace the disk and restart it"
+        );
+        ErrorObject::client(ErrorCode::WalIo, message)
+    }
+}
+
+/// Whether a call adds what has to be journaled again when it ends: tasks or a tube.
+fn needs_room(procedure: &Procedure) -> bool {
+    matches!(procedure.tube_method(), Some(TubeMethod::Put | TubeMethod::PutMany))
+        || procedure.queue_method() == Some(QueueMethod::CreateTube)
+}
+
+/// The answer to a change while the instance is read-only.
+pub(crate) fn read_only_error() -> ErrorObject {
+    let message = "Can't modify data because this instance is in read-only mode.";
+    ErrorObject::client(ErrorCode::Readonly, message)
+}

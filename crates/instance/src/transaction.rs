@@ -1,0 +1,127 @@
+//! Transactions and statements of embedding programs: the public side of the commit door.
+//!
+//! What a connection's request does with one frame, a fiber of a program or an HTTP request does with these functions.
+
+use lycosa_iproto::error::ErrorObject;
+use lycosa_queue::Savepoint;
+use lycosa_store::{Statement, Store, UserId};
+
+use crate::{Instance, Lsn, Select};
+
+impl Instance {
+    /// Opens a transaction in which `acting` acts. What is executed and called from now on joins it, each as a part that
+    /// fails alone; nothing waits inside it, and no waiting call is served before the commit. Whatever comes from
+    /// outside (a request, a deadline) rolls it back: a program must end it before it yields.
+    ///
+    /// # Errors
+    /// A transaction is open already; the journal has failed.
+    pub fn begin(&mut self, acting: UserId) -> Result<(), ErrorObject> {
+        self.data.begin(acting)
+    }
+
+    /// Whether a transaction is open.
+    pub fn in_transaction(&self) -> bool {
+        self.data.in_transaction()
+    }
+
+    /// The present place in the open transaction.
+    pub fn savepoint(&self) -> Savepoint {
+        self.data.savepoint()
+    }
+
+    /// Undoes everything since a savepoint of the open transaction that is not undone itself.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) {
+        self.data.rollback_to(savepoint);
+    }
+
+    /// Commits the open transaction. It is durable when [`Self::is_durable`] says so of the returned LSN.
+    ///
+    /// # Errors
+    /// The queue's spaces cannot be kept in step, for want of memory for example. The transaction is rolled back then.
+    pub fn commit(&mut self) -> Result<Lsn, ErrorObject> {
+        let committed = self.data.commit();
+        self.settle();
+        committed
+    }
+
+    /// Rolls the open transaction back.
+    pub fn rollback(&mut self) {
+        self.data.rollback();
+    }
+
+    /// Runs `body` as one transaction of `acting`, or as a part of the open one that fails alone.
+    ///
+    /// # Errors
+    /// Of `body`; as [`Self::commit`]. Nothing has changed then.
+    pub fn transaction<T>(
+        &mut self,
+        acting: UserId,
+        body: impl FnOnce(&mut Store) -> Result<T, ErrorObject>,
+    ) -> Result<T, ErrorObject> {
+        let result = self.data.transaction(acting, body);
+        self.settle();
+        result
+    }
+
+    /// Executes a statement of `acting`: in a transaction of its own, or in the open one. Appends the tuple that it returns
+    /// to `out`; returns how many there are, 0 or 1.
+    ///
+    /// # Errors
+    /// What the store refuses; the instance is read-only, or its disk is full.
+    pub fn execute(
+        &mut self,
+        acting: UserId,
+        statement: &Statement<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<u32, ErrorObject> {
+        let executed = self.data.execute(acting, statement, out);
+        self.settle();
+        executed
+    }
+
+    /// Appends the tuples that `user` may see to `out`, back to back; returns how many they are.
+    ///
+    /// # Errors
+    /// What the store refuses.
+    pub fn select(
+        &mut self,
+        user: UserId,
+        select: &Select<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<u32, ErrorObject> {
+        self.data.select(user, select, out)
+    }
+
+    /// The data, with every deferred entry of an index flushed, for reads that [`Self::select`] has no words for. Access
+    /// is not checked.
+    ///
+    /// # Errors
+    /// The journal has failed.
+    pub fn read(&mut self, space: u32, index: u32) -> Result<&Store, ErrorObject> {
+        self.data.read(space, index)
+    }
+
+    /// The time of everything that happens from now on, in microseconds since the epoch. Inputs with a time set it too.
+    pub fn set_now(&mut self, now: u64) {
+        self.data.now = now;
+    }
+
+    /// The LSN after everything that is committed: what is told to the world now may have seen any of it. 0 once the
+    /// journal has failed.
+    pub fn awaited(&self) -> Lsn {
+        self.data.journaling.awaited()
+    }
+
+    /// The LSN up to which rows are durable.
+    pub fn durable(&self) -> Lsn {
+        self.data.journaling.durable()
+    }
+
+    /// Whether everything up to `lsn` is durable.
+    ///
+    /// # Errors
+    /// The journal has failed before it was.
+    pub fn is_durable(&self, lsn: Lsn) -> Result<bool, ErrorObject> {
+        if lsn <= self.durable() { Ok(true) } else { self.data.check_alive().map(|()| false) }
+    }
+}
