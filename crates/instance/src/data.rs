@@ -14,7 +14,7 @@
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_queue::{Answer, Caller, Procedure, Queue, QueueMethod, Savepoint, TubeMethod};
-use lycosa_store::{IteratorType, Space, Statement, Store, UserId};
+use lycosa_store::{IteratorType, Prepared, Space, Statement, Store, UserId};
 
 use crate::batch::Journaling;
 use crate::wire_error;
@@ -176,7 +176,7 @@ impl Data {
     pub(crate) fn read(&mut self, space: u32, index: u32) -> Result<&Store, ErrorObject> {
         self.check_alive()?;
         self.queue.show(&mut self.store, space).map_err(|error| wire_error::of_queue(&error))?;
-        self.store.catch_up(space, index);
+        while matches!(self.store.prepare(space, index, u64::MAX), Ok(Prepared::More)) {}
         if !self.in_transaction() {
             self.collect();
         }

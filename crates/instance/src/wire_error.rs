@@ -102,7 +102,6 @@ fn code(error: &E) -> C {
         E::SessionSettingInvalidValue { .. } => C::SessionSettingInvalidValue,
         E::SequenceNotStarted(..) => C::SequenceNotStarted,
         E::ReplicaIdIsReserved(..) => C::ReplicaIdIsReserved,
-        E::IndexBehind(..) => C::UnsupportedIndexFeature,
         E::NoTransaction => C::NoTransaction,
         E::WrongSpaceFormat { .. } => C::WrongSpaceFormat,
         E::CantCreateCollation(..) => C::CantCreateCollation,

@@ -5,8 +5,8 @@
 
 use lycosa_store::ddl;
 use lycosa_store::{
-    Access, Error as StoreError, IteratorType, Lazy, Object, Space, SpaceId, SpaceIndex, Statement, Store,
-    user,
+    Access, Deferral, Error as StoreError, IteratorType, Object, Space, SpaceId, SpaceIndex, Statement,
+    Store, user,
 };
 use lycosa_tuple::mp::{self, Reader};
 
@@ -200,7 +200,7 @@ impl Queue {
         if let Some(buffer) = buffer {
             store.exempt_from_limit(buffer);
         }
-        make_lazy(store, id, layout, &indexes);
+        defer_entries(store, id, layout, &indexes);
         let mut tube = Tube {
             name: row.name.into(),
             id: row.id,
@@ -346,14 +346,16 @@ fn check_indexes(space: &Space, indexes: &[IndexLayout]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Lets tasks wait to be entered where the queue does not look for them: taken ones among the states; all of them, and
-/// those without a deadline for ever, among the deadlines. Of the ready ones it looks for the first only.
-fn make_lazy(store: &mut Store, space: SpaceId, layout: &Layout, indexes: &Indexes) {
+/// Lets indexes defer the entries that the queue does not read: taken tasks in the index of states; all tasks, and those
+/// without a deadline however many they are, in the index of deadlines. The queue reads the first ready task, so ready
+/// tasks go through a FIFO cache.
+fn defer_entries(store: &mut Store, space: SpaceId, layout: &Layout, indexes: &Indexes) {
     if layout.timed {
-        store.make_lazy(space, indexes.watch, Lazy::Beyond { field: NEXT_EVENT, bound: BEYOND });
+        store.defer_entries(space, indexes.watch, Deferral::Beyond { field: NEXT_EVENT, bound: BEYOND });
     }
-    let parts = Lazy::Parts { line: &State::Ready.encoded(), late: &State::Taken.encoded() };
-    store.make_lazy(space, indexes.status, parts);
+    let (cached, deferred) = (State::Ready.encoded(), State::Taken.encoded());
+    let parts = Deferral::Parts { cached: &cached, deferred: &deferred };
+    store.defer_entries(space, indexes.status, parts);
 }
 
 /// Prepares the spaces of tubes for what the queue makes of them. To be called when all rows are recovered, before
@@ -366,7 +368,7 @@ pub fn prepare_tubes(store: &mut Store) {
         let Some(space) = store.space_by_name(row.space) else { continue };
         if let Ok(indexes) = find_indexes(space, layout) {
             let id = space.id();
-            make_lazy(store, id, layout, &indexes);
+            defer_entries(store, id, layout, &indexes);
         }
     }
 }

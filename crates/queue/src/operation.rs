@@ -349,7 +349,6 @@ impl Queue {
             let mut count = 0;
             while count < limit {
                 let Some(tube) = queue.tubes.at(index) else { return Err(Error::Stale) };
-                store.catch_up(tube.space, tube.indexes.status);
                 let first = tube.tasks(store).first_in_state(state)?;
                 let Some(id) = first.and_then(crate::task::id_of) else { break };
                 f(queue, store, id)?;

@@ -357,7 +357,6 @@ impl Queue {
         let mut count = 0;
         while count < batch {
             let space = self.spaces.taken;
-            store.catch_up(space, TAKEN_BY_SESSION);
             let row = store.first(space, TAKEN_BY_SESSION, IteratorType::Eq, &string_key(session))?;
             let Some((tube_id, task_id)) = row.and_then(taken_key) else { break };
             count += 1;

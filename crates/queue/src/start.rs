@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::session::{SessionId, session_field};
 use crate::state::QueueState;
 use crate::system::{QUEUE_BY_ID, SystemSpaces, rows};
-use crate::task::{ShortKey, State, Task};
+use crate::task::{State, Task};
 use crate::time::{MAX_TIMEOUT, NEVER};
 use crate::transaction::show_candidate;
 use crate::tube::SlotIndex;
@@ -131,7 +131,6 @@ impl Queue {
         for index in tubes {
             let Some(tube) = self.tubes.at(index) else { continue };
             let tube_id = tube.id;
-            store.catch_up(tube.space, tube.indexes.status);
             let orphans = self.ids_in_state(store, index, State::Taken, &mut |id| {
                 let owner = self.owner_of(store, (tube_id, id))?;
                 Ok(!owner.is_some_and(|owner| sessions.contains(&owner)))
@@ -221,19 +220,17 @@ impl Queue {
         }
         let mut wrong = Vec::new();
         let beyond = now.saturating_add(2 * MAX_TIMEOUT);
-        let key = ShortKey::state(State::Ready, &[beyond]);
-        store.catch_up(tube.space, tube.indexes.watch);
-        store.scan(tube.space, tube.indexes.watch, IteratorType::Gt, &key, &mut |tuple| {
+        // The index of deadlines would have to flush the entries that it defers, so this looks at all tasks.
+        for tuple in store.range(tube.space, 0, IteratorType::All, &[0x90], 0)? {
             let Some(task) = Task::read(tuple, layout).filter(|task| task.state() == Some(State::Ready))
             else {
-                return std::ops::ControlFlow::Break(());
+                continue;
             };
             let (event, death) = (task.times.next_event, task.times.death());
-            if event != NEVER && event != death {
+            if event > beyond && event != NEVER && event != death {
                 wrong.push((task.id, death));
             }
-            std::ops::ControlFlow::Continue(())
-        })?;
+        }
         for batch in wrong.chunks(Self::BATCH) {
             self.transact(store, user::ADMIN, |queue, store| {
                 batch.iter().try_for_each(|&(id, death)| queue.postpone(store, index, id, death))

@@ -5,7 +5,7 @@
 //! while it is held becomes ready first and is removed then. The most overdue tube goes first, in portions, so that a
 //! tube with a million due tasks does not keep the others waiting.
 
-use lycosa_store::{Statement, Store, user};
+use lycosa_store::{Prepared, Statement, Store, user};
 
 use crate::Queue;
 use crate::driver::Event;
@@ -115,8 +115,7 @@ impl Queue {
         let mut handled = 0;
         while handled < limit {
             let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-            catch_up(store, tube, now);
-            let first = tube.tasks(store).first_event(state)?;
+            let first = first_event(store, tube, state, now)?;
             let Some(task) = first.and_then(|tuple| Task::read(tuple, tube.driver.layout())) else { break };
             if task.times.next_event > now {
                 break;
@@ -166,9 +165,11 @@ impl Queue {
         let layout = tube.driver.layout();
         let mut earliest = NEVER;
         if layout.timed {
-            catch_up(store, tube, now);
+            if !is_prepared(store, tube, now)? {
+                return Ok(now);
+            }
             for state in ORDER {
-                let first = tube.tasks(store).first_event(state)?;
+                let first = first_event(store, tube, state, now)?;
                 if let Some(task) = first.and_then(|tuple| Task::read(tuple, layout)) {
                     earliest = earliest.min(task.times.next_event);
                 }
@@ -181,11 +182,25 @@ impl Queue {
     }
 }
 
-/// Lets the deadlines of a tube be looked at: all that can come up to `now`.
-fn catch_up(store: &mut Store, tube: &Tube, now: u64) {
-    if now < BEYOND {
-        store.catch_up_near(tube.space, tube.indexes.watch);
-    } else {
-        store.catch_up(tube.space, tube.indexes.watch);
+/// The task of a state to which something happens first. A task whose next event lies beyond [`BEYOND`] need not be found
+/// before that time has come.
+fn first_event<'s>(
+    store: &'s mut Store,
+    tube: &Tube,
+    state: State,
+    now: u64,
+) -> Result<Option<&'s [u8]>, Error> {
+    #[cfg(test)]
+    crate::cost::count_look_up();
+    if !is_prepared(store, tube, now)? {
+        return Ok(None);
     }
+    Ok(store.first_within(tube.space, tube.indexes.watch, &ShortKey::state(state, &[]))?)
+}
+
+/// Whether the index of deadlines shows all that can be due. From [`BEYOND`] on all entries of the index are flushed for
+/// that, a portion with each call.
+fn is_prepared(store: &mut Store, tube: &Tube, now: u64) -> Result<bool, Error> {
+    let prepare = |store: &mut Store| store.prepare(tube.space, tube.indexes.watch, Queue::BATCH as u64);
+    Ok(now < BEYOND || prepare(store)? == Prepared::Ready)
 }

@@ -21,7 +21,7 @@ use crate::index::Bookmark;
 use crate::read_view::Budget;
 use crate::space::{Engine, key_values};
 use crate::statement::IteratorType;
-use crate::{IndexId, SpaceId, Store, UserId};
+use crate::{IndexId, Prepared, SpaceId, Store, UserId};
 
 /// A walk over an index that can be interrupted. See the [module's documentation](self).
 #[derive(Debug)]
@@ -176,7 +176,7 @@ impl Store {
             cursor.position = Position::End;
             return Ok(Progress::End);
         };
-        if !self.prepare(base, cursor.index, u64::from(budget.rows))? {
+        if self.prepare(base, cursor.index, u64::from(budget.rows))? == Prepared::More {
             return Ok(Progress::More);
         }
         cursor.walked = Some(walked);

@@ -330,9 +330,6 @@ pub enum Error {
     /// Code 113.
     #[error("View '{0}' is read-only")]
     ViewIsRo(String),
-    /// Code 112: a lazy index was to be read that had not [caught up](crate::Store::catch_up). No request leads here.
-    #[error("Index '{0}' is behind its space")]
-    IndexBehind(String),
     /// Code 114: no transaction was begun.
     #[error("No active transaction")]
     NoTransaction,

@@ -156,7 +156,6 @@ impl Store {
         (operations, base): (&[u8], i64),
         updated: &mut Vec<u8>,
     ) -> Result<Option<Handle>, Error> {
-        self.catch_up_to_find(id, index);
         let space = self.space(id)?;
         let (temporary, local) = (space.def.temporary, space.def.local);
         let Some(old) = space.find(&self.arena, index, key)? else {
@@ -244,7 +243,6 @@ impl Store {
         index: IndexId,
         key: &[u8],
     ) -> Result<Option<Handle>, Error> {
-        self.catch_up_to_find(id, index);
         let space = self.space(id)?;
         let (temporary, local) = (space.def.temporary, space.def.local);
         let Some(old) = space.find(&self.arena, index, key)? else {
@@ -262,14 +260,6 @@ impl Store {
             self.log_keyed(id, old, None, local);
         }
         Ok(Some(old))
-    }
-
-    /// Lets a statement find its tuple by a lazy index. The primary one is never lazy.
-    #[inline]
-    pub(crate) fn catch_up_to_find(&mut self, space: SpaceId, index: IndexId) {
-        if index != 0 {
-            self.catch_up(space, index);
-        }
     }
 
     /// Copies a tuple of the space `id` into the arena. `replaced` is the tuple whose place it is about to take.

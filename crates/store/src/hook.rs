@@ -212,7 +212,6 @@ impl Store {
                 propose(Some(old.bytes()), Some(&new))
             }
             Statement::Update { index, key, operations, base, .. } => {
-                self.catch_up_to_find(id, index);
                 let space = self.space(id)?;
                 let Some(old) = space.find(&self.arena, index, key)? else { return Ok(None) };
                 let old = TupleRef::trusted(self.arena.get(old));
@@ -221,7 +220,6 @@ impl Store {
                 propose(Some(old.bytes()), Some(&new))
             }
             Statement::Delete { index, key, .. } => {
-                self.catch_up_to_find(id, index);
                 let Some(old) = self.space(id)?.find(&self.arena, index, key)? else { return Ok(None) };
                 propose(Some(self.arena.get(old)), None)
             }

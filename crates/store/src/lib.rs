@@ -7,8 +7,8 @@
 //! that a journal keeps and a replica applies.
 //!
 //! Invariants:
-//! - a tuple in a space fits the space's format, and every index of the space holds it exactly once, or
-//!   owes it if it is lazy ([`Store::make_lazy`]);
+//! - a tuple in a space fits the space's format, and every index of the space holds it exactly once, in
+//!   its tree or deferred ([`Store::defer_entries`]), which no reader can tell;
 //! - a statement that fails changes nothing, and neither does a transaction that is rolled back; sequences go back too
 //!   (Tarantool's stay where they were), so that the data follow from the log alone;
 //! - the schema in memory is a function of the rows of the system spaces.
@@ -19,19 +19,19 @@
 
 pub mod access;
 pub mod arena;
-mod arrears;
 mod bootstrap;
 mod cursor;
 pub mod ddl;
+mod deferred;
 mod digest;
 pub mod effect;
 pub mod error;
 mod execute;
+mod fifo_cache;
 mod garbage;
 mod handle_set;
 mod hook;
 pub mod index;
-mod line;
 mod read_view;
 mod recovery;
 pub mod schema;
@@ -44,6 +44,7 @@ pub mod statement;
 mod tests;
 pub mod transaction;
 mod view;
+mod walk;
 
 pub use access::{Access, Object, ObjectType};
 pub use cursor::{Cursor, CursorError, Progress};
@@ -55,7 +56,7 @@ pub use recovery::IndexBuild;
 pub use schema::{Function, Sequence, User, UserKind};
 pub use select::Range;
 pub use space::{Engine, IndexKind, Space, SpaceIndex};
-pub use space_index::Lazy;
+pub use space_index::Deferral;
 pub use statement::{IteratorType, Statement, StatementKind};
 pub use transaction::{Change, OwnedChange, Savepoint};
 
@@ -174,6 +175,15 @@ pub struct Memory {
 /// Deferred index entries that a step of [`Store::prepare`] flushes at least, if there are so many.
 pub const FLUSH_PORTION: u64 = if cfg!(test) { 2 } else { 512 };
 
+/// Whether an index is ready to be read, see [`Store::prepare`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prepared {
+    /// A read takes no more time than the tuples that it yields.
+    Ready,
+    /// There are more deferred entries to flush.
+    More,
+}
+
 /// All data of an instance.
 #[derive(Debug)]
 pub struct Store {
@@ -241,49 +251,33 @@ impl Store {
         }
     }
 
-    /// Makes an index lazy, as long as the process runs. It has to [catch up](Store::catch_up) before what may wait is read.
+    /// Lets an index defer entries, as long as the process runs. Reads see them all the same.
     ///
     /// An index that may have to refuse a tuple stays as it is: the primary one, and one that is unique unless its key holds
-    /// that of the primary one. What an index holds already, stays there.
-    pub fn make_lazy(&mut self, space: SpaceId, index: IndexId, lazy: Lazy<'_>) {
+    /// that of the primary one. Entries that the index holds already stay in its tree.
+    pub fn defer_entries(&mut self, space: SpaceId, index: IndexId, deferral: Deferral<'_>) {
         let Some(space) = self.catalog.get_mut(space) else { return };
         let Some(primary) = space.primary_key().cloned() else { return };
         if let Some(index) = space.index_mut(index).filter(|index| index.def.id != 0) {
-            index.make_lazy(&primary, lazy);
+            index.defer_entries(&primary, deferral);
         }
     }
 
-    /// Enters what a lazy index owes, so that it can be read; nothing if it owes nothing or is not there. That takes time
-    /// only the first time after [`Lazy::Beyond`], 0.1 to 0.2 s for a million tuples.
-    #[inline]
-    pub fn catch_up(&mut self, space: SpaceId, index: IndexId) {
-        if let Some(index) = self.catalog.get_mut(space).and_then(|space| space.index_mut(index))
-            && index.is_behind()
-        {
-            index.catch_up(&self.arena);
-        }
-    }
-
-    /// Enters what a lazy index owes but for what lies beyond ([`Lazy::Beyond`]).
-    pub fn catch_up_near(&mut self, space: SpaceId, index: IndexId) {
-        if let Some(index) = self.catalog.get_mut(space).and_then(|space| space.index_mut(index)) {
-            index.catch_up_near(&self.arena);
-        }
-    }
-
-    /// Flushes deferred entries of an index, so that all of it can be read. Whether it can be now: if not, another call goes
-    /// on. Few entries are flushed at once, but those that have waited [beyond](Lazy::Beyond) only as many as `budget` says,
-    /// or [`FLUSH_PORTION`] if that is more.
+    /// Prepares an index for a read of any part of it: flushes its deferred entries. The few are flushed at once, those
+    /// [beyond a bound](Deferral::Beyond) at most `budget` at a time, or [`FLUSH_PORTION`] if that is more.
+    ///
+    /// Reads are right without it. After [`Prepared::More`] a read would hold up the loop for up to 0.2 s for each million
+    /// tuples, so the reader lets others have a turn and calls again.
     ///
     /// # Errors
     /// No such space or index.
-    pub fn prepare(&mut self, space: SpaceId, index: IndexId, budget: u64) -> Result<bool, Error> {
-        let space_of_index = self.space(space)?;
-        if !space_of_index.require_index(index)?.is_behind() {
-            return Ok(true);
+    pub fn prepare(&mut self, space: SpaceId, index: IndexId, budget: u64) -> Result<Prepared, Error> {
+        if !self.space(space)?.require_index(index)?.has_deferred() {
+            return Ok(Prepared::Ready);
         }
         let index = self.catalog.get_mut(space).and_then(|space| space.index_mut(index));
-        Ok(index.is_none_or(|index| index.flush(&self.arena, budget.max(FLUSH_PORTION))))
+        let is_ready = index.is_none_or(|index| index.flush(&self.arena, budget.max(FLUSH_PORTION)));
+        Ok(if is_ready { Prepared::Ready } else { Prepared::More })
     }
 
     /// Changes the memory limit, in bytes. What is over it stays.

@@ -5,16 +5,16 @@ use std::ops::ControlFlow;
 use crate::access::{Access, Object};
 use crate::arena::{Arena, Handle};
 use crate::error::Error;
-use crate::index::Select;
 use crate::space::{Engine, IndexKind, Space, key_values};
 use crate::statement::IteratorType;
+use crate::walk::Walk;
 use crate::{IndexId, SpaceId, Store, UserId};
 
 /// The tuples of a walk over an index, in its order. See [`Store::range`].
 #[derive(Debug, Clone)]
 pub struct Range<'a> {
     arena: &'a Arena,
-    walk: Option<Select<'a>>,
+    walk: Option<Walk<'a>>,
 }
 
 impl<'a> Iterator for Range<'a> {
@@ -62,8 +62,7 @@ impl Store {
     /// of access, no views.
     ///
     /// # Errors
-    /// No such space or index, the index cannot be walked so, or the key does not fit it; [`Error::IndexBehind`] if the
-    /// index is lazy and has not [caught up](Store::catch_up).
+    /// No such space or index, the index cannot be walked so, or the key does not fit it.
     pub fn range<'a>(
         &'a self,
         space: SpaceId,
@@ -84,11 +83,11 @@ impl Store {
         iterator: IteratorType,
         key: &'a [u8],
         offset: u64,
-    ) -> Result<Option<Select<'a>>, Error> {
+    ) -> Result<Option<Walk<'a>>, Error> {
         let index = space.require_index(index)?;
         let (values, count) = key_values(key)?;
         index.def.key.check_key(values, count)?;
-        let walk = index.current()?.select(&self.arena, iterator, values, count, offset);
+        let walk = index.walk(&self.arena, iterator, values, count, offset);
         let walk = walk.map_err(|error| space.select_error(index, error))?;
         Ok(space.def.engine.has_tuples().then_some(walk))
     }
@@ -176,7 +175,7 @@ impl Store {
     /// The first tuple of a walk. No checks of access, no views.
     ///
     /// # Errors
-    /// As [`Store::range`]; with [`IteratorType::Eq`], [`Error::IndexBehind`] only if such a tuple may be owed.
+    /// As [`Store::range`].
     #[inline]
     pub fn first(
         &self,
@@ -196,19 +195,30 @@ impl Store {
         Ok(first.map(|handle| self.arena.get(handle)))
     }
 
-    /// The first tuple whose key in an index begins with `key`, of those that do not wait [beyond](crate::Lazy::Beyond).
+    /// The first tuple whose key in an index begins with `key`. A tuple [beyond the bound](crate::Deferral::Beyond) is found
+    /// only if its entry is not deferred any more.
     ///
     /// # Errors
     /// As [`Store::range`].
-    pub fn first_near(&self, space: SpaceId, index: IndexId, key: &[u8]) -> Result<Option<&[u8]>, Error> {
-        let index = self.space(space)?.require_index(index)?;
+    pub fn first_within(
+        &mut self,
+        space: SpaceId,
+        index: IndexId,
+        key: &[u8],
+    ) -> Result<Option<&[u8]>, Error> {
+        let found = self.space(space)?.require_index(index)?;
         let (values, count) = key_values(key)?;
-        index.def.key.check_key(values, count)?;
-        let first = index.near()?.get(&self.arena, values, count);
+        found.def.key.check_key(values, count)?;
+        if found.has_deferred()
+            && let Some(index) = self.catalog.get_mut(space).and_then(|space| space.index_mut(index))
+        {
+            index.flush_few(&self.arena);
+        }
+        let first = self.space(space)?.require_index(index)?.index.get(&self.arena, values, count);
         Ok(first.map(|handle| self.arena.get(handle)))
     }
 
-    /// The number of tuples of a walk, in O(log n). No checks of access, no views.
+    /// The number of tuples of a walk, in O(log n) but for deferred entries. No checks of access, no views.
     ///
     /// # Errors
     /// As [`Store::range`].
@@ -223,8 +233,7 @@ impl Store {
         let index = space.require_index(index)?;
         let (values, count) = key_values(key)?;
         index.def.key.check_key(values, count)?;
-        let late = index.late(iterator, values)?;
-        let counted = index.index.count(&self.arena, iterator, values, count).map(|entered| entered + late);
+        let counted = index.count(&self.arena, iterator, values, count);
         counted.map_err(|error| space.select_error(index, error))
     }
 }

@@ -1,18 +1,19 @@
-//! One index of a space: its definition, what it holds, and what it owes.
+//! One index of a space: its definition, its tree, and its deferred entries.
 
 use lycosa_tuple::field::FieldSet;
 use lycosa_tuple::key::KeyDef;
 
 use crate::IndexId;
 use crate::arena::{Arena, Handle};
-use crate::arrears::{Arrears, Late};
+use crate::deferred::{DeferredEntries, Scope};
 use crate::error::Error;
+use crate::fifo_cache::{FifoCache, First};
 use crate::index::tree::Entry;
-use crate::index::{Duplicate, Index, IndexKind};
-use crate::line::{First, Line};
+use crate::index::{Duplicate, Index, IndexKind, SelectError};
 use crate::schema::index::IndexDef;
 use crate::space::key_values;
 use crate::statement::IteratorType;
+use crate::walk::Walk;
 
 /// One index of a space: its definition and what it holds.
 #[derive(Debug)]
@@ -20,10 +21,10 @@ pub struct SpaceIndex {
     /// Tells the index, as long as its order stays, from every other one of the store; 0 before the catalog has it.
     pub(crate) identity: u64,
     pub(crate) def: IndexDef,
-    /// To be read only where nothing is owed, see [`SpaceIndex::current`].
+    /// All entries but the deferred ones.
     pub(crate) index: Index,
-    /// What a lazy index owes.
-    arrears: Option<Box<Arrears>>,
+    /// Of an index that defers entries.
+    deferred: Option<Box<DeferredEntries>>,
 }
 
 impl SpaceIndex {
@@ -36,148 +37,187 @@ impl SpaceIndex {
             }
             (IndexKind::Tree, _) => Index::tree(def.key.clone(), def.key.part_count(), def.unique),
         };
-        Self { identity: 0, def, index, arrears: None }
+        Self { identity: 0, def, index, deferred: None }
     }
 
     /// An empty index like this one.
     pub(crate) fn emptied(&self, primary: Option<&KeyDef>) -> Self {
         Self {
             identity: self.identity,
-            arrears: self.arrears.as_ref().map(|arrears| Box::new(arrears.emptied())),
+            deferred: self.deferred.as_ref().map(|deferred| Box::new(deferred.emptied())),
             ..Self::new(self.def.clone(), primary)
         }
     }
 
-    /// From now on tuples may wait to be entered. An index that could refuse one stays as it is, and so does one that is lazy
+    /// Defers entries from now on. An index that could refuse a tuple stays as it is, and so does one that defers entries
     /// already or whose first part cannot be told by its bytes.
-    pub(crate) fn make_lazy(&mut self, primary: &KeyDef, lazy: Lazy<'_>) {
+    pub(crate) fn defer_entries(&mut self, primary: &KeyDef, deferral: Deferral<'_>) {
         let holds_primary = self.def.key.extended_by(primary).part_count() == self.def.key.part_count();
-        if self.arrears.is_some() || self.def.unique && (self.def.may_repeat() || !holds_primary) {
+        if self.deferred.is_some() || self.def.unique && (self.def.may_repeat() || !holds_primary) {
             return;
         }
         let first =
             self.def.key.parts().first().filter(|part| part.path.is_none() && part.collation.is_binary());
-        let arrears = match (lazy, first) {
-            (Lazy::All, _) => Arrears::default(),
-            (Lazy::Parts { line, late }, Some(part)) => {
-                let late = Late::Part { field: part.field, value: late.into() };
-                Arrears::new(late, self.line_of(line))
+        let deferred = match (deferral, first) {
+            (Deferral::All, _) => DeferredEntries::default(),
+            (Deferral::Parts { cached, deferred }, Some(part)) => {
+                let scope = Scope::Part { field: part.field, value: deferred.into() };
+                DeferredEntries::new(scope, self.cache_of(cached))
             }
-            (Lazy::Parts { .. }, None) => return,
-            (Lazy::Beyond { field, bound }, _) => Arrears::with_beyond(field, bound),
+            (Deferral::Parts { .. }, None) => return,
+            (Deferral::Beyond { field, bound }, _) => DeferredEntries::with_beyond(field, bound),
         };
-        self.arrears = Some(Box::new(arrears));
-        self.count_entered();
+        self.deferred = Some(Box::new(deferred));
+        self.count_in_tree();
     }
 
-    /// A line for the part of the key that begins with this value, if hints can tell its tuples.
-    fn line_of(&self, value: &[u8]) -> Option<Line> {
+    /// A cache for the part of the key that begins with this value, if hints can tell its tuples.
+    fn cache_of(&self, value: &[u8]) -> Option<FifoCache> {
         let hints = self.index.hints_of(value, 1).filter(|_| self.def.kind == IndexKind::Tree)?;
-        Some(Line::new(&[&[0x91], value].concat(), hints))
+        Some(FifoCache::new(&[&[0x91], value].concat(), hints))
     }
 
-    /// Counts anew how many of the line's part are entered.
-    fn count_entered(&mut self) {
-        let Some(line) = self.arrears.as_mut().and_then(|arrears| arrears.line.as_mut()) else { return };
-        line.set_entered(self.index.count_hints(line.hints()));
+    /// Counts anew how many tuples of the cache's part are in the tree.
+    fn count_in_tree(&mut self) {
+        let Some(cache) = self.deferred.as_mut().and_then(|deferred| deferred.cache.as_mut()) else { return };
+        cache.set_in_tree(self.index.count_hints(cache.hints()));
     }
 
-    /// Whether there are tuples that are not entered yet.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.arrears.as_ref().is_some_and(|arrears| !arrears.is_empty())
+    /// Whether entries are deferred.
+    #[inline]
+    pub(crate) fn has_deferred(&self) -> bool {
+        self.deferred.as_ref().is_some_and(|deferred| !deferred.is_empty())
     }
 
-    /// Enters the few tuples that wait, and those in line.
-    pub(crate) fn catch_up_near(&mut self, arena: &Arena) {
-        let Some(arrears) = &mut self.arrears else { return };
-        while let Some(handle) = arrears.pop() {
+    /// Flushes the few deferred entries and those in the cache, but none beyond the bound.
+    pub(crate) fn flush_few(&mut self, arena: &Arena) {
+        let Some(deferred) = &mut self.deferred else { return };
+        deferred.satisfy();
+        while let Some(handle) = deferred.pop() {
             self.index.insert(arena, handle);
         }
-        if let Some(line) = &mut arrears.line {
-            while let Some(entry) = line.pop() {
+        if let Some(cache) = &mut deferred.cache {
+            while let Some(entry) = cache.pop() {
                 self.index.insert_entry(arena, entry);
-                line.note_entered(entry.hint);
+                cache.note_inserted(entry.hint);
             }
         }
     }
 
-    /// Enters all tuples that wait. From now on only few ever do.
-    pub(crate) fn catch_up(&mut self, arena: &Arena) {
-        self.catch_up_near(arena);
-        let Some(beyond) = self.arrears.as_mut().and_then(|arrears| arrears.take_beyond()) else { return };
-        if beyond.len() < self.index.len() / 4 {
-            for handle in beyond.iter() {
-                self.index.insert(arena, handle);
-            }
-            return;
-        }
-        let all: Vec<_> = self.index.handles().chain(beyond.iter()).collect();
-        let built = self.index.build(arena, all);
-        assert!(built.is_ok(), "a lazy index can refuse no tuple");
-    }
-
-    /// Enters the few tuples that wait, and up to `budget` of those beyond. Whether nothing waits any more. From the first
-    /// call on no more tuples wait beyond.
+    /// Flushes up to `budget` entries beyond the bound, and when none is left the few. Whether no entry is deferred any
+    /// more. From the first call on no entry is deferred for lying beyond the bound.
     pub(crate) fn flush(&mut self, arena: &Arena, budget: u64) -> bool {
-        self.catch_up_near(arena);
-        let Some(arrears) = &mut self.arrears else { return true };
+        let Some(deferred) = &mut self.deferred else { return true };
         let mut entries: Vec<Entry> =
-            arrears.pop_beyond(budget).into_iter().map(|handle| self.index.entry(arena, handle)).collect();
-        // Neighbours find the same nodes of the tree in the processor's cache.
+            deferred.pop_beyond(budget).into_iter().map(|handle| self.index.entry(arena, handle)).collect();
+        // Neighbors find the same nodes of the tree in the processor's cache.
         entries.sort_unstable_by(|a, b| self.index.compare_entries(arena, *a, *b));
         for entry in entries {
             self.index.insert_entry(arena, entry);
         }
-        arrears.is_empty()
+        if deferred.has_beyond() {
+            return false;
+        }
+        self.flush_few(arena);
+        true
     }
 
-    /// Makes these tuples what the index holds or owes.
+    /// Makes these tuples what the index holds, in its tree or deferred.
     pub(crate) fn build(&mut self, arena: &Arena, handles: &[Handle]) -> Result<(), Duplicate> {
-        let Some(arrears) = &mut self.arrears else {
+        let Some(deferred) = &mut self.deferred else {
             return self.index.build(arena, handles.iter().copied());
         };
-        **arrears = arrears.emptied();
-        let entered = handles.iter().copied().filter(|&handle| !arrears.leave(handle, arena.get(handle)));
-        self.index.build(arena, entered)?;
-        self.count_entered();
+        **deferred = deferred.emptied();
+        let in_tree =
+            handles.iter().copied().filter(|&handle| !deferred.defer_beyond(handle, arena.get(handle)));
+        self.index.build(arena, in_tree)?;
+        self.count_in_tree();
         Ok(())
     }
 
-    /// What the index holds, to be read.
-    ///
-    /// # Errors
-    /// [`Error::IndexBehind`]: it is lazy and has to catch up first.
-    pub(crate) fn current(&self) -> Result<&Index, Error> {
-        if self.is_behind() { Err(Error::IndexBehind(self.def.name.clone())) } else { Ok(&self.index) }
+    /// The deferred entries, if some may have a key that begins with these values.
+    #[inline]
+    fn deferred_for(&self, key: &[u8]) -> Option<&DeferredEntries> {
+        self.deferred.as_deref().filter(|deferred| deferred.count(key) != Some(0))
     }
 
-    /// What the index holds, to read what begins with these values of a key. See [`SpaceIndex::current`].
+    /// Walks the index, see [`Index::select`]. Entries beyond the bound take O(n log n), see [`SpaceIndex::flush`].
+    ///
+    /// # Errors
+    /// As [`Index::select`].
     #[inline]
-    pub(crate) fn current_for(&self, key: &[u8]) -> Result<&Index, Error> {
-        match &self.arrears {
-            Some(arrears) if arrears.count(key) != Some(0) => self.current(),
-            _ => Ok(&self.index),
+    pub(crate) fn walk<'a>(
+        &'a self,
+        arena: &'a Arena,
+        iterator: IteratorType,
+        key: &'a [u8],
+        part_count: u32,
+        offset: u64,
+    ) -> Result<Walk<'a>, SelectError> {
+        let deferred = match iterator {
+            IteratorType::Eq => self.deferred_for(key),
+            _ => self.deferred.as_deref().filter(|deferred| !deferred.is_empty()),
+        };
+        match deferred {
+            None => self.index.select(arena, iterator, key, part_count, offset).map(Walk::of_tree),
+            Some(deferred) => self.merged_walk(arena, deferred, (iterator, key, part_count), offset),
         }
     }
 
-    /// The first tuple whose key begins with these values, a MessagePack array.
+    fn merged_walk<'a>(
+        &'a self,
+        arena: &'a Arena,
+        deferred: &DeferredEntries,
+        (iterator, key, part_count): (IteratorType, &'a [u8], u32),
+        offset: u64,
+    ) -> Result<Walk<'a>, SelectError> {
+        deferred.want();
+        let mut handles = deferred.handles();
+        if matches!(iterator, IteratorType::Eq | IteratorType::Req) && part_count > 0 {
+            let key_def = self.index.key();
+            handles.retain(|&handle| key_def.compare_with_key(arena.get(handle), key, part_count).is_eq());
+        }
+        let mut alone = self.index.like();
+        let built = alone.build(arena, handles);
+        assert!(built.is_ok(), "an index that defers entries refuses no tuple");
+        let mut select = alone.select(arena, iterator, key, part_count, 0)?;
+        let entries: Vec<Entry> = std::iter::from_fn(|| select.next_entry()).collect();
+        let mut walk = Walk::merged(self.index.select(arena, iterator, key, part_count, 0)?, entries);
+        for _ in 0..offset {
+            if walk.next().is_none() {
+                break;
+            }
+        }
+        Ok(walk)
+    }
+
+    /// The first tuple whose key begins with these values, a MessagePack array, in a TREE.
     ///
     /// # Errors
-    /// A key that does not fit the index. [`Error::IndexBehind`]: it is lazy, such a tuple may wait, and its part has no line.
+    /// A key that does not fit the index.
     #[inline]
     pub(crate) fn first(&self, arena: &Arena, key: &[u8]) -> Result<Option<Handle>, Error> {
-        let line = self.arrears.as_ref().and_then(|arrears| arrears.line.as_ref());
-        if let Some(line) = line.filter(|line| line.key() == key) {
-            return Ok(match line.first() {
+        let cache = self.deferred.as_ref().and_then(|deferred| deferred.cache.as_ref());
+        if let Some(cache) = cache.filter(|cache| cache.key() == key) {
+            return Ok(match cache.first() {
                 First::Is(first) => first,
-                First::OrEntered(in_line) => {
-                    self.lesser(arena, in_line, self.index.first_entry(arena, line.part(), 1))
+                First::OrInTree(cached) => {
+                    self.lesser(arena, cached, self.index.first_entry(arena, cache.part(), 1))
                 }
             });
         }
         let (values, count) = key_values(key)?;
         self.def.key.check_key(values, count)?;
-        Ok(self.current_for(values)?.get(arena, values, count))
+        Ok(self.first_of(arena, values, count))
+    }
+
+    /// The first tuple whose key begins with these values, which fit the index.
+    #[inline]
+    fn first_of(&self, arena: &Arena, values: &[u8], count: u32) -> Option<Handle> {
+        if self.deferred_for(values).is_none() {
+            return self.index.get(arena, values, count);
+        }
+        self.walk(arena, IteratorType::Eq, values, count, 0).ok()?.next()
     }
 
     fn lesser(&self, arena: &Arena, a: Option<Entry>, b: Option<Entry>) -> Option<Handle> {
@@ -189,21 +229,28 @@ impl SpaceIndex {
         first.map(|entry| entry.handle)
     }
 
-    /// What the index holds, to look for what lies near. See [`SpaceIndex::current`].
-    pub(crate) fn near(&self) -> Result<&Index, Error> {
-        match &self.arrears {
-            Some(arrears) if !arrears.is_near_empty() => self.current(),
-            _ => Ok(&self.index),
-        }
-    }
-
-    /// How many tuples wait that a count by an iterator and these values of a key has to add.
-    pub(crate) fn late(&self, iterator: IteratorType, key: &[u8]) -> Result<u64, Error> {
-        match &self.arrears {
-            Some(arrears) if iterator == IteratorType::Eq => {
-                arrears.count(key).ok_or_else(|| Error::IndexBehind(self.def.name.clone()))
-            }
-            _ => self.current().map(|_| 0),
+    /// The number of tuples on a walk.
+    ///
+    /// # Errors
+    /// As [`Index::select`].
+    pub(crate) fn count(
+        &self,
+        arena: &Arena,
+        iterator: IteratorType,
+        key: &[u8],
+        part_count: u32,
+    ) -> Result<u64, SelectError> {
+        let in_tree = self.index.count(arena, iterator, key, part_count)?;
+        let known = match &self.deferred {
+            None => Some(0),
+            Some(deferred) if part_count == 0 => Some(deferred.len()),
+            Some(deferred) if iterator == IteratorType::Eq => deferred.count(key),
+            Some(deferred) if deferred.is_empty() => Some(0),
+            Some(_) => None,
+        };
+        match known {
+            Some(deferred) => Ok(in_tree + deferred),
+            None => Ok(self.walk(arena, iterator, key, part_count, 0)?.count() as u64),
         }
     }
 
@@ -240,7 +287,7 @@ impl SpaceIndex {
     /// Number of tuples.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.index.len() + self.arrears.as_ref().map_or(0, |arrears| arrears.len())
+        self.index.len() + self.deferred.as_ref().map_or(0, |deferred| deferred.len())
     }
 
     /// Whether there are no tuples.
@@ -252,7 +299,7 @@ impl SpaceIndex {
     /// Bytes of the index, without the tuples.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        self.index.memory() + self.arrears.as_ref().map_or(0, |arrears| arrears.memory())
+        self.index.memory() + self.deferred.as_ref().map_or(0, |deferred| deferred.memory())
     }
 
     /// Finds the tuple with a whole key of a unique index. `guess` is a tuple of the space that may be the one.
@@ -265,8 +312,10 @@ impl SpaceIndex {
         if !self.def.unique {
             return Err(Error::MoreThanOneTuple);
         }
-        if let Some(number) = self.index.number_of_key(key) {
-            return Ok(self.current()?.find_number(arena, number, guess));
+        if let Some(number) = self.index.number_of_key(key)
+            && !self.has_deferred()
+        {
+            return Ok(self.index.find_number(arena, number, guess));
         }
         let (values, count) = key_values(key)?;
         self.def.key.check_whole_key(values, count)?;
@@ -276,13 +325,13 @@ impl SpaceIndex {
         {
             return Ok(Some(guess));
         }
-        Ok(self.current_for(values)?.get(arena, values, count))
+        Ok(self.first_of(arena, values, count))
     }
 
     /// Puts `new` in, in the place of `old`. Refuses, leaving the index as it was, if a third tuple has the key.
     pub(crate) fn put(&mut self, arena: &Arena, old: Option<Handle>, new: Handle) -> Result<(), Occupied> {
-        if self.arrears.is_some() {
-            self.exchange_late(arena, old, Some(new));
+        if self.deferred.is_some() {
+            self.exchange_deferred(arena, old, Some(new));
             return Ok(());
         }
         if self.def.unique && self.index.own_parts() < self.index.key().part_count() {
@@ -306,43 +355,50 @@ impl SpaceIndex {
         }
     }
 
-    /// Removes a tuple that the index holds or owes.
+    /// Removes a tuple, deferred or not.
     #[inline]
     pub(crate) fn remove(&mut self, arena: &Arena, old: Handle) {
-        let Some(arrears) = &mut self.arrears else {
+        let Some(deferred) = &mut self.deferred else {
             self.index.remove(arena, old);
             return;
         };
-        if arrears.remove(old) {
-            return;
+        if deferred.remove(old) {
+            return self.flush_wanted(arena);
         }
         let entry = self.index.entry(arena, old);
-        if arrears.line.as_mut().is_some_and(|line| line.remove(entry)) {
-            return;
+        if deferred.cache.as_mut().is_some_and(|cache| cache.remove(entry)) {
+            return self.flush_wanted(arena);
         }
         if self.index.remove_entry(arena, entry).is_some()
-            && let Some(line) = &mut arrears.line
+            && let Some(cache) = &mut deferred.cache
         {
-            line.note_left(entry.hint);
+            cache.note_removed(entry.hint);
         }
     }
 
-    /// Lets a lazy index owe `coming` and hold or owe `going` no longer. That goes first: with an equal key it would else be
-    /// taken for the other one.
-    fn exchange_late(&mut self, arena: &Arena, going: Option<Handle>, coming: Option<Handle>) {
+    /// Flushes the few deferred entries if reads have merged them: the next read finds them in the tree.
+    #[inline]
+    fn flush_wanted(&mut self, arena: &Arena) {
+        if self.deferred.as_ref().is_some_and(|deferred| deferred.is_wanted()) {
+            self.flush_few(arena);
+        }
+    }
+
+    /// Removes `going` and defers `coming`, in this order: with an equal key `going` would else be taken for `coming`.
+    fn exchange_deferred(&mut self, arena: &Arena, going: Option<Handle>, coming: Option<Handle>) {
         if let Some(going) = going {
             self.remove(arena, going);
         }
-        let (Some(arrears), Some(coming)) = (&mut self.arrears, coming) else { return };
-        let Some(entered) = arrears.take(coming, arena.get(coming)) else { return };
-        let entry = self.index.entry(arena, entered);
-        let line = arrears.line.as_mut().filter(|line| line.includes(entry.hint));
-        match line {
+        let (Some(deferred), Some(coming)) = (&mut self.deferred, coming) else { return };
+        let Some(due) = deferred.defer(coming, arena.get(coming)) else { return };
+        let entry = self.index.entry(arena, due);
+        let cache = deferred.cache.as_mut().filter(|cache| cache.includes(entry.hint));
+        match cache {
             None => _ = self.index.insert_entry(arena, entry),
-            Some(line) => {
-                if let Some(entry) = line.push(entry) {
+            Some(cache) => {
+                if let Some(entry) = cache.push(entry) {
                     self.index.insert_entry(arena, entry);
-                    line.note_entered(entry.hint);
+                    cache.note_inserted(entry.hint);
                 }
             }
         }
@@ -352,13 +408,13 @@ impl SpaceIndex {
     #[inline]
     pub(crate) fn depends_on(&self, fields: FieldSet) -> bool {
         !fields.is_disjoint(self.def.key.fields())
-            || self.arrears.as_ref().is_some_and(|arrears| arrears.depends_on(fields))
+            || self.deferred.as_ref().is_some_and(|deferred| deferred.depends_on(fields))
     }
 
     /// Takes back [`SpaceIndex::put`] or [`SpaceIndex::remove`].
     pub(crate) fn restore(&mut self, arena: &Arena, old: Option<Handle>, new: Option<Handle>) {
-        if self.arrears.is_some() {
-            return self.exchange_late(arena, new, old);
+        if self.deferred.is_some() {
+            return self.exchange_deferred(arena, new, old);
         }
         let replaced = old.and_then(|old| self.index.insert(arena, old));
         if let Some(new) = new
@@ -369,22 +425,22 @@ impl SpaceIndex {
     }
 }
 
-/// Which tuples of a lazy index may wait to be entered.
+/// Which entries an index defers. Reads see them all the same.
 #[derive(Debug, Clone, Copy)]
-pub enum Lazy<'a> {
+pub enum Deferral<'a> {
     /// All, for an index that is written with every change and hardly ever read.
     All,
-    /// Two parts of the index, told by the value in the first part of its key, a string of at most 31 bytes as MessagePack.
-    /// What begins with another value may be read as ever.
+    /// Those of two parts of the index, told by the value in the first part of its key, a string of at most 31 bytes as
+    /// MessagePack.
     Parts {
-        /// Tuples with this value stand in line as long as they come in order, so that only the first of them
-        /// ([`Store::first`](crate::Store::first)) and their number may be asked for.
-        line: &'a [u8],
-        /// Tuples with this value wait: they are hardly ever read.
-        late: &'a [u8],
+        /// Tuples with this value go through a FIFO cache: their first one ([`Store::first`](crate::Store::first)) and
+        /// their number are read, and they mostly arrive in the index's order.
+        cached: &'a [u8],
+        /// Tuples with this value are hardly ever read.
+        deferred: &'a [u8],
     },
-    /// All. Those with at least `bound` in this field, counted from 0, wait however many they are, until somebody wants to
-    /// read the whole index: for moments that lie beyond all that is ever looked for.
+    /// All. Those with at least `bound` in this field, counted from 0, are deferred however many they are, until somebody
+    /// reads the whole index: for deadlines beyond every scan.
     Beyond {
         /// Number of the field.
         field: u32,

@@ -169,17 +169,6 @@ impl<'a> Tasks<'a> {
         Ok(self.store.first(self.space, index, IteratorType::Eq, key)?)
     }
 
-    /// The task of that state to which something happens first, of tubes with deadlines; what lies
-    /// [beyond](crate::time::BEYOND) need not be seen.
-    ///
-    /// # Errors
-    /// The space or the index is gone.
-    pub fn first_event(self, state: State) -> Result<Option<&'a [u8]>, Error> {
-        #[cfg(test)]
-        crate::cost::count_look_up();
-        Ok(self.store.first_near(self.space, self.indexes.watch, &ShortKey::state(state, &[]))?)
-    }
-
     /// The first task of that state in the order in which tasks are taken and kicked.
     ///
     /// # Errors

@@ -456,7 +456,6 @@ impl Script {
         let mut tuples = Vec::new();
         let asking = self.rig.user(connection);
         self.rig.queue.show(&mut self.rig.store, space).expect("the space is there");
-        self.rig.store.catch_up(space, index);
         let selected = self.rig.store.select(
             asking,
             space,

@@ -1,5 +1,7 @@
 //! Walks: what a SELECT with an iterator type, a key and an offset yields.
 
+use std::cmp::Ordering;
+
 use super::tree::{Cursor, Entry, Order, Probe};
 use super::{Bookmark, Index, IndexKind};
 use crate::arena::{Arena, Handle};
@@ -37,17 +39,31 @@ impl Iterator for Select<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Handle> {
+        self.next_entry().map(|entry| entry.handle)
+    }
+}
+
+impl Select<'_> {
+    /// The next tuple with its hint.
+    #[inline]
+    pub fn next_entry(&mut self) -> Option<Entry> {
         if self.ended {
             return None;
         }
         let step = if self.descending { self.cursor.backward() } else { self.cursor.forward() };
         let found = step.filter(|&entry| self.reaches(entry));
         self.ended = found.is_none();
-        found.map(|entry| entry.handle)
+        found
     }
-}
 
-impl Select<'_> {
+    /// Which of two tuples, in the index or not, comes first on this walk.
+    pub fn compare(&self, a: Entry, b: Entry) -> Ordering {
+        let Order { arena, key, .. } = self.order;
+        let by_key = || key.compare(arena.get(a.handle), arena.get(b.handle));
+        let ascending = a.hint.cmp(&b.hint).then_with(by_key);
+        if self.descending { ascending.reverse() } else { ascending }
+    }
+
     fn reaches(&self, entry: Entry) -> bool {
         self.within.as_ref().is_none_or(|probe| probe.matches(self.order, entry))
     }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ddl::{self, FieldSpec, IndexSpec, PartSpec, SpaceSpec};
-use crate::{Budget, Cursor, CursorError, IndexKind, Lazy, Progress};
+use crate::{Budget, Cursor, CursorError, Deferral, IndexKind, Progress};
 
 const BY_ID: IndexId = 0;
 const BY_NUMBER: IndexId = 1;
@@ -25,7 +25,7 @@ fn space_of_pairs() -> (Store, SpaceId) {
         ddl::create_index(s, space, &IndexSpec { unique: false, ..IndexSpec::new("deferred", &number) })?;
         Ok(space)
     });
-    store.make_lazy(space, DEFERRED, Lazy::Beyond { field: 1, bound: 3 });
+    store.defer_entries(space, DEFERRED, Deferral::Beyond { field: 1, bound: 3 });
     (store, space)
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ddl::{self, IndexSpec, PartSpec, SpaceSpec};
-use crate::{IndexKind, Lazy, system};
+use crate::{Deferral, IndexKind, system};
 
 /// A tuple `[id, name, number or nil]`. As it is stored it has a fourth field, the [`half`] of the alphabet.
 type Tuple = (u8, u8, Option<u8>);
@@ -170,13 +170,10 @@ fn compare(store: &Store, space: SpaceId, model: &Model) -> Result<(), TestCaseE
     for (name, other) in [(0, 6), (6, 0)] {
         let key = row(&format!(r#"["{}"]"#, half(name)));
         let count = model.0.iter().filter(|tuple| half(tuple.1) == half(name)).count() as u64;
-        prop_assert_eq!(store.count(space, LATE, IteratorType::Eq, &key), Ok(count));
-        if half(name) != LATE_HALF {
-            let first = store.first(space, LATE, IteratorType::Eq, &key).unwrap().map(text);
-            let of_half =
-                Model(model.0.iter().filter(|tuple| half(tuple.1) != half(other)).copied().collect());
-            prop_assert_eq!(first.unwrap_or_default(), of_half.first(|tuple| (None, tuple.0)));
-        }
+        prop_assert_eq!(store.count(space, HALVED, IteratorType::Eq, &key), Ok(count));
+        let first = store.first(space, HALVED, IteratorType::Eq, &key).unwrap().map(text);
+        let of_half = Model(model.0.iter().filter(|tuple| half(tuple.1) != half(other)).copied().collect());
+        prop_assert_eq!(first.unwrap_or_default(), of_half.first(|tuple| (None, tuple.0)));
     }
     let space = store.space(space).unwrap();
     let bytes: usize = model.0.iter().map(|&tuple| row(&written(tuple)).len()).sum();
@@ -212,41 +209,61 @@ fn follow_changes(
     Ok(())
 }
 
-/// The index that may owe tuples.
+/// The index that defers all entries.
 const LAZY: IndexId = 4;
-/// The index that may owe many of those with great numbers.
+/// The index that also defers entries beyond a bound.
 const DISTANT: IndexId = 6;
 const BEYOND: u64 = 2;
-/// The index that may owe those of one half of the alphabet.
-const LATE: IndexId = 5;
-const LATE_HALF: &str = "first";
-/// The other half, of which the first is known.
-const LINE_HALF: &str = "other";
+/// The index that defers one half of the alphabet.
+const HALVED: IndexId = 5;
+const DEFERRED_HALF: &str = "first";
+/// The other half, which has a cache.
+const CACHED_HALF: &str = "other";
 
-/// As the others, once it has caught up.
-fn compare_lazy(store: &mut Store, space: SpaceId, model: &Model) -> Result<(), TestCaseError> {
-    store.catch_up(space, LAZY);
-    prop_assert_eq!(
-        walk(store, space, LAZY, IteratorType::All, "[]"),
-        model.walk(|tuple| (tuple.2, tuple.0))
-    );
-    store.catch_up_near(space, DISTANT);
-    let near = store.first_near(space, DISTANT, &row("[1]")).unwrap().map(text);
-    let ones = Model(model.0.iter().filter(|tuple| tuple.2 == Some(1)).copied().collect());
-    prop_assert_eq!(near.unwrap_or_default(), ones.first(|tuple| (None, tuple.0)));
-    if model.0.len() % 3 == 2 {
-        store.catch_up(space, DISTANT);
-        prop_assert_eq!(
-            walk(store, space, DISTANT, IteratorType::All, "[]"),
-            model.walk(|tuple| (tuple.2, tuple.0))
-        );
+/// Indexes that defer entries show the same, before and after these are flushed.
+fn compare_deferred(store: &Store, space: SpaceId, model: &Model) -> Result<(), TestCaseError> {
+    let walk = |index, iterator| walk(store, space, index, iterator, "[]");
+    let reversed = |text: &str| {
+        let mut tuples: Vec<_> = text.split_inclusive(']').map(str::trim).collect();
+        tuples.reverse();
+        tuples.join(" ")
+    };
+    let by_number = model.walk(|tuple| (tuple.2, tuple.0));
+    for index in [LAZY, DISTANT] {
+        prop_assert_eq!(walk(index, IteratorType::All), &by_number[..]);
+        prop_assert_eq!(walk(index, IteratorType::Le), reversed(&by_number));
+        let from = model.0.iter().filter(|tuple| tuple.2 >= Some(1)).count() as u64;
+        prop_assert_eq!(store.count(space, index, IteratorType::Ge, &row("[1]")), Ok(from));
+        let beyond = model.0.iter().filter(|tuple| tuple.2.is_some_and(|number| number > 1));
+        let first = Model(beyond.copied().collect()).first(|tuple| (tuple.2, tuple.0));
+        let found = store.first(space, index, IteratorType::Gt, &row("[1]")).unwrap().map(text);
+        prop_assert_eq!(found.unwrap_or_default(), first);
+        prop_assert_eq!(store.space(space).unwrap().index(index).unwrap().len(), model.0.len() as u64);
     }
-    prop_assert_eq!(store.space(space).unwrap().index(DISTANT).unwrap().len(), model.0.len() as u64);
-    store.catch_up(space, LATE);
-    prop_assert_eq!(
-        walk(store, space, LATE, IteratorType::All, "[]"),
-        model.walk(|tuple| (Some(u8::from(half(tuple.1) != LATE_HALF)), tuple.0))
-    );
+    let by_half = model.walk(|tuple| (Some(u8::from(half(tuple.1) != DEFERRED_HALF)), tuple.0));
+    prop_assert_eq!(walk(HALVED, IteratorType::All), &by_half[..]);
+    let after_two = store.range(space, HALVED, IteratorType::Ge, &[0x90], 2).unwrap().map(text);
+    let expected: Vec<_> =
+        by_half.split_inclusive(']').skip(2).map(|tuple| tuple.trim().to_owned()).collect();
+    prop_assert_eq!(after_two.collect::<Vec<_>>(), expected);
+    for &(id, name, number) in &model.0 {
+        let key = row(&format!(r#"["{}", {id}]"#, half(name)));
+        let found = store.get(space, HALVED, &key).unwrap().map(text);
+        prop_assert_eq!(found, Some(written((id, name, number))));
+    }
+    Ok(())
+}
+
+/// Flushes entries in steps. A look for what is within the bound sees nothing beyond it.
+fn flush(store: &mut Store, space: SpaceId, model: &Model) -> Result<(), TestCaseError> {
+    let within = store.first_within(space, DISTANT, &row("[1]")).unwrap().map(text);
+    let ones = Model(model.0.iter().filter(|tuple| tuple.2 == Some(1)).copied().collect());
+    prop_assert_eq!(within.unwrap_or_default(), ones.first(|tuple| (None, tuple.0)));
+    store.prepare(space, LAZY, 0).unwrap();
+    store.prepare(space, HALVED, 0).unwrap();
+    if model.0.len() % 3 == 2 {
+        store.prepare(space, DISTANT, 0).unwrap();
+    }
     Ok(())
 }
 
@@ -267,13 +284,10 @@ fn store_with_indexes() -> (Store, SpaceId) {
         ddl::create_index(s, space, &IndexSpec { unique: false, ..IndexSpec::new("distant", &number) })?;
         Ok(space)
     });
-    store.make_lazy(space, LAZY, Lazy::All);
-    store.make_lazy(
-        space,
-        LATE,
-        Lazy::Parts { line: &row(&format!(r#""{LINE_HALF}""#)), late: &row(&format!(r#""{LATE_HALF}""#)) },
-    );
-    store.make_lazy(space, DISTANT, Lazy::Beyond { field: 2, bound: BEYOND });
+    let (cached, deferred) = (row(&format!("\"{CACHED_HALF}\"")), row(&format!("\"{DEFERRED_HALF}\"")));
+    store.defer_entries(space, LAZY, Deferral::All);
+    store.defer_entries(space, HALVED, Deferral::Parts { cached: &cached, deferred: &deferred });
+    store.defer_entries(space, DISTANT, Deferral::Beyond { field: 2, bound: BEYOND });
     (store, space)
 }
 
@@ -318,13 +332,17 @@ proptest! {
             }
             compare(&store, space, &model)?;
             follow_changes(&store, space, &committed, &model)?;
+            if number % 4 == 3 {
+                compare_deferred(&store, space, &model)?;
+            }
             if number % 8 == 7 {
-                compare_lazy(&mut store, space, &model)?;
+                flush(&mut store, space, &model)?;
+                compare_deferred(&store, space, &model)?;
             }
         }
         store.rollback();
         compare(&store, space, &committed)?;
-        compare_lazy(&mut store, space, &committed)?;
+        compare_deferred(&store, space, &committed)?;
         // The log alone leads to the same data.
         let mut copy = new_store_to_follow();
         store.drain_committed(&mut |transaction| {
