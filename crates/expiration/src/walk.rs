@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use lycosa_store::{Cursor, IteratorType, Progress, SpaceId, Statement, Store};
+use lycosa_store::{Cursor, IteratorType, Prepared, Progress, SpaceId, Statement, Store};
 use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
 
@@ -133,7 +133,7 @@ impl Plan {
     /// The first deadline of an index that is ordered by it. An index that has to flush deferred entries first has none yet:
     /// then `now` is it.
     pub(crate) fn first(&self, store: &mut Store, order: Order, now: u64) -> Result<Option<u64>, Error> {
-        if !store.prepare(self.space, self.index, u64::from(CHUNK))? {
+        if store.prepare(self.space, self.index, u64::from(CHUNK))? == Prepared::More {
             return Ok(Some(now));
         }
         self.first_prepared(store, order)
@@ -158,7 +158,7 @@ impl Plan {
         let mut slice = Slice::default();
         let from = order.key(0, self.unit);
         while slice.looked < u64::from(limits.rows) {
-            if !store.prepare(self.space, self.index, u64::from(CHUNK))? {
+            if store.prepare(self.space, self.index, u64::from(CHUNK))? == Prepared::More {
                 break;
             }
             let left = u64::from(limits.rows) - slice.looked;
