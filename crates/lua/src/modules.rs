@@ -14,8 +14,19 @@ use crate::runtime::Types;
 const NATIVE: &[(&str, Native)] = &[("lycosa.fiber", fiber::open), ("lycosa.log", log::open)];
 
 /// Modules in Lua.
-const EMBEDDED: &[(&str, &str)] =
-    &[("fiber", include_str!("modules/fiber.lua")), ("log", include_str!("modules/log.lua"))];
+const EMBEDDED: &[(&str, &str)] = &[
+    ("checks", include_str!("modules/checks.lua")),
+    ("csv", include_str!("modules/csv.lua")),
+    ("fiber", include_str!("modules/fiber.lua")),
+    ("fun", include_str!("modules/fun.lua")),
+    ("log", include_str!("modules/log.lua")),
+    ("strict", include_str!("modules/strict.lua")),
+    ("tap", include_str!("modules/tap.lua")),
+    ("uri", include_str!("modules/uri.lua")),
+];
+
+/// What Tarantool adds to the libraries `string`, `table`, `os` and `debug`.
+const EXTENSIONS: &str = include_str!("modules/extend.lua");
 
 /// What runs first: declares C structures and globals.
 const PRELUDE: &str = include_str!("modules/prelude.lua");
@@ -44,6 +55,8 @@ pub(crate) fn install(lua: Lua) -> Result<(), Error> {
     let map = lua.pop_ref();
     *lua.shared().hints.borrow_mut() = Some((seq, map));
     lua.set_top(0);
+    lua.load(EXTENSIONS.as_bytes(), "@builtin/extend.lua")?;
+    lua.call(0, 0)?;
     Ok(())
 }
 
