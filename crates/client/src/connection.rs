@@ -77,8 +77,9 @@ impl Connection {
     /// No connection, no greeting, a wrong user or password ([`Error::Server`] of code 45 or 47), too slow.
     pub async fn connect(options: &ConnectOptions) -> Result<Self> {
         within(options.connect_timeout, async {
-            let error = |source| Error::Connect { address: options.address.clone(), source };
-            let stream = TcpStream::connect(&options.address).await.map_err(error)?;
+            let address = options.address_with_port();
+            let error = |cause| Error::Connect { address: address.clone(), cause };
+            let stream = TcpStream::connect(&address).await.map_err(error)?;
             stream.set_nodelay(true).map_err(error)?;
             let (reader, writer) = stream.into_split();
             Self::start(reader, writer, options).await

@@ -31,12 +31,12 @@ pub enum Error {
     #[error("no answer within {0:?}")]
     Timeout(Duration),
     /// No connection could be made.
-    #[error("cannot connect to {address}: {source}")]
+    #[error("cannot connect to {address}: {cause}")]
     Connect {
         /// Where to.
         address: String,
         /// Why not.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The connection ended before the answer came, or there is none. Whether the server has done what was asked is
     /// unknown.

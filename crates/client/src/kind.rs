@@ -41,6 +41,8 @@ pub enum Kind {
     MemoryLimit,
     /// The task is larger than the server's `max_tuple_size`.
     TupleTooLarge,
+    /// The request is longer than the server's `max_frame_size`; it closes the connection.
+    FrameTooLarge,
     /// The instance is read-only.
     ReadOnly,
     /// The server cannot write its journal: a full or broken disk.
@@ -58,6 +60,10 @@ impl Kind {
         }
         match ErrorCode::from_u32(error.code) {
             Some(ErrorCode::ProcLua) => of_text(&error.message),
+            // Every malformed request has this code; there is no other sign.
+            Some(ErrorCode::InvalidMsgpack) if error.message.contains("too big packet size") => {
+                Self::FrameTooLarge
+            }
             Some(ErrorCode::NoSuchProc) => Self::NoSuchProcedure,
             Some(ErrorCode::AccessDenied) => Self::AccessDenied,
             Some(ErrorCode::NoSuchUser | ErrorCode::PasswordMismatch) => Self::WrongCredentials,
@@ -78,6 +84,7 @@ impl Kind {
             "UNKNOWN_TUBE_TYPE" => Self::UnknownTubeType,
             "TOUCH_UNSUPPORTED" => Self::TouchUnsupported,
             "NO_SUCH_SESSION" => Self::NoSuchSession,
+            "FRAME_TOO_LARGE" => Self::FrameTooLarge,
             "TUBE_IN_USE" => Self::TubeInUse,
             _ => return None,
         })

@@ -18,7 +18,7 @@ const DEFAULT_PORT: u16 = 3301;
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// `host:port`; the host is a name or an IP address, an IPv6 address in brackets.
+    /// `host:port` or `host`, which means port 3301; the host is a name or an IP address, an IPv6 address in brackets.
     pub address: String,
     /// The user; `None` stays `guest`.
     pub user: Option<String>,
@@ -61,6 +61,14 @@ impl ConnectOptions {
         }
     }
 
+    /// The address with the port that it names or the default one.
+    pub(crate) fn address_with_port(&self) -> String {
+        match split_port(&self.address) {
+            (_, Some(_)) => self.address.clone(),
+            (host, None) => format!("{host}:{DEFAULT_PORT}"),
+        }
+    }
+
     /// The same, as `user`.
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.user = Some(user.into());
@@ -94,9 +102,9 @@ impl FromStr for ConnectOptions {
         let (credentials, address) =
             text.rsplit_once('@').map_or((None, text), |(left, right)| (Some(left), right));
         let error = || AddressError(address.to_owned());
-        let (host, port) = match address.rsplit_once(':') {
-            Some((host, port)) if !port.contains(']') => (host, port.parse().map_err(|_| error())?),
-            _ => (address, DEFAULT_PORT),
+        let (host, port) = match split_port(address) {
+            (host, Some(port)) => (host, port.parse::<u16>().map_err(|_| error())?),
+            (host, None) => (host, DEFAULT_PORT),
         };
         let is_bracketed = host.starts_with('[') && host.ends_with(']');
         if host.is_empty() || host.contains(char::is_whitespace) || (host.contains(':') && !is_bracketed) {
@@ -107,6 +115,14 @@ impl FromStr for ConnectOptions {
             Some((user, password)) => options.credentials(user, password),
             None => options,
         })
+    }
+}
+
+/// The host, and the text behind it that stands for a port.
+fn split_port(address: &str) -> (&str, Option<&str>) {
+    match address.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, Some(port)),
+        _ => (address, None),
     }
 }
 
@@ -147,6 +163,15 @@ mod tests {
         assert_eq!(parsed("[::1]:5"), guest("[::1]:5"));
         assert_eq!(parsed("me@h"), user("h:3301", "me", ""));
         assert_eq!(parsed("me:a:b@c@h:1"), user("h:1", "me", "a:b@c"));
+    }
+
+    #[test]
+    fn a_host_alone_has_the_default_port() {
+        let port = |address: &str| ConnectOptions::new(address).address_with_port();
+        assert_eq!(port("queue.example"), "queue.example:3301");
+        assert_eq!(port("[::1]"), "[::1]:3301");
+        assert_eq!(port("[::1]:5"), "[::1]:5");
+        assert_eq!(port("127.0.0.1:3302"), "127.0.0.1:3302");
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! The command line: every subcommand, flag and help text.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use lycosa_server::config::{Flags, SETTINGS};
+
+use crate::values::{address, priority, span};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -183,8 +186,9 @@ Examples:
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ClientArguments {
-    /// Address of the server: HOST:PORT
-    #[arg(long, short = 'a', env = "LYCOSA_ADDRESS", default_value = "127.0.0.1:3301", global = true)]
+    /// Address of the server: HOST or HOST:PORT
+    #[arg(long, short = 'a', env = "LYCOSA_ADDRESS", default_value = "127.0.0.1:3301", global = true,
+        value_parser = address)]
     pub(crate) address: String,
     /// User to authenticate as; guest if absent
     #[arg(long, short = 'u', env = "LYCOSA_USER", global = true)]
@@ -192,9 +196,9 @@ pub(crate) struct ClientArguments {
     /// File with the password; otherwise it is taken from LYCOSA_PASSWORD
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) password_file: Option<PathBuf>,
-    /// Seconds to wait for the connection and for each reply
-    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", global = true)]
-    pub(crate) request_timeout: f64,
+    /// Time to wait for the connection and for each reply
+    #[arg(long, default_value = "10", value_name = "TIME", value_parser = span, allow_negative_numbers = true, global = true)]
+    pub(crate) request_timeout: Duration,
     /// Print JSON, one object a line
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -328,14 +332,14 @@ pub(crate) struct TubeCreateArguments {
     /// Tasks are not journaled and gone after a restart
     #[arg(long)]
     pub(crate) temporary: bool,
-    /// Seconds that a task lives (ttl types)
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) ttl: Option<f64>,
-    /// Seconds that a task may be held (ttl types)
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) ttr: Option<f64>,
+    /// Time that a task lives (ttl types)
+    #[arg(long, value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) ttl: Option<Duration>,
+    /// Time that a task may be held (ttl types)
+    #[arg(long, value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) ttr: Option<Duration>,
     /// Priority of tasks, lower first (ttl types)
-    #[arg(long)]
+    #[arg(long, value_parser = priority, allow_negative_numbers = true)]
     pub(crate) pri: Option<u64>,
     /// How many tasks fit (limfifottl)
     #[arg(long)]
@@ -375,23 +379,23 @@ pub(crate) struct PutArguments {
     #[arg(long = "as", value_enum, default_value = "text", value_name = "TYPE")]
     pub(crate) payload: PayloadType,
     /// Priority, lower first
-    #[arg(long, short = 'p')]
+    #[arg(long, short = 'p', value_parser = priority, allow_negative_numbers = true)]
     pub(crate) pri: Option<u64>,
-    /// Seconds before the task is ready
-    #[arg(long, short = 'd', value_name = "SECONDS")]
-    pub(crate) delay: Option<f64>,
-    /// Seconds that the task lives
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) ttl: Option<f64>,
-    /// Seconds that the task may be held
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) ttr: Option<f64>,
+    /// Time before the task is ready
+    #[arg(long, short = 'd', value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) delay: Option<Duration>,
+    /// Time that the task lives
+    #[arg(long, value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) ttl: Option<Duration>,
+    /// Time that the task may be held
+    #[arg(long, value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) ttr: Option<Duration>,
     /// Sub-queue (utube, utubettl)
     #[arg(long)]
     pub(crate) utube: Option<String>,
-    /// Seconds to wait for room (limfifottl)
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) timeout: Option<f64>,
+    /// Time to wait for free capacity (limfifottl)
+    #[arg(long, value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) timeout: Option<Duration>,
     /// Create the tube (fifottl) if it does not exist
     #[arg(long)]
     pub(crate) create: bool,
@@ -403,9 +407,9 @@ pub(crate) struct PutArguments {
 pub(crate) struct TakeArguments {
     /// The tube
     pub(crate) tube: String,
-    /// Seconds to wait for a task; 0 does not wait
-    #[arg(long, short = 'w', default_value_t = 0.0, value_name = "SECONDS")]
-    pub(crate) timeout: f64,
+    /// Time to wait for a task; 0 does not wait
+    #[arg(long, short = 'w', default_value = "0", value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) timeout: Duration,
     /// How many tasks at the most, taken and waited for one by one
     #[arg(long, short = 'n', default_value_t = 1)]
     pub(crate) count: u64,
@@ -447,9 +451,9 @@ pub(crate) struct TaskArguments {
 pub(crate) struct ReleaseArguments {
     #[command(flatten)]
     pub(crate) task: TaskArguments,
-    /// Seconds before the tasks are ready again (ttl types)
-    #[arg(long, short = 'd', value_name = "SECONDS")]
-    pub(crate) delay: Option<f64>,
+    /// Time before the tasks are ready again (ttl types)
+    #[arg(long, short = 'd', value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) delay: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
@@ -467,8 +471,9 @@ pub(crate) struct KickArguments {
 pub(crate) struct TouchArguments {
     /// The tube
     pub(crate) tube: String,
-    /// Seconds to add
-    pub(crate) seconds: f64,
+    /// Time to add
+    #[arg(value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) seconds: Duration,
     /// Ids of tasks
     #[arg(required = true, num_args = 1..)]
     pub(crate) ids: Vec<u64>,
@@ -488,21 +493,21 @@ pub(crate) struct WorkArguments {
     /// Failures after which a task is buried
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_attempts: u32,
-    /// Seconds before a task that failed once is ready again; doubled at each further failure (ttl types)
-    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
-    pub(crate) retry_delay: f64,
+    /// Time before a task that failed once is ready again; doubled at each further failure (ttl types)
+    #[arg(long, default_value = "1", value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) retry_delay: Duration,
     /// The longest such delay
-    #[arg(long, default_value_t = 300.0, value_name = "SECONDS")]
-    pub(crate) max_retry_delay: f64,
+    #[arg(long, default_value = "300", value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) max_retry_delay: Duration,
     /// The longest time between two touches of a running task; a short ttr makes it shorter (ttl types)
-    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
-    pub(crate) touch_interval: f64,
+    #[arg(long, default_value = "10", value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) touch_interval: Duration,
     /// How long a command may run; then its process group gets SIGTERM, after 5 s SIGKILL, and the task has failed
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) timeout: Option<f64>,
-    /// End when no task has come for so many seconds, none is running and no failed one waits for its next attempt
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) until_empty: Option<f64>,
+    #[arg(long, value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) timeout: Option<Duration>,
+    /// End when no task has come for this long, none is running and no failed one waits for its next attempt
+    #[arg(long, value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) until_empty: Option<Duration>,
     /// The command and its arguments
     #[arg(last = true, required = true, num_args = 1..)]
     pub(crate) command: Vec<String>,

@@ -1,5 +1,7 @@
 //! `lycosa bench`: the benchmark of `bench/`, on this binary or on a running server.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use lycosa_bench::Arguments;
 
@@ -7,8 +9,8 @@ use crate::arguments::ClientArguments;
 use crate::outcome::Outcome;
 use crate::session::Session;
 
-/// Seconds to wait for a connection before anything is measured.
-const PATIENCE: f64 = 10.0;
+/// Time to wait for a connection before anything is measured.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if let Some(target) = arguments.target() {

@@ -1,37 +1,22 @@
 //! The commands that ask the server something and print the answer.
 
-use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read};
-use std::ops::RangeInclusive;
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
-use lycosa_client::{Error, Value};
-use lycosa_iproto::error::ErrorCode;
+use lycosa_client::{Error, Kind, Value};
 use serde_json::json;
 
 use crate::arguments::{
-    ClientArguments, KickArguments, PayloadType, PutArguments, TakeArguments, TaskArguments, TouchArguments,
-    TubeCommand, TubeCreateArguments,
+    ClientArguments, KickArguments, TakeArguments, TaskArguments, TouchArguments, TubeCommand,
+    TubeCreateArguments,
 };
 use crate::outcome::Outcome;
 use crate::output::{self, Task};
 use crate::payload;
-use crate::session::{Session, seconds};
-
-/// Tasks whose puts `put --lines` keeps under way.
-const PUTS_IN_FLIGHT: usize = 512;
-
-/// Batches that it keeps under way at least, so that the server does not wait for the next one.
-const BATCHES_IN_FLIGHT: usize = 4;
-
-/// Bytes of payloads at which a batch is complete, whatever was asked for.
-const BATCH_BYTES: usize = 4 << 20;
-
-/// Lines between two looks at the progress bar.
-const PROGRESS_STEP: u64 = 256;
+use crate::session::Session;
+use crate::values::{self, seconds};
 
 /// The name under which a method of a tube is called.
 pub(crate) fn method(tube: &str, method: &str) -> String {
@@ -39,12 +24,12 @@ pub(crate) fn method(tube: &str, method: &str) -> String {
 }
 
 /// Collects named options into a map.
-fn options<const N: usize>(pairs: [(&str, Option<Value>); N]) -> Value {
+pub(crate) fn options<const N: usize>(pairs: [(&str, Option<Value>); N]) -> Value {
     let given = pairs.into_iter().filter_map(|(name, value)| Some((Value::from(name), value?)));
     Value::Map(given.collect())
 }
 
-fn flag(is_set: bool) -> Option<Value> {
+pub(crate) fn flag(is_set: bool) -> Option<Value> {
     is_set.then_some(Value::Bool(true))
 }
 
@@ -80,8 +65,8 @@ fn create(arguments: &TubeCreateArguments) -> anyhow::Result<Outcome> {
     let options = options([
         ("if_not_exists", flag(arguments.if_not_exists)),
         ("temporary", flag(arguments.temporary)),
-        ("ttl", arguments.ttl.map(Value::Double)),
-        ("ttr", arguments.ttr.map(Value::Double)),
+        ("ttl", arguments.ttl.map(seconds)),
+        ("ttr", arguments.ttr.map(seconds)),
         ("pri", arguments.pri.map(Value::from)),
         ("capacity", arguments.capacity.map(Value::from)),
     ]);
@@ -102,7 +87,7 @@ pub(crate) fn create_tube(
     options: Value,
 ) -> Result<Option<Value>, Error> {
     match session.call("queue.create_tube", vec![name.into(), kind.into(), options]) {
-        Err(Error::Server { message, .. }) if message.contains("unsupported Lua type 'function'") => Ok(None),
+        Err(error) if error.kind() == Some(Kind::MadeSilently) => Ok(None),
         answer => answer.map(|values| values.into_iter().next()),
     }
 }
@@ -134,7 +119,7 @@ const CALLS: [&str; 11] =
 
 fn tube_stats(tube: Option<&str>, client: &ClientArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(client)?;
-    let values = session.call("queue.statistics", tube.map(Value::from).into_iter().collect())?;
+    let values = session.statistics(tube)?;
     let statistics = values.first().context("the server answered no statistics")?;
     let mut tubes: Vec<(String, &Value)> = match (tube, statistics) {
         (Some(name), statistics) => vec![(name.to_owned(), statistics)],
@@ -179,215 +164,6 @@ fn print_tubes(tubes: &[(String, &Value)], as_json: bool) -> io::Result<()> {
     output::table(&heading, &rows)
 }
 
-pub(crate) fn put(arguments: &PutArguments) -> anyhow::Result<Outcome> {
-    let session = Session::open(&arguments.client)?;
-    if arguments.create {
-        create_tube(&session, &arguments.tube, "fifottl", options([("if_not_exists", flag(true))]))?;
-    }
-    let options = options([
-        ("pri", arguments.pri.map(Value::from)),
-        ("delay", arguments.delay.map(Value::Double)),
-        ("ttl", arguments.ttl.map(Value::Double)),
-        ("ttr", arguments.ttr.map(Value::Double)),
-        ("utube", arguments.utube.as_deref().map(Value::from)),
-        ("timeout", arguments.timeout.map(Value::Double)),
-    ]);
-    let mut putter = Putter::new(&session, arguments, options)?;
-    if !arguments.data.is_empty() || !arguments.file.is_empty() {
-        for data in &arguments.data {
-            putter.add(data.clone().into_bytes())?;
-        }
-        for path in &arguments.file {
-            let name = || format!("cannot read {}", path.display());
-            let mut file = File::open(path).with_context(name)?;
-            if arguments.lines {
-                let size = file.metadata().map(|metadata| metadata.len()).ok();
-                putter.add_lines(BufReader::new(file), size).with_context(name)?;
-            } else {
-                let mut content = Vec::new();
-                file.read_to_end(&mut content).with_context(name)?;
-                putter.add(content)?;
-            }
-        }
-    } else if arguments.lines {
-        putter.add_lines(io::stdin().lock(), None)?;
-    } else {
-        let mut content = Vec::new();
-        io::stdin().lock().read_to_end(&mut content)?;
-        putter.add(content)?;
-    }
-    putter.finish()
-}
-
-/// Puts tasks with many calls under way, and prints the ids in the order of the payloads.
-struct Putter<'a> {
-    session: &'a Session,
-    tube: String,
-    options: Value,
-    payload: PayloadType,
-    json: bool,
-    waits: bool,
-    /// Ids of lines are counted, not printed, unless asked for with `--json`.
-    quiet: bool,
-    /// Tasks of a call.
-    batch_size: usize,
-    /// The tasks of the next call, and their bytes.
-    batch: Vec<Value>,
-    batch_bytes: usize,
-    pending: VecDeque<PendingPut>,
-    count: u64,
-    refused: u64,
-}
-
-/// A call that is under way.
-struct PendingPut {
-    /// Numbers of its tasks, from 1.
-    tasks: RangeInclusive<u64>,
-    call: tokio::task::JoinHandle<Result<Vec<Value>, Error>>,
-}
-
-impl<'a> Putter<'a> {
-    fn new(session: &'a Session, arguments: &PutArguments, options: Value) -> anyhow::Result<Self> {
-        if let Some(timeout) = arguments.timeout {
-            seconds("timeout", timeout)?;
-        }
-        Ok(Putter {
-            session,
-            tube: arguments.tube.clone(),
-            options,
-            payload: arguments.payload,
-            json: arguments.client.json,
-            waits: arguments.timeout.is_some(),
-            quiet: arguments.lines && !arguments.client.json,
-            batch_size: arguments.batch as usize,
-            batch: Vec::new(),
-            batch_bytes: 0,
-            pending: VecDeque::new(),
-            count: 0,
-            refused: 0,
-        })
-    }
-
-    fn add(&mut self, bytes: Vec<u8>) -> anyhow::Result<()> {
-        let length = bytes.len();
-        let payload = match payload::from_bytes(bytes, self.payload) {
-            Ok(payload) => payload,
-            Err(error) => {
-                self.settle()?;
-                let (task, before) = (self.count + 1, self.count - self.refused);
-                return Err(error.context(format!("task {task} was not put, {before} before it were")));
-            }
-        };
-        self.batch.push(payload);
-        self.batch_bytes += length;
-        self.count += 1;
-        if self.batch.len() == self.batch_size || self.batch_bytes >= BATCH_BYTES {
-            self.send_batch()?;
-        }
-        Ok(())
-    }
-
-    fn send_batch(&mut self) -> anyhow::Result<()> {
-        let mut batch = std::mem::take(&mut self.batch);
-        self.batch_bytes = 0;
-        let tasks = self.count - batch.len() as u64 + 1..=self.count;
-        let (name, payload) = match batch.pop() {
-            None => return Ok(()),
-            Some(payload) if self.batch_size == 1 => ("put", payload),
-            Some(last) => {
-                batch.push(last);
-                ("put_many", Value::Array(batch))
-            }
-        };
-        let (runtime, connection) = self.session.parts();
-        let (connection, name) = (connection.clone(), method(&self.tube, name));
-        let arguments = vec![payload, self.options.clone()];
-        let call = runtime.spawn(async move { connection.call(&name, arguments).await?.values() });
-        self.pending.push_back(PendingPut { tasks, call });
-        let limit = match self.waits {
-            true => 1,
-            false => (PUTS_IN_FLIGHT / self.batch_size).max(BATCHES_IN_FLIGHT),
-        };
-        while self.pending.len() >= limit {
-            self.settle_one()?;
-        }
-        Ok(())
-    }
-
-    fn add_lines(&mut self, mut input: impl BufRead, size: Option<u64>) -> anyhow::Result<()> {
-        let bar = progress_bar(size);
-        let mut line = Vec::new();
-        let (mut bytes, mut lines) = (0, 0);
-        loop {
-            line.clear();
-            let read = input.read_until(b'\n', &mut line)?;
-            if read == 0 {
-                break;
-            }
-            bytes += read as u64;
-            lines += 1;
-            let content = line.strip_suffix(b"\n").unwrap_or(&line);
-            let content = content.strip_suffix(b"\r").unwrap_or(content);
-            self.add(content.to_vec()).with_context(|| format!("line {lines}"))?;
-            if lines % PROGRESS_STEP == 0 {
-                bar.set_position(bytes);
-                bar.set_message(format!("{lines} tasks"));
-            }
-        }
-        bar.finish_and_clear();
-        Ok(())
-    }
-
-    /// Sends what is left and waits for all answers.
-    fn settle(&mut self) -> anyhow::Result<()> {
-        self.send_batch()?;
-        while !self.pending.is_empty() {
-            self.settle_one()?;
-        }
-        Ok(())
-    }
-
-    fn settle_one(&mut self) -> anyhow::Result<()> {
-        let Some(PendingPut { tasks, call }) = self.pending.pop_front() else { return Ok(()) };
-        let (runtime, _) = self.session.parts();
-        let answer = runtime.block_on(call).context("a put was interrupted")?;
-        if self.batch_size == 1 {
-            let task = answer?.first().map(Task::read).transpose()?.flatten();
-            return self.report(tasks, task.as_slice());
-        }
-        let values =
-            answer.with_context(|| format!("tasks {} to {} were not put", tasks.start(), tasks.end()))?;
-        let put = Task::read_many(values.first().unwrap_or(&Value::Nil))?;
-        self.report(tasks, put.as_deref().unwrap_or_default())
-    }
-
-    /// Says what has become of the tasks of a call: nothing was put if there was no room.
-    fn report(&mut self, tasks: RangeInclusive<u64>, put: &[Task]) -> anyhow::Result<()> {
-        if put.is_empty() {
-            self.refused += tasks.end() - tasks.start() + 1;
-        }
-        for task in put {
-            match (self.json, self.quiet) {
-                (true, _) => output::line(task.json(None))?,
-                (false, true) => {}
-                (false, false) => output::line(task.id)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(mut self) -> anyhow::Result<Outcome> {
-        self.settle()?;
-        if self.quiet {
-            output::line(format_args!("put {} tasks", self.count - self.refused))?;
-        }
-        if self.refused > 0 {
-            anyhow::bail!("{} of {} tasks were not put: the tube is full", self.refused, self.count);
-        }
-        Ok(Outcome::Done)
-    }
-}
-
 /// How far the reading of `size` bytes is, for a person at the terminal.
 pub(crate) fn progress_bar(size: Option<u64>) -> ProgressBar {
     if !io::stderr().is_terminal() {
@@ -406,7 +182,7 @@ pub(crate) fn progress_bar(size: Option<u64>) -> ProgressBar {
 }
 
 pub(crate) fn take(arguments: &TakeArguments) -> anyhow::Result<Outcome> {
-    let wait = seconds("timeout", arguments.timeout)?;
+    let wait = arguments.timeout;
     let session = Session::open(&arguments.client)?;
     session.join(&arguments.session)?;
     let identity = if arguments.client.json && !arguments.ack { Some(session.identify()?) } else { None };
@@ -415,9 +191,13 @@ pub(crate) fn take(arguments: &TakeArguments) -> anyhow::Result<Outcome> {
     }
     for taken in 0..arguments.count {
         let name = method(&arguments.tube, "take");
-        let values = session.call_waiting(&name, vec![Value::Double(arguments.timeout)], wait)?;
+        let values = session.call_waiting(&name, vec![seconds(arguments.timeout)], wait)?;
         let Some(task) = values.first().map(Task::read).transpose()?.flatten() else {
-            return Ok(if taken == 0 { Outcome::NoTask } else { Outcome::Done });
+            if taken > 0 {
+                return Ok(Outcome::Done);
+            }
+            say_why_nothing(&session, &arguments.tube);
+            return Ok(Outcome::NoTask);
         };
         if arguments.client.json {
             output::line(task.json(identity.as_deref()))?;
@@ -431,6 +211,19 @@ pub(crate) fn take(arguments: &TakeArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// Says that no task could be taken, and what the tube holds instead.
+fn say_why_nothing(session: &Session, tube: &str) {
+    let counts = session.call("queue.statistics", vec![tube.into()]).ok();
+    let count = |state: &str| counts.as_ref()?.first()?.get("tasks")?.get(state)?.as_u64();
+    let others = [("taken", count("taken")), ("delayed", count("delayed")), ("buried", count("buried"))];
+    let others: Vec<String> = others
+        .iter()
+        .filter_map(|(state, count)| count.filter(|count| *count > 0).map(|count| format!("{count} {state}")))
+        .collect();
+    let others = if others.is_empty() { String::new() } else { format!("; {}", others.join(", ")) };
+    eprintln!("lycosa: no task is ready in tube \"{tube}\"{others}");
+}
+
 /// Takes with one call what is there, up to the limit.
 fn take_many(
     arguments: &TakeArguments,
@@ -440,11 +233,12 @@ fn take_many(
     identity: Option<&str>,
 ) -> anyhow::Result<Outcome> {
     let name = method(&arguments.tube, "take_many");
-    let given = vec![Value::from(limit), Value::Double(arguments.timeout)];
+    let given = vec![Value::from(limit), seconds(arguments.timeout)];
     let values = session.call_waiting(&name, given, wait)?;
     let tasks = Task::read_many(values.first().unwrap_or(&Value::Nil))?.unwrap_or_default();
     print_tasks(&tasks, arguments.client.json, identity)?;
     if tasks.is_empty() {
+        say_why_nothing(session, &arguments.tube);
         return Ok(Outcome::NoTask);
     }
     if arguments.ack {
@@ -482,7 +276,7 @@ fn for_all_ids(
             print_tasks(&tasks, client.json, None)?;
             Ok(Some(Outcome::Done))
         }
-        Err(error) if error.code() == Some(ErrorCode::NoSuchProc) => Ok(None),
+        Err(error) if error.kind() == Some(Kind::NoSuchProcedure) => Ok(None),
         Err(Error::Server { message, .. }) => {
             eprintln!("lycosa: {tube}: {message}");
             Ok(Some(Outcome::Refused))
@@ -509,9 +303,9 @@ fn for_each_id(
                 Some(task) => task.print()?,
                 None => {}
             },
-            Err(Error::Server { message, .. }) => {
+            Err(Error::Server { message, kind, .. }) => {
                 eprintln!("lycosa: {tube} {id}: {message}");
-                let is_missing = name == "peek" && message.ends_with("not found");
+                let is_missing = name == "peek" && kind == Kind::NoSuchTask;
                 outcome =
                     if is_missing && outcome == Outcome::Done { Outcome::NoTask } else { Outcome::Refused };
             }
@@ -524,14 +318,11 @@ fn for_each_id(
 pub(crate) fn each_task(
     arguments: &TaskArguments,
     name: &str,
-    delay: Option<f64>,
+    delay: Option<Duration>,
 ) -> anyhow::Result<Outcome> {
-    if let Some(delay) = delay {
-        seconds("delay", delay)?;
-    }
     let session = Session::open(&arguments.client)?;
     session.join(&arguments.session)?;
-    let extra = delay.map(|delay| options([("delay", Some(Value::Double(delay)))]));
+    let extra = delay.map(|delay| options([("delay", Some(seconds(delay)))]));
     let TaskArguments { client, tube, ids, .. } = arguments;
     let many = match name {
         "ack" => Some("ack_many"),
@@ -549,7 +340,7 @@ pub(crate) fn each_task(
 pub(crate) fn touch(arguments: &TouchArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(&arguments.client)?;
     session.join(&arguments.session)?;
-    let extra = Some(Value::Double(arguments.seconds));
+    let extra = Some(seconds(arguments.seconds));
     for_each_id(&session, &arguments.client, &arguments.tube, "touch", &arguments.ids, extra.as_ref())
 }
 
@@ -607,11 +398,13 @@ pub(crate) fn stats(client: &ClientArguments) -> anyhow::Result<Outcome> {
             None => "-".to_owned(),
         }
     };
+    let uptime = info.get("uptime").and_then(Value::as_u64).unwrap_or(0);
+    let uptime = values::time(Duration::from_secs(uptime));
     let rows = [
         ("status", text(&info, &["status"])),
         ("failure", text(&info, &["failure"])),
         ("version", text(&info, &["lycosa"])),
-        ("uptime", format!("{} s", text(&info, &["uptime"]))),
+        ("uptime", uptime),
         ("rows journaled", text(&info, &["signature"])),
         (
             "memory",

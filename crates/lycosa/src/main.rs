@@ -6,12 +6,16 @@ mod cat;
 mod check;
 mod checkpoint;
 mod commands;
+mod explain;
 mod outcome;
 mod output;
 mod payload;
+mod put;
 mod session;
+mod tally;
 mod transfer;
 mod user;
+mod values;
 mod verify;
 mod walk;
 mod work;
@@ -33,11 +37,15 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => run_server(arguments),
         Command::Config(arguments) => print_config(&arguments),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "lycosa", &mut std::io::stdout());
-            Ok(Outcome::Done)
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "lycosa", &mut script);
+            // A reader that has seen enough, such as head, is no error.
+            std::io::Write::write_all(&mut std::io::stdout(), &script)
+                .map(|()| Outcome::Done)
+                .map_err(Into::into)
         }
         Command::Tube(command) => commands::tube(command),
-        Command::Put(arguments) => commands::put(&arguments),
+        Command::Put(arguments) => put::run(&arguments),
         Command::Take(arguments) => commands::take(&arguments),
         Command::Ack(arguments) => commands::each_task(&arguments, "ack", None),
         Command::Release(arguments) => commands::each_task(&arguments.task, "release", arguments.delay),

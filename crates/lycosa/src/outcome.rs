@@ -17,6 +17,8 @@ pub(crate) enum Outcome {
     Refused,
     /// There was no task to have: exit 3.
     NoTask,
+    /// The connection broke, and it was said over what: exit 4.
+    NoConnection,
     /// Files were looked at and are not sound, and it was said why: exit 65, 66, 74 or 78.
     Unsound(Category),
 }
@@ -31,15 +33,27 @@ pub(crate) fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Refused) => ExitCode::from(EXIT_FAILED),
         Ok(Outcome::NoTask) => ExitCode::from(EXIT_NO_TASK),
+        Ok(Outcome::NoConnection) => ExitCode::from(EXIT_NO_CONNECTION),
         Ok(Outcome::Unsound(category)) => ExitCode::from(category.exit_code()),
         Err(error) => {
             if is_broken_pipe(&error) {
                 return ExitCode::SUCCESS;
             }
-            let _ = writeln!(std::io::stderr(), "lycosa: {error:#}");
+            let _ = writeln!(std::io::stderr(), "lycosa: {}", text_of(&error));
             ExitCode::from(code_of(&error))
         }
     }
+}
+
+/// The error with its causes. A cause whose text stands in the text before it already is left out.
+fn text_of(error: &anyhow::Error) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if texts.last().is_none_or(|text| !text.contains(&cause)) {
+            texts.push(cause);
+        }
+    }
+    texts.join(": ")
 }
 
 fn code_of(error: &anyhow::Error) -> u8 {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lycosa_client::{Array, ConnectOptions, Connection, Error, Response, Value};
-use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::request::Body;
 use tokio::runtime::Runtime;
 
 use crate::arguments::{ClientArguments, SessionArguments};
+use crate::explain;
 
 /// The environment variable with the password.
 pub(crate) const PASSWORD_VARIABLE: &str = "LYCOSA_PASSWORD";
@@ -28,15 +28,9 @@ pub(crate) fn runtime() -> anyhow::Result<Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-/// A number of seconds from the command line as a duration.
-pub(crate) fn seconds(name: &str, seconds: f64) -> anyhow::Result<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .with_context(|| format!("--{name} {seconds}: expected seconds, 0 or more"))
-}
-
 /// What the client needs to connect.
 pub(crate) fn connect_options(arguments: &ClientArguments) -> anyhow::Result<ConnectOptions> {
-    let timeout = seconds("request-timeout", arguments.request_timeout)?;
+    let timeout = arguments.request_timeout;
     let options = ConnectOptions::new(&arguments.address).connect_timeout(timeout).request_timeout(timeout);
     let Some(user) = &arguments.user else { return Ok(options) };
     let password = match (&arguments.password_file, std::env::var(PASSWORD_VARIABLE)) {
@@ -61,7 +55,7 @@ impl Session {
     pub(crate) fn open(arguments: &ClientArguments) -> anyhow::Result<Session> {
         let options = connect_options(arguments)?;
         let runtime = runtime()?;
-        let connection = runtime.block_on(Connection::connect(&options)).map_err(explain_connect)?;
+        let connection = runtime.block_on(Connection::connect(&options)).map_err(explain::connect)?;
         Ok(Session { runtime, connection })
     }
 
@@ -73,7 +67,7 @@ impl Session {
         let connection = runtime.block_on(async {
             let stream = tokio::net::UnixStream::connect(&path)
                 .await
-                .map_err(|source| Error::Connect { address: path.display().to_string(), source })?;
+                .map_err(|cause| Error::Connect { address: path.display().to_string(), cause })?;
             Connection::over(stream, &options).await
         });
         let connection = connection.map_err(|error| match error {
@@ -107,7 +101,22 @@ impl Session {
         self.runtime
             .block_on(self.connection.call(name, arguments))
             .and_then(|response| response.values())
-            .map_err(explain_call)
+            .map_err(|error| self.explain(name, error))
+    }
+
+    /// `queue.statistics` of one tube or of all.
+    pub(crate) fn statistics(&self, tube: Option<&str>) -> Result<Vec<Value>, Error> {
+        let arguments: Vec<Value> = tube.map(Value::from).into_iter().collect();
+        let answer = self.runtime.block_on(self.connection.call("queue.statistics", arguments));
+        answer.and_then(|response| response.values()).map_err(|error| match tube {
+            Some(tube) => self.runtime.block_on(explain::statistics(&self.connection, tube, error)),
+            None => self.explain("queue.statistics", error),
+        })
+    }
+
+    /// An error of a call of `procedure` in words for a person.
+    pub(crate) fn explain(&self, procedure: &str, error: Error) -> Error {
+        self.runtime.block_on(explain::call(&self.connection, procedure, error))
     }
 
     /// Calls a function that may wait for `wait` before it answers; its values.
@@ -120,40 +129,15 @@ impl Session {
         let arguments = Array::from(arguments);
         let body = Body::Call { name: name.as_bytes(), args: arguments.as_bytes() };
         let request = self.connection.request_within(&body, Some(wait + REPLY_MARGIN));
-        self.runtime.block_on(request).and_then(|response: Response| response.values()).map_err(explain_call)
+        self.runtime
+            .block_on(request)
+            .and_then(|response: Response| response.values())
+            .map_err(|error| self.explain(name, error))
     }
 
     /// The runtime and the connection, for commands that keep many calls under way.
     pub(crate) fn parts(&self) -> (&Runtime, &Connection) {
         (&self.runtime, &self.connection)
-    }
-}
-
-/// Adds what to do to an error of connecting.
-pub(crate) fn explain_connect(error: Error) -> anyhow::Error {
-    match &error {
-        Error::Connect { address, .. } => {
-            let advice = format!("no server at {address}; start one with `lycosa`");
-            anyhow::Error::new(error).context(advice)
-        }
-        _ => error.into(),
-    }
-}
-
-/// Says what is missing when a method's tube does not exist; the server only says that the procedure does not.
-pub(crate) fn explain_call(error: Error) -> Error {
-    match error {
-        Error::Server { code, message, kind } if code == u32::from(ErrorCode::NoSuchProc) => {
-            let tube = message.strip_prefix("Procedure 'queue.tube.").and_then(|rest| rest.rsplit_once(':'));
-            let message = match tube {
-                Some((tube, _)) => {
-                    format!("there is no tube '{tube}'; `lycosa tube create {tube}` makes one")
-                }
-                None => message,
-            };
-            Error::Server { code, message, kind }
-        }
-        error => error,
     }
 }
 

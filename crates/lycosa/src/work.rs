@@ -24,9 +24,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::command::Commands;
 use self::guard::Guard;
 use crate::arguments::WorkArguments;
+use crate::commands::method;
+use crate::explain;
 use crate::outcome::Outcome;
 use crate::output;
-use crate::session::{connect_options, explain_call, explain_connect, runtime, seconds};
+use crate::session::{connect_options, runtime};
 
 /// What the handlers and the observer of events share.
 #[derive(Debug, Default)]
@@ -60,19 +62,16 @@ impl Drop for Counted {
 
 pub(crate) fn run(arguments: WorkArguments) -> anyhow::Result<Outcome> {
     let options = connect_options(&arguments.client)?;
-    let retry_delay = seconds("retry-delay", arguments.retry_delay)?;
-    let max_retry_delay = seconds("max-retry-delay", arguments.max_retry_delay)?;
-    let touch_interval = seconds("touch-interval", arguments.touch_interval)?;
+    let WorkArguments { retry_delay, max_retry_delay, touch_interval, timeout, until_empty, .. } = arguments;
     anyhow::ensure!(!touch_interval.is_zero(), "--touch-interval 0: expected seconds, more than 0");
-    let timeout = arguments.timeout.map(|timeout| seconds("timeout", timeout)).transpose()?;
     anyhow::ensure!(timeout.is_none_or(|timeout| !timeout.is_zero()), "--timeout 0: expected more than 0");
-    let until_empty = arguments.until_empty.map(|wait| seconds("until-empty", wait)).transpose()?;
     let json = arguments.client.json;
+    let tube = arguments.tube;
     runtime()?.block_on(async {
-        let client = Client::connect(options).await.map_err(explain_connect)?;
+        let client = Client::connect(options).await.map_err(explain::connect)?;
         let state = Arc::new(State::default());
         let observed = Arc::clone(&state);
-        let mut worker = Worker::new(client.queue().tube(&arguments.tube))
+        let mut worker = Worker::new(client.queue().tube(&tube))
             .jobs(arguments.jobs)
             .max_attempts(arguments.max_attempts.into())
             .retry_delay(retry_delay, max_retry_delay)
@@ -84,7 +83,7 @@ pub(crate) fn run(arguments: WorkArguments) -> anyhow::Result<Outcome> {
         let stop = worker.stop_handle();
         let commands = Commands {
             command: arguments.command,
-            tube: arguments.tube,
+            tube: tube.clone(),
             timeout,
             stdout_is_ours: json,
             guard: Guard::start()?,
@@ -99,7 +98,16 @@ pub(crate) fn run(arguments: WorkArguments) -> anyhow::Result<Outcome> {
             async move { commands.handle(&job, &counted.0).await }
         });
         let summary = tokio::select! {
-            summary = working => summary.map_err(explain_call)?,
+            summary = working => match summary {
+                Ok(summary) => summary,
+                Err(error) => {
+                    let take = method(&tube, "take");
+                    return Err(match client.connection().await {
+                        Ok(connection) => explain::call(&connection, &take, error).await.into(),
+                        Err(_) => error.into(),
+                    });
+                }
+            },
             error = obey_signals(&stop, &state) => return Err(error.into()),
         };
         let outcome = say(summary, json)?;

@@ -18,6 +18,7 @@ use serde_json::{Value as Json, json};
 
 use super::{TaskLine, TaskState, TubeLine, exact_json, open, to_seconds};
 use crate::arguments::ExportArguments;
+use crate::explain::missing_tube;
 use crate::outcome::Outcome;
 use crate::output;
 use crate::session::Session;
@@ -138,7 +139,8 @@ fn choose(tubes: Vec<Tube>, names: &[String]) -> anyhow::Result<Vec<Tube>> {
         return Ok(tubes);
     }
     let one = |name: &String| tubes.iter().find(|tube| tube.name == *name).cloned();
-    names.iter().map(|name| one(name).with_context(|| format!("there is no tube '{name}'"))).collect()
+    let missing = |name: &str| missing_tube(name, tubes.iter().map(|tube| tube.name.clone()).collect());
+    names.iter().map(|name| one(name).with_context(|| missing(name))).collect()
 }
 
 /// Tasks of the tubes together, if the server says.

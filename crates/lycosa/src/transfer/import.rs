@@ -2,7 +2,7 @@
 //!
 //! Many puts are under way at a time, over one connection, which the server serves in the order of the lines; so tasks
 //! get ascending ids in that order. At the first line that is refused no further lines are read; what is under way is
-//! waited for, and what was refused of it is named, so that it is known which lines were imported.
+//! waited for, so that it is known which lines were imported, which were refused, and from where to go on.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -20,7 +20,9 @@ use crate::arguments::ImportArguments;
 use crate::commands::{create_tube, method, progress_bar};
 use crate::outcome::Outcome;
 use crate::output;
-use crate::session::{Session, explain_call};
+use crate::put::prompt;
+use crate::session::Session;
+use crate::tally::Tally;
 
 /// Puts that are under way at a time.
 const PUTS_IN_FLIGHT: usize = 512;
@@ -38,9 +40,13 @@ pub(crate) fn run(arguments: &ImportArguments) -> anyhow::Result<Outcome> {
             let size = file.metadata().with_context(name)?.len();
             import.lines(BufReader::new(file), Some(size))?;
         }
-        None => import.lines(io::stdin().lock(), None)?,
+        None => {
+            prompt("lines as `lycosa export` writes them");
+            import.lines(io::stdin().lock(), None)?;
+        }
     }
-    import.finish(arguments.client.json)
+    let input = arguments.file.as_ref().map_or("INPUT".to_owned(), |path| path.display().to_string());
+    import.finish(&input, arguments.client.json)
 }
 
 /// What became of a line.
@@ -54,6 +60,7 @@ enum Put {
 /// A line whose put is under way.
 struct Pending {
     line: u64,
+    tube: String,
     state: TaskState,
     put: JoinHandle<Result<Put, Error>>,
 }
@@ -62,9 +69,7 @@ struct Import<'a> {
     session: &'a Session,
     pending: VecDeque<Pending>,
     counts: Counts,
-    /// Lines that were refused, and why.
-    refused: Vec<(u64, String)>,
-    last_line: u64,
+    tally: Tally,
 }
 
 /// What has been imported.
@@ -82,22 +87,23 @@ struct Counts {
 impl<'a> Import<'a> {
     fn new(session: &'a Session) -> Self {
         let counts = Counts::default();
-        Self { session, pending: VecDeque::new(), counts, refused: Vec::new(), last_line: 0 }
+        Self { session, pending: VecDeque::new(), counts, tally: Tally::default() }
     }
 
     fn lines(&mut self, mut input: impl BufRead, size: Option<u64>) -> anyhow::Result<()> {
         let bar = progress_bar(size);
         let mut text = Vec::new();
         let mut bytes = 0;
-        while self.refused.is_empty() {
+        while self.tally.is_clean() {
             text.clear();
             let read = input.read_until(b'\n', &mut text)?;
             if read == 0 {
                 break;
             }
             bytes += read as u64;
-            self.last_line += 1;
-            if self.last_line.is_multiple_of(PROGRESS_STEP) {
+            self.tally.last += 1;
+            let number = self.tally.last;
+            if number.is_multiple_of(PROGRESS_STEP) {
                 bar.set_position(bytes);
                 bar.set_message(format!("{} tasks", self.counts.tasks));
             }
@@ -105,10 +111,11 @@ impl<'a> Import<'a> {
                 continue;
             }
             if let Err(error) = self.line(&text) {
-                if error.downcast_ref().is_some_and(is_fatal) {
-                    return Err(error.context(format!("line {}", self.last_line)));
+                let text = format!("{error:#}");
+                match error.downcast_ref() {
+                    Some(fatal) if is_fatal(fatal) => self.tally.unknown(number..=number, text),
+                    _ => self.tally.refused(number..=number, text),
                 }
-                self.refused.push((self.last_line, format!("{error:#}")));
             }
         }
         while !self.pending.is_empty() {
@@ -130,9 +137,10 @@ impl<'a> Import<'a> {
         let made = create_tube(self.session, &line.tube, &line.kind, options)?;
         let found = made.as_ref().and_then(|tube| tube.get("type")).and_then(Value::as_str);
         if let Some(found) = found.filter(|found| *found != line.kind) {
-            anyhow::bail!("tube '{}' is there already and of type {found}, not {}", line.tube, line.kind);
+            anyhow::bail!("tube \"{}\" exists already and is of type {found}, not {}", line.tube, line.kind);
         }
         self.counts.tubes += 1;
+        self.tally.stored(self.tally.last..=self.tally.last);
         Ok(())
     }
 
@@ -143,7 +151,12 @@ impl<'a> Import<'a> {
         };
         let (runtime, connection) = self.session.parts();
         let put = put(connection.clone(), line.tube.clone(), arguments, line.state == TaskState::Buried);
-        self.pending.push_back(Pending { line: self.last_line, state: line.state, put: runtime.spawn(put) });
+        self.pending.push_back(Pending {
+            line: self.tally.last,
+            tube: line.tube.clone(),
+            state: line.state,
+            put: runtime.spawn(put),
+        });
         while self.pending.len() >= PUTS_IN_FLIGHT {
             self.settle_one()?;
         }
@@ -151,32 +164,31 @@ impl<'a> Import<'a> {
     }
 
     fn settle_one(&mut self) -> anyhow::Result<()> {
-        let Some(Pending { line, state, put }) = self.pending.pop_front() else { return Ok(()) };
+        let Some(Pending { line, tube, state, put }) = self.pending.pop_front() else { return Ok(()) };
         let (runtime, _) = self.session.parts();
         match runtime.block_on(put).context("a put was interrupted")? {
             Ok(Put::Done) => {
+                self.tally.stored(line..=line);
                 self.counts.tasks += 1;
                 self.counts.buried += u64::from(state == TaskState::Buried);
                 self.counts.released += u64::from(state == TaskState::Taken);
             }
-            Ok(Put::NoRoom) => self.refused.push((line, "the tube is full".to_owned())),
-            Err(error) if is_fatal(&error) => {
-                return Err(anyhow::Error::new(error).context(format!(
-                    "{} tasks were put; whether those of line {line} and after it were is not known",
-                    self.counts.tasks
-                )));
+            Ok(Put::NoRoom) => self.tally.refused(line..=line, "the tube is full"),
+            Err(error) if is_fatal(&error) => self.tally.unknown(line..=line, error.to_string()),
+            Err(error) => {
+                let error = self.session.explain(&method(&tube, "put"), error);
+                self.tally.refused(line..=line, error.to_string());
             }
-            Err(error) => self.refused.push((line, error.to_string())),
         }
         Ok(())
     }
 
-    fn finish(mut self, as_json: bool) -> anyhow::Result<Outcome> {
+    fn finish(self, input: &str, as_json: bool) -> anyhow::Result<Outcome> {
         let Counts { tubes, tasks, buried, released, expired } = self.counts;
         if as_json {
             output::line(json!({
                 "tubes": tubes, "tasks": tasks, "buried": buried, "released": released, "expired": expired,
-                "refused": self.refused.len(),
+                "refused": self.tally.refused_count(),
             }))?;
         } else {
             let mut text = format!("imported {tasks} tasks, {tubes} tubes");
@@ -190,19 +202,7 @@ impl<'a> Import<'a> {
             }
             output::line(text)?;
         }
-        if self.refused.is_empty() {
-            return Ok(Outcome::Done);
-        }
-        self.refused.sort_unstable_by_key(|(line, _)| *line);
-        for (line, reason) in &self.refused {
-            eprintln!("lycosa: line {line}: {reason}");
-        }
-        eprintln!(
-            "lycosa: {} line(s) were refused; lines after {} were not read. Put them right and import only these",
-            self.refused.len(),
-            self.last_line
-        );
-        Ok(Outcome::Refused)
+        Ok(self.tally.report("line", |line| format!("tail -n +{line} {input} | lycosa import"), as_json)?)
     }
 }
 
@@ -214,7 +214,7 @@ fn is_fatal(error: &Error) -> bool {
 /// Puts a task, and buries it if it is to be. The id of the new task is in the answer only, so somebody else may have
 /// taken it by then; burying takes it away from them.
 async fn put(connection: Connection, tube: String, arguments: Array, bury: bool) -> Result<Put, Error> {
-    let answer = connection.call(&method(&tube, "put"), arguments).await.map_err(explain_call)?;
+    let answer = connection.call(&method(&tube, "put"), arguments).await?;
     let task = answer.values()?.into_iter().next().unwrap_or(Value::Nil);
     let Some(id) = task.as_array().and_then(|task| task.first()).cloned() else { return Ok(Put::NoRoom) };
     if bury {

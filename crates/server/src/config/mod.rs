@@ -361,27 +361,31 @@ fn toml_text(value: &toml::Value) -> String {
 }
 
 /// The candidate that shares most with `wanted`, if it is near enough to be a slip.
-fn nearest(wanted: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
+pub fn nearest(wanted: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
     candidates
         .map(|candidate| (edit_distance(wanted, &candidate), candidate))
         .min()
-        .filter(|(distance, candidate)| *distance <= candidate.len() / 3)
+        .filter(|(distance, candidate)| *distance <= (candidate.chars().count() / 3).max(1))
         .map(|(_, candidate)| candidate)
 }
 
+/// How many letters have to be added, removed, replaced or exchanged with their neighbor to make `b` of `a`.
 fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let substitution = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = substitution.min(row[j] + 1).min(row[j + 1] + 1);
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    rows[0] = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        rows[i][0] = i;
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = least;
         }
     }
-    row[b.len()]
+    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]

@@ -195,13 +195,30 @@ impl SettingValue for PathBuf {
     }
 }
 
-/// A time span in seconds, fractions allowed.
+/// Units of time spans with their seconds. A unit that begins like another stands before it.
+const SPANS: [(&str, f64); 7] =
+    [("ms", 0.001), ("min", 60.0), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0), ("w", 604_800.0)];
+
+/// A time span: a number of seconds, fractions allowed, or numbers with units (`1h30m`, `500ms`).
 impl SettingValue for Duration {
-    const EXPECTED: &'static str = "seconds, such as 5 or 0.5";
+    const EXPECTED: &'static str =
+        "seconds, 0 or more, such as 5 or 0.5, or a time such as 500ms, 90s, 1h30m or 7d";
 
     fn parse(text: &str) -> Option<Self> {
-        let seconds: f64 = text.strip_suffix('s').unwrap_or(text).trim().parse().ok()?;
-        Duration::try_from_secs_f64(seconds).ok()
+        let mut rest = text.trim();
+        if let Ok(seconds) = rest.parse() {
+            return Duration::try_from_secs_f64(seconds).ok();
+        }
+        let mut seconds = 0.0;
+        while !rest.is_empty() {
+            let end = rest.find(|digit: char| !digit.is_ascii_digit() && digit != '.')?;
+            let number: f64 = rest[..end].parse().ok()?;
+            rest = rest[end..].trim_start();
+            let (unit, factor) = SPANS.iter().find(|(unit, _)| rest.starts_with(unit))?;
+            seconds += number * factor;
+            rest = rest[unit.len()..].trim_start();
+        }
+        Duration::try_from_secs_f64(seconds).ok().filter(|_| !text.trim().is_empty())
     }
 
     fn print(&self) -> String {
@@ -236,7 +253,20 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_seconds() {
+    fn durations_are_seconds_or_have_units() {
+        for (text, milliseconds) in [
+            ("90s", 90_000),
+            ("1h30m", 5_400_000),
+            ("1.5h", 5_400_000),
+            ("2min 5s", 125_000),
+            ("250ms", 250),
+            ("1w2d", 777_600_000),
+        ] {
+            assert_eq!(Duration::parse(text), Some(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for text in ["", " ", "h", "1x", "1h30", "-1h", "1h-30m", "1.2.3s", "inf", "1e30"] {
+            assert_eq!(Duration::parse(text), None, "{text}");
+        }
         assert_eq!(Duration::parse("0.5"), Some(Duration::from_millis(500)));
         assert_eq!(Duration::parse("5s").map(|d| d.print()), Some("5".to_owned()));
         assert_eq!(Duration::parse("-1"), None);

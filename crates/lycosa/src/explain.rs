@@ -1,0 +1,147 @@
+//! Errors of the server in words for a person: what is wrong, with which value, and what to do.
+//!
+//! Decides by [`Kind`], never by the server's text. Where a text names an internal (`Procedure … is not defined`,
+//! `memtx_max_tuple_size`) it is replaced; else the server's text stands.
+
+use lycosa_client::{Connection, Error, Kind, Value};
+use lycosa_server::config::nearest;
+
+use crate::values;
+
+/// An error of `queue.statistics` of one tube.
+pub(crate) async fn statistics(connection: &Connection, tube: &str, error: Error) -> Error {
+    call(connection, &format!("queue.tube.{tube}:statistics"), error).await
+}
+
+/// The tube in the name of a procedure, `queue.tube.NAME:METHOD`.
+fn tube_of(procedure: &str) -> Option<&str> {
+    Some(procedure.strip_prefix("queue.tube.")?.rsplit_once(':')?.0)
+}
+
+/// An error of a call of `procedure`, explained; asks the server for what the explanation needs.
+pub(crate) async fn call(connection: &Connection, procedure: &str, error: Error) -> Error {
+    let Some(kind) = error.kind() else { return error };
+    let text = match (kind, tube_of(procedure)) {
+        (Kind::NoSuchTube | Kind::NoSuchProcedure, Some(tube)) => match tubes(connection).await {
+            Some(tubes) if tubes.iter().any(|name| name == tube) => return error,
+            tubes => {
+                let text = missing_tube(tube, tubes.unwrap_or_default());
+                return replaced(error, text, Kind::NoSuchTube);
+            }
+        },
+        (Kind::MemoryLimit, _) => {
+            let limit = limit(connection, "memory_limit").await;
+            format!(
+                "the server's memory for tasks is used up: memory_limit{limit}. Work tasks off, or raise memory_limit \
+                 in lycosa.toml and send the server SIGHUP"
+            )
+        }
+        (Kind::TupleTooLarge, _) => {
+            let limit = limit(connection, "max_tuple_size").await;
+            format!(
+                "the task is larger than the server accepts: max_tuple_size{limit}. Raise max_tuple_size, or store the \
+                 payload elsewhere and put a reference to it"
+            )
+        }
+        (Kind::FrameTooLarge, _) => {
+            let limit = limit(connection, "max_frame_size").await;
+            format!(
+                "the request is larger than the server accepts: max_frame_size{limit}. Use smaller batches, or raise \
+                 max_frame_size and, for a single task, max_tuple_size"
+            )
+        }
+        (Kind::ReadOnly, _) => {
+            "the server is read-only and refuses every change (setting read_only)".to_owned()
+        }
+        (Kind::NotTaken, _) => format!(
+            "{error}: this session does not hold it. A task that was taken goes back when the connection ends; to \
+             settle it later give the server a queue.ttr and pass --session HEX on (`lycosa take --help`)"
+        ),
+        (Kind::TubeInUse, Some(tube)) => format!(
+            "tube \"{tube}\" is in use: tasks are taken or calls wait for tasks. Stop its workers first (`lycosa \
+             sessions` shows who holds what)"
+        ),
+        (Kind::AccessDenied, tube) => {
+            let user = connection_user(connection).await;
+            let user = user.as_deref().unwrap_or("the user");
+            match tube.filter(|tube| !tube.is_empty()) {
+                Some(tube) => format!(
+                    "{error}. On the server's machine `lycosa user grant {user} --tube {tube}` allows it; --user NAME \
+                     authenticates as another user"
+                ),
+                None => format!("{error}. --user NAME authenticates as another user"),
+            }
+        }
+        _ => return error,
+    };
+    replaced(error, text, kind)
+}
+
+/// The same error with another text and kind.
+fn replaced(error: Error, text: String, kind: Kind) -> Error {
+    match error {
+        Error::Server { code, .. } => Error::Server { code, kind, message: text },
+        error => error,
+    }
+}
+
+/// Says that there is no such tube, and which one may have been meant.
+pub(crate) fn missing_tube(tube: &str, tubes: Vec<String>) -> String {
+    let advice = match nearest(tube, tubes.into_iter()) {
+        Some(nearest) => format!("did you mean \"{nearest}\"?"),
+        None => format!("`lycosa tube list` shows the tubes, `lycosa tube create {tube}` makes this one"),
+    };
+    format!("tube \"{tube}\" does not exist ({advice})")
+}
+
+/// The names of the tubes, if the server tells them.
+async fn tubes(connection: &Connection) -> Option<Vec<String>> {
+    let values = connection.call("queue.tube", ()).await.ok()?.first_value().ok()?;
+    Some(values.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+}
+
+/// ` is 256 MiB` for a setting that is a size, or nothing if the server does not tell.
+async fn limit(connection: &Connection, setting: &str) -> String {
+    let known = async {
+        let values = connection.call("box.cfg", ()).await.ok()?.first_value().ok()?;
+        let value = values.get(setting)?;
+        let size = value.as_u64().map(values::bytes);
+        size.or_else(|| value.as_str().map(str::to_owned))
+    };
+    known.await.map(|size| format!(" is {size}")).unwrap_or_default()
+}
+
+async fn connection_user(connection: &Connection) -> Option<String> {
+    let value = connection.call("box.session.user", ()).await.ok()?.first_value().ok()?;
+    value.as_str().map(str::to_owned)
+}
+
+/// An error of connecting, with what to do about it.
+pub(crate) fn connect(error: Error) -> anyhow::Error {
+    match (&error, error.kind()) {
+        (Error::Connect { address, .. }, _) => {
+            let advice = format!("{error}. Is a server running at {address}? `lycosa` starts one here");
+            anyhow::Error::new(error).context(advice)
+        }
+        (_, Some(Kind::WrongCredentials)) => anyhow::Error::new(replaced(
+            error,
+            "wrong user or password (--user, LYCOSA_PASSWORD or --password-file)".to_owned(),
+            Kind::WrongCredentials,
+        )),
+        _ => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_tube_is_named_with_the_nearest_one() {
+        let tubes = || vec!["mail".to_owned(), "crawl".to_owned()];
+        assert_eq!(missing_tube("mial", tubes()), "tube \"mial\" does not exist (did you mean \"mail\"?)");
+        assert!(missing_tube("orders", tubes()).contains("`lycosa tube create orders`"));
+        assert_eq!(tube_of("queue.tube.a:take"), Some("a"));
+        assert_eq!(tube_of("queue.statistics"), None);
+    }
+}

@@ -1,0 +1,262 @@
+//! `lycosa put`: payloads from arguments, files and lines become tasks.
+//!
+//! Many puts are under way at a time, over one connection, which the server serves in order. At the first task that is
+//! refused nothing more is read; every put that is under way is waited for, so that it is known which tasks are stored.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::ops::RangeInclusive;
+
+use anyhow::Context;
+use lycosa_client::{Error, Value};
+
+use crate::arguments::{PayloadType, PutArguments};
+use crate::commands::{create_tube, flag, method, options, progress_bar};
+use crate::outcome::Outcome;
+use crate::output::{self, Task};
+use crate::payload;
+use crate::session::Session;
+use crate::tally::Tally;
+use crate::values::seconds;
+
+/// Tasks whose puts are under way at a time.
+const PUTS_IN_FLIGHT: usize = 512;
+
+/// Batches that are under way at least, so that the server does not wait for the next one.
+const BATCHES_IN_FLIGHT: usize = 4;
+
+/// Bytes of payloads at which a batch is complete, whatever was asked for.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Lines between two looks at the progress bar.
+const PROGRESS_STEP: u64 = 256;
+
+pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
+    let session = Session::open(&arguments.client)?;
+    if arguments.create {
+        create_tube(&session, &arguments.tube, "fifottl", options([("if_not_exists", flag(true))]))?;
+    }
+    let options = options([
+        ("pri", arguments.pri.map(Value::from)),
+        ("delay", arguments.delay.map(seconds)),
+        ("ttl", arguments.ttl.map(seconds)),
+        ("ttr", arguments.ttr.map(seconds)),
+        ("utube", arguments.utube.as_deref().map(Value::from)),
+        ("timeout", arguments.timeout.map(seconds)),
+    ]);
+    let mut putter = Putter::new(&session, arguments, options);
+    let paths = arguments.file.iter().map(|path| path.display().to_string());
+    let mut input = paths.collect::<Vec<_>>().join(" ");
+    if !arguments.data.is_empty() || !arguments.file.is_empty() {
+        for data in &arguments.data {
+            putter.add(data.clone().into_bytes())?;
+        }
+        for path in &arguments.file {
+            let name = || format!("cannot read {}", path.display());
+            let mut file = File::open(path).with_context(name)?;
+            if arguments.lines {
+                let size = file.metadata().map(|metadata| metadata.len()).ok();
+                putter.add_lines(BufReader::new(file), size).with_context(name)?;
+            } else {
+                let mut content = Vec::new();
+                file.read_to_end(&mut content).with_context(name)?;
+                putter.add(content)?;
+            }
+        }
+    } else {
+        prompt(if arguments.lines { "tasks, one a line" } else { "the payload" });
+        input = "INPUT".to_owned();
+        if arguments.lines {
+            putter.add_lines(io::stdin().lock(), None)?;
+        } else {
+            let mut content = Vec::new();
+            io::stdin().lock().read_to_end(&mut content)?;
+            putter.add(content)?;
+        }
+    }
+    putter.finish(arguments, &input)
+}
+
+/// Says on a terminal that it is being read from.
+pub(crate) fn prompt(what: &str) {
+    if io::stdin().is_terminal() {
+        eprintln!("lycosa: reading {what} from the terminal; Ctrl-D ends the input, Ctrl-C cancels");
+    }
+}
+
+/// Puts tasks with many calls under way, and prints the ids in the order of the payloads.
+struct Putter<'a> {
+    session: &'a Session,
+    tube: String,
+    options: Value,
+    payload: PayloadType,
+    json: bool,
+    waits: bool,
+    /// Ids of lines are counted, not printed, unless asked for with `--json`.
+    quiet: bool,
+    /// Tasks of a call.
+    batch_size: usize,
+    /// The tasks of the next call, and their bytes.
+    batch: Vec<Value>,
+    batch_bytes: usize,
+    pending: VecDeque<PendingPut>,
+    tally: Tally,
+}
+
+/// A call that is under way.
+struct PendingPut {
+    /// Numbers of its tasks, from 1.
+    tasks: RangeInclusive<u64>,
+    call: tokio::task::JoinHandle<Result<Vec<Value>, Error>>,
+}
+
+impl<'a> Putter<'a> {
+    fn new(session: &'a Session, arguments: &PutArguments, options: Value) -> Self {
+        Putter {
+            session,
+            tube: arguments.tube.clone(),
+            options,
+            payload: arguments.payload,
+            json: arguments.client.json,
+            waits: arguments.timeout.is_some(),
+            quiet: arguments.lines && !arguments.client.json,
+            batch_size: arguments.batch as usize,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            pending: VecDeque::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Whether a task was refused, so that no more are read.
+    fn has_failed(&self) -> bool {
+        !self.tally.is_clean()
+    }
+
+    fn add(&mut self, bytes: Vec<u8>) -> anyhow::Result<()> {
+        if self.has_failed() {
+            return Ok(());
+        }
+        let length = bytes.len();
+        let payload = match payload::from_bytes(bytes, self.payload) {
+            Ok(payload) => payload,
+            Err(error) => {
+                // What stands before it in the batch is put.
+                self.send_batch()?;
+                self.tally.last += 1;
+                self.tally.refused(self.tally.last..=self.tally.last, format!("{error:#}"));
+                return Ok(());
+            }
+        };
+        self.batch.push(payload);
+        self.batch_bytes += length;
+        self.tally.last += 1;
+        if self.batch.len() == self.batch_size || self.batch_bytes >= BATCH_BYTES {
+            self.send_batch()?;
+        }
+        Ok(())
+    }
+
+    fn send_batch(&mut self) -> anyhow::Result<()> {
+        let mut batch = std::mem::take(&mut self.batch);
+        self.batch_bytes = 0;
+        let tasks = self.tally.last - batch.len() as u64 + 1..=self.tally.last;
+        let (name, payload) = match batch.pop() {
+            None => return Ok(()),
+            Some(payload) if self.batch_size == 1 => ("put", payload),
+            Some(last) => {
+                batch.push(last);
+                ("put_many", Value::Array(batch))
+            }
+        };
+        let (runtime, connection) = self.session.parts();
+        let (connection, name) = (connection.clone(), method(&self.tube, name));
+        let arguments = vec![payload, self.options.clone()];
+        let call = runtime.spawn(async move { connection.call(&name, arguments).await?.values() });
+        self.pending.push_back(PendingPut { tasks, call });
+        let limit = match self.waits {
+            true => 1,
+            false => (PUTS_IN_FLIGHT / self.batch_size).max(BATCHES_IN_FLIGHT),
+        };
+        while self.pending.len() >= limit {
+            self.settle_one()?;
+        }
+        Ok(())
+    }
+
+    fn add_lines(&mut self, mut input: impl BufRead, size: Option<u64>) -> anyhow::Result<()> {
+        let bar = progress_bar(size);
+        let mut line = Vec::new();
+        let mut bytes = 0;
+        while !self.has_failed() {
+            line.clear();
+            let read = input.read_until(b'\n', &mut line)?;
+            if read == 0 {
+                break;
+            }
+            bytes += read as u64;
+            let content = line.strip_suffix(b"\n").unwrap_or(&line);
+            let content = content.strip_suffix(b"\r").unwrap_or(content);
+            self.add(content.to_vec())?;
+            if self.tally.last.is_multiple_of(PROGRESS_STEP) {
+                bar.set_position(bytes);
+                bar.set_message(format!("{} tasks", self.tally.last));
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn settle_one(&mut self) -> anyhow::Result<()> {
+        let Some(PendingPut { tasks, call }) = self.pending.pop_front() else { return Ok(()) };
+        let (runtime, _) = self.session.parts();
+        let values = match runtime.block_on(call).context("a put was interrupted")? {
+            Ok(values) => values,
+            Err(error @ Error::Server { .. }) => {
+                let name = method(&self.tube, "put");
+                self.tally.refused(tasks, self.session.explain(&name, error).to_string());
+                return Ok(());
+            }
+            Err(error) => {
+                self.tally.unknown(tasks, error.to_string());
+                return Ok(());
+            }
+        };
+        let first = values.first().unwrap_or(&Value::Nil);
+        let put = match self.batch_size {
+            1 => Task::read(first)?.into_iter().collect(),
+            _ => Task::read_many(first)?.unwrap_or_default(),
+        };
+        if put.is_empty() {
+            self.tally.refused(tasks, "the tube is full, or the queue is not running");
+            return Ok(());
+        }
+        self.tally.stored(tasks);
+        for task in put {
+            match (self.json, self.quiet) {
+                (true, _) => output::line(task.json(None))?,
+                (false, true) => {}
+                (false, false) => output::line(task.id)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what is left, waits for all answers and says what has become of the tasks.
+    fn finish(mut self, arguments: &PutArguments, input: &str) -> anyhow::Result<Outcome> {
+        self.send_batch()?;
+        while !self.pending.is_empty() {
+            self.settle_one()?;
+        }
+        if self.quiet {
+            output::line(format_args!("put {} tasks", self.tally.stored_count()))?;
+        }
+        let unit = if arguments.lines { "line" } else { "task" };
+        let go_on = |line| match arguments.file.len() {
+            2.. => format!("cat {input} | tail -n +{line} | lycosa put {} --lines", self.tube),
+            _ => format!("tail -n +{line} {input} | lycosa put {} --lines", self.tube),
+        };
+        Ok(self.tally.report(unit, go_on, self.json)?)
+    }
+}

@@ -1,0 +1,143 @@
+//! What a person reads when something is wrong: what, with which value, and what to do.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+
+use support::{Run, Server, lycosa};
+
+/// What a command said on standard error; its exit code must be `code`.
+#[track_caller]
+fn said(run: &Run, code: i32) -> &str {
+    assert_eq!(run.code, code, "{run:?}");
+    assert_eq!(run.stdout, "", "{run:?}");
+    run.stderr.trim_end()
+}
+
+#[test]
+fn a_missing_tube_is_named_by_every_command() {
+    let server = Server::start();
+    server.ok(&["tube", "create", "mail"]);
+    let commands: [&[&str]; 11] = [
+        &["put", "mial", "x"],
+        &["take", "mial"],
+        &["ack", "mial", "1"],
+        &["ack", "mial", "1", "2"],
+        &["peek", "mial", "1"],
+        &["kick", "mial"],
+        &["touch", "mial", "5", "1"],
+        &["work", "mial", "--", "true"],
+        &["tube", "stats", "mial"],
+        &["tube", "drop", "mial"],
+        &["export", "mial", "--data-dir", server.data.path().to_str().unwrap()],
+    ];
+    for command in commands {
+        let run = server.run(command);
+        let meant = "tube \"mial\" does not exist (did you mean \"mail\"?)";
+        assert!(said(&run, 1).contains(meant), "{command:?}: {run:?}");
+        assert_eq!(run.stderr.lines().filter(|line| line.contains(meant)).count(), 1, "{command:?}: {run:?}");
+    }
+    let other = server.run(&["take", "orders"]);
+    assert!(said(&other, 1).contains("`lycosa tube create orders` makes this one"), "{other:?}");
+}
+
+#[test]
+fn limits_have_the_names_of_their_settings() {
+    let server = Server::configured(&["--memory-limit", "16MiB", "--max-frame-size", "2MiB"]);
+    server.ok(&["tube", "create", "t"]);
+    let large = server.run_with(&["put", "t"], &"x".repeat(1_200_000));
+    assert!(said(&large, 1).contains("max_tuple_size is 1MiB"), "{large:?}");
+    let huge = server.run_with(&["put", "t"], &"x".repeat(3_000_000));
+    assert!(huge.stderr.contains("max_frame_size"), "{huge:?}");
+    assert_eq!(huge.code, 1, "{huge:?}");
+
+    let lines = format!("{}\n", "y".repeat(1000)).repeat(20_000);
+    let full = server.run_with(&["put", "t", "--lines"], &lines);
+    assert!(
+        full.stderr.contains("the server's memory for tasks is used up: memory_limit is 16MiB"),
+        "{full:?}"
+    );
+    assert_eq!(full.code, 1, "{full:?}");
+}
+
+#[test]
+fn refused_lines_are_named_and_so_is_the_way_on() {
+    let server = Server::start();
+    server.ok(&["tube", "create", "t", "--type", "fifottl"]);
+    let file = server.data.path().join("lines.json");
+    fs::write(&file, "1\n2\nnonsense\n4\n5\n").unwrap();
+    let name = file.display().to_string();
+    let run = server.run(&["put", "t", "--lines", "--as", "json", "--file", &name]);
+    assert_eq!((run.code, run.stdout.as_str()), (1, "put 2 tasks\n"), "{run:?}");
+    assert!(run.stderr.contains("line 3 was refused: the payload is not JSON"), "{run:?}");
+    assert!(run.stderr.contains("stored: line 1-2; not read: from line 4 on"), "{run:?}");
+    assert!(run.stderr.contains(&format!("`tail -n +4 {name} | lycosa put t --lines`")), "{run:?}");
+
+    let run = server.run_with(
+        &["import"],
+        "{\"tube\":\"t\",\"data\":1}\n\n{\"tube\":\"t\"}\n{\"tube\":\"t\",\"data\":2}\n",
+    );
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("line 3 was refused: missing field `data`"), "{run:?}");
+    assert!(run.stderr.contains("stored: line 1; not read: from line 4 on"), "{run:?}");
+    assert!(run.stderr.contains("`tail -n +4 INPUT | lycosa import`"), "{run:?}");
+
+    // Exactly the lines that are said to be stored are there.
+    let stored = server.ok(&["tube", "stats", "t", "--json"]);
+    assert!(stored.contains(r#""ready":3"#), "{stored}");
+}
+
+#[test]
+fn values_of_flags() {
+    let usage = |arguments: &[&str]| {
+        let run = lycosa(arguments);
+        assert_eq!(run.code, 2, "{arguments:?}: {run:?}");
+        run.stderr
+    };
+    assert!(usage(&["put", "t", "x", "--pri", "-1"]).contains("a whole number, 0 or more"));
+    assert!(usage(&["put", "t", "x", "--delay", "-5"]).contains("expected seconds, 0 or more"));
+    assert!(usage(&["take", "t", "--timeout", "soon"]).contains("1h30m"));
+    assert!(usage(&["ping", "--address", "host:port"]).contains("HOST or HOST:PORT"));
+    assert!(usage(&["ping", "--address", "ann@host"]).contains("--user"));
+
+    let server = Server::start();
+    server.ok(&["tube", "create", "t", "--type", "fifottl", "--ttl", "7d"]);
+    server.ok(&["put", "t", "x", "--delay", "1h30m"]);
+    assert!(server.ok(&["tube", "stats", "t", "--json"]).contains(r#""delayed":1"#));
+    let port = server.address.rsplit(':').next().unwrap();
+    assert_eq!(lycosa(&["ping", "--address", &format!("localhost:{port}")]).code, 0);
+}
+
+#[test]
+fn no_server_and_no_task() {
+    let none = lycosa(&["ping", "--address", "127.0.0.1:1"]);
+    let text = said(&none, 4);
+    assert_eq!(text.matches("Connection refused").count(), 1, "{text}");
+    assert!(text.contains("Is a server running at 127.0.0.1:1?"), "{text}");
+
+    let server = Server::start();
+    server.ok(&["tube", "create", "t", "--type", "fifottl"]);
+    server.ok(&["put", "t", "x", "y", "--delay", "1h"]);
+    let nothing = server.run(&["take", "t"]);
+    assert_eq!(said(&nothing, 3), "lycosa: no task is ready in tube \"t\"; 2 delayed");
+    let missing = server.run(&["peek", "t", "99"]);
+    assert_eq!(said(&missing, 3), "lycosa: t 99: Task 99 not found");
+    server.ok(&["put", "t", "z"]);
+    let not_held = server.run(&["ack", "t", "2"]);
+    assert!(said(&not_held, 1).contains("--session"), "{not_held:?}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    use std::io::Read;
+    use std::process::Stdio;
+    let mut command = support::command();
+    let mut child =
+        command.args(["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(0), ""));
+}
