@@ -1,4 +1,7 @@
 //! The turn's rows, encoded once, on their way to the journal.
+//!
+//! A row's stamp is its [`RowHeader`]: who made it, as which of its rows, when, and where its transaction begins and ends. Rows
+//! of this instance get the next stamp here; rows of another keep the one that they came with.
 
 use std::collections::VecDeque;
 
@@ -164,6 +167,38 @@ impl Journaling {
         store.drain_committed(&mut |transaction| self.encode(&transaction, timestamp));
     }
 
+    /// Takes over a transaction of another instance, whose rows are not known yet, with the stamps that it came with. The
+    /// first `effects` that the store has committed are what these rows did; what follows is this instance's own.
+    pub(crate) fn collect_foreign(
+        &mut self,
+        store: &mut Store,
+        now: u64,
+        rows: &[(RowHeader, RowBody<'_>)],
+        effects: usize,
+    ) {
+        if self.has_failed {
+            return store.drain_committed(&mut |_| {});
+        }
+        for (header, body) in rows {
+            if body.space().is_some_and(|space| space <= system::MAX) {
+                self.system_version += 1;
+            }
+            row::encode_row(&mut self.rows, header, body);
+            self.vclock.set(header.replica_id, header.lsn).expect("the caller has checked the ids");
+        }
+        self.signature = self.vclock.signature();
+        self.end_transaction();
+        self.close_full();
+        let (mut foreign, timestamp) = (effects, now as f64 / 1e6);
+        store.drain_committed(&mut |transaction| {
+            let passed = foreign.min(transaction.len());
+            foreign -= passed;
+            if let Some(own) = transaction.behind(passed) {
+                self.encode(&own, timestamp);
+            }
+        });
+    }
+
     #[inline]
     fn encode(&mut self, transaction: &Committed<'_>, timestamp: f64) {
         match transaction.single() {
@@ -171,6 +206,11 @@ impl Journaling {
             None => self.encode_many(transaction, timestamp),
         }
         self.end_transaction();
+        self.close_full();
+    }
+
+    #[inline]
+    fn close_full(&mut self) {
         if self.rows.len() >= FULL_BATCH {
             let batch = self.close_batch();
             self.full_bytes += batch.rows.len();

@@ -13,10 +13,12 @@
 //! - at most one transaction is open.
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::row::{RowBody, RowHeader};
+use lycosa_iproto::vclock::VCLOCK_MAX;
 use lycosa_queue::{Answer, Caller, Procedure, Queue, QueueMethod, Savepoint, TubeMethod};
-use lycosa_store::{IteratorType, Prepared, Space, Statement, Store, UserId};
+use lycosa_store::{IteratorType, Prepared, Space, Statement, Store, UserId, user};
 
-use crate::batch::Journaling;
+use crate::batch::{Journaling, statement};
 use crate::wire_error;
 
 /// Sum of a vclock's components: the number of a row. See [`Instance::is_durable`](crate::Instance::is_durable).
@@ -168,6 +170,44 @@ impl Data {
         executed.map(u32::from).map_err(|error| wire_error::of_queue(&error))
     }
 
+    /// Applies a transaction of another instance as a whole, also while this one is read-only. Its rows enter the journal's
+    /// batch with the stamps that they came with.
+    pub(crate) fn apply(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<Lsn, ErrorObject> {
+        self.check_alive()?;
+        let known = self.journaling.vclock();
+        let seen = rows.iter().filter(|(header, _)| header.lsn <= known.get(header.replica_id)).count();
+        if rows.is_empty() || seen == rows.len() {
+            return Ok(self.journaling.awaited());
+        }
+        check_stamps(rows, seen)?;
+        self.collect();
+        self.queue.begin(&mut self.store, user::ADMIN);
+        for (_, body) in rows {
+            if let Err(error) = self.apply_row(body) {
+                self.rollback();
+                return Err(error);
+            }
+        }
+        let effects = self.store.open_effects();
+        let committed = self.queue.commit(&mut self.store, self.now);
+        committed.map_err(|error| wire_error::of_queue(&error))?;
+        self.journaling.collect_foreign(&mut self.store, self.now, rows, effects);
+        Ok(self.journaling.awaited())
+    }
+
+    fn apply_row(&mut self, body: &RowBody<'_>) -> Result<(), ErrorObject> {
+        let Some(statement) = statement(body) else {
+            return match body {
+                RowBody::Nop => Ok(()),
+                _ => Err(unsupported("synchronous replication and rows of unknown types")),
+            };
+        };
+        if let Statement::Insert { .. } | Statement::Replace { .. } | Statement::Upsert { .. } = statement {
+            self.check_room()?;
+        }
+        self.store.execute(&statement).map(drop).map_err(|error| wire_error::of_store(&error))
+    }
+
     fn is_temporary(&self, space: u32) -> bool {
         self.store.space(space).is_ok_and(Space::is_temporary)
     }
@@ -262,6 +302,44 @@ impl Data {
         );
         ErrorObject::client(ErrorCode::WalIo, message)
     }
+}
+
+/// Whether rows are one transaction that may be applied, of which `seen` are known already.
+fn check_stamps(rows: &[(RowHeader, RowBody<'_>)], seen: usize) -> Result<(), ErrorObject> {
+    let refuse = |reason: String| Err(ErrorObject::client(ErrorCode::Protocol, reason));
+    if let Some((header, _)) =
+        rows.iter().find(|(header, _)| !(1..VCLOCK_MAX as u32).contains(&header.replica_id))
+    {
+        return refuse(format!(
+            "a replicated row has replica id {}: expected 1 to {}",
+            header.replica_id,
+            VCLOCK_MAX - 1
+        ));
+    }
+    let (last, others) = rows.split_last().expect("the caller has looked");
+    if !last.0.is_commit || others.iter().any(|(header, _)| header.is_commit) {
+        return refuse("the rows are not one whole transaction".to_owned());
+    }
+    let is_in_order = rows.windows(2).all(|pair| {
+        let (before, after) = (&pair[0].0, &pair[1].0);
+        before.replica_id == after.replica_id && before.lsn < after.lsn
+    });
+    if !is_in_order {
+        return refuse(
+            "the rows of a transaction are of several instances, or not in the order of their LSNs"
+                .to_owned(),
+        );
+    }
+    if seen > 0 {
+        let reason =
+            "a part of the transaction is known already; the instance that sent it has another history";
+        return refuse(format!("{seen} of {} rows: {reason}", rows.len()));
+    }
+    Ok(())
+}
+
+fn unsupported(what: &str) -> ErrorObject {
+    ErrorObject::client(ErrorCode::Unsupported, format!("Lycosa does not support {what}"))
 }
 
 /// Whether a call adds what has to be journaled again when it ends: tasks or a tube.

@@ -3,6 +3,8 @@
 //! What a connection's request does with one frame, a fiber of a program or an HTTP request does with these functions.
 
 use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::row::{RowBody, RowHeader};
+use lycosa_iproto::vclock::Vclock;
 use lycosa_queue::Savepoint;
 use lycosa_store::{Statement, Store, UserId};
 
@@ -79,6 +81,24 @@ impl Instance {
         executed
     }
 
+    /// Applies a transaction of another instance: all of its rows, each with its stamp, which is its header. The data
+    /// change, the vclock advances to the stamps, and the rows are journaled as they came; nothing gets a number of this
+    /// instance. A transaction whose rows the vclock has already changes nothing. A read-only instance applies too. A statement that the queue
+    /// adds to keep in step follows as a transaction of this instance.
+    ///
+    /// Returns the LSN to wait for: the transaction is durable when [`Self::is_durable`] says so.
+    ///
+    /// # Errors
+    /// The rows are not one whole transaction of one replica id from 1 to 31 in the order of their LSNs, or only a part of
+    /// them is known; the store refuses one, for a conflict for example; there is no room on the disk; the journal has
+    /// failed. Nothing has changed then.
+    pub fn apply(&mut self, rows: &[(RowHeader, RowBody<'_>)], now: u64) -> Result<Lsn, ErrorObject> {
+        self.begin_input(now);
+        let applied = self.data.apply(rows);
+        self.settle();
+        applied
+    }
+
     /// Appends the tuples that `user` may see to `out`, back to back; returns how many they are.
     ///
     /// # Errors
@@ -110,6 +130,11 @@ impl Instance {
     /// journal has failed.
     pub fn awaited(&self) -> Lsn {
         self.data.journaling.awaited()
+    }
+
+    /// The clock after everything that is committed, durable or not.
+    pub fn vclock(&self) -> &Vclock {
+        self.data.journaling.vclock()
     }
 
     /// The LSN up to which rows are durable.

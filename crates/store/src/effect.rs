@@ -48,6 +48,13 @@ impl<'a> Committed<'a> {
         }
     }
 
+    /// The transaction without its first `count` effects; None if it has no others.
+    #[must_use]
+    pub fn behind(&self, count: usize) -> Option<Committed<'a>> {
+        let records = self.records.get(count..).filter(|rest| !rest.is_empty())?;
+        Some(Committed { records, bytes: self.bytes })
+    }
+
     /// The effects in the order of execution.
     pub fn effects(&self) -> impl DoubleEndedIterator<Item = Effect<'a>> + ExactSizeIterator + 'a {
         let bytes = self.bytes;
@@ -113,6 +120,11 @@ pub(crate) struct Effects {
 impl Effects {
     /// Largest buffer that is kept after a drain.
     const KEPT_BYTES: usize = 4 << 20;
+
+    /// Effects of the open transaction.
+    pub(crate) fn open(&self) -> usize {
+        self.records.len() - self.ends.last().copied().unwrap_or(0)
+    }
 
     pub(crate) fn push(&mut self, statement: &Statement<'_>, local: bool) {
         let start = self.bytes.len();

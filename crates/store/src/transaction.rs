@@ -493,6 +493,12 @@ impl Store {
         }
     }
 
+    /// Effects of the open transaction so far: the first ones that [`Store::drain_committed`] will hand out for it.
+    #[must_use]
+    pub fn open_effects(&self) -> usize {
+        self.effects.open()
+    }
+
     /// Whether [`Store::drain_committed`] would hand out nothing.
     #[must_use]
     pub fn nothing_committed(&self) -> bool {

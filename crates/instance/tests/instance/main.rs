@@ -9,6 +9,7 @@ mod definitions;
 mod doors;
 mod durability;
 mod failure;
+mod foreign;
 mod limits;
 mod malformed;
 mod read_only;
