@@ -34,6 +34,7 @@ mod caller;
 mod checkpoint;
 mod connection;
 mod data;
+mod deadlines;
 mod declare;
 mod invoke;
 mod replies;
@@ -73,19 +74,11 @@ use caller::Parked;
 use checkpoint::Checkpoints;
 use connection::Connections;
 use data::Data;
+use deadlines::Deadlines;
 
 /// The version that the greeting announces: the one from which the protocol's reference was taken, because clients
 /// choose what to send by it.
 pub const PROTOCOL_VERSION: &str = "2.6.0";
-
-/// How long one `tick` may fire deadlines before requests have their turn again, in task changes.
-const TICK_BUDGET: usize = 1024;
-
-/// Tuples of truncated and dropped spaces whose memory one `tick` gives back.
-const GARBAGE_BUDGET: u64 = 4096;
-
-/// Pause before the queue is asked again to come up, in microseconds.
-const QUEUE_RETRY: u64 = 1_000_000;
 
 /// Who this instance is among others.
 #[derive(Debug, Clone, Copy)]
@@ -130,8 +123,7 @@ pub struct Instance {
     parked: Parked,
     invokes: VecDeque<Invoke>,
     checkpoints: Checkpoints,
-    /// When to ask the queue again to follow a change of `read_only` that it could not follow.
-    queue_retry: Option<u64>,
+    deadlines: Deadlines,
     /// The vclock of the oldest journal file that is kept.
     oldest_vclock: Vclock,
     counts: RequestCounts,
@@ -169,7 +161,7 @@ impl Instance {
             parked: Parked::default(),
             invokes: VecDeque::new(),
             checkpoints: Checkpoints::new(signature, now),
-            queue_retry: None,
+            deadlines: Deadlines::default(),
             oldest_vclock: Vclock::new(),
             counts: RequestCounts::default(),
             lag: Lag::default(),
@@ -207,16 +199,9 @@ impl Instance {
     pub fn set_read_only(&mut self, read_only: bool, now: u64) {
         if self.data.read_only != read_only {
             self.data.read_only = read_only;
-            self.read_only_changed(now);
+            self.data.now = now;
+            self.follow_read_only();
         }
-    }
-
-    fn read_only_changed(&mut self, now: u64) {
-        let read_only = self.data.read_only;
-        let (queue, store) = self.data.queue_mut();
-        let followed = queue.set_read_only(store, read_only, now);
-        self.queue_retry = followed.is_err().then(|| now + QUEUE_RETRY);
-        self.settle();
     }
 
     /// A client has connected; its greeting is ready to be written.
@@ -335,27 +320,6 @@ impl Instance {
     /// accepted that would need room later; what was accepted can still be worked off.
     pub fn handle_room(&mut self, scarce: Option<u64>) {
         self.data.scarce_room = scarce;
-    }
-
-    /// Does what is due and says when the next thing is, in microseconds since the epoch. While the journal is behind
-    /// nothing is done: what is due makes rows too.
-    pub fn tick(&mut self, now: u64) -> Option<u64> {
-        self.begin_input(now);
-        if self.data.failure.is_some() || self.is_journal_behind() {
-            return None;
-        }
-        if self.queue_retry.is_some_and(|at| at <= now) {
-            self.read_only_changed(now);
-        }
-        let (queue, store) = self.data.queue_mut();
-        let tick = queue.tick(store, now, TICK_BUDGET);
-        if tick.handled > 0 {
-            self.lag.record(tick.lag_us);
-        }
-        self.settle();
-        let is_garbage_left = self.data.upkeep().collect_garbage(GARBAGE_BUDGET);
-        let next = if tick.more || is_garbage_left { Some(now) } else { tick.next };
-        next.into_iter().chain(self.queue_retry).chain(self.tick_checkpoints()).min()
     }
 
     fn is_journal_behind(&self) -> bool {

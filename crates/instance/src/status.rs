@@ -96,6 +96,8 @@ pub struct Status {
     pub checkpoint: CheckpointStatus,
     /// How late deadlines fire.
     pub lag: Lag,
+    /// The longest that each source of deadlines has held a turn, in microseconds.
+    pub longest_turns: Vec<(&'static str, u64)>,
     /// Requests since the start.
     pub requests: RequestCounts,
 }

@@ -22,6 +22,7 @@
 //! - of each sub-queue at most one task is taken;
 //! - an id is handed out once between create or truncate and the next one, restarts included;
 //! - who waits longest is served first, and only with what he may have;
+//! - what takes long (`kick` and `release_all` of many tasks, the end of a session, deadlines) is done in slices;
 //! - an operation that fails has changed nothing, in the store or here.
 //!
 //! Time is µs since the epoch, always an argument.
@@ -44,6 +45,7 @@ pub mod driver;
 pub mod error;
 mod grant;
 mod integer_map;
+mod job;
 mod lua_text;
 mod operation;
 mod owners;
@@ -74,6 +76,7 @@ pub use timer::Tick;
 pub use transaction::Savepoint;
 
 use deadline::Deadlines;
+use job::Job;
 use owners::Owners;
 use session::Sessions;
 use system::SystemSpaces;
@@ -190,6 +193,10 @@ pub struct Queue {
     owners: Owners,
     waiters: Waiters,
     deadlines: Deadlines,
+    /// Long calls under way.
+    jobs: VecDeque<Job>,
+    /// Tasks of closed sessions that may be released before the next tick.
+    allowance: usize,
     /// Tubes in which someone waits for what a commit has brought.
     ready: Vec<SlotIndex>,
     pending: Pending,
@@ -225,6 +232,8 @@ impl Queue {
             owners: Owners::default(),
             waiters: Waiters::default(),
             deadlines: Deadlines::default(),
+            jobs: VecDeque::new(),
+            allowance: Self::ALLOWANCE,
             ready: Vec::new(),
             pending: Pending::default(),
             woken: VecDeque::new(),

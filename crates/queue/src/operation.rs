@@ -7,7 +7,7 @@
 use lycosa_store::{IteratorType, Statement, Store, user};
 use lycosa_tuple::mp;
 
-use crate::arguments::{Arguments, Id, Number, compared, string};
+use crate::arguments::{Arguments, Id, Number, compared};
 use crate::driver::options::{positive_seconds, seconds_or};
 use crate::driver::{Driver, Event, NewTask, PutOptions};
 use crate::error::Error;
@@ -289,55 +289,8 @@ impl Queue {
         })
     }
 
-    /// `kick([count])`: in transactions of so many tasks. Answers how many were kicked.
-    pub(crate) fn kick(
-        &mut self,
-        store: &mut Store,
-        call: &Call<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let Call { index, now, .. } = *call;
-        let limit = match call.arguments.get(0) {
-            None | Some([0xc2]) => 1,
-            Some(value) => {
-                let number = Number::parse(value).or_else(|| Number::from_text(string(value)?));
-                number.ok_or(Error::KickLimit)?.count()
-            }
-        };
-        let mut kicked = 0;
-        loop {
-            let batch = usize::try_from(limit - kicked).unwrap_or(usize::MAX).min(Self::BATCH);
-            let count = self.each_in_state(store, index, State::Buried, batch, |queue, store, id| {
-                queue.change_task(store, index, id, Event::Kick, now, None)
-            })?;
-            kicked += count as u64;
-            if count < batch || kicked == limit {
-                mp::write_uint(out, kicked);
-                return Ok(Answer::one());
-            }
-        }
-    }
-
-    /// `release_all()`: in transactions of so many tasks.
-    pub(crate) fn release_all(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        now: u64,
-    ) -> Result<Answer, Error> {
-        let event = Event::Release { delay: None };
-        loop {
-            let count = self.each_in_state(store, index, State::Taken, Self::BATCH, |queue, store, id| {
-                queue.change_task(store, index, id, event, now, None)
-            })?;
-            if count < Self::BATCH {
-                return Ok(Answer::none());
-            }
-        }
-    }
-
     /// Does something to the first tasks of a state, which has to put each into another state, in one transaction.
-    fn each_in_state(
+    pub(crate) fn each_in_state(
         &mut self,
         store: &mut Store,
         index: SlotIndex,

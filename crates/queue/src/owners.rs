@@ -12,10 +12,11 @@
 //!   entered inside it;
 //! - while rows are logged (`in_replicaset`) there are no notes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use lycosa_store::{IteratorType, SpaceId, Statement, Store, system, user};
-use lycosa_tuple::mp;
+use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::tuple::TupleRef;
 
 use crate::Queue;
 use crate::error::Error;
@@ -31,6 +32,8 @@ const MOST: usize = 4096;
 const SWEEP: usize = 4;
 /// Field of the session in a row.
 const SESSION: u32 = 3;
+/// Field of the moment in a row.
+const MOMENT: u32 = 4;
 
 /// A task: the id of its tube and its own.
 pub(crate) type TaskKey = (u64, u64);
@@ -101,6 +104,20 @@ impl Owners {
         }
     }
 
+    /// Tasks with a note that says that the session owns them, in order: of those that were taken first, at most `limit`.
+    pub(crate) fn noted_of(&self, session: &SessionId, limit: usize) -> BTreeSet<TaskKey> {
+        let is_owned = |task: &&TaskKey| self.notes.get(task).is_some_and(|owner| owner.session == *session);
+        let mut owned = self.order.iter().filter(is_owned);
+        let mut tasks = BTreeSet::new();
+        // A task that was taken twice stands in the order twice.
+        while tasks.len() < limit
+            && let Some(task) = owned.next()
+        {
+            tasks.insert(*task);
+        }
+        tasks
+    }
+
     /// The tasks whose notes satisfy `f`, in order.
     fn matching(&self, f: impl Fn(TaskKey, &Owner) -> bool) -> Vec<TaskKey> {
         let matching = self.notes.iter().filter(|&(&task, owner)| f(task, owner));
@@ -150,6 +167,15 @@ impl Queue {
         Ok(row.and_then(|row| session_field(row, SESSION)))
     }
 
+    /// When a task was taken by who owns it, µs since the epoch.
+    pub(crate) fn taken_at(&self, store: &Store, task: TaskKey) -> Result<Option<u64>, Error> {
+        if let Some(owner) = self.owners.notes.get(&task) {
+            return Ok(Some(owner.moment));
+        }
+        let row = store.get(self.spaces.taken, 0, &ShortKey::numbers(&[task.0, task.1]))?;
+        Ok(row.and_then(|row| Reader::new(TupleRef::trusted(row).field(MOMENT)?).uint().ok()))
+    }
+
     /// Whether a task of the tube has an owner.
     pub(crate) fn has_owners(&self, store: &Store, tube: u64) -> Result<bool, Error> {
         let is_noted = self.owners.notes.keys().any(|task| task.0 == tube);
@@ -163,12 +189,6 @@ impl Queue {
         let rows = rows(store, self.spaces.taken, 0, IteratorType::Eq, &ShortKey::id(tube))?;
         let entered = rows.iter().filter_map(|row| taken_key(row));
         noted.into_iter().chain(entered).try_for_each(|task| self.forget_owner(store, task))
-    }
-
-    /// Enters what a session owns, so that it can be found by its session. Inside a transaction.
-    pub(crate) fn enter_owned_by(&mut self, store: &mut Store, session: &SessionId) -> Result<(), Error> {
-        let owned = self.owners.matching(|_, owner| owner.session == *session);
-        owned.into_iter().try_for_each(|task| self.enter_owner(store, task))
     }
 
     /// Makes `_queue_taken_2` show all owners, if that is the space or it is one of the system's, whose rows may be about it.

@@ -319,7 +319,7 @@ impl Queue {
             TubeMethod::Delete => self.delete(store, call, out),
             TubeMethod::Truncate => self.truncate(store, index),
             TubeMethod::Drop => self.drop_tube(store, caller, index, out),
-            TubeMethod::ReleaseAll => self.release_all(store, index, now),
+            TubeMethod::ReleaseAll => self.release_all(store, call, out),
             TubeMethod::PutMany => self.put_many(store, call, out),
             TubeMethod::TakeMany => self.take_many(store, call, out),
             TubeMethod::AckMany => self.ack_many(store, call, out),

@@ -25,6 +25,7 @@ use crate::arguments::{Arguments, string};
 use crate::driver::Event;
 use crate::error::Error;
 use crate::integer_map::IntegerMap;
+use crate::owners::TaskKey;
 use crate::system::{SHARED_BY_ACTIVITY, TAKEN_BY_SESSION, rows};
 use crate::task::{ShortKey, State, Task, string_key};
 use crate::transaction::Undo;
@@ -175,7 +176,7 @@ impl Queue {
                     queue.switch_session(store, caller.connection, session, now)
                 })?;
                 if !store.in_transaction() {
-                    self.release_closing(store, now, Self::RELEASED_AT_ONCE);
+                    self.release_at_once(store, now);
                 }
                 session
             }
@@ -285,7 +286,7 @@ impl Queue {
                 self.sessions.close(session);
             }
         }
-        self.release_closing(store, now, Self::RELEASED_AT_ONCE);
+        self.release_at_once(store, now);
         self.serve(store, now);
     }
 
@@ -317,6 +318,11 @@ impl Queue {
             }
         }
         looked_at
+    }
+
+    /// Releases tasks of closing sessions as far as the allowance goes; the next tick does the rest.
+    pub(crate) fn release_at_once(&mut self, store: &mut Store, now: u64) {
+        self.allowance = self.allowance.saturating_sub(self.release_closing(store, now, self.allowance));
     }
 
     /// Releases tasks of closing sessions, at most `budget`. Returns how many rows were looked at.
@@ -353,23 +359,38 @@ impl Queue {
         batch: usize,
         now: u64,
     ) -> Result<usize, Error> {
-        self.enter_owned_by(store, session)?;
         let mut count = 0;
         while count < batch {
             let space = self.spaces.taken;
             let row = store.first(space, TAKEN_BY_SESSION, IteratorType::Eq, &string_key(session))?;
-            let Some((tube_id, task_id)) = row.and_then(taken_key) else { break };
+            let Some(task) = row.and_then(taken_key) else { break };
             count += 1;
-            let key = ShortKey::numbers(&[tube_id, task_id]);
-            store.execute(&Statement::Delete { space, index: 0, key: &key })?;
-            let Some(index) = self.tubes.by_id(tube_id) else { continue };
-            if self.release_taken(store, index, task_id, now)? {
-                let name = self.tubes.at(index).map_or("", |tube| &tube.name);
-                let text = format!("Session {} closed, release task {task_id}({name})", text(session));
-                self.log(LogLevel::Warning, text);
-            }
+            self.release_owned(store, session, task, now)?;
+        }
+        for task in self.owners.noted_of(session, batch - count) {
+            count += 1;
+            self.release_owned(store, session, task, now)?;
         }
         Ok(count)
+    }
+
+    /// Releases a task of a closed session. Its owner is forgotten even if the task is gone.
+    fn release_owned(
+        &mut self,
+        store: &mut Store,
+        session: &SessionId,
+        task: TaskKey,
+        now: u64,
+    ) -> Result<(), Error> {
+        self.forget_owner(store, task)?;
+        let (tube_id, task_id) = task;
+        let Some(index) = self.tubes.by_id(tube_id) else { return Ok(()) };
+        if self.release_taken(store, index, task_id, now)? {
+            let name = self.tubes.at(index).map_or("", |tube| &tube.name);
+            let text = format!("Session {} closed, release task {task_id}({name})", text(session));
+            self.log(LogLevel::Warning, text);
+        }
+        Ok(())
     }
 
     /// Makes a task ready if it is still there and taken.

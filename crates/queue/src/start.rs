@@ -45,6 +45,7 @@ impl Queue {
     /// # Errors
     /// The store refuses to create or change the queue's spaces, or to release tasks. The call may be repeated.
     pub fn start(&mut self, store: &mut Store, now: u64) -> Result<StartReport, Error> {
+        let is_first = self.state() == QueueState::Init;
         self.enter(QueueState::Startup);
         if self.configuration.in_replicaset && self.temporary_tubes_stored(store) {
             self.configuration.in_replicaset = false;
@@ -57,7 +58,8 @@ impl Queue {
         self.start_sessions(store, now)?;
         self.correct_tubes(store, now)?;
         self.enter(QueueState::Running);
-        while self.release_closing(store, now, usize::MAX) > 0 {}
+        // A start is over before anybody connects; a change of the role goes on with the next ticks.
+        while is_first && self.release_closing(store, now, usize::MAX) > 0 {}
         let tubes: Vec<_> = self.tubes.slots().collect();
         self.ready.extend(tubes);
         self.serve(store, now);

@@ -206,6 +206,7 @@ impl Queue {
         match (self.state, read_only) {
             (QueueState::Running | QueueState::Startup, true) => {
                 self.enter(QueueState::Ending);
+                self.stop_jobs();
                 self.enter(QueueState::Waiting);
                 Ok(())
             }

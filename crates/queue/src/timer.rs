@@ -32,10 +32,12 @@ pub struct Tick {
 const ORDER: [State; 4] = [State::Delayed, State::Ready, State::Buried, State::Taken];
 
 impl Queue {
-    /// Tasks that one transaction of the timer or of a session's end handles at most.
+    /// Tasks that one transaction of the timer, of a long call or of a session's end handles at most.
     pub(crate) const BATCH: usize = 256;
-    /// Tasks of a closed session that are released before anything else happens.
-    pub(crate) const RELEASED_AT_ONCE: usize = 1024;
+    /// Tasks of closed sessions that are released between two ticks, at once and for all sessions together.
+    pub(crate) const ALLOWANCE: usize = 256;
+    /// Share of a tick's budget that long calls get, and closed sessions, even if deadlines would take all of it.
+    const SHARES: usize = 4;
     /// Pause after something that happens by itself has failed, µs.
     pub(crate) const RETRY: u64 = MICROSECONDS;
 
@@ -43,9 +45,13 @@ impl Queue {
     ///
     /// Not to be called inside a transaction.
     pub fn tick(&mut self, store: &mut Store, now: u64, budget: usize) -> Tick {
-        let lag_us = self.next_deadline().map_or(0, |due| now.saturating_sub(due));
+        let lag_us = self.next_deadline().filter(|due| *due > 0).map_or(0, |due| now.saturating_sub(due));
         let mut left = budget;
+        self.allowance = Self::ALLOWANCE;
         if self.is_running() {
+            let share = budget.div_ceil(Self::SHARES);
+            left = left.saturating_sub(self.release_closing(store, now, share));
+            left = left.saturating_sub(self.work_on_jobs(store, now, share));
             while left > 0
                 && let Some((due, index)) = self.deadlines.first()
                 && due <= now
@@ -56,6 +62,7 @@ impl Queue {
             }
             left -= self.expire_sessions(store, now, left);
             left = left.saturating_sub(self.release_closing(store, now, left));
+            left = left.saturating_sub(self.work_on_jobs(store, now, left));
             self.serve(store, now);
         }
         left -= self.time_out(store, now, left);
@@ -72,7 +79,8 @@ impl Queue {
             return waiters;
         }
         let tasks = self.deadlines.first().map(|(due, _)| due);
-        [waiters, tasks, self.sessions.next_deadline()].into_iter().flatten().min()
+        let jobs = self.jobs.front().map(|_| 0);
+        [waiters, tasks, jobs, self.sessions.next_deadline()].into_iter().flatten().min()
     }
 
     /// Handles due tasks of one tube in one transaction and finds its next deadline.

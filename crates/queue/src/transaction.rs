@@ -327,7 +327,7 @@ impl Queue {
         }
         store.commit();
         self.apply_pending(store);
-        self.release_closing(store, now, Self::RELEASED_AT_ONCE);
+        self.release_at_once(store, now);
         self.serve(store, now);
         Ok(())
     }

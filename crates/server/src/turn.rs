@@ -102,7 +102,10 @@ const CHECKPOINT_STEP: Budget = Budget { rows: 512, bytes: 64 << 10 };
 const READ_SIZE: usize = 64 << 10;
 
 impl Core {
-    pub(crate) fn new(instance: Instance, journal: Journal, checkpoints: CheckpointSender) -> Rc<Core> {
+    pub(crate) fn new(mut instance: Instance, journal: Journal, checkpoints: CheckpointSender) -> Rc<Core> {
+        let began = Instant::now();
+        instance
+            .set_elapsed(Box::new(move || u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX)));
         Rc::new(Core {
             instance: RefCell::new(instance),
             end: Notify::new(),

@@ -22,6 +22,7 @@ impl Instance {
             memory_limit: memory.limit,
             checkpoint: self.checkpoint_status(),
             lag: self.lag,
+            longest_turns: self.deadlines.longest_turns(),
             requests: self.counts.clone(),
         }
     }
@@ -52,6 +53,7 @@ impl Instance {
             ("memory", self.box_info_memory()),
             ("checkpoint", checkpoint(&status.checkpoint)),
             ("deadline_lag", Value::map([("last_us", Value::from(last)), ("longest_us", longest.into())])),
+            ("longest_turns_us", Value::map(status.longest_turns)),
         ];
         if let Some(failure) = status.failure {
             info.push(("failure", failure.into()));

@@ -171,3 +171,30 @@ fn a_tube_with_waiting_calls_is_not_dropped() {
     let refusal = refused(rig.call(&mut admin, "queue.tube.t:drop", &values![])).1;
     assert_eq!(refusal, "There are consumers connected the tube");
 }
+
+#[test]
+fn a_long_call_is_answered_when_it_is_done_and_holds_no_turn() {
+    let mut rig = rig();
+    let (mut worker, mut admin, mut other) = (rig.guest(), rig.admin(), rig.guest());
+    let payloads = Value::from(vec![0.into(); 5000]);
+    rig.call(&mut admin, "queue.tube.t:put_many", &values![payloads]).expect("tasks");
+    rig.call(&mut worker, "queue.tube.t:take_many", &values![5000]).expect("tasks");
+    let clock = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let elapsed = clock.clone();
+    rig.instance.set_elapsed(Box::new(move || elapsed.fetch_add(100, std::sync::atomic::Ordering::Relaxed)));
+    let release = rig.start_call(&mut admin, "queue.tube.t:release_all", &values![]);
+    let mut turns = 0;
+    while rig.replies(&admin).is_empty() {
+        let next = rig.advance(0);
+        rig.sync_journal();
+        assert!(turns < 1000, "the call {release} is answered at last: {next:?}");
+        rig.call(&mut other, "queue.tube.t:peek", &values![4999]).expect("others come in between");
+        turns += 1;
+    }
+    assert!(turns > 10, "{turns}");
+    let status = rig.instance.status();
+    let longest = status.longest_turns.iter().find(|(name, _)| *name == "queue").map(|(_, longest)| *longest);
+    assert!(longest.is_some_and(|longest| 0 < longest && longest < 1000), "{longest:?}");
+    let ready = rig.call(&mut other, "queue.tube.t:take_many", &values![9999, 0]).expect("tasks");
+    assert_eq!(ready[0].as_array().map(<[_]>::len), Some(5000));
+}

@@ -167,7 +167,7 @@ fn a_session_with_many_tasks_is_released_in_portions() {
         rig.t(2, "take", args![0]).values();
     }
     rig.disconnect(2);
-    assert_eq!(count(&rig, Operation::Release), 1024);
+    assert_eq!(count(&rig, Operation::Release), 256);
     assert_eq!(rig.rows("_queue_shared_sessions").len(), 0, "nobody knows the session any more");
     rig.tick();
     assert_eq!(count(&rig, Operation::Release), 2000);

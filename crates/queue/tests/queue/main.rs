@@ -3,6 +3,7 @@
 mod batch;
 mod drivers;
 mod foreign;
+mod jobs;
 mod model;
 mod owners;
 mod rig;
