@@ -74,6 +74,7 @@ pub struct Expiration {
     rows_read: Option<(u64, u64, u64)>,
     schema_version: Option<u32>,
     turn: u64,
+    is_paused: bool,
     ended: Vec<String>,
     log: VecDeque<(Level, String)>,
 }
@@ -257,10 +258,20 @@ impl Expiration {
         }
     }
 
+    /// While paused, which a read-only instance is, only dry runs go on.
+    pub fn set_paused(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+    }
+
+    fn is_running(&self, task: &Task) -> bool {
+        !self.is_paused || task.definition.dry_run
+    }
+
     /// A task whose slice is due; of several the one that has waited longest for its turn.
     pub fn due(&mut self, now: u64) -> Option<TaskId> {
         self.tasks.retain(|task| task.state() != State::Done || task.next > now);
-        let due = self.tasks.iter().enumerate().filter(|(_, task)| task.next <= now);
+        let is_due = |task: &Task| task.next <= now && self.is_running(task);
+        let due = self.tasks.iter().enumerate().filter(|(_, task)| is_due(task));
         due.min_by_key(|(_, task)| task.last_turn).map(|(position, _)| TaskId(position))
     }
 
@@ -268,7 +279,8 @@ impl Expiration {
     #[must_use]
     pub fn id(&self, name: &str) -> Option<TaskId> {
         let position = self.position(name).ok()?;
-        (self.tasks[position].definition.scan_size > 0).then_some(TaskId(position))
+        let task = &self.tasks[position];
+        (task.definition.scan_size > 0 && self.is_running(task)).then_some(TaskId(position))
     }
 
     /// Runs a slice of a task in the open transaction.
@@ -314,7 +326,8 @@ impl Expiration {
     /// When the next slice is due, µs since the epoch. May be in the past.
     #[must_use]
     pub fn next(&self) -> Option<u64> {
-        self.tasks.iter().map(|task| task.next).min().filter(|&next| next != NEVER)
+        let running = self.tasks.iter().filter(|task| self.is_running(task));
+        running.map(|task| task.next).min().filter(|&next| next != NEVER)
     }
 
     /// The next line for the log.

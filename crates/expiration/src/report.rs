@@ -13,6 +13,8 @@ pub struct Summary {
     pub tasks: u64,
     /// Of them, tasks whose last slice failed.
     pub failing: u64,
+    /// Of them, tasks that have more to delete than a slice could.
+    pub behind: u64,
     /// Tuples deleted since the process began, by the tasks that there are.
     pub expired: u64,
     /// The largest lag, µs: the time since the deadline of the oldest tuple that is due.
@@ -31,6 +33,7 @@ impl Expiration {
         for task in self.tasks.iter().filter(|task| !task.definition.dry_run) {
             summary.tasks += 1;
             summary.failing += u64::from(task.state() == State::Failing);
+            summary.behind += u64::from(task.state() == State::Behind);
             summary.expired += task.statistics.expired;
             summary.lag_us = summary.lag_us.max(task.measure(store, now).0);
             summary.longest_hold_us = summary.longest_hold_us.max(task.statistics.longest_hold_us);
@@ -41,20 +44,20 @@ impl Expiration {
     /// The definitions of all tasks and their states, in the order of the names.
     #[must_use]
     pub fn list(&self, store: &Store) -> Value {
-        Value::Array(self.tasks.iter().map(|task| described(task, store)).collect())
+        Value::Array(self.tasks.iter().map(|task| self.described(task, store)).collect())
     }
 
     /// What a task has done, and how it is. `None`: there is no such task.
     #[must_use]
     pub fn statistics(&self, store: &Store, name: &str, now: u64) -> Option<Value> {
         let position = self.position(name).ok()?;
-        Some(statistics(&self.tasks[position], store, now))
+        Some(self.report(&self.tasks[position], store, now))
     }
 
     /// The same for all tasks: a map by name.
     #[must_use]
     pub fn all_statistics(&self, store: &Store, now: u64) -> Value {
-        let one = |task: &Task| (task.definition.name.as_str().into(), statistics(task, store, now));
+        let one = |task: &Task| (task.definition.name.as_str().into(), self.report(task, store, now));
         Value::Map(self.tasks.iter().map(one).collect())
     }
 
@@ -62,64 +65,72 @@ impl Expiration {
     #[must_use]
     pub fn describe(&self, store: &Store, name: &str) -> Option<Value> {
         let position = self.position(name).ok()?;
-        Some(described(&self.tasks[position], store))
+        Some(self.described(&self.tasks[position], store))
     }
-}
 
-fn described(task: &Task, store: &Store) -> Value {
-    let Definition { name, space, transient, dry_run, .. } = &task.definition;
-    let mut pairs: Vec<(Value, Value)> = vec![
-        ("name".into(), name.as_str().into()),
-        ("space_id".into(), (*space).into()),
-        ("space".into(), name_of(store, *space).into()),
-        ("state".into(), task.state().name().into()),
-        ("mode".into(), mode(task, store).into()),
-        ("transient".into(), Value::Bool(*transient)),
-        ("dry_run".into(), Value::Bool(*dry_run)),
-    ];
-    if let Value::Map(options) = row::options(&task.definition) {
-        pairs.extend(options);
+    fn state_name(&self, task: &Task) -> &'static str {
+        match task.state() {
+            state @ (State::Idle | State::Done) => state.name(),
+            _ if !self.is_running(task) => "paused",
+            state => state.name(),
+        }
     }
-    Value::Map(pairs)
+
+    fn described(&self, task: &Task, store: &Store) -> Value {
+        let Definition { name, space, transient, dry_run, .. } = &task.definition;
+        let mut pairs: Vec<(Value, Value)> = vec![
+            ("name".into(), name.as_str().into()),
+            ("space_id".into(), (*space).into()),
+            ("space".into(), name_of(store, *space).into()),
+            ("state".into(), self.state_name(task).into()),
+            ("mode".into(), mode(task, store).into()),
+            ("transient".into(), Value::Bool(*transient)),
+            ("dry_run".into(), Value::Bool(*dry_run)),
+        ];
+        if let Value::Map(options) = row::options(&task.definition) {
+            pairs.extend(options);
+        }
+        Value::Map(pairs)
+    }
+
+    fn report(&self, task: &Task, store: &Store, now: u64) -> Value {
+        let numbers = &task.statistics;
+        let (lag, undated) = task.measure(store, now);
+        let mut pairs: Vec<(Value, Value)> = Vec::new();
+        let mut add = |name: &str, value: Value| pairs.push((name.into(), value));
+        add("state", self.state_name(task).into());
+        add("mode", mode(task, store).into());
+        add("scanned", numbers.scanned.into());
+        if task.definition.dry_run {
+            add("due", numbers.expired.into());
+            add("oldest_us", optional(task.due.0));
+            add("newest_us", optional(task.due.1));
+            add("done", Value::Bool(task.state() == State::Done));
+        } else {
+            add("expired", numbers.expired.into());
+        }
+        add("changed", numbers.changed.into());
+        add("undated", undated.into());
+        add("slices", numbers.slices.into());
+        add("passes", numbers.passes.into());
+        add("last_pass_us", optional(numbers.last_pass));
+        add("last_pass_took_us", numbers.last_pass_us.into());
+        let is_waiting = !matches!(task.state(), State::Idle | State::Done);
+        add("next_us", optional(Some(task.next).filter(|&next| is_waiting && next != crate::task::NEVER)));
+        add("lag_us", lag.into());
+        add("longest_lag_us", numbers.longest_lag_us.into());
+        add("longest_hold_us", numbers.longest_hold_us.into());
+        add("errors", numbers.errors.into());
+        if let Some(failure) = &task.failure {
+            add("error", failure.message.as_str().into());
+            add("attempts", failure.attempts.into());
+        }
+        Value::Map(pairs)
+    }
 }
 
 fn mode(task: &Task, store: &Store) -> &'static str {
     if task.ordered(store).is_some() { "indexed" } else { "scan" }
-}
-
-fn statistics(task: &Task, store: &Store, now: u64) -> Value {
-    let numbers = &task.statistics;
-    let (lag, undated) = task.measure(store, now);
-    let mut pairs: Vec<(Value, Value)> = Vec::new();
-    let mut add = |name: &str, value: Value| pairs.push((name.into(), value));
-    add("state", task.state().name().into());
-    add("mode", mode(task, store).into());
-    add("scanned", numbers.scanned.into());
-    if task.definition.dry_run {
-        add("due", numbers.expired.into());
-        add("oldest_us", optional(task.due.0));
-        add("newest_us", optional(task.due.1));
-        add("done", Value::Bool(task.state() == State::Done));
-    } else {
-        add("expired", numbers.expired.into());
-    }
-    add("changed", numbers.changed.into());
-    add("undated", undated.into());
-    add("slices", numbers.slices.into());
-    add("passes", numbers.passes.into());
-    add("last_pass_us", optional(numbers.last_pass));
-    add("last_pass_took_us", numbers.last_pass_us.into());
-    let is_waiting = !matches!(task.state(), State::Idle | State::Done);
-    add("next_us", optional(Some(task.next).filter(|&next| is_waiting && next != crate::task::NEVER)));
-    add("lag_us", lag.into());
-    add("longest_lag_us", numbers.longest_lag_us.into());
-    add("longest_hold_us", numbers.longest_hold_us.into());
-    add("errors", numbers.errors.into());
-    if let Some(failure) = &task.failure {
-        add("error", failure.message.as_str().into());
-        add("attempts", failure.attempts.into());
-    }
-    Value::Map(pairs)
 }
 
 fn optional(value: Option<u64>) -> Value {

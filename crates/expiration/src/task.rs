@@ -386,6 +386,7 @@ impl Task {
             return self.end_dry_run(now);
         }
         self.caught_up = began;
+        self.lag = 0;
         self.statistics.passes += 1;
         self.statistics.last_pass = Some(now);
         self.statistics.last_pass_us = now.saturating_sub(began);

@@ -237,7 +237,7 @@ impl Plan {
         }
     }
 
-    /// Deletes the noted tuples that are still due. False if the time was over before that.
+    /// Deletes the noted tuples that are still due. False if the time was over before that, or the archive is full.
     fn delete(
         &self,
         store: &mut Store,
@@ -262,7 +262,11 @@ impl Plan {
                 Some(tuple) => {
                     if let Some(archive) = limits.archive {
                         let tuple = tuple.to_vec();
-                        keep(store, archive, &tuple, host)?;
+                        match keep(store, archive, &tuple, host) {
+                            // What was archived before stays so; the next slice begins with this tuple, and fails.
+                            Err(_) if slice.expired > 0 => return Ok(false),
+                            kept => kept?,
+                        }
                     }
                     let deleted =
                         store.execute(&Statement::Delete { space: self.space, index: 0, key })?.is_some();

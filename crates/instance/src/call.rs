@@ -12,6 +12,7 @@ use lycosa_tuple::mp::{self, Kind, Reader};
 use crate::boxes::{self, Function};
 use crate::caller::{ParkedCall, ReplyTo};
 use crate::connection::{Connection, Trust};
+use crate::expiring;
 use crate::{Called, Caller, CallerKind, Instance, InvokeKind, RequestId, Slot, wire_error};
 
 /// What a name stands for.
@@ -21,6 +22,8 @@ pub(crate) enum Target {
     Queue(Procedure),
     /// A function of `box`.
     Box(Function),
+    /// A function of expiration.
+    Expiration(expiring::Function),
 }
 
 impl Instance {
@@ -96,7 +99,10 @@ impl Instance {
     fn find(&self, name: &[u8]) -> Option<Target> {
         match boxes::resolve(name) {
             Some(function) => Some(Target::Box(function)),
-            None => self.data.queue().resolve(name).map(Target::Queue),
+            None => match expiring::Function::resolve(self.data.store(), name) {
+                Some(function) => Some(Target::Expiration(function)),
+                None => self.data.queue().resolve(name).map(Target::Queue),
+            },
         }
     }
 
@@ -126,7 +132,7 @@ impl Instance {
     fn is_current(&self, target: Target) -> bool {
         match target {
             Target::Queue(procedure) => self.data.queue().is_current(&procedure),
-            Target::Box(_) => true,
+            Target::Box(_) | Target::Expiration(_) => true,
         }
     }
 
@@ -134,7 +140,7 @@ impl Instance {
     /// may put many: grants know only the Lua module's functions.
     fn check_execute(&self, caller: &Caller, name: &[u8], target: Option<Target>) -> Result<(), ErrorObject> {
         let is_of_queue = match target {
-            Some(Target::Queue(_)) => true,
+            Some(Target::Queue(_) | Target::Expiration(_)) => true,
             Some(Target::Box(function)) => function.is_harmless(),
             None => name.starts_with(b"queue."),
         };
@@ -235,6 +241,7 @@ impl Instance {
                 }
                 self.execute_box(caller, function, args, out).map(|count| Called::Done { count })
             }
+            Some(Target::Expiration(function)) => self.call_expiration(caller, function, args, reply, out),
             Some(Target::Queue(_)) => Err(not_defined(name)),
             None if self.settings.lua => {
                 let owner =

@@ -16,6 +16,8 @@ enum Source {
     ReadOnly,
     /// Delays, ttl, ttr, waiting calls, sessions, long calls.
     Queue,
+    /// Expiration tasks. A step is a slice of one task.
+    Expiration,
     /// Memory of truncated and dropped spaces.
     Garbage,
     /// Checkpoints that are due.
@@ -23,12 +25,13 @@ enum Source {
 }
 
 impl Source {
-    const ALL: [Self; 4] = [Self::ReadOnly, Self::Queue, Self::Garbage, Self::Checkpoint];
+    const ALL: [Self; 5] = [Self::ReadOnly, Self::Queue, Self::Expiration, Self::Garbage, Self::Checkpoint];
 
     const fn name(self) -> &'static str {
         match self {
             Self::ReadOnly => "read_only",
             Self::Queue => "queue",
+            Self::Expiration => "expiration",
             Self::Garbage => "garbage",
             Self::Checkpoint => "checkpoint",
         }
@@ -68,6 +71,8 @@ const QUEUE_RETRY: u64 = 1_000_000;
 pub(crate) struct Deadlines {
     /// Microseconds by a clock that never goes back.
     elapsed: Box<dyn Fn() -> u64 + Send>,
+    /// Somebody has given the clock.
+    has_clock: bool,
     /// The longest that each source has held a turn, in microseconds.
     longest: [u64; Source::ALL.len()],
     /// When to ask the queue again to follow a change of `read_only`.
@@ -76,11 +81,16 @@ pub(crate) struct Deadlines {
 
 impl Default for Deadlines {
     fn default() -> Self {
-        Self { elapsed: Box::new(|| 0), longest: [0; Source::ALL.len()], queue_retry: None }
+        Self { elapsed: Box::new(|| 0), has_clock: false, longest: [0; Source::ALL.len()], queue_retry: None }
     }
 }
 
 impl Deadlines {
+    /// Microseconds by the clock that was given, if one was.
+    pub(crate) fn clock(&self) -> Option<u64> {
+        self.has_clock.then(|| (self.elapsed)())
+    }
+
     /// The longest that each source has held a turn, in microseconds.
     pub(crate) fn longest_turns(&self) -> Vec<(&'static str, u64)> {
         Source::ALL.into_iter().map(Source::name).zip(self.longest).collect()
@@ -92,6 +102,7 @@ impl Instance {
     /// turn, and the status tells the longest turn of each source.
     pub fn set_elapsed(&mut self, elapsed: Box<dyn Fn() -> u64 + Send>) {
         self.deadlines.elapsed = elapsed;
+        self.deadlines.has_clock = true;
     }
 
     /// Does what is due and says when the next thing is, in microseconds since the epoch. While the journal is behind
@@ -145,6 +156,10 @@ impl Instance {
                 self.settle();
                 if tick.more { Due::Now } else { tick.next.into() }
             }
+            Source::Expiration => match self.tick_expiration() {
+                Some(next) if next <= now => Due::Now,
+                next => next.into(),
+            },
             Source::Garbage if self.data.upkeep().collect_garbage(GARBAGE_STEP) => Due::Now,
             Source::Garbage => Due::Never,
             Source::Checkpoint => self.tick_checkpoints().into(),

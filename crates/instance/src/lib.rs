@@ -36,6 +36,7 @@ mod connection;
 mod data;
 mod deadlines;
 mod declare;
+mod expiring;
 mod invoke;
 mod replies;
 mod request;
@@ -65,6 +66,7 @@ pub use checkpoint::{CheckpointOrder, CheckpointStatus, Chunk, Files, Keep, Last
 pub use connection::{Origin, Released, Slot, Trust};
 pub use data::{Lsn, Select};
 pub use declare::{Declared, DeclaredTube, DeclaredUser};
+pub use expiring::DeclaredExpiration;
 pub use invoke::{Invoke, InvokeKind};
 pub use settings::Settings;
 pub use status::{Lag, RequestCounts, Status};
@@ -75,6 +77,7 @@ use checkpoint::Checkpoints;
 use connection::Connections;
 use data::Data;
 use deadlines::Deadlines;
+use expiring::Expiring;
 
 /// The version that the greeting announces: the one from which the protocol's reference was taken, because clients
 /// choose what to send by it.
@@ -124,6 +127,7 @@ pub struct Instance {
     invokes: VecDeque<Invoke>,
     checkpoints: Checkpoints,
     deadlines: Deadlines,
+    expiring: Expiring,
     /// The vclock of the oldest journal file that is kept.
     oldest_vclock: Vclock,
     counts: RequestCounts,
@@ -162,6 +166,7 @@ impl Instance {
             invokes: VecDeque::new(),
             checkpoints: Checkpoints::new(signature, now),
             deadlines: Deadlines::default(),
+            expiring: Expiring::default(),
             oldest_vclock: Vclock::new(),
             counts: RequestCounts::default(),
             lag: Lag::default(),
@@ -361,9 +366,9 @@ impl Instance {
         self.connections.pop_ready()
     }
 
-    /// Log lines of the queue: what happened to sessions and tasks.
+    /// Log lines of the queue and of expiration tasks.
     pub fn poll_log(&mut self) -> Option<LogLine> {
-        self.data.queue_mut().0.poll_log()
+        self.data.queue_mut().0.poll_log().or_else(|| self.expiring.poll_log())
     }
 
     /// Whether changes of a tube's tasks are to be collected for [`Self::poll_event`]. False if there is no such tube.

@@ -98,6 +98,8 @@ pub struct Status {
     pub lag: Lag,
     /// The longest that each source of deadlines has held a turn, in microseconds.
     pub longest_turns: Vec<(&'static str, u64)>,
+    /// Expiration tasks.
+    pub expiration: lycosa_expiration::Summary,
     /// Requests since the start.
     pub requests: RequestCounts,
 }

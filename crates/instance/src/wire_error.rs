@@ -27,6 +27,15 @@ pub(crate) fn of_queue(error: &lycosa_queue::Error) -> ErrorObject {
     }
 }
 
+/// The error object of what an expiration task is refused for.
+pub(crate) fn of_expiration(error: &lycosa_expiration::Error) -> ErrorObject {
+    match error {
+        lycosa_expiration::Error::Illegal(_) => ErrorObject::client(C::IllegalParams, error.to_string()),
+        lycosa_expiration::Error::Store(error) => of_store(error),
+        raised => ErrorObject::lua(raised.to_string()),
+    }
+}
+
 fn code(error: &E) -> C {
     match error {
         E::IllegalParams(..) => C::IllegalParams,

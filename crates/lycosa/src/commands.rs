@@ -370,6 +370,15 @@ pub(crate) fn ping(client: &ClientArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// The expiration tasks in a few words.
+fn expiration(info: &Value) -> String {
+    let number =
+        |name| info.get("expiration").and_then(|e| e.get(name)).and_then(Value::as_u64).unwrap_or_default();
+    let (tasks, expired) = (number("tasks"), number("expired"));
+    let (failing, lag) = (number("failing"), number("lag_us") as f64 / 1e6);
+    format!("{tasks} tasks, {expired} tuples deleted, lag {lag:.3} s, {failing} failing")
+}
+
 pub(crate) fn stats(client: &ClientArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(client)?;
     let info = session.call("box.info", Vec::new())?.into_iter().next().context("no box.info")?;
@@ -410,6 +419,7 @@ pub(crate) fn stats(client: &ClientArguments) -> anyhow::Result<Outcome> {
             "memory",
             format!("{} of {} bytes", text(&info, &["memory", "data"]), text(&info, &["memory", "limit"])),
         ),
+        ("expiration", expiration(&info)),
         ("connections", text(&net, &["CONNECTIONS", "current"])),
         ("waiting calls", text(&net, &["REQUESTS", "current"])),
         ("requests", text(&net, &["REQUESTS", "total"])),

@@ -6,6 +6,7 @@ mod cat;
 mod check;
 mod checkpoint;
 mod commands;
+mod expiration;
 mod explain;
 mod outcome;
 mod output;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
                 .map_err(Into::into)
         }
         Command::Tube(command) => commands::tube(command),
+        Command::Expiration(command) => expiration::run(command),
         Command::Put(arguments) => put::run(&arguments),
         Command::Take(arguments) => commands::take(&arguments),
         Command::Ack(arguments) => commands::each_task(&arguments, "ack", None),

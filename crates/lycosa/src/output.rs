@@ -122,6 +122,9 @@ pub(crate) fn config(config: &Config, as_json: bool) -> io::Result<()> {
     for tube in &config.tubes {
         line(format_args!("tube {} ({})", tube.name, tube.kind))?;
     }
+    for task in &config.expirations {
+        line(format_args!("expiration {} (space {})", task.name, task.space))?;
+    }
     Ok(())
 }
 

@@ -212,8 +212,24 @@ fn start_instance(
     if !declared.tubes.is_empty() {
         tracing::info!("created tubes of the configuration: {}", declared.tubes.join(", "));
     }
+    declare_expirations(&mut instance, config).map_err(|error| anyhow::anyhow!("{error}"))?;
     instance.set_read_only(config.read_only, now());
     Ok(instance)
+}
+
+/// Begins the expiration tasks that the configuration declares, and changes those that it declares differently now.
+fn declare_expirations(instance: &mut Instance, config: &Config) -> Result<(), String> {
+    let declare = |task: &crate::config::DeclaredExpiration| lycosa_instance::DeclaredExpiration {
+        name: task.name.clone(),
+        space: task.space.clone(),
+        options: task.options(),
+    };
+    let declared: Vec<_> = config.expirations.iter().map(declare).collect();
+    let begun = instance.declare_expirations(&declared, now()).map_err(|error| error.message)?;
+    if !begun.is_empty() {
+        tracing::info!("began expiration tasks of the configuration: {}", begun.join(", "));
+    }
+    Ok(())
 }
 
 fn declared_user(user: &crate::config::DeclaredUser) -> DeclaredUser {
@@ -298,6 +314,9 @@ fn apply(core: &Core, old: &Config, mut fresh: Config, log: &LogHandle) -> Confi
     instance.reconfigure(storage::instance_settings(&fresh), fresh.memory_limit.0);
     instance.set_read_only(fresh.read_only, now());
     instance.set_configuration(effective_values(&fresh));
+    if let Err(error) = declare_expirations(&mut instance, &fresh) {
+        tracing::error!("SIGHUP: {error}");
+    }
     drop(instance);
     core.end.notify_one();
     fresh

@@ -5,6 +5,19 @@ use lycosa_tuple::value::Value;
 
 use crate::{CheckpointStatus, Instance, Lag, LastCheckpoint, PROTOCOL_VERSION, Status};
 
+/// Expiration tasks in a few numbers.
+fn expiration(summary: &lycosa_expiration::Summary) -> Value {
+    Value::map([
+        ("tasks", Value::from(summary.tasks)),
+        ("behind", summary.behind.into()),
+        ("failing", summary.failing.into()),
+        ("expired", summary.expired.into()),
+        ("lag_us", summary.lag_us.into()),
+        ("longest_hold_us", summary.longest_hold_us.into()),
+        ("next_us", summary.next.map_or(Value::Nil, Value::Uint)),
+    ])
+}
+
 impl Instance {
     /// The instance at this moment.
     pub fn status(&self) -> Status {
@@ -23,6 +36,7 @@ impl Instance {
             checkpoint: self.checkpoint_status(),
             lag: self.lag,
             longest_turns: self.deadlines.longest_turns(),
+            expiration: self.expiration_summary(),
             requests: self.counts.clone(),
         }
     }
@@ -55,6 +69,7 @@ impl Instance {
             ("deadline_lag", Value::map([("last_us", Value::from(last)), ("longest_us", longest.into())])),
             ("longest_turns_us", Value::map(status.longest_turns)),
         ];
+        info.push(("expiration", expiration(&status.expiration)));
         if let Some(failure) = status.failure {
             info.push(("failure", failure.into()));
         }

@@ -8,6 +8,7 @@ mod declared;
 mod definitions;
 mod doors;
 mod durability;
+mod expiration;
 mod failure;
 mod foreign;
 mod limits;

@@ -1,5 +1,6 @@
-//! Users and tubes that the configuration file declares (`[[user]]`, `[[tube]]`).
+//! Users, tubes and expiration tasks that the configuration file declares (`[[user]]`, `[[tube]]`, `[[expiration]]`).
 
+use lycosa_tuple::value::Value;
 use serde::Deserialize;
 
 /// A user that exists whenever the server runs. Its password and roles are set at each start; what was granted to it
@@ -33,6 +34,78 @@ pub struct DeclaredTube {
     pub options: toml::Table,
 }
 
+/// A field, index or space: by its number or its name.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum NumberOrName {
+    /// Its number.
+    Number(u32),
+    /// Its name.
+    Name(String),
+}
+
+/// An expiration task that runs whenever the server does. A task that exists and is declared otherwise is changed; one
+/// that is not declared any more goes on until somebody stops it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeclaredExpiration {
+    /// Its name.
+    pub name: String,
+    /// The name of its space or tube. The task begins when the space exists.
+    pub space: String,
+    /// The field with the deadline: its number from 1, or its name.
+    pub field: NumberOrName,
+    /// The field's unit: `s`, `ms` or `us`.
+    pub unit: Option<String>,
+    /// The index to walk.
+    pub index: Option<NumberOrName>,
+    /// The unique index to delete by.
+    pub delete_by: Option<NumberOrName>,
+    /// Tuples that one transaction looks at.
+    pub scan_size: Option<u32>,
+    /// Seconds of a pass over an index that is not ordered by deadline.
+    pub scan_time: Option<u64>,
+    /// Tuples that a slice may look at.
+    pub budget_rows: Option<u32>,
+    /// Microseconds that a slice may take.
+    pub budget_us: Option<u32>,
+    /// Percent of the loop's time while the task is behind.
+    pub share: Option<u32>,
+    /// Seconds of lag from which on the log warns.
+    pub lag_limit: Option<f64>,
+    /// The tube that expired tuples are put into.
+    pub archive_tube: Option<String>,
+    /// The space that expired tuples are put into.
+    pub archive_space: Option<NumberOrName>,
+}
+
+impl DeclaredExpiration {
+    /// The options of `expiration.start`.
+    pub fn options(&self) -> Value {
+        let named = |value: &NumberOrName| match value {
+            NumberOrName::Number(number) => Value::from(*number),
+            NumberOrName::Name(name) => Value::from(name.as_str()),
+        };
+        let text = |value: &Option<String>| value.as_deref().map(Value::from);
+        let number = |value: Option<u32>| value.map(Value::from);
+        let options = [
+            ("field", Some(named(&self.field))),
+            ("unit", text(&self.unit)),
+            ("index", self.index.as_ref().map(named)),
+            ("delete_by", self.delete_by.as_ref().map(named)),
+            ("scan_size", number(self.scan_size)),
+            ("scan_time", self.scan_time.map(Value::from)),
+            ("budget_rows", number(self.budget_rows)),
+            ("budget_us", number(self.budget_us)),
+            ("share", number(self.share)),
+            ("lag_limit", self.lag_limit.map(Value::Double)),
+            ("archive_tube", text(&self.archive_tube)),
+            ("archive_space", self.archive_space.as_ref().map(named)),
+        ];
+        Value::Map(options.into_iter().filter_map(|(name, value)| Some((name.into(), value?))).collect())
+    }
+}
+
 fn default_type() -> String {
     "fifo".to_owned()
 }
@@ -59,4 +132,14 @@ pub(super) fn users(value: toml::Value) -> Result<Vec<DeclaredUser>, String> {
 
 pub(super) fn tubes(value: toml::Value) -> Result<Vec<DeclaredTube>, String> {
     list("tube", value)
+}
+
+pub(super) fn expirations(value: toml::Value) -> Result<Vec<DeclaredExpiration>, String> {
+    let tasks: Vec<DeclaredExpiration> = list("expiration", value)?;
+    for (position, task) in tasks.iter().enumerate() {
+        if tasks[..position].iter().any(|earlier| earlier.name == task.name) {
+            return Err(format!("[[expiration]]: the task '{}' is declared twice", task.name));
+        }
+    }
+    Ok(tasks)
 }

@@ -15,7 +15,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use declared::{DeclaredTube, DeclaredUser};
+pub use declared::{DeclaredExpiration, DeclaredTube, DeclaredUser, NumberOrName};
 pub use value::{Addresses, ByteSize, LogFormat, SettingValue, WalMode};
 
 /// Where a setting's value came from.
@@ -132,6 +132,8 @@ macro_rules! settings {
             pub users: Vec<DeclaredUser>,
             /// Tubes that the file declares; created at start if they do not exist.
             pub tubes: Vec<DeclaredTube>,
+            /// Expiration tasks that the file declares; begun at start, changed at SIGHUP.
+            pub expirations: Vec<DeclaredExpiration>,
             sources: BTreeMap<&'static str, (String, Source)>,
         }
 
@@ -142,6 +144,7 @@ macro_rules! settings {
                         .expect("every layer was checked when it was added"), )*
                     users: layers.users.clone(),
                     tubes: layers.tubes.clone(),
+                    expirations: layers.expirations.clone(),
                     sources: layers.values.clone(),
                 }
             }
@@ -206,12 +209,14 @@ struct Layers {
     values: BTreeMap<&'static str, (String, Source)>,
     users: Vec<DeclaredUser>,
     tubes: Vec<DeclaredTube>,
+    expirations: Vec<DeclaredExpiration>,
 }
 
 impl Layers {
     fn defaults() -> Layers {
         let default = |setting: &Setting| (setting.key, (setting.default.to_owned(), Source::Default));
-        Layers { values: SETTINGS.iter().map(default).collect(), users: Vec::new(), tubes: Vec::new() }
+        let values = SETTINGS.iter().map(default).collect();
+        Layers { values, users: Vec::new(), tubes: Vec::new(), expirations: Vec::new() }
     }
 
     fn text(&self, key: &str) -> &str {
@@ -241,6 +246,7 @@ impl Layers {
             match (key.as_str(), value) {
                 ("user", value) => self.users = declared::users(value).map_err(syntax)?,
                 ("tube", value) => self.tubes = declared::tubes(value).map_err(syntax)?,
+                ("expiration", value) => self.expirations = declared::expirations(value).map_err(syntax)?,
                 (section, toml::Value::Table(inner)) => {
                     flat.extend(inner.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)));
                 }
@@ -338,6 +344,7 @@ impl Config {
             values: self.sources.clone(),
             users: running.users.clone(),
             tubes: running.tubes.clone(),
+            expirations: self.expirations.clone(),
         };
         for setting in SETTINGS.iter().filter(|setting| !setting.reloads) {
             layers.values.insert(setting.key, running.sources[setting.key].clone());

@@ -59,6 +59,18 @@ fn wrong_configurations_say_what_where_and_what_is_right() {
         ("[[user]]\npassword = \"x\"", &["[[user]]", "name"]),
         ("[[user]]\nname = \"x\"\nrole = \"super\"", &["unknown field `role`"]),
         ("[queue]\nttl = 5", &["no setting queue.ttl", "did you mean queue.ttr?"]),
+        ("[expiration]\nname = \"x\"", &["double brackets: [[expiration]]"]),
+        ("[[expiration]]\nname = \"x\"\nspace = \"s\"", &["[[expiration]]", "missing field `field`"]),
+        (
+            "[[expiration]]\nname = \"x\"\nspace = \"s\"\nfield = 3\nscansize = 1",
+            &["unknown field `scansize`"],
+        ),
+        ("[[expiration]]\nname = \"x\"\nspace = \"s\"\nfield = 3\nscan_size = \"many\"", &["invalid type"]),
+        (
+            "[[expiration]]\nname = \"x\"\nspace = \"s\"\nfield = 3\n\
+             [[expiration]]\nname = \"x\"\nspace = \"t\"\nfield = 3",
+            &["the task 'x' is declared twice"],
+        ),
     ];
     for (text, wanted) in cases {
         let (_folder, path) = write(text);
@@ -83,6 +95,22 @@ fn users_and_tubes_are_declared() {
     assert_eq!(config.tubes[0].kind, "fifottl");
     assert_eq!(config.tubes[0].options["ttl"].as_integer(), Some(60));
     assert_eq!(config.tubes[1].kind, "fifo");
+}
+
+#[test]
+fn expiration_tasks_are_declared_and_follow_a_reload() {
+    let text = "[[expiration]]\nname = \"emails\"\nspace = \"emails\"\nfield = \"deadline\"\nunit = \"ms\"\n\
+                index = \"exp\"\nscan_size = 512\narchive_tube = \"old\"\n";
+    let (_folder, path) = write(text);
+    let running = Config::load(Some(&path), variables(&[]), &Vec::new()).unwrap();
+    let options = running.expirations[0].options();
+    assert_eq!(options.get("field").and_then(|field| field.as_str()), Some("deadline"));
+    assert_eq!(options.get("scan_size").and_then(lycosa_tuple::value::Value::as_u64), Some(512));
+    assert_eq!(options.get("scan_time"), None, "what nobody says is not said");
+    std::fs::write(&path, text.replace("512", "64")).unwrap();
+    let mut fresh = Config::load(Some(&path), variables(&[]), &Vec::new()).unwrap();
+    fresh.keep_fixed(&running);
+    assert_eq!(fresh.expirations[0].scan_size, Some(64));
 }
 
 #[test]

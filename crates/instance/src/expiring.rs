@@ -1,0 +1,501 @@
+//! Expiration tasks at work: their slices as transactions of the commit door, and the functions that start and stop them.
+//!
+//! `expiration.start`, `.stop`, `.list` and `.stats` are there like the functions of the queue. `libcapped-expirationd.start`
+//! and `.kill` are there once somebody has registered them in `_func` with the language C, as for the module of that name.
+//!
+//! Whoever was granted a function may use it on every space: it acts with the rights of its owner. On loopback `guest` may
+//! start and stop tasks over what it may change anyway: tubes, and spaces that it may write to.
+
+use std::collections::VecDeque;
+
+use lycosa_expiration::{Archive, Definition, Expiration, Host, Level, Start, Summary, TaskId};
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_queue::{Answer, LogLevel, LogLine, Queue};
+use lycosa_store::{Access, Object, Space, SpaceId, Store, user};
+use lycosa_tuple::mp;
+use lycosa_tuple::value::Value;
+
+use crate::caller::ReplyTo;
+use crate::data::{Data, read_only_error};
+use crate::deadlines::Deadlines;
+use crate::{Called, Caller, Instance, wire_error};
+
+/// Microseconds that stand for the time between two looks at the clock where there is none: so long the few deletions in
+/// between take at the most.
+const ASSUMED_STEP: u64 = 40;
+
+/// A function of expiration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Function {
+    Start,
+    Stop,
+    List,
+    Statistics,
+    CappedStart,
+    CappedKill,
+}
+
+impl Function {
+    const ALL: [(&'static str, Self); 6] = [
+        ("expiration.start", Self::Start),
+        ("expiration.stop", Self::Stop),
+        ("expiration.list", Self::List),
+        ("expiration.stats", Self::Statistics),
+        ("libcapped-expirationd.start", Self::CappedStart),
+        ("libcapped-expirationd.kill", Self::CappedKill),
+    ];
+
+    /// The function with that name. Those of the module are there only if they are registered.
+    pub(crate) fn resolve(store: &Store, name: &[u8]) -> Option<Self> {
+        let (name, function) = Self::ALL.into_iter().find(|(known, _)| known.as_bytes() == name)?;
+        let is_registered = || store.function_by_name(name).is_some_and(|function| function.language == "C");
+        (!function.is_capped() || is_registered()).then_some(function)
+    }
+
+    const fn is_capped(self) -> bool {
+        matches!(self, Self::CappedStart | Self::CappedKill)
+    }
+
+    fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, function)| *function == self).map_or("", |(name, _)| *name)
+    }
+
+    /// Only tells about tasks.
+    const fn is_harmless(self) -> bool {
+        matches!(self, Self::List | Self::Statistics)
+    }
+}
+
+/// A task that the configuration declares: begun as soon as its space exists.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeclaredExpiration {
+    /// Its name.
+    pub name: String,
+    /// The name of its space.
+    pub space: String,
+    /// Options of `expiration.start`: a MessagePack map.
+    pub options: Value,
+}
+
+/// Tasks, and what they need to run.
+#[derive(Default)]
+pub(crate) struct Expiring {
+    tasks: Expiration,
+    /// Declared tasks whose space does not exist yet, and the version of the schema in which it did not.
+    declared: Vec<DeclaredExpiration>,
+    declared_at: u32,
+    log: VecDeque<LogLine>,
+}
+
+/// The world around a slice.
+struct SliceHost<'a> {
+    queue: &'a mut Queue,
+    now: u64,
+    deadlines: &'a Deadlines,
+    /// By the clock.
+    began: u64,
+    /// Without a clock: the time that is assumed to have passed.
+    assumed: u64,
+}
+
+impl Host for SliceHost<'_> {
+    fn elapsed(&mut self) -> u64 {
+        self.assumed += ASSUMED_STEP;
+        self.deadlines.clock().map_or(self.assumed, |clock| clock.saturating_sub(self.began))
+    }
+
+    fn put(&mut self, store: &mut Store, tube: &str, payload: &[u8]) -> Result<(), String> {
+        let missing = || "there is no such tube".to_owned();
+        let name = format!("queue.tube.{tube}:put");
+        let procedure = self.queue.resolve(name.as_bytes()).ok_or_else(missing)?;
+        let caller = lycosa_queue::Caller {
+            connection: 0,
+            user: user::ADMIN,
+            trusted: true,
+            request: 0,
+            may_wait: false,
+        };
+        let (mut args, mut out) = (Vec::with_capacity(payload.len() + 1), Vec::new());
+        mp::write_array(&mut args, 1);
+        args.extend_from_slice(payload);
+        match self.queue.call(store, &caller, &procedure, &args, self.now, &mut out) {
+            Ok(Answer::Done { count: 1 }) if Value::decode(&out) != Ok(Value::Nil) => Ok(()),
+            Ok(_) | Err(lycosa_queue::Error::MayNotWait) => {
+                Err("it takes no task now: it is full, or the queue does not run".to_owned())
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl Expiring {
+    fn log(&mut self, level: LogLevel, text: String) {
+        self.log.push_back(LogLine { level, text });
+    }
+
+    pub(crate) fn poll_log(&mut self) -> Option<LogLine> {
+        self.log.pop_front().or_else(|| {
+            let (level, text) = self.tasks.poll_log()?;
+            let level = match level {
+                Level::Warning => LogLevel::Warning,
+                Level::Info => LogLevel::Info,
+            };
+            Some(LogLine { level, text })
+        })
+    }
+
+    /// Runs one slice as one transaction.
+    fn run(&mut self, data: &mut Data, deadlines: &Deadlines, id: TaskId) {
+        let now = data.now;
+        let began = deadlines.clock().unwrap_or_default();
+        let mut assumed = 0;
+        let done = match data.begin(user::ADMIN) {
+            Err(error) => Err(error.message),
+            Ok(()) => {
+                let (queue, store) = data.queue_mut();
+                let mut host = SliceHost { queue, now, deadlines, began, assumed };
+                let sliced = self.tasks.slice(id, store, now, &mut host);
+                assumed = host.assumed;
+                match sliced {
+                    Ok(()) => data.commit().map(drop).map_err(|error| error.message),
+                    Err(error) => {
+                        data.rollback();
+                        Err(error.to_string())
+                    }
+                }
+            }
+        };
+        let elapsed = deadlines.clock().map_or(assumed, |clock| clock.saturating_sub(began));
+        self.tasks.finish(id, data.upkeep(), now, done, elapsed);
+    }
+
+    /// Follows what has changed and gives up the rows of tasks whose space was dropped.
+    fn refresh(&mut self, data: &mut Data) {
+        let now = data.now;
+        self.tasks.set_paused(data.read_only);
+        self.tasks.refresh(data.upkeep(), now);
+        if data.read_only {
+            return;
+        }
+        for name in self.tasks.take_ended() {
+            let forgotten = data.transaction(user::ADMIN, |store| {
+                Expiration::forget(store, &name).map_err(|error| wire_error::of_expiration(&error))
+            });
+            if let Err(error) = forgotten {
+                let reason = error.message;
+                self.log(LogLevel::Warning, format!("the row of expiration task '{name}' stays: {reason}"));
+            }
+        }
+    }
+}
+
+impl Instance {
+    /// The tasks in a few numbers.
+    pub(crate) fn expiration_summary(&self) -> Summary {
+        self.expiring.tasks.summary(self.data.store(), self.data.now)
+    }
+
+    /// Runs a slice of a task that is due. When the next one is, µs since the epoch.
+    pub(crate) fn tick_expiration(&mut self) -> Option<u64> {
+        let Self { expiring, data, .. } = self;
+        expiring.refresh(data);
+        if !expiring.declared.is_empty() && expiring.declared_at != data.store().schema_version() {
+            self.begin_declared();
+        }
+        let Self { expiring, data, deadlines, .. } = self;
+        if expiring.tasks.is_empty() {
+            return None;
+        }
+        if let Some(id) = expiring.tasks.due(data.now) {
+            expiring.run(data, deadlines, id);
+            self.settle();
+        }
+        self.expiring.tasks.next()
+    }
+
+    /// Calls a function of expiration; appends its values to `out`.
+    pub(crate) fn call_expiration(
+        &mut self,
+        caller: &Caller,
+        function: Function,
+        args: &[u8],
+        reply: ReplyTo,
+        out: &mut Vec<u8>,
+    ) -> Result<Called, ErrorObject> {
+        self.data.check_alive()?;
+        let Ok(Value::Array(arguments)) = Value::decode(args) else {
+            return Err(illegal("the arguments are no array"));
+        };
+        if !function.is_harmless() && self.data.in_transaction() {
+            let message = "Operation is not permitted when there is an active transaction ";
+            return Err(ErrorObject::client(ErrorCode::ActiveTransaction, message));
+        }
+        self.expiring.refresh(&mut self.data);
+        let value = match function {
+            Function::Start => self.start_expiration(caller, function, &arguments)?,
+            Function::Stop => self.stop_expiration(caller, function, &arguments)?,
+            Function::List => {
+                let [] = arguments.as_slice() else {
+                    return Err(illegal("expiration.list() has no arguments"));
+                };
+                self.expiring.tasks.list(self.data.store())
+            }
+            Function::Statistics => self.expiration_statistics(&arguments)?,
+            Function::CappedStart => {
+                let definition = lycosa_expiration::capped_start(self.data.store(), &arguments);
+                let definition = definition.map_err(|error| wire_error::of_expiration(&error))?;
+                self.check_may_expire(caller, function, &definition)?;
+                self.begin_expiration(definition)?;
+                Value::Array(Vec::new())
+            }
+            Function::CappedKill => {
+                let name = lycosa_expiration::capped_kill(&arguments);
+                let name = name.map_err(|error| wire_error::of_expiration(&error))?;
+                if let Some(definition) = self.expiring.tasks.definition(name) {
+                    self.check_may_expire(caller, function, definition)?;
+                    self.end_expiration(name)?;
+                }
+                Value::Array(Vec::new())
+            }
+        };
+        if function.is_capped() && matches!(reply, ReplyTo::Frame { is_call_16: true, .. }) {
+            return Ok(Called::Done { count: 0 });
+        }
+        value.write(out);
+        Ok(Called::Done { count: 1 })
+    }
+
+    fn start_expiration(
+        &mut self,
+        caller: &Caller,
+        function: Function,
+        arguments: &[Value],
+    ) -> Result<Value, ErrorObject> {
+        let start = Start::read(self.data.store(), arguments);
+        let Start { definition, if_not_exists } = start.map_err(|error| wire_error::of_expiration(&error))?;
+        self.check_may_expire(caller, function, &definition)?;
+        let name = definition.name.clone();
+        if !if_not_exists || self.expiring.tasks.definition(&name).is_none() {
+            self.begin_expiration(definition)?;
+        }
+        Ok(self.expiring.tasks.describe(self.data.store(), &name).unwrap_or(Value::Nil))
+    }
+
+    fn stop_expiration(
+        &mut self,
+        caller: &Caller,
+        function: Function,
+        arguments: &[Value],
+    ) -> Result<Value, ErrorObject> {
+        let if_exists = match arguments {
+            [_] => false,
+            [_, options] if options.get("if_exists").is_some() => {
+                options.get("if_exists").and_then(Value::as_bool).unwrap_or_default()
+            }
+            _ => return Err(illegal("expected expiration.stop(name[, {if_exists = true}])")),
+        };
+        let name = lycosa_expiration::task_name(arguments.first());
+        let name = name.map_err(|error| wire_error::of_expiration(&error))?.to_owned();
+        let Some(definition) = self.expiring.tasks.definition(&name).cloned() else {
+            return match if_exists {
+                true => Ok(Value::Nil),
+                false => Err(wire_error::of_expiration(&self.expiring.tasks.unknown(&name))),
+            };
+        };
+        self.check_may_expire(caller, function, &definition)?;
+        let statistics = self.expiring.tasks.statistics(self.data.store(), &name, self.data.now);
+        self.end_expiration(&name)?;
+        Ok(statistics.unwrap_or(Value::Nil))
+    }
+
+    fn expiration_statistics(&self, arguments: &[Value]) -> Result<Value, ErrorObject> {
+        let (tasks, store, now) = (&self.expiring.tasks, self.data.store(), self.data.now);
+        match arguments {
+            [] | [Value::Nil] => Ok(tasks.all_statistics(store, now)),
+            [name] => {
+                let name = lycosa_expiration::task_name(Some(name));
+                let name = name.map_err(|error| wire_error::of_expiration(&error))?;
+                let statistics = tasks.statistics(store, name, now);
+                statistics.ok_or_else(|| wire_error::of_expiration(&tasks.unknown(name)))
+            }
+            _ => Err(illegal("expected expiration.stats([name])")),
+        }
+    }
+
+    /// Whoever was not granted the function may use it on what they may change anyway.
+    fn check_may_expire(
+        &self,
+        caller: &Caller,
+        function: Function,
+        definition: &Definition,
+    ) -> Result<(), ErrorObject> {
+        let store = self.data.store();
+        let granted =
+            store.check_access(caller.effective, Object::Function(function.name()), Access::EXECUTE);
+        if granted.is_ok() || caller.effective == user::ADMIN {
+            return Ok(());
+        }
+        let may_write = |space: SpaceId| {
+            let is_tube = store.space(space).is_ok_and(|space| self.is_tube(space.name()));
+            let written = store.check_access(caller.effective, Object::Space(space), Access::WRITE);
+            if is_tube { Ok(()) } else { written.map_err(|error| wire_error::of_store(&error)) }
+        };
+        may_write(definition.space)?;
+        match definition.archive {
+            Some(Archive::Space(archive)) => may_write(archive),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_tube(&self, name: &str) -> bool {
+        self.data.queue().tubes().any(|(tube, _)| tube == name)
+    }
+
+    /// Begins a task and runs its first slice.
+    fn begin_expiration(&mut self, definition: Definition) -> Result<(), ErrorObject> {
+        if self.data.read_only && !definition.dry_run {
+            return Err(read_only_error());
+        }
+        if let Some(Archive::Tube(tube)) = &definition.archive {
+            if !self.is_tube(tube) {
+                return Err(illegal(&format!("the archive is the tube '{tube}', which does not exist")));
+            }
+            if self.data.store().space(definition.space).is_ok_and(|space| space.name() == tube) {
+                return Err(illegal(&format!("tube '{tube}' cannot be the archive of its own tasks")));
+            }
+        }
+        let name = definition.name.clone();
+        let now = self.data.now;
+        if definition.transient || definition.dry_run {
+            let begun = self.expiring.tasks.begin(self.data.store(), definition, now);
+            begun.map_err(|error| wire_error::of_expiration(&error))?;
+        } else {
+            let tasks = &self.expiring.tasks;
+            self.data.transaction(user::ADMIN, |store| {
+                tasks.keep(store, &definition).map_err(|error| wire_error::of_expiration(&error))
+            })?;
+            self.expiring.refresh(&mut self.data);
+        }
+        if let Some(id) = self.expiring.tasks.id(&name) {
+            self.expiring.run(&mut self.data, &self.deadlines, id);
+        }
+        self.settle();
+        Ok(())
+    }
+
+    fn end_expiration(&mut self, name: &str) -> Result<(), ErrorObject> {
+        let is_kept = self
+            .expiring
+            .tasks
+            .definition(name)
+            .is_some_and(|definition| !definition.transient && !definition.dry_run);
+        if is_kept {
+            if self.data.read_only {
+                return Err(read_only_error());
+            }
+            self.data.transaction(user::ADMIN, |store| {
+                Expiration::forget(store, name).map_err(|error| wire_error::of_expiration(&error))
+            })?;
+        }
+        self.expiring.tasks.end(name);
+        Ok(())
+    }
+
+    /// Begins the tasks that the configuration declares, or changes those that it declares differently now. A task whose
+    /// space does not exist yet begins when it does.
+    ///
+    /// # Errors
+    /// The first declaration that cannot be carried out, with the task's name. What came before it is done.
+    pub fn declare_expirations(
+        &mut self,
+        declared: &[DeclaredExpiration],
+        now: u64,
+    ) -> Result<Vec<String>, ErrorObject> {
+        self.begin_input(now);
+        self.expiring.declared.clear();
+        let mut begun = Vec::new();
+        for task in declared {
+            match self.declare_expiration(task) {
+                Ok(Some(true)) => begun.push(task.name.clone()),
+                Ok(Some(false)) => {}
+                Ok(None) => {
+                    let (name, space) = (&task.name, &task.space);
+                    let text = format!("expiration task '{name}' begins when its space '{space}' exists");
+                    self.expiring.log(LogLevel::Warning, text);
+                    self.expiring.declared.push(task.clone());
+                }
+                Err(error) => {
+                    let message =
+                        format!("expiration '{}' of the configuration: {}", task.name, error.message);
+                    return Err(ErrorObject { message, ..error });
+                }
+            }
+        }
+        self.expiring.declared_at = self.data.store().schema_version();
+        self.settle();
+        Ok(begun)
+    }
+
+    /// Whether the task was begun or changed; `None` if its space does not exist.
+    fn declare_expiration(&mut self, task: &DeclaredExpiration) -> Result<Option<bool>, ErrorObject> {
+        self.expiring.refresh(&mut self.data);
+        let Some(space) = self.data.store().space_by_name(&task.space).map(Space::id) else {
+            return Ok(None);
+        };
+        let arguments = [task.name.as_str().into(), space.into(), task.options.clone()];
+        let start = Start::read(self.data.store(), &arguments);
+        let wanted = start.map_err(|error| wire_error::of_expiration(&error))?.definition;
+        match self.expiring.tasks.definition(&task.name) {
+            Some(present) if *present == wanted => return Ok(Some(false)),
+            Some(_) if self.data.read_only => return Ok(Some(false)),
+            Some(_) => self.end_expiration(&task.name)?,
+            None if self.data.read_only => return Ok(Some(false)),
+            None => {}
+        }
+        self.begin_expiration(wanted)?;
+        Ok(Some(true))
+    }
+
+    /// Tries the declared tasks again whose space did not exist.
+    fn begin_declared(&mut self) {
+        let declared = std::mem::take(&mut self.expiring.declared);
+        for task in declared {
+            match self.declare_expiration(&task) {
+                Ok(Some(_)) => {
+                    let text = format!("expiration task '{}' of the configuration begins", task.name);
+                    self.expiring.log(LogLevel::Info, text);
+                }
+                Ok(None) => self.expiring.declared.push(task),
+                Err(error) => {
+                    let (name, reason) = (&task.name, &error.message);
+                    let text =
+                        format!("expiration task '{name}' of the configuration cannot begin: {reason}");
+                    self.expiring.log(LogLevel::Warning, text);
+                    // The indexes that it needs may be made after the space.
+                    self.expiring.declared.push(task);
+                }
+            }
+        }
+        self.expiring.declared_at = self.data.store().schema_version();
+    }
+}
+
+fn illegal(reason: &str) -> ErrorObject {
+    ErrorObject::client(ErrorCode::IllegalParams, format!("Illegal parameters, {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_functions() {
+        let store = Store::new(lycosa_store::Settings::default());
+        assert_eq!(Function::resolve(&store, b"expiration.start"), Some(Function::Start));
+        assert_eq!(Function::resolve(&store, b"expiration.started"), None);
+        assert_eq!(Function::resolve(&store, b"libcapped-expirationd.kill"), None, "not registered");
+        assert_eq!(Function::CappedKill.name(), "libcapped-expirationd.kill");
+        let error = wire_error::of_expiration(&lycosa_expiration::Error::Illegal("x".to_owned()));
+        assert_eq!((error.code, error.message.as_str()), (1, "Illegal parameters, x"));
+    }
+}

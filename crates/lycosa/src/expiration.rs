@@ -1,0 +1,246 @@
+//! `lycosa expiration`: tasks that delete tuples on their deadline.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use lycosa_client::Value;
+use serde_json::json;
+
+use crate::arguments::{ExpirationArguments, ExpirationCommand, ExpirationStartArguments};
+use crate::outcome::Outcome;
+use crate::output;
+use crate::payload;
+use crate::session::Session;
+
+/// Pause between two questions whether a dry run is over.
+const POLL: Duration = Duration::from_millis(50);
+
+pub(crate) fn run(command: ExpirationCommand) -> anyhow::Result<Outcome> {
+    match command {
+        ExpirationCommand::Start(arguments) => start(&arguments),
+        ExpirationCommand::List(arguments) => list(&arguments),
+        ExpirationCommand::Stats { name, access } => stats(name.as_deref(), &access),
+        ExpirationCommand::Stop { name, if_exists, access } => stop(&name, if_exists, &access),
+    }
+}
+
+fn open(arguments: &ExpirationArguments) -> anyhow::Result<Session> {
+    match &arguments.data_dir {
+        Some(folder) => Session::open_admin(folder),
+        None => Session::open(&arguments.client),
+    }
+}
+
+/// A number, or else a name.
+fn named(text: &str) -> Value {
+    text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from)
+}
+
+fn start(arguments: &ExpirationStartArguments) -> anyhow::Result<Outcome> {
+    let session = open(&arguments.access)?;
+    let flag = |is_set: bool| is_set.then_some(Value::Bool(true));
+    let text = |value: &Option<String>| value.as_deref().map(Value::from);
+    let options = [
+        ("field", Some(named(&arguments.field))),
+        ("unit", text(&arguments.unit)),
+        ("index", arguments.index.as_deref().map(named)),
+        ("delete_by", arguments.delete_by.as_deref().map(named)),
+        ("scan_size", arguments.scan_size.map(Value::from)),
+        ("scan_time", arguments.scan_time.map(Value::from)),
+        ("budget_rows", arguments.budget_rows.map(Value::from)),
+        ("budget_us", arguments.budget_us.map(Value::from)),
+        ("share", arguments.share.map(Value::from)),
+        ("lag_limit", arguments.lag_limit.map(Value::Double)),
+        ("archive_tube", text(&arguments.archive_tube)),
+        ("archive_space", arguments.archive_space.as_deref().map(named)),
+        ("transient", flag(arguments.transient)),
+        ("if_not_exists", flag(arguments.if_not_exists && !arguments.dry_run)),
+        ("dry_run", flag(arguments.dry_run)),
+    ];
+    let options = options.into_iter().filter_map(|(name, value)| Some((Value::from(name), value?)));
+    let name = match arguments.dry_run {
+        true => format!("dry-run {} of process {}", arguments.name, std::process::id()),
+        false => arguments.name.clone(),
+    };
+    let values = vec![name.as_str().into(), named(&arguments.space), Value::Map(options.collect())];
+    let task = session.call("expiration.start", values)?.into_iter().next().unwrap_or(Value::Nil);
+    if arguments.dry_run {
+        return finish_dry_run(&session, arguments, &name);
+    }
+    if arguments.access.client.json {
+        output::line(payload::to_json(&task))?;
+    } else {
+        let mode = match text_of(&task, "mode") {
+            "indexed" => "waits for the next deadline".to_owned(),
+            _ => format!("passes over the space in {} s", number(&task, "scan_time")),
+        };
+        output::line(format_args!("started {}: {mode}", arguments.name))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Waits for a dry run, prints what it has counted, and removes it.
+fn finish_dry_run(
+    session: &Session,
+    arguments: &ExpirationStartArguments,
+    name: &str,
+) -> anyhow::Result<Outcome> {
+    let stop = || session.call("expiration.stop", vec![name.into()]);
+    let until = Instant::now() + Duration::from_secs(arguments.dry_run_timeout);
+    let result = loop {
+        let statistics = session.call("expiration.stats", vec![name.into()])?;
+        let statistics = statistics.into_iter().next().context("the server answers no statistics")?;
+        if statistics.get("done").and_then(Value::as_bool) == Some(true) {
+            break statistics;
+        }
+        if let Some(error) = statistics.get("error").and_then(Value::as_str) {
+            let error = error.to_owned();
+            stop()?;
+            anyhow::bail!("the dry run failed: {error}");
+        }
+        if Instant::now() >= until {
+            stop()?;
+            let seconds = arguments.dry_run_timeout;
+            anyhow::bail!("the dry run is not over after {seconds} s; allow it more with --dry-run-timeout");
+        }
+        std::thread::sleep(POLL);
+    };
+    stop()?;
+    let due = number(&result, "due");
+    let moment = |name| result.get(name).and_then(Value::as_u64);
+    let (oldest, newest) = (moment("oldest_us"), moment("newest_us"));
+    if arguments.access.client.json {
+        let space = &arguments.space;
+        output::line(json!({ "space": space, "due": due, "oldest_us": oldest, "newest_us": newest }))?;
+        return Ok(Outcome::Done);
+    }
+    output::line(format_args!("{due} tuples of {} would be deleted now", arguments.space))?;
+    for (what, moment) in [("oldest", oldest), ("newest", newest)] {
+        if let Some(moment) = moment {
+            output::line(format_args!("the deadline of the {what} was {}", ago(moment)))?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// How long ago a moment was, µs since the epoch.
+fn ago(moment: u64) -> String {
+    let then = UNIX_EPOCH + Duration::from_micros(moment);
+    let seconds = SystemTime::now().duration_since(then).unwrap_or_default().as_secs();
+    let date = humantime::format_rfc3339_seconds(then);
+    format!("{} ago, at {date}", humantime::format_duration(Duration::from_secs(seconds)))
+}
+
+fn number(value: &Value, name: &str) -> u64 {
+    value.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list(access: &ExpirationArguments) -> anyhow::Result<Outcome> {
+    let session = open(access)?;
+    let values = session.call("expiration.list", Vec::new())?;
+    let tasks = values.first().and_then(Value::as_array).unwrap_or_default();
+    if access.client.json {
+        tasks.iter().try_for_each(|task| output::line(payload::to_json(task)))?;
+        return Ok(Outcome::Done);
+    }
+    let shown = |task: &Value, name: &str| match task.get(name) {
+        Some(value) => value.as_str().map_or_else(|| payload::to_json(value).to_string(), str::to_owned),
+        None => String::new(),
+    };
+    let archive = |task: &Value| match (task.get("archive_tube"), task.get("archive_space")) {
+        (Some(_), _) => format!("tube {}", shown(task, "archive_tube")),
+        (_, Some(_)) => format!("space {}", shown(task, "archive_space")),
+        _ => "-".to_owned(),
+    };
+    let rows: Vec<Vec<String>> = tasks
+        .iter()
+        .map(|task| {
+            let mut row: Vec<String> =
+                ["name", "space", "field", "unit", "mode", "state"].map(|name| shown(task, name)).to_vec();
+            row.push(archive(task));
+            row
+        })
+        .collect();
+    output::table(&["task", "space", "field", "unit", "mode", "state", "archive"], &rows)?;
+    Ok(Outcome::Done)
+}
+
+fn stats(name: Option<&str>, access: &ExpirationArguments) -> anyhow::Result<Outcome> {
+    let session = open(access)?;
+    let values = session.call("expiration.stats", name.map(Value::from).into_iter().collect())?;
+    let statistics = values.first().context("the server answers no statistics")?;
+    let tasks: Vec<(String, &Value)> = match (name, statistics) {
+        (Some(name), statistics) => vec![(name.to_owned(), statistics)],
+        (None, Value::Map(pairs)) => pairs
+            .iter()
+            .map(|(name, statistics)| (name.as_str().unwrap_or_default().to_owned(), statistics))
+            .collect(),
+        (None, _) => Vec::new(),
+    };
+    if access.client.json {
+        for (name, statistics) in &tasks {
+            output::line(json!({ "task": name, "statistics": payload::to_json(statistics) }))?;
+        }
+        return Ok(Outcome::Done);
+    }
+    const NUMBERS: [&str; 8] =
+        ["scanned", "expired", "changed", "undated", "passes", "lag_us", "longest_hold_us", "errors"];
+    let rows: Vec<Vec<String>> = tasks
+        .iter()
+        .map(|(name, statistics)| {
+            let mut row = vec![name.clone(), text_of(statistics, "state").to_owned()];
+            row.extend(NUMBERS.iter().map(|name| number(statistics, name).to_string()));
+            row
+        })
+        .collect();
+    let heading: Vec<&str> = ["task", "state"].into_iter().chain(NUMBERS).collect();
+    output::table(&heading, &rows)?;
+    for (name, statistics) in &tasks {
+        if let Some(error) = statistics.get("error").and_then(Value::as_str) {
+            output::line(format_args!("{name}: {error}"))?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn stop(name: &str, if_exists: bool, access: &ExpirationArguments) -> anyhow::Result<Outcome> {
+    let session = open(access)?;
+    let options = Value::map([("if_exists", if_exists)]);
+    let values = session.call("expiration.stop", vec![name.into(), options])?;
+    let statistics = values.first().filter(|value| !matches!(value, Value::Nil));
+    if access.client.json {
+        let statistics = statistics.map(payload::to_json);
+        output::line(json!({ "task": name, "done": "stopped", "statistics": statistics }))?;
+        return Ok(Outcome::Done);
+    }
+    match statistics {
+        Some(statistics) => {
+            let expired = number(statistics, "expired");
+            output::line(format_args!("stopped {name}, which has deleted {expired} tuples since it began"))?;
+        }
+        None => output::line(format_args!("there is no task {name}"))?,
+    }
+    Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_numbers_and_names_are_names() {
+        assert_eq!(named("3"), Value::from(3_u64));
+        assert_eq!(named("deadline"), Value::from("deadline"));
+        assert_eq!(named("-3"), Value::from("-3"));
+    }
+
+    #[test]
+    fn moments_are_shown_with_their_age() {
+        let shown = ago(1_000_000);
+        assert!(shown.contains("1970-01-01T00:00:01Z") && shown.contains("years"), "{shown}");
+    }
+}
