@@ -339,7 +339,7 @@ pub(crate) enum ExpirationCommand {
     ///
     /// If an index is ordered by the field the task sleeps until the next deadline. Otherwise it passes over the space,
     /// --scan-time seconds for a pass.
-    Start(ExpirationStartArguments),
+    Start(Box<ExpirationStartArguments>),
     /// List the tasks
     List(ExpirationArguments),
     /// Show what tasks have done, and how late they are
