@@ -17,6 +17,9 @@ pub const MAX_NESTING: usize = 128;
 const EXT_DECIMAL: i8 = 1;
 const EXT_UUID: i8 = 2;
 
+/// How the error of too deep a nesting begins.
+pub(crate) const TOO_DEEP: &str = "Too high nest level";
+
 /// Bytes of `struct decimal`: a length and the extension's payload.
 const DECIMAL_SIZE: usize = 32;
 
@@ -176,6 +179,22 @@ impl Lua {
         done
     }
 
+    /// Pushes `__serialize` of a value, wherever its kind keeps it.
+    pub(crate) fn serialize_of(self, index: i32) -> Result<bool, Error> {
+        match self.kind(index) {
+            Kind::Cdata => self.cdata_metafield(index, "__serialize"),
+            _ => Ok(self.metafield(index, "__serialize")),
+        }
+    }
+
+    fn is_callable(self, index: i32) -> bool {
+        let callable = self.kind(index) == Kind::Function || self.metafield(index, "__call");
+        if self.kind(index) != Kind::Function && callable {
+            self.pop(1);
+        }
+        callable
+    }
+
     fn encode_table(
         self,
         index: i32,
@@ -196,7 +215,11 @@ impl Lua {
                     self.pop(1);
                     return Err(Error::text("invalid __serialize value"));
                 }
-                None => return self.encode_serialized(index, out, options, depth),
+                None if self.is_callable(-1) => return self.encode_serialized(index, out, options, depth),
+                None => {
+                    self.pop(1);
+                    return Err(Error::text("invalid __serialize value"));
+                }
             }
             self.pop(1);
         }
@@ -413,7 +436,7 @@ fn too_deep(out: &mut Vec<u8>, options: &Options) -> Result<(), Error> {
         mp::write_nil(out);
         return Ok(());
     }
-    Err(Error::text(format!("Too high nest level - {}", options.max_depth + 1)))
+    Err(Error::text(format!("{TOO_DEEP} - {}", options.max_depth + 1)))
 }
 
 /// Items to make room for: what a count says is not believed without limit.

@@ -3,15 +3,25 @@
 //! A module is a Rust function that pushes its table ([`NATIVE`]) or a Lua source ([`EMBEDDED`]); both are found by
 //! `require`. A Lua source gets its native part by `require 'lycosa.NAME'`. Adding one is a line in a table here.
 
+mod convert;
 mod fiber;
+mod json;
 mod log;
+mod options;
+mod yaml;
 
 use crate::api::{Lua, Native};
 use crate::error::Error;
 use crate::runtime::Types;
 
 /// Modules in Rust, by the name that `require` takes. The function pushes the module.
-const NATIVE: &[(&str, Native)] = &[("lycosa.fiber", fiber::open), ("lycosa.log", log::open)];
+const NATIVE: &[(&str, Native)] = &[
+    ("lycosa.convert", convert::open),
+    ("lycosa.fiber", fiber::open),
+    ("lycosa.json", json::open),
+    ("lycosa.log", log::open),
+    ("lycosa.yaml", yaml::open),
+];
 
 /// Modules in Lua.
 const EMBEDDED: &[(&str, &str)] = &[
@@ -19,10 +29,13 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("csv", include_str!("modules/csv.lua")),
     ("fiber", include_str!("modules/fiber.lua")),
     ("fun", include_str!("modules/fun.lua")),
+    ("json", include_str!("modules/json.lua")),
     ("log", include_str!("modules/log.lua")),
+    ("serializer", include_str!("modules/serializer.lua")),
     ("strict", include_str!("modules/strict.lua")),
     ("tap", include_str!("modules/tap.lua")),
     ("uri", include_str!("modules/uri.lua")),
+    ("yaml", include_str!("modules/yaml.lua")),
 ];
 
 /// What Tarantool adds to the libraries `string`, `table`, `os` and `debug`.

@@ -3,7 +3,7 @@
 //! `cargo deny check` reads the same file and knows more (the text of licences, yanked crates), but it is a large program
 //! to build on a new machine. `spdx`, the library that reads expressions for it, reads them here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use anyhow::{Context, Result};
@@ -20,6 +20,8 @@ const RULES: &str = "deny.toml";
 struct Rules {
     allowed: BTreeSet<String>,
     banned: BTreeSet<String>,
+    /// Licences of crates whose manifests name none, as people have read them.
+    clarified: BTreeMap<String, String>,
 }
 
 pub(super) fn check(faults: &mut Vec<Fault>) -> Result<()> {
@@ -29,7 +31,8 @@ pub(super) fn check(faults: &mut Vec<Fault>) -> Result<()> {
     let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
     for package in metadata["packages"].as_array().context("cargo metadata lists no packages")? {
         let name = package["name"].as_str().unwrap_or_default();
-        let licence = package["license"].as_str();
+        let clarified = rules.clarified.get(name).map(String::as_str);
+        let licence = package["license"].as_str().or(clarified);
         if rules.banned.contains(name) {
             faults.push(Fault::new(RULES, format!("`{name}` is banned and is built in")));
         }
@@ -51,7 +54,10 @@ impl Rules {
         let allowed = rules["licenses"]["allow"].as_array().context("no list of licences")?;
         let banned = rules["bans"]["deny"].as_array().context("no list of bans")?;
         let text = |value: &toml::Value| value.as_str().map(str::to_owned);
+        let clarified = rules["licenses"].get("clarify").and_then(toml::Value::as_array);
+        let clarify = |rule: &toml::Value| Some((text(rule.get("crate")?)?, text(rule.get("expression")?)?));
         Ok(Self {
+            clarified: clarified.into_iter().flatten().filter_map(clarify).collect(),
             allowed: allowed.iter().filter_map(text).collect(),
             banned: banned.iter().filter_map(|ban| ban.get("crate").and_then(text)).collect(),
         })

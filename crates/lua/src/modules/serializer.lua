@@ -1,0 +1,67 @@
+-- serializer: what json, yaml and msgpack have in common: their options, `cfg` and `new`.
+local ffi = require('ffi')
+local hints = require('lycosa.convert')
+
+local serializer = { array_mt = hints.array_mt, map_mt = hints.map_mt }
+local NULL = ffi.cast('void *', 0)
+
+-- As in Tarantool.
+local DEFAULTS = {
+    decode_invalid_numbers = true,
+    decode_max_depth = 128,
+    decode_save_metatables = true,
+    encode_deep_as_nil = false,
+    encode_invalid_as_nil = false,
+    encode_invalid_numbers = true,
+    encode_load_metatables = true,
+    encode_max_depth = 128,
+    encode_number_precision = 14,
+    encode_sparse_convert = true,
+    encode_sparse_ratio = 2,
+    encode_sparse_safe = 10,
+    encode_use_tostring = false,
+}
+
+local function assign(options, given, level)
+    for name, value in pairs(given) do
+        local default = DEFAULTS[name]
+        if default ~= nil then
+            if type(value) ~= type(default) then
+                error(("%s is a %s, got %s"):format(name, type(default), type(value)), level + 1)
+            end
+            options[name] = value
+        end
+    end
+    return options
+end
+
+--- The options of a module, with those of one call in their place.
+function serializer.with(cfg, given)
+    if given == nil then return cfg end
+    local merged = {}
+    for name, value in pairs(cfg) do merged[name] = value end
+    return assign(merged, given, 3)
+end
+
+--- A module with options of its own; `open(module, cfg)` adds its functions.
+function serializer.new(open)
+    local cfg = table.copy(DEFAULTS)
+    setmetatable(cfg, {
+        __call = function(self, given)
+            if type(given) ~= 'table' then error('cfg: expected a table of options', 2) end
+            assign(self, given, 2)
+        end,
+        __serialize = 'map',
+    })
+    local module = {
+        NULL = NULL,
+        cfg = cfg,
+        array_mt = serializer.array_mt,
+        map_mt = serializer.map_mt,
+        new = function() return serializer.new(open) end,
+    }
+    open(module, cfg)
+    return module
+end
+
+return serializer

@@ -1,0 +1,11 @@
+-- oracle
+local json=require'json'
+local function try(f,...) local r={pcall(f,...)} if r[1] then print(r[2]) else print('error',(tostring(r[2]):gsub('^[^ ]*:%d+: ',''))) end end
+for _,v in ipairs{1,1.5,-0.1,1e15,1e100,2^53,1/3,123456789012345678,true,'a/b','q"\\\n\t\b\1\127é',{},{1,2},{a=1},{1,nil,3},{[1]=1,[100]=2},{[3]=1},0/0,1/0,-1/0,1ULL,-5LL,18446744073709551615ULL,{{},{{}}},setmetatable({},{__serialize='map'}),setmetatable({1,2},{__serialize='seq'}),setmetatable({1},{__serialize=function() return 'ser' end}),{1,a=2},'\xff\xfe',{[1.5]=1},{[true]=1},{[-1]=2}} do try(json.encode,v) end
+try(json.encode,nil) try(json.encode,json.NULL) try(json.encode,print) try(json.encode,{print}) try(json.encode,{a=json.NULL}) try(json.encode,coroutine.create(print)) try(json.encode,setmetatable({},{__serialize=5})) try(json.encode)
+local deep={} local d=deep for i=1,200 do d[1]={} d=d[1] end try(json.encode,deep) local c={} c[1]=c print((pcall(json.encode,c)))
+for _,s in ipairs{'1','-1','1.5','1e3','"a\\u00e9\\n\\/"','[]','{}','[1,2,[3]]','{"a":{"b":null}}','null','true','false',' 1 ','','[1,','{"a"}','{a:1}','nul','[1 2]','"abc','18446744073709551615','9223372036854775808','-9223372036854775808','1.0','"\\ud83d\\ude00"','[1,]','01','tru','{"a":1,}','"\\x"','\t[\n1]','{"a":1}x','nan','inf','[nan]','0x10','1e400'} do local r={pcall(json.decode,s)} print(s,r[1],r[1] and type(r[2]) or tostring(r[2]):gsub('^[^ ]*:%d+: ',''),r[1] and tostring(r[2]):gsub('0x%x+','') or '',r[1] and type(r[2])=='table' and json.encode(r[2]) or '') end
+print(getmetatable(json.decode('[]')).__serialize,getmetatable(json.decode('{}')).__serialize,json.decode('[null]')[1]==nil,json.decode('[null]')[1])
+try(json.encode,1.5,{encode_number_precision=2}) try(json.encode,1/3,{encode_number_precision=3}) try(json.decode,'[[[1]]]',{decode_max_depth=2}) try(json.decode) try(json.decode,1) try(json.decode,{}) print(json.cfg.encode_max_depth,json.cfg.encode_number_precision,json.cfg.decode_max_depth,json.cfg.encode_use_tostring)
+local j2=json.new() j2.cfg{encode_use_tostring=true} print((j2.encode{print}:gsub('builtin.*','')),j2.cfg.encode_use_tostring,json.cfg.encode_use_tostring) try(json.cfg,{foo=1}) for k,v in pairs(json.cfg) do end
+local n={} for k,v in pairs(json.cfg) do n[#n+1]=k..'='..tostring(v) end table.sort(n) print(table.concat(n,' '))
