@@ -143,10 +143,10 @@ impl Writer {
     }
 
     /// An alias if the table was written before, else its anchor, if it occurs again.
-    fn anchor(&mut self, index: i32) -> Result<Option<String>, Event> {
+    fn anchor(&mut self, index: i32) -> Result<Option<String>, Box<Event>> {
         let Some(seen) = self.seen.get_mut(&self.lua.pointer(index)) else { return Ok(None) };
         if let Some(anchor) = seen.anchor {
-            return Err(Event::alias(&anchor.to_string()));
+            return Err(Box::new(Event::alias(&anchor.to_string())));
         }
         if seen.count < 2 {
             return Ok(None);
@@ -223,7 +223,7 @@ impl Writer {
         let anchor = match self.anchor(index) {
             Ok(anchor) => anchor,
             Err(alias) => {
-                self.events.push(alias);
+                self.events.push(*alias);
                 return Ok(());
             }
         };
