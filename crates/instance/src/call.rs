@@ -13,7 +13,7 @@ use crate::boxes::{self, Function};
 use crate::caller::{ParkedCall, ReplyTo};
 use crate::connection::{Connection, Trust};
 use crate::expiring;
-use crate::{Called, Caller, CallerKind, Instance, InvokeKind, RequestId, Slot, wire_error};
+use crate::{Called, Caller, CallerKind, Instance, InvokeKind, RequestId, Settings, Slot, wire_error};
 
 /// What a name stands for.
 #[derive(Debug, Clone, Copy)]
@@ -90,7 +90,7 @@ impl Instance {
                 self.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
                 Ok(Called::Parked(request))
             }
-            Err(error) => Err(self.refusal(caller, &error)),
+            Err(error) => Err(self.refusal(caller.kind, &error)),
         };
         self.settle();
         called
@@ -165,14 +165,22 @@ impl Instance {
         args: &[u8],
         is_call_16: bool,
     ) -> Result<(), ErrorObject> {
-        self.data.admit_call(procedure)?;
-        let Some(caller) = self.caller(slot) else { return Ok(()) };
+        if self.data.is_restricted() {
+            self.data.admit_call(procedure)?;
+        }
         let request = self.parked.next_request();
         let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
+        let caller = lycosa_queue::Caller {
+            connection: connection.id,
+            user: connection.user,
+            trusted: is_trusted(&self.settings, connection),
+            request,
+            may_wait: connection.waiting < self.settings.max_waiting,
+        };
         let out = connection.replies.buffer();
         let undo = out.len();
         let start = reply::begin_data(out, sync);
-        let answer = self.data.call_queue(&queue_caller(&caller, request), procedure, args, out);
+        let answer = self.data.call_queue(&caller, procedure, args, out);
         let called = match answer {
             Ok(Answer::Done { count }) => {
                 let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
@@ -183,15 +191,15 @@ impl Instance {
             Ok(Answer::Parked) => {
                 out.truncate(undo);
                 let reply = ReplyTo::Frame { slot, sync, is_call_16 };
-                self.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
+                self.park(request, ParkedCall { session: caller.connection, reply, is_invoke: false });
                 Ok(())
             }
             Err(error) => {
                 out.truncate(undo);
-                Err(self.refusal(&caller, &error))
+                Err(self.refusal(CallerKind::Connection(slot), &error))
             }
         };
-        self.settle();
+        self.deliver();
         called
     }
 
@@ -286,8 +294,8 @@ impl Instance {
     }
 
     /// The error of a call that the queue has refused.
-    fn refusal(&self, caller: &Caller, error: &lycosa_queue::Error) -> ErrorObject {
-        match (error, caller.kind) {
+    fn refusal(&self, kind: CallerKind, error: &lycosa_queue::Error) -> ErrorObject {
+        match (error, kind) {
             (lycosa_queue::Error::MayNotWait, CallerKind::Connection(_)) => {
                 too_many_waiting(self.settings.max_waiting)
             }
@@ -303,13 +311,11 @@ impl Instance {
         let checked = self.data.store().check_access(user, Object::Universe, access);
         checked.map_err(|error| wire_error::of_store(&error))
     }
+}
 
-    /// Whether the rule for `guest` on loopback applies.
-    pub(crate) fn is_trusted(&self, connection: &Connection) -> bool {
-        self.settings.guest_on_loopback
-            && connection.user == user::GUEST
-            && connection.origin.trust == Trust::Loopback
-    }
+/// Whether the rule for `guest` on loopback applies.
+pub(crate) fn is_trusted(settings: &Settings, connection: &Connection) -> bool {
+    settings.guest_on_loopback && connection.user == user::GUEST && connection.origin.trust == Trust::Loopback
 }
 
 fn queue_caller(caller: &Caller, request: RequestId) -> lycosa_queue::Caller {

@@ -13,7 +13,7 @@ use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::reply;
 use lycosa_store::{UserId, user};
 
-use crate::call::to_call_16;
+use crate::call::{is_trusted, to_call_16};
 use crate::{Instance, Slot};
 
 /// Number of a request that may be parked; never used twice in a process.
@@ -177,7 +177,7 @@ impl Instance {
             session: connection.id,
             user: connection.user,
             effective: connection.user,
-            trusted: self.is_trusted(connection),
+            trusted: is_trusted(&self.settings, connection),
             may_wait: connection.waiting < self.settings.max_waiting,
         })
     }

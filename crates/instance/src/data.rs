@@ -273,6 +273,12 @@ impl Data {
         answer
     }
 
+    /// Whether something may stand against a call of the queue: see [`Self::admit_call`].
+    #[inline]
+    pub(crate) fn is_restricted(&self) -> bool {
+        self.failure.is_some() || self.scarce_room.is_some()
+    }
+
     /// What has to hold before a procedure is called.
     pub(crate) fn admit_call(&self, procedure: &Procedure) -> Result<(), ErrorObject> {
         self.check_alive()?;

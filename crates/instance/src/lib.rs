@@ -345,6 +345,12 @@ impl Instance {
             return;
         }
         self.data.collect();
+        self.deliver();
+    }
+
+    /// Answers the calls that were woken. Their rows are in the journal's batch.
+    #[inline]
+    fn deliver(&mut self) {
         while let Some(woken) = self.data.queue_mut().0.poll_woken() {
             let result = woken.result.as_ref().map(|(count, values)| (*count, values.as_slice()));
             self.answer(woken.request, result.map_err(wire_error::of_queue));

@@ -269,10 +269,6 @@ impl Queue {
         let end = out.len() + MAX_TAKEN_BYTES;
         let mut taken = 0;
         while taken < limit && out.len() < end {
-            let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-            if taken > 0 && tube.driver.candidates().is_some() {
-                self.settle_own(store)?;
-            }
             if !self.take_in_transaction(store, index, connection, now, out)? {
                 break;
             }

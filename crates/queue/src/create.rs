@@ -10,6 +10,7 @@ use lycosa_store::{
 };
 use lycosa_tuple::mp::{self, Reader};
 
+use crate::account::rebuild_candidates;
 use crate::arguments::{Arguments, string};
 use crate::driver::options::{IfNotExists, TubeOptions};
 use crate::driver::{self, Driver, Engine, Indexes};
@@ -18,7 +19,7 @@ use crate::lua_text;
 use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence, reset_sequence, rows};
 use crate::task::{IndexLayout, Layout, NEXT_EVENT, State, string_key};
 use crate::time::{BEYOND, NEVER};
-use crate::transaction::{Undo, rebuild_candidates};
+use crate::transaction::Undo;
 use crate::tube::{SlotIndex, Tube};
 use crate::{Answer, Caller, Queue};
 
@@ -289,8 +290,7 @@ impl Queue {
             if let Some(sequence) = sequence {
                 reset_sequence(store, sequence)?;
             }
-            queue.clear_beside(store, index)?;
-            queue.settle_own(store)?;
+            queue.account_truncation(store, index)?;
             if let Some(tube) = queue.tubes.at_mut(index) {
                 queue.pending.undo.push(Undo::NextId { slot: index, previous: tube.next_id });
                 tube.next_id = Some(0);

@@ -33,8 +33,8 @@
 use std::collections::VecDeque;
 
 use lycosa_store::UserId;
-use lycosa_tuple::mp;
 
+mod account;
 mod arguments;
 mod batch;
 #[cfg(test)]
@@ -75,13 +75,14 @@ pub use time::Seconds;
 pub use timer::Tick;
 pub use transaction::Savepoint;
 
+use account::Read;
 use deadline::Deadlines;
 use job::Job;
 use owners::Owners;
 use session::Sessions;
 use system::SystemSpaces;
 use task::Assignments;
-use transaction::{Found, Pending};
+use transaction::Pending;
 use tube::{SlotIndex, Tubes};
 use waiter::Waiters;
 
@@ -144,21 +145,6 @@ pub struct TaskEvent {
     pub tuple: Vec<u8>,
 }
 
-impl TaskEvent {
-    fn new(tube: &str, operation: Operation, tuple: &[u8]) -> Self {
-        Self { tube: tube.to_owned(), operation, tuple: tuple.to_vec() }
-    }
-
-    fn done(tube: &str, operation: Operation, tuple: &[u8]) -> Self {
-        let mut event = Self::new(tube, operation, tuple);
-        let mut reader = mp::Reader::new(tuple);
-        if reader.array().is_ok() && reader.skip().is_ok() && reader.rest().first() == Some(&0xa1) {
-            event.tuple[reader.position() + 1] = task::State::Done.byte();
-        }
-        event
-    }
-}
-
 /// How grave a line of the log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
@@ -204,7 +190,8 @@ pub struct Queue {
     events: VecDeque<TaskEvent>,
     log: VecDeque<LogLine>,
     /// Buffers that operations use again and again.
-    found: Found,
+    read: Read,
+    name: Vec<u8>,
     assignments: Assignments,
     scratch: Vec<u8>,
 }
@@ -239,7 +226,8 @@ impl Queue {
             woken: VecDeque::new(),
             events: VecDeque::new(),
             log: VecDeque::new(),
-            found: Found::default(),
+            read: Read::default(),
+            name: Vec::new(),
             assignments: Assignments::default(),
             scratch: Vec::new(),
         }

@@ -7,21 +7,20 @@
 use lycosa_store::{IteratorType, Statement, Store, user};
 use lycosa_tuple::mp;
 
+use crate::account::{Side, TaskChange};
 use crate::arguments::{Arguments, Id, Number, compared};
 use crate::driver::options::{positive_seconds, seconds_or};
 use crate::driver::{Driver, Event, NewTask, PutOptions};
 use crate::error::Error;
 use crate::lua_text;
-use crate::owners::Owner;
 use crate::procedure::Call;
 use crate::statistics::Operation;
-use crate::task::{Assignments, NEXT_EVENT, ShortKey, Shown, State, TTL, TTR, Task, prospect};
+use crate::task::{Assignments, NEXT_EVENT, ShortKey, Shown, State, TTL, TTR, Task};
 use crate::time::{NEVER, Seconds};
-use crate::transaction::keep_next_id;
 use crate::tube::SlotIndex;
 use crate::waiter::{Line, Wanted};
 use crate::waiting::check_may_wait;
-use crate::{Answer, Caller, Queue, TaskEvent};
+use crate::{Answer, Caller, Queue};
 
 impl Queue {
     /// `put(data[, options])`
@@ -80,25 +79,25 @@ impl Queue {
         now: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let Some(tube) = self.tubes.at_mut(index) else { return Err(Error::Stale) };
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
         let overflow = || lycosa_store::Error::SequenceOverflow(format!("{}_seq", tube.name));
         let id = tube.next_id.ok_or_else(overflow)?;
-        self.scratch.clear();
-        tube.driver.encode(&NewTask { id, data, options }, now, &mut self.scratch)?;
-        let stored = store.execute(&Statement::Insert { space: tube.space, tuple: &self.scratch })?;
+        let mut tuple = std::mem::take(&mut self.scratch);
+        tuple.clear();
+        tube.driver.encode(&NewTask { id, data, options }, now, &mut tuple)?;
+        let stored = store.execute(&Statement::Insert { space: tube.space, tuple: &tuple })?;
         let layout = tube.driver.layout();
-        let (state, next_event) = prospect(&self.scratch, layout).unwrap_or_default();
-        match (data, state) {
+        let new = Side::read(&tuple, layout);
+        match (data, new.and_then(|new| new.state)) {
             (Some(data), Some(state)) => Shown::new(id, state, data).write(out),
-            _ => write_task(&self.scratch, layout, out),
+            _ => write_task(&tuple, layout, out),
         }
-        if let Some(tuple) = stored.filter(|_| tube.observed) {
-            self.pending.events.push(TaskEvent::new(&tube.name, Operation::Put, tuple));
-        }
-        self.pending.count(index, Operation::Put);
-        keep_next_id(tube, index, id, &mut self.pending.undo);
-        self.note_task(index, layout, state, next_event);
-        Ok(())
+        let stored = stored.filter(|_| tube.observed).map(<[u8]>::to_vec);
+        let operation = Some(Operation::Put);
+        let change = TaskChange { id, old: None, new, operation, taken_by: None, tuple: stored };
+        let accounted = self.account(store, index, change);
+        self.scratch = tuple;
+        accounted
     }
 
     /// A waiting put, now that there is room. False if there is none.
@@ -164,13 +163,12 @@ impl Queue {
             if !task.is_expired(layout, now) {
                 let decided = Decided::about(&*tube.driver, &task, Event::Take, now, &mut self.assignments)?;
                 Shown::new(task.id, decided.state, task.data).write(out);
-                self.carry_out(store, index, &decided)?;
-                self.own(store, index, decided.id, connection, now)?;
+                keep_name(&mut self.name, &task);
+                self.carry_out(store, index, &decided, Some((connection, now)))?;
                 return Ok(true);
             }
             let id = task.id;
             self.remove_task(store, index, id, Operation::Ttl, None)?;
-            self.settle_own(store)?;
         }
     }
 
@@ -235,9 +233,7 @@ impl Queue {
         let event = Event::Touch { extension: delta.extension() };
         self.transact(store, user::ADMIN, |queue, store| {
             queue.found(id, |queue| {
-                let changed = queue.change_task(store, index, id, event, now, Some(out))?;
-                queue.own(store, index, id, caller.connection, now)?;
-                Ok(changed)
+                queue.change_task_for(store, index, id, event, (now, Some(caller.connection)), Some(out))
             })
         })
     }
@@ -316,8 +312,8 @@ impl Queue {
         if f(self)? { Ok(Answer::one()) } else { Err(not_found(id)) }
     }
 
-    /// Applies an event to a stored task, inside a transaction: one UPDATE of small fields. The owner is forgotten
-    /// unless the task stays taken. False if there is no such task.
+    /// Applies an event to a stored task, inside a transaction. The owner is forgotten unless the task stays taken. False
+    /// if there is no such task.
     pub(crate) fn change_task(
         &mut self,
         store: &mut Store,
@@ -325,6 +321,19 @@ impl Queue {
         id: u64,
         event: Event,
         now: u64,
+        out: Option<&mut Vec<u8>>,
+    ) -> Result<bool, Error> {
+        self.change_task_for(store, index, id, event, (now, None), out)
+    }
+
+    /// The same; the session of `taken_by`, a connection, owns the task then.
+    fn change_task_for(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        id: u64,
+        event: Event,
+        (now, taken_by): (u64, Option<u64>),
         out: Option<&mut Vec<u8>>,
     ) -> Result<bool, Error> {
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
@@ -336,25 +345,32 @@ impl Queue {
         if let Some(out) = out {
             Shown::new(task.id, decided.state, task.data).write(out);
         }
-        self.carry_out(store, index, &decided)?;
+        keep_name(&mut self.name, &task);
+        self.carry_out(store, index, &decided, taken_by.map(|connection| (connection, now)))?;
         Ok(true)
     }
 
-    /// Executes what was decided: the assignments are in `self.assignments`.
-    fn carry_out(&mut self, store: &mut Store, index: SlotIndex, decided: &Decided) -> Result<(), Error> {
+    /// Executes what was decided, as one UPDATE of small fields: the assignments are in `self.assignments`, the name of the
+    /// sub-queue in `self.name`.
+    fn carry_out(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        decided: &Decided,
+        taken_by: Option<(u64, u64)>,
+    ) -> Result<(), Error> {
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
         let key = ShortKey::id(decided.id);
         let changed = store.execute(&self.assignments.statement(tube.space, &key))?;
-        if let Some(tuple) = changed.filter(|_| tube.observed) {
-            self.pending.events.push(TaskEvent::new(&tube.name, decided.operation, tuple));
-        }
-        let (tube_id, layout) = (tube.id, tube.driver.layout());
-        self.pending.count(index, decided.operation);
-        self.note_task(index, layout, Some(decided.state), decided.next_event);
-        if decided.frees {
-            self.forget_owner(store, (tube_id, decided.id))?;
-        }
-        Ok(())
+        let tuple = changed.filter(|_| tube.observed).map(<[u8]>::to_vec);
+        let name = std::mem::take(&mut self.name);
+        let Decided { id, former, state, next_event, pri, operation } = *decided;
+        let side = |state| Some(Side { state, next_event, pri, utube: &name });
+        let (old, new) = (side(former), side(Some(state)));
+        let change = TaskChange { id, old, new, operation: Some(operation), taken_by, tuple };
+        let accounted = self.account(store, index, change);
+        self.name = name;
+        accounted
     }
 
     /// Removes a stored task, inside a transaction. `operation` says why: an ack, a delete, the end of its life. False
@@ -368,47 +384,28 @@ impl Queue {
         out: Option<&mut Vec<u8>>,
     ) -> Result<bool, Error> {
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        let (tube_id, layout) = (tube.id, tube.driver.layout());
+        let layout = tube.driver.layout();
         let key = ShortKey::id(id);
         let Some(tuple) = store.execute(&Statement::Delete { space: tube.space, index: 0, key: &key })?
         else {
             return Ok(false);
         };
-        let task = Shown::read(tuple, layout);
-        let was_taken = task.is_some_and(|task| task.state() == Some(State::Taken));
-        if let (Some(out), Some(task)) = (out, task) {
+        let shown = Shown::read(tuple, layout);
+        if let (Some(out), Some(task)) = (out, shown) {
             task.with_state(State::Done).write(out);
         }
-        if tube.observed {
-            let done = |operation| TaskEvent::done(&tube.name, operation, tuple);
-            self.pending.events.push(done(Operation::Delete));
-            if operation == Operation::Ttl {
-                self.pending.events.push(done(Operation::Ttl));
-            }
+        let mut name = std::mem::take(&mut self.name);
+        let mut pri = 0;
+        if let Some(task) = Task::read(tuple, layout).filter(|_| layout.utube.is_some()) {
+            keep_name(&mut name, &task);
+            pri = task.pri;
         }
-        self.pending.count(index, operation);
-        if operation == Operation::Ttl {
-            self.pending.count(index, Operation::Delete);
-        }
-        self.note_gone(index, layout);
-        if was_taken {
-            self.forget_owner(store, (tube_id, id))?;
-        }
-        Ok(true)
-    }
-
-    /// Notes that a connection's session owns a task.
-    fn own(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        id: u64,
-        connection: u64,
-        now: u64,
-    ) -> Result<(), Error> {
-        let session = self.ensure_session(store, connection)?;
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        self.set_owner(store, (tube.id, id), Owner { connection, session, moment: now })
+        let tuple = tube.observed.then(|| tuple.to_vec());
+        let old = shown.map(|task| Side { state: task.state(), next_event: 0, pri, utube: &name });
+        let change = TaskChange { id, old, new: None, operation: Some(operation), taken_by: None, tuple };
+        let accounted = self.account(store, index, change);
+        self.name = name;
+        accounted.map(|()| true)
     }
 
     /// The id argument of a method that only the owner may call.
@@ -483,11 +480,12 @@ impl Queue {
 /// What an event makes of one task, apart from the assignments.
 struct Decided {
     id: u64,
+    /// The state before, unless a user has written another status.
+    former: Option<State>,
     state: State,
     next_event: u64,
+    pri: u64,
     operation: Operation,
-    /// The task was taken and is no longer.
-    frees: bool,
 }
 
 impl Decided {
@@ -509,9 +507,18 @@ impl Decided {
                 assignments.number(field, value);
             }
         }
-        let frees = task.state() == Some(State::Taken) && change.state != State::Taken;
         let next_event = change.next_event.unwrap_or(task.times.next_event);
-        Ok(Self { id: task.id, state: change.state, next_event, operation: event.operation(), frees })
+        let (id, former, pri) = (task.id, task.state(), task.pri);
+        Ok(Self { id, former, state: change.state, next_event, pri, operation: event.operation() })
+    }
+}
+
+/// Keeps the name of a task's sub-queue, which the task's change may move.
+#[inline]
+fn keep_name(name: &mut Vec<u8>, task: &Task<'_>) {
+    name.clear();
+    if !task.utube.is_empty() {
+        name.extend_from_slice(task.utube);
     }
 }
 

@@ -15,6 +15,7 @@ use lycosa_store::{IteratorType, Store, user};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 
+use crate::account::show_candidate;
 use crate::create::TubeRow;
 use crate::driver::candidates::Candidate;
 use crate::driver::{self, TubeOptions};
@@ -24,7 +25,6 @@ use crate::state::QueueState;
 use crate::system::{QUEUE_BY_ID, SystemSpaces, rows};
 use crate::task::{State, Task};
 use crate::time::{MAX_TIMEOUT, NEVER};
-use crate::transaction::show_candidate;
 use crate::tube::SlotIndex;
 use crate::{LogLevel, Queue};
 

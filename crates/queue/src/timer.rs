@@ -8,6 +8,7 @@
 use lycosa_store::{Prepared, Statement, Store, user};
 
 use crate::Queue;
+use crate::account::{Side, TaskChange};
 use crate::driver::Event;
 use crate::error::Error;
 use crate::statistics::Operation;
@@ -161,9 +162,9 @@ impl Queue {
         self.assignments.number(NEXT_EVENT, death);
         let statement: Statement<'_> = self.assignments.statement(tube.space, &key);
         store.execute(&statement)?;
-        let layout = tube.driver.layout();
-        self.note_task(index, layout, Some(State::Ready), death);
-        Ok(())
+        let side = Some(Side { state: Some(State::Ready), next_event: death, pri: 0, utube: &[] });
+        let change = TaskChange { id, old: side, new: side, operation: None, taken_by: None, tuple: None };
+        self.account(store, index, change)
     }
 
     /// The earliest deadline of a tube's tasks, from its index. If there is none before, the look is due when [`BEYOND`] has

@@ -92,6 +92,12 @@ impl Candidates {
         self.by_name.get(name).copied()
     }
 
+    /// Takes all out.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::new(self.order))
+    }
+
     /// Forgets all.
     pub fn clear(&mut self) {
         self.by_name.clear();
@@ -120,23 +126,6 @@ impl Candidates {
         match old {
             None => _ = self.by_name.insert(name.into(), new),
             Some(_) => _ = self.by_name.get_mut(name).map(|place| *place = new),
-        }
-    }
-
-    /// What the change of a task means for its sub-queue. None: nothing.
-    #[must_use]
-    pub fn touch(&self, old: Option<&Task<'_>>, new: Option<&Task<'_>>) -> Option<Touch> {
-        let (was, is) = (old.and_then(Task::state), new.and_then(Task::state));
-        match (was, is) {
-            (_, Some(State::Taken)) => Some(Touch::Taken),
-            (Some(State::Taken), _) => Some(Touch::Anyhow),
-            (Some(State::Ready), Some(State::Ready)) => {
-                let moved = old.map(|task| self.of(task)) != new.map(|task| self.of(task));
-                moved.then_some(Touch::Anyhow)
-            }
-            (Some(State::Ready), _) => old.map(|task| Touch::Left(self.of(task))),
-            (_, Some(State::Ready)) => new.map(|task| Touch::Arrived(self.of(task))),
-            _ => None,
         }
     }
 

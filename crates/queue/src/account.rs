@@ -1,0 +1,374 @@
+//! The account of a change: what the change of a task means for what the process knows beside the store.
+//!
+//! Every operation of the queue emits a [`TaskChange`] after its statement, and changes that came another way (DML, a
+//! program's transaction) are read from the open transaction into the same value. One function consumes it,
+//! [`Queue::account`]: next ids, counters, events, deadlines, candidates of sub-queues, calls that wait, owners.
+//!
+//! Counters and events wait in [`Pending`](crate::transaction::Pending) for the commit. What changes at once is taken back
+//! by [`Undo`]; deadlines and the list of tubes to serve may say too much after a rollback, never too little.
+
+use std::ops::Range;
+
+use lycosa_store::{Change, SpaceId, Statement, Store, system, user};
+use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::tuple::TupleRef;
+
+use crate::driver::Tasks;
+use crate::driver::candidates::{Candidate, Touch};
+use crate::error::Error;
+use crate::owners::Owner;
+use crate::statistics::Operation;
+use crate::task::{Layout, State, Task, id_of, prospect, string_key};
+use crate::transaction::Undo;
+use crate::tube::{SlotIndex, Tube};
+use crate::waiter::Line;
+use crate::{Queue, TaskEvent};
+
+/// What one task is before or after a change.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Side<'a> {
+    /// The state, unless a user has written another status.
+    pub(crate) state: Option<State>,
+    /// µs since the epoch; 0 in tubes without deadlines.
+    pub(crate) next_event: u64,
+    pub(crate) pri: u64,
+    /// Name of the sub-queue; empty in tubes without.
+    pub(crate) utube: &'a [u8],
+}
+
+impl<'a> Side<'a> {
+    pub(crate) fn of(task: &Task<'a>) -> Self {
+        Self { state: task.state(), next_event: task.times.next_event, pri: task.pri, utube: task.utube }
+    }
+
+    /// Reads a stored tuple; of tubes without sub-queues only the fields that count. None if its fields are not those of
+    /// the layout.
+    #[inline]
+    pub(crate) fn read(tuple: &'a [u8], layout: &Layout) -> Option<Self> {
+        if layout.utube.is_some() {
+            return Task::read(tuple, layout).map(|task| Self::of(&task));
+        }
+        let (state, next_event) = prospect(tuple, layout)?;
+        Some(Self { state, next_event, pri: 0, utube: &[] })
+    }
+
+    fn candidate(&self, id: u64) -> Candidate {
+        Candidate { pri: self.pri, id }
+    }
+}
+
+/// One change of one task.
+#[derive(Debug)]
+pub(crate) struct TaskChange<'a> {
+    pub(crate) id: u64,
+    /// None: the task is new.
+    pub(crate) old: Option<Side<'a>>,
+    /// None: the task is gone.
+    pub(crate) new: Option<Side<'a>>,
+    /// What the queue did. None: somebody else did it, or it counts as nothing.
+    pub(crate) operation: Option<Operation>,
+    /// The connection whose session owns the task from now on, and since when (µs since the epoch).
+    pub(crate) taken_by: Option<(u64, u64)>,
+    /// The stored tuple, the last one of a task that is gone; only of a tube that is observed.
+    pub(crate) tuple: Option<Vec<u8>>,
+}
+
+impl TaskChange<'_> {
+    /// Whether the task was taken and is no longer.
+    fn is_freed(&self) -> bool {
+        let is_taken = |side: &Side<'_>| side.state == Some(State::Taken);
+        self.old.as_ref().is_some_and(is_taken) && !self.new.as_ref().is_some_and(is_taken)
+    }
+
+    /// What the change means for the task's sub-queue. None: nothing. Of a change that the queue did not make itself others
+    /// may have followed, so that only the store knows.
+    fn touch(&self) -> Option<Touch> {
+        let state = |side: Option<Side<'_>>| side.and_then(|side| side.state);
+        let (was, is) = (state(self.old), state(self.new));
+        let candidate = |side: Option<Side<'_>>| side.map(|side| side.candidate(self.id));
+        let touch = match (was, is) {
+            (_, Some(State::Taken)) => Touch::Taken,
+            (Some(State::Taken), _) => Touch::Anyhow,
+            (Some(State::Ready), Some(State::Ready)) if candidate(self.old) == candidate(self.new) => {
+                return None;
+            }
+            (Some(State::Ready), Some(State::Ready)) => Touch::Anyhow,
+            (Some(State::Ready), _) => Touch::Left(candidate(self.old)?),
+            (_, Some(State::Ready)) => Touch::Arrived(candidate(self.new)?),
+            _ => return None,
+        };
+        Some(if self.operation.is_some() { touch } else { Touch::Anyhow })
+    }
+}
+
+/// A change that the queue did not make itself, in buffers of its own.
+#[derive(Debug)]
+enum Foreign {
+    Task { index: SlotIndex, id: Option<u64>, old: Option<Kept>, new: Option<Kept> },
+    Truncation(SlotIndex),
+}
+
+/// A [`Side`] whose sub-queue's name is in [`Read::names`].
+#[derive(Debug)]
+struct Kept {
+    state: Option<State>,
+    next_event: u64,
+    pri: u64,
+    utube: Range<usize>,
+}
+
+/// What was read of the open transaction; kept for its buffers.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    changes: Vec<Foreign>,
+    names: Vec<u8>,
+}
+
+impl Read {
+    fn keep(&mut self, tuple: Option<&[u8]>, layout: &Layout) -> Option<Kept> {
+        let task = Task::read(tuple?, layout)?;
+        let start = self.names.len();
+        self.names.extend_from_slice(task.utube);
+        let Side { state, next_event, pri, .. } = Side::of(&task);
+        Some(Kept { state, next_event, pri, utube: start..self.names.len() })
+    }
+
+    fn side(&self, kept: &Option<Kept>) -> Option<Side<'_>> {
+        let Kept { state, next_event, pri, utube } = kept.as_ref()?;
+        let utube = &self.names[utube.clone()];
+        Some(Side { state: *state, next_event: *next_event, pri: *pri, utube })
+    }
+}
+
+impl Queue {
+    /// Takes a change into account, inside the transaction that made it.
+    #[inline]
+    pub(crate) fn account(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        mut change: TaskChange<'_>,
+    ) -> Result<(), Error> {
+        let Some(tube) = self.tubes.at_mut(index) else { return Ok(()) };
+        let (tube_id, layout) = (tube.id, tube.driver.layout());
+        if change.old.is_none()
+            && let Some(next) = tube.next_id.filter(|next| *next <= change.id)
+        {
+            self.pending.undo.push(Undo::NextId { slot: index, previous: Some(next) });
+            tube.next_id = change.id.checked_add(1);
+        }
+        if let Some(operation) = change.operation {
+            self.pending.count(index, operation);
+            if operation == Operation::Ttl {
+                self.pending.count(index, Operation::Delete);
+            }
+            if let Some(tuple) = change.tuple.take() {
+                self.pending.events.extend(events(&tube.name, operation, change.new.is_some(), tuple));
+            }
+        }
+        match change.new {
+            Some(new) => {
+                if layout.timed && new.state.is_some() {
+                    self.deadlines.lower(index, new.next_event);
+                }
+                if layout.utube.is_none() && new.state == Some(State::Ready) {
+                    self.serve_later(index, Line::Takes);
+                }
+            }
+            None => self.serve_later(index, Line::Puts),
+        }
+        if layout.utube.is_some() {
+            self.account_sub_queues(store, index, &change)?;
+        }
+        if change.is_freed() {
+            self.forget_owner(store, (tube_id, change.id))?;
+        }
+        if let Some((connection, moment)) = change.taken_by {
+            let session = self.ensure_session(store, connection)?;
+            self.set_owner(store, (tube_id, change.id), Owner { connection, session, moment })?;
+        }
+        Ok(())
+    }
+
+    /// Notes that who waits in a line of the tube is to be looked after at the commit.
+    #[inline]
+    fn serve_later(&mut self, index: SlotIndex, line: Line) {
+        if self.ready.last() != Some(&index) && self.waiters.first(index, line).is_some() {
+            self.ready.push(index);
+        }
+    }
+
+    fn account_sub_queues(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        change: &TaskChange<'_>,
+    ) -> Result<(), Error> {
+        let moved = change.old.zip(change.new).is_some_and(|(old, new)| old.utube != new.utube);
+        if moved && let Some(old) = change.old {
+            self.account_sub_queue(store, index, old.utube, Touch::Anyhow)?;
+        }
+        let touch = if moved { Some(Touch::Anyhow) } else { change.touch() };
+        match (change.new.or(change.old), touch) {
+            (Some(side), Some(touch)) => self.account_sub_queue(store, index, side.utube, touch),
+            _ => Ok(()),
+        }
+    }
+
+    /// Computes the candidate of a sub-queue anew.
+    fn account_sub_queue(
+        &mut self,
+        store: &mut Store,
+        index: SlotIndex,
+        name: &[u8],
+        touch: Touch,
+    ) -> Result<(), Error> {
+        let Some(tube) = self.tubes.at_mut(index) else { return Ok(()) };
+        let Tube { space, indexes, buffer, driver, .. } = tube;
+        let layout = driver.layout();
+        let Some(candidates) = driver.candidates_mut() else { return Ok(()) };
+        let tasks = Tasks { store, space: *space, indexes: *indexes };
+        let old = candidates.get(name);
+        let new = candidates.compute(tasks, layout, name, old, touch)?;
+        if new == old {
+            return Ok(());
+        }
+        candidates.exchange(name, old, new);
+        self.pending.undo_candidate(index, name, old);
+        if let Some(buffer) = *buffer {
+            let columns = layout.ready_buffer.map_or(0, |buffer| buffer.fields.len());
+            as_admin(store, |store| show_candidate(store, buffer, columns, name, new))?;
+        }
+        if new.is_some() {
+            self.serve_later(index, Line::Takes);
+        }
+        Ok(())
+    }
+
+    /// A tube's space was truncated: nothing lies beside it any more.
+    pub(crate) fn account_truncation(&mut self, store: &mut Store, index: SlotIndex) -> Result<(), Error> {
+        self.ready.push(index);
+        let Some(tube) = self.tubes.at_mut(index) else { return Ok(()) };
+        let (id, buffer) = (tube.id, tube.buffer);
+        if let Some(candidates) = tube.driver.candidates_mut() {
+            let former = Box::new(candidates.take());
+            self.pending.undo.push(Undo::Candidates { slot: index, former });
+        }
+        as_admin(store, |store| {
+            self.forget_owners(store, id)?;
+            if let Some(buffer) = buffer
+                && !store.space(buffer)?.is_empty()
+            {
+                lycosa_store::ddl::truncate(store, buffer)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Takes into account what the open transaction has changed since the last time and the queue has not.
+    pub(crate) fn account_foreign(&mut self, store: &mut Store) -> Result<(), Error> {
+        if !self.keeps_in_step() {
+            return Ok(());
+        }
+        let mut read = std::mem::take(&mut self.read);
+        for change in store.changes_since(self.pending.accounted) {
+            self.read_change(&change, &mut read);
+        }
+        let result = read.changes.iter().try_for_each(|change| match change {
+            Foreign::Truncation(index) => self.account_truncation(store, *index),
+            Foreign::Task { index, id, old, new } => {
+                let (old, new) = (read.side(old), read.side(new));
+                let id = id.unwrap_or_default();
+                let change = TaskChange { id, old, new, operation: None, taken_by: None, tuple: None };
+                as_admin(store, |store| self.account(store, *index, change))
+            }
+        });
+        read.changes.clear();
+        read.names.clear();
+        self.read = read;
+        self.pending.accounted = Some(store.savepoint());
+        result
+    }
+
+    fn read_change(&self, change: &Change<'_>, read: &mut Read) {
+        if let Some(index) = self.tubes.by_space(change.space) {
+            let Some(tube) = self.tubes.at(index) else { return };
+            let layout = tube.driver.layout();
+            let (gone, came) = (change.gone(), change.came());
+            let id = came.or(gone.as_deref()).and_then(id_of);
+            let (old, new) = (read.keep(gone.as_deref(), layout), read.keep(came, layout));
+            read.changes.push(Foreign::Task { index, id, old, new });
+        } else if change.space == system::TRUNCATE
+            && let Some(row) = change.came()
+            && let Some(id) = TupleRef::trusted(row).field(0).and_then(|id| Reader::new(id).uint().ok())
+            && let Some(index) = SpaceId::try_from(id).ok().and_then(|id| self.tubes.by_space(id))
+        {
+            read.changes.push(Foreign::Truncation(index));
+        }
+    }
+}
+
+/// Does what the queue's spaces need, whoever's transaction is open.
+fn as_admin<T>(store: &mut Store, f: impl FnOnce(&mut Store) -> Result<T, Error>) -> Result<T, Error> {
+    let former = store.set_user(user::ADMIN);
+    let result = f(store);
+    store.set_user(former);
+    result
+}
+
+/// What an observer sees of an operation.
+fn events(tube: &str, operation: Operation, is_there: bool, mut tuple: Vec<u8>) -> Vec<TaskEvent> {
+    let event = |operation, tuple| TaskEvent { tube: tube.to_owned(), operation, tuple };
+    if is_there {
+        return vec![event(operation, tuple)];
+    }
+    let mut reader = Reader::new(&tuple);
+    if reader.array().is_ok() && reader.skip().is_ok() && reader.rest().first() == Some(&0xa1) {
+        let status = reader.position() + 1;
+        tuple[status] = State::Done.byte();
+    }
+    match operation {
+        Operation::Ttl => vec![event(Operation::Delete, tuple.clone()), event(Operation::Ttl, tuple)],
+        _ => vec![event(Operation::Delete, tuple)],
+    }
+}
+
+/// Computes all candidates of a tube; none if its space is gone.
+pub(crate) fn rebuild_candidates(tube: &mut Tube, store: &Store) {
+    let (space, indexes) = (tube.space, tube.indexes);
+    let layout = tube.driver.layout();
+    if let Some(candidates) = tube.driver.candidates_mut() {
+        let tasks = Tasks { store, space, indexes };
+        if candidates.rebuild(tasks, layout).is_err() {
+            candidates.clear();
+        }
+    }
+}
+
+/// Index `utube` of a ready buffer.
+const BUFFER_BY_NAME: u32 = 1;
+
+/// Makes the ready buffer show `candidate` for the sub-queue.
+pub(crate) fn show_candidate(
+    store: &mut Store,
+    buffer: SpaceId,
+    columns: usize,
+    name: &[u8],
+    candidate: Option<Candidate>,
+) -> Result<(), Error> {
+    let key = string_key(name);
+    if store.get(buffer, BUFFER_BY_NAME, &key)?.is_some() {
+        store.execute(&Statement::Delete { space: buffer, index: BUFFER_BY_NAME, key: &key })?;
+    }
+    if let Some(Candidate { pri, id }) = candidate {
+        let mut row = Vec::with_capacity(name.len() + 24);
+        mp::write_array(&mut row, columns as u32);
+        mp::write_uint(&mut row, id);
+        mp::write_str(&mut row, name);
+        if columns > 2 {
+            mp::write_uint(&mut row, pri);
+        }
+        store.execute(&Statement::Replace { space: buffer, tuple: &row })?;
+    }
+    Ok(())
+}
