@@ -200,7 +200,7 @@ pub struct Store {
     /// Bytes of all indexes when they were counted last.
     index_memory: u64,
     statements_since_gauge: u32,
-    /// Tuples that wait for their memory to be given back.
+    /// Indexes and tuples that wait for their memory to be given back.
     garbage: Vec<Heap>,
     /// The view that is open.
     view: Option<Box<ReadView>>,

@@ -312,10 +312,13 @@ impl Store {
             SchemaUndo::IndexRemoved { space, index, owned_bytes: Some(_) } => {
                 self.give_up(space, index.index);
             }
+            SchemaUndo::IndexRemoved { index, owned_bytes: None, .. } => self.discard(index.index, false),
             SchemaUndo::Truncated { space, indexes, .. } => {
-                if let Some(primary) = indexes.into_iter().next() {
+                let mut indexes = indexes.into_iter();
+                if let Some(primary) = indexes.next() {
                     self.give_up(space, primary.index);
                 }
+                indexes.for_each(|secondary| self.discard(secondary.index, false));
             }
             _ => {}
         }
@@ -328,7 +331,7 @@ impl Store {
             None => Some(primary),
         };
         if let Some(primary) = given_up {
-            self.discard(primary);
+            self.discard(primary, true);
         }
     }
 
@@ -387,7 +390,9 @@ impl Store {
                 self.catalog.redefine(def.id, *def, *format);
             }
             SchemaUndo::IndexAdded { space, index } => {
-                self.catalog.take_index(space, index);
+                if let Some(index) = self.catalog.take_index(space, index) {
+                    self.discard(index.index, false);
+                }
                 self.restore_format(space);
             }
             SchemaUndo::IndexRemoved { space, index, owned_bytes } => {

@@ -29,6 +29,7 @@ use lycosa_tuple::key::{KeyDef, KeyPart};
 use lycosa_tuple::mp::Reader;
 
 pub use self::select::{Select, SelectError};
+pub use self::tree::Remains;
 use self::tree::{Entry, Order, Probe, Tree};
 use crate::arena::{Arena, Handle};
 
@@ -314,6 +315,11 @@ impl Index {
     pub fn compare_tuples(&self, a: &[u8], b: &[u8]) -> Ordering {
         let by_key = || if self.number.is_some() { Ordering::Equal } else { self.key.compare(a, b) };
         self.hint(a).cmp(&self.hint(b)).then_with(by_key)
+    }
+
+    /// The index, to be freed in steps.
+    pub fn into_remains(self) -> Remains {
+        self.entries.into_remains()
     }
 
     /// Removes everything.

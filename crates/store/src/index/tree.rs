@@ -28,6 +28,7 @@ mod cursor;
 mod dense;
 mod leaf;
 mod node;
+mod remains;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +42,7 @@ pub use self::cursor::Cursor;
 use self::dense::Dense;
 use self::leaf::Leaf;
 use self::node::{Branch, Census, Inner, Insertion, Node};
+pub use self::remains::Remains;
 use crate::arena::{Arena, Handle};
 
 /// The tree in the size for use.

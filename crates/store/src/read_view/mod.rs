@@ -358,7 +358,7 @@ impl Store {
             has_more || view.young.len() == 0 && view.kept.is_empty(),
             "walks leave nothing behind"
         );
-        orphans.into_iter().for_each(|index| self.discard(index));
+        orphans.into_iter().for_each(|index| self.discard(index, true));
         has_more
     }
 
@@ -371,7 +371,7 @@ impl Store {
         let mut view = self.view.take()?;
         for walk in &mut view.walks {
             if let Source::Orphan(index) = std::mem::replace(&mut walk.source, Source::Kept) {
-                self.discard(index);
+                self.discard(index, true);
             }
         }
         Some(ClosedView(view))

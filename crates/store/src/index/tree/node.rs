@@ -126,6 +126,10 @@ impl<const L: usize, const W: usize, const I: usize> Inner<L, W, I> {
         &self.firsts
     }
 
+    pub(super) fn into_children(self) -> Vec<Node<L, W, I>> {
+        self.children
+    }
+
     pub(super) fn children(&self) -> &[Node<L, W, I>] {
         &self.children
     }

@@ -326,6 +326,21 @@ proptest! {
     }
 }
 
+#[test]
+fn remains_are_freed_leaf_by_leaf_in_order() {
+    let mut pair = Pair::<5, 3>::new(0);
+    let handles: Vec<_> = (0..500).map(|number| pair.arena.insert(&tuple((number, 0))).unwrap()).collect();
+    let entries: Vec<_> = handles.iter().map(|&handle| pair.entry(handle)).collect();
+    let mut remains = TreeOf::<5, WINDOW, 3>::from_ascending(false, entries).into_remains();
+    let (mut freed, mut leaves) = (Vec::new(), 0);
+    while let Some(count) = remains.free_leaf(|handle| freed.push(handle)) {
+        assert!((1..=5).contains(&count));
+        leaves += 1;
+    }
+    assert_eq!((freed, leaves), (handles, 100));
+    assert_eq!(TreeOf::<5, WINDOW, 3>::new().into_remains().free_leaf(|_| {}), None);
+}
+
 /// Entries of the numbers in a real tree, and what an entry takes.
 fn bytes_per_entry(keys: impl IntoIterator<Item = Key>) -> f64 {
     let mut pair = Pair::<LEAF_ENTRIES, INNER_CHILDREN>::new(0);
