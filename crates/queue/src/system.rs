@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 
 use lycosa_store::ddl::{self, FieldSpec, IndexSpec, PartSpec, SequenceSpec, SpaceSpec};
-use lycosa_store::{Deferral, Error as StoreError, IteratorType, SpaceId, Statement, Store, system};
+use lycosa_store::{Error as StoreError, IteratorType, SpaceId, Statement, Store, system};
 use lycosa_tuple::mp;
 
 use crate::error::Error;
@@ -120,7 +120,6 @@ impl SystemSpaces {
         for space in [consumers, taken, session_ids, shared_sessions] {
             store.exempt_from_limit(space);
         }
-        store.defer_entries(taken, TAKEN_BY_SESSION, Deferral::All);
         Ok(Self { queue, consumers, taken, session_ids, shared_sessions })
     }
 }

@@ -171,7 +171,6 @@ impl Store {
             return Ok(Progress::End);
         }
         let walked = self.walked_by(cursor)?;
-        self.check_access(cursor.user, Object::Space(cursor.space), Access::READ)?;
         let Some(base) = self.check_walk(cursor)? else {
             cursor.position = Position::End;
             return Ok(Progress::End);
@@ -237,6 +236,7 @@ impl Store {
         if cursor.walked.as_ref().is_some_and(is_other_space) {
             return Err(CursorError::SpaceDropped(cursor.space));
         }
+        self.check_access(cursor.user, Object::Space(cursor.space), Access::READ)?;
         let index = match space.index(cursor.index) {
             Some(index) => index,
             None if cursor.walked.is_some() => {

@@ -44,7 +44,15 @@ impl Store {
         }
     }
 
-    pub(crate) fn apply(&mut self, statement: &Statement<'_>) -> Result<Option<Handle>, Error> {
+    /// As [`Store::execute`], without undoing a failed statement; for the rare callers.
+    #[inline(never)]
+    pub(crate) fn apply_rarely(&mut self, statement: &Statement<'_>) -> Result<Option<Handle>, Error> {
+        self.apply(statement)
+    }
+
+    #[expect(clippy::inline_always, reason = "74 instructions of a cycle of put, take and ack")]
+    #[inline(always)]
+    fn apply(&mut self, statement: &Statement<'_>) -> Result<Option<Handle>, Error> {
         let id = statement.space();
         let space = self.space(id)?;
         if self.transaction.user != user::ADMIN {

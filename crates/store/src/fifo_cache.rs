@@ -4,7 +4,8 @@
 //! the front. A tree searches for both. The cache is a ring of hints and handles in ascending order: a tuple behind the
 //! last one is appended, and the first one is found without a search. A tuple that arrives out of order goes into the
 //! tree, and so does the oldest one in the cache when there are more than [`MAX_CACHED`]. The first tuple of the part is the
-//! lesser of the tree's first and the cache's.
+//! lesser of the tree's first and the cache's. It saves 1 200 to 1 900 instructions of a cycle of put, take and ack, see
+//! [`crate::deferred`].
 //!
 //! Invariants:
 //! - hints in the cache ascend strictly, those of removed tuples included, and lie within the part;
@@ -18,7 +19,7 @@ use crate::arena::Handle;
 use crate::index::tree::Entry;
 
 /// Hints in a cache, at most.
-pub(crate) const MAX_CACHED: usize = if cfg!(test) { 3 } else { 8192 };
+pub(crate) const MAX_CACHED: usize = if cfg!(test) { 3 } else { 4096 };
 
 /// A cache with more capacity gives its memory back when it is empty.
 const KEPT_CAPACITY: usize = 1024;

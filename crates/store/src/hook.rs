@@ -243,7 +243,7 @@ impl Store {
                 let tuple = proposal.new.as_deref().unwrap_or_default();
                 self.put(id, tuple, entry, &mut Vec::new()).map(Some)
             }
-            (Decision::Proceed, _) => self.apply(statement),
+            (Decision::Proceed, _) => self.apply_rarely(statement),
             (Decision::Put(tuple), _) => {
                 check_is_array(tuple)?;
                 let space = self.space(id)?;

@@ -59,7 +59,6 @@ impl SpaceIndex {
         let first =
             self.def.key.parts().first().filter(|part| part.path.is_none() && part.collation.is_binary());
         let deferred = match (deferral, first) {
-            (Deferral::All, _) => DeferredEntries::default(),
             (Deferral::Parts { cached, deferred }, Some(part)) => {
                 let scope = Scope::Part { field: part.field, value: deferred.into() };
                 DeferredEntries::new(scope, self.cache_of(cached))
@@ -363,11 +362,11 @@ impl SpaceIndex {
             return;
         };
         if deferred.remove(old) {
-            return self.flush_wanted(arena);
+            return;
         }
         let entry = self.index.entry(arena, old);
         if deferred.cache.as_mut().is_some_and(|cache| cache.remove(entry)) {
-            return self.flush_wanted(arena);
+            return;
         }
         if self.index.remove_entry(arena, entry).is_some()
             && let Some(cache) = &mut deferred.cache
@@ -376,12 +375,12 @@ impl SpaceIndex {
         }
     }
 
-    /// Flushes the few deferred entries if reads have merged them: the next read finds them in the tree.
-    #[inline]
-    fn flush_wanted(&mut self, arena: &Arena) {
-        if self.deferred.as_ref().is_some_and(|deferred| deferred.is_wanted()) {
-            self.flush_few(arena);
-        }
+    /// Flushes the few deferred entries because reads have merged them: the next read finds them in the tree. Then defers a
+    /// tuple.
+    #[cold]
+    fn flush_and_defer(&mut self, arena: &Arena, coming: Handle) {
+        self.flush_few(arena);
+        self.exchange_deferred(arena, None, Some(coming));
     }
 
     /// Removes `going` and defers `coming`, in this order: with an equal key `going` would else be taken for `coming`.
@@ -390,6 +389,9 @@ impl SpaceIndex {
             self.remove(arena, going);
         }
         let (Some(deferred), Some(coming)) = (&mut self.deferred, coming) else { return };
+        if deferred.is_wanted() {
+            return self.flush_and_defer(arena, coming);
+        }
         let Some(due) = deferred.defer(coming, arena.get(coming)) else { return };
         let entry = self.index.entry(arena, due);
         let cache = deferred.cache.as_mut().filter(|cache| cache.includes(entry.hint));
@@ -428,8 +430,6 @@ impl SpaceIndex {
 /// Which entries an index defers. Reads see them all the same.
 #[derive(Debug, Clone, Copy)]
 pub enum Deferral<'a> {
-    /// All, for an index that is written with every change and hardly ever read.
-    All,
     /// Those of two parts of the index, told by the value in the first part of its key, a string of at most 31 bytes as
     /// MessagePack.
     Parts {
@@ -439,7 +439,7 @@ pub enum Deferral<'a> {
         /// Tuples with this value are hardly ever read.
         deferred: &'a [u8],
     },
-    /// All. Those with at least `bound` in this field, counted from 0, are deferred however many they are, until somebody
+    /// All, for an index that is written with every change and rarely read. Those with at least `bound` in this field, counted from 0, are deferred however many they are, until somebody
     /// reads the whole index: for deadlines beyond every scan.
     Beyond {
         /// Number of the field.

@@ -94,7 +94,8 @@ fn encode_parts(store: &Store, parts: &[PartSpec<'_>]) -> Result<Vec<u8>, Error>
     Ok(bytes)
 }
 
-/// Creates an index over the tuples that are there, and returns its number. Rows: INSERT `_sequence` if one is to be
+/// Creates an index over the tuples that are there, all in this call: 0.15 to 0.3 s for each million of them, in which
+/// nothing else happens. Returns the index's number. Rows: INSERT `_sequence` if one is to be
 /// generated, INSERT `_index`, INSERT `_space_sequence`.
 ///
 /// # Errors
