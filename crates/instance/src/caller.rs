@@ -212,9 +212,20 @@ impl Instance {
         self.parked.insert(request, call);
     }
 
+    /// Takes a parked call off the list: its answer is on its way.
+    pub(crate) fn unpark(&mut self, request: RequestId) -> Option<ParkedCall> {
+        let call = self.parked.remove(request)?;
+        if let ReplyTo::Frame { slot, .. } = call.reply
+            && let Some(connection) = self.connections.get_mut(slot)
+        {
+            connection.count_parked(call.is_invoke, -1);
+        }
+        Some(call)
+    }
+
     /// Answers a parked call. Nothing if it is not there: its session has ended.
     pub(crate) fn answer(&mut self, request: RequestId, result: Result<(u32, &[u8]), ErrorObject>) {
-        let Some(ParkedCall { reply, is_invoke, .. }) = self.parked.remove(request) else { return };
+        let Some(ParkedCall { reply, .. }) = self.unpark(request) else { return };
         let (slot, sync, is_call_16) = match reply {
             ReplyTo::Frame { slot, sync, is_call_16 } => (slot, sync, is_call_16),
             ReplyTo::Caller(kind) => {
@@ -225,7 +236,6 @@ impl Instance {
         };
         let schema_version = self.data.store().schema_version();
         let Some(connection) = self.connections.get_mut(slot) else { return };
-        connection.count_parked(is_invoke, -1);
         match result {
             Ok((count, bytes)) => {
                 let out = connection.replies.buffer();

@@ -25,7 +25,7 @@ use crate::wire_error;
 pub type Lsn = u64;
 
 /// Largest reply to one SELECT, in bytes.
-const MAX_SELECTED: usize = 512 << 20;
+pub(crate) const MAX_SELECTED: usize = 512 << 20;
 
 /// What a SELECT asks for.
 #[derive(Debug, Clone, Copy)]
@@ -212,15 +212,22 @@ impl Data {
         self.store.space(space).is_ok_and(Space::is_temporary)
     }
 
-    /// The store with every deferred entry of an index flushed, so that it can be read.
+    /// The store with every deferred entry of an index flushed, so that it can be read at once. That may take 1 s for each
+    /// million tuples; a cursor does it in steps.
     pub(crate) fn read(&mut self, space: u32, index: u32) -> Result<&Store, ErrorObject> {
+        self.expose(space)?;
+        while matches!(self.store.prepare(space, index, u64::MAX), Ok(Prepared::More)) {}
+        Ok(&self.store)
+    }
+
+    /// Makes a space show what the queue has cached about it, before it is read.
+    pub(crate) fn expose(&mut self, space: u32) -> Result<(), ErrorObject> {
         self.check_alive()?;
         self.queue.show(&mut self.store, space).map_err(|error| wire_error::of_queue(&error))?;
-        while matches!(self.store.prepare(space, index, u64::MAX), Ok(Prepared::More)) {}
         if !self.in_transaction() {
             self.collect();
         }
-        Ok(&self.store)
+        Ok(())
     }
 
     /// Appends the tuples that `user` may see to `out`; returns how many they are.
@@ -247,13 +254,7 @@ impl Data {
         if out.len() - start > MAX_SELECTED {
             out.truncate(start);
             out.shrink_to(start);
-            return Err(ErrorObject::client(
-                ErrorCode::MemoryIssue,
-                format!(
-                    "Failed to allocate a reply of more than {MAX_SELECTED} bytes for select: \
-                     ask for fewer tuples at a time with limit"
-                ),
-            ));
+            return Err(too_much_selected());
         }
         Ok(count)
     }
@@ -352,6 +353,14 @@ fn unsupported(what: &str) -> ErrorObject {
 fn needs_room(procedure: &Procedure) -> bool {
     matches!(procedure.tube_method(), Some(TubeMethod::Put | TubeMethod::PutMany))
         || procedure.queue_method() == Some(QueueMethod::CreateTube)
+}
+
+pub(crate) fn too_much_selected() -> ErrorObject {
+    let message = format!(
+        "Failed to allocate a reply of more than {MAX_SELECTED} bytes for select: \
+         ask for fewer tuples at a time with limit"
+    );
+    ErrorObject::client(ErrorCode::MemoryIssue, message)
 }
 
 /// The answer to a change while the instance is read-only.

@@ -20,12 +20,15 @@ enum Source {
     Expiration,
     /// Memory of truncated and dropped spaces.
     Garbage,
+    /// SELECTs that take more than a turn.
+    Selects,
     /// Checkpoints that are due.
     Checkpoint,
 }
 
 impl Source {
-    const ALL: [Self; 5] = [Self::ReadOnly, Self::Queue, Self::Expiration, Self::Garbage, Self::Checkpoint];
+    const ALL: [Self; 6] =
+        [Self::ReadOnly, Self::Queue, Self::Expiration, Self::Garbage, Self::Selects, Self::Checkpoint];
 
     const fn name(self) -> &'static str {
         match self {
@@ -33,6 +36,7 @@ impl Source {
             Self::Queue => "queue",
             Self::Expiration => "expiration",
             Self::Garbage => "garbage",
+            Self::Selects => "selects",
             Self::Checkpoint => "checkpoint",
         }
     }
@@ -63,6 +67,9 @@ const QUEUE_STEP: usize = 64;
 
 /// Tuples whose memory one step gives back.
 const GARBAGE_STEP: u64 = 256;
+
+/// Pause before a reply that waits for the journal is looked at again, in microseconds.
+const SELECT_RETRY: u64 = 1000;
 
 /// Pause before the queue is asked again to come up, in microseconds.
 const QUEUE_RETRY: u64 = 1_000_000;
@@ -162,6 +169,10 @@ impl Instance {
             },
             Source::Garbage if self.data.upkeep().collect_garbage(GARBAGE_STEP) => Due::Now,
             Source::Garbage => Due::Never,
+            Source::Selects if self.step_selects() => Due::Now,
+            // One that waits for the journal goes on when that answers, or when it has waited long enough.
+            Source::Selects if !self.selects.is_empty() => Due::At(now + SELECT_RETRY),
+            Source::Selects => Due::Never,
             Source::Checkpoint => self.tick_checkpoints().into(),
         }
     }

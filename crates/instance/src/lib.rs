@@ -40,6 +40,7 @@ mod expiring;
 mod invoke;
 mod replies;
 mod request;
+mod selects;
 mod settings;
 mod status;
 mod transaction;
@@ -78,6 +79,7 @@ use connection::Connections;
 use data::Data;
 use deadlines::Deadlines;
 use expiring::Expiring;
+use selects::LongSelects;
 
 /// The version that the greeting announces: the one from which the protocol's reference was taken, because clients
 /// choose what to send by it.
@@ -124,6 +126,7 @@ pub struct Instance {
     data: Data,
     connections: Connections,
     parked: Parked,
+    selects: LongSelects,
     invokes: VecDeque<Invoke>,
     checkpoints: Checkpoints,
     deadlines: Deadlines,
@@ -163,6 +166,7 @@ impl Instance {
             data: Data::new(store, queue, Journaling::new(identity.replica_id, vclock), now),
             connections: Connections::default(),
             parked: Parked::default(),
+            selects: LongSelects::default(),
             invokes: VecDeque::new(),
             checkpoints: Checkpoints::new(signature, now),
             deadlines: Deadlines::default(),
@@ -394,8 +398,10 @@ impl Instance {
 
     /// The first `count` bytes of [`Instance::output`] were written.
     pub fn consume(&mut self, slot: Slot, count: usize) {
-        if let Some(connection) = self.connections.get_mut(slot) {
-            connection.replies.consume(count);
+        if let Some(connection) = self.connections.get_mut(slot)
+            && connection.replies.consume(count)
+        {
+            self.connections.mark_ready(slot);
         }
     }
 

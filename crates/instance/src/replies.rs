@@ -3,6 +3,9 @@
 //! A reply is encoded once, at the end of the connection's buffer, and stays there until everything it has seen is
 //! durable. Because LSNs only grow, what may leave is always a prefix of the buffer: releasing is moving one number.
 //!
+//! A long reply was assembled elsewhere, in chunks of its own. It is adopted when everything in the buffer may leave: the
+//! chunks go out as they are, before the buffer, and no byte of them is copied.
+//!
 //! Invariants: `released <= bytes.len()`; marks ascend in both LSN and offset; the last mark's offset is the end of the
 //! buffer, or there are no marks and everything is released; `in_flight` is the sum of the marks' counts. Replies overtake only waiting calls, which are not here
 //! yet.
@@ -12,6 +15,9 @@ use std::collections::VecDeque;
 /// Encoded replies: first those that may leave, then those that wait for their LSN.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
+    /// What may leave before `bytes`. None is empty, and `written` is about the first one.
+    chunks: VecDeque<Vec<u8>>,
+    chunked_bytes: usize,
     bytes: Vec<u8>,
     written: usize,
     released: usize,
@@ -68,14 +74,46 @@ impl Replies {
         before - self.in_flight
     }
 
-    /// What may be written now.
-    pub(crate) fn ready(&self) -> &[u8] {
-        &self.bytes[self.written..self.released]
+    /// Whether every reply may leave, so that a long one can be adopted.
+    pub(crate) fn may_adopt(&self) -> bool {
+        self.waiting.is_empty()
     }
 
-    /// The first `count` bytes of [`Replies::ready`] were written.
-    pub(crate) fn consume(&mut self, count: usize) {
+    /// Lets a whole reply, in chunks that are not empty, leave after what is here, which may leave too.
+    pub(crate) fn adopt(&mut self, reply: Vec<Vec<u8>>) {
+        assert!(self.may_adopt(), "a long reply does not overtake one that waits");
+        let pending = self.pending_bytes();
+        let before = std::mem::take(&mut self.bytes);
+        self.released = 0;
+        self.chunked_bytes = pending + reply.iter().map(Vec::len).sum::<usize>();
+        self.chunks.extend([before].into_iter().chain(reply).filter(|chunk| !chunk.is_empty()));
+    }
+
+    /// What may be written now, or a part of it.
+    pub(crate) fn ready(&self) -> &[u8] {
+        match self.chunks.front() {
+            Some(chunk) => &chunk[self.written..],
+            None => &self.bytes[self.written..self.released],
+        }
+    }
+
+    /// The first `count` bytes of [`Replies::ready`] were written. Whether there are more that may be written.
+    pub(crate) fn consume(&mut self, count: usize) -> bool {
         self.written += count;
+        if let Some(chunk) = self.chunks.front() {
+            assert!(self.written <= chunk.len(), "no more can be written than was ready");
+            self.chunked_bytes -= count;
+            if self.written == chunk.len() {
+                self.chunks.pop_front();
+                self.written = 0;
+            }
+            return !self.ready().is_empty();
+        }
+        self.consume_from_buffer();
+        !self.ready().is_empty()
+    }
+
+    fn consume_from_buffer(&mut self) {
         assert!(self.written <= self.released, "no more can be written than was ready");
         if self.written == self.bytes.len() {
             self.bytes.clear();
@@ -94,7 +132,10 @@ impl Replies {
 
     /// Bytes that are not written yet, released or not.
     pub(crate) fn pending_bytes(&self) -> usize {
-        self.bytes.len() - self.written
+        match self.chunks.is_empty() {
+            true => self.bytes.len() - self.written,
+            false => self.chunked_bytes + self.bytes.len(),
+        }
     }
 
     /// Replies that wait for the journal.
@@ -152,7 +193,7 @@ mod tests {
         assert_eq!(bodies(replies.ready()), [3]);
         assert_eq!(replies.release(7), 1);
         assert_eq!(bodies(replies.ready()), [3, 4]);
-        replies.consume(12);
+        assert!(!replies.consume(12));
         assert_eq!((replies.ready().len(), replies.pending_bytes()), (0, 0));
     }
 
@@ -178,6 +219,28 @@ mod tests {
         assert!(replies.pending_bytes() == 6 && replies.bytes.len() == 6);
         assert_eq!(replies.release(9), 1);
         assert_eq!(bodies(replies.ready()), [2]);
+    }
+
+    #[test]
+    fn a_long_reply_leaves_between_those_before_and_behind_it() {
+        let mut replies = Replies::default();
+        push(&mut replies, 1, 0, 0);
+        push(&mut replies, 2, 0, 0);
+        assert!(replies.consume(6));
+        replies.adopt(vec![vec![0xce, 0, 0, 0, 7, 3], vec![4; 3], Vec::new(), vec![5; 3]]);
+        assert!(!push(&mut replies, 6, 9, 0) && !replies.may_adopt());
+        assert_eq!(replies.pending_bytes(), 6 + 6 + 6 + 6);
+        assert_eq!(bodies(replies.ready()), [2]);
+        assert!(replies.consume(6));
+        assert_eq!(replies.ready(), [0xce, 0, 0, 0, 7, 3]);
+        assert!(replies.consume(6) && replies.consume(2));
+        assert_eq!((replies.ready(), replies.pending_bytes()), (&[4][..], 1 + 3 + 6));
+        assert!(replies.consume(1));
+        assert!(!replies.consume(3), "the last one waits for the journal");
+        assert_eq!(replies.release(9), 1);
+        assert_eq!(bodies(replies.ready()), [6]);
+        assert!(!replies.consume(6));
+        assert_eq!(replies.pending_bytes(), 0);
     }
 
     #[test]

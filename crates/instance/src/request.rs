@@ -28,11 +28,12 @@ impl Instance {
             Body::Call16 { name, args } => return self.handle_call(slot, header.sync, name, args, true),
             Body::Select { space, index, limit, offset, iterator, key } => {
                 let (offset, limit) = (offset.into(), limit.into());
-                self.reply_with_data(slot, header, |data, user, out| {
-                    let iterator =
-                        IteratorType::try_from(iterator).map_err(|error| wire_error::of_store(&error))?;
-                    data.select(user, &Select { space, index, iterator, key, offset, limit }, out)
-                })
+                IteratorType::try_from(iterator).map_err(|error| wire_error::of_store(&error)).and_then(
+                    |iterator| {
+                        let select = Select { space, index, iterator, key, offset, limit };
+                        self.handle_select(slot, header, &select)
+                    },
+                )
             }
             Body::Insert { space, tuple } => self.change(slot, header, &Statement::Insert { space, tuple }),
             Body::Replace { space, tuple } => self.change(slot, header, &Statement::Replace { space, tuple }),

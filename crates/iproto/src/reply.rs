@@ -128,6 +128,17 @@ pub fn finish_data(out: &mut Vec<u8>, DataStart(start): DataStart, count: u32, s
     }
 }
 
+/// Appends the beginning of a reply with `count` values, which follow elsewhere and take `length` bytes together. They are
+/// fewer than 2^32 less some.
+pub fn data_header(out: &mut Vec<u8>, sync: u64, count: u32, length: usize, schema_version: u32) {
+    let DataStart(start) = begin_data(out, sync);
+    let length = out.len() - start - LENGTH_SIZE + length;
+    let header = &mut out[start..];
+    header[1..LENGTH_SIZE].copy_from_slice(&(length as u32).to_be_bytes());
+    header[SCHEMA_OFFSET..SCHEMA_OFFSET + 4].copy_from_slice(&schema_version.to_be_bytes());
+    header[COUNT_OFFSET..COUNT_OFFSET + 4].copy_from_slice(&count.to_be_bytes());
+}
+
 /// The `sync` of a whole reply frame that was written by this module; `None` if it is too short to be one.
 pub fn sync_of(frame: &[u8]) -> Option<u64> {
     let digits = frame.get(SYNC_OFFSET..SYNC_OFFSET + 8)?;

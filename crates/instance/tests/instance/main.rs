@@ -16,5 +16,6 @@ mod malformed;
 mod read_only;
 mod rig;
 mod rows;
+mod selects;
 mod status;
 mod waiting;

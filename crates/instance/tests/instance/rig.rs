@@ -156,14 +156,20 @@ impl Rig {
     /// The replies that may leave, in order, read from the connection.
     pub(crate) fn replies(&mut self, client: &Client) -> Vec<Reply> {
         let mut replies = Vec::new();
-        let bytes = self.instance.output(client.slot).to_vec();
+        let mut bytes = Vec::new();
+        while let ready = self.instance.output(client.slot)
+            && !ready.is_empty()
+        {
+            let length = ready.len();
+            bytes.extend_from_slice(ready);
+            self.instance.consume(client.slot, length);
+        }
         let mut rest = bytes.as_slice();
         while let Split::Frame { content, consumed } = split(rest, DEFAULT_LIMIT).expect("frames") {
             replies.push(decoded(content));
             rest = &rest[consumed..];
         }
         assert!(rest.is_empty(), "whole replies leave");
-        self.instance.consume(client.slot, bytes.len());
         replies
     }
 
