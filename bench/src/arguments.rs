@@ -66,6 +66,9 @@ pub(crate) enum Command {
     Compare(CompareArguments),
     /// Count the instructions that a cycle takes, by crate, under valgrind
     Count(CountArguments),
+    /// Let tuples expire while tasks go through a tube: how long, how late, and what clients feel
+    #[command(after_help = EXPIRE_EXAMPLES)]
+    Expire(ExpireArguments),
     /// Run the whole comparison and write docs/performance.md and its chart
     Report(ReportArguments),
     /// List the workloads
@@ -97,6 +100,13 @@ Examples:
   lycosa bench compare -c lycosa -c redis-list -w 8x32 --rounds 9 --svg chart.svg
   lycosa bench compare -c lycosa -w all                how flat it stays as work grows
   lycosa bench compare -c lycosa -w all --small        whether everything works";
+
+const EXPIRE_EXAMPLES: &str = "\
+Examples:
+  lycosa bench expire                                  a million tuples with one deadline
+  lycosa bench expire --tuples 10000000 --contender lycosa --contender tarantool-lua
+  lycosa bench expire --spread 60                      deadlines over a minute: how late
+  lycosa bench expire --scan --scan-time 10            without an index over the deadline";
 
 const COUNT_EXAMPLES: &str = "\
 Examples:
@@ -342,6 +352,66 @@ pub(crate) struct CountArguments {
 impl CountArguments {
     pub(crate) fn workload(&self) -> Result<Workload> {
         named(&self.workload, Size::Full)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExpireArguments {
+    /// What to measure: lycosa, tarantool or tarantool-lua, with :TUBE-TYPE and :DURABILITY; may be repeated
+    #[arg(long = "contender", short, value_name = "CONTENDER", default_value = "lycosa:fifottl:fsync")]
+    pub(crate) contenders: Vec<Contender>,
+    /// Tuples that expire
+    #[arg(long, short = 'n', default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) tuples: u64,
+    /// Spread the deadlines over so many seconds, instead of one that has passed when the task starts
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) spread: Option<Duration>,
+    /// No index over the deadline: the space is passed over
+    #[arg(long)]
+    pub(crate) scan: bool,
+    /// Seconds of such a pass
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    pub(crate) scan_time: u64,
+    /// Microseconds of a slice, instead of the server's default
+    #[arg(long, value_name = "MICROSECONDS")]
+    pub(crate) budget_us: Option<u32>,
+    /// Connections of the clients of the tube
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    connections: u16,
+    /// Requests under way on each connection
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    depth: u16,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    length: LengthArguments,
+    #[command(flatten)]
+    pub(crate) servers: ServerArguments,
+}
+
+impl ExpireArguments {
+    pub(crate) fn shape(&self) -> Shape {
+        Shape { connections: self.connections.into(), depth: self.depth.into() }
+    }
+
+    /// Cycles before anything is measured.
+    pub(crate) fn warmup(&self) -> Bound {
+        self.length.length().warmup
+    }
+
+    /// Cycles without anything that expires.
+    pub(crate) fn baseline(&self) -> Bound {
+        self.length.length().measured
+    }
+
+    /// How long both take, about.
+    pub(crate) fn before(&self) -> Duration {
+        let length = |bound| match bound {
+            Bound::For(time) => time,
+            Bound::Rounds(_) => Duration::from_secs(1),
+        };
+        length(self.warmup()) + length(self.baseline())
     }
 }
 

@@ -5,7 +5,7 @@
 //! From the inside out: [`protocol`] speaks to a server; [`load`] keeps it busy and checks its answers against the
 //! [`account`]; [`server`] starts and stops it; [`contender`] and [`program`] know the servers; a [`workload`] says what
 //! is asked; a [`trial`] puts one contender through one workload; a [`comparison`] is many trials in rounds, shown by
-//! [`report`] and [`chart`]. What the command line offers is in [`single`], [`compare`], [`count`] and [`performance`].
+//! [`report`] and [`chart`]. What the command line offers is in [`single`], [`compare`], [`count`], [`expire`] and [`performance`].
 //!
 //! Everything runs in one thread; nothing is measured while something else is prepared.
 
@@ -16,6 +16,7 @@ mod compare;
 mod comparison;
 mod contender;
 mod count;
+mod expire;
 mod load;
 mod machine;
 mod measurement;
@@ -56,6 +57,7 @@ pub fn run(arguments: &Arguments, server: Option<&Path>) -> Result<()> {
         Some(Command::Run(arguments)) => single::run(arguments, server),
         Some(Command::Compare(arguments)) => compare::compare(arguments, server),
         Some(Command::Count(arguments)) => count::count(arguments, server),
+        Some(Command::Expire(arguments)) => expire::expire(arguments, server),
         Some(Command::Report(arguments)) => performance::write(arguments, server),
         Some(Command::List) => {
             for workload in workload::all(Size::Full) {

@@ -62,7 +62,8 @@ impl Ground {
         Ok(measurement)
     }
 
-    fn command(&self, contender: Contender, place: Place<'_>) -> Result<Command> {
+    /// The command that runs the contender.
+    pub(crate) fn command(&self, contender: Contender, place: Place<'_>) -> Result<Command> {
         let command = contender.command(&self.files, place)?;
         let Some((program, arguments)) = self.wrapper.split_first() else { return Ok(command) };
         let mut wrapped = Command::new(program);

@@ -16,13 +16,14 @@ use anyhow::{Context, Result, bail, ensure};
 use lycosa_tuple::mp::{self, MpError, Reader};
 
 use super::{Dialogue, Protocol};
-use caller::{Caller, introduce};
+pub(crate) use caller::Caller;
+use caller::introduce;
 use dialogue::{Form, IprotoDialogue};
 
 /// The tube that is measured.
 const TUBE: &str = "lycosa_bench";
 /// Where Lycosa listens for its administrator, in its data folder.
-const ADMIN_SOCKET: &str = "admin.sock";
+pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 /// An empty array: no arguments.
 const NOTHING: &[u8] = &[0x90];
 

@@ -26,6 +26,20 @@ fn the_binary_measures_itself() {
 }
 
 #[test]
+fn tuples_expire_while_tasks_go_through_a_tube() {
+    for flags in [&["--spread", "1"][..], &["--scan", "--scan-time", "0"][..]] {
+        let short =
+            ["--tuples", "3000", "--warmup", "0", "--cycles", "300", "--json", "-c", "lycosa:fifo:write"];
+        let output = lycosa(&[&["bench", "expire"][..], &short, flags].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let json = serde_json::from_slice::<Json>(&output.stdout).unwrap();
+        assert_eq!((&json["tuples"], &json["contender"]), (&3000.into(), &"lycosa:fifo:write".into()));
+        assert!(json["scanned"].as_u64().unwrap() >= 3000, "{json}");
+        assert!(json["with"]["p99_us"]["take"].as_f64().unwrap() > 0.0, "{json}");
+    }
+}
+
+#[test]
 fn nobody_to_measure_is_no_connection() {
     // Nobody listens on a port that was just given back.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();

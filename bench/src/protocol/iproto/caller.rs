@@ -13,6 +13,9 @@ use lycosa_iproto::request::{self, AuthTuple, Body};
 use super::Credentials;
 use crate::{connect, no_answer};
 
+/// Bytes that are read at a time where many answers come.
+const READ_SIZE: usize = 64 << 10;
+
 /// Reads the greeting and says who we are, guest without credentials.
 pub(super) fn introduce<S: Read + Write>(stream: &mut S, credentials: Option<&Credentials>) -> Result<()> {
     let mut bytes = [0; GREETING_SIZE];
@@ -52,7 +55,7 @@ fn exchange<S: Read + Write>(
 }
 
 /// A connection for one call after the other.
-pub(super) struct Caller<S> {
+pub(crate) struct Caller<S> {
     stream: S,
     input: Vec<u8>,
 }
@@ -64,16 +67,57 @@ impl Caller<TcpStream> {
 }
 
 impl<S: Read + Write> Caller<S> {
-    pub(super) fn new(mut stream: S, credentials: Option<&Credentials>) -> Result<Self> {
+    pub(crate) fn new(mut stream: S, credentials: Option<&Credentials>) -> Result<Self> {
         introduce(&mut stream, credentials)?;
         Ok(Self { stream, input: Vec::new() })
     }
 
     /// Calls `name` with an array of arguments and gives the array of values; the inner error is the server's.
-    pub(super) fn call(&mut self, name: &str, arguments: &[u8]) -> Result<Result<Vec<u8>>> {
+    pub(crate) fn call(&mut self, name: &str, arguments: &[u8]) -> Result<Result<Vec<u8>>> {
         let body = Body::Call { name: name.as_bytes(), args: arguments };
         let answer = exchange(&mut self.stream, &mut self.input, &body)?;
         Ok(answer.with_context(|| name.to_owned()))
+    }
+
+    /// Sends any request and gives the data of its answer; the inner error is the server's.
+    pub(crate) fn request(&mut self, body: &Body<'_>) -> Result<Result<Vec<u8>>> {
+        exchange(&mut self.stream, &mut self.input, body)
+    }
+
+    /// Sends requests in one write and waits for all answers. The first error ends it.
+    pub(crate) fn many<'a>(&mut self, bodies: impl Iterator<Item = Body<'a>>) -> Result<()> {
+        let mut out = Vec::new();
+        let mut waiting = 0;
+        for body in bodies {
+            request::encode(&mut out, 0, &body);
+            waiting += 1;
+        }
+        self.stream.write_all(&out).map_err(no_answer)?;
+        self.input.clear();
+        let mut done = 0;
+        while waiting > 0 {
+            match frame::split(&self.input[done..], frame::DEFAULT_LIMIT)? {
+                Split::Frame { content, consumed } => {
+                    if let Content::Error(error) = reply::decode(content)?.content {
+                        return Err(anyhow!("{}", error.message));
+                    }
+                    done += consumed;
+                    waiting -= 1;
+                }
+                Split::NeedMore(_) => {
+                    self.input.drain(..done);
+                    done = 0;
+                    let filled = self.input.len();
+                    self.input.resize(filled + READ_SIZE, 0);
+                    let read = self.stream.read(&mut self.input[filled..]).map_err(no_answer)?;
+                    self.input.truncate(filled + read);
+                    if read == 0 {
+                        return Err(no_answer(std::io::ErrorKind::UnexpectedEof.into()));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }
 
