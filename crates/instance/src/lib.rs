@@ -69,6 +69,7 @@ pub use data::{Lsn, Select};
 pub use declare::{Declared, DeclaredTube, DeclaredUser};
 pub use expiring::DeclaredExpiration;
 pub use invoke::{Invoke, InvokeKind};
+pub use lycosa_queue::Savepoint;
 pub use settings::Settings;
 pub use status::{Lag, RequestCounts, Status};
 
@@ -140,6 +141,11 @@ pub struct Instance {
     configuration: Vec<(String, Value)>,
 }
 
+/// What the store refused, as a client or a program sees it.
+pub fn store_error(error: &lycosa_store::Error) -> ErrorObject {
+    wire_error::of_store(error)
+}
+
 /// Random bytes for salts.
 fn random_salt() -> [u8; SALT_SIZE] {
     let mut salt = [0; SALT_SIZE];
@@ -197,6 +203,11 @@ impl Instance {
         // Whether `guest` may call what it has called before is to be asked again.
         self.data.journaling.bump_system_version();
         self.data.upkeep().set_memory_limit(memory_limit);
+    }
+
+    /// Whether requests for programs are handed out ([`Settings::lua`]).
+    pub fn set_lua(&mut self, lua: bool) {
+        self.settings.lua = lua;
     }
 
     /// What `box.cfg` answers.

@@ -23,6 +23,9 @@ pub(crate) const TOO_DEEP: &str = "Too high nest level";
 /// Bytes of `struct decimal`: a length and the extension's payload.
 const DECIMAL_SIZE: usize = 32;
 
+/// Bytes of a tuple's structure before its data: the length and the space.
+const TUPLE_HEAD: usize = 8;
+
 /// What encoding does with values that MessagePack has not.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
@@ -391,7 +394,7 @@ impl Lua {
                 // SAFETY: a tuple's head is its length, which was written with the bytes that follow it.
                 unsafe {
                     let length = data.cast::<u32>().read_unaligned() as usize;
-                    Some(std::slice::from_raw_parts(data.add(4), length))
+                    Some(std::slice::from_raw_parts(data.add(TUPLE_HEAD), length))
                 }
             }
             _ => None,
@@ -403,12 +406,20 @@ impl Lua {
     /// # Errors
     /// Bytes that are no MessagePack.
     pub fn push_tuple(self, array: &[u8]) -> Result<(), Error> {
+        self.push_tuple_of(0, array)
+    }
+
+    /// [`Lua::push_tuple`] of a space, which gives its fields their names; 0 for none.
+    ///
+    /// # Errors
+    /// Bytes that are no MessagePack.
+    pub fn push_tuple_of(self, space: u32, array: &[u8]) -> Result<(), Error> {
         let types = self.shared().types.get();
         if types.tuple == 0 {
             return self.decode(&mut Reader::new(array));
         }
         let length = u32::try_from(array.len()).map_err(|_| Error::text("the tuple is too large"))?;
-        self.push_struct(types.tuple, &[&length.to_ne_bytes(), array]);
+        self.push_struct(types.tuple, &[&length.to_ne_bytes(), &space.to_ne_bytes(), array]);
         Ok(())
     }
 

@@ -16,6 +16,8 @@ pub enum Error {
         /// Its text.
         message: String,
     },
+    /// An error of the instance; Lua sees a `box.error` object.
+    Object(Box<lycosa_iproto::error::ErrorObject>),
     /// A value that Lua raised, to be raised again.
     Raised(Ref),
     /// The fiber was cancelled.
@@ -42,6 +44,9 @@ impl Error {
                 lua.push_str(place + &text);
             }
             Error::Box { code, message } => lua.shared().push_box_error(lua, "ClientError", code, &message),
+            Error::Object(error) => {
+                lua.shared().push_box_error(lua, &error.kind, error.code, &error.message);
+            }
             Error::Raised(value) => lua.push_ref(&value),
             Error::Cancelled => {
                 lua.shared().push_box_error(lua, "FiberIsCancelled", 0, "fiber is cancelled");
@@ -53,6 +58,7 @@ impl Error {
     pub fn message(&self, lua: Lua) -> String {
         match self {
             Error::Text(text) | Error::Here(text) | Error::Box { message: text, .. } => text.clone(),
+            Error::Object(error) => error.message.clone(),
             Error::Cancelled => "fiber is cancelled".to_owned(),
             Error::Raised(value) => {
                 lua.push_ref(value);

@@ -3,6 +3,7 @@
 //! A module is a Rust function that pushes its table ([`NATIVE`]) or a Lua source ([`EMBEDDED`]); both are found by
 //! `require`. A Lua source gets its native part by `require 'lycosa.NAME'`. Adding one is a line in a table here.
 
+mod boxes;
 mod convert;
 mod fiber;
 mod json;
@@ -16,6 +17,7 @@ use crate::runtime::Types;
 
 /// Modules in Rust, by the name that `require` takes. The function pushes the module.
 const NATIVE: &[(&str, Native)] = &[
+    ("lycosa.box", boxes::open),
     ("lycosa.convert", convert::open),
     ("lycosa.fiber", fiber::open),
     ("lycosa.json", json::open),
@@ -36,6 +38,12 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("tap", include_str!("modules/tap.lua")),
     ("uri", include_str!("modules/uri.lua")),
     ("yaml", include_str!("modules/yaml.lua")),
+    ("box", include_str!("modules/box.lua")),
+    ("box.schema", include_str!("modules/box_schema.lua")),
+    ("box.tuple", include_str!("modules/box_tuple.lua")),
+    ("console", include_str!("modules/console.lua")),
+    ("lycosa.program", include_str!("modules/program.lua")),
+    ("package.reload", include_str!("modules/reload.lua")),
 ];
 
 /// What Tarantool adds to the libraries `string`, `table`, `os` and `debug`.
@@ -72,6 +80,8 @@ pub(crate) fn install(lua: Lua) -> Result<(), Error> {
     lua.call(0, 0)?;
     Ok(())
 }
+
+pub(crate) use boxes::{define_box, run_invoke, run_session_triggers};
 
 /// Adds a module in Rust to a state.
 pub fn preload(lua: Lua, name: &str, open: Native) {

@@ -6,9 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lycosa_instance::{Caller, Invoke};
+
 use crate::api::{Lua, Ref};
 use crate::error::Error;
 use crate::fiber::{Fiber, FiberId, Scheduler, Status, Ticket, Wake, stack_pointer};
+use crate::host::{Bridge, Host, Session, before_switch, bridge_of};
 use crate::memory;
 use crate::modules;
 use crate::sys::{self, lua_State};
@@ -148,6 +151,50 @@ impl Runtime {
 
     pub(crate) fn shared(&self) -> &'static Shared {
         self.main().shared()
+    }
+
+    /// Puts an instance beside Lua and defines `box`.
+    ///
+    /// # Errors
+    /// The module `box` is broken.
+    pub fn attach(&self, host: Rc<dyn Host>) -> Result<(), Error> {
+        let shared = self.shared();
+        *shared.host.borrow_mut() = Some(Bridge::new(host));
+        shared.on_switch.set(Some(before_switch));
+        modules::define_box(self.main()).map_err(|error| Error::text(error.message(self.main())))
+    }
+
+    /// Wakes the fibers whose rows are durable now or whose calls were answered; to be called when the instance may have
+    /// news. Then [`Runtime::resume_ready`].
+    pub fn handle_news(&self) {
+        if let Some(bridge) = bridge_of(self.shared()) {
+            bridge.wake(self.shared());
+        }
+    }
+
+    /// Whether a fiber waits for the instance.
+    pub fn waits_for_instance(&self) -> bool {
+        bridge_of(self.shared()).is_some_and(|bridge| bridge.waits())
+    }
+
+    /// Runs a request of the instance in a fiber and answers it.
+    ///
+    /// # Errors
+    /// There is no memory for another stack; the request was answered with that.
+    pub fn run_invoke(&self, invoke: Invoke, peer: String) -> Result<(), Error> {
+        let request = invoke.request;
+        let caller = invoke.caller.in_fiber();
+        let session = Rc::new(Session { caller, peer, request: Some(request) });
+        self.spawn_with("main", session, move |lua| modules::run_invoke(lua, &invoke)).map(drop)
+    }
+
+    /// Runs the triggers of a session's begin or end.
+    ///
+    /// # Errors
+    /// There is no memory for another stack.
+    pub fn run_session_triggers(&self, caller: Caller, peer: String, connected: bool) -> Result<(), Error> {
+        let session = Rc::new(Session { caller: caller.in_fiber(), peer, request: None });
+        self.spawn_with("main", session, move |lua| modules::run_session_triggers(lua, connected)).map(drop)
     }
 
     /// Changes the limits.

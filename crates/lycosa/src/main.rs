@@ -12,6 +12,7 @@ mod outcome;
 mod output;
 mod payload;
 mod put;
+mod script;
 mod session;
 mod tally;
 mod transfer;
@@ -34,6 +35,9 @@ use outcome::Outcome;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
+    if let Some(script) = script::of(std::env::args().skip(1)) {
+        return script::run(script);
+    }
     let outcome = match Arguments::parse_from(with_default_command(std::env::args_os())).command {
         Command::Serve(arguments) => run_server(arguments),
         Command::Config(arguments) => print_config(&arguments),

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use lycosa_instance::{Broken, Instance, Origin, Slot};
+use lycosa_instance::{Broken, Caller, Instance, Origin, Slot};
 use lycosa_iproto::frame;
 use tokio::io::ReadBuf;
 
@@ -44,13 +44,23 @@ pub(crate) async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin
     let link = Link::new(writer);
     core.attach(slot, link.clone());
     core.end.notify_one();
+    if let (Some(program), Some(caller)) = (core.program(), caller(&core, slot)) {
+        program.connected(caller, &peer);
+    }
     let mut connection = Connection { core, slot, peer, link, reader, partial: Vec::new() };
     connection.run().await;
     connection.linger().await;
     connection.discard().await;
+    if let (Some(program), Some(caller)) = (connection.core.program(), caller(&connection.core, slot)) {
+        program.disconnected(caller, &connection.peer);
+    }
     connection.core.instance.borrow_mut().disconnect(slot, now());
     connection.core.detach(slot);
     connection.core.end.notify_one();
+}
+
+fn caller(core: &Core, slot: Slot) -> Option<Caller> {
+    core.instance.borrow().caller(slot)
 }
 
 struct Connection {

@@ -16,6 +16,7 @@ mod journal;
 mod journal_thread;
 mod listener;
 pub mod logging;
+pub mod program;
 pub mod serve;
 mod socket;
 mod startup;

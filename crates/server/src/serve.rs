@@ -65,6 +65,26 @@ pub fn run(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result<()>
 }
 
 async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result<()> {
+    let running = start(&config).await?;
+    startup::announce(&config, &running.addresses, &running.core.instance.borrow());
+    let config = wait_for_end(&running.core, config, &reload, &log).await?;
+    running.stop(&config).await
+}
+
+/// A server at work: its threads and its tasks.
+pub(crate) struct Running {
+    pub(crate) core: Rc<Core>,
+    /// Where it listens.
+    pub(crate) addresses: Vec<String>,
+    turns: tokio::task::JoinHandle<()>,
+    accepting: Vec<tokio::task::JoinHandle<()>>,
+    journal_thread: Option<JournalThread>,
+    checkpoints: CheckpointThread,
+    admin_path: Option<PathBuf>,
+}
+
+/// Opens the data, starts the threads and listens.
+pub(crate) async fn start(config: &Config) -> anyhow::Result<Running> {
     raise_file_limit(config.max_connections);
     let directory = Directory::open(&config.data_dir)?;
     let mut listeners = Vec::new();
@@ -74,9 +94,9 @@ async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result
         })?;
         listeners.push(listener);
     }
-    let opened = storage::open(directory.clone(), &config)?;
-    let mut instance = start_instance(&config, opened.identity, opened.store, opened.vclock)?;
-    instance.set_configuration(effective_values(&config));
+    let opened = storage::open(directory.clone(), config)?;
+    let mut instance = start_instance(config, opened.identity, opened.store, opened.vclock)?;
+    instance.set_configuration(effective_values(config));
     let inventory = Inventory::of(&directory).context("cannot read the sizes of the files")?;
     instance.set_checkpoint_base(opened.snapshot, checkpoint_thread::files(&inventory, opened.snapshot));
     if opened.is_damaged {
@@ -112,36 +132,40 @@ async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result
         accepting.push(spawn_local(listener::accept_tcp(core.clone(), listener)));
     }
     core.end.notify_one();
-    startup::announce(&config, &addresses, &core.instance.borrow());
+    Ok(Running { core, addresses, turns, accepting, journal_thread, checkpoints, admin_path })
+}
 
-    let config = wait_for_end(&core, config, &reload, &log).await?;
-
-    accepting.iter().for_each(tokio::task::JoinHandle::abort);
-    core.instance.borrow_mut().abandon_checkpoint("the server ends");
-    let drained = drain(&core, config.drain_timeout).await;
-    core.close_all();
-    if !drained {
-        tracing::warn!("drain_timeout passed; some replies did not reach their clients");
-    }
-    let closed = tokio::time::timeout(config.drain_timeout, async {
-        while core.instance.borrow().status().connections > 0 || !core.journal_is_idle() {
-            core.end.notify_one();
-            tokio::time::sleep(DRAIN_POLL).await;
+impl Running {
+    /// Ends the server: finishes what is under way, closes the files.
+    pub(crate) async fn stop(self, config: &Config) -> anyhow::Result<()> {
+        let core = &self.core;
+        self.accepting.iter().for_each(tokio::task::JoinHandle::abort);
+        core.instance.borrow_mut().abandon_checkpoint("the server ends");
+        let drained = drain(core, config.drain_timeout).await;
+        core.close_all();
+        if !drained {
+            tracing::warn!("drain_timeout passed; some replies did not reach their clients");
         }
-    });
-    let _ = closed.await;
-    let kept = if config.wal_mode == WalMode::None { take_last_checkpoint(&core).await } else { Ok(()) };
-    turns.abort();
-    match journal_thread {
-        Some(thread) => thread.close(),
-        None => core.close_journal(),
+        let closed = tokio::time::timeout(config.drain_timeout, async {
+            while core.instance.borrow().status().connections > 0 || !core.journal_is_idle() {
+                core.end.notify_one();
+                tokio::time::sleep(DRAIN_POLL).await;
+            }
+        });
+        let _ = closed.await;
+        let kept = if config.wal_mode == WalMode::None { take_last_checkpoint(core).await } else { Ok(()) };
+        self.turns.abort();
+        match self.journal_thread {
+            Some(thread) => thread.close(),
+            None => core.close_journal(),
+        }
+        self.checkpoints.close();
+        if let Some(path) = self.admin_path {
+            let _ = std::fs::remove_file(path);
+        }
+        tracing::info!("ended");
+        kept
     }
-    checkpoints.close();
-    if let Some(path) = admin_path {
-        let _ = std::fs::remove_file(path);
-    }
-    tracing::info!("ended");
-    kept
 }
 
 /// Without a journal a snapshot is all that a restart finds: takes one, however long it takes.

@@ -17,7 +17,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use lycosa_instance::{Instance, Released, Slot};
+use lycosa_instance::{Caller, Instance, Released, Slot};
 use lycosa_queue::{LogLevel, LogLine};
 use lycosa_store::Budget;
 use tokio::sync::Notify;
@@ -83,6 +83,18 @@ pub(crate) struct Core {
     checkpoints: CheckpointSender,
     /// Which connections of strangers are logged.
     pub(crate) strangers: RefCell<Sampled>,
+    /// Hears of every turn, if a program runs beside the instance.
+    program: RefCell<Option<Rc<dyn Listener>>>,
+}
+
+/// What a program hears of the server.
+pub(crate) trait Listener {
+    /// A turn has ended.
+    fn turn_ended(&self, instance: &mut Instance);
+    /// A connection has come.
+    fn connected(&self, caller: Caller, peer: &str);
+    /// A connection has ended.
+    fn disconnected(&self, caller: Caller, peer: &str);
 }
 
 /// What came of a turn.
@@ -117,7 +129,23 @@ impl Core {
             gathering: RefCell::default(),
             checkpoints,
             strangers: RefCell::default(),
+            program: RefCell::default(),
         })
+    }
+
+    /// Lets a program hear of turns and connections.
+    pub(crate) fn listen(&self, program: Rc<dyn Listener>) {
+        *self.program.borrow_mut() = Some(program);
+    }
+
+    /// Hands requests for programs out from now on.
+    pub(crate) fn allow_programs(&self) {
+        self.instance.borrow_mut().set_lua(true);
+    }
+
+    /// The program that hears of turns and connections.
+    pub(crate) fn program(&self) -> Option<Rc<dyn Listener>> {
+        self.program.borrow().clone()
     }
 
     /// The socket of a new connection.
@@ -320,6 +348,9 @@ impl Core {
             }
         }
         self.resume(&instance);
+        if let Some(program) = &*self.program.borrow() {
+            program.turn_ended(&mut instance);
+        }
         while let Some(line) = instance.poll_log() {
             log(&line);
         }

@@ -1,0 +1,252 @@
+//! The instance beside Lua: where it is, on whose behalf a fiber acts, and what fibers wait for there.
+//!
+//! The [`Host`] lends the instance for the moment of a call; nobody keeps it across a switch. A fiber that has changed
+//! data outside of a transaction, or committed one, waits until the rows are durable. A fiber that gives up the processor
+//! inside of an open transaction loses it, as in Tarantool.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
+
+use lycosa_instance::{Answered, Caller, CallerKind, Instance, Lsn, RequestId};
+use lycosa_iproto::error::ErrorObject;
+use lycosa_tuple::value::Value;
+
+use crate::api::Lua;
+use crate::error::Error;
+use crate::fiber::{FiberId, Ticket, Wake};
+use crate::runtime::Shared;
+
+/// What stands around the runtime: the server, or a program that embeds it.
+pub trait Host {
+    /// The instance; `None` before `box.cfg` was called.
+    fn instance(&self) -> Option<RefMut<'_, Instance>>;
+
+    /// Something was changed or answered: a turn has to be ended soon.
+    fn touch(&self);
+
+    /// `box.cfg` with these options. Returns whether it is done; if not, the fiber of the ticket is woken when it is, and
+    /// asks [`Host::configured`].
+    ///
+    /// # Errors
+    /// What is wrong with the options.
+    fn configure(&self, options: &[(String, Value)], ticket: Ticket) -> Result<bool, String>;
+
+    /// How the configuration that was waited for has ended.
+    ///
+    /// # Errors
+    /// Why there is no instance.
+    fn configured(&self) -> Result<(), String>;
+
+    /// `os.exit`: the process ends soon.
+    fn exit(&self, code: i32);
+
+    /// A line of standard input, for the console: `Some` if there is one already, and else the fiber is woken. An empty
+    /// `Some(None)` is the end.
+    fn read_line(&self, ticket: Ticket) -> Option<Option<String>>;
+}
+
+/// On whose behalf a fiber acts.
+#[derive(Debug)]
+pub struct Session {
+    /// The session's number and user.
+    pub caller: Caller,
+    /// The peer's address; empty for fibers of the program.
+    pub peer: String,
+    /// The request that the fiber answers, for `box.session.push`.
+    pub request: Option<RequestId>,
+}
+
+/// What the runtime keeps about its instance.
+pub(crate) struct Bridge {
+    host: Rc<dyn Host>,
+    /// Fibers that wait for rows to be durable.
+    durable: RefCell<BTreeMap<(Lsn, Ticket), ()>>,
+    calls: RefCell<HashMap<RequestId, Ticket>>,
+    answers: RefCell<HashMap<RequestId, Answered>>,
+    /// Whose transaction is open.
+    owner: Cell<Option<FiberId>>,
+    /// Fibers whose transaction was rolled back because they yielded.
+    aborted: RefCell<HashSet<FiberId>>,
+    own: RefCell<Option<Rc<Session>>>,
+}
+
+/// `ER_TRANSACTION_YIELD` of Tarantool 2.6.
+const TRANSACTION_YIELD: u32 = 154;
+
+impl Bridge {
+    pub(crate) fn new(host: Rc<dyn Host>) -> Rc<Bridge> {
+        Rc::new(Bridge {
+            host,
+            durable: RefCell::default(),
+            calls: RefCell::default(),
+            answers: RefCell::default(),
+            owner: Cell::new(None),
+            aborted: RefCell::default(),
+            own: RefCell::default(),
+        })
+    }
+
+    /// Wakes whoever waits for what has become durable or answered.
+    pub(crate) fn wake(&self, shared: &Shared) {
+        let (durable, failed) = {
+            let Some(mut instance) = self.host.instance() else { return };
+            while let Some(answer) = instance.poll_answer() {
+                if self.calls.borrow().contains_key(&answer.request) {
+                    self.answers.borrow_mut().insert(answer.request, answer);
+                }
+            }
+            (instance.durable(), instance.is_durable(Lsn::MAX).is_err())
+        };
+        let answered: Vec<Ticket> = {
+            let answers = self.answers.borrow();
+            self.calls.borrow().iter().filter(|(id, _)| answers.contains_key(id)).map(|(_, at)| *at).collect()
+        };
+        for ticket in answered {
+            shared.scheduler.wake(ticket, Wake::Woken);
+        }
+        let mut waiting = self.durable.borrow_mut();
+        while let Some((&(lsn, ticket), ())) = waiting.first_key_value() {
+            if lsn > durable && !failed {
+                break;
+            }
+            waiting.pop_first();
+            shared.scheduler.wake(ticket, Wake::Woken);
+        }
+    }
+
+    /// Whether anybody waits for the instance.
+    pub(crate) fn waits(&self) -> bool {
+        !self.durable.borrow().is_empty() || !self.calls.borrow().is_empty()
+    }
+}
+
+/// Called before a fiber gives up the processor: an open transaction ends.
+pub(crate) fn before_switch(shared: &Shared) {
+    let Some(bridge) = bridge_of(shared) else { return };
+    let Some(owner) = bridge.owner.take() else { return };
+    if let Some(mut instance) = bridge.host.instance() {
+        instance.rollback();
+    }
+    bridge.aborted.borrow_mut().insert(owner);
+}
+
+pub(crate) fn bridge_of(shared: &Shared) -> Option<Rc<Bridge>> {
+    shared.host.borrow().clone()?.downcast().ok()
+}
+
+pub(crate) fn to_error(error: ErrorObject) -> Error {
+    Error::Object(Box::new(error))
+}
+
+impl Lua {
+    pub(crate) fn bridge(self) -> Result<Rc<Bridge>, Error> {
+        bridge_of(self.shared()).ok_or_else(|| Error::here("there is no instance in this process"))
+    }
+
+    pub(crate) fn host(self) -> Result<Rc<dyn Host>, Error> {
+        Ok(self.bridge()?.host.clone())
+    }
+
+    /// Does something with the instance.
+    pub(crate) fn with_instance<T>(
+        self,
+        work: impl FnOnce(&mut Instance) -> Result<T, ErrorObject>,
+    ) -> Result<T, Error> {
+        let bridge = self.bridge()?;
+        let now = self.shared().scheduler.now();
+        let Some(mut instance) = bridge.host.instance() else {
+            return Err(Error::here("Please call box.cfg{} first"));
+        };
+        instance.set_now(now);
+        work(&mut instance).map_err(to_error)
+    }
+
+    /// On whose behalf the running fiber acts.
+    pub(crate) fn session(self) -> Result<Rc<Session>, Error> {
+        if let Ok(fiber) = self.fiber()
+            && let Some(session) = fiber.local::<Session>()
+        {
+            return Ok(session);
+        }
+        let bridge = self.bridge()?;
+        if let Some(own) = bridge.own.borrow().clone() {
+            return Ok(own);
+        }
+        let number = self.with_instance(|instance| Ok(instance.open_session()))?;
+        let caller =
+            Caller { kind: CallerKind::Fiber, session: number, may_wait: true, ..Caller::internal() };
+        let session = Rc::new(Session { caller, peer: String::new(), request: None });
+        *bridge.own.borrow_mut() = Some(session.clone());
+        Ok(session)
+    }
+
+    /// Refuses to go on in a transaction that a yield has aborted.
+    pub(crate) fn check_not_aborted(self) -> Result<(), Error> {
+        let (bridge, fiber) = (self.bridge()?, self.fiber()?);
+        if bridge.aborted.borrow().contains(&fiber.id) {
+            return Err(Error::Box {
+                code: TRANSACTION_YIELD,
+                message: "Transaction has been aborted by a fiber yield".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The fiber's transaction has ended, or begun.
+    pub(crate) fn set_transaction(self, open: bool) -> Result<(), Error> {
+        let (bridge, fiber) = (self.bridge()?, self.fiber()?);
+        bridge.owner.set(open.then_some(fiber.id));
+        bridge.aborted.borrow_mut().remove(&fiber.id);
+        Ok(())
+    }
+
+    /// Whether the running fiber has an open transaction, or one that a yield has aborted.
+    pub(crate) fn in_transaction(self) -> bool {
+        let (Ok(bridge), Ok(fiber)) = (self.bridge(), self.fiber()) else { return false };
+        bridge.owner.get() == Some(fiber.id) || bridge.aborted.borrow().contains(&fiber.id)
+    }
+
+    /// Waits until everything that is committed is durable; not inside of a transaction.
+    pub(crate) fn wait_durable(self) -> Result<(), Error> {
+        if self.in_transaction() {
+            return Ok(());
+        }
+        let bridge = self.bridge()?;
+        bridge.host.touch();
+        let lsn = self.with_instance(|instance| Ok(instance.awaited()))?;
+        loop {
+            if self.with_instance(|instance| instance.is_durable(lsn))? {
+                return Ok(());
+            }
+            let ticket = self.ticket()?;
+            bridge.durable.borrow_mut().insert((lsn, ticket), ());
+            // A cancelled fiber does not wait: what it has done is done.
+            if self.park(None)? == Wake::Cancelled {
+                bridge.durable.borrow_mut().remove(&(lsn, ticket));
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for the answer of a parked call.
+    pub(crate) fn wait_answer(self, request: RequestId) -> Result<(u32, Vec<u8>), Error> {
+        let bridge = self.bridge()?;
+        bridge.host.touch();
+        loop {
+            let answer = bridge.answers.borrow_mut().remove(&request);
+            if let Some(answer) = answer {
+                bridge.calls.borrow_mut().remove(&request);
+                return answer.result.map_err(to_error);
+            }
+            let ticket = self.ticket()?;
+            bridge.calls.borrow_mut().insert(request, ticket);
+            let woken = self.park(None);
+            if woken.as_ref().is_ok_and(|woken| *woken == Wake::Cancelled) || woken.is_err() {
+                bridge.calls.borrow_mut().remove(&request);
+                woken?;
+                return Err(Error::Cancelled);
+            }
+        }
+    }
+}

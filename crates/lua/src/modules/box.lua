@@ -1,0 +1,370 @@
+-- box: configuration, transactions, sessions, errors, and what the other parts of box need.
+local internal = require('lycosa.box')
+local fiber = require('fiber')
+local ffi = require('ffi')
+
+local box = {}
+_G.box = box
+box.NULL = ffi.cast('void *', 0)
+
+-- Errors. An error is C data with a number; what it says stands beside, as long as it lives.
+
+ffi.cdef('struct error { uint64_t number; };')
+local error_t
+local payloads, next_number = {}, 1ULL
+
+local CODES = {
+    UNKNOWN = 0, ILLEGAL_PARAMS = 1, MEMORY_ISSUE = 2, TUPLE_FOUND = 3, TUPLE_NOT_FOUND = 4, UNSUPPORTED = 5, ITERATOR_TYPE = 72,
+    NONMASTER = 6, READONLY = 7, INJECTION = 8, CREATE_SPACE = 9, SPACE_EXISTS = 10, DROP_SPACE = 11,
+    ALTER_SPACE = 12, INDEX_TYPE = 13, MODIFY_INDEX = 14, LAST_DROP = 15, TUPLE_FORMAT_LIMIT = 16,
+    DROP_PRIMARY_KEY = 17, KEY_PART_TYPE = 18, EXACT_MATCH = 19, INVALID_MSGPACK = 20, TUPLE_NOT_ARRAY = 22,
+    FIELD_TYPE = 23, INDEX_PART_TYPE_MISMATCH = 24, UPDATE_SPLICE = 25, UPDATE_ARG_TYPE = 26,
+    FORMAT_MISMATCH_INDEX_PART = 27, UNKNOWN_UPDATE_OP = 28, UPDATE_FIELD = 29, FUNCTION_TX_ACTIVE = 30,
+    KEY_PART_COUNT = 31, PROC_LUA = 32, NO_SUCH_PROC = 33, NO_SUCH_TRIGGER = 34, NO_SUCH_INDEX_ID = 35,
+    NO_SUCH_SPACE = 36, NO_SUCH_FIELD_NO = 37, EXACT_FIELD_COUNT = 38, FIELD_MISSING = 39, WAL_IO = 40,
+    MORE_THAN_ONE_TUPLE = 41, ACCESS_DENIED = 42, CREATE_USER = 43, DROP_USER = 44, NO_SUCH_USER = 45,
+    USER_EXISTS = 46, PASSWORD_MISMATCH = 47, UNKNOWN_REQUEST_TYPE = 48, UNKNOWN_SCHEMA_OBJECT = 49,
+    CREATE_FUNCTION = 50, NO_SUCH_FUNCTION = 51, FUNCTION_EXISTS = 52, CFG = 59, NO_CONNECTION = 77, TIMEOUT = 78,
+    ACTIVE_TRANSACTION = 79, NO_SUCH_ROLE = 82, ROLE_EXISTS = 83, INDEX_EXISTS = 85, GRANT = 88, PRIV_GRANTED = 89,
+    ROLE_GRANTED = 90, NO_SUCH_SAVEPOINT = 61, WRONG_INDEX_PARTS = 107, WRONG_INDEX_OPTIONS = 108,
+    WRONG_SPACE_OPTIONS = 111, NO_TRANSACTION = 114, LOADING = 116, TRANSACTION_YIELD = 154,
+}
+
+local function make_error(kind, code, message, trace)
+    local number = next_number
+    next_number = next_number + 1
+    local object = error_t(number)
+    payloads[tonumber(number)] =
+        { type = kind, code = code, message = message, trace = trace or { { file = 'lycosa', line = 0 } } }
+    return object
+end
+
+local error_methods = {}
+local function payload(object) return payloads[tonumber(object.number)] end
+
+function error_methods.unpack(object)
+    local of = payload(object)
+    return { type = of.type, code = of.code, message = of.message, trace = of.trace, base_type = of.type, prev = of.prev }
+end
+function error_methods.raise(object) error(object, 0) end
+function error_methods.match(object, ...) return payload(object).message:match(...) end
+function error_methods.set_prev(object, prev) payload(object).prev = prev end
+
+error_t = ffi.metatype('struct error', {
+    __index = function(object, key)
+        local method = error_methods[key]
+        if method then return method end
+        local of = payload(object)
+        if key == 'base_type' then return of.type end
+        if key == 'errno' then return nil end
+        if key == '__serialize' then return function(self) return payload(self).message end end
+        return of[key]
+    end,
+    __tostring = function(object) return payload(object).message end,
+    __gc = function(object) payloads[tonumber(object.number)] = nil end,
+})
+internal.set_error_maker(make_error)
+
+local last_error
+
+local function raise_new(level, code, message, ...)
+    if type(code) == 'table' then
+        local object = make_error(code.type or 'ClientError', code.code or 0, code.reason or code.message or '')
+        last_error = object
+        error(object, 0)
+    end
+    if type(code) == 'cdata' and ffi.istype(error_t, code) then error(code, 0) end
+    if type(code) == 'string' and message == nil then error(make_error('ClientError', 0, code), 0) end
+    local text = tostring(message or '')
+    -- The template of PROC_LUA is its first argument alone.
+    if select('#', ...) > 0 and code ~= CODES.PROC_LUA then text = text:format(...) end
+    error(make_error('ClientError', tonumber(code) or 0, text), level or 0)
+end
+
+box.error = setmetatable({
+    new = function(code, message, ...)
+        if type(code) == 'table' then
+            return make_error(code.type or 'ClientError', code.code or 0, code.reason or code.message or '')
+        end
+        if type(code) == 'cdata' then return code end
+        local text = tostring(message or '')
+        if select('#', ...) > 0 then text = text:format(...) end
+        return make_error('ClientError', code, text)
+    end,
+    last = function() return last_error end,
+    set = function(object) last_error = object end,
+    clear = function() last_error = nil end,
+    is = function(value) return ffi.istype(error_t, value) end,
+}, {
+    __call = function(_, ...)
+        if select('#', ...) == 0 then
+            if last_error then error(last_error, 0) end
+            return
+        end
+        raise_new(0, ...)
+    end,
+    __index = CODES,
+})
+
+local function client_error(name, message) error(make_error('ClientError', CODES[name], message), 0) end
+internal.client_error = client_error
+internal.error_t = error_t
+
+-- Transactions.
+
+box.begin, box.commit, box.rollback = internal.begin, internal.commit, internal.rollback
+box.savepoint, box.rollback_to_savepoint = internal.savepoint, internal.rollback_to
+box.is_in_txn = internal.in_txn
+
+local function finish_atomic(done, ...)
+    if done then
+        box.commit()
+        return ...
+    end
+    box.rollback()
+    error((...), 0)
+end
+
+function box.atomic(body, ...)
+    box.begin()
+    return finish_atomic(pcall(body, ...))
+end
+
+-- Sessions.
+
+local storages, storage_order = {}, {}
+
+local function session_id() return (internal.session()) end
+
+local function user_name(id)
+    local row = box.space._user and internal.get(304, 0, { id })
+    return row and row[3] or tostring(id)
+end
+
+-- Lists of triggers: `list(new, old)` adds, replaces or removes; `list()` shows them.
+local function trigger_list()
+    local list = {}
+    return list, function(new, old)
+        if new == nil and old == nil then
+            local shown = {}
+            for i = #list, 1, -1 do shown[#shown + 1] = list[i] end
+            return shown
+        end
+        if new ~= nil and type(new) ~= 'function' and type(new) ~= 'table' then
+            error('trigger reset: Trigger is not found', 2)
+        end
+        if old ~= nil then
+            for i, known in ipairs(list) do
+                if known == old then
+                    if new ~= nil then list[i] = new else table.remove(list, i) end
+                    return new
+                end
+            end
+            if new == nil then client_error('NO_SUCH_TRIGGER', 'Trigger is not found') end
+        end
+        list[#list + 1] = new
+        return new
+    end
+end
+internal.trigger_list = trigger_list
+
+local function run_list(list, ...)
+    local log = require('log')
+    for i = #list, 1, -1 do
+        local done, message = pcall(list[i], ...)
+        if not done then log.error('%s', tostring(message)) end
+    end
+end
+
+local on_connect, set_on_connect = trigger_list()
+local on_disconnect, set_on_disconnect = trigger_list()
+local on_auth, set_on_auth = trigger_list()
+
+local session = {
+    id = session_id,
+    peer = function() local _, peer = internal.session() return peer ~= '' and peer or nil end,
+    user = function() local _, _, user = internal.session() return user_name(user) end,
+    effective_user = function() local _, _, _, user = internal.session() return user_name(user) end,
+    uid = function() local _, _, user = internal.session() return user end,
+    euid = function() local _, _, _, user = internal.session() return user end,
+    sync = function() return 0 end,
+    fd = function() return -1 end,
+    exists = function(id) return id == session_id() or storages[id] ~= nil end,
+    type = function() local _, peer = internal.session() return peer ~= '' and 'binary' or 'background' end,
+    push = internal.push,
+    on_connect = set_on_connect,
+    on_disconnect = set_on_disconnect,
+    on_auth = set_on_auth,
+    su = function(_, body, ...) if body then return body(...) end end,
+}
+box.session = setmetatable(session, {
+    __index = function(_, key)
+        if key ~= 'storage' then return nil end
+        local id = session_id()
+        local storage = storages[id]
+        if not storage then
+            storage = {}
+            storages[id] = storage
+        end
+        return storage
+    end,
+})
+internal.on_auth = on_auth
+
+function internal.connected() run_list(on_connect) end
+function internal.disconnected()
+    run_list(on_disconnect)
+    storages[session_id()] = nil
+end
+
+-- Configuration.
+
+local OLD_NAMES = {
+    slab_alloc_arena = 'memtx_memory', slab_alloc_minimal = 'memtx_min_tuple_size',
+    slab_alloc_maximal = 'memtx_max_tuple_size', snap_dir = 'memtx_dir', logger = 'log',
+    logger_nonblock = 'log_nonblock', panic_on_snap_error = 'force_recovery', panic_on_wal_error = 'force_recovery',
+    snapshot_count = 'checkpoint_count', snapshot_period = 'checkpoint_interval', replication_source = 'replication',
+}
+
+-- What each option is, and whether it changes nothing here.
+local OPTIONS = {
+    listen = 'string, number', memtx_memory = 'number', strip_core = 'boolean', memtx_min_tuple_size = 'number',
+    memtx_max_tuple_size = 'number', slab_alloc_factor = 'number', work_dir = 'string', memtx_dir = 'string',
+    wal_dir = 'string', vinyl_dir = 'string', vinyl_memory = 'number', vinyl_cache = 'number',
+    vinyl_max_tuple_size = 'number', vinyl_read_threads = 'number', vinyl_write_threads = 'number',
+    vinyl_timeout = 'number', vinyl_run_count_per_level = 'number', vinyl_run_size_ratio = 'number',
+    vinyl_range_size = 'number', vinyl_page_size = 'number', vinyl_bloom_fpr = 'number', log = 'string',
+    log_nonblock = 'boolean', log_level = 'number, string', log_format = 'string', io_collect_interval = 'number',
+    readahead = 'number', snap_io_rate_limit = 'number', too_long_threshold = 'number', wal_mode = 'string',
+    rows_per_wal = 'number', wal_max_size = 'number', wal_dir_rescan_delay = 'number', force_recovery = 'boolean',
+    replication = 'string, number, table', instance_uuid = 'string', replicaset_uuid = 'string',
+    custom_proc_title = 'string', pid_file = 'string', background = 'boolean', username = 'string',
+    coredump = 'boolean', read_only = 'boolean', hot_standby = 'boolean', checkpoint_interval = 'number',
+    checkpoint_wal_threshold = 'number', checkpoint_count = 'number', worker_pool_threads = 'number',
+    election_mode = 'string', election_timeout = 'number', replication_timeout = 'number',
+    replication_sync_lag = 'number', replication_sync_timeout = 'number', replication_synchro_quorum = 'number',
+    replication_synchro_timeout = 'number', replication_connect_timeout = 'number',
+    replication_connect_quorum = 'number', replication_skip_conflict = 'boolean', replication_anon = 'boolean',
+    feedback_enabled = 'boolean', feedback_host = 'string', feedback_interval = 'number',
+    net_msg_max = 'number', sql_cache_size = 'number',
+}
+
+local current = {
+    memtx_memory = 268435456, memtx_dir = '.', wal_dir = '.', vinyl_dir = '.', wal_mode = 'fsync', log_level = 5,
+    log_format = 'plain', read_only = false, checkpoint_interval = 3600, checkpoint_count = 2, force_recovery = false,
+    readahead = 16320, slab_alloc_factor = 1.05, too_long_threshold = 0.5, wal_max_size = 268435456,
+    hot_standby = false, memtx_max_tuple_size = 1048576, memtx_min_tuple_size = 16, strip_core = true,
+    worker_pool_threads = 4, net_msg_max = 768, replication_timeout = 1, feedback_enabled = false,
+}
+
+local function check_options(options)
+    local checked = {}
+    for name, value in pairs(options) do
+        if type(name) ~= 'string' then client_error('CFG', "Incorrect value for option 'cfg': should be a table") end
+        local new = OLD_NAMES[name]
+        if new then
+            require('log').warn("box.cfg: '%s' is the old name of '%s'", name, new)
+            if name == 'slab_alloc_arena' then value = value * 1073741824 end
+            if name:match('^panic_on') then value = not value end
+            name = new
+        end
+        local types = OPTIONS[name]
+        if not types then
+            client_error('CFG', ("Incorrect value for option '%s': unexpected option"):format(name))
+        end
+        if value ~= nil and value ~= box.NULL then
+            if not types:find(type(value), 1, true) then
+                client_error('CFG',
+                    ("Incorrect value for option '%s': should be %s"):format(name,
+                        types:find(',') and 'one of types ' .. types or 'of type ' .. types))
+            end
+            checked[name] = value
+        end
+    end
+    return checked
+end
+
+-- The parts that need a configured instance say so before.
+local GUARDED = {}
+
+local function configure(options)
+    if options == nil then options = {} end
+    if type(options) ~= 'table' then error("Usage: box.cfg{option = value, ...}", 3) end
+    local checked = check_options(options)
+    internal.configure(checked)
+    if checked.log_level ~= nil then require('log').level(checked.log_level) end
+    for name, value in pairs(checked) do current[name] = value end
+    for name, part in pairs(GUARDED) do rawset(box, name, part) end
+    rawset(box, 'cfg', setmetatable({}, {
+        __call = function(_, again) return configure(again) end,
+        __index = current,
+        __newindex = function() error('Attempt to modify a read-only table', 2) end,
+        __pairs = function() return pairs(current) end,
+        __serialize = function() return current end,
+    }))
+    internal.refresh()
+end
+
+box.cfg = configure
+
+-- Information.
+
+local function native(name, ...)
+    return internal.call(name, { n = select('#', ...), ... })
+end
+internal.native = native
+
+local function asks(name)
+    return setmetatable({}, {
+        __index = function(_, key)
+            if key == 'memory' and name == 'box.info' then return function() return native('box.info.memory') end end
+            if key == 'info' and name == 'box.slab.info' then return function() return native(name) end end
+            if key == 'net' and name == 'box.stat' then
+                return setmetatable({}, {
+                    __call = function() return native('box.stat.net') end,
+                    __index = function(_, inner) return native('box.stat.net')[inner] end,
+                })
+            end
+            return native(name)[key]
+        end,
+        __call = function() return native(name) end,
+        __serialize = function() return native(name) end,
+    })
+end
+
+GUARDED.info = asks('box.info')
+GUARDED.stat = asks('box.stat')
+GUARDED.slab = asks('box.slab.info')
+GUARDED.runtime = { info = function() return { used = internal.memory(), lua = internal.memory(), maxalloc = 0 } end }
+
+function GUARDED.snapshot() return native('box.snapshot') end
+
+function GUARDED.once(key, body, ...)
+    if type(key) ~= 'string' or type(body) ~= 'function' then
+        client_error('ILLEGAL_PARAMS', 'Illegal parameters, Usage: box.once(key, func, ...)')
+    end
+    key = 'once' .. key
+    if box.space._schema:get{ key } ~= nil then return end
+    box.space._schema:put{ key }
+    return body(...)
+end
+
+box.ctl = {
+    wait_rw = function() while box.info.ro do fiber.sleep(0.01) end end,
+    wait_ro = function() while not box.info.ro do fiber.sleep(0.01) end end,
+    is_recovery_finished = function() return internal.configured() end,
+}
+internal.on_shutdown, box.ctl.on_shutdown = trigger_list()
+internal.on_schema_init, box.ctl.on_schema_init = trigger_list()
+
+internal.guarded = GUARDED
+require('box.tuple')
+require('box.schema')
+
+setmetatable(box, {
+    __index = function(_, name)
+        if GUARDED[name] ~= nil then error('Please call box.cfg{} first', 2) end
+    end,
+})
+
+return box

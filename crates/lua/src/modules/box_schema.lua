@@ -1,0 +1,783 @@
+-- box.schema and box.space: definitions, spaces and indexes as objects.
+local internal = require('lycosa.box')
+local client_error, native = internal.client_error, internal.native
+local guarded = internal.guarded
+
+local SPACE, INDEX, SEQUENCE, TRUNCATE = 280, 288, 284, 330
+
+-- A row as a view shows it: a table with metatables of decoded arrays taken off its outside.
+local function fields(row) return row:totable() end
+
+local space_methods, index_methods = {}, {}
+local spaces = {}
+local loaded_version
+local names_by_space = {}
+
+internal.names_of = function(space)
+    if space == 0 then return nil end
+    return names_by_space[space]
+end
+
+local ITERATORS = {
+    EQ = 0, REQ = 1, ALL = 2, LT = 3, LE = 4, GE = 5, GT = 6, BITS_ALL_SET = 7, BITS_ANY_SET = 8,
+    BITS_ALL_NOT_SET = 9, OVERLAPS = 10, NEIGHBOR = 11,
+}
+
+local function is_empty_key(key)
+    return key == nil or (type(key) == 'table' and next(key) == nil)
+end
+
+local function iterator_of(options, key)
+    local given
+    if type(options) == 'table' then given = options.iterator else given = options end
+    if given == nil then return is_empty_key(key) and ITERATORS.ALL or ITERATORS.EQ end
+    if type(given) == 'number' then return given end
+    local number = ITERATORS[tostring(given):upper()]
+    if not number then client_error('ITERATOR_TYPE', ("Unknown iterator type '%s'"):format(tostring(given))) end
+    return number
+end
+
+-- Triggers of a space: kept by its number, over refreshes of the objects.
+local replace_triggers = {}
+
+local index_mt = {
+    __index = index_methods,
+    __serialize = function(index)
+        return { id = index.id, name = index.name, type = index.type, unique = index.unique, parts = index.parts,
+            space_id = index.space_id }
+    end,
+}
+
+local space_mt = {
+    __index = space_methods,
+    __serialize = function(space)
+        local index = {}
+        for name, entry in pairs(space.index) do index[name] = entry end
+        return { id = space.id, name = space.name, engine = space.engine, field_count = space.field_count,
+            temporary = space.temporary, is_local = space.is_local, enabled = space.enabled, index = index }
+    end,
+}
+
+local function describe_parts(parts)
+    local shown = {}
+    for i, part in ipairs(parts) do
+        if part.field ~= nil then
+            shown[i] = { fieldno = part.field + 1, type = part.type, is_nullable = part.is_nullable or false,
+                path = part.path, collation = part.collation }
+        else
+            shown[i] = { fieldno = part[1] + 1, type = part[2], is_nullable = false }
+        end
+    end
+    return shown
+end
+
+-- Makes the objects of all spaces from the rows of the schema.
+local function refresh()
+    local version = internal.schema_version()
+    if version == loaded_version then return end
+    loaded_version = version
+    local seen = {}
+    for _, row in ipairs(internal.select(SPACE, 0, ITERATORS.ALL, {}, 0, 4294967295)) do
+        local id, _, name, engine, field_count, flags, format = row:unpack()
+        local space = spaces[id]
+        if type(space) ~= 'table' then
+            space = setmetatable({ index = {}, enabled = false }, space_mt)
+            spaces[id] = space
+        end
+        if space.name and space.name ~= name and rawget(spaces, space.name) == space then spaces[space.name] = nil end
+        space.id, space.name, space.engine, space.field_count = id, name, engine, field_count
+        space.temporary = flags.temporary == true
+        space.is_local = flags.group_id == 1
+        space.enabled = false
+        for key in pairs(space.index) do space.index[key] = nil end
+        local names = {}
+        for number, field in ipairs(format) do
+            if field.name ~= nil and names[field.name] == nil then names[field.name] = number end
+        end
+        names_by_space[id] = next(names) and names or nil
+        spaces[name] = space
+        seen[id], seen[name] = true, true
+    end
+    for _, row in ipairs(internal.select(INDEX, 0, ITERATORS.ALL, {}, 0, 4294967295)) do
+        local space_id, id, name, kind, options, parts = row:unpack()
+        local space = spaces[space_id]
+        if space then
+            local index = setmetatable({
+                id = id, name = name, type = tostring(kind):upper(), unique = options.unique ~= false,
+                parts = describe_parts(parts), space_id = space_id, space = space,
+            }, index_mt)
+            index.space = nil
+            space.index[id] = index
+            space.index[name] = index
+            if id == 0 then space.enabled = true end
+        end
+    end
+    for key in pairs(spaces) do
+        if not seen[key] then
+            spaces[key] = nil
+            if type(key) == 'number' then
+                names_by_space[key] = nil
+                replace_triggers[key] = nil
+            end
+        end
+    end
+end
+internal.refresh = refresh
+
+setmetatable(spaces, {
+    __index = function(_, name)
+        refresh()
+        return rawget(spaces, name)
+    end,
+    __serialize = function()
+        refresh()
+        local shown = {}
+        for key, space in pairs(spaces) do if type(key) == 'string' then shown[key] = space end end
+        return shown
+    end,
+})
+guarded.space = spaces
+
+local function check_space(space, usage)
+    if type(space) ~= 'table' or rawget(space, 'id') == nil then
+        error('Use space:' .. usage .. '(...) instead of space.' .. usage .. '(...)', 3)
+    end
+    return space
+end
+
+local function check_index(index, usage)
+    if type(index) ~= 'table' or rawget(index, 'space_id') == nil then
+        error('Use index:' .. usage .. '(...) instead of index.' .. usage .. '(...)', 3)
+    end
+    return index
+end
+
+local function primary(space)
+    local index = space.index[0]
+    if not index then
+        refresh()
+        index = space.index[0]
+    end
+    if not index then
+        client_error('NO_SUCH_INDEX_ID', ("No index #0 is defined in space '%s'"):format(space.name))
+    end
+    return index
+end
+
+-- Executes a statement and, where the space has triggers, runs them in its transaction.
+local function change(kind, space_id, index_id, key, operations)
+    local triggers = replace_triggers[space_id]
+    if not triggers or #triggers == 0 then
+        return internal.execute(kind, space_id, index_id, key, operations, false)
+    end
+    local own = not internal.in_txn()
+    local place
+    if own then internal.begin() else place = internal.savepoint() end
+    local done, result, old, new = pcall(internal.execute, kind, space_id, index_id, key, operations, true)
+    if done and (old ~= nil or new ~= nil) then
+        for i = #triggers, 1, -1 do
+            local ran, message = pcall(triggers[i], old, new, spaces[space_id].name, kind:upper())
+            if not ran then done, result = false, message break end
+        end
+    end
+    if not done then
+        if own then internal.rollback() else internal.rollback_to(place) end
+        error(result, 0)
+    end
+    if own then internal.commit() end
+    if result ~= nil then return result end
+end
+
+local function operations_of(space_id, operations)
+    if type(operations) ~= 'table' then return operations end
+    local names = names_by_space[space_id]
+    if not names then return operations end
+    local new
+    for i, operation in ipairs(operations) do
+        if type(operation) == 'table' and type(operation[2]) == 'string' and names[operation[2]] then
+            if not new then
+                new = {}
+                for k, v in pairs(operations) do new[k] = v end
+            end
+            local copy = {}
+            for k, v in pairs(operation) do copy[k] = v end
+            copy[2] = names[operation[2]]
+            new[i] = copy
+        end
+    end
+    return new or operations
+end
+
+-- Space methods.
+
+function space_methods.insert(space, tuple)
+    check_space(space, 'insert')
+    return change('insert', space.id, 0, tuple)
+end
+
+function space_methods.replace(space, tuple)
+    check_space(space, 'replace')
+    return change('replace', space.id, 0, tuple)
+end
+space_methods.put = space_methods.replace
+
+function space_methods.update(space, key, operations)
+    check_space(space, 'update')
+    return change('update', space.id, 0, key, operations_of(space.id, operations))
+end
+
+function space_methods.upsert(space, tuple, operations)
+    check_space(space, 'upsert')
+    change('upsert', space.id, 0, tuple, operations_of(space.id, operations))
+end
+
+function space_methods.delete(space, key)
+    check_space(space, 'delete')
+    return change('delete', space.id, 0, key)
+end
+
+function space_methods.get(space, key)
+    check_space(space, 'get')
+    return internal.get(space.id, 0, key)
+end
+
+for _, name in ipairs({ 'select', 'pairs', 'count', 'min', 'max', 'random' }) do
+    space_methods[name] = function(space, ...)
+        check_space(space, name)
+        if not space.index[0] then
+            refresh()
+            if not space.index[0] then
+                if name == 'count' then return 0 end
+                if name == 'select' then return {} end
+                if name == 'pairs' then return function() end end
+            end
+        end
+        return index_methods[name](primary(space), ...)
+    end
+end
+
+function space_methods.len(space)
+    check_space(space, 'len')
+    if not space.index[0] then return 0 end
+    return internal.count(space.id, 0, ITERATORS.ALL, {})
+end
+
+function space_methods.bsize(space)
+    check_space(space, 'bsize')
+    return internal.bsize(space.id)
+end
+
+function space_methods.truncate(space)
+    check_space(space, 'truncate')
+    change('upsert', TRUNCATE, 0, { space.id, 1 }, { { '+', 2, 1 } })
+end
+
+function space_methods.auto_increment(space, tuple)
+    check_space(space, 'auto_increment')
+    local last = index_methods.max(primary(space))
+    local new = { last and last[1] + 1 or 1 }
+    for _, value in ipairs(tuple) do new[#new + 1] = value end
+    return space:insert(new)
+end
+
+function space_methods.frommap(space, map, options)
+    local names = names_by_space[space.id]
+    if not names then return nil, ("Space '%s' has no format"):format(space.name) end
+    local row, count = {}, 0
+    for name, value in pairs(map) do
+        local number = names[name]
+        if not number then return nil, ("Unknown field '%s'"):format(name) end
+        row[number] = value
+        if number > count then count = number end
+    end
+    for i = 1, count do if row[i] == nil then row[i] = box.NULL end end
+    if options and options.table then return row end
+    return box.tuple.new(row)
+end
+
+function space_methods.on_replace(space, new, old)
+    check_space(space, 'on_replace')
+    local triggers = replace_triggers[space.id]
+    if not triggers then
+        local list, set = internal.trigger_list()
+        triggers = setmetatable(list, { set = set })
+        replace_triggers[space.id] = triggers
+    end
+    local result = getmetatable(triggers).set(new, old)
+    internal.set_hooked(space.id, #triggers > 0)
+    return result
+end
+
+function space_methods.run_triggers(space)
+    check_space(space, 'run_triggers')
+end
+
+-- Definitions.
+
+local function schema_statement(kind, space, key, operations)
+    local result = change(kind, space, 0, key, operations)
+    refresh()
+    return result
+end
+
+local function normalize_format(format)
+    if format == nil then return {} end
+    if type(format) ~= 'table' then client_error('ILLEGAL_PARAMS', 'Illegal parameters, format should be a table') end
+    local rows = {}
+    for i, field in ipairs(format) do
+        local row = {}
+        if type(field) == 'table' then
+            for key, value in pairs(field) do
+                if key == 1 then
+                    row.name = row.name or value
+                elseif key == 2 then
+                    row.type = row.type or value
+                elseif key == 'type' or key == 'name' or type(key) == 'string' then
+                    row[key] = value
+                end
+            end
+        elseif type(field) == 'string' then
+            row.name = field
+        end
+        if type(row.name) ~= 'string' then
+            client_error('ILLEGAL_PARAMS', ("Illegal parameters, format[%d]: name (string) is expected"):format(i))
+        end
+        if row.type == nil then row.type = 'any' end
+        local kind = tostring(row.type):lower()
+        row.type = ({ num = 'unsigned', str = 'string', uint = 'unsigned', int = 'integer' })[kind] or kind
+        if type(row.collation) == 'string' then
+            local found = internal.select(276, 1, ITERATORS.EQ, { row.collation }, 0, 1)[1]
+            if not found then
+                client_error('ILLEGAL_PARAMS',
+                    ("Illegal parameters, format[%d]: collation '%s' was not found"):format(i, row.collation))
+            end
+            row.collation = found[1]
+        end
+        rows[i] = setmetatable(row, { __serialize = 'map' })
+    end
+    return rows
+end
+
+local function row_of_space(space) return internal.get(SPACE, 0, { space.id }) end
+
+function space_methods.format(space, format)
+    check_space(space, 'format')
+    if format == nil then
+        local row = row_of_space(space)
+        return row and row[7] or {}
+    end
+    schema_statement('update', SPACE, { space.id }, { { '=', 7, normalize_format(format) } })
+end
+
+function space_methods.rename(space, name)
+    check_space(space, 'rename')
+    schema_statement('update', SPACE, { space.id }, { { '=', 3, name } })
+end
+
+function space_methods.drop(space)
+    check_space(space, 'drop')
+    local id = space.id
+    for _, row in ipairs(internal.select(INDEX, 0, ITERATORS.REQ, { id }, 0, 4294967295)) do
+        change('delete', INDEX, 0, { row[1], row[2] })
+    end
+    for _, row in ipairs(internal.select(312, 2, ITERATORS.EQ, { 'space', id }, 0, 4294967295)) do
+        change('delete', 312, 0, { row[2], row[3], row[4] })
+    end
+    if internal.get(TRUNCATE, 0, { id }) then change('delete', TRUNCATE, 0, { id }) end
+    schema_statement('delete', SPACE, { id })
+end
+
+local schema = { space = {}, index = {}, user = {}, role = {}, func = {}, sequence = {} }
+guarded.schema = schema
+
+local SPACE_OPTIONS = {
+    if_not_exists = 'boolean', engine = 'string', field_count = 'number', user = 'string', format = 'table',
+    id = 'number', temporary = 'boolean', is_local = 'boolean', is_sync = 'boolean',
+}
+
+local function check_options(options, known)
+    if options == nil then return {} end
+    if type(options) ~= 'table' then client_error('ILLEGAL_PARAMS', 'Illegal parameters, options should be a table') end
+    for name, value in pairs(options) do
+        local kind = known[name]
+        if not kind then
+            client_error('ILLEGAL_PARAMS', ("Illegal parameters, unexpected option '%s'"):format(tostring(name)))
+        end
+        if kind ~= 'any' and not kind:find(type(value), 1, true) then
+            client_error('ILLEGAL_PARAMS',
+                ("Illegal parameters, options parameter '%s' should be of type %s"):format(name, kind))
+        end
+    end
+    return options
+end
+
+function schema.space.create(name, options)
+    if type(name) ~= 'string' then
+        client_error('ILLEGAL_PARAMS', 'Illegal parameters, name should be a string')
+    end
+    options = check_options(options, SPACE_OPTIONS)
+    refresh()
+    local known = rawget(spaces, name)
+    if known then
+        if options.if_not_exists then return known, 'not created' end
+        client_error('SPACE_EXISTS', ("Space '%s' already exists"):format(name))
+    end
+    local id = options.id
+    if id == nil then
+        local last = internal.get(272, 0, { 'max_id' })
+        id = last and last[2] or 511
+        if id < 511 then id = 511 end
+        repeat id = id + 1 until not internal.get(SPACE, 0, { id })
+        internal.execute('replace', 272, 0, { 'max_id', id }, nil, false)
+    end
+    local owner = box.session.euid()
+    if options.user then
+        local row = internal.select(304, 2, ITERATORS.EQ, { options.user }, 0, 1)[1]
+        if not row then client_error('NO_SUCH_USER', ("User '%s' is not found"):format(options.user)) end
+        owner = row[1]
+    end
+    local flags = setmetatable({
+        temporary = options.temporary and true or nil,
+        group_id = options.is_local and 1 or nil,
+        is_sync = options.is_sync and true or nil,
+    }, { __serialize = 'map' })
+    schema_statement('insert', SPACE,
+        { id, owner, name, options.engine or 'memtx', options.field_count or 0, flags, normalize_format(options.format) })
+    return rawget(spaces, id), 'created'
+end
+schema.create_space = schema.space.create
+
+local INDEX_OPTIONS = {
+    if_not_exists = 'boolean', type = 'string', parts = 'any', unique = 'boolean', id = 'number',
+    sequence = 'any', dimension = 'number', distance = 'string', func = 'any', hint = 'boolean', page_size = 'number',
+    range_size = 'number', run_count_per_level = 'number', run_size_ratio = 'number', bloom_fpr = 'number',
+}
+
+local TYPE_ALIASES = { num = 'unsigned', uint = 'unsigned', str = 'string', int = 'integer', ['*'] = 'any' }
+
+local function type_name(name)
+    local lower = tostring(name):lower()
+    return TYPE_ALIASES[lower] or lower
+end
+
+-- `{1, 'number', 'name', 'string'}`, `{{1, 'number'}, {field = 2, type = 'string'}}`, `{'name'}` …
+local function normalize_parts(space, parts)
+    if type(parts) ~= 'table' then parts = { parts } end
+    local format = space:format()
+    local names = names_by_space[space.id] or {}
+    local function field_of(field, i)
+        if type(field) == 'number' then
+            if field < 1 then
+                client_error('ILLEGAL_PARAMS',
+                    ('Illegal parameters, options.parts[%d]: field (number) must be one-based'):format(i))
+            end
+            return field - 1
+        end
+        if type(field) == 'string' then
+            if names[field] then return names[field] - 1 end
+            local first, path = field:match('^([^%.%[]+)([%.%[].*)$')
+            if first and names[first] then return names[first] - 1, path end
+            client_error('ILLEGAL_PARAMS',
+                ("Illegal parameters, options.parts[%d]: field was not found by name '%s'"):format(i, field))
+        end
+        client_error('ILLEGAL_PARAMS',
+            ('Illegal parameters, options.parts[%d]: field (name or number) is expected'):format(i))
+    end
+    local function default_type(number)
+        local field = format[number + 1]
+        return field and field.type or 'scalar'
+    end
+    local rows = {}
+    local function add(field, kind, extra, i)
+        local number, path = field_of(field, i)
+        if kind == 'any' then kind = 'scalar' end
+        local row = { field = number, type = kind and type_name(kind) or default_type(number) }
+        row.path = path or (extra and extra.path)
+        local known = format[number + 1]
+        if extra and extra.is_nullable ~= nil then
+            row.is_nullable = extra.is_nullable
+        elseif known and known.is_nullable then
+            row.is_nullable = true
+        end
+        local collation = extra and extra.collation
+        if type(collation) == 'string' then
+            local found = internal.select(276, 1, ITERATORS.EQ, { collation }, 0, 1)[1]
+            if not found then
+                client_error('ILLEGAL_PARAMS',
+                    ("Illegal parameters, options.parts[%d]: collation was not found by name '%s'"):format(i, collation))
+            end
+            collation = found[1]
+        end
+        row.collation = collation
+        rows[#rows + 1] = setmetatable(row, { __serialize = 'map' })
+    end
+    local nested = false
+    for _, part in ipairs(parts) do if type(part) == 'table' then nested = true end end
+    if nested then
+        for i, part in ipairs(parts) do
+            if type(part) ~= 'table' then part = { part } end
+            add(part.field or part[1], part.type or part[2], part, i)
+        end
+    elseif parts.field then
+        add(parts.field, parts.type, parts, 1)
+    else
+        local i = 1
+        while i <= #parts do
+            local field, kind = parts[i], parts[i + 1]
+            if type(kind) == 'string' and not names[kind] then
+                add(field, kind, nil, #rows + 1)
+                i = i + 2
+            else
+                add(field, nil, nil, #rows + 1)
+                i = i + 1
+            end
+        end
+    end
+    return rows
+end
+
+function space_methods.create_index(space, name, options)
+    check_space(space, 'create_index')
+    if type(name) ~= 'string' then
+        client_error('ILLEGAL_PARAMS', 'Illegal parameters, name should be a string')
+    end
+    options = check_options(options, INDEX_OPTIONS)
+    refresh()
+    local known = space.index[name]
+    if known then
+        if options.if_not_exists then return known, 'not created' end
+        client_error('INDEX_EXISTS', ("Index '%s' already exists"):format(name))
+    end
+    local id = options.id
+    if id == nil then
+        id = 0
+        local last = internal.select(INDEX, 0, ITERATORS.REQ, { space.id }, 0, 1)[1]
+        if last then id = last[2] + 1 end
+    end
+    local unique = options.unique
+    if unique == nil then unique = true end
+    local kind = tostring(options.type or 'tree'):lower()
+    local row_options = setmetatable({ unique = unique }, { __serialize = 'map' })
+    if options.func then
+        client_error('UNSUPPORTED', 'Lycosa does not support functional indexes')
+    end
+    local parts = normalize_parts(space, options.parts or { 1, 'unsigned' })
+    schema_statement('insert', INDEX, { space.id, id, name, kind, row_options, parts })
+    if options.sequence then
+        local sequence = options.sequence
+        local field
+        if type(sequence) == 'table' then sequence, field = sequence.id, sequence.field end
+        local generated = false
+        local sequence_id
+        if sequence == nil or sequence == true then
+            generated = true
+            sequence_id = schema.sequence.create(space.name .. '_seq').id
+        elseif type(sequence) == 'number' then
+            sequence_id = sequence
+        else
+            local found = internal.select(SEQUENCE, 2, ITERATORS.EQ, { sequence }, 0, 1)[1]
+            if not found then error(("Sequence '%s' does not exist"):format(tostring(sequence)), 2) end
+            sequence_id = found[1]
+        end
+        local number = parts[1].field
+        if type(field) == 'number' then number = field - 1 end
+        if type(field) == 'string' then number = (names_by_space[space.id] or {})[field] - 1 end
+        schema_statement('replace', 340, { space.id, sequence_id, generated, number, '' })
+    end
+    return space.index[id], 'created'
+end
+
+function schema.index.create(space_id, name, options) return spaces[space_id]:create_index(name, options) end
+
+-- Index methods.
+
+function index_methods.select(index, key, options)
+    check_index(index, 'select')
+    local offset, limit
+    if type(options) == 'table' then offset, limit = options.offset, options.limit end
+    return internal.select(index.space_id, index.id, iterator_of(options, key), key, offset or 0, limit or 4294967295)
+end
+
+function index_methods.get(index, key)
+    check_index(index, 'get')
+    return internal.get(index.space_id, index.id, key)
+end
+
+local function advance(cursor)
+    local tuple = internal.advance(cursor)
+    if tuple ~= nil then return cursor, tuple end
+end
+
+local function generate(param, _)
+    local tuple = internal.advance(param)
+    if tuple ~= nil then return 0, tuple end
+end
+
+function index_methods.pairs(index, key, options)
+    check_index(index, 'pairs')
+    local offset = type(options) == 'table' and options.offset or 0
+    local cursor = internal.cursor(index.space_id, index.id, iterator_of(options, key), key, offset)
+    local loaded, fun = pcall(require, 'fun')
+    if loaded then return fun.wrap(generate, cursor, 0) end
+    return setmetatable({ nth = function(_, n)
+        local tuple
+        for _ = 1, n do tuple = internal.advance(cursor) end
+        return tuple
+    end }, { __call = function() local _, tuple = advance(cursor) if tuple ~= nil then return 0, tuple end end })
+end
+
+function index_methods.count(index, key, options)
+    check_index(index, 'count')
+    return internal.count(index.space_id, index.id, iterator_of(options, key), key)
+end
+
+function index_methods.len(index)
+    check_index(index, 'len')
+    return internal.count(index.space_id, index.id, ITERATORS.ALL, {})
+end
+
+function index_methods.min(index, key)
+    check_index(index, 'min')
+    local kind = is_empty_key(key) and ITERATORS.ALL or ITERATORS.EQ
+    return internal.select(index.space_id, index.id, kind, key, 0, 1)[1]
+end
+
+function index_methods.max(index, key)
+    check_index(index, 'max')
+    return internal.select(index.space_id, index.id, is_empty_key(key) and ITERATORS.LE or ITERATORS.REQ, key, 0, 1)[1]
+end
+
+function index_methods.random(index, seed)
+    check_index(index, 'random')
+    local count = index:len()
+    if count == 0 then return nil end
+    return internal.select(index.space_id, index.id, ITERATORS.ALL, {}, (seed or 0) % count, 1)[1]
+end
+
+function index_methods.update(index, key, operations)
+    check_index(index, 'update')
+    return change('update', index.space_id, index.id, key, operations_of(index.space_id, operations))
+end
+
+function index_methods.delete(index, key)
+    check_index(index, 'delete')
+    return change('delete', index.space_id, index.id, key)
+end
+
+function index_methods.drop(index)
+    check_index(index, 'drop')
+    if internal.get(340, 0, { index.space_id }) and index.id == 0 then
+        change('delete', 340, 0, { index.space_id })
+    end
+    schema_statement('delete', INDEX, { index.space_id, index.id })
+end
+
+function index_methods.rename(index, name)
+    check_index(index, 'rename')
+    schema_statement('update', INDEX, { index.space_id, index.id }, { { '=', 3, name } })
+end
+
+function index_methods.alter(index, options)
+    check_index(index, 'alter')
+    options = check_options(options, INDEX_OPTIONS)
+    local row = internal.get(INDEX, 0, { index.space_id, index.id })
+    local operations = {}
+    if options.parts then operations[#operations + 1] = { '=', 6, normalize_parts(spaces[index.space_id], options.parts) } end
+    if options.type then operations[#operations + 1] = { '=', 4, options.type:lower() } end
+    if options.unique ~= nil then
+        local kept = row[5]
+        kept.unique = options.unique
+        operations[#operations + 1] = { '=', 5, kept }
+    end
+    if #operations > 0 then schema_statement('update', INDEX, { index.space_id, index.id }, operations) end
+end
+
+function index_methods.bsize() return 0 end
+function index_methods.stat() return {} end
+function index_methods.compact() end
+
+box.index = ITERATORS
+
+-- Users, roles, functions: the instance's own.
+
+for _, name in ipairs({ 'create', 'drop', 'exists', 'passwd', 'grant', 'revoke', 'info' }) do
+    schema.user[name] = function(...) return native('box.schema.user.' .. name, ...) end
+end
+for _, name in ipairs({ 'create', 'drop', 'exists', 'grant', 'revoke', 'info' }) do
+    schema.role[name] = function(...) return native('box.schema.role.' .. name, ...) end
+end
+for _, name in ipairs({ 'create', 'drop', 'exists' }) do
+    schema.func[name] = function(...) return native('box.schema.func.' .. name, ...) end
+end
+function schema.user.password(password)
+    local digest = require('digest')
+    return digest.base64_encode(digest.sha1(digest.sha1(password)))
+end
+
+-- Sequences.
+
+local sequence_methods = {}
+local sequence_mt = { __index = sequence_methods }
+
+local function sequence_of(row)
+    local id, _, name, step, min, max, start, cache, cycle = row:unpack()
+    return setmetatable(
+        { id = id, name = name, step = step, min = min, max = max, start = start, cache = cache, cycle = cycle },
+        sequence_mt)
+end
+
+guarded.sequence = setmetatable({}, {
+    __index = function(_, name)
+        local row = internal.select(SEQUENCE, type(name) == 'number' and 0 or 2, ITERATORS.EQ, { name }, 0, 1)[1]
+        return row and sequence_of(row)
+    end,
+})
+
+function schema.sequence.create(name, options)
+    options = options or {}
+    local known = guarded.sequence[name]
+    if known then
+        if options.if_not_exists then return known, 'not created' end
+        error(("Sequence '%s' already exists"):format(name), 2)
+    end
+    local last = internal.select(SEQUENCE, 0, ITERATORS.LE, {}, 0, 1)[1]
+    local id = options.id or (last and last[1] + 1 or 1)
+    local step = options.step or 1
+    local descending = step < 0
+    local min = options.min or (descending and -9223372036854775808LL or 1)
+    local max = options.max or (descending and -1 or 9223372036854775807LL)
+    local start = options.start or (descending and max or min)
+    schema_statement('insert', SEQUENCE,
+        { id, box.session.euid(), name, step, min, max, start, options.cache or 0, options.cycle or false })
+    return guarded.sequence[name], 'created'
+end
+
+function sequence_methods.next(sequence)
+    local row = internal.get(285, 0, { sequence.id })
+    local value
+    if not row then
+        value = sequence.start
+    else
+        value = row[2] + sequence.step
+        if value > sequence.max or value < sequence.min then
+            if not sequence.cycle then error(("Sequence '%s' has overflowed"):format(sequence.name), 2) end
+            value = sequence.step > 0 and sequence.min or sequence.max
+        end
+    end
+    change('replace', 285, 0, { sequence.id, value })
+    return value
+end
+
+function sequence_methods.current(sequence)
+    local row = internal.get(285, 0, { sequence.id })
+    if not row then error(("Sequence '%s' is not started"):format(sequence.name), 2) end
+    return 0LL + row[2]
+end
+
+function sequence_methods.set(sequence, value) change('replace', 285, 0, { sequence.id, value }) end
+function sequence_methods.reset(sequence) change('delete', 285, 0, { sequence.id }) end
+
+function sequence_methods.drop(sequence)
+    if internal.get(285, 0, { sequence.id }) then change('delete', 285, 0, { sequence.id }) end
+    schema_statement('delete', SEQUENCE, { sequence.id })
+end

@@ -1,0 +1,66 @@
+//! `lycosa init.lua`: Lua programs on the command line, with the arguments that `tarantool` takes.
+
+use std::process::ExitCode;
+
+use lycosa_server::config::LogFormat;
+use lycosa_server::logging;
+use lycosa_server::program::{self, Script};
+
+/// The program that the arguments ask for; `None` if they name a subcommand.
+///
+/// A program is a file whose name ends with `.lua` or `.t` or has a folder in it, and `-e`, `-l`, `-i` before it.
+pub(crate) fn of(arguments: impl Iterator<Item = String>) -> Option<Script> {
+    let mut script = Script::default();
+    let mut arguments = arguments.peekable();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "-e" => script.expressions.push(arguments.next()?),
+            "-l" => script.modules.push(arguments.next()?),
+            "-i" => script.interactive = true,
+            file if is_program(file) => {
+                script.file = Some(file.into());
+                script.arguments = arguments.collect();
+                return Some(script);
+            }
+            _ => return None,
+        }
+    }
+    (script.interactive || !script.expressions.is_empty() || !script.modules.is_empty()).then_some(script)
+}
+
+fn is_program(name: &str) -> bool {
+    !name.starts_with('-') && (name.ends_with(".lua") || name.ends_with(".t") || name.contains('/'))
+}
+
+/// Runs the program; prints what keeps it from running.
+pub(crate) fn run(script: Script) -> ExitCode {
+    let run = || {
+        logging::init("info", LogFormat::Text)?;
+        program::run(script)
+    };
+    run().unwrap_or_else(|error: anyhow::Error| {
+        eprintln!("lycosa: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Option<Script> {
+        of(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn programs_are_told_from_subcommands() {
+        assert!(parse("serve --listen 127.0.0.1:1").is_none());
+        assert!(parse("").is_none());
+        assert!(parse("put t x.lua").is_none());
+        let script = parse("-l log -e x=1 init.lua a -b").expect("a program");
+        assert_eq!(script.file, Some("init.lua".into()));
+        assert_eq!(script.arguments, ["a", "-b"]);
+        assert_eq!((script.modules, script.expressions), (vec!["log".to_owned()], vec!["x=1".to_owned()]));
+        assert!(parse("-i").expect("a console").interactive);
+    }
+}
