@@ -249,6 +249,20 @@ impl Instance {
         }
     }
 
+    /// Forgets a parked call of a caller that is no connection, a cancelled fiber for example: it is not answered any
+    /// more. A take or put that waits gives up its place; a long call and a program go on.
+    pub fn cancel(&mut self, request: RequestId) {
+        let Some(ParkedCall { session, reply: ReplyTo::Caller(_), .. }) = self.parked.get(request).copied()
+        else {
+            return;
+        };
+        self.parked.remove(request);
+        let now = self.data.now;
+        let (queue, store) = self.data.queue_mut();
+        queue.cancel(store, session, request, now);
+        self.settle();
+    }
+
     /// Answers every parked call with an error.
     pub(crate) fn answer_all(&mut self, error: &ErrorObject) {
         for request in self.parked.requests() {

@@ -251,8 +251,7 @@ impl Queue {
         let Some(tube) = self.tubes.at_mut(index) else { return Ok(()) };
         let (id, buffer) = (tube.id, tube.buffer);
         if let Some(candidates) = tube.driver.candidates_mut() {
-            let former = Box::new(candidates.take());
-            self.pending.undo.push(Undo::Candidates { slot: index, former });
+            self.pending.undo_candidates(index, candidates.take());
         }
         as_admin(store, |store| {
             self.forget_owners(store, id)?;

@@ -396,7 +396,9 @@ impl Queue {
         }
         let mut name = std::mem::take(&mut self.name);
         let mut pri = 0;
-        if let Some(task) = Task::read(tuple, layout).filter(|_| layout.utube.is_some()) {
+        if layout.utube.is_some()
+            && let Some(task) = Task::read(tuple, layout)
+        {
             keep_name(&mut name, &task);
             pri = task.pri;
         }

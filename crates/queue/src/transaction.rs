@@ -32,8 +32,8 @@ pub(crate) enum Undo {
     NextId { slot: SlotIndex, previous: Option<u64> },
     /// The sub-queue had another candidate, or none; its name is in [`Pending::names`].
     Candidate { slot: SlotIndex, name: Range<usize>, previous: Option<Candidate> },
-    /// The tube had candidates.
-    Candidates { slot: SlotIndex, former: Box<Candidates> },
+    /// The tube had candidates, the last of [`Pending::candidates`].
+    Candidates { slot: SlotIndex },
     /// The connection had another session, or none.
     Session { connection: u64, previous: Option<SessionId> },
     /// Another owner, or none, was noted of the task.
@@ -56,6 +56,8 @@ pub(crate) struct Pending {
     pub(crate) dropped: Vec<SlotIndex>,
     /// Names of sub-queues, for [`Undo::Candidate`].
     names: Vec<u8>,
+    /// For [`Undo::Candidates`].
+    candidates: Vec<Candidates>,
 }
 
 /// A place in [`Pending`] to which a failed operation returns.
@@ -79,6 +81,12 @@ impl Pending {
         let start = self.names.len();
         self.names.extend_from_slice(name);
         self.undo.push(Undo::Candidate { slot, name: start..self.names.len(), previous });
+    }
+
+    /// Notes how a tube gets back its candidates.
+    pub(crate) fn undo_candidates(&mut self, slot: SlotIndex, former: Candidates) {
+        self.candidates.push(former);
+        self.undo.push(Undo::Candidates { slot });
     }
 
     fn mark(&self) -> Mark {
@@ -224,6 +232,7 @@ impl Queue {
         }
         self.pending.undo.clear();
         self.pending.names.clear();
+        self.pending.candidates.clear();
         self.pending.accounted = None;
         for session in self.pending.closing.drain(..) {
             self.sessions.close(session);
@@ -263,11 +272,12 @@ impl Queue {
                 }
                 self.pending.names.truncate(place.start);
             }
-            Undo::Candidates { slot, former } => {
+            Undo::Candidates { slot } => {
+                let Some(former) = self.pending.candidates.pop() else { return };
                 if let Some(candidates) =
                     self.tubes.at_mut(slot).and_then(|tube| tube.driver.candidates_mut())
                 {
-                    *candidates = *former;
+                    *candidates = former;
                 }
             }
             Undo::Owner { task, previous } => self.owners.restore(task, previous),

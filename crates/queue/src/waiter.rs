@@ -125,6 +125,15 @@ impl Waiters {
         range.next().map(|(&(_, ticket), _)| ticket)
     }
 
+    /// A waiting call of a connection by its request's token.
+    pub(crate) fn by_request(&self, connection: u64, request: u64) -> Option<Ticket> {
+        let mut calls = self.places.range((connection, 0)..=(connection, Ticket::MAX));
+        let is_it = |ticket: Ticket, (slot, line): (SlotIndex, Line)| {
+            self.lines.get(&(slot, line, ticket)).is_some_and(|waiter| waiter.request == request)
+        };
+        calls.find(|&(&(_, ticket), &place)| is_it(ticket, place)).map(|(&(_, ticket), _)| ticket)
+    }
+
     /// Takes a call out of its line.
     pub(crate) fn remove(&mut self, connection: u64, ticket: Ticket) -> Option<(SlotIndex, Waiter)> {
         let (slot, line) = self.places.remove(&(connection, ticket))?;

@@ -148,6 +148,16 @@ impl Queue {
         }
     }
 
+    /// Takes a parked call back; it is not answered any more. False if it does not wait: it was answered, or is a long call,
+    /// which goes on. Not to be called inside a transaction.
+    pub fn cancel(&mut self, store: &mut Store, connection: u64, request: u64, now: u64) -> bool {
+        let Some(ticket) = self.waiters.by_request(connection, request) else { return false };
+        self.hide_consumer(store, connection, ticket);
+        self.give_up(connection, ticket);
+        self.serve(store, now);
+        true
+    }
+
     /// The connection is gone: nobody waits on it any more.
     pub(crate) fn forget_waiters(&mut self, store: &mut Store, connection: u64) {
         while let Some(ticket) = self.waiters.of_connection(connection) {

@@ -153,6 +153,25 @@ fn a_fiber_waits_as_a_connection_does() {
 }
 
 #[test]
+fn a_call_that_is_cancelled_takes_no_task() {
+    let mut rig = rig();
+    let mut client = rig.guest();
+    let fiber = fiber(&mut rig);
+    let parked = |called: Result<_, Called>| match called {
+        Err(Called::Parked(request)) => request,
+        other => panic!("it waits: {other:?}"),
+    };
+    let first = parked(call(&mut rig, &fiber, "queue.tube.t:take", &values![]));
+    let second = parked(call(&mut rig, &fiber, "queue.tube.t:take", &values![]));
+    rig.instance.cancel(first);
+    rig.instance.cancel(first);
+    assert_eq!(rig.instance.status().waiting_calls, 1);
+    rig.call(&mut client, "queue.tube.t:put", &values!["a"]).expect("a task");
+    assert_eq!(rig.instance.poll_answer().map(|answered| answered.request), Some(second));
+    assert_eq!(rig.instance.poll_answer(), None);
+}
+
+#[test]
 fn who_may_not_wait_is_told() {
     let mut rig = rig();
     let caller =
