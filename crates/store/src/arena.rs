@@ -15,7 +15,7 @@
 //! - a free slot's header carries the mark [`FREE`] and the next free slot of its page;
 //! - slots at and beyond a page's `fresh` mark have never been used, and their memory was never touched.
 //!
-//! Freed slots are reused before untouched ones, in the page that most recently had no room: the fullest pages fill up and
+//! Freed slots are reused before untouched ones, in the page that was full most recently: the fullest pages fill up and
 //! the others run empty, and a page that runs empty is given back to the allocator unless its class has no other spare.
 //!
 //! Absent: compaction (a page is held by its last tuple), reference counts (the store knows when a tuple is garbage), and
@@ -190,7 +190,7 @@ impl Arena {
             return self.insert_long(tuple);
         }
         let class = class_of(slot_bytes);
-        let number = self.page_with_room(class)?;
+        let number = self.page_with_free_slot(class)?;
         let page = &mut self.pages[number as usize];
         let size = page.slot_size as usize;
         let slot = if page.free == NO_SLOT {
@@ -293,7 +293,7 @@ impl Arena {
     }
 
     /// The page of the class that the next tuple goes to.
-    fn page_with_room(&mut self, class: usize) -> Option<u32> {
+    fn page_with_free_slot(&mut self, class: usize) -> Option<u32> {
         if self.classes.is_empty() {
             self.classes = vec![Class::default(); CLASSES];
         }

@@ -111,13 +111,13 @@ impl Cursor {
         }
     }
 
-    /// Skips so many tuples at the start of the walk. In a space this costs O(log n), in a view a look at each.
+    /// Skips `offset` tuples at the start of the walk. In a space this costs O(log n), in a view a look at each.
     #[must_use]
     pub fn with_offset(self, offset: u64) -> Self {
         Self { offset, ..self }
     }
 
-    /// Ends the walk after so many tuples.
+    /// Ends the walk after `limit` tuples.
     #[must_use]
     pub fn with_limit(self, limit: u64) -> Self {
         Self { limit, ..self }

@@ -11,7 +11,7 @@ use crate::access::{Access, Object};
 use crate::arena::{Arena, Handle};
 use crate::error::Error;
 use crate::schema::row::Row;
-use crate::space::{AttachedSequence, Engine, Entry, Space, SpaceIndex, key_values};
+use crate::space::{AttachedSequence, Engine, PutMode, Space, SpaceIndex, key_values};
 use crate::statement::{Statement, StatementKind};
 use crate::{IndexId, SpaceId, Store, garbage, system, user};
 
@@ -76,8 +76,8 @@ impl Store {
         buffer: &mut Vec<u8>,
     ) -> Result<Option<Handle>, Error> {
         match *statement {
-            Statement::Insert { tuple, .. } => self.put(id, tuple, Entry::Insert, buffer).map(Some),
-            Statement::Replace { tuple, .. } => self.put(id, tuple, Entry::Replace, buffer).map(Some),
+            Statement::Insert { tuple, .. } => self.put(id, tuple, PutMode::Insert, buffer).map(Some),
+            Statement::Replace { tuple, .. } => self.put(id, tuple, PutMode::Replace, buffer).map(Some),
             Statement::Update { index, key, operations, base, .. } => {
                 self.update(id, (index, key), (operations, base), buffer)
             }
@@ -101,7 +101,7 @@ impl Store {
                 space.check(tuple)?;
                 let local = space.def.local;
                 let handle = self.allocate(statement.space(), tuple, None)?;
-                self.note_shown(handle);
+                self.record_shown(handle);
                 self.log(statement, local);
                 Ok(Some(handle))
             }
@@ -117,12 +117,12 @@ impl Store {
         }
     }
 
-    /// INSERT or REPLACE, by `entry`. `filled` is for the tuple with what a sequence gave it.
+    /// INSERT or REPLACE, by `mode`. `filled` is for the tuple with what a sequence gave it.
     pub(crate) fn put(
         &mut self,
         id: SpaceId,
         tuple: &[u8],
-        entry: Entry,
+        mode: PutMode,
         filled: &mut Vec<u8>,
     ) -> Result<Handle, Error> {
         check_is_array(tuple)?;
@@ -136,19 +136,19 @@ impl Store {
         let space = self.space(id)?;
         space.check(tuple)?;
         let (temporary, local) = (space.def.temporary, space.def.local);
-        let replaced = if entry == Entry::Replace && self.is_short_of_memory(tuple.len()) {
+        let replaced = if mode == PutMode::Replace && self.is_short_of_memory(tuple.len()) {
             let primary = space.primary()?;
             primary.index.find(&self.arena, tuple)
         } else {
             None
         };
         let new = self.allocate(id, tuple, replaced)?;
-        let kind = if entry == Entry::Insert { StatementKind::Insert } else { StatementKind::Replace };
-        self.exchange(id, new, entry, kind)?;
+        let kind = if mode == PutMode::Insert { StatementKind::Insert } else { StatementKind::Replace };
+        self.exchange(id, new, mode, kind)?;
         if !temporary {
             let local = local || id == system::TRUNCATE && self.truncates_locally(tuple);
-            let statement = match entry {
-                Entry::Insert => Statement::Insert { space: id, tuple },
+            let statement = match mode {
+                PutMode::Insert => Statement::Insert { space: id, tuple },
                 _ => Statement::Replace { space: id, tuple },
             };
             self.log(&statement, local);
@@ -172,7 +172,7 @@ impl Store {
             }
             return Ok(None);
         };
-        let is_open_to_change = id > system::MAX && !space.hooks.any() && !self.transaction.has_noted(old);
+        let is_open_to_change = id > system::MAX && !space.hooks.any() && !self.transaction.has_record(old);
         let space = self.space(id)?;
         let old_tuple = TupleRef::trusted(self.arena.get(old));
         let primary = space.primary()?;
@@ -195,7 +195,7 @@ impl Store {
             });
         }
         let new = self.allocate(id, updated, Some(old))?;
-        self.exchange(id, new, Entry::InPlaceOf(old), StatementKind::Update)?;
+        self.exchange(id, new, PutMode::InPlaceOf(old), StatementKind::Update)?;
         if !temporary {
             let local = local || id == system::TRUNCATE && self.truncates_locally(updated);
             self.log_keyed(id, new, Some((operations, base)), local);
@@ -220,7 +220,7 @@ impl Store {
         let new = match primary.index.find(&self.arena, tuple) {
             None => {
                 let new = self.allocate(id, tuple, None)?;
-                self.exchange(id, new, Entry::Insert, StatementKind::Upsert)?;
+                self.exchange(id, new, PutMode::Insert, StatementKind::Upsert)?;
                 Some(new)
             }
             Some(old) => {
@@ -229,7 +229,7 @@ impl Store {
                 space.check(&result)?;
                 if primary.index.compare_tuples(old_tuple.bytes(), &result) == Ordering::Equal {
                     let new = self.allocate(id, &result, Some(old))?;
-                    self.exchange(id, new, Entry::InPlaceOf(old), StatementKind::Upsert)?;
+                    self.exchange(id, new, PutMode::InPlaceOf(old), StatementKind::Upsert)?;
                     Some(new)
                 } else {
                     // Tarantool: an UPSERT that would change the primary key does nothing.
@@ -262,7 +262,7 @@ impl Store {
         if let Some(space) = self.catalog.get_mut(id) {
             space.remove(&self.arena, old);
         }
-        self.note_row(id, Some(old), None, StatementKind::Delete);
+        self.record_row(id, Some(old), None, StatementKind::Delete);
         self.row_changed(id, Some(old), None)?;
         if !temporary {
             self.log_keyed(id, old, None, local);
@@ -300,14 +300,20 @@ impl Store {
         self.arena.used_bytes() + self.index_memory + wanted > self.settings.memory_limit
     }
 
-    /// Puts an allocated tuple into its space and lets the schema follow. The tuple is freed if it is refused.
-    fn exchange(&mut self, id: SpaceId, new: Handle, entry: Entry, kind: StatementKind) -> Result<(), Error> {
+    /// Puts an allocated tuple into its space and applies it to the schema. The tuple is freed if it is refused.
+    fn exchange(
+        &mut self,
+        id: SpaceId,
+        new: Handle,
+        mode: PutMode,
+        kind: StatementKind,
+    ) -> Result<(), Error> {
         let exchanged = match self.catalog.get_mut(id) {
-            Some(space) => space.exchange(&self.arena, new, entry),
+            Some(space) => space.exchange(&self.arena, new, mode),
             None => Err(Error::NoSuchSpace(id.to_string())),
         };
         let old = exchanged.inspect_err(|_| self.arena.remove(new))?;
-        self.note_row(id, old, Some(new), kind);
+        self.record_row(id, old, Some(new), kind);
         self.count_statement();
         self.row_changed(id, old, Some(new))
     }
@@ -325,7 +331,7 @@ impl Store {
         let Some(space) = self.catalog.get_mut(id) else { return Err(Error::NoSuchSpace(id.to_string())) };
         let swap = |arena: &mut Arena| arena.swap(handle, offset, bytes);
         space.overwrite(&mut self.arena, handle, fields, swap)?;
-        self.note_overwritten(id, handle, fields, offset, bytes);
+        self.record_overwritten(id, handle, fields, offset, bytes);
         self.count_statement();
         Ok(())
     }
@@ -343,14 +349,14 @@ impl Store {
         self.index_memory = self.catalog.iter().flat_map(Space::indexes).map(SpaceIndex::memory).sum();
     }
 
-    /// Lets the schema follow the row that was noted last.
+    /// Applies the row of the last undo record to the schema.
     fn row_changed(&mut self, id: SpaceId, old: Option<Handle>, new: Option<Handle>) -> Result<(), Error> {
         if id > system::MAX || !Self::is_schema_space(id) {
             return Ok(());
         }
-        let place = self.noted() - 1;
+        let record = self.recorded() - 1;
         self.system_row_changed(id, old, new)?;
-        self.note_applied(place);
+        self.mark_applied(record);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ const LEAF_COST: u64 = 8;
 
 /// An index out of reach.
 #[derive(Debug)]
-pub(crate) struct Heap {
+pub(crate) struct Discarded {
     remains: Remains,
     /// The index was the primary one, and its tuples went with it.
     owns_tuples: bool,
@@ -26,7 +26,7 @@ impl Store {
     /// Takes over an index that is out of reach, with its tuples if it is a primary one that owned them.
     pub(crate) fn discard(&mut self, index: Index, owns_tuples: bool) {
         if !index.is_empty() {
-            self.garbage.push(Heap { remains: index.into_remains(), owns_tuples });
+            self.garbage.push(Discarded { remains: index.into_remains(), owns_tuples });
         }
     }
 
@@ -35,9 +35,9 @@ impl Store {
     pub fn collect_garbage(&mut self, mut budget: u64) -> bool {
         while budget > 0 && !self.garbage.is_empty() {
             // Who is short of memory needs that of tuples.
-            let place = self.garbage.iter().rposition(|heap| heap.owns_tuples);
+            let place = self.garbage.iter().rposition(|discarded| discarded.owns_tuples);
             let place = place.unwrap_or(self.garbage.len() - 1);
-            let Heap { remains, owns_tuples } = &mut self.garbage[place];
+            let Discarded { remains, owns_tuples } = &mut self.garbage[place];
             let freed = match *owns_tuples {
                 true => remains.free_leaf(|handle| self.arena.remove(handle)),
                 false => remains.free_leaf(|_| {}).map(|_| LEAF_COST),

@@ -28,7 +28,7 @@ use crate::access::{Access, Object};
 use crate::arena::Handle;
 use crate::error::Error;
 use crate::execute::check_is_array;
-use crate::space::Entry;
+use crate::space::PutMode;
 use crate::statement::{Statement, StatementKind};
 use crate::transaction::{Change, Savepoint};
 use crate::{SpaceId, Store, user};
@@ -236,12 +236,12 @@ impl Store {
         match (decision, statement) {
             (Decision::Skip, _) => Ok(None),
             (Decision::Proceed, Statement::Insert { .. } | Statement::Replace { .. }) => {
-                let entry = match proposal.kind {
-                    StatementKind::Insert => Entry::Insert,
-                    _ => Entry::Replace,
+                let mode = match proposal.kind {
+                    StatementKind::Insert => PutMode::Insert,
+                    _ => PutMode::Replace,
                 };
                 let tuple = proposal.new.as_deref().unwrap_or_default();
-                self.put(id, tuple, entry, &mut Vec::new()).map(Some)
+                self.put(id, tuple, mode, &mut Vec::new()).map(Some)
             }
             (Decision::Proceed, _) => self.apply_rarely(statement),
             (Decision::Put(tuple), _) => {
@@ -254,7 +254,7 @@ impl Store {
                     let (index, space) = (primary.def.name.clone(), space.def.name.clone());
                     return Err(Error::CantUpdatePrimaryKey { index, space });
                 }
-                self.put(id, tuple, Entry::Replace, &mut Vec::new()).map(Some)
+                self.put(id, tuple, PutMode::Replace, &mut Vec::new()).map(Some)
             }
             (Decision::Remove, _) => {
                 let Some(old) = &proposal.old else { return Ok(None) };

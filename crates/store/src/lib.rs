@@ -62,7 +62,7 @@ pub use transaction::{Change, OwnedChange, Savepoint};
 
 use arena::Arena;
 use effect::Effects;
-use garbage::Heap;
+use garbage::Discarded;
 use read_view::ReadView;
 use recovery::Phase;
 use schema::Schema;
@@ -172,7 +172,7 @@ pub struct Memory {
     pub reserved: u64,
 }
 
-/// Deferred index entries that a step of [`Store::prepare`] flushes at least, if there are so many.
+/// Deferred index entries that a step of [`Store::prepare`] flushes at least, if the index has as many.
 pub const FLUSH_PORTION: u64 = if cfg!(test) { 2 } else { 512 };
 
 /// Whether an index is ready to be read, see [`Store::prepare`].
@@ -201,7 +201,7 @@ pub struct Store {
     index_memory: u64,
     statements_since_gauge: u32,
     /// Indexes and tuples that wait for their memory to be given back.
-    garbage: Vec<Heap>,
+    garbage: Vec<Discarded>,
     /// The view that is open.
     view: Option<Box<ReadView>>,
     /// An empty buffer, kept for its allocation: statements make tuples in it.

@@ -64,7 +64,7 @@ impl Store {
                 _ => self.finish_snapshot()?,
             }
         }
-        if self.phase == Phase::Log && self.follow(statement)? {
+        if self.phase == Phase::Log && self.replay(statement)? {
             return Ok(());
         }
         self.begin(user::ADMIN);

@@ -44,7 +44,7 @@ pub(crate) fn key_values(key: &[u8]) -> Result<(&[u8], u32), Error> {
 
 /// How a tuple enters a space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum PutMode {
     /// The primary key must be new.
     Insert,
     /// A tuple with the same primary key gives way.
@@ -281,19 +281,19 @@ impl Space {
         &mut self,
         arena: &Arena,
         new: Handle,
-        entry: Entry,
+        mode: PutMode,
     ) -> Result<Option<Handle>, Error> {
         let Some((primary, secondary)) = self.indexes.split_first_mut() else {
             return Err(Error::NoSuchIndexId { index: 0, space: self.def.name.clone() });
         };
-        let old = match entry {
-            Entry::InPlaceOf(old) => {
+        let old = match mode {
+            PutMode::InPlaceOf(old) => {
                 primary.index.replace(arena, old, new);
                 Some(old)
             }
-            Entry::Insert | Entry::Replace => primary.index.insert(arena, new),
+            PutMode::Insert | PutMode::Replace => primary.index.insert(arena, new),
         };
-        let mut occupied = (entry == Entry::Insert && old.is_some()).then_some(0);
+        let mut occupied = (mode == PutMode::Insert && old.is_some()).then_some(0);
         if occupied.is_none() {
             occupied =
                 secondary.iter_mut().position(|index| index.put(arena, old, new).is_err()).map(|n| n + 1);

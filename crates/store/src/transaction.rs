@@ -1,10 +1,10 @@
 //! The one open transaction: what it has changed, and how to take it back.
 //!
-//! Changes are applied at once and noted in order. A rollback walks the notes backwards, so that each is undone in
+//! Changes are applied at once and recorded in order. A rollback walks the undo records backwards, so that each change is undone in
 //! exactly the state that it left. Tuples that went away keep their memory until the commit, tuples that came until the
-//! rollback; of those that were changed in place the notes have what stood there before.
+//! rollback; of those that were changed in place the undo records have the bytes from before.
 //!
-//! Invariant: a tuple that a note is about is not changed in place again, so that every note shows what it was made for.
+//! Invariant: a tuple with an undo record is not changed in place again, so that every record shows the change it was made for.
 
 use std::borrow::Cow;
 
@@ -85,7 +85,7 @@ pub struct Savepoint {
     effects: EffectMark,
 }
 
-/// A noted change.
+/// The undo record of a change.
 #[derive(Debug)]
 pub(crate) enum Undo {
     /// A tuple of a space came, went, or both.
@@ -108,7 +108,7 @@ pub(crate) enum Undo {
     Schema(Box<SchemaUndo>),
 }
 
-/// A noted change of a space's or index's definition.
+/// The undo record of a change of a space's or index's definition.
 #[derive(Debug)]
 pub(crate) enum SchemaUndo {
     SpaceAdded(SpaceId),
@@ -159,35 +159,35 @@ pub(crate) struct Transaction {
     undo: Vec<Undo>,
     /// What was overwritten, in order.
     saved: Vec<u8>,
-    /// Tuples that the first `listed` notes are about.
+    /// Tuples of the first `listed` undo records.
     tuples: HandleSet,
     listed: usize,
 }
 
 impl Transaction {
-    /// Notes that are searched one by one for a tuple.
+    /// Undo records that are searched one by one for a tuple.
     const FEW: usize = if cfg!(test) { 2 } else { 8 };
     /// Largest buffer for what was overwritten that is kept from one transaction to the next.
     const KEPT_BYTES: usize = 1 << 20;
 
-    /// Whether a note is about the tuple. Such a tuple is what a [`Change`] shows, and is not to be overwritten any more.
+    /// Whether the tuple has an undo record. A [`Change`] shows such a tuple, so it is not overwritten any more.
     #[inline]
-    pub(crate) fn has_noted(&mut self, handle: Handle) -> bool {
+    pub(crate) fn has_record(&mut self, handle: Handle) -> bool {
         if self.undo.len() <= Self::FEW {
-            return self.undo.iter().flat_map(Undo::tuples).any(|noted| noted == handle);
+            return self.undo.iter().flat_map(Undo::tuples).any(|tuple| tuple == handle);
         }
         self.has_listed(handle)
     }
 
     fn has_listed(&mut self, handle: Handle) -> bool {
-        for noted in self.undo[self.listed..].iter().flat_map(Undo::tuples) {
-            self.tuples.insert(noted);
+        for tuple in self.undo[self.listed..].iter().flat_map(Undo::tuples) {
+            self.tuples.insert(tuple);
         }
         self.listed = self.undo.len();
         self.tuples.contains(handle)
     }
 
-    /// Notes were taken back, or all have become void.
+    /// Undo records were taken back, or all have become void.
     fn forget_listed(&mut self) {
         if self.listed > self.undo.len() {
             self.listed = 0;
@@ -197,7 +197,7 @@ impl Transaction {
 }
 
 impl Undo {
-    /// The tuples of spaces that the note is about.
+    /// The tuples of spaces that the record is about.
     #[inline]
     fn tuples(&self) -> impl Iterator<Item = Handle> + use<> {
         let (old, new) = match *self {
@@ -425,7 +425,7 @@ impl Store {
         }
     }
 
-    pub(crate) fn note_row(
+    pub(crate) fn record_row(
         &mut self,
         space: SpaceId,
         old: Option<Handle>,
@@ -436,9 +436,9 @@ impl Store {
         self.transaction.undo.push(Undo::Row { space, old, new, kind, applied: false });
     }
 
-    /// Notes that a tuple was changed in place, where `saved` stood at `offset`.
+    /// Records that a tuple was changed in place, where `saved` stood at `offset`.
     #[inline]
-    pub(crate) fn note_overwritten(
+    pub(crate) fn record_overwritten(
         &mut self,
         space: SpaceId,
         handle: Handle,
@@ -461,18 +461,19 @@ impl Store {
         }
     }
 
-    pub(crate) fn note_shown(&mut self, handle: Handle) {
+    pub(crate) fn record_shown(&mut self, handle: Handle) {
         self.transaction.undo.push(Undo::Shown(handle));
     }
 
-    /// Marks the noted row at `place` as taken over by the schema's caches.
-    pub(crate) fn note_applied(&mut self, place: usize) {
-        if let Some(Undo::Row { applied, .. }) = self.transaction.undo.get_mut(place) {
+    /// Marks the record of a row as applied to the schema's caches.
+    pub(crate) fn mark_applied(&mut self, record: usize) {
+        if let Some(Undo::Row { applied, .. }) = self.transaction.undo.get_mut(record) {
             *applied = true;
         }
     }
 
-    pub(crate) fn noted(&self) -> usize {
+    /// The number of undo records.
+    pub(crate) fn recorded(&self) -> usize {
         self.transaction.undo.len()
     }
 

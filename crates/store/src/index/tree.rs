@@ -37,7 +37,7 @@ use std::ops::RangeInclusive;
 
 use lycosa_tuple::key::KeyDef;
 
-use self::block::{Block, Place, Sought, Target};
+use self::block::{Block, Bound, Sought, Target};
 pub use self::cursor::Cursor;
 use self::dense::Dense;
 use self::leaf::Leaf;
@@ -224,18 +224,18 @@ impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
 
     /// The number of entries with these hints.
     pub fn count_hints(&self, hints: RangeInclusive<u64>) -> u64 {
-        let before = Cursor::descend(self, Place::BeforeHint(*hints.start())).rank();
-        Cursor::descend(self, Place::AfterHint(*hints.end())).rank() - before
+        let before = Cursor::descend(self, Bound::BeforeHint(*hints.start())).rank();
+        Cursor::descend(self, Bound::AfterHint(*hints.end())).rank() - before
     }
 
     /// The place before the first entry.
     pub fn start(&self) -> Cursor<'_, L, W, I> {
-        Cursor::descend(self, Place::Start)
+        Cursor::descend(self, Bound::Start)
     }
 
     /// The place after the last entry.
     pub fn end(&self) -> Cursor<'_, L, W, I> {
-        Cursor::descend(self, Place::End)
+        Cursor::descend(self, Bound::End)
     }
 
     /// The place with `rank` entries before it, or the end.
@@ -245,7 +245,7 @@ impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
 
     /// The place before the first entry that is not before the key.
     pub fn lower_bound(&self, order: Order<'_>, probe: &Probe<'_>) -> Cursor<'_, L, W, I> {
-        let by_hints = Cursor::descend(self, Place::BeforeHint(probe.low));
+        let by_hints = Cursor::descend(self, Bound::BeforeHint(probe.low));
         if probe.decided {
             return by_hints;
         }
@@ -263,7 +263,7 @@ impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
             let handle = self.find(order, probe.low, &[])?;
             return Some(Entry { hint: probe.low, handle });
         }
-        let entry = Cursor::descend(self, Place::BeforeHint(probe.low)).forward()?;
+        let entry = Cursor::descend(self, Bound::BeforeHint(probe.low)).forward()?;
         if entry.hint > probe.high {
             return None;
         }
@@ -281,7 +281,7 @@ impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
 
     /// The place after the last entry that is not behind the key.
     pub fn upper_bound(&self, order: Order<'_>, probe: &Probe<'_>) -> Cursor<'_, L, W, I> {
-        let by_hints = Cursor::descend(self, Place::AfterHint(probe.high));
+        let by_hints = Cursor::descend(self, Bound::AfterHint(probe.high));
         if probe.decided {
             return by_hints;
         }
@@ -295,7 +295,7 @@ impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
 
     /// The place behind the last entry that `is_before`, where hints between the probe's leave that open.
     fn among(&self, probe: &Probe<'_>, is_before: &dyn Fn(Handle) -> bool) -> Cursor<'_, L, W, I> {
-        Cursor::descend(self, Place::Among { low: probe.low, high: probe.high, is_before })
+        Cursor::descend(self, Bound::Among { low: probe.low, high: probe.high, is_before })
     }
 
     fn root(&self) -> Option<&Node<L, W, I>> {

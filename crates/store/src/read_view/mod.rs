@@ -12,7 +12,7 @@
 //! is what it had when the view was opened.
 //!
 //! A truncated or dropped space takes its whole index away in O(1). The walk follows it: while the transaction is open the
-//! index belongs to its notes, after the commit to the view, which gives it to the garbage when it has handed it out. A
+//! index belongs to its undo records, after the commit to the view, which gives it to the garbage when it has handed it out. A
 //! primary index that is built anew in another order has to be walked to its end at once; that costs no more than the
 //! building. Last values of sequences are copied when the view is opened.
 //!
@@ -66,7 +66,7 @@ impl Budget {
 #[derive(Debug, Default)]
 pub(crate) struct ReadView {
     /// Spaces that are not wholly handed out, by id; the first one is being walked.
-    walks: VecDeque<Walk>,
+    walks: VecDeque<SpaceWalk>,
     young: HandleSet,
     /// Copies of tuples that have gone.
     kept: Arena,
@@ -80,7 +80,7 @@ pub struct ClosedView(#[expect(dead_code, reason = "kept to be dropped elsewhere
 
 /// The way through one space.
 #[derive(Debug)]
-struct Walk {
+struct SpaceWalk {
     space: SpaceId,
     is_local: bool,
     source: Source,
@@ -106,7 +106,7 @@ enum Source {
     Sequences(std::vec::IntoIter<(u32, i64)>),
 }
 
-impl Walk {
+impl SpaceWalk {
     fn new(space: SpaceId, is_local: bool, source: Source) -> Self {
         Self { space, is_local, source, passed: None, kept: None }
     }
@@ -205,7 +205,7 @@ fn step_sequences(
 }
 
 impl ReadView {
-    fn walk(&mut self, space: SpaceId) -> Option<&mut Walk> {
+    fn walk(&mut self, space: SpaceId) -> Option<&mut SpaceWalk> {
         let place = self.walks.binary_search_by_key(&space, |walk| walk.space).ok()?;
         self.walks.get_mut(place)
     }
@@ -320,7 +320,7 @@ impl Store {
             } else {
                 Source::Live
             };
-            view.walks.push_back(Walk::new(space.def.id, space.def.local, source));
+            view.walks.push_back(SpaceWalk::new(space.def.id, space.def.local, source));
         }
         self.view = Some(Box::new(view));
     }
@@ -349,7 +349,7 @@ impl Store {
                 break;
             }
             budget.spend(0);
-            if let Some(Walk { source: Source::Orphan(index), .. }) = view.walks.pop_front() {
+            if let Some(SpaceWalk { source: Source::Orphan(index), .. }) = view.walks.pop_front() {
                 orphans.push(index);
             }
         }

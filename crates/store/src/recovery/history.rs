@@ -1,7 +1,7 @@
 //! Rows of the log, the short way: tuples and primary indexes only.
 //!
-//! A row was accepted when it was written, and the error of one that cannot be applied ends the recovery. So nothing is
-//! noted that could take it back, nothing is logged, and secondary indexes, which only refuse and find, wait until the log
+//! A row was accepted when it was written, and the error of one that cannot be applied ends the recovery. So there are no
+//! undo records, nothing is logged, and secondary indexes, which only refuse and find, wait until the log
 //! has been read.
 //!
 //! The short way is for what logs are made of: INSERT, REPLACE, and UPDATE and DELETE by the primary key, of the users'
@@ -19,13 +19,13 @@ use super::build;
 use crate::arena::{Arena, Handle};
 use crate::error::Error;
 use crate::schema::sequence::Sequences;
-use crate::space::{AttachedSequence, Entry, Space, key_values};
+use crate::space::{AttachedSequence, PutMode, Space, key_values};
 use crate::statement::Statement;
 use crate::{Store, system};
 
 impl Store {
     /// Applies a row of the log, if the short way is open to it; `false` if it has to take the ordinary way.
-    pub(super) fn follow(&mut self, statement: &Statement<'_>) -> Result<bool, Error> {
+    pub(super) fn replay(&mut self, statement: &Statement<'_>) -> Result<bool, Error> {
         let id = statement.space();
         if id <= system::MAX {
             return Ok(false);
@@ -52,12 +52,12 @@ impl Store {
         }
         match *statement {
             Statement::Insert { tuple, .. } => {
-                self.schema.sequences.follow(space.sequence, tuple);
-                put(space, &mut self.arena, tuple, Entry::Insert)?;
+                self.schema.sequences.replay(space.sequence, tuple);
+                put(space, &mut self.arena, tuple, PutMode::Insert)?;
             }
             Statement::Replace { tuple, .. } => {
-                self.schema.sequences.follow(space.sequence, tuple);
-                put(space, &mut self.arena, tuple, Entry::Replace)?;
+                self.schema.sequences.replay(space.sequence, tuple);
+                put(space, &mut self.arena, tuple, PutMode::Replace)?;
             }
             Statement::Update { key, operations, base, .. } => {
                 change(space, &mut self.arena, key, operations, base)?;
@@ -71,7 +71,7 @@ impl Store {
 
 impl Sequences {
     /// Moves the sequence that is attached to a space on to what stands in its tuple.
-    fn follow(&mut self, attached: Option<AttachedSequence>, tuple: &[u8]) {
+    fn replay(&mut self, attached: Option<AttachedSequence>, tuple: &[u8]) {
         let Some(attached) = attached else { return };
         let stored = stored_number(attached, tuple).flatten();
         let sequence = self.get(attached.sequence);
@@ -96,13 +96,13 @@ fn allocate(arena: &mut Arena, tuple: &[u8]) -> Result<Handle, Error> {
 }
 
 /// Puts a tuple, which is an array, into a space.
-fn put(space: &mut Space, arena: &mut Arena, tuple: &[u8], entry: Entry) -> Result<(), Error> {
+fn put(space: &mut Space, arena: &mut Arena, tuple: &[u8], mode: PutMode) -> Result<(), Error> {
     space.check(tuple)?;
     let new = allocate(arena, tuple)?;
     let primary = &mut space.indexes[0];
     let old = primary.index.insert(arena, new);
     if let Some(old) = old {
-        if entry == Entry::Insert {
+        if mode == PutMode::Insert {
             primary.index.replace(arena, new, old);
             arena.remove(new);
             let (index, space) = (primary.def.name.clone(), space.def.name.clone());

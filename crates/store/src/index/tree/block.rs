@@ -43,7 +43,7 @@ pub(super) enum Sought<'t> {
 
 /// A place between entries, as a search for it sees them.
 #[derive(Clone, Copy)]
-pub(super) enum Place<'p> {
+pub(super) enum Bound<'p> {
     /// Before all entries.
     Start,
     /// After all entries.
@@ -112,13 +112,13 @@ impl<const N: usize> Block<N> {
     }
 
     /// How many entries are before a place.
-    pub(super) fn count_before(&self, place: Place<'_>) -> usize {
+    pub(super) fn count_before(&self, place: Bound<'_>) -> usize {
         match place {
-            Place::Start => 0,
-            Place::End => self.len(),
-            Place::BeforeHint(low) => self.count_hints(|hint| hint < low),
-            Place::AfterHint(high) => self.count_hints(|hint| hint <= high),
-            Place::Among { low, high, is_before } => {
+            Bound::Start => 0,
+            Bound::End => self.len(),
+            Bound::BeforeHint(low) => self.count_hints(|hint| hint < low),
+            Bound::AfterHint(high) => self.count_hints(|hint| hint <= high),
+            Bound::Among { low, high, is_before } => {
                 let start = self.count_hints(|hint| hint < low);
                 let end = self.count_hints(|hint| hint <= high);
                 start + self.handles[start..end].partition_point(|&handle| is_before(handle))

@@ -1,6 +1,6 @@
 //! Places between entries, and the ways through the tree that lead to them.
 
-use super::block::Place;
+use super::block::Bound;
 use super::leaf::Leaf;
 use super::node::Node;
 use super::{Entry, INNER_CHILDREN, LEAF_ENTRIES, TreeOf, WINDOW};
@@ -25,7 +25,7 @@ pub struct Cursor<'a, const L: usize = LEAF_ENTRIES, const W: usize = WINDOW, co
 }
 
 impl<'a, const L: usize, const W: usize, const I: usize> Cursor<'a, L, W, I> {
-    pub(super) fn descend(tree: &'a TreeOf<L, W, I>, place: Place<'_>) -> Self {
+    pub(super) fn descend(tree: &'a TreeOf<L, W, I>, place: Bound<'_>) -> Self {
         let mut cursor = Self { tree, leaf: None, at: 0, path: [0; MAX_LEVELS] };
         let Some(mut node) = tree.root() else { return cursor };
         let mut level = 0;

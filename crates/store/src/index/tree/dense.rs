@@ -11,7 +11,7 @@
 //! A window near the greatest hint may reach beyond it; nothing is ever looked for there.
 
 use super::Entry;
-use super::block::Place;
+use super::block::Bound;
 use crate::arena::Handle;
 
 const WORD: usize = u64::BITS as usize;
@@ -155,15 +155,15 @@ impl<const W: usize> Dense<W> {
     }
 
     /// Where a place between entries is in the window.
-    pub(super) fn seek(&self, place: Place<'_>) -> usize {
+    pub(super) fn seek(&self, place: Bound<'_>) -> usize {
         let before = |hint: u64| hint.saturating_sub(self.base).min(W as u64) as usize;
         match place {
-            Place::Start => 0,
-            Place::End => W,
-            Place::BeforeHint(low) => before(low),
-            Place::AfterHint(high) if high < self.base => 0,
-            Place::AfterHint(high) => (before(high) + 1).min(W),
-            Place::Among { .. } => unreachable!("exact hints leave no order open"),
+            Bound::Start => 0,
+            Bound::End => W,
+            Bound::BeforeHint(low) => before(low),
+            Bound::AfterHint(high) if high < self.base => 0,
+            Bound::AfterHint(high) => (before(high) + 1).min(W),
+            Bound::Among { .. } => unreachable!("exact hints leave no order open"),
         }
     }
 

@@ -6,7 +6,7 @@
 //! is near. A leaf that begins with one entry begins dense. So a leaf gives a neighbour entries, or splits, only when it has
 //! as many entries as a sorted block can hold.
 
-use super::block::{Block, Place, Target};
+use super::block::{Block, Bound, Target};
 use super::dense::Dense;
 use super::{Entry, Order};
 use crate::arena::Handle;
@@ -47,7 +47,7 @@ impl<const L: usize, const W: usize> Leaf<L, W> {
     }
 
     /// How many entries the leaf takes from anywhere.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn free_space(&self) -> usize {
         L.saturating_sub(self.len())
     }
 
@@ -84,7 +84,7 @@ impl<const L: usize, const W: usize> Leaf<L, W> {
     }
 
     /// The position of a place between entries.
-    pub(super) fn seek(&self, place: Place<'_>) -> usize {
+    pub(super) fn seek(&self, place: Bound<'_>) -> usize {
         match self {
             Self::Sorted(block) => block.count_before(place),
             Self::Dense(dense) => dense.seek(place),
@@ -221,7 +221,7 @@ impl<const L: usize, const W: usize> Leaf<L, W> {
     }
 
     /// Whether an insertion of this hint would have to split the leaf.
-    pub(super) fn lacks_room(&self, order: Order<'_>, hint: u64) -> bool {
+    pub(super) fn lacks_space(&self, order: Order<'_>, hint: u64) -> bool {
         match self {
             Self::Sorted(block) => block.is_full() && !Self::is_near(order, block),
             Self::Dense(dense) => {

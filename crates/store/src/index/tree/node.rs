@@ -3,7 +3,7 @@
 //! A node owns its children, so what leaves the tree leaves memory at once, and there are no links to keep right. An
 //! inner node knows of each child its first entry, which is the separator, and how many entries are below it.
 
-use super::block::{Block, Place, Target};
+use super::block::{Block, Bound, Target};
 pub(super) use super::leaf::Insertion;
 use super::leaf::Leaf;
 use super::{Entry, Order};
@@ -203,11 +203,11 @@ impl<const L: usize, const W: usize, const I: usize> Inner<L, W, I> {
     fn relieve(&mut self, order: Order<'_>, step: usize, hint: u64) -> Relief {
         let (left, right) = self.children.split_at_mut(step);
         let Some((Node::Leaf(leaf), right)) = right.split_first_mut() else { return Relief::None };
-        if !leaf.lacks_room(order, hint) {
+        if !leaf.lacks_space(order, hint) {
             return Relief::None;
         }
         let room = |neighbour: Option<&Node<L, W, I>>| match neighbour {
-            Some(Node::Leaf(neighbour)) if neighbour.room() > L / SLACK => neighbour.room(),
+            Some(Node::Leaf(neighbour)) if neighbour.free_space() > L / SLACK => neighbour.free_space(),
             _ => 0,
         };
         let (left_room, right_room) = (room(left.last()), room(right.first()));
@@ -345,7 +345,7 @@ impl<const L: usize, const W: usize, const I: usize> Inner<L, W, I> {
     #[inline]
     fn children_up_to(&self, order: Order<'_>, target: &Target<'_>) -> usize {
         if order.exact {
-            return self.firsts.count_before(Place::AfterHint(target.hint));
+            return self.firsts.count_before(Bound::AfterHint(target.hint));
         }
         match self.firsts.locate(order, target) {
             Ok(at) => at + 1,
