@@ -10,8 +10,8 @@
 //! come of them; they carry the checkpoint's number, so that news of one that was given up is not taken for news of the next.
 //!
 //! A checkpoint is due when the journal has grown to the limit, when the interval has passed and something has changed,
-//! when the files take more room than they may, and when somebody asks. After a failure the next one waits for a minute,
-//! unless somebody asks.
+//! when the files take more room than they may, when the disk is short of free space and it would make some, and when
+//! somebody asks. After a failure the next one waits for a minute, unless somebody asks or its snapshot fits the disk now.
 
 mod disk;
 
@@ -115,6 +115,9 @@ pub struct Keep {
     pub snapshots: usize,
     /// Bytes of all snapshots and xlogs, as far as they are not needed for a start.
     pub bytes: u64,
+    /// The disk is short of free space ([`Room`](crate::Room)): the bytes that the snapshot is expected to take. It is refused if these
+    /// do not fit; it may take the reserve down to [`Room::journal_share`](crate::Room::journal_share).
+    pub scarce: Option<u64>,
 }
 
 /// A snapshot that is complete.
@@ -179,6 +182,8 @@ struct Running {
     vclock: Box<Vclock>,
     /// Signature of the vclock.
     lsn: u64,
+    /// What has to be durable before it is completed.
+    awaited: u64,
     began_at: u64,
     /// Bytes journaled when it began.
     journaled: u64,
@@ -232,6 +237,8 @@ pub(crate) struct Checkpoints {
     base: Base,
     /// Nothing is begun before, unless somebody asks.
     retry_at: u64,
+    /// One was tried since the disk is short of free space.
+    has_tried_for_room: bool,
     next_look: Look,
     last: Option<LastCheckpoint>,
     failure: Option<String>,
@@ -259,6 +266,7 @@ impl Checkpoints {
             given_up: None,
             base: Base { signature, at: now, ..Base::default() },
             retry_at: 0,
+            has_tried_for_room: false,
             next_look: Look::default(),
             last: None,
             failure: None,
@@ -267,6 +275,11 @@ impl Checkpoints {
             excesses: 0,
             longest_pause: 0,
         }
+    }
+
+    /// There is other free space on the disk than before; `has_changed`: it has become short, or has ceased to be.
+    pub(crate) fn room_changed(&mut self, has_changed: bool) {
+        self.has_tried_for_room &= !has_changed;
     }
 
     fn is_running(&self) -> bool {
@@ -377,6 +390,10 @@ impl Instance {
         if self.has_checkpoint() || !self.has_changed_since_snapshot() {
             return None;
         }
+        if self.would_make_room() {
+            self.checkpoints.is_wanted = true;
+            return None;
+        }
         let interval = self.settings.checkpoint_interval;
         let due_at = (interval > 0).then(|| self.checkpoints.base.at.saturating_add(interval));
         if now < self.checkpoints.retry_at {
@@ -385,6 +402,34 @@ impl Instance {
         let is_time = due_at.is_some_and(|due_at| due_at <= now);
         self.checkpoints.is_wanted = is_time || self.is_too_large();
         due_at.filter(|_| !is_time)
+    }
+
+    /// Whether the disk is short of free space, and a checkpoint that can be taken would make some. The first attempt removes old
+    /// files, so that only the next ones are held against what is free.
+    fn would_make_room(&mut self) -> bool {
+        let Some(room) = self.data.scarce_room else { return false };
+        let checkpoints = &self.checkpoints;
+        let expected = checkpoints.expected_snapshot(self.data.store().snapshot_bytes());
+        let used = checkpoints.disk_used(self.data.journaling.written_bytes());
+        if used < expected.saturating_add(room.worth()) {
+            return false;
+        }
+        let is_first = !std::mem::replace(&mut self.checkpoints.has_tried_for_room, true);
+        is_first
+            || room.fits(expected)
+                && self.checkpoints.retry_at <= self.data.now.saturating_add(RETRY_AFTER - LOOK_EVERY)
+    }
+
+    /// Which files may stay beside a snapshot; `bytes` is what they may take if there is free space.
+    fn keep(&self, bytes: u64) -> Keep {
+        let snapshots = self.settings.checkpoint_count.max(1);
+        match self.data.scarce_room {
+            None => Keep { snapshots, bytes, scarce: None },
+            Some(_) => {
+                let live = self.data.store().snapshot_bytes();
+                Keep { snapshots: 1, bytes: 0, scarce: Some(self.checkpoints.expected_snapshot(live)) }
+            }
+        }
     }
 
     /// Whether the journal or all files together are larger than they may be; looks only now and then.
@@ -437,7 +482,7 @@ impl Instance {
         self.data.upkeep().open_read_view();
         let live = self.data.store().snapshot_bytes();
         let bound = Bound { live, threshold: self.settings.checkpoint_wal_threshold };
-        let bytes = bound.before_snapshot(self.checkpoints.expected_snapshot(live));
+        let keep = self.keep(bound.before_snapshot(self.checkpoints.expected_snapshot(live)));
         let checkpoints = &mut self.checkpoints;
         checkpoints.is_wanted = false;
         checkpoints.number += 1;
@@ -445,6 +490,7 @@ impl Instance {
         checkpoints.running = Some(Box::new(Running {
             vclock: vclock.clone(),
             lsn: self.data.journaling.lsn(),
+            awaited: self.data.journaling.lsn(),
             began_at: self.data.now,
             journaled: self.data.journaling.written_bytes(),
             live,
@@ -452,9 +498,15 @@ impl Instance {
             wanted: VecDeque::new(),
             stage: Stage::Walking,
         }));
-        let keep = Keep { snapshots: self.settings.checkpoint_count.max(1), bytes };
+        if keep.scarce.is_some() {
+            // The file that ends here can only go when there is a next one, and nobody may add anything to begin it.
+            self.data.journaling.add_nop(self.data.now);
+            if let Some(running) = &mut self.checkpoints.running {
+                running.awaited = self.data.journaling.lsn();
+            }
+        }
         Some(CheckpointOrder::Begin {
-            number: checkpoints.number,
+            number: self.checkpoints.number,
             vclock,
             timestamp: seconds(self.data.now),
             keep,
@@ -489,13 +541,12 @@ impl Instance {
 
     fn complete_checkpoint(&mut self) -> Option<CheckpointOrder> {
         let running = self.checkpoints.running.as_mut()?;
-        if self.data.journaling.durable() < running.lsn {
+        if self.data.journaling.durable() < running.awaited {
             return None;
         }
         running.stage = Stage::Completing;
         let bound = Bound { live: running.live, threshold: self.settings.checkpoint_wal_threshold };
-        let bytes = bound.after_snapshot(self.checkpoints.expected_snapshot(bound.live));
-        let keep = Keep { snapshots: self.settings.checkpoint_count.max(1), bytes };
+        let keep = self.keep(bound.after_snapshot(self.checkpoints.expected_snapshot(bound.live)));
         let view = self.data.upkeep().close_read_view();
         Some(CheckpointOrder::Complete { number: self.checkpoints.number, keep, view })
     }

@@ -19,6 +19,7 @@ use lycosa_queue::{Answer, Caller, Procedure, Queue, QueueMethod, Savepoint, Tub
 use lycosa_store::{IteratorType, Prepared, Space, Statement, Store, UserId, user};
 
 use crate::batch::{Journaling, statement};
+use crate::room::Room;
 use crate::wire_error;
 
 /// Sum of a vclock's components: the number of a row. See [`Instance::is_durable`](crate::Instance::is_durable).
@@ -51,8 +52,8 @@ pub(crate) struct Data {
     pub(crate) journaling: Journaling,
     /// Why the journal takes no more rows, once it has failed.
     pub(crate) failure: Option<String>,
-    /// Bytes that are free on the disk, while they are fewer than are kept in reserve.
-    pub(crate) scarce_room: Option<u64>,
+    /// The free space on the disk, while it is short.
+    pub(crate) scarce_room: Option<Room>,
     pub(crate) read_only: bool,
     /// The time of this turn, in microseconds since the epoch.
     pub(crate) now: u64,
@@ -160,8 +161,12 @@ impl Data {
         if self.read_only && !self.is_temporary(statement.space()) {
             return Err(read_only_error());
         }
-        if let Statement::Insert { .. } | Statement::Replace { .. } | Statement::Upsert { .. } = statement {
-            self.check_room()?;
+        if !self.is_temporary(statement.space()) {
+            let adds = matches!(
+                statement,
+                Statement::Insert { .. } | Statement::Replace { .. } | Statement::Upsert { .. }
+            );
+            self.check_room(if adds { Needs::ToAdd } else { Needs::ToFinish })?;
         }
         let executed = self.queue.execute(&mut self.store, acting, statement, self.now, out);
         if !self.in_transaction() {
@@ -203,7 +208,7 @@ impl Data {
             };
         };
         if let Statement::Insert { .. } | Statement::Replace { .. } | Statement::Upsert { .. } = statement {
-            self.check_room()?;
+            self.check_room(Needs::ToAdd)?;
         }
         self.store.execute(&statement).map(drop).map_err(|error| wire_error::of_store(&error))
     }
@@ -283,7 +288,7 @@ impl Data {
     /// What has to hold before a procedure is called.
     pub(crate) fn admit_call(&self, procedure: &Procedure) -> Result<(), ErrorObject> {
         self.check_alive()?;
-        if self.scarce_room.is_some() && needs_room(procedure) { self.check_room() } else { Ok(()) }
+        if self.scarce_room.is_some() { self.check_room(needs(procedure)) } else { Ok(()) }
     }
 
     /// The answer to whatever reads or changes data after the journal has failed.
@@ -291,13 +296,21 @@ impl Data {
         if self.failure.is_none() { Ok(()) } else { Err(self.failure_error()) }
     }
 
-    /// The answer to what would need room on a disk that is short of it.
-    fn check_room(&self) -> Result<(), ErrorObject> {
-        let Some(free) = self.scarce_room else { return Ok(()) };
-        let message = format!(
-            "Failed to write to disk: only {free} bytes are free, which is less than disk_reserve; \
-             make room on the server's disk. Until then tasks can be taken and finished, but not added"
-        );
+    /// The answer to what would need free space on a disk that is short of it.
+    fn check_room(&self, needs: Needs) -> Result<(), ErrorObject> {
+        let Some(room) = self.scarce_room else { return Ok(()) };
+        let Room { free, .. } = room;
+        let message = match needs {
+            Needs::ToAdd if !room.is_exhausted() => format!(
+                "Failed to write to disk: only {free} bytes are free, which is less than disk_reserve; \
+                 make room on the server's disk. Until then tasks can be taken and finished, but not added"
+            ),
+            Needs::ToAdd | Needs::ToFinish if room.is_exhausted() => format!(
+                "Failed to write to disk: only {free} bytes are free, which is less than a quarter of disk_reserve; \
+                 make room on the server's disk. Until then tasks can only be looked at, and tubes truncated or dropped"
+            ),
+            _ => return Ok(()),
+        };
         Err(ErrorObject::client(ErrorCode::WalIo, message))
     }
 
@@ -349,10 +362,23 @@ fn unsupported(what: &str) -> ErrorObject {
     ErrorObject::client(ErrorCode::Unsupported, format!("Lycosa does not support {what}"))
 }
 
-/// Whether a call adds what has to be journaled again when it ends: tasks or a tube.
-fn needs_room(procedure: &Procedure) -> bool {
-    matches!(procedure.tube_method(), Some(TubeMethod::Put | TubeMethod::PutMany))
-        || procedure.queue_method() == Some(QueueMethod::CreateTube)
+/// What a call takes free space on the disk for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    /// Little or none.
+    Nothing,
+    /// Rows for what is there.
+    ToFinish,
+    /// Rows for what has to be journaled again when it ends: tasks, a tube.
+    ToAdd,
+}
+
+fn needs(procedure: &Procedure) -> Needs {
+    match (procedure.tube_method(), procedure.queue_method()) {
+        (Some(TubeMethod::Put | TubeMethod::PutMany), _) | (_, Some(QueueMethod::CreateTube)) => Needs::ToAdd,
+        (Some(TubeMethod::Peek | TubeMethod::Truncate | TubeMethod::Drop), _) | (None, _) => Needs::Nothing,
+        (Some(_), _) => Needs::ToFinish,
+    }
 }
 
 pub(crate) fn too_much_selected() -> ErrorObject {

@@ -40,6 +40,7 @@ mod expiring;
 mod invoke;
 mod replies;
 mod request;
+mod room;
 mod selects;
 mod settings;
 mod status;
@@ -70,6 +71,7 @@ pub use declare::{Declared, DeclaredTube, DeclaredUser};
 pub use expiring::DeclaredExpiration;
 pub use invoke::{Invoke, InvokeKind};
 pub use lycosa_queue::Savepoint;
+pub use room::Room;
 pub use settings::Settings;
 pub use status::{Lag, RequestCounts, Status};
 
@@ -336,10 +338,13 @@ impl Instance {
         self.abandon_checkpoint(cause);
     }
 
-    /// The disk has become short of room (so many bytes are free), or has room again. While it is short nothing is
-    /// accepted that would need room later; what was accepted can still be worked off.
-    pub fn handle_room(&mut self, scarce: Option<u64>) {
+    /// The disk is short of free space, or has enough again: see [`Room`]. To be told again whenever the free space has changed
+    /// while it is short. Returns whether the disk has become short or has ceased to be.
+    pub fn handle_room(&mut self, scarce: Option<Room>) -> bool {
+        let has_changed = self.data.scarce_room.is_some() != scarce.is_some();
         self.data.scarce_room = scarce;
+        self.checkpoints.room_changed(has_changed);
+        has_changed
     }
 
     fn is_journal_behind(&self) -> bool {

@@ -5,7 +5,8 @@
 //! the next one is made. After a failure what there is of the snapshot is removed, the failure is told, and the thread
 //! waits for the next order to begin.
 //!
-//! A snapshot never takes the last room on the disk, which the journal needs: below `disk_reserve` it is given up.
+//! A snapshot never takes the last free space on the disk, which the journal needs: below `disk_reserve` it is given up. When the
+//! disk is short already and the snapshot is to make space, it may take a part of the reserve ([`Room::journal_share`]).
 //!
 //! The thread asks the system for less of the processor than the others have: a checkpoint may take longer, requests may not.
 
@@ -14,7 +15,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use lycosa_instance::{CheckpointOrder, Chunk, Files, Keep, Written};
+use lycosa_instance::{CheckpointOrder, Chunk, Files, Keep, Room, Written};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::directory::{Directory, file_name};
 use lycosa_journal::meta::FileKind;
@@ -185,7 +186,7 @@ impl Worker {
 
     fn begin(&mut self, vclock: &Vclock, timestamp: f64, keep: Keep) -> Result<(), String> {
         self.collect(keep);
-        self.check_room()?;
+        self.check_room(keep, keep.scarce.unwrap_or(0))?;
         let signature = vclock.signature();
         let directory = &self.place.directory;
         let is_in_the_way =
@@ -217,7 +218,7 @@ impl Worker {
         writing.looked_at = writing.writer.bytes();
         let keep = writing.keep;
         self.collect_ended(keep);
-        Some(self.check_room())
+        Some(self.check_room(keep, 0))
     }
 
     fn complete(&mut self, writing: Writing, keep: Keep) -> Result<Written, String> {
@@ -260,18 +261,25 @@ impl Worker {
         }
     }
 
-    /// Refuses while there is less room on the disk than the journal may need.
-    fn check_room(&self) -> Result<(), String> {
+    /// Refuses if after `expected` bytes more the disk had less free space than the journal may need.
+    fn check_room(&self, keep: Keep, expected: u64) -> Result<(), String> {
         let Place { folder, reserve, .. } = &self.place;
         if *reserve == 0 {
             return Ok(());
         }
         let Ok(disk) = rustix::fs::statvfs(folder) else { return Ok(()) };
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if free >= *reserve {
+        let kept = if keep.scarce.is_some() { Room::journal_share(*reserve) } else { *reserve };
+        if free >= kept.saturating_add(expected) {
             return Ok(());
         }
-        Err(format!("only {free} bytes are free on the disk, which is less than disk_reserve"))
+        Err(match keep.scarce {
+            None => format!("only {free} bytes are free on the disk, which is less than disk_reserve"),
+            Some(snapshot) => format!(
+                "only {free} bytes are free on the disk: a snapshot of some {snapshot} bytes would leave less than the {kept} \
+                 bytes (an eighth of disk_reserve) that the journal keeps"
+            ),
+        })
     }
 }
 
@@ -290,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    const KEEP: Keep = Keep { snapshots: 2, bytes: u64::MAX };
+    const KEEP: Keep = Keep { snapshots: 2, bytes: u64::MAX, scarce: None };
 
     struct Rig {
         folder: tempfile::TempDir,
@@ -361,7 +369,7 @@ mod tests {
     #[test]
     fn the_file_that_the_last_snapshot_ended_goes_as_soon_as_there_is_one_after_it() {
         let mut rig = rig(1);
-        let keep = Keep { snapshots: 1, bytes: u64::MAX };
+        let keep = Keep { snapshots: 1, bytes: u64::MAX, scarce: None };
         let xlog = |signature| rig.folder.path().join(file_name(FileKind::Xlog, signature));
         let (ended, next) = (xlog(0), xlog(10));
         std::fs::write(&ended, [0; 5000]).unwrap();

@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lycosa_instance::{Batch, Buffers};
+use lycosa_instance::{Batch, Buffers, Room};
 use lycosa_journal::log::{self, Log};
 
 use crate::journal_thread::JournalSender;
@@ -34,11 +34,12 @@ pub(crate) enum Done {
     Durable { lsn: u64, buffers: Buffers },
     /// The batch could not be made durable; nothing after it will be.
     Failed(String),
-    /// So many bytes are free where the journal is. Sent when that falls below the reserve, and when it is back.
+    /// What is free where the journal is. Sent when that falls below the reserve, whenever it was looked at while it is, and
+    /// when it is back.
     Room {
-        /// Bytes that the server's account may still write.
-        free: u64,
-        /// Whether they are fewer than the reserve.
+        /// Free space and reserve.
+        room: Room,
+        /// Whether there is less free space than the reserve.
         is_scarce: bool,
     },
 }
@@ -61,7 +62,7 @@ impl Appender {
     pub(crate) fn append(&mut self, batch: Batch) -> (Done, Option<Done>) {
         let bytes = batch.rows.len() as u64;
         let done = append(&mut *self.log, batch);
-        let room = self.room.written(bytes);
+        let room = self.room.written(bytes).or_else(|| self.look());
         (done, room)
     }
 
@@ -108,7 +109,7 @@ impl RoomWatch {
         if self.unseen < ROOM_STEP { None } else { self.look() }
     }
 
-    /// Looks, and says so if the answer has changed. Room is back once there is a quarter more than the reserve, so that
+    /// Looks, and says what there is while it is short, and once when it is not any more. Room is back once there is a quarter more than the reserve, so that
     /// the answer does not flutter.
     fn look(&mut self) -> Option<Done> {
         self.unseen = 0;
@@ -118,10 +119,9 @@ impl RoomWatch {
         let disk = rustix::fs::statvfs(&self.folder).ok()?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         let is_scarce = free < if self.is_scarce { self.reserve + self.reserve / 4 } else { self.reserve };
-        if std::mem::replace(&mut self.is_scarce, is_scarce) == is_scarce {
-            return None;
-        }
-        Some(Done::Room { free, is_scarce })
+        let was_scarce = std::mem::replace(&mut self.is_scarce, is_scarce);
+        (is_scarce || was_scarce)
+            .then_some(Done::Room { room: Room { free, reserve: self.reserve }, is_scarce })
     }
 }
 
@@ -143,14 +143,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scarce_room_is_said_once_and_so_is_its_return() {
+    fn scarce_room_is_said_while_it_lasts_and_its_return_once() {
         let folder = tempfile::tempdir().unwrap();
         let mut watch = RoomWatch::new(folder.path().to_owned(), u64::MAX / 2);
         assert!(matches!(watch.written(1), Some(Done::Room { is_scarce: true, .. })));
-        assert!(watch.look().is_none());
+        assert!(matches!(watch.look(), Some(Done::Room { is_scarce: true, .. })));
         watch.reserve = 1;
         assert!(watch.written(ROOM_STEP - 1).is_none());
         assert!(matches!(watch.written(1), Some(Done::Room { is_scarce: false, .. })));
+        assert!(watch.look().is_none());
         watch.reserve = 0;
         assert!(watch.look().is_none());
     }

@@ -257,7 +257,11 @@ impl Core {
                 self.journal_busy.set(false);
                 instance.handle_failed(&cause);
             }
-            Done::Room { free, is_scarce } => {
+            Done::Room { room, is_scarce } => {
+                let free = room.free;
+                if !instance.handle_room(is_scarce.then_some(room)) {
+                    return;
+                }
                 if is_scarce {
                     tracing::error!(
                         "only {free} bytes are free on the disk, which is less than disk_reserve: no new tasks are \
@@ -266,7 +270,6 @@ impl Core {
                 } else {
                     tracing::info!("{free} bytes are free on the disk: new tasks are taken again");
                 }
-                instance.handle_room(is_scarce.then_some(free));
             }
         }
     }

@@ -164,7 +164,7 @@ impl Checkpointer {
                     let added = added.map_err(|error| error.to_string());
                     let keep = writing.keep;
                     self.collect_ended(keep);
-                    added.and_then(|()| self.check_room()).map(|()| {
+                    added.and_then(|()| self.check_room(keep)).map(|()| {
                         self.news.push_back(News::Wants { number, buffer: chunk });
                     })
                 }
@@ -195,7 +195,7 @@ impl Checkpointer {
 
     fn begin(&mut self, vclock: &Vclock, timestamp: f64, keep: Keep) -> Result<(), String> {
         self.collect(keep);
-        self.check_room()?;
+        self.check_room(keep)?;
         let signature = vclock.signature();
         let listing = self.directory.list().map_err(|error| error.to_string())?;
         if listing.snapshots.contains(&signature) && signature == self.sound {
@@ -223,9 +223,9 @@ impl Checkpointer {
         Ok(Written { bytes, peak, files })
     }
 
-    /// A snapshot never takes the last room on the disk.
-    fn check_room(&mut self) -> Result<(), String> {
-        if !self.is_short_of_room {
+    /// A snapshot never takes the last room on the disk, unless it is to make some.
+    fn check_room(&mut self, keep: Keep) -> Result<(), String> {
+        if !self.is_short_of_room || keep.scarce.is_some() {
             return Ok(());
         }
         self.has_yielded_room = true;

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use lycosa_instance::Instance;
+use lycosa_instance::{Instance, Room};
 use lycosa_journal::memory::{Fault, MemoryDisk};
 
 use crate::agreement;
@@ -30,6 +30,9 @@ use crate::workload::Workload;
 
 /// When a run begins: a moment in November 2023, µs since the epoch.
 const BEGINNING: u64 = 1_700_000_000_000_000;
+
+/// What is free on a disk that is short of it.
+const SHORT_OF_ROOM: Room = Room { free: 4_096, reserve: 8_192 };
 
 /// Nobody waits for what is farther away than this, in µs: lives end after a hundred years unless somebody says otherwise.
 const FAR: u64 = 24 * 3_600_000_000;
@@ -214,7 +217,7 @@ impl<'a> Simulation<'a> {
                 let life = &mut self.life;
                 life.is_short_of_room = !life.is_short_of_room;
                 life.checkpointer.is_short_of_room = life.is_short_of_room;
-                life.instance.handle_room(life.is_short_of_room.then_some(4_096));
+                life.instance.handle_room(life.is_short_of_room.then_some(SHORT_OF_ROOM));
                 self.trace.line(format_args!("{} the disk is full: {}", self.step, life.is_short_of_room));
             }
         }

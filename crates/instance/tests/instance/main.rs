@@ -15,6 +15,7 @@ mod limits;
 mod malformed;
 mod read_only;
 mod rig;
+mod room;
 mod rows;
 mod selects;
 mod status;

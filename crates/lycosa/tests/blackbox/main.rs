@@ -6,6 +6,7 @@
 //! | `transcript::` | a recorded session of `corpus/wire/` replayed against our server |
 //! | `oracle::` | both against a real Tarantool, where it can; data folders that change hands with it |
 //! | `hostile::` | web pages, other protocols and other accounts at the server's doors |
+//! | `full_disk::` | a queue that has filled its disk makes room on it |
 //! | `crash::` | load, SIGKILL at a random moment, and the account of what was acknowledged |
 //!
 //! `cargo test -p lycosa --test blackbox -- scenario::fifo` runs those whose name contains the word; `--list`,
@@ -15,6 +16,7 @@
 mod connection;
 mod crash;
 mod exchange;
+mod full_disk;
 mod hostile;
 mod scenario;
 mod server;
@@ -30,7 +32,14 @@ const AT_ONCE: usize = 8;
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_ONCE);
-    let sources = [scenario::trials, transcript::trials, exchange::trials, crash::trials, hostile::trials];
+    let sources = [
+        scenario::trials,
+        transcript::trials,
+        exchange::trials,
+        crash::trials,
+        full_disk::trials,
+        hostile::trials,
+    ];
     match sources.iter().map(|trials| trials()).collect::<Result<Vec<_>, _>>() {
         Ok(trials) => libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code(),
         Err(reason) => {

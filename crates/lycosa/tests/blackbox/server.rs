@@ -48,6 +48,8 @@ pub(crate) struct Setup {
     pub(crate) options: Vec<String>,
     /// A data folder to begin with, copied; without it a fresh instance whose guest is `super`.
     pub(crate) data: Option<PathBuf>,
+    /// Bytes of a disk of its own for the data folder, in memory; it takes the right to mount one.
+    pub(crate) disk: Option<u64>,
     /// Lua that a Tarantool runs before it listens; nothing to our binary.
     pub(crate) program: String,
 }
@@ -67,6 +69,9 @@ impl Server {
         let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
         let data = folder.path().join("data");
         fs::create_dir(&data).map_err(|error| error.to_string())?;
+        if let Some(bytes) = setup.disk {
+            mount_disk(&data, bytes)?;
+        }
         if let Some(from) = &setup.data {
             copy_files(from, &data).map_err(|error| format!("cannot copy {}: {error}", from.display()))?;
         }
@@ -288,7 +293,34 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
+        if self.setup.disk.is_some() {
+            // The folder's removal says so if it is still there.
+            let _ = Command::new("umount").arg(self.data_folder()).stderr(Stdio::null()).status();
+        }
     }
+}
+
+/// Puts a disk of so many bytes, in memory, at a folder.
+fn mount_disk(folder: &Path, bytes: u64) -> Result<(), String> {
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", &format!("size={bytes},mode=0700"), "tmpfs"])
+        .arg(folder)
+        .output()
+        .map_err(|error| format!("cannot run mount: {error}"))?;
+    if mounted.status.success() {
+        return Ok(());
+    }
+    Err(format!("cannot mount a disk: {}", String::from_utf8_lossy(&mounted.stderr).trim()))
+}
+
+/// Whether this process may mount a disk.
+pub(crate) fn may_mount() -> bool {
+    let Ok(folder) = tempfile::tempdir() else { return false };
+    let is_mounted = mount_disk(folder.path(), 1 << 20).is_ok();
+    if is_mounted {
+        let _ = Command::new("umount").arg(folder.path()).status();
+    }
+    is_mounted
 }
 
 fn end(child: &mut Child) {

@@ -170,7 +170,7 @@ settings! {
     checkpoint_count: u64 = "2", "checkpoint_count", true,
         "Snapshots that are kept, with the journal since the oldest, as long as there is room";
     disk_reserve: ByteSize = "64MiB", "disk_reserve", false,
-        "Room kept free on the disk: below it new tasks are refused, ack, release, bury and delete still work; 0 never looks";
+        "Room kept free on the disk: below it new tasks are refused; ack, release, bury and delete work down to a quarter of it; 0 never looks";
     force_recovery: bool = "false", "force_recovery", false,
         "Start on damaged files: skip what cannot be read and say what was lost";
     memory_limit: ByteSize = "256MiB", "memory_limit", true,

@@ -53,9 +53,16 @@ struct Tube {
     delays: bool,
 }
 
-const TUBES: [Tube; 5] = [
+const TUBES: [Tube; 6] = [
     Tube { kind: "fifo", options: "{}", payload_field: 2, lanes: false, delays: false },
     Tube { kind: "fifottl", options: "{}", payload_field: 7, lanes: false, delays: true },
+    Tube {
+        kind: "limfifottl",
+        options: r#"{"capacity": 1000000}"#,
+        payload_field: 7,
+        lanes: false,
+        delays: true,
+    },
     Tube { kind: "utube", options: "{}", payload_field: 3, lanes: true, delays: false },
     Tube {
         kind: "utube",
@@ -69,7 +76,7 @@ const TUBES: [Tube; 5] = [
 
 impl Tube {
     fn name(self) -> String {
-        let mode = if self.options == "{}" { "" } else { "-ready-buffer" };
+        let mode = if self.options.contains("ready_buffer") { "-ready-buffer" } else { "" };
         format!("{}{mode}", self.kind)
     }
 }

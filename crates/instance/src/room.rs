@@ -1,0 +1,42 @@
+//! The disk is short of free space: what is still done, and what makes space.
+//!
+//! Below `disk_reserve` three things change, each with its share of the reserve:
+//! 1. Nothing is added: `put`, INSERT. What was added can be taken and finished, which takes journal.
+//! 2. A checkpoint begins once it would free space, whatever the journal's size. It first removes every file that a start can do
+//!    without; only the newest snapshot and the journal since stay. Its snapshot may take the reserve down to
+//!    an eighth, and is only begun if it is expected to fit.
+//! 3. Below a quarter of the reserve nothing is finished either: the journal must never find the disk full, and the
+//!    snapshot needs what is left. Deadlines and the ends of connections go on: their rows are bounded by the tasks that
+//!    there are. So do `truncate` and `drop`, a row or two each, which make the snapshot small.
+
+/// The free space of a disk that is short of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes that may still be written.
+    pub free: u64,
+    /// `disk_reserve`, in bytes: more than `free`, or than four fifths of it.
+    pub reserve: u64,
+}
+
+impl Room {
+    /// Bytes that a snapshot never takes.
+    #[must_use]
+    pub fn journal_share(reserve: u64) -> u64 {
+        reserve / 8
+    }
+
+    /// Whether a snapshot of that many bytes fits.
+    pub(crate) fn fits(self, snapshot: u64) -> bool {
+        self.free >= snapshot.saturating_add(Self::journal_share(self.reserve))
+    }
+
+    /// Whether there is no free space even for finishing tasks.
+    pub(crate) fn is_exhausted(self) -> bool {
+        self.free < self.reserve / 4
+    }
+
+    /// Bytes that a checkpoint has to free to be worth its work.
+    pub(crate) fn worth(self) -> u64 {
+        self.reserve / 8
+    }
+}
