@@ -4,14 +4,13 @@ use std::time::{Duration, SystemTime};
 
 use lycosa_tuple::mp::{Kind, Reader};
 use lycosa_tuple::value::Value;
-use uuid::Uuid;
 
 use crate::error::Result;
 
 /// What a server says of a task beside its payload: the map behind `[id, state, data]` in extended form.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TaskInfo {
-    /// How often the task was taken since it was put; the present take counts.
+    /// How often the task was taken in extended form since it was put; the present take counts.
     pub attempts: u64,
     /// The reason of the last `release` or `bury` that had one.
     pub last_error: Option<String>,
@@ -27,8 +26,10 @@ pub struct TaskInfo {
     pub created: Option<SystemTime>,
     /// When its state changes by itself: a delay ends, a holder's ttr ends, the ttl ends.
     pub due: Option<SystemTime>,
-    /// The session that holds it.
-    pub owner: Option<Uuid>,
+    /// The number of the connection that has taken it.
+    pub connection: Option<u64>,
+    /// When it was taken.
+    pub taken_at: Option<SystemTime>,
     /// Its sub-queue (utube types).
     pub utube: Option<Value>,
 }
@@ -47,7 +48,6 @@ impl TaskInfo {
             let bytes = map.get(name).and_then(Value::as_bytes)?;
             Some(String::from_utf8_lossy(bytes).into_owned())
         };
-        let owner = map.get("owner").and_then(Value::as_bytes);
         Ok(Some(Self {
             attempts: number("attempts").unwrap_or(0),
             last_error: text("last_error"),
@@ -57,7 +57,8 @@ impl TaskInfo {
             ttr: span("ttr"),
             created: moment("created"),
             due: moment("due"),
-            owner: owner.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok()).map(Uuid::from_bytes_le),
+            connection: number("connection"),
+            taken_at: moment("taken_at"),
             utube: map.get("utube").cloned(),
         }))
     }

@@ -5,7 +5,7 @@
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::reply;
-use lycosa_queue::{Answer, Procedure};
+use lycosa_queue::{Answer, Procedure, QueueMethod, TubeMethod};
 use lycosa_store::{Access, Object, UserId, user};
 use lycosa_tuple::mp::{self, Kind, Reader};
 
@@ -145,6 +145,12 @@ impl Instance {
             None => name.starts_with(b"queue."),
         };
         if is_of_queue && caller.trusted {
+            return Ok(());
+        }
+        // It shows each caller the tubes that the caller may look at.
+        if let Some(Target::Queue(procedure)) = target
+            && procedure.queue_method() == Some(QueueMethod::Tubes)
+        {
             return Ok(());
         }
         let store = self.data.store();
@@ -325,7 +331,12 @@ fn queue_caller(caller: &Caller, request: RequestId) -> lycosa_queue::Caller {
 
 fn not_defined(name: &[u8]) -> ErrorObject {
     let name = String::from_utf8_lossy(name);
-    ErrorObject::client(ErrorCode::NoSuchProc, format!("Procedure '{name}' is not defined"))
+    let method = name.strip_prefix("queue.tube.").and_then(|rest| rest.rsplit_once(':'));
+    // Every tube has every method: what is missing is the tube.
+    let is_tube =
+        method.is_some_and(|(_, method)| TubeMethod::ALL.iter().any(|known| known.name() == method));
+    let error = ErrorObject::client(ErrorCode::NoSuchProc, format!("Procedure '{name}' is not defined"));
+    wire_error::named(error, is_tube.then_some(wire_error::NO_SUCH_TUBE))
 }
 
 /// The name of the function for one task, if `name` is that of a tube's method for many.

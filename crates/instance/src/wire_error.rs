@@ -23,7 +23,7 @@ pub(crate) fn of_queue(error: &lycosa_queue::Error) -> ErrorObject {
     match error {
         lycosa_queue::Error::Store(error) => of_store(error),
         lycosa_queue::Error::ReadOnly => ErrorObject::client(C::Readonly, error.to_string()),
-        raised => ErrorObject::lua(raised.to_string()),
+        raised => named(ErrorObject::lua(raised.to_string()), kind_name(raised)),
     }
 }
 
@@ -35,6 +35,32 @@ pub(crate) fn of_expiration(error: &lycosa_expiration::Error) -> ErrorObject {
         raised => ErrorObject::lua(raised.to_string()),
     }
 }
+
+/// The error object with the name of its kind, for clients that decide by it: field `name`. Code and text stay those of
+/// the Lua module.
+pub(crate) fn named(mut error: ErrorObject, name: Option<&'static str>) -> ErrorObject {
+    error.fields.extend(name.map(|name| ("name".into(), name.to_owned())));
+    error
+}
+
+fn kind_name(error: &lycosa_queue::Error) -> Option<&'static str> {
+    use lycosa_queue::Error as Q;
+    Some(match error {
+        Q::NotTaken => "TASK_NOT_TAKEN",
+        Q::TaskNotFound(_) => "NO_SUCH_TASK",
+        Q::TubeNotFound | Q::IndexNil => NO_SUCH_TUBE,
+        Q::SpaceExists(_) => "TUBE_EXISTS",
+        Q::UnknownTubeType(_) => "UNKNOWN_TUBE_TYPE",
+        Q::TouchUnsupported(_) => "TOUCH_UNSUPPORTED",
+        Q::TubeHasConsumers | Q::TubeHasTakenTasks => "TUBE_IN_USE",
+        Q::UnknownUuid(_) => "NO_SUCH_SESSION",
+        Q::InBatch { reason, .. } => return kind_name(reason),
+        _ => return None,
+    })
+}
+
+/// The kind of a call of a tube that does not exist.
+pub(crate) const NO_SUCH_TUBE: &str = "NO_SUCH_TUBE";
 
 fn code(error: &E) -> C {
     match error {

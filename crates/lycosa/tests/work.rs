@@ -191,3 +191,27 @@ fn a_task_that_is_settled_by_others_is_not_counted() {
     let last: Json = serde_json::from_str(out.lines().last().unwrap()).unwrap();
     assert_eq!((&last["done"], &last["lost"]), (&json!(0), &json!(1)), "{out}");
 }
+
+#[test]
+fn attempts_are_counted_over_processes_and_the_reason_stays_with_the_task() {
+    let place = Place::new("fifottl");
+    place.server.ok(&["put", "t", "a"]);
+    let attempt = |script: &str| {
+        let flags = ["--until-empty", "0", "--max-attempts", "3", "--retry-delay", "0", "--json"];
+        let output = place.worker(&flags, script).wait_with_output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // The first worker dies over its task: that was an attempt, too.
+    let mut worker = place.worker(&[], "echo $$ >> pids; sleep 600");
+    wait_until("the command runs", || !place.pids().is_empty());
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    wait_until("the task is released", || place.counts()["ready"] == 1);
+    let out = attempt("echo no such host >&2; exit 3");
+    let settled: Vec<(u64, String)> = out
+        .lines()
+        .map(|line| serde_json::from_str::<Json>(line).unwrap())
+        .filter_map(|line| Some((line["attempt"].as_u64()?, line["settled"].as_str()?.to_owned())))
+        .collect();
+    assert_eq!(settled, [(2, "released".to_owned()), (3, "buried".to_owned())], "{out}");
+}

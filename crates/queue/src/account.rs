@@ -175,7 +175,10 @@ impl Queue {
                     self.serve_later(index, Line::Takes);
                 }
             }
-            None => self.serve_later(index, Line::Puts),
+            None => {
+                self.serve_later(index, Line::Puts);
+                self.forget_attempts(store, tube_id, change.id)?;
+            }
         }
         if layout.utube.is_some() {
             self.account_sub_queues(store, index, &change)?;
@@ -255,6 +258,7 @@ impl Queue {
         }
         as_admin(store, |store| {
             self.forget_owners(store, id)?;
+            self.forget_all_attempts(store, id)?;
             if let Some(buffer) = buffer
                 && !store.space(buffer)?.is_empty()
             {

@@ -269,7 +269,7 @@ impl Queue {
         let end = out.len() + MAX_TAKEN_BYTES;
         let mut taken = 0;
         while taken < limit && out.len() < end {
-            if !self.take_in_transaction(store, index, connection, now, out)? {
+            if !self.take_in_transaction(store, index, connection, now, false, out)? {
                 break;
             }
             taken += 1;

@@ -261,12 +261,17 @@ impl Queue {
                 store.set_user(former);
                 detached?;
             }
-            for space in std::iter::once(tube.space).chain(tube.buffer) {
+            let (id, spaces) = (tube.id, std::iter::once(tube.space).chain(tube.buffer));
+            for space in spaces {
                 if store.space(space).is_ok() {
                     ddl::drop_space(store, space)?;
                 }
             }
             store.execute(&Statement::Delete { space: queue.spaces.queue, index: 0, key: &key })?;
+            let former = store.set_user(user::ADMIN);
+            let forgotten = queue.forget_all_attempts(store, id);
+            store.set_user(former);
+            forgotten?;
             queue.pending.dropped.push(index);
             Ok(())
         })?;

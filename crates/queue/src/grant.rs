@@ -51,7 +51,7 @@ const fn needs(method: TubeMethod) -> &'static [(Touches, Access)] {
             (Tube, READ_WRITE),
             (Consumers, Access::READ),
         ],
-        TubeMethod::Peek => &[(Tube, Access::READ)],
+        TubeMethod::Peek | TubeMethod::List => &[(Tube, Access::READ)],
         TubeMethod::Bury | TubeMethod::Delete | TubeMethod::ReleaseAll => {
             &[(Tube, READ_WRITE), (Taken, READ_WRITE), (Consumers, Access::READ)]
         }

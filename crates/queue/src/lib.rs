@@ -36,6 +36,7 @@ use lycosa_store::UserId;
 
 mod account;
 mod arguments;
+mod attempts;
 mod batch;
 #[cfg(test)]
 mod cost;
@@ -46,6 +47,7 @@ pub mod error;
 mod grant;
 mod integer_map;
 mod job;
+mod look;
 mod lua_text;
 mod operation;
 mod owners;
@@ -174,6 +176,8 @@ pub struct Queue {
     configuration: Configuration,
     new_session_id: NewSessionId,
     spaces: SystemSpaces,
+    /// The space of attempts; 0 if there is none.
+    attempts: lycosa_store::SpaceId,
     tubes: Tubes,
     sessions: Sessions,
     owners: Owners,
@@ -214,6 +218,7 @@ impl Queue {
             configuration,
             new_session_id,
             spaces: SystemSpaces::default(),
+            attempts: 0,
             tubes: Tubes::default(),
             sessions: Sessions::default(),
             owners: Owners::default(),

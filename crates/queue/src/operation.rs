@@ -9,6 +9,7 @@ use lycosa_tuple::mp;
 
 use crate::account::{Side, TaskChange};
 use crate::arguments::{Arguments, Id, Number, compared};
+use crate::attempts::{is_extended, reason};
 use crate::driver::options::{positive_seconds, seconds_or};
 use crate::driver::{Driver, Event, NewTask, PutOptions};
 use crate::error::Error;
@@ -121,7 +122,7 @@ impl Queue {
         Ok(true)
     }
 
-    /// `take([timeout])`
+    /// `take([timeout[, {extended}]])`
     pub(crate) fn take(
         &mut self,
         store: &mut Store,
@@ -131,8 +132,9 @@ impl Queue {
         let Call { index, now, caller, .. } = *call;
         let deadline = take_deadline(call.arguments.present(0), now)?;
         let waits = deadline > now && !store.in_transaction();
+        let extended = call.arguments.present(1).is_some_and(|options| is_extended(Some(options)));
         let taken = self.transact(store, user::ADMIN, |queue, store| {
-            let taken = queue.take_in_transaction(store, index, caller.connection, now, out)?;
+            let taken = queue.take_in_transaction(store, index, caller.connection, now, extended, out)?;
             if !taken && waits {
                 check_may_wait(&caller)?;
             }
@@ -140,6 +142,7 @@ impl Queue {
         })?;
         match (taken, waits) {
             (true, _) => Ok(Answer::one()),
+            (false, true) if extended => self.park(store, call, Wanted::ExtendedTask, deadline),
             (false, true) => self.park(store, call, Wanted::Task, deadline),
             (false, false) => Ok(Answer::none()),
         }
@@ -153,6 +156,7 @@ impl Queue {
         index: SlotIndex,
         connection: u64,
         now: u64,
+        extended: bool,
         out: &mut Vec<u8>,
     ) -> Result<bool, Error> {
         loop {
@@ -162,9 +166,15 @@ impl Queue {
             let Some(task) = Task::read(tuple, layout) else { return Ok(false) };
             if !task.is_expired(layout, now) {
                 let decided = Decided::about(&*tube.driver, &task, Event::Take, now, &mut self.assignments)?;
-                Shown::new(task.id, decided.state, task.data).write(out);
+                if !extended {
+                    Shown::new(task.id, decided.state, task.data).write(out);
+                }
                 keep_name(&mut self.name, &task);
                 self.carry_out(store, index, &decided, Some((connection, now)))?;
+                if extended {
+                    self.count_attempt(store, index, decided.id)?;
+                    self.write_extended(store, index, decided.id, out)?;
+                }
                 return Ok(true);
             }
             let id = task.id;
@@ -186,7 +196,7 @@ impl Queue {
         })
     }
 
-    /// `release(id[, options])`
+    /// `release(id[, {delay, reason}])`
     pub(crate) fn release(
         &mut self,
         store: &mut Store,
@@ -197,6 +207,9 @@ impl Queue {
         let id = self.owned_task(store, &caller, index, call.arguments.get(0))?;
         let event = Event::Release { delay: self.release_delay(index, arguments.present(1))? };
         self.transact(store, user::ADMIN, |queue, store| {
+            if let Some(reason) = reason(arguments.present(1)) {
+                queue.note_failure(store, index, id, reason, now)?;
+            }
             queue.found(id, |queue| queue.change_task(store, index, id, event, now, Some(out)))
         })
     }
@@ -238,10 +251,14 @@ impl Queue {
         })
     }
 
-    /// `peek(id)`
+    /// `peek(id[, {extended}])`
     pub(crate) fn peek(&self, store: &Store, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let index = call.index;
         let id = self.task_id(store, index, call.arguments.get(0))?;
+        if is_extended(call.arguments.present(1)) {
+            let found = self.write_extended(store, index, id, out)?;
+            return if found { Ok(Answer::one()) } else { Err(not_found(id)) };
+        }
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
         match tube.tasks(store).get(id)? {
             Some(tuple) => write_task(tuple, tube.driver.layout(), out),
@@ -250,7 +267,7 @@ impl Queue {
         Ok(Answer::one())
     }
 
-    /// `bury(id)`
+    /// `bury(id[, {reason}])`
     pub(crate) fn bury(
         &mut self,
         store: &mut Store,
@@ -267,6 +284,9 @@ impl Queue {
             return Ok(Answer::one());
         }
         self.transact(store, user::ADMIN, |queue, store| {
+            if let Some(reason) = reason(call.arguments.present(1)) {
+                queue.note_failure(store, index, id, reason, now)?;
+            }
             queue.found(id, |queue| queue.change_task(store, index, id, Event::Bury, now, Some(out)))
         })
     }

@@ -176,6 +176,18 @@ impl Queue {
         Ok(row.and_then(|row| Reader::new(TupleRef::trusted(row).field(MOMENT)?).uint().ok()))
     }
 
+    /// Who holds a task, and since when.
+    pub(crate) fn owner(&self, store: &Store, task: TaskKey) -> Result<Option<Owner>, Error> {
+        if let Some(owner) = self.owners.notes.get(&task) {
+            return Ok(Some(*owner));
+        }
+        let row = store.get(self.spaces.taken, 0, &ShortKey::numbers(&[task.0, task.1]))?;
+        Ok(row.and_then(|row| {
+            let number = |field| Reader::new(TupleRef::trusted(row).field(field)?).uint().ok();
+            Some(Owner { connection: number(2)?, session: session_field(row, SESSION)?, moment: number(4)? })
+        }))
+    }
+
     /// Whether a task of the tube has an owner.
     pub(crate) fn has_owners(&self, store: &Store, tube: u64) -> Result<bool, Error> {
         let is_noted = self.owners.notes.keys().any(|task| task.0 == tube);

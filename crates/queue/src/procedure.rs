@@ -30,6 +30,8 @@ pub enum TubeMethod {
     Release,
     /// `peek(id)`
     Peek,
+    /// `list([options])`
+    List,
     /// `bury(id)`
     Bury,
     /// `kick([count])`
@@ -58,13 +60,14 @@ pub enum TubeMethod {
 
 impl TubeMethod {
     /// All methods.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Put,
         Self::Take,
         Self::Touch,
         Self::Ack,
         Self::Release,
         Self::Peek,
+        Self::List,
         Self::Bury,
         Self::Kick,
         Self::Delete,
@@ -89,6 +92,7 @@ impl TubeMethod {
             Self::Ack => "ack",
             Self::Release => "release",
             Self::Peek => "peek",
+            Self::List => "list",
             Self::Bury => "bury",
             Self::Kick => "kick",
             Self::Delete => "delete",
@@ -108,7 +112,8 @@ impl TubeMethod {
         Self::ALL.into_iter().find(|method| method.name() == name)
     }
 
-    /// The method that does for one task what this one does for many. Who may call it may call this one.
+    /// The method for one task that goes with this one for many, which the Lua module has not: who may call the former may
+    /// call the latter.
     #[must_use]
     pub const fn single(self) -> Option<Self> {
         match self {
@@ -116,6 +121,7 @@ impl TubeMethod {
             Self::TakeMany => Some(Self::Take),
             Self::AckMany => Some(Self::Ack),
             Self::ReleaseMany => Some(Self::Release),
+            Self::List => Some(Self::Peek),
             _ => None,
         }
     }
@@ -150,6 +156,8 @@ pub enum QueueMethod {
     Statistics,
     /// `queue.tube([name])`
     Tube,
+    /// `queue.tubes()`: the tubes that the caller may look at
+    Tubes,
 }
 
 impl QueueMethod {
@@ -161,6 +169,7 @@ impl QueueMethod {
             "state" => Self::State,
             "statistics" | "stats" => Self::Statistics,
             "tube" => Self::Tube,
+            "tubes" => Self::Tubes,
             _ => return None,
         })
     }
@@ -314,6 +323,7 @@ impl Queue {
             TubeMethod::Ack => self.ack(store, call, out),
             TubeMethod::Release => self.release(store, call, out),
             TubeMethod::Peek => self.peek(store, call, out),
+            TubeMethod::List => self.list(store, call, out),
             TubeMethod::Bury => self.bury(store, call, out),
             TubeMethod::Kick => self.kick(store, call, out),
             TubeMethod::Delete => self.delete(store, call, out),
@@ -355,6 +365,7 @@ impl Queue {
             }
             QueueMethod::Statistics => self.write_statistics(store, caller, arguments, out),
             QueueMethod::Tube => self.write_tubes(arguments, out),
+            QueueMethod::Tubes => self.write_visible_tubes(store, caller, out),
         }
     }
 

@@ -54,6 +54,7 @@ impl Queue {
         self.spaces =
             self.transact(store, user::ADMIN, |_, store| SystemSpaces::prepare(store, in_replicaset))?;
         let mut report = self.load_tubes(store)?;
+        self.find_attempts(store)?;
         report.released = self.release_orphans(store, now)?;
         self.start_sessions(store, now)?;
         self.correct_tubes(store, now)?;

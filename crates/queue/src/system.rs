@@ -17,8 +17,8 @@ use crate::task::{FieldLayout, IndexLayout};
 #[derive(Debug)]
 pub(crate) struct SystemSpace {
     pub(crate) name: &'static str,
-    fields: &'static [FieldLayout],
-    indexes: &'static [IndexLayout],
+    pub(crate) fields: &'static [FieldLayout],
+    pub(crate) indexes: &'static [IndexLayout],
 }
 
 pub(crate) static QUEUE: SystemSpace = SystemSpace {
@@ -125,7 +125,7 @@ impl SystemSpaces {
 }
 
 impl SystemSpace {
-    fn find_or_create(&self, store: &mut Store, temporary: bool) -> Result<SpaceId, Error> {
+    pub(crate) fn find_or_create(&self, store: &mut Store, temporary: bool) -> Result<SpaceId, Error> {
         match store.space_by_name(self.name) {
             Some(space) => Ok(space.id()),
             None => self.create(store, self.name, temporary),

@@ -20,6 +20,8 @@ pub(crate) type Ticket = u64;
 pub(crate) enum Wanted {
     /// A task to take.
     Task,
+    /// A task to take, in extended form.
+    ExtendedTask,
     /// At least one task to take, and at most so many.
     Tasks(u32),
     /// Room for a task: the arguments of the put, as they came.
@@ -37,7 +39,7 @@ impl Wanted {
     /// In which line such a call stands.
     pub(crate) const fn line(&self) -> Line {
         match self {
-            Self::Task | Self::Tasks(_) => Line::Takes,
+            Self::Task | Self::ExtendedTask | Self::Tasks(_) => Line::Takes,
             Self::Room(_) | Self::RoomForMany { .. } => Line::Puts,
         }
     }

@@ -64,13 +64,17 @@ impl Queue {
         let connection = waiter.connection;
         let mut values = Vec::new();
         let served = match &waiter.wanted {
-            Wanted::Task => self.transact(store, user::ADMIN, |queue, store| {
-                let taken = queue.take_in_transaction(store, index, connection, now, &mut values)?;
-                if taken {
-                    queue.erase_consumer(store, connection, ticket)?;
-                }
-                Ok(taken)
-            }),
+            wanted @ (Wanted::Task | Wanted::ExtendedTask) => {
+                let extended = matches!(wanted, Wanted::ExtendedTask);
+                self.transact(store, user::ADMIN, |queue, store| {
+                    let taken =
+                        queue.take_in_transaction(store, index, connection, now, extended, &mut values)?;
+                    if taken {
+                        queue.erase_consumer(store, connection, ticket)?;
+                    }
+                    Ok(taken)
+                })
+            }
             &Wanted::Tasks(limit) => self.transact(store, user::ADMIN, |queue, store| {
                 let taken =
                     queue.take_many_in_transaction(store, index, connection, limit, now, &mut values)?;
@@ -117,7 +121,7 @@ impl Queue {
             let Some(waiter) = self.give_up(connection, ticket) else { continue };
             let mut values = Vec::new();
             let count = match waiter.wanted {
-                Wanted::Task => 0,
+                Wanted::Task | Wanted::ExtendedTask => 0,
                 Wanted::Tasks(_) => {
                     mp::write_array(&mut values, 0);
                     1

@@ -1,0 +1,200 @@
+//! Attempts and reasons, kept beside the tubes; and looking at tasks.
+
+use lycosa_store::Statement;
+use lycosa_tuple::value::Value;
+
+use crate::rig::{Rig, SECOND, args, options, task};
+
+const SPACE: &str = "_lycosa_attempts";
+
+fn extended() -> Value {
+    options([("extended", true.into())])
+}
+
+fn because(reason: &str) -> Value {
+    options([("reason", reason.into())])
+}
+
+/// The extended form's map of the only task in an answer.
+#[track_caller]
+fn info(values: &[Value]) -> &Value {
+    let task = values[0].as_array().expect("a task");
+    assert_eq!(task.len(), 4, "{values:?}");
+    &task[3]
+}
+
+/// What is said of attempts and the last failure.
+#[track_caller]
+fn said(values: &[Value]) -> (u64, Option<String>) {
+    let info = info(values);
+    let attempts = info.get("attempts").and_then(Value::as_u64).expect("a number");
+    (attempts, info.get("last_error").and_then(Value::as_str).map(str::to_owned))
+}
+
+fn kept(rig: &Rig) -> usize {
+    rig.store.space_by_name(SPACE).map_or(0, |_| rig.rows(SPACE).len())
+}
+
+/// Tubes of each type with one task that was taken twice and failed once.
+fn with_failed_task(kind: &str) -> Rig {
+    let mut rig = Rig::new();
+    rig.create("t", kind, Value::Nil);
+    rig.t(1, "put", args!["x"]).values();
+    rig.t(2, "take", vec![0.into(), extended()]).values();
+    rig.t(2, "release", vec![0.into(), because("exit code 3")]).values();
+    rig.t(2, "take", vec![0.into(), extended()]).values();
+    rig
+}
+
+const KINDS: [&str; 5] = ["fifo", "fifottl", "limfifottl", "utube", "utubettl"];
+
+#[test]
+fn takes_in_extended_form_are_counted_and_reasons_kept_over_a_restart() {
+    for kind in KINDS {
+        let mut rig = with_failed_task(kind);
+        let peek = |rig: &mut Rig| said(&rig.t(1, "peek", vec![0.into(), extended()]).values());
+        assert_eq!(peek(&mut rig), (2, Some("exit code 3".to_owned())), "{kind}");
+        rig.restart();
+        assert_eq!(peek(&mut rig), (2, Some("exit code 3".to_owned())), "{kind}");
+        let again = rig.t(2, "take", vec![0.into(), extended()]).values();
+        assert_eq!(said(&again), (3, Some("exit code 3".to_owned())), "{kind}");
+        rig.t(2, "bury", vec![0.into(), because("given up")]).values();
+        assert_eq!(peek(&mut rig), (3, Some("given up".to_owned())), "{kind}");
+    }
+}
+
+#[test]
+fn who_does_not_ask_sees_and_costs_nothing() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifottl", Value::Nil);
+    rig.t(1, "put", args!["x"]).values();
+    assert_eq!(rig.t(2, "take", args![0]).values(), task(0, "t", "x"));
+    assert_eq!(
+        rig.t(2, "release", vec![0.into(), options([("delay", 0.into())])]).values(),
+        task(0, "r", "x")
+    );
+    assert_eq!(
+        rig.t(2, "take", vec![0.into(), options([("extended", false.into())])]).values(),
+        task(0, "t", "x")
+    );
+    assert_eq!(rig.t(2, "bury", args![0]).values(), task(0, "!", "x"));
+    assert!(rig.store.space_by_name(SPACE).is_none());
+    // A task that others count looks as ever to who does not.
+    let mut rig = with_failed_task("fifo");
+    assert_eq!(rig.t(1, "peek", args![0]).values(), task(0, "t", "x"));
+    assert_eq!(rig.t(2, "release", args![0]).values(), task(0, "r", "x"));
+    assert_eq!(rig.t(3, "take", args![0]).values(), task(0, "t", "x"));
+}
+
+#[test]
+fn what_is_kept_goes_with_the_task() {
+    type End = fn(&mut Rig);
+    let ends: [(&str, End); 5] = [
+        ("ack", |rig| drop(rig.t(2, "ack", args![0]).values())),
+        ("delete", |rig| drop(rig.t(1, "delete", args![0]).values())),
+        ("truncate", |rig| drop(rig.t(1, "truncate", args![]).values())),
+        ("drop", |rig| {
+            rig.t(2, "release", args![0]).values();
+            rig.t(1, "drop", args![]).values();
+        }),
+        ("DML", |rig| {
+            let key = Value::array([0_u64]).encode();
+            let space = rig.space_id("t");
+            rig.execute(&Statement::Delete { space, index: 0, key: &key }).expect("a delete");
+        }),
+    ];
+    for kind in KINDS {
+        for (what, end) in ends {
+            let mut rig = with_failed_task(kind);
+            assert_eq!(kept(&rig), 1, "{kind} {what}");
+            end(&mut rig);
+            assert_eq!(kept(&rig), 0, "{kind} {what}");
+        }
+    }
+    let mut rig = Rig::new();
+    rig.create("t", "fifottl", options([("ttl", 10.into())]));
+    rig.t(1, "put", args!["x"]).values();
+    rig.t(2, "take", vec![0.into(), extended()]).values();
+    rig.t(2, "release", args![0]).values();
+    assert_eq!(kept(&rig), 1);
+    rig.advance(20 * SECOND);
+    assert_eq!(kept(&rig), 0, "the end of its ttl");
+}
+
+#[test]
+fn a_waiting_take_gets_the_extended_form_too() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifottl", options([("ttr", 30.into())]));
+    let token = rig.t(2, "take", vec![60.into(), extended()]).token();
+    rig.t(1, "put", args!["x"]).values();
+    let answer = rig.answer(token).expect("an answer").values();
+    assert_eq!(said(&answer), (1, None));
+    assert_eq!(info(&answer).get("ttr"), Some(&Value::from(30_u64)));
+    assert_eq!(info(&answer).get("connection"), Some(&Value::from(2_u64)));
+    assert_eq!(info(&answer).get("ttl"), None, "there is no end");
+}
+
+#[test]
+fn a_transaction_that_is_rolled_back_leaves_no_space_behind() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    rig.t(1, "put", args!["x"]).values();
+    rig.begin();
+    rig.t(2, "take", vec![0.into(), extended()]).values();
+    rig.rollback();
+    assert!(rig.store.space_by_name(SPACE).is_none());
+    assert_eq!(said(&rig.t(2, "take", vec![0.into(), extended()]).values()), (1, None));
+    rig.t(2, "ack", args![0]).values();
+    assert_eq!(kept(&rig), 0);
+}
+
+/// Ids of a `list`, and after which the next one goes on.
+fn listed(rig: &mut Rig, choice: Value) -> (Vec<u64>, Option<u64>) {
+    let values = rig.t(1, "list", vec![choice]).values();
+    let id = |task: &Value| task.as_array().and_then(|task| task[0].as_u64()).expect("an id");
+    (values[0].as_array().expect("tasks").iter().map(id).collect(), values[1].as_u64())
+}
+
+#[test]
+fn tasks_are_listed_by_state_sub_queue_and_age_in_pages() {
+    let mut rig = Rig::new();
+    rig.create("t", "utubettl", Value::Nil);
+    for number in 0..6_u64 {
+        let utube = if number.is_multiple_of(2) { "even" } else { "odd" };
+        rig.t(1, "put", vec!["x".into(), options([("utube", utube.into())])]).values();
+        rig.advance(10 * SECOND);
+    }
+    rig.t(1, "bury", args![4]).values();
+    assert_eq!(listed(&mut rig, Value::Nil), ((0..6).collect(), None));
+    assert_eq!(listed(&mut rig, options([("state", "!".into())])), (vec![4], None));
+    assert_eq!(listed(&mut rig, options([("utube", "odd".into())])), (vec![1, 3, 5], None));
+    assert_eq!(listed(&mut rig, options([("older_than", 35.into())])), (vec![0, 1, 2], None));
+    let page =
+        |after: Option<u64>| options([("limit", 2.into()), ("after", after.map_or(Value::Nil, Value::from))]);
+    assert_eq!(listed(&mut rig, page(None)), (vec![0, 1], Some(1)));
+    assert_eq!(listed(&mut rig, page(Some(3))), (vec![4, 5], Some(5)));
+    assert_eq!(listed(&mut rig, page(Some(5))), (vec![], None));
+}
+
+#[test]
+fn one_list_looks_at_a_bounded_number_of_tasks() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    for _ in 0..5_000 {
+        rig.t(1, "put", args![1]).values();
+    }
+    rig.t(1, "bury", args![4_999]).values();
+    let (mut after, mut found, mut calls) = (None, Vec::new(), 0);
+    loop {
+        let choice =
+            options([("state", "!".into()), ("after", after.map_or(Value::Nil, |after: u64| after.into()))]);
+        let (ids, next) = listed(&mut rig, choice);
+        found.extend(ids);
+        calls += 1;
+        after = next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((found, calls), (vec![4_999], 3));
+}
