@@ -5,10 +5,13 @@
 
 mod boxes;
 mod convert;
+mod digest;
 mod fiber;
 mod json;
 mod log;
+mod msgpack;
 mod options;
+mod system;
 mod yaml;
 
 use crate::api::{Lua, Native};
@@ -19,24 +22,32 @@ use crate::runtime::Types;
 const NATIVE: &[(&str, Native)] = &[
     ("lycosa.box", boxes::open),
     ("lycosa.convert", convert::open),
+    ("lycosa.digest", digest::open),
     ("lycosa.fiber", fiber::open),
     ("lycosa.json", json::open),
     ("lycosa.log", log::open),
+    ("lycosa.msgpack", msgpack::open),
+    ("lycosa.system", system::open),
     ("lycosa.yaml", yaml::open),
 ];
 
 /// Modules in Lua.
 const EMBEDDED: &[(&str, &str)] = &[
     ("checks", include_str!("modules/checks.lua")),
+    ("clock", include_str!("modules/clock.lua")),
     ("csv", include_str!("modules/csv.lua")),
+    ("digest", include_str!("modules/digest.lua")),
+    ("errno", include_str!("modules/errno.lua")),
     ("fiber", include_str!("modules/fiber.lua")),
     ("fun", include_str!("modules/fun.lua")),
     ("json", include_str!("modules/json.lua")),
     ("log", include_str!("modules/log.lua")),
+    ("msgpack", include_str!("modules/msgpack.lua")),
     ("serializer", include_str!("modules/serializer.lua")),
     ("strict", include_str!("modules/strict.lua")),
     ("tap", include_str!("modules/tap.lua")),
     ("uri", include_str!("modules/uri.lua")),
+    ("uuid", include_str!("modules/uuid.lua")),
     ("yaml", include_str!("modules/yaml.lua")),
     ("box", include_str!("modules/box.lua")),
     ("box.schema", include_str!("modules/box_schema.lua")),

@@ -51,7 +51,7 @@ function log.log_format(format)
     if format ~= 'plain' and format ~= 'json' then error('log_format: expected plain or json', 2) end
 end
 
-function log.pid() return 0 end
+function log.pid() return require('lycosa.system').pid() end
 function log.rotate() end
 function log.logger_pid() return 0 end
 

@@ -1,0 +1,56 @@
+-- msgpack: values as MessagePack and back.
+local ffi = require('ffi')
+local native = require('lycosa.msgpack')
+local serializer = require('serializer')
+
+return serializer.new(function(msgpack, cfg)
+    --- The MessagePack of a value. With a buffer of the module `buffer` the bytes are added there.
+    function msgpack.encode(...)
+        if select('#', ...) < 1 then error('msgpack.encode: a Lua object expected', 2) end
+        local value, buffer = ...
+        local bytes = native.encode(value, cfg)
+        if buffer == nil then return bytes end
+        ffi.copy(buffer:alloc(#bytes), bytes, #bytes)
+        return #bytes
+    end
+
+    local function decoder(name)
+        return function(bytes, offset)
+            if type(bytes) ~= 'cdata' then return native.decode(bytes, offset, cfg, name) end
+            local start = ffi.cast('const char *', bytes)
+            if type(offset) ~= 'number' then
+                error(("msgpack.%s: the size of the memory is expected behind a pointer"):format(name), 2)
+            end
+            local value, after = native.decode(ffi.string(start, offset), 1, cfg, name)
+            return value, ffi.cast(ffi.typeof(bytes), start + (after - 1))
+        end
+    end
+
+    --- A value and the offset behind it; of a pointer and a size, a value and the pointer behind it.
+    msgpack.decode = decoder('decode')
+    msgpack.decode_unchecked = decoder('decode_unchecked')
+
+    local function header(name, short, from16)
+        return function(bytes, size)
+            local start = ffi.cast('const uint8_t *', bytes)
+            size = size or (type(bytes) == 'string' and #bytes)
+            if type(size) ~= 'number' or size < 1 then error(name .. ': the size is expected', 2) end
+            local first, count, length = start[0], nil, 1
+            if bit.band(first, 0xf0) == short then
+                count = bit.band(first, 0x0f)
+            elseif first == from16 and size >= 3 then
+                count, length = start[1] * 256 + start[2], 3
+            elseif first == from16 + 1 and size >= 5 then
+                count, length = ((start[1] * 256 + start[2]) * 256 + start[3]) * 256 + start[4], 5
+            else
+                error(name .. ': unexpected msgpack type', 2)
+            end
+            if type(bytes) == 'string' then return count, length + 1 end
+            return count, ffi.cast(ffi.typeof(bytes), start + length)
+        end
+    end
+
+    --- The number of items of the array, or of pairs of the map, that begins there, and where its first item begins.
+    msgpack.decode_array_header = header('msgpack.decode_array_header', 0x90, 0xdc)
+    msgpack.decode_map_header = header('msgpack.decode_map_header', 0x80, 0xde)
+end)
