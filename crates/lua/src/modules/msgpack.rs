@@ -31,7 +31,8 @@ fn decode(lua: Lua) -> Result<i32, Error> {
         _ => lua.number(2).ok_or_else(|| Error::here(format!("{name}: offset is out of bounds")))?,
     };
     let is_inside = offset >= 1.0 && offset.fract() == 0.0 && (offset - 1.0) < bytes.len() as f64;
-    if !is_inside && !(bytes.is_empty() && offset == 1.0) {
+    let is_empty = bytes.is_empty() && offset == 1.0;
+    if !(is_inside || is_empty) {
         return Err(Error::here(format!("{name}: offset is out of bounds")));
     }
     let rest = bytes.get(offset as usize - 1..).unwrap_or_default();
