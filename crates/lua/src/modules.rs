@@ -54,6 +54,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("box.tuple", include_str!("modules/box_tuple.lua")),
     ("console", include_str!("modules/console.lua")),
     ("lycosa.program", include_str!("modules/program.lua")),
+    ("lycosa.queue", include_str!("modules/queue.lua")),
     ("package.reload", include_str!("modules/reload.lua")),
 ];
 
@@ -92,7 +93,7 @@ pub(crate) fn install(lua: Lua) -> Result<(), Error> {
     Ok(())
 }
 
-pub(crate) use boxes::{define_box, run_invoke, run_session_triggers};
+pub(crate) use boxes::{define_box, run_invoke, run_session_triggers, run_task_callback};
 
 /// Adds a module in Rust to a state.
 pub fn preload(lua: Lua, name: &str, open: Native) {

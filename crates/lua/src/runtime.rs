@@ -197,6 +197,15 @@ impl Runtime {
         self.spawn_with("main", session, move |lua| modules::run_session_triggers(lua, connected)).map(drop)
     }
 
+    /// Runs the callback of a tube for a change of a task, given as the stored tuple.
+    ///
+    /// # Errors
+    /// There is no memory for another stack.
+    pub fn run_task_callback(&self, tube: String, operation: String, tuple: Vec<u8>) -> Result<(), Error> {
+        self.spawn("on_task_change", move |lua| modules::run_task_callback(lua, &tube, &operation, &tuple))
+            .map(drop)
+    }
+
     /// Changes the limits.
     pub fn set_limits(&mut self, limits: Limits) {
         self.shared.limits.set(limits);

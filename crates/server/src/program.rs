@@ -15,6 +15,7 @@ use std::time::Duration;
 use lycosa_instance::{Caller, Instance, Invoke};
 use lycosa_lua::fiber::Ticket;
 use lycosa_lua::{Host, Limits, Runtime};
+use lycosa_queue::TaskEvent;
 use lycosa_tuple::value::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -59,6 +60,7 @@ struct Program {
     configured: RefCell<Result<(), String>>,
     options: RefCell<Vec<(String, Value)>>,
     exit: Cell<Option<i32>>,
+    events: RefCell<VecDeque<TaskEvent>>,
     waits: Cell<bool>,
     lines: RefCell<VecDeque<Line>>,
     reader: Cell<Option<Ticket>>,
@@ -117,7 +119,11 @@ impl Listener for Program {
         while let Some(invoke) = instance.poll_invoke() {
             invokes.push_back(invoke);
         }
-        if !invokes.is_empty() || self.waits.get() {
+        let mut events = self.events.borrow_mut();
+        while let Some(event) = instance.poll_event() {
+            events.push_back(event);
+        }
+        if !invokes.is_empty() || !events.is_empty() || self.waits.get() {
             self.news.notify_one();
         }
     }
@@ -136,6 +142,27 @@ impl Listener for Program {
 }
 
 impl Program {
+    fn new() -> (Rc<Program>, UnboundedReceiver<Line>) {
+        let (input, lines) = unbounded_channel();
+        let program = Program {
+            core: OnceCell::new(),
+            news: Notify::new(),
+            invokes: RefCell::default(),
+            sessions: RefCell::default(),
+            peers: RefCell::default(),
+            request: RefCell::default(),
+            configured: RefCell::new(Ok(())),
+            options: RefCell::default(),
+            exit: Cell::new(None),
+            events: RefCell::default(),
+            waits: Cell::new(false),
+            lines: RefCell::default(),
+            reader: Cell::new(None),
+            input: RefCell::new(Some(input)),
+        };
+        (Rc::new(program), lines)
+    }
+
     /// `box.cfg` of a running instance: what can change changes; what stays the same is accepted.
     fn reconfigure(&self, options: &[(String, Value)]) -> Result<(), String> {
         let known = self.options.borrow().clone();
@@ -236,22 +263,7 @@ pub fn run(script: Script) -> anyhow::Result<ExitCode> {
 }
 
 async fn run_script(script: Script) -> anyhow::Result<i32> {
-    let (input, mut lines) = unbounded_channel();
-    let program = Rc::new(Program {
-        core: OnceCell::new(),
-        news: Notify::new(),
-        invokes: RefCell::default(),
-        sessions: RefCell::default(),
-        peers: RefCell::default(),
-        request: RefCell::default(),
-        configured: RefCell::new(Ok(())),
-        options: RefCell::default(),
-        exit: Cell::new(None),
-        waits: Cell::new(false),
-        lines: RefCell::default(),
-        reader: Cell::new(None),
-        input: RefCell::new(Some(input)),
-    });
+    let (program, mut lines) = Program::new();
     // A program's own code has no time limit: it is the operator's, as under `tarantool`.
     let limits = Limits { time_budget: Duration::ZERO, memory: 2 << 30 };
     let failed =
@@ -271,6 +283,41 @@ async fn run_script(script: Script) -> anyhow::Result<i32> {
         running.stop(&config).await?;
     }
     Ok(code)
+}
+
+/// Runs Lua beside a server whose instance is there: the program `app`, if one is named, and what clients call. Ends with
+/// the task.
+///
+/// # Errors
+/// Lua cannot be started.
+pub(crate) fn start_beside(core: &Rc<Core>, config: &Config) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    let (program, mut lines) = Program::new();
+    let memory = usize::try_from(config.lua_memory.0).unwrap_or(usize::MAX);
+    let limits = Limits { time_budget: config.lua_time_budget, memory };
+    let Ok(runtime) = Runtime::new(limits) else { anyhow::bail!("Lua cannot be started: is there memory?") };
+    let _ = program.core.set(core.clone());
+    runtime.attach(program.clone()).map_err(|error| anyhow::anyhow!("{}", error.message(runtime.main())))?;
+    core.listen(program.clone());
+    core.allow_programs();
+    let app = config.app.clone();
+    let main = runtime
+        .spawn("main", move |lua| {
+            lua.load(b"box.cfg{} rawset(_G, 'queue', require('queue'))", "=start")?;
+            lua.call(0, 0)?;
+            let file = (!app.is_empty()).then(|| app.into());
+            run_main(lua, &Script { file, ..Script::default() })
+        })
+        .map_err(|error| anyhow::anyhow!("{}", error.message(runtime.main())))?;
+    main.set_joinable(true);
+    Ok(tokio::task::spawn_local(async move {
+        let mut server = None;
+        match drive(&program, &runtime, &main, &mut server, &mut lines).await {
+            Ok(code) => {
+                tracing::info!("the program has ended with code {code}; the server goes on without it")
+            }
+            Err(error) => tracing::error!("Lua has ended: {error:#}"),
+        }
+    }))
 }
 
 /// The main fiber: expressions, modules, the file, a console.
@@ -316,6 +363,7 @@ async fn drive(
 ) -> anyhow::Result<i32> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let is_beside = program.core.get().is_some();
     let mut is_over = false;
     loop {
         deliver(program, runtime);
@@ -328,6 +376,10 @@ async fn drive(
         if !is_over && runtime.is_dead(main) {
             is_over = true;
             if let Err(message) = runtime.result(main) {
+                if is_beside {
+                    tracing::error!("the program has failed, the server goes on: {message}");
+                    continue;
+                }
                 eprintln!("LuajitError: {message}\nfatal error, exiting the event loop");
                 return Ok(1);
             }
@@ -349,7 +401,7 @@ async fn drive(
             continue;
         }
         let now = now();
-        if is_over && server.is_none() && next.is_none() {
+        if is_over && program.core.get().is_none() && next.is_none() {
             return Ok(0);
         }
         let wait = next
@@ -380,6 +432,13 @@ fn deliver(program: &Program, runtime: &Runtime) {
         let Some((caller, peer, connected)) = session else { break };
         if let Err(error) = runtime.run_session_triggers(caller, peer, connected) {
             tracing::error!("session triggers did not run: {}", error.message(runtime.main()));
+        }
+    }
+    loop {
+        let event = program.events.borrow_mut().pop_front();
+        let Some(TaskEvent { tube, operation, tuple }) = event else { break };
+        if let Err(error) = runtime.run_task_callback(tube, operation.name().to_owned(), tuple) {
+            tracing::error!("on_task_change did not run: {}", error.message(runtime.main()));
         }
     }
     loop {

@@ -39,7 +39,7 @@ use crate::journal::{Appender, Journal, RoomWatch};
 use crate::journal_thread::JournalThread;
 use crate::logging::LogHandle;
 use crate::turn::{Core, now};
-use crate::{listener, startup, storage};
+use crate::{listener, program, startup, storage};
 
 /// What `lycosa serve` was told besides the configuration's values: how to read it again.
 #[derive(Debug, Clone)]
@@ -67,7 +67,12 @@ pub fn run(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result<()>
 async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result<()> {
     let running = start(&config).await?;
     startup::announce(&config, &running.addresses, &running.core.instance.borrow());
+    let lua = config.lua || !config.app.is_empty();
+    let program = lua.then(|| program::start_beside(&running.core, &config)).transpose()?;
     let config = wait_for_end(&running.core, config, &reload, &log).await?;
+    if let Some(program) = program {
+        program.abort();
+    }
     running.stop(&config).await
 }
 

@@ -57,6 +57,7 @@ pub(super) fn open(lua: Lua) -> Result<i32, Error> {
         ("exit", exit),
         ("read_line", read_line),
         ("memory", memory),
+        ("observe", observe),
     ]);
     Ok(1)
 }
@@ -524,6 +525,14 @@ fn memory(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
+/// `observe(tube, yes)`: changes of the tube's tasks are told to `task_changed`.
+fn observe(lua: Lua) -> Result<i32, Error> {
+    let (tube, observed) = (lua.text(1).unwrap_or_default(), lua.truth(2));
+    let known = lua.with_instance(|instance| Ok(instance.observe(&tube, observed)))?;
+    lua.push_bool(known);
+    Ok(1)
+}
+
 // ---- errors and tuples
 
 fn set_error_maker(lua: Lua) -> Result<i32, Error> {
@@ -764,5 +773,21 @@ pub(crate) fn run_session_triggers(lua: Lua, connected: bool) -> Result<i32, Err
     lua.call(1, 1)?;
     lua.raw_field(-1, if connected { "connected" } else { "disconnected" });
     lua.call(0, 0)?;
+    Ok(0)
+}
+
+/// Runs the callback of a tube for a change of a task.
+pub(crate) fn run_task_callback(lua: Lua, tube: &str, operation: &str, tuple: &[u8]) -> Result<i32, Error> {
+    lua.push_global("require");
+    lua.push_str("lycosa.box");
+    lua.call(1, 1)?;
+    lua.raw_field(-1, "task_changed");
+    if lua.kind(-1) != Kind::Function {
+        return Ok(0);
+    }
+    lua.push_str(tube);
+    lua.push_str(operation);
+    lua.push_tuple(tuple)?;
+    lua.call(3, 0)?;
     Ok(0)
 }

@@ -45,6 +45,11 @@ end
 function program.connected() internal.connected() end
 function program.disconnected() internal.disconnected() end
 
+-- A file `queue.lua` on the path comes first; without one, `queue` is the native queue.
+table.insert(package.loaders, function(name)
+    if name == 'queue' then return function() return require('lycosa.queue') end end
+end)
+
 -- Runs a script with its arguments. A first line that begins with `#` is left out by loadfile.
 function program.run(script, ...)
     program.script = script

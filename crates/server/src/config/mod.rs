@@ -197,6 +197,14 @@ settings! {
         "What is logged: error, warn, info, debug, trace, or a filter such as info,lycosa_server=debug";
     log_format: LogFormat = "text", "log_format", false,
         "How log lines look: text or json";
+    lua: bool = "false", "lua", false,
+        "Run Lua: EVAL, and CALL of functions that a program has defined";
+    app: String = "", "app", false,
+        "Lua file that the server runs when it is ready; implies lua";
+    lua_memory: ByteSize = "256MiB", "lua_memory", false,
+        "Memory for Lua; beyond it Lua code gets an error";
+    lua_time_budget: Duration = "5", "lua_time_budget", false,
+        "Seconds that Lua code may run without a pause before it ends with an error; 0 for no limit";
     queue_ttr: Duration = "0", "queue.ttr", false,
         "Seconds for which a queue session outlives its last connection; 0 releases its tasks at once";
     queue_in_replicaset: bool = "false", "queue.in_replicaset", false,
