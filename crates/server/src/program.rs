@@ -313,7 +313,7 @@ pub(crate) fn start_beside(core: &Rc<Core>, config: &Config) -> anyhow::Result<t
         let mut server = None;
         match drive(&program, &runtime, &main, &mut server, &mut lines).await {
             Ok(code) => {
-                tracing::info!("the program has ended with code {code}; the server goes on without it")
+                tracing::info!("the program has ended with code {code}; the server goes on without it");
             }
             Err(error) => tracing::error!("Lua has ended: {error:#}"),
         }
