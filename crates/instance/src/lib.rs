@@ -334,6 +334,7 @@ impl Instance {
             reply::error(out, sync, schema_version, &error);
         });
         self.invokes.clear();
+        self.selects = LongSelects::default();
         self.answer_all(&error);
         self.abandon_checkpoint(cause);
     }
