@@ -18,8 +18,8 @@ use crate::{Called, Caller, CallerKind, Instance, InvokeKind, RequestId, Setting
 /// What a name stands for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target {
-    /// A function of the queue or a method of a tube.
-    Queue(Procedure),
+    /// A function of the queue or a method of a tube; whether just that was granted to the user.
+    Queue(Procedure, bool),
     /// A function of `box`.
     Box(Function),
     /// A function of expiration.
@@ -30,8 +30,8 @@ impl Instance {
     /// CALL on a connection. `args` is a MessagePack array.
     pub(crate) fn handle_call(&mut self, slot: Slot, sync: u64, name: &[u8], args: &[u8], is_call_16: bool) {
         let done = match self.resolve(slot, name) {
-            Ok(Some(Target::Queue(procedure))) => {
-                self.call_for_reply(slot, sync, &procedure, args, is_call_16)
+            Ok(Some(Target::Queue(procedure, granted))) => {
+                self.call_for_reply(slot, sync, &procedure, granted, args, is_call_16)
             }
             Ok(target) => self.call_elsewhere(slot, sync, target, name, args, is_call_16),
             Err(error) => Err(error),
@@ -56,7 +56,10 @@ impl Instance {
         let target = self.find(name);
         self.check_execute(caller, name, target)?;
         let called = match target {
-            Some(Target::Queue(procedure)) => return self.call_queue(caller, &procedure, args, out),
+            Some(Target::Queue(procedure, _)) => {
+                let granted = self.is_granted(caller.effective, name, target);
+                return self.call_resolved(caller, (&procedure, granted), args, out);
+            }
             target => self.call_target(caller, target, name, args, ReplyTo::Caller(caller.kind), out),
         };
         self.settle();
@@ -80,9 +83,20 @@ impl Instance {
         args: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
+        self.call_resolved(caller, (procedure, false), args, out)
+    }
+
+    fn call_resolved(
+        &mut self,
+        caller: &Caller,
+        (procedure, granted): (&Procedure, bool),
+        args: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Called, ErrorObject> {
         self.data.admit_call(procedure)?;
         let request = self.parked.next_request();
-        let answer = self.data.call_queue(&queue_caller(caller, request), procedure, args, out);
+        let queue_caller = queue_caller(caller, procedure, granted, request);
+        let answer = self.data.call_queue(&queue_caller, procedure, args, out);
         let called = match answer {
             Ok(Answer::Done { count }) => Ok(Called::Done { count }),
             Ok(Answer::Parked) => {
@@ -101,7 +115,7 @@ impl Instance {
             Some(function) => Some(Target::Box(function)),
             None => match expiring::Function::resolve(self.data.store(), name) {
                 Some(function) => Some(Target::Expiration(function)),
-                None => self.data.queue().resolve(name).map(Target::Queue),
+                None => self.data.queue().resolve(name).map(|procedure| Target::Queue(procedure, false)),
             },
         }
     }
@@ -115,9 +129,12 @@ impl Instance {
         {
             return Ok(Some(target));
         }
-        let target = self.find(name);
+        let mut target = self.find(name);
         if let Some(caller) = self.caller(slot) {
             self.check_execute(&caller, name, target)?;
+            if let Some(Target::Queue(procedure, _)) = target {
+                target = Some(Target::Queue(procedure, self.is_granted(caller.effective, name, target)));
+            }
         }
         if let Some(target) = target
             && let Some(connection) = self.connections.get_mut(slot)
@@ -131,24 +148,26 @@ impl Instance {
     /// `_queue`.
     fn is_current(&self, target: Target) -> bool {
         match target {
-            Target::Queue(procedure) => self.data.queue().is_current(&procedure),
+            Target::Queue(procedure, _) => self.data.queue().is_current(&procedure),
             Target::Box(_) | Target::Expiration(_) => true,
         }
     }
 
     /// The right to execute comes before the question whether the function exists, as in Tarantool. Who may put one task
-    /// may put many: grants know only the Lua module's functions.
+    /// may put many: grants know only the Lua module's functions. What the rule for `guest` allows ends with the rule: it
+    /// gives no rights that outlast it.
     fn check_execute(&self, caller: &Caller, name: &[u8], target: Option<Target>) -> Result<(), ErrorObject> {
         let is_of_queue = match target {
-            Some(Target::Queue(_) | Target::Expiration(_)) => true,
+            Some(Target::Queue(..) | Target::Expiration(_)) => true,
             Some(Target::Box(function)) => function.is_harmless(),
             None => name.starts_with(b"queue."),
         };
-        if is_of_queue && caller.trusted {
+        let gives_rights = matches!(target, Some(Target::Queue(procedure, _)) if gives_rights(&procedure));
+        if is_of_queue && caller.trusted && !(gives_rights && caller.effective == user::GUEST) {
             return Ok(());
         }
         // It shows each caller the tubes that the caller may look at.
-        if let Some(Target::Queue(procedure)) = target
+        if let Some(Target::Queue(procedure, _)) = target
             && procedure.queue_method() == Some(QueueMethod::Tubes)
         {
             return Ok(());
@@ -162,12 +181,20 @@ impl Instance {
         })
     }
 
+    /// Whether the user was granted to execute just this function, or for many tasks the one for a single task.
+    fn is_granted(&self, user: UserId, name: &[u8], target: Option<Target>) -> bool {
+        let single = single_name(name, target);
+        let mut names = str::from_utf8(name).ok().into_iter().chain(single.as_deref());
+        names.any(|name| self.data.store().is_granted_function(user, name))
+    }
+
     /// Calls a procedure of the queue for a connection: its values go straight into the reply.
     fn call_for_reply(
         &mut self,
         slot: Slot,
         sync: u64,
         procedure: &Procedure,
+        granted: bool,
         args: &[u8],
         is_call_16: bool,
     ) -> Result<(), ErrorObject> {
@@ -179,7 +206,8 @@ impl Instance {
         let caller = lycosa_queue::Caller {
             connection: connection.id,
             user: connection.user,
-            trusted: is_trusted(&self.settings, connection),
+            trusted: is_trusted(&self.settings, connection) && !gives_rights(procedure),
+            granted,
             request,
             may_wait: connection.waiting < self.settings.max_waiting,
         };
@@ -256,7 +284,7 @@ impl Instance {
                 self.execute_box(caller, function, args, out).map(|count| Called::Done { count })
             }
             Some(Target::Expiration(function)) => self.call_expiration(caller, function, args, reply, out),
-            Some(Target::Queue(_)) => Err(not_defined(name)),
+            Some(Target::Queue(..)) => Err(not_defined(name)),
             None if self.settings.lua => {
                 let owner =
                     str::from_utf8(name).ok().and_then(|name| self.data.store().function_by_name(name));
@@ -324,9 +352,21 @@ pub(crate) fn is_trusted(settings: &Settings, connection: &Connection) -> bool {
     settings.guest_on_loopback && connection.user == user::GUEST && connection.origin.trust == Trust::Loopback
 }
 
-fn queue_caller(caller: &Caller, request: RequestId) -> lycosa_queue::Caller {
-    let Caller { session, effective, trusted, may_wait, .. } = *caller;
-    lycosa_queue::Caller { connection: session, user: effective, trusted, request, may_wait }
+/// The caller as the queue sees it. The rule for `guest` reaches no procedure that writes privileges.
+fn queue_caller(
+    caller: &Caller,
+    procedure: &Procedure,
+    granted: bool,
+    request: RequestId,
+) -> lycosa_queue::Caller {
+    let Caller { session, effective, may_wait, .. } = *caller;
+    let trusted = caller.trusted && !(effective == user::GUEST && gives_rights(procedure));
+    lycosa_queue::Caller { connection: session, user: effective, trusted, granted, request, may_wait }
+}
+
+/// Whether the procedure writes privileges.
+fn gives_rights(procedure: &Procedure) -> bool {
+    matches!(procedure.tube_method(), Some(TubeMethod::Grant | TubeMethod::GrantRole))
 }
 
 fn not_defined(name: &[u8]) -> ErrorObject {
@@ -341,7 +381,7 @@ fn not_defined(name: &[u8]) -> ErrorObject {
 
 /// The name of the function for one task, if `name` is that of a tube's method for many.
 fn single_name(name: &[u8], target: Option<Target>) -> Option<String> {
-    let Some(Target::Queue(procedure)) = target else { return None };
+    let Some(Target::Queue(procedure, _)) = target else { return None };
     let method = procedure.tube_method()?;
     let tube = str::from_utf8(name).ok()?.strip_suffix(method.name())?;
     Some(format!("{tube}{}", method.single()?.name()))

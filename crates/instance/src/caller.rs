@@ -11,10 +11,10 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::reply;
-use lycosa_store::{UserId, user};
+use lycosa_store::{Access, UserId, user};
 
 use crate::call::{is_trusted, to_call_16};
-use crate::{Instance, Slot};
+use crate::{Instance, Settings, Slot};
 
 /// Number of a request that may be parked; never used twice in a process.
 pub type RequestId = u64;
@@ -159,6 +159,13 @@ impl Parked {
         requests
     }
 
+    /// The calls of a session that wait for something to happen.
+    fn waiting_of(&self, session: u64) -> Vec<RequestId> {
+        let all =
+            self.by_session.range((session, 0)..=(session, RequestId::MAX)).map(|&(_, request)| request);
+        all.filter(|request| self.calls.get(request).is_some_and(|call| !call.is_invoke)).collect()
+    }
+
     /// Forgets the calls of a session that has ended.
     fn forget_session(&mut self, session: u64) {
         let ended = (session, 0)..=(session, RequestId::MAX);
@@ -200,6 +207,23 @@ impl Instance {
         let now = self.data.now;
         let (queue, store) = self.data.queue_mut();
         queue.disconnect(store, session, now);
+    }
+
+    /// The rule for `guest` has ended, and with it what guests wait for.
+    pub(crate) fn dismiss_guests(&mut self) {
+        let Err(error) = self.check_universe(user::GUEST, Access::EXECUTE) else { return };
+        let rule = Settings { guest_on_loopback: true, ..self.settings.clone() };
+        let guests = self.connections.iter().filter(|connection| is_trusted(&rule, connection));
+        let guests: Vec<_> = guests.map(|connection| connection.id).collect();
+        for session in guests {
+            for request in self.parked.waiting_of(session) {
+                let now = self.data.now;
+                let (queue, store) = self.data.queue_mut();
+                queue.cancel(store, session, request, now);
+                self.answer(request, Err(error.clone()));
+            }
+        }
+        self.settle();
     }
 
     /// Notes a call whose answer comes later.

@@ -112,6 +112,7 @@ impl Host for SliceHost<'_> {
             connection: 0,
             user: user::ADMIN,
             trusted: true,
+            granted: false,
             request: 0,
             may_wait: false,
         };

@@ -201,10 +201,14 @@ impl Instance {
 
     /// Changes limits and rules; connections that exceed a lower limit are not closed. `memory_limit` is in bytes.
     pub fn reconfigure(&mut self, settings: Settings, memory_limit: u64) {
+        let rule_ends = self.settings.guest_on_loopback && !settings.guest_on_loopback;
         self.settings = settings;
         // Whether `guest` may call what it has called before is to be asked again.
         self.data.journaling.bump_system_version();
         self.data.upkeep().set_memory_limit(memory_limit);
+        if rule_ends {
+            self.dismiss_guests();
+        }
     }
 
     /// Whether requests for programs are handed out ([`Settings::lua`]).

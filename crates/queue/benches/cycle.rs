@@ -19,7 +19,8 @@ struct Bench {
     arguments: Vec<u8>,
 }
 
-const CALLER: Caller = Caller { connection: 1, user: user::ADMIN, trusted: true, request: 1, may_wait: true };
+const CALLER: Caller =
+    Caller { connection: 1, user: user::ADMIN, trusted: true, granted: false, request: 1, may_wait: true };
 
 impl Bench {
     fn new(tube_type: &str, temporary: bool) -> Self {

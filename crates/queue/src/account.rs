@@ -16,13 +16,14 @@ use lycosa_tuple::tuple::TupleRef;
 use crate::driver::Tasks;
 use crate::driver::candidates::{Candidate, Touch};
 use crate::error::Error;
-use crate::owners::Owner;
+use crate::owners::{Owner, TaskKey};
+use crate::session::taken_key;
 use crate::statistics::Operation;
 use crate::task::{Layout, State, Task, id_of, prospect, string_key};
 use crate::transaction::Undo;
 use crate::tube::{SlotIndex, Tube};
 use crate::waiter::Line;
-use crate::{Queue, TaskEvent};
+use crate::{Client, Queue, TaskEvent};
 
 /// What one task is before or after a change.
 #[derive(Debug, Clone, Copy)]
@@ -67,8 +68,8 @@ pub(crate) struct TaskChange<'a> {
     pub(crate) new: Option<Side<'a>>,
     /// What the queue did. None: somebody else did it, or it counts as nothing.
     pub(crate) operation: Option<Operation>,
-    /// The connection whose session owns the task from now on, and since when (µs since the epoch).
-    pub(crate) taken_by: Option<(u64, u64)>,
+    /// Whose session owns the task from now on, and since when (µs since the epoch).
+    pub(crate) taken_by: Option<(Client, u64)>,
     /// The stored tuple, the last one of a task that is gone; only of a tube that is observed.
     pub(crate) tuple: Option<Vec<u8>>,
 }
@@ -122,6 +123,10 @@ struct Kept {
 pub(crate) struct Read {
     changes: Vec<Foreign>,
     names: Vec<u8>,
+    /// Tasks whose owner's row has changed or has gone.
+    disowned: Vec<TaskKey>,
+    /// All rows of owners have gone.
+    has_lost_owners: bool,
 }
 
 impl Read {
@@ -186,9 +191,10 @@ impl Queue {
         if change.is_freed() {
             self.forget_owner(store, (tube_id, change.id))?;
         }
-        if let Some((connection, moment)) = change.taken_by {
-            let session = self.ensure_session(store, connection)?;
-            self.set_owner(store, (tube_id, change.id), Owner { connection, session, moment })?;
+        if let Some((client, moment)) = change.taken_by {
+            let session = self.ensure_session(store, client)?;
+            let owner = Owner { connection: client.connection, session, moment };
+            self.set_owner(store, (tube_id, change.id), owner)?;
         }
         Ok(())
     }
@@ -286,11 +292,31 @@ impl Queue {
                 as_admin(store, |store| self.account(store, *index, change))
             }
         });
+        let result = result.and_then(|()| {
+            self.pending.disowned.append(&mut read.disowned);
+            if read.has_lost_owners { self.find_disowned(store) } else { Ok(()) }
+        });
         read.changes.clear();
         read.names.clear();
+        read.disowned.clear();
+        read.has_lost_owners = false;
         self.read = read;
         self.pending.accounted = Some(store.savepoint());
         result
+    }
+
+    /// Looks for all taken tasks without an owner.
+    fn find_disowned(&mut self, store: &Store) -> Result<(), Error> {
+        let tubes: Vec<_> = self.tubes.slots().collect();
+        for index in tubes {
+            let Some(tube) = self.tubes.at(index) else { continue };
+            let id = tube.id;
+            let tasks = self.ids_in_state(store, index, State::Taken, &mut |task| {
+                Ok(self.owner_of(store, (id, task))?.is_none())
+            })?;
+            self.pending.disowned.extend(tasks.into_iter().map(|task| (id, task)));
+        }
+        Ok(())
     }
 
     fn read_change(&self, change: &Change<'_>, read: &mut Read) {
@@ -301,12 +327,17 @@ impl Queue {
             let id = came.or(gone.as_deref()).and_then(id_of);
             let (old, new) = (read.keep(gone.as_deref(), layout), read.keep(came, layout));
             read.changes.push(Foreign::Task { index, id, old, new });
+        } else if change.space == self.spaces.taken {
+            let gone = change.gone();
+            let tasks = [gone.as_deref(), change.came()].into_iter().flatten().filter_map(taken_key);
+            read.disowned.extend(tasks);
         } else if change.space == system::TRUNCATE
             && let Some(row) = change.came()
             && let Some(id) = TupleRef::trusted(row).field(0).and_then(|id| Reader::new(id).uint().ok())
-            && let Some(index) = SpaceId::try_from(id).ok().and_then(|id| self.tubes.by_space(id))
+            && let Ok(id) = SpaceId::try_from(id)
         {
-            read.changes.push(Foreign::Truncation(index));
+            read.has_lost_owners |= id == self.spaces.taken;
+            read.changes.extend(self.tubes.by_space(id).map(Foreign::Truncation));
         }
     }
 }

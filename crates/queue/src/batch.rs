@@ -25,7 +25,7 @@ use crate::time::Seconds;
 use crate::tube::SlotIndex;
 use crate::waiter::Wanted;
 use crate::waiting::check_may_wait;
-use crate::{Answer, Queue};
+use crate::{Answer, Client, Queue};
 
 /// Tasks in a batch at most. A `take_many` that asks for more gets so many; other methods are refused.
 pub const MAX_BATCH: u32 = 10_000;
@@ -239,7 +239,7 @@ impl Queue {
         let deadline = take_deadline(arguments.present(1), now)?;
         let waits = deadline > now && !store.in_transaction();
         let taken = self.transact(store, user::ADMIN, |queue, store| {
-            let taken = queue.take_many_in_transaction(store, index, caller.connection, limit, now, out)?;
+            let taken = queue.take_many_in_transaction(store, index, caller.client(), limit, now, out)?;
             if taken == 0 && waits {
                 check_may_wait(&caller)?;
             }
@@ -259,7 +259,7 @@ impl Queue {
         &mut self,
         store: &mut Store,
         index: SlotIndex,
-        connection: u64,
+        client: Client,
         limit: u32,
         now: u64,
         out: &mut Vec<u8>,
@@ -269,7 +269,7 @@ impl Queue {
         let end = out.len() + MAX_TAKEN_BYTES;
         let mut taken = 0;
         while taken < limit && out.len() < end {
-            if !self.take_in_transaction(store, index, connection, now, false, out)? {
+            if !self.take_in_transaction(store, index, client, now, false, out)? {
                 break;
             }
             taken += 1;

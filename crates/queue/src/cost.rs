@@ -38,7 +38,14 @@ impl Rig {
 
     /// Calls a procedure and returns the number of look-ups.
     fn call(&mut self, name: &str, arguments: Vec<Value>) -> u64 {
-        let caller = Caller { connection: 1, user: user::ADMIN, trusted: false, request: 1, may_wait: true };
+        let caller = Caller {
+            connection: 1,
+            user: user::ADMIN,
+            trusted: false,
+            granted: false,
+            request: 1,
+            may_wait: true,
+        };
         let procedure = self.queue.resolve(name.as_bytes()).expect("a procedure");
         let arguments = Value::from(arguments).encode();
         let mut out = Vec::new();

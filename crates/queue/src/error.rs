@@ -67,6 +67,9 @@ pub enum Error {
     /// `queue.identify` with a session id that nobody has.
     #[error("The UUID {0} is unknown.")]
     UnknownUuid(String),
+    /// `queue.identify` with a session that another user has opened.
+    #[error("The session {0} was opened by another user: only that user may identify with it.")]
+    ForeignSession(String),
     /// `queue.tube` with something that is no name.
     #[error("argument #1 should be string or nil")]
     TubeArgument,

@@ -1,8 +1,10 @@
 //! Rights: what a user needs for a method, and `grant`, which gives it to him.
 //!
-//! The Lua module runs with the rights of its caller, so a user who may call a function must also be able to read and
-//! write the spaces that it touches. A native method asks for the same before it does anything; its own statements then
-//! run as the administrator. The right to call the function itself is the instance's to check.
+//! The Lua module runs with the rights of its caller, so there a user who may call a function must also be able to read
+//! and write the spaces that it touches, those of everybody's sessions and owners included. A native method runs as the
+//! administrator. It needs the right to the function itself ([`Caller::granted`]), or the right to do with the tube's own
+//! space what it does; never one on the queue's spaces, where such a right counts for nothing ([`crate::system`]).
+//! The right to call the function by its name is the instance's to check.
 
 use lycosa_store::ddl::{self, FunctionSpec};
 use lycosa_store::{Access, Error as StoreError, Object, SpaceId, Store, UserId, UserKind, user};
@@ -14,49 +16,16 @@ use crate::procedure::{Call, TubeMethod};
 use crate::tube::SlotIndex;
 use crate::{Answer, Caller, Queue};
 
-/// A space that a method touches.
-#[derive(Debug, Clone, Copy)]
-enum Touches {
-    Tube,
-    Taken,
-    Consumers,
-    SessionIds,
-    SharedSessions,
-}
-
 const READ_WRITE: Access = Access(Access::READ.0 | Access::WRITE.0);
 
-/// What a method needs, in the order in which the module would be refused.
-const fn needs(method: TubeMethod) -> &'static [(Touches, Access)] {
-    use Touches::{Consumers, SessionIds, SharedSessions, Taken, Tube};
+/// The access to the tube's space by which a method may be called without a right to the function itself. Nothing for
+/// methods whose statements run with the caller's own rights.
+const fn needs(method: TubeMethod) -> Access {
     match method {
-        TubeMethod::Put | TubeMethod::PutMany | TubeMethod::Kick => {
-            &[(Tube, READ_WRITE), (Taken, Access::READ), (Consumers, Access::READ)]
-        }
-        TubeMethod::Take | TubeMethod::TakeMany => &[
-            (Tube, READ_WRITE),
-            (SessionIds, READ_WRITE),
-            (SharedSessions, READ_WRITE),
-            (Taken, READ_WRITE),
-            (Consumers, READ_WRITE),
-        ],
-        TubeMethod::Ack
-        | TubeMethod::AckMany
-        | TubeMethod::Release
-        | TubeMethod::ReleaseMany
-        | TubeMethod::Touch => &[
-            (Taken, READ_WRITE),
-            (SessionIds, READ_WRITE),
-            (SharedSessions, READ_WRITE),
-            (Tube, READ_WRITE),
-            (Consumers, Access::READ),
-        ],
-        TubeMethod::Peek | TubeMethod::List => &[(Tube, Access::READ)],
-        TubeMethod::Bury | TubeMethod::Delete | TubeMethod::ReleaseAll => {
-            &[(Tube, READ_WRITE), (Taken, READ_WRITE), (Consumers, Access::READ)]
-        }
-        TubeMethod::Truncate => &[(Tube, Access::WRITE)],
-        TubeMethod::Drop | TubeMethod::Grant | TubeMethod::GrantRole => &[],
+        TubeMethod::Peek | TubeMethod::List => Access::READ,
+        TubeMethod::Truncate => Access::WRITE,
+        TubeMethod::Drop | TubeMethod::Grant | TubeMethod::GrantRole => Access::NONE,
+        _ => READ_WRITE,
     }
 }
 
@@ -87,18 +56,12 @@ impl Queue {
         if caller.trusted || caller.user == user::ADMIN {
             return Ok(());
         }
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        for &(touched, access) in needs(method) {
-            let space = match touched {
-                Touches::Tube => tube.space,
-                Touches::Taken => self.spaces.taken,
-                Touches::Consumers => self.spaces.consumers,
-                Touches::SessionIds => self.spaces.session_ids,
-                Touches::SharedSessions => self.spaces.shared_sessions,
-            };
-            store.check_access(caller.user, Object::Space(space), access)?;
+        let access = needs(method);
+        if caller.granted || access.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        Ok(store.check_access(caller.user, Object::Space(tube.space), access)?)
     }
 
     /// Refuses a caller who may not read a space.
@@ -107,17 +70,6 @@ impl Queue {
             return Ok(());
         }
         Ok(store.check_access(caller.user, Object::Space(space), Access::READ)?)
-    }
-
-    /// `identify` reads and may write the spaces of sessions.
-    pub(crate) fn check_identify(&self, store: &Store, caller: &Caller) -> Result<(), Error> {
-        if caller.trusted {
-            return Ok(());
-        }
-        for space in [self.spaces.session_ids, self.spaces.shared_sessions] {
-            store.check_access(caller.user, Object::Space(space), READ_WRITE)?;
-        }
-        Ok(())
     }
 
     /// `grant(user[, {call, truncate, prefix}])`, `grant_role(role[, …])`

@@ -97,10 +97,26 @@ pub struct Caller {
     pub user: UserId,
     /// The rights are not checked: the caller is the instance itself, or a function that runs with its owner's rights.
     pub trusted: bool,
+    /// The user was granted to execute the called function itself, so the spaces that it touches need no right of their
+    /// own. A right to execute everything is not enough for that.
+    pub granted: bool,
     /// Token of the request: a parked call is answered with it.
     pub request: u64,
     /// The call may be parked. If not, it is refused with [`Error::MayNotWait`] when it would have to be.
     pub may_wait: bool,
+}
+
+/// Whose connection something is done for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Client {
+    pub(crate) connection: u64,
+    pub(crate) user: UserId,
+}
+
+impl Caller {
+    pub(crate) const fn client(&self) -> Client {
+        Client { connection: self.connection, user: self.user }
+    }
 }
 
 /// What a call answers.

@@ -21,7 +21,7 @@ use crate::time::{NEVER, Seconds};
 use crate::tube::SlotIndex;
 use crate::waiter::{Line, Wanted};
 use crate::waiting::check_may_wait;
-use crate::{Answer, Caller, Queue};
+use crate::{Answer, Caller, Client, Queue};
 
 impl Queue {
     /// `put(data[, options])`
@@ -134,7 +134,7 @@ impl Queue {
         let waits = deadline > now && !store.in_transaction();
         let extended = call.arguments.present(1).is_some_and(|options| is_extended(Some(options)));
         let taken = self.transact(store, user::ADMIN, |queue, store| {
-            let taken = queue.take_in_transaction(store, index, caller.connection, now, extended, out)?;
+            let taken = queue.take_in_transaction(store, index, caller.client(), now, extended, out)?;
             if !taken && waits {
                 check_may_wait(&caller)?;
             }
@@ -154,7 +154,7 @@ impl Queue {
         &mut self,
         store: &mut Store,
         index: SlotIndex,
-        connection: u64,
+        client: Client,
         now: u64,
         extended: bool,
         out: &mut Vec<u8>,
@@ -170,7 +170,7 @@ impl Queue {
                     Shown::new(task.id, decided.state, task.data).write(out);
                 }
                 keep_name(&mut self.name, &task);
-                self.carry_out(store, index, &decided, Some((connection, now)))?;
+                self.carry_out(store, index, &decided, Some((client, now)))?;
                 if extended {
                     self.count_attempt(store, index, decided.id)?;
                     self.write_extended(store, index, decided.id, out)?;
@@ -246,7 +246,7 @@ impl Queue {
         let event = Event::Touch { extension: delta.extension() };
         self.transact(store, user::ADMIN, |queue, store| {
             queue.found(id, |queue| {
-                queue.change_task_for(store, index, id, event, (now, Some(caller.connection)), Some(out))
+                queue.change_task_for(store, index, id, event, (now, Some(caller.client())), Some(out))
             })
         })
     }
@@ -346,14 +346,14 @@ impl Queue {
         self.change_task_for(store, index, id, event, (now, None), out)
     }
 
-    /// The same; the session of `taken_by`, a connection, owns the task then.
+    /// The same; the session of `taken_by` owns the task then.
     fn change_task_for(
         &mut self,
         store: &mut Store,
         index: SlotIndex,
         id: u64,
         event: Event,
-        (now, taken_by): (u64, Option<u64>),
+        (now, taken_by): (u64, Option<Client>),
         out: Option<&mut Vec<u8>>,
     ) -> Result<bool, Error> {
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
@@ -366,7 +366,7 @@ impl Queue {
             Shown::new(task.id, decided.state, task.data).write(out);
         }
         keep_name(&mut self.name, &task);
-        self.carry_out(store, index, &decided, taken_by.map(|connection| (connection, now)))?;
+        self.carry_out(store, index, &decided, taken_by.map(|client| (client, now)))?;
         Ok(true)
     }
 
@@ -377,7 +377,7 @@ impl Queue {
         store: &mut Store,
         index: SlotIndex,
         decided: &Decided,
-        taken_by: Option<(u64, u64)>,
+        taken_by: Option<(Client, u64)>,
     ) -> Result<(), Error> {
         let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
         let key = ShortKey::id(decided.id);

@@ -356,7 +356,6 @@ impl Queue {
             QueueMethod::CreateTube => self.create_tube(store, caller, arguments, out),
             QueueMethod::Cfg => self.configure(store, caller, arguments).map(|()| Answer::none()),
             QueueMethod::Identify => {
-                self.check_identify(store, caller)?;
                 self.identify(store, caller, arguments, now, out).map(|()| Answer::one())
             }
             QueueMethod::State => {

@@ -7,16 +7,22 @@
 //! |---|---|
 //! | connection → session | here, shown in `_queue_session_ids` |
 //! | session → active, or when it expires | `_queue_shared_sessions` |
+//! | session → the user who opened it | here; in a replica set also a fourth field of `_queue_shared_sessions` |
 //! | task → session | `_queue_taken_2`, see [`crate::owners`] |
+//!
+//! Who knows a session's id may act for it with [`Queue::identify`], if it is the user who opened the session, or one who
+//! may read and change all spaces. A session of a data folder that another program wrote has no known opener until
+//! somebody identifies with it.
 //!
 //! When the last connection of a session goes, the session expires after the `ttr` of `queue.cfg`, or at once if that
 //! is 0. An expired session is *closing*: nobody knows it any more, and its tasks are released in batches, so that a
 //! session with a million tasks does not hold up the others. The tasks of a closing session that a crash interrupts are
 //! orphans, which the next start releases.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use lycosa_store::{IteratorType, Statement, Store};
+use lycosa_store::{Access, IteratorType, Object, Statement, Store, UserId};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
 use uuid::Uuid;
@@ -29,7 +35,7 @@ use crate::owners::TaskKey;
 use crate::system::{SHARED_BY_ACTIVITY, TAKEN_BY_SESSION, rows};
 use crate::task::{ShortKey, State, Task, string_key};
 use crate::transaction::Undo;
-use crate::{Caller, LogLevel, Queue};
+use crate::{Caller, Client, LogLevel, Queue};
 
 /// The bytes that identify a session.
 pub type SessionId = [u8; 16];
@@ -44,10 +50,14 @@ pub(crate) fn text(session: &SessionId) -> String {
 pub(crate) struct Sessions {
     of_connection: IntegerMap<u64, SessionId>,
     connections: HashMap<SessionId, u32>,
+    /// Names of the users who opened the sessions. By name, because the number of a user that was dropped is given again.
+    openers: HashMap<SessionId, Box<str>>,
     /// When a look at a session is due. The space has the last word: an entry may be stale, none is missing.
     expiring: BTreeSet<(u64, SessionId)>,
     /// Sessions whose tasks are being released.
     closing: VecDeque<SessionId>,
+    /// Tasks whose row in `_queue_taken_2` somebody else than the queue has removed or changed.
+    disowned: VecDeque<TaskKey>,
     /// After a failure, nothing is released before this moment.
     retry_at: u64,
 }
@@ -91,12 +101,25 @@ impl Sessions {
     }
 
     pub(crate) fn close(&mut self, session: SessionId) {
+        self.openers.remove(&session);
         self.closing.push_back(session);
+    }
+
+    /// The owner of these tasks may have vanished.
+    pub(crate) fn disown(&mut self, tasks: impl IntoIterator<Item = TaskKey>) {
+        self.disowned.extend(tasks);
+    }
+
+    /// The session was not opened after all.
+    pub(crate) fn forget_opener(&mut self, session: &SessionId) {
+        self.openers.remove(session);
     }
 
     /// When something has to be done about sessions.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let closing = self.closing.front().map(|_| self.retry_at);
+        let disowned = self.disowned.front().map(|_| self.retry_at);
+        let closing = closing.or(disowned);
         let expiring = self.expiring.first().map(|&(moment, _)| moment.max(self.retry_at));
         closing.into_iter().chain(expiring).min()
     }
@@ -109,27 +132,35 @@ pub(crate) fn session_field(tuple: &[u8], number: u32) -> Option<SessionId> {
 }
 
 /// A row of `_queue_shared_sessions`.
-pub(crate) struct SharedSession {
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SharedSession<'a> {
     pub(crate) id: SessionId,
     /// µs since the epoch; 0 while active.
     pub(crate) expires: u64,
     pub(crate) active: bool,
+    /// Name of the user who opened it. A field that the Lua module neither knows nor keeps.
+    pub(crate) opener: Option<&'a str>,
 }
 
-impl SharedSession {
-    pub(crate) fn read(tuple: &[u8]) -> Option<Self> {
+impl<'a> SharedSession<'a> {
+    pub(crate) fn read(tuple: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(tuple);
         reader.array().ok()?;
         let id = reader.str().ok()?.try_into().ok()?;
-        Some(Self { id, expires: reader.uint().ok()?, active: reader.bool().ok()? })
+        let (expires, active) = (reader.uint().ok()?, reader.bool().ok()?);
+        let opener = reader.str().ok().and_then(|name| str::from_utf8(name).ok());
+        Some(Self { id, expires, active, opener })
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut row = Vec::with_capacity(32);
-        mp::write_array(&mut row, 3);
+        mp::write_array(&mut row, 3 + u32::from(self.opener.is_some()));
         mp::write_str(&mut row, &self.id);
         mp::write_uint(&mut row, self.expires);
         mp::write_bool(&mut row, self.active);
+        if let Some(opener) = self.opener {
+            mp::write_str(&mut row, opener.as_bytes());
+        }
         row
     }
 }
@@ -164,16 +195,17 @@ impl Queue {
             (None, None) => {
                 self.refuse_if_read_only()?;
                 self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
-                    queue.ensure_session(store, caller.connection)
+                    queue.ensure_session(store, caller.client())
                 })?
             }
             (Some(session), _) => {
                 if !self.is_known(store, &session)? {
                     return Err(Error::UnknownUuid(text(&session)));
                 }
+                self.check_opener(store, caller, &session)?;
                 self.refuse_if_read_only()?;
                 self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
-                    queue.switch_session(store, caller.connection, session, now)
+                    queue.switch_session(store, caller.client(), session, now)
                 })?;
                 if !store.in_transaction() {
                     self.release_at_once(store, now);
@@ -192,27 +224,69 @@ impl Queue {
         Ok(store.get(self.spaces.shared_sessions, 0, &string_key(session))?.is_some())
     }
 
+    /// Refuses a session that another user has opened, unless the caller may read and change every user's sessions.
+    fn check_opener(&self, store: &Store, caller: &Caller, session: &SessionId) -> Result<(), Error> {
+        let Some(opener) = self.sessions.openers.get(session) else { return Ok(()) };
+        if store.user(caller.user).is_some_and(|user| *user.name == **opener) {
+            return Ok(());
+        }
+        let everyone = Object::Space(self.spaces.shared_sessions);
+        let may_act_for_all = store.check_access(caller.user, everyone, Access::READ | Access::WRITE);
+        may_act_for_all.map_err(|_| Error::ForeignSession(text(session)))
+    }
+
     /// The session of a connection, made if there is none. Inside a transaction.
-    pub(crate) fn ensure_session(&mut self, store: &mut Store, connection: u64) -> Result<SessionId, Error> {
-        if let Some(session) = self.sessions.of(connection) {
+    pub(crate) fn ensure_session(&mut self, store: &mut Store, client: Client) -> Result<SessionId, Error> {
+        if let Some(session) = self.sessions.of(client.connection) {
             return Ok(session);
         }
         let session = (self.new_session_id)();
-        self.bind(store, connection, session)?;
+        self.open(store, client.user, session);
+        self.bind(store, client.connection, session)?;
         Ok(session)
+    }
+
+    /// Remembers who has opened a session, if nobody is known to have.
+    fn open(&mut self, store: &Store, user: UserId, session: SessionId) {
+        if let Some(user) = store.user(user)
+            && let Entry::Vacant(entry) = self.sessions.openers.entry(session)
+        {
+            entry.insert(user.name.as_str().into());
+            self.pending.undo.push(Undo::Opened { session });
+        }
+    }
+
+    /// The row of a session as this mode keeps it: openers outlive the process only where sessions do.
+    fn shared_row(&self, id: SessionId, expires: u64, active: bool) -> Vec<u8> {
+        let opener = self.sessions.openers.get(&id).filter(|_| self.configuration.in_replicaset);
+        SharedSession { id, expires, active, opener: opener.map(|name| &**name) }.encode()
+    }
+
+    /// Writes the rows of all sessions with a known opener anew: the mode has changed.
+    pub(crate) fn rewrite_sessions(&mut self, store: &mut Store) -> Result<(), Error> {
+        let space = self.spaces.shared_sessions;
+        for row in rows(store, space, 0, IteratorType::All, &[0x90])? {
+            let Some(shared) = SharedSession::read(&row) else { continue };
+            let tuple = self.shared_row(shared.id, shared.expires, shared.active);
+            if tuple != row {
+                store.execute(&Statement::Replace { space, tuple: &tuple })?;
+            }
+        }
+        Ok(())
     }
 
     fn switch_session(
         &mut self,
         store: &mut Store,
-        connection: u64,
+        client: Client,
         session: SessionId,
         now: u64,
     ) -> Result<(), Error> {
-        if self.sessions.of(connection) != Some(session) {
-            self.leave_session(store, connection, now)?;
+        if self.sessions.of(client.connection) != Some(session) {
+            self.leave_session(store, client.connection, now)?;
         }
-        self.bind(store, connection, session)
+        self.open(store, client.user, session);
+        self.bind(store, client.connection, session)
     }
 
     /// Writes the rows of an active session and of a connection that has it.
@@ -222,7 +296,7 @@ impl Queue {
         mp::write_uint(&mut row, connection);
         mp::write_str(&mut row, &session);
         store.execute(&Statement::Replace { space: self.spaces.session_ids, tuple: &row })?;
-        let row = SharedSession { id: session, expires: 0, active: true }.encode();
+        let row = self.shared_row(session, 0, true);
         store.execute(&Statement::Replace { space: self.spaces.shared_sessions, tuple: &row })?;
         let previous = self.sessions.bind(connection, Some(session));
         self.pending.undo.push(Undo::Session { connection, previous });
@@ -249,7 +323,7 @@ impl Queue {
         let space = self.spaces.shared_sessions;
         match fate {
             Fate::Expires(expires) => {
-                let row = SharedSession { id: session, expires, active: false }.encode();
+                let row = self.shared_row(session, expires, false);
                 store.execute(&Statement::Replace { space, tuple: &row })?;
                 self.sessions.expires(session, expires);
             }
@@ -301,16 +375,21 @@ impl Queue {
             looked_at += 1;
             let expired = self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
                 let space = queue.spaces.shared_sessions;
+                if queue.sessions.is_live(&session) {
+                    return Ok(None);
+                }
                 let row = store.get(space, 0, &string_key(&session))?.and_then(SharedSession::read);
                 match row {
-                    Some(row) if !row.active && row.expires <= now => {
-                        queue.end_session(store, session, Fate::Closes)
-                    }
-                    _ => Ok(()),
+                    Some(row) if row.expires > now => Ok(Some(row.expires)),
+                    // Also without a row, or with one that says it is active: somebody else than the queue did that.
+                    _ => queue.end_session(store, session, Fate::Closes).map(|()| None),
                 }
             });
             match expired {
-                Ok(()) => _ = self.sessions.expiring.remove(&(moment, session)),
+                Ok(later) => {
+                    self.sessions.expiring.remove(&(moment, session));
+                    later.into_iter().for_each(|moment| self.sessions.expires(session, moment));
+                }
                 Err(error) => {
                     self.log_failure("session expiration", &error);
                     self.sessions.retry_at = now + Self::RETRY;
@@ -325,9 +404,9 @@ impl Queue {
         self.allowance = self.allowance.saturating_sub(self.release_closing(store, now, self.allowance));
     }
 
-    /// Releases tasks of closing sessions, at most `budget`. Returns how many rows were looked at.
+    /// Releases tasks of closing sessions and tasks without an owner, at most `budget`. Returns how many were looked at.
     pub(crate) fn release_closing(&mut self, store: &mut Store, now: u64, budget: usize) -> usize {
-        let mut done = 0;
+        let mut done = self.release_disowned(store, now, budget);
         while done < budget
             && self.sessions.retry_at <= now
             && let Some(&session) = self.sessions.closing.front()
@@ -350,6 +429,46 @@ impl Queue {
             }
         }
         done
+    }
+
+    /// Releases tasks whose owner's row has vanished, or names a session that does not exist. Somebody has changed
+    /// `_queue_taken_2` by other ways than the queue's functions; a task that nobody can finish must not stay taken.
+    fn release_disowned(&mut self, store: &mut Store, now: u64, budget: usize) -> usize {
+        let mut done = 0;
+        while done < budget && self.sessions.retry_at <= now && !self.sessions.disowned.is_empty() {
+            let batch = (budget - done).min(Self::BATCH).min(self.sessions.disowned.len());
+            let tasks: Vec<_> = self.sessions.disowned.iter().take(batch).copied().collect();
+            let released = self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
+                tasks.iter().try_for_each(|&task| queue.release_if_disowned(store, task, now))
+            });
+            match released {
+                Ok(()) => {
+                    done += batch;
+                    self.sessions.disowned.drain(..batch);
+                }
+                Err(error) => {
+                    self.log_failure("release of tasks without an owner", &error);
+                    self.sessions.retry_at = now + Self::RETRY;
+                }
+            }
+        }
+        done
+    }
+
+    fn release_if_disowned(&mut self, store: &mut Store, task: TaskKey, now: u64) -> Result<(), Error> {
+        if let Some(session) = self.owner_of(store, task)?
+            && (self.is_known(store, &session)? || self.sessions.closing.contains(&session))
+        {
+            return Ok(());
+        }
+        let Some(index) = self.tubes.by_id(task.0) else { return Ok(()) };
+        self.forget_owner(store, task)?;
+        if self.release_taken(store, index, task.1, now)? {
+            let name = self.tubes.at(index).map_or("", |tube| &tube.name);
+            let text = format!("the owner of task {}({name}) is gone from _queue_taken_2, release", task.1);
+            self.log(LogLevel::Warning, text);
+        }
+        Ok(())
     }
 
     fn release_session_tasks(
@@ -420,6 +539,15 @@ impl Queue {
         self.sessions.retry_at = 0;
         let shared =
             rows(store, self.spaces.shared_sessions, SHARED_BY_ACTIVITY, IteratorType::All, &[0x90])?;
+        let mut openers = std::mem::take(&mut self.sessions.openers);
+        openers.retain(|session, _| self.sessions.is_live(session));
+        let stored = shared.iter().filter_map(|tuple| SharedSession::read(tuple));
+        for SharedSession { id, opener, .. } in stored {
+            if let Some(opener) = opener {
+                openers.entry(id).or_insert_with(|| opener.into());
+            }
+        }
+        self.sessions.openers = openers;
         self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
             for row in shared.iter().filter_map(|tuple| SharedSession::read(tuple)) {
                 if queue.sessions.is_live(&row.id) {
@@ -486,8 +614,9 @@ mod tests {
 
     #[test]
     fn shared_sessions_are_read_as_written() {
-        let row = SharedSession { id: [7; 16], expires: 5, active: false };
-        let read = SharedSession::read(&row.encode()).expect("a row");
-        assert_eq!((read.id, read.expires, read.active), ([7; 16], 5, false));
+        for opener in [None, Some("bob")] {
+            let row = SharedSession { id: [7; 16], expires: 5, active: false, opener };
+            assert_eq!(SharedSession::read(&row.encode()), Some(row));
+        }
     }
 }

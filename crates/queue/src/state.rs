@@ -167,7 +167,7 @@ impl Queue {
             queue.spaces = SystemSpaces::prepare(store, in_replicaset)?;
             queue.configuration.in_replicaset = in_replicaset;
             queue.pending.undo.push(former);
-            Ok(())
+            queue.rewrite_sessions(store)
         })
     }
 

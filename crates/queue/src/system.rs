@@ -3,6 +3,9 @@
 //! Their names, fields and indexes are those of the Lua module, because clients and operators read them and a data
 //! folder may change hands. `_queue_taken_2` and `_queue_shared_sessions` are temporary on a single instance and durable
 //! in a replica set; changing the mode re-creates them under the same names with other ids.
+//!
+//! The rows of all but `_queue` are about every user's sessions and tasks. `grant` gives rights on them because the Lua
+//! module needs them there; here those rights count for nothing ([`Store::restrict`]), and nobody needs them.
 
 use std::ops::ControlFlow;
 
@@ -119,6 +122,7 @@ impl SystemSpaces {
         let shared_sessions = SHARED_SESSIONS.switch(store, !in_replicaset)?;
         for space in [consumers, taken, session_ids, shared_sessions] {
             store.exempt_from_limit(space);
+            store.restrict(space);
         }
         Ok(Self { queue, consumers, taken, session_ids, shared_sessions })
     }

@@ -36,6 +36,8 @@ pub(crate) enum Undo {
     Candidates { slot: SlotIndex },
     /// The connection had another session, or none.
     Session { connection: u64, previous: Option<SessionId> },
+    /// The session was not open.
+    Opened { session: SessionId },
     /// Another owner, or none, was noted of the task.
     Owner { task: TaskKey, previous: Option<Owner> },
     /// The tube was not there.
@@ -53,6 +55,8 @@ pub(crate) struct Pending {
     pub(crate) events: Vec<TaskEvent>,
     pub(crate) undo: Vec<Undo>,
     pub(crate) closing: Vec<SessionId>,
+    /// Tasks whose owner's row somebody else than the queue has removed or changed.
+    pub(crate) disowned: Vec<TaskKey>,
     pub(crate) dropped: Vec<SlotIndex>,
     /// Names of sub-queues, for [`Undo::Candidate`].
     names: Vec<u8>,
@@ -68,6 +72,7 @@ struct Mark {
     events: usize,
     undo: usize,
     closing: usize,
+    disowned: usize,
     dropped: usize,
 }
 
@@ -96,6 +101,7 @@ impl Pending {
             events: self.events.len(),
             undo: self.undo.len(),
             closing: self.closing.len(),
+            disowned: self.disowned.len(),
             dropped: self.dropped.len(),
         }
     }
@@ -237,6 +243,7 @@ impl Queue {
         for session in self.pending.closing.drain(..) {
             self.sessions.close(session);
         }
+        self.sessions.disown(self.pending.disowned.drain(..));
         while let Some(index) = self.pending.dropped.pop() {
             self.forget_tube(store, index);
         }
@@ -248,6 +255,7 @@ impl Queue {
         pending.counts.truncate(mark.counts);
         pending.events.truncate(mark.events);
         pending.closing.truncate(mark.closing);
+        pending.disowned.truncate(mark.disowned);
         pending.dropped.truncate(mark.dropped);
         while self.pending.undo.len() > mark.undo
             && let Some(undo) = self.pending.undo.pop()
@@ -280,6 +288,7 @@ impl Queue {
                     *candidates = former;
                 }
             }
+            Undo::Opened { session } => self.sessions.forget_opener(&session),
             Undo::Owner { task, previous } => self.owners.restore(task, previous),
             Undo::Session { connection, previous } => _ = self.sessions.bind(connection, previous),
             Undo::Tube { slot } => {

@@ -9,6 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lycosa_store::UserId;
+
 use crate::time::NEVER;
 use crate::tube::SlotIndex;
 
@@ -49,6 +51,8 @@ impl Wanted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(crate) connection: u64,
+    /// Who called.
+    pub(crate) user: UserId,
     /// Token of the request, for the answer.
     pub(crate) request: u64,
     pub(crate) wanted: Wanted,
@@ -150,7 +154,8 @@ mod tests {
     use super::*;
 
     fn take(connection: u64, deadline: u64) -> Waiter {
-        Waiter { connection, request: connection * 10, wanted: Wanted::Task, since: 0, deadline }
+        let wanted = Wanted::Task;
+        Waiter { connection, user: 1, request: connection * 10, wanted, since: 0, deadline }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::procedure::Call;
 use crate::task::ShortKey;
 use crate::tube::SlotIndex;
 use crate::waiter::{Line, Ticket, Waiter, Wanted};
-use crate::{Answer, Caller, Queue, Woken};
+use crate::{Answer, Caller, Client, Queue, Woken};
 
 /// Refuses a call that would have to be parked and may not.
 pub(crate) fn check_may_wait(caller: &Caller) -> Result<(), Error> {
@@ -29,10 +29,11 @@ impl Queue {
         deadline: u64,
     ) -> Result<Answer, Error> {
         let Call { index, now, caller, .. } = *call;
-        let Caller { connection, request, .. } = caller;
+        let Caller { connection, user, request, .. } = caller;
         check_may_wait(&caller)?;
         let is_take = wanted.line() == Line::Takes;
-        let ticket = self.waiters.push(index, Waiter { connection, request, wanted, since: now, deadline });
+        let ticket =
+            self.waiters.push(index, Waiter { connection, user, request, wanted, since: now, deadline });
         if is_take {
             let shown = self.transact(store, user::ADMIN, |queue, store| {
                 queue.write_consumer(store, index, ticket, connection, now, deadline)
@@ -62,13 +63,14 @@ impl Queue {
     fn serve_first(&mut self, store: &mut Store, index: SlotIndex, line: Line, now: u64) -> bool {
         let Some((ticket, waiter)) = self.waiters.first(index, line) else { return false };
         let connection = waiter.connection;
+        let client = Client { connection, user: waiter.user };
         let mut values = Vec::new();
         let served = match &waiter.wanted {
             wanted @ (Wanted::Task | Wanted::ExtendedTask) => {
                 let extended = matches!(wanted, Wanted::ExtendedTask);
                 self.transact(store, user::ADMIN, |queue, store| {
                     let taken =
-                        queue.take_in_transaction(store, index, connection, now, extended, &mut values)?;
+                        queue.take_in_transaction(store, index, client, now, extended, &mut values)?;
                     if taken {
                         queue.erase_consumer(store, connection, ticket)?;
                     }
@@ -76,8 +78,7 @@ impl Queue {
                 })
             }
             &Wanted::Tasks(limit) => self.transact(store, user::ADMIN, |queue, store| {
-                let taken =
-                    queue.take_many_in_transaction(store, index, connection, limit, now, &mut values)?;
+                let taken = queue.take_many_in_transaction(store, index, client, limit, now, &mut values)?;
                 if taken > 0 {
                     queue.erase_consumer(store, connection, ticket)?;
                 }

@@ -128,10 +128,14 @@ pub(crate) fn sessions_agree(instance: &Instance, model: &Model, names: &mut Nam
     let mut expected: Vec<Vec<u8>> = Vec::new();
     for (key, session) in &model.sessions {
         let mut row = Vec::new();
-        mp::write_array(&mut row, 3);
+        let keeps_opener = instance.queue().configuration().in_replicaset;
+        mp::write_array(&mut row, 3 + u32::from(keeps_opener));
         mp::write_str(&mut row, id(*key));
         mp::write_uint(&mut row, session.expires.unwrap_or(0));
         mp::write_bool(&mut row, session.expires.is_none());
+        if keeps_opener {
+            mp::write_str(&mut row, if session.is_admins { b"admin" } else { b"guest" });
+        }
         expected.push(row);
     }
     expected.sort_unstable();
@@ -241,7 +245,9 @@ fn shared_session(row: &[u8], names: &Names) -> Option<(crate::model::SessionKey
     reader.array().ok()?;
     let key = names.key(&reader.str().ok()?.try_into().ok()?)?;
     let expires = reader.uint().ok()?;
-    Some((key, Session { expires: (!reader.bool().ok()?).then_some(expires) }))
+    let expires = (!reader.bool().ok()?).then_some(expires);
+    let is_admins = reader.str().is_ok_and(|opener| opener == b"admin");
+    Some((key, Session { expires, is_admins }))
 }
 
 fn owner(row: &[u8], names: &Names) -> Option<((u64, u64), Owner)> {

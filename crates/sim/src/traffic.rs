@@ -40,6 +40,9 @@ impl Simulation<'_> {
                 self.trace
                     .line(format_args!("{} client {client} connects as {number}, {trust:?}", self.step));
                 self.life.connections.insert(client, Connection::new(slot, number, trust));
+                if trust == Trust::Admin {
+                    self.model.admins.insert(number);
+                }
             }
             Err(refused) => {
                 hold!(self.life.connections.len() >= limit, "{refused}");

@@ -251,6 +251,14 @@ impl Store {
         }
     }
 
+    /// Lets privileges on the space itself count for nothing, as long as the process runs: its rows are about everybody, and
+    /// only who may use all spaces, or owns this one, may read or change them.
+    pub fn restrict(&mut self, space: SpaceId) {
+        if let Some(space) = self.catalog.get_mut(space) {
+            space.is_restricted = true;
+        }
+    }
+
     /// Lets an index defer entries, as long as the process runs. Reads see them all the same.
     ///
     /// An index that may have to refuse a tuple stays as it is: the primary one, and one that is unique unless its key holds

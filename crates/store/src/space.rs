@@ -78,6 +78,8 @@ pub struct Space {
     pub(crate) beyond_limit: bool,
     /// See [`Space::revision`].
     pub(crate) revision: u64,
+    /// Privileges on the space itself do not count.
+    pub(crate) is_restricted: bool,
 }
 
 impl Space {
@@ -96,6 +98,7 @@ impl Space {
             hooks: Hooks::default(),
             beyond_limit: false,
             revision: 0,
+            is_restricted: false,
         }
     }
 

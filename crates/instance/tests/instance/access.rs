@@ -241,3 +241,121 @@ fn a_user_that_was_dropped_may_do_nothing() {
     assert_eq!(refused(rig.insert(&mut ann, 600, &values![2])).0, ErrorCode::AccessDenied);
     assert_eq!(rig.ping(&mut ann), Ok(vec![]));
 }
+
+/// A user `name` who was granted the tube and is logged in.
+fn with_tube(rig: &mut Rig, name: &str, tube: &str) -> Client {
+    rig.create_user(name, "secret");
+    let mut admin = rig.admin();
+    let granted =
+        rig.call(&mut admin, &format!("queue.tube.{tube}:grant"), &values![name, options! { call: true }]);
+    assert_eq!(granted, Ok(vec![]));
+    rig.login(name, "secret")
+}
+
+#[test]
+fn a_grant_on_one_tube_reaches_nobody_else() {
+    let mut rig = Rig::new();
+    rig.create_tube("mail", "fifo");
+    rig.create_tube("other", "fifo");
+    let (mut ann, mut bob) = (with_tube(&mut rig, "ann", "mail"), with_tube(&mut rig, "bob", "other"));
+    rig.call(&mut bob, "queue.tube.other:put", &values!["a"]).expect("a task");
+    rig.call(&mut bob, "queue.tube.other:take", &values![0]).expect("a task");
+    let session = rig.call(&mut bob, "queue.identify", &values![]).expect("a session").remove(0);
+    for name in ["_queue_consumers", "_queue_taken_2", "_queue_session_ids", "_queue_shared_sessions"] {
+        let space = rig.instance.store().space_by_name(name).expect("a space").id();
+        let refusal = denied(&format!("Read access to space '{name}' is denied for user 'ann'"));
+        assert_eq!(refused(rig.select(&mut ann, space, 0, &values![])), refusal);
+        let key = values![1, 0].encode();
+        let (code, text) = refused(rig.ask(&mut ann, &Body::Delete { space, index: 0, key: &key }));
+        let refusal = denied(&format!("Write access to space '{name}' is denied for user 'ann'"));
+        assert_eq!((code, text), refusal);
+        let truncate = values![space, 1].encode();
+        let answer = rig.ask(&mut ann, &Body::Replace { space: 330, tuple: &truncate });
+        assert_eq!(refused(answer).0, ErrorCode::AccessDenied);
+    }
+    let (code, text) = refused(rig.call(&mut ann, "queue.identify", &values![session]));
+    assert_eq!(code, ErrorCode::ProcLua);
+    assert!(text.contains("another user"), "{text}");
+    assert_eq!(rig.call(&mut bob, "queue.tube.other:ack", &values![0]), Ok(task(0, "-", "a")));
+}
+
+#[test]
+fn a_right_to_a_function_reaches_the_spaces_behind_it() {
+    let mut rig = Rig::new();
+    rig.create_tube("t", "fifo");
+    rig.create_user("ann", "secret");
+    rig.create_user("eve", "secret");
+    let mut admin = rig.admin();
+    for function in ["queue.tube.t:put", "queue.tube.t:drop", "queue.tube.t:grant"] {
+        rig.call(&mut admin, "box.schema.func.create", &values![function]).expect("a function");
+        rig.grant("ann", "execute", "function", function);
+    }
+    rig.grant("eve", "execute", "universe", "");
+    let (mut ann, mut eve) = (rig.login("ann", "secret"), rig.login("eve", "secret"));
+    assert_eq!(rig.call(&mut ann, "queue.tube.t:put", &values!["a"]), Ok(task(0, "r", "a")));
+    assert_eq!(
+        rig.call(&mut ann, "queue.tube.t:put_many", &values![values!["b"]]).map(|list| list.len()),
+        Ok(1)
+    );
+    // What defines and grants still needs the caller's own rights.
+    for (function, arguments) in [("drop", values![]), ("grant", values!["eve"])] {
+        let refusal = refused(rig.call(&mut ann, &format!("queue.tube.t:{function}"), &arguments));
+        assert_eq!(refusal.0, ErrorCode::AccessDenied, "{refusal:?}");
+    }
+    // A right to execute everything is none to the spaces.
+    let text = "Read access to space 't' is denied for user 'eve'";
+    assert_eq!(refused(rig.call(&mut eve, "queue.tube.t:put", &values!["a"])), denied(text));
+    // It counts as long as it is there.
+    let gone = values!["ann", "execute", "function", "queue.tube.t:put"];
+    rig.call(&mut admin, "box.schema.user.revoke", &gone).expect("a revocation");
+    let text = "Execute access to function 'queue.tube.t:put' is denied for user 'ann'";
+    assert_eq!(refused(rig.call(&mut ann, "queue.tube.t:put", &values!["a"])), denied(text));
+}
+
+#[test]
+fn what_the_loopback_rule_allows_ends_with_the_rule() {
+    let mut rig = Rig::new();
+    rig.create_user("eve", "secret");
+    let mut guest = rig.guest();
+    rig.call(&mut guest, "queue.create_tube", &values!["t", "fifo"]).expect("the rule allows tubes");
+    let before = rig.instance.store().digest();
+    for method in ["grant", "grant_role"] {
+        for who in ["guest", "eve", "public"] {
+            let name = format!("queue.tube.t:{method}");
+            let refusal = refused(rig.call(&mut guest, &name, &values![who, options! { call: true }]));
+            let text = format!("Execute access to function '{name}' is denied for user 'guest'");
+            assert_eq!(refusal, denied(&text));
+        }
+    }
+    for (name, arguments) in [
+        ("box.schema.user.create", values!["mallory"]),
+        ("box.schema.user.passwd", values!["guess"]),
+        ("box.schema.user.passwd", values!["eve", "guess"]),
+        ("box.schema.user.grant", values!["guest", "super"]),
+        ("box.schema.role.create", values!["mallory"]),
+        ("box.schema.func.create", values!["queue.tube.t:put"]),
+        ("box.cfg", values![options! { read_only: true }]),
+    ] {
+        assert_eq!(refused(rig.call(&mut guest, name, &arguments)).0, ErrorCode::AccessDenied, "{name}");
+    }
+    for (space, tuple) in [
+        (304, values![50, 1, "mallory", "user", options! {}]),
+        (312, values![1, 0, "universe", 0, 4]),
+        (296, values![50, 0, "f", 0]),
+    ] {
+        assert_eq!(refused(rig.insert(&mut guest, space, &tuple)).0, ErrorCode::AccessDenied, "{space}");
+    }
+    assert_eq!(rig.instance.store().digest(), before);
+    // Who waits under the rule waits no longer than the rule.
+    let sync = rig.start_call(&mut guest, "queue.tube.t:take", &values![1000]);
+    let mut admin = rig.admin();
+    let settings = Settings { guest_on_loopback: false, ..rig.settings.clone() };
+    rig.instance.reconfigure(settings, 1 << 30);
+    rig.sync_journal();
+    let reply = rig.replies(&guest).remove(0);
+    assert_eq!(reply.sync, sync);
+    assert_eq!(refused(reply.answer), denied("Execute access to universe '' is denied for user 'guest'"));
+    rig.call(&mut admin, "queue.tube.t:put", &values!["a"]).expect("a task");
+    assert_eq!(rig.call(&mut admin, "queue.tube.t:take", &values![0]), Ok(task(0, "t", "a")));
+    assert_eq!(refused(rig.call(&mut guest, "queue.tube.t:put", &values!["a"])).0, ErrorCode::AccessDenied);
+}

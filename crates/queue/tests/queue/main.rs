@@ -1,5 +1,6 @@
 //! The queue driven from outside: a store, a queue, a clock that the test turns.
 
+mod access;
 mod attempts;
 mod batch;
 mod drivers;

@@ -202,6 +202,7 @@ impl Rig {
             connection,
             user: self.user(connection),
             trusted: false,
+            granted: false,
             request: self.last_request,
             may_wait: true,
         }

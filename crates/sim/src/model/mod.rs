@@ -46,6 +46,8 @@ pub(crate) struct Model {
     /// Connections that have a session.
     pub(crate) connections: BTreeMap<u64, SessionKey>,
     pub(crate) last_session: u32,
+    /// Connections of `admin`; all others are `guest`'s.
+    pub(crate) admins: BTreeSet<u64>,
     /// How long a session outlives its last connection.
     ttr: Span,
     configured_ttr: Span,
@@ -61,6 +63,7 @@ impl Model {
             sessions: BTreeMap::new(),
             connections: BTreeMap::new(),
             last_session: 0,
+            admins: BTreeSet::new(),
             ttr: plan.session_ttr,
             configured_ttr: plan.session_ttr,
             in_replicaset: plan.in_replicaset,
@@ -71,6 +74,7 @@ impl Model {
     /// What is left after the process has ended.
     pub(crate) fn end_process(&mut self) {
         self.connections.clear();
+        self.admins.clear();
         self.woken.clear();
         self.ttr = self.configured_ttr;
         if !self.in_replicaset {
@@ -499,11 +503,15 @@ impl Model {
         let key = match wanted {
             None => self.session_of(connection),
             Some(Some(key)) if self.sessions.contains_key(&key) => {
+                let is_admins = self.sessions[&key].is_admins;
+                if is_admins && !self.admins.contains(&connection) {
+                    return Answer::AnyFailure;
+                }
                 if self.connections.get(&connection) != Some(&key) {
                     self.leave(connection, now);
                 }
                 self.connections.insert(connection, key);
-                self.sessions.insert(key, Session { expires: None });
+                self.sessions.insert(key, Session { expires: None, is_admins });
                 key
             }
             Some(_) => return Answer::AnyFailure,
@@ -519,7 +527,8 @@ impl Model {
         }
         self.last_session += 1;
         let key = SessionKey(self.last_session);
-        self.sessions.insert(key, Session { expires: None });
+        let is_admins = self.admins.contains(&connection);
+        self.sessions.insert(key, Session { expires: None, is_admins });
         self.connections.insert(connection, key);
         key
     }
@@ -532,7 +541,11 @@ impl Model {
         }
         match self.ttr.0 {
             0 => self.close(key, now),
-            ttr => _ = self.sessions.insert(key, Session { expires: Some(now + ttr) }),
+            ttr => {
+                if let Some(session) = self.sessions.get_mut(&key) {
+                    session.expires = Some(now + ttr);
+                }
+            }
         }
     }
 

@@ -9,4 +9,6 @@ pub(crate) struct SessionKey(pub(crate) u32);
 pub(crate) struct Session {
     /// When it ends, µs since the epoch; `None` while it is active.
     pub(crate) expires: Option<u64>,
+    /// Whether `admin` has opened it, and not `guest`.
+    pub(crate) is_admins: bool,
 }

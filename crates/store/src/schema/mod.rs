@@ -169,6 +169,17 @@ impl Store {
         Error::AccessDenied { access, object_type, object_name, user }
     }
 
+    /// Whether the user, or a role that the user has, was granted to execute just this function: a privilege on all
+    /// functions or on the universe is none.
+    #[must_use]
+    pub fn is_granted_function(&self, user: UserId, name: &str) -> bool {
+        let function = self.schema.functions.by_name(name);
+        function.is_some_and(|function| {
+            let access = self.schema.users.on_object(user, ObjectType::Function, function.id);
+            access.contains(Access::EXECUTE)
+        })
+    }
+
     /// Refuses if the user lacks the access to the object.
     ///
     /// # Errors
@@ -213,7 +224,10 @@ impl Store {
         }
         let mut missing = missing;
         if let Some(id) = id {
-            missing = missing & !users.on_all(user, kind) & !users.on_object(user, kind, id);
+            missing = missing & !users.on_all(user, kind);
+            if kind != ObjectType::Space || !self.catalog.get(id).is_some_and(|space| space.is_restricted) {
+                missing = missing & !users.on_object(user, kind, id);
+            }
         }
         if missing.is_empty() {
             return Ok(());
