@@ -117,7 +117,13 @@ pub fn removable(inventory: &Inventory, rule: &Rule) -> Vec<(FileKind, StoredFil
 pub fn collect(directory: &Directory, rule: &Rule) -> io::Result<(Vec<(FileKind, StoredFile)>, Inventory)> {
     let mut inventory = Inventory::of(directory)?;
     let removed = removable(&inventory, rule);
+    let mut has_removed_snapshot = false;
     for &(kind, file) in &removed {
+        if kind == FileKind::Xlog && std::mem::take(&mut has_removed_snapshot) {
+            // Nor may a crash bring the snapshot back without them.
+            directory.disk().sync()?;
+        }
+        has_removed_snapshot |= kind == FileKind::Snapshot;
         directory.disk().remove(&file_name(kind, file.signature))?;
         let files = if kind == FileKind::Snapshot { &mut inventory.snapshots } else { &mut inventory.xlogs };
         files.retain(|kept| kept.signature != file.signature);

@@ -147,14 +147,21 @@ fn life(plan: &Plan, random: &mut Random, opened: Opened, disk: &MemoryDisk, now
 fn machine_crash(random: &mut Random) -> Crash {
     let most = *random.pick(&[60, 700, 6_000]);
     let kept = random.below(most) as usize;
-    *random.pick(&[Crash::Machine, Crash::Torn(kept), Crash::Zeroed(kept)])
+    let seed = random.next();
+    *random.pick(&[
+        Crash::Machine,
+        Crash::Torn(kept),
+        Crash::Zeroed(kept),
+        Crash::Scattered(seed),
+        Crash::Scattered(seed.rotate_left(1)),
+    ])
 }
 
 /// The disk that the next start finds after the machine has died.
 fn dead_machine(disk: &MemoryDisk, random: &mut Random, trace: &mut Trace) -> MemoryDisk {
     let mut crash = machine_crash(random);
     let mut image = disk.crash(crash);
-    if !can_be_told(disk, &image) {
+    if !matches!(crash, Crash::Scattered(_)) && !can_be_told(disk, &image) {
         crash = Crash::Machine;
         image = disk.crash(crash);
     }

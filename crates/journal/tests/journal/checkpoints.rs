@@ -233,3 +233,28 @@ fn a_snapshot_that_is_given_up_leaves_nothing() {
     writer.abandon().unwrap();
     assert_eq!(disk.files(), files);
 }
+
+/// A machine that dies in whatever order it has removed names: a snapshot that is still there has its xlogs.
+#[test]
+fn no_order_of_removals_leaves_a_snapshot_without_its_xlogs() {
+    let names = |signatures: &[u64], suffix| {
+        signatures
+            .iter()
+            .map(|signature| (format!("{signature:020}.{suffix}"), vec![7; 10]))
+            .collect::<Vec<_>>()
+    };
+    let files = [names(&[0, 20, 40], "snap"), names(&[0, 10, 20, 30, 40], "xlog")].concat();
+    for operation in 0..9 {
+        for seed in 0..64 {
+            let disk = MemoryDisk::with_files(files.clone());
+            disk.fail_after(operation, Fault::Freeze);
+            let rule = Rule { sound: 40, snapshots: 1, bytes: u64::MAX };
+            let _ = collect(&directory(&disk), &rule);
+            let left = directory(&disk.crash(Crash::Scattered(seed))).list().unwrap();
+            let oldest = left.snapshots[0];
+            for signature in [0, 10, 20, 30, 40].into_iter().filter(|&signature| signature >= oldest) {
+                assert!(left.xlogs.contains(&signature), "operation {operation}, seed {seed}: {left:?}");
+            }
+        }
+    }
+}
