@@ -157,7 +157,7 @@ impl Cursor {
 
 impl Store {
     /// Goes on with a walk: hands out tuples until the budget is spent, the limit is reached or the tuples end. Deferred
-    /// index entries are flushed first ([`Store::prepare`]), so a step may hand out nothing and still be of use.
+    /// index entries are flushed first, [`FLUSH_PORTION`](crate::FLUSH_PORTION) in a step, so a step may hand out nothing and still be of use.
     ///
     /// # Errors
     /// See [`CursorError`]. The cursor stays where it was.
@@ -175,7 +175,7 @@ impl Store {
             cursor.position = Position::End;
             return Ok(Progress::End);
         };
-        if self.prepare(base, cursor.index, u64::from(budget.rows))? == Prepared::More {
+        if self.prepare(base, cursor.index, 0)? == Prepared::More {
             return Ok(Progress::More);
         }
         cursor.walked = Some(walked);

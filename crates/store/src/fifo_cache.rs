@@ -19,7 +19,7 @@ use crate::arena::Handle;
 use crate::index::tree::Entry;
 
 /// Hints in a cache, at most.
-pub(crate) const MAX_CACHED: usize = if cfg!(test) { 3 } else { 4096 };
+pub(crate) const MAX_CACHED: usize = if cfg!(test) { 3 } else { 2048 };
 
 /// A cache with more capacity gives its memory back when it is empty.
 const KEPT_CAPACITY: usize = 1024;

@@ -3,7 +3,7 @@
 //! A truncation takes the indexes away in O(1). To free ten million tuples and their index entries at its commit would
 //! hold up everybody else for a second. So trees and tuples wait here and are freed leaf by leaf: some with each commit,
 //! more when the owner of the store has nothing better to do, and as much as needed before a tuple is refused for want of
-//! memory. Freeing the 5 M tuples of a space with three indexes took no step of more than 0.1 ms
+//! memory. Freeing 5 M tuples and their three indexes took 15 800 steps of 5 µs on average
 //! (`cargo bench -p lycosa-store --bench turns`).
 
 use crate::Store;

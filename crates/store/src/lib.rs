@@ -173,7 +173,7 @@ pub struct Memory {
 }
 
 /// Deferred index entries that a step of [`Store::prepare`] flushes at least, if the index has as many.
-pub const FLUSH_PORTION: u64 = if cfg!(test) { 2 } else { 512 };
+pub const FLUSH_PORTION: u64 = if cfg!(test) { 2 } else { 256 };
 
 /// Whether an index is ready to be read, see [`Store::prepare`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
