@@ -375,6 +375,9 @@ pub(crate) struct ExpireArguments {
     /// Microseconds of a slice, instead of the server's default
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) budget_us: Option<u32>,
+    /// Percent of the loop's time, instead of the server's default
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) share: Option<u32>,
     /// Connections of the clients of the tube
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,

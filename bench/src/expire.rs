@@ -281,6 +281,9 @@ fn start<S: Read + Write>(admin: &mut Caller<S>, arguments: &ExpireArguments, is
     if let Some(microseconds) = arguments.budget_us {
         options.push(("budget_us".into(), microseconds.into()));
     }
+    if let Some(percent) = arguments.share {
+        options.push(("share".into(), percent.into()));
+    }
     let values = Value::Array(vec!["bench".into(), SPACE.into(), Value::Map(options)]);
     admin.call("expiration.start", &values.encode())?.map(drop)
 }

@@ -314,9 +314,9 @@ impl Task {
         } else {
             self.finish_step(store, now, slice);
         }
-        if !slice.is_over {
-            let share = u64::from(self.definition.budget.share);
-            self.next = self.next.max(now + elapsed * (100 - share) / share);
+        let share = u64::from(self.definition.budget.share);
+        if !slice.is_over && share < 100 {
+            self.next = self.next.max(now + elapsed * 100 / share);
         }
         if self.failure.take().is_some() {
             self.note_lag(lag);

@@ -142,7 +142,7 @@ fn the_clock_ends_a_slice() {
         rig.host.step = 100;
         rig.start("t", space, &[field_3(), ("budget_us", 300_u32.into()), ("scan_time", 0_u32.into())])
             .unwrap();
-        rig.settle();
+        rig.advance(10 * SECOND);
         assert_eq!(rig.ids(space), [0_u64; 0]);
         assert!(rig.largest <= 64, "{} in one transaction", rig.largest);
         assert!(rig.number("t", "longest_hold_us") <= 500);
