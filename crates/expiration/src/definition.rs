@@ -50,7 +50,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { rows: 10_000, microseconds: 400, share: 50 }
+        Self { rows: 10_000, microseconds: 300, share: 35 }
     }
 }
 

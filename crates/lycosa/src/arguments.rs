@@ -388,10 +388,10 @@ pub(crate) struct ExpirationStartArguments {
     /// Tuples that one transaction looks at under backlog, at most [default: 10000]
     #[arg(long, value_name = "COUNT")]
     pub(crate) budget_rows: Option<u32>,
-    /// Microseconds for which one transaction may hold the loop, up to 800 [default: 400]
+    /// Microseconds for which one transaction may hold the loop, up to 800 [default: 300]
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) budget_us: Option<u32>,
-    /// Percent of the loop's time that the task may take under backlog [default: 50]
+    /// Percent of the loop's time that the task may take under backlog [default: 35]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) share: Option<u32>,
     /// Seconds of lag from which on the log warns; 0 never warns [default: 60]

@@ -177,7 +177,7 @@ impl Checked {
     fn bound(&self) -> u64 {
         match self.setup {
             Setup { is_ordered: true, step: 0, .. } => 0,
-            // The task leaves half of the time to others.
+            // The task leaves most of the time to others.
             Setup { is_ordered: true, .. } => SECOND,
             Setup { scan_time, .. } => (2 * u64::from(scan_time) + 2) * SECOND,
         }
