@@ -100,7 +100,7 @@ pub struct Caller {
     /// The user was granted to execute the called function itself, so the spaces that it touches need no right of their
     /// own. A right to execute everything is not enough for that.
     pub granted: bool,
-    /// Token of the request: a parked call is answered with it.
+    /// Number of the request, larger than those of calls before it: a parked call is answered with it.
     pub request: u64,
     /// The call may be parked. If not, it is refused with [`Error::MayNotWait`] when it would have to be.
     pub may_wait: bool,

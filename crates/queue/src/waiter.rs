@@ -1,10 +1,10 @@
 //! Calls that wait: takes for a task, puts for room.
 //!
-//! A waiting call is a value with a ticket; no thread or fiber stands behind it. Tickets grow, so the lowest one in a
-//! line has waited longest and is served first. Who may be served is the tubes' affair; here is only who stands where,
-//! until when, and on whose connection.
+//! A waiting call is a value under the number of its request; no thread or fiber stands behind it. Numbers of requests
+//! grow, so the lowest one in a line has waited longest and is served first. Who may be served is the tubes' affair;
+//! here is only who stands where, until when, and on whose connection.
 //!
-//! Invariant: a ticket is in the line of exactly one tube, in the list of exactly one connection, and among the
+//! Invariant: a request is in the line of exactly one tube, in the list of exactly one connection, and among the
 //! timeouts exactly if its deadline ever comes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,9 +13,6 @@ use lycosa_store::UserId;
 
 use crate::time::NEVER;
 use crate::tube::SlotIndex;
-
-/// Number of a waiting call, never used twice in a process.
-pub(crate) type Ticket = u64;
 
 /// What a call waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +50,7 @@ pub(crate) struct Waiter {
     pub(crate) connection: u64,
     /// Who called.
     pub(crate) user: UserId,
-    /// Token of the request, for the answer.
+    /// Number of the request, for the answer; larger than those of requests before it.
     pub(crate) request: u64,
     pub(crate) wanted: Wanted,
     /// When it began to wait, µs since the epoch.
@@ -62,7 +59,7 @@ pub(crate) struct Waiter {
     pub(crate) deadline: u64,
 }
 
-/// Where a ticket stands.
+/// Where a waiting call stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Line {
     Takes,
@@ -72,10 +69,9 @@ pub(crate) enum Line {
 /// All waiting calls.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    lines: BTreeMap<(SlotIndex, Line, Ticket), Waiter>,
-    places: BTreeMap<(u64, Ticket), (SlotIndex, Line)>,
-    timeouts: BTreeSet<(u64, Ticket, u64)>,
-    last_ticket: Ticket,
+    lines: BTreeMap<(SlotIndex, Line, u64), Waiter>,
+    places: BTreeMap<(u64, u64), (SlotIndex, Line)>,
+    timeouts: BTreeSet<(u64, u64, u64)>,
 }
 
 impl Waiters {
@@ -84,34 +80,32 @@ impl Waiters {
     }
 
     /// Puts a call at the end of its line.
-    pub(crate) fn push(&mut self, slot: SlotIndex, waiter: Waiter) -> Ticket {
-        self.last_ticket += 1;
-        let ticket = self.last_ticket;
+    pub(crate) fn push(&mut self, slot: SlotIndex, waiter: Waiter) {
+        let Waiter { connection, request, deadline, .. } = waiter;
         let line = waiter.wanted.line();
-        self.places.insert((waiter.connection, ticket), (slot, line));
-        if waiter.deadline != NEVER {
-            self.timeouts.insert((waiter.deadline, ticket, waiter.connection));
+        self.places.insert((connection, request), (slot, line));
+        if deadline != NEVER {
+            self.timeouts.insert((deadline, request, connection));
         }
-        self.lines.insert((slot, line, ticket), waiter);
-        ticket
+        self.lines.insert((slot, line, request), waiter);
     }
 
     /// Who has waited longest in a line.
-    pub(crate) fn first(&self, slot: SlotIndex, line: Line) -> Option<(Ticket, &Waiter)> {
-        let mut range = self.lines.range((slot, line, 0)..=(slot, line, Ticket::MAX));
-        range.next().map(|(&(_, _, ticket), waiter)| (ticket, waiter))
+    pub(crate) fn first(&self, slot: SlotIndex, line: Line) -> Option<(u64, &Waiter)> {
+        let mut range = self.lines.range((slot, line, 0)..=(slot, line, u64::MAX));
+        range.next().map(|(&(_, _, request), waiter)| (request, waiter))
     }
 
-    /// All of a tube's waiting calls, by line and ticket.
-    pub(crate) fn of_tube(&self, slot: SlotIndex) -> impl Iterator<Item = (Ticket, &Waiter)> {
-        let range = self.lines.range((slot, Line::Takes, 0)..=(slot, Line::Puts, Ticket::MAX));
-        range.map(|(&(_, _, ticket), waiter)| (ticket, waiter))
+    /// All of a tube's waiting calls, by line and request.
+    pub(crate) fn of_tube(&self, slot: SlotIndex) -> impl Iterator<Item = (u64, &Waiter)> {
+        let range = self.lines.range((slot, Line::Takes, 0)..=(slot, Line::Puts, u64::MAX));
+        range.map(|(&(_, _, request), waiter)| (request, waiter))
     }
 
-    /// Every waiting take, by tube and ticket.
-    pub(crate) fn takes(&self) -> impl Iterator<Item = (SlotIndex, Ticket, &Waiter)> {
+    /// Every waiting take, by tube and request.
+    pub(crate) fn takes(&self) -> impl Iterator<Item = (SlotIndex, u64, &Waiter)> {
         let all = self.lines.iter().filter(|((_, line, _), _)| *line == Line::Takes);
-        all.map(|(&(slot, _, ticket), waiter)| (slot, ticket, waiter))
+        all.map(|(&(slot, _, request), waiter)| (slot, request, waiter))
     }
 
     /// The earliest deadline of a waiting call.
@@ -120,31 +114,22 @@ impl Waiters {
     }
 
     /// A call whose deadline is not later than `now`.
-    pub(crate) fn due(&self, now: u64) -> Option<(u64, Ticket)> {
-        let &(deadline, ticket, connection) = self.timeouts.first()?;
-        (deadline <= now).then_some((connection, ticket))
+    pub(crate) fn due(&self, now: u64) -> Option<(u64, u64)> {
+        let &(deadline, request, connection) = self.timeouts.first()?;
+        (deadline <= now).then_some((connection, request))
     }
 
     /// A waiting call of a connection.
-    pub(crate) fn of_connection(&self, connection: u64) -> Option<Ticket> {
-        let mut range = self.places.range((connection, 0)..=(connection, Ticket::MAX));
-        range.next().map(|(&(_, ticket), _)| ticket)
-    }
-
-    /// A waiting call of a connection by its request's token.
-    pub(crate) fn by_request(&self, connection: u64, request: u64) -> Option<Ticket> {
-        let mut calls = self.places.range((connection, 0)..=(connection, Ticket::MAX));
-        let is_it = |ticket: Ticket, (slot, line): (SlotIndex, Line)| {
-            self.lines.get(&(slot, line, ticket)).is_some_and(|waiter| waiter.request == request)
-        };
-        calls.find(|&(&(_, ticket), &place)| is_it(ticket, place)).map(|(&(_, ticket), _)| ticket)
+    pub(crate) fn of_connection(&self, connection: u64) -> Option<u64> {
+        let mut range = self.places.range((connection, 0)..=(connection, u64::MAX));
+        range.next().map(|(&(_, request), _)| request)
     }
 
     /// Takes a call out of its line.
-    pub(crate) fn remove(&mut self, connection: u64, ticket: Ticket) -> Option<(SlotIndex, Waiter)> {
-        let (slot, line) = self.places.remove(&(connection, ticket))?;
-        let waiter = self.lines.remove(&(slot, line, ticket))?;
-        self.timeouts.remove(&(waiter.deadline, ticket, connection));
+    pub(crate) fn remove(&mut self, connection: u64, request: u64) -> Option<(SlotIndex, Waiter)> {
+        let (slot, line) = self.places.remove(&(connection, request))?;
+        let waiter = self.lines.remove(&(slot, line, request))?;
+        self.timeouts.remove(&(waiter.deadline, request, connection));
         Some((slot, waiter))
     }
 }
@@ -153,18 +138,19 @@ impl Waiters {
 mod tests {
     use super::*;
 
-    fn take(connection: u64, deadline: u64) -> Waiter {
+    fn take(connection: u64, request: u64, deadline: u64) -> Waiter {
         let wanted = Wanted::Task;
-        Waiter { connection, user: 1, request: connection * 10, wanted, since: 0, deadline }
+        Waiter { connection, user: 1, request, wanted, since: 0, deadline }
     }
 
     #[test]
     fn lines_are_first_come_first_served_whatever_the_deadline() {
         let mut waiters = Waiters::default();
-        let first = waiters.push(0, take(1, NEVER));
-        let second = waiters.push(0, take(2, 5));
-        let other = waiters.push(1, take(1, 3));
-        assert_eq!(waiters.first(0, Line::Takes).map(|(ticket, _)| ticket), Some(first));
+        let [first, second, other] = [7, 8, 9];
+        waiters.push(0, take(1, first, NEVER));
+        waiters.push(0, take(2, second, 5));
+        waiters.push(1, take(1, other, 3));
+        assert_eq!(waiters.first(0, Line::Takes).map(|(request, _)| request), Some(first));
         assert_eq!(waiters.first(0, Line::Puts), None);
         assert_eq!(waiters.next_deadline(), Some(3));
         assert_eq!(waiters.due(2), None);
@@ -174,7 +160,7 @@ mod tests {
         assert_eq!(waiters.next_deadline(), Some(5));
         assert_eq!(waiters.of_connection(1), Some(first));
         assert!(waiters.remove(1, first).is_some());
-        assert_eq!(waiters.first(0, Line::Takes).map(|(ticket, _)| ticket), Some(second));
+        assert_eq!(waiters.first(0, Line::Takes).map(|(request, _)| request), Some(second));
         assert_eq!(waiters.len(), 1);
     }
 }

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::procedure::Call;
 use crate::task::ShortKey;
 use crate::tube::SlotIndex;
-use crate::waiter::{Line, Ticket, Waiter, Wanted};
+use crate::waiter::{Line, Waiter, Wanted};
 use crate::{Answer, Caller, Client, Queue, Woken};
 
 /// Refuses a call that would have to be parked and may not.
@@ -32,14 +32,13 @@ impl Queue {
         let Caller { connection, user, request, .. } = caller;
         check_may_wait(&caller)?;
         let is_take = wanted.line() == Line::Takes;
-        let ticket =
-            self.waiters.push(index, Waiter { connection, user, request, wanted, since: now, deadline });
+        self.waiters.push(index, Waiter { connection, user, request, wanted, since: now, deadline });
         if is_take {
             let shown = self.transact(store, user::ADMIN, |queue, store| {
-                queue.write_consumer(store, index, ticket, connection, now, deadline)
+                queue.write_consumer(store, index, request, connection, now, deadline)
             });
             if let Err(error) = shown {
-                self.waiters.remove(connection, ticket);
+                self.waiters.remove(connection, request);
                 return Err(error);
             }
         }
@@ -61,7 +60,7 @@ impl Queue {
 
     /// Serves who is first in a line. False if nobody is, or if there is nothing for him.
     fn serve_first(&mut self, store: &mut Store, index: SlotIndex, line: Line, now: u64) -> bool {
-        let Some((ticket, waiter)) = self.waiters.first(index, line) else { return false };
+        let Some((request, waiter)) = self.waiters.first(index, line) else { return false };
         let connection = waiter.connection;
         let client = Client { connection, user: waiter.user };
         let mut values = Vec::new();
@@ -72,7 +71,7 @@ impl Queue {
                     let taken =
                         queue.take_in_transaction(store, index, client, now, extended, &mut values)?;
                     if taken {
-                        queue.erase_consumer(store, connection, ticket)?;
+                        queue.erase_consumer(store, connection, request)?;
                     }
                     Ok(taken)
                 })
@@ -80,7 +79,7 @@ impl Queue {
             &Wanted::Tasks(limit) => self.transact(store, user::ADMIN, |queue, store| {
                 let taken = queue.take_many_in_transaction(store, index, client, limit, now, &mut values)?;
                 if taken > 0 {
-                    queue.erase_consumer(store, connection, ticket)?;
+                    queue.erase_consumer(store, connection, request)?;
                 }
                 Ok(taken > 0)
             }),
@@ -100,12 +99,12 @@ impl Queue {
         match served {
             Ok(false) => false,
             Ok(true) => {
-                self.wake(connection, ticket, Ok((1, values)));
+                self.wake(connection, request, Ok((1, values)));
                 true
             }
             Err(error) => {
-                self.hide_consumer(store, connection, ticket);
-                self.wake(connection, ticket, Err(error));
+                self.hide_consumer(store, connection, request);
+                self.wake(connection, request, Err(error));
                 true
             }
         }
@@ -115,11 +114,11 @@ impl Queue {
     pub(crate) fn time_out(&mut self, store: &mut Store, now: u64, budget: usize) -> usize {
         let mut count = 0;
         while count < budget
-            && let Some((connection, ticket)) = self.waiters.due(now)
+            && let Some((connection, request)) = self.waiters.due(now)
         {
             count += 1;
-            self.hide_consumer(store, connection, ticket);
-            let Some(waiter) = self.give_up(connection, ticket) else { continue };
+            self.hide_consumer(store, connection, request);
+            let Some(waiter) = self.give_up(connection, request) else { continue };
             let mut values = Vec::new();
             let count = match waiter.wanted {
                 Wanted::Task | Wanted::ExtendedTask => 0,
@@ -133,41 +132,42 @@ impl Queue {
                 }
             };
             let result = Ok((count, values));
-            self.woken.push_back(Woken { connection, request: waiter.request, result });
+            self.woken.push_back(Woken { connection, request, result });
         }
         count
     }
 
     /// Takes a call out of its line unserved. Behind a batch there may be puts for which there is room.
-    fn give_up(&mut self, connection: u64, ticket: Ticket) -> Option<Waiter> {
-        let (index, waiter) = self.waiters.remove(connection, ticket)?;
+    fn give_up(&mut self, connection: u64, request: u64) -> Option<Waiter> {
+        let (index, waiter) = self.waiters.remove(connection, request)?;
         if matches!(waiter.wanted, Wanted::RoomForMany { .. }) {
             self.ready.push(index);
         }
         Some(waiter)
     }
 
-    fn wake(&mut self, connection: u64, ticket: Ticket, result: Result<(u32, Vec<u8>), Error>) {
-        if let Some((_, waiter)) = self.waiters.remove(connection, ticket) {
-            self.woken.push_back(Woken { connection, request: waiter.request, result });
+    fn wake(&mut self, connection: u64, request: u64, result: Result<(u32, Vec<u8>), Error>) {
+        if self.waiters.remove(connection, request).is_some() {
+            self.woken.push_back(Woken { connection, request, result });
         }
     }
 
     /// Takes a parked call back; it is not answered any more. False if it does not wait: it was answered, or is a long call,
     /// which goes on. Not to be called inside a transaction.
     pub fn cancel(&mut self, store: &mut Store, connection: u64, request: u64, now: u64) -> bool {
-        let Some(ticket) = self.waiters.by_request(connection, request) else { return false };
-        self.hide_consumer(store, connection, ticket);
-        self.give_up(connection, ticket);
-        self.serve(store, now);
-        true
+        let is_waiting = self.give_up(connection, request).is_some();
+        if is_waiting {
+            self.hide_consumer(store, connection, request);
+            self.serve(store, now);
+        }
+        is_waiting
     }
 
     /// The connection is gone: nobody waits on it any more.
     pub(crate) fn forget_waiters(&mut self, store: &mut Store, connection: u64) {
-        while let Some(ticket) = self.waiters.of_connection(connection) {
-            self.hide_consumer(store, connection, ticket);
-            self.give_up(connection, ticket);
+        while let Some(request) = self.waiters.of_connection(connection) {
+            self.hide_consumer(store, connection, request);
+            self.give_up(connection, request);
         }
         self.woken.retain(|woken| woken.connection != connection);
     }
@@ -175,10 +175,10 @@ impl Queue {
     /// The tube is gone: those who waited in it are told.
     pub(crate) fn dismiss_waiters(&mut self, store: &mut Store, index: SlotIndex) {
         let waiting: Vec<_> =
-            self.waiters.of_tube(index).map(|(ticket, waiter)| (waiter.connection, ticket)).collect();
-        for (connection, ticket) in waiting {
-            self.hide_consumer(store, connection, ticket);
-            self.wake(connection, ticket, Err(Error::TubeNotFound));
+            self.waiters.of_tube(index).map(|(request, waiter)| (waiter.connection, request)).collect();
+        for (connection, request) in waiting {
+            self.hide_consumer(store, connection, request);
+            self.wake(connection, request, Err(Error::TubeNotFound));
         }
     }
 
@@ -186,7 +186,7 @@ impl Queue {
         &self,
         store: &mut Store,
         index: SlotIndex,
-        ticket: Ticket,
+        request: u64,
         connection: u64,
         since: u64,
         deadline: u64,
@@ -194,7 +194,7 @@ impl Queue {
         let Some(tube) = self.tubes.at(index) else { return Ok(()) };
         let mut row = Vec::with_capacity(48);
         mp::write_array(&mut row, 5);
-        for number in [connection, ticket, tube.id, deadline, since] {
+        for number in [connection, request, tube.id, deadline, since] {
             mp::write_uint(&mut row, number);
         }
         store.execute(&Statement::Replace { space: self.spaces.consumers, tuple: &row })?;
@@ -203,14 +203,14 @@ impl Queue {
 
     /// Writes the rows of all waiting takes. Inside a transaction.
     pub(crate) fn write_consumers(&self, store: &mut Store) -> Result<(), Error> {
-        for (index, ticket, waiter) in self.waiters.takes() {
-            self.write_consumer(store, index, ticket, waiter.connection, waiter.since, waiter.deadline)?;
+        for (index, request, waiter) in self.waiters.takes() {
+            self.write_consumer(store, index, request, waiter.connection, waiter.since, waiter.deadline)?;
         }
         Ok(())
     }
 
-    fn erase_consumer(&self, store: &mut Store, connection: u64, ticket: Ticket) -> Result<(), Error> {
-        let key = ShortKey::numbers(&[connection, ticket]);
+    fn erase_consumer(&self, store: &mut Store, connection: u64, request: u64) -> Result<(), Error> {
+        let key = ShortKey::numbers(&[connection, request]);
         let space = self.spaces.consumers;
         if store.get(space, 0, &key)?.is_some() {
             store.execute(&Statement::Delete { space, index: 0, key: &key })?;
@@ -220,9 +220,9 @@ impl Queue {
 
     /// Removes the row of a waiting call in a transaction of its own. A row that cannot be removed does no harm: it
     /// is only looked at by people.
-    fn hide_consumer(&mut self, store: &mut Store, connection: u64, ticket: Ticket) {
-        let erased =
-            self.transact(store, user::ADMIN, |queue, store| queue.erase_consumer(store, connection, ticket));
+    fn hide_consumer(&mut self, store: &mut Store, connection: u64, request: u64) {
+        let erased = self
+            .transact(store, user::ADMIN, |queue, store| queue.erase_consumer(store, connection, request));
         if let Err(error) = erased {
             self.log_failure("removal of a consumer", &error);
         }
