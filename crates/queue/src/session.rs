@@ -479,8 +479,10 @@ impl Queue {
         now: u64,
     ) -> Result<usize, Error> {
         let mut count = 0;
+        let space = self.spaces.taken;
+        // Each look would search the deferred entries again, a millisecond for a thousand of them.
+        store.prepare(space, TAKEN_BY_SESSION, 0)?;
         while count < batch {
-            let space = self.spaces.taken;
             let row = store.first(space, TAKEN_BY_SESSION, IteratorType::Eq, &string_key(session))?;
             let Some(task) = row.and_then(taken_key) else { break };
             count += 1;
