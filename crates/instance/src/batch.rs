@@ -53,6 +53,10 @@ pub(crate) struct Journaling {
     vclock: Vclock,
     signature: u64,
     durable: u64,
+    /// What is durable, by instance.
+    durable_vclock: Vclock,
+    /// Batches that were taken and are not durable yet: the LSN and the clock after each.
+    taken: VecDeque<(u64, Vclock)>,
     /// Grows with every row of a system space: what was derived from the schema or from privileges is out of date.
     system_version: u64,
     rows: Vec<u8>,
@@ -73,9 +77,11 @@ impl Journaling {
         let signature = vclock.signature();
         Journaling {
             replica_id,
+            durable_vclock: vclock.clone(),
             vclock,
             signature,
             durable: signature,
+            taken: VecDeque::new(),
             system_version: 1,
             rows: Vec::new(),
             ends: Vec::new(),
@@ -136,6 +142,16 @@ impl Journaling {
         batch.ends_file = true;
         self.full_bytes += batch.rows.len();
         self.full.push_back(batch);
+    }
+
+    /// What is durable, by instance.
+    pub(crate) fn durable_vclock(&self) -> &Vclock {
+        &self.durable_vclock
+    }
+
+    /// The clock after the batch that ended with `lsn`, if that was taken and is not known to be durable.
+    pub(crate) fn taken_vclock(&self, lsn: u64) -> Option<&Vclock> {
+        self.taken.iter().find(|(taken, _)| *taken == lsn).map(|(_, vclock)| vclock)
     }
 
     /// Adds a row that changes nothing, so that the vclock is one that there was not before.
@@ -209,6 +225,7 @@ impl Journaling {
         self.close_full();
     }
 
+    /// Closes the batch if it is full.
     #[inline]
     fn close_full(&mut self) {
         if self.rows.len() >= FULL_BATCH {
@@ -278,11 +295,16 @@ impl Journaling {
 
     /// The rows collected so far, if there are any, as far as they fit a batch.
     pub(crate) fn take(&mut self) -> Option<Batch> {
-        if let Some(batch) = self.full.pop_front() {
-            self.full_bytes -= batch.rows.len();
-            return Some(batch);
-        }
-        (!self.rows.is_empty()).then(|| self.close_batch())
+        let batch = match self.full.pop_front() {
+            Some(batch) => {
+                self.full_bytes -= batch.rows.len();
+                batch
+            }
+            None if self.rows.is_empty() => return None,
+            None => self.close_batch(),
+        };
+        self.taken.push_back((batch.lsn, batch.vclock.clone()));
+        Some(batch)
     }
 
     fn close_batch(&mut self) -> Batch {
@@ -304,6 +326,9 @@ impl Journaling {
             "rows become durable in order and only once they exist"
         );
         self.durable = lsn;
+        while let Some((_, vclock)) = self.taken.pop_front_if(|(taken, _)| *taken <= lsn) {
+            self.durable_vclock = vclock;
+        }
         if buffers.rows.capacity() <= KEPT_CAPACITY {
             buffers.rows.clear();
             buffers.ends.clear();

@@ -4,6 +4,7 @@ use lycosa_iproto::greeting::SALT_SIZE;
 use lycosa_store::UserId;
 
 use crate::call::Target;
+use crate::replication::ReplicaRequest;
 use crate::replies::Replies;
 
 /// Where a connection sits in the table. Reused after the connection's end; the server keeps it with the socket.
@@ -63,6 +64,9 @@ pub(crate) struct Connection {
     pub(crate) invoked: u64,
     /// The stream of requests cannot be followed any more: close once everything is written.
     pub(crate) broken: bool,
+    /// A replica is at the other end and gets rows: what it sends are no requests.
+    pub(crate) is_replica: bool,
+    pub(crate) replica_request: Option<Box<ReplicaRequest>>,
     /// A whole, valid request has come: the peer speaks the protocol.
     pub(crate) is_proven: bool,
     /// The version of the schema and privileges at which the user was found to have the right to ask anything.
@@ -150,6 +154,8 @@ impl Connections {
             waiting: 0,
             invoked: 0,
             broken: false,
+            is_replica: false,
+            replica_request: None,
             is_proven: false,
             admitted: None,
             names: Vec::new(),

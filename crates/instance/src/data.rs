@@ -12,6 +12,8 @@
 //! - a read-only instance changes temporary spaces only;
 //! - at most one transaction is open.
 
+use std::borrow::Cow;
+
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::VCLOCK_MAX;
@@ -177,7 +179,13 @@ impl Data {
 
     /// Applies a transaction of another instance as a whole, also while this one is read-only. Its rows enter the journal's
     /// batch with the stamps that they came with.
-    pub(crate) fn apply(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<Lsn, ErrorObject> {
+    ///
+    /// With `skips_conflicts` a row whose key is taken becomes a NOP.
+    pub(crate) fn apply(
+        &mut self,
+        rows: &[(RowHeader, RowBody<'_>)],
+        skips_conflicts: bool,
+    ) -> Result<Lsn, ErrorObject> {
         self.check_alive()?;
         let known = self.journaling.vclock();
         let seen = rows.iter().filter(|(header, _)| header.lsn <= known.get(header.replica_id)).count();
@@ -187,16 +195,27 @@ impl Data {
         check_stamps(rows, seen)?;
         self.collect();
         self.queue.begin(&mut self.store, user::ADMIN);
-        for (_, body) in rows {
-            if let Err(error) = self.apply_row(body) {
-                self.rollback();
-                return Err(error);
+        let mut skipped = Vec::new();
+        for (place, (_, body)) in rows.iter().enumerate() {
+            match self.apply_row(body) {
+                Ok(()) => {}
+                Err(error) if skips_conflicts && error.code == u32::from(ErrorCode::TupleFound) => {
+                    skipped.push(place);
+                }
+                Err(error) => {
+                    self.rollback();
+                    return Err(error);
+                }
             }
         }
         let effects = self.store.open_effects();
         let committed = self.queue.commit(&mut self.store, self.now);
         committed.map_err(|error| wire_error::of_queue(&error))?;
-        self.journaling.collect_foreign(&mut self.store, self.now, rows, effects);
+        let mut rows = Cow::from(rows);
+        for place in skipped {
+            rows.to_mut()[place].1 = RowBody::Nop;
+        }
+        self.journaling.collect_foreign(&mut self.store, self.now, &rows, effects);
         Ok(self.journaling.awaited())
     }
 

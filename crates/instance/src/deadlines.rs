@@ -149,6 +149,7 @@ impl Instance {
         let now = self.data.now;
         match source {
             Source::ReadOnly => {
+                self.follow_cluster();
                 if self.deadlines.queue_retry.is_some_and(|at| at <= now) {
                     self.follow_read_only();
                 }
@@ -181,7 +182,12 @@ impl Instance {
     pub(crate) fn follow_read_only(&mut self) {
         let (now, read_only) = (self.data.now, self.data.read_only);
         let (queue, store) = self.data.queue_mut();
-        let followed = queue.set_read_only(store, read_only, now);
+        let has_started = queue.state() != lycosa_queue::QueueState::Init;
+        let followed = if has_started || read_only {
+            queue.set_read_only(store, read_only, now)
+        } else {
+            queue.start(store, now).map(drop)
+        };
         self.deadlines.queue_retry = followed.is_err().then(|| now + QUEUE_RETRY);
         self.settle();
     }

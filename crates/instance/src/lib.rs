@@ -38,6 +38,7 @@ mod deadlines;
 mod declare;
 mod expiring;
 mod invoke;
+mod replication;
 mod replies;
 mod request;
 mod room;
@@ -71,6 +72,7 @@ pub use declare::{Declared, DeclaredTube, DeclaredUser};
 pub use expiring::DeclaredExpiration;
 pub use invoke::{Invoke, InvokeKind};
 pub use lycosa_queue::Savepoint;
+pub use replication::{ReplicaRequest, Upstream};
 pub use room::Room;
 pub use settings::Settings;
 pub use status::{Lag, RequestCounts, Status};
@@ -82,6 +84,7 @@ use connection::Connections;
 use data::Data;
 use deadlines::Deadlines;
 use expiring::Expiring;
+use replication::Replication;
 use selects::LongSelects;
 
 /// The version that the greeting announces: the one from which the protocol's reference was taken, because clients
@@ -134,6 +137,7 @@ pub struct Instance {
     checkpoints: Checkpoints,
     deadlines: Deadlines,
     expiring: Expiring,
+    replication: Replication,
     /// The vclock of the oldest journal file that is kept.
     oldest_vclock: Vclock,
     counts: RequestCounts,
@@ -179,6 +183,7 @@ impl Instance {
             checkpoints: Checkpoints::new(signature, now),
             deadlines: Deadlines::default(),
             expiring: Expiring::default(),
+            replication: Replication::default(),
             oldest_vclock: Vclock::new(),
             counts: RequestCounts::default(),
             lag: Lag::default(),
@@ -223,6 +228,14 @@ impl Instance {
 
     /// Refuses changes from now on, or takes them again.
     pub fn set_read_only(&mut self, read_only: bool, now: u64) {
+        self.replication.is_read_only_configured = read_only;
+        self.update_read_only(now);
+    }
+
+    /// The instance is read-only if it was told to be, as an orphan, and as long as it has no number in its replica set.
+    fn update_read_only(&mut self, now: u64) {
+        let Replication { is_read_only_configured, is_orphan, .. } = self.replication;
+        let read_only = is_read_only_configured || is_orphan || self.identity.replica_id == 0;
         if self.data.read_only != read_only {
             self.data.read_only = read_only;
             self.data.now = now;
@@ -436,6 +449,7 @@ impl Instance {
     pub fn is_paused(&self, slot: Slot) -> bool {
         self.connections.get(slot).is_none_or(|connection| {
             connection.broken
+                || connection.is_replica
                 || connection.replies.pending_bytes() > self.settings.max_output
                 || connection.replies.in_flight() + connection.invoked >= self.settings.max_in_flight.max(1)
                 || self.is_journal_behind()

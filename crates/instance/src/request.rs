@@ -53,7 +53,7 @@ impl Instance {
             Body::Eval { text, args } => self.handle_eval(slot, header.sync, text, args),
             Body::Execute(sql) | Body::Prepare(sql) => Err(refuse_sql(&sql)),
             Body::Join { .. } | Body::Subscribe(_) | Body::FetchSnapshot | Body::Register { .. } => {
-                self.refuse_replication(slot)
+                self.take_replica_request(slot, &request.body)
             }
             Body::Id { .. } | Body::Unknown(_) => {
                 Err(RequestError::unknown_type(header.sync, header.kind).object())
@@ -183,13 +183,6 @@ impl Instance {
         self.eval_for(caller, expression, args, reply).map(drop)
     }
 
-    fn refuse_replication(&self, slot: Slot) -> Result<(), ErrorObject> {
-        if let Some(connection) = self.connections.get(slot) {
-            self.check_universe(connection.user, Access::READ)?;
-        }
-        Err(ErrorObject::client(ErrorCode::Unsupported, "Lycosa does not support replication requests"))
-    }
-
     fn reply_with(
         &mut self,
         slot: Slot,
@@ -215,12 +208,13 @@ impl Instance {
         let vclock = self.data.journaling.vclock().clone();
         let oldest = self.oldest_vclock.clone();
         let read_only = self.data.read_only;
+        let is_configured = self.replication.is_read_only_configured;
         self.reply_with(slot, header, |out| {
             mp::write_map(out, 1);
             mp::write_uint(out, u64::from(keys::BALLOT));
             mp::write_map(out, 4);
             mp::write_uint(out, u64::from(keys::ballot::IS_READ_ONLY_CONFIGURED));
-            mp::write_bool(out, read_only);
+            mp::write_bool(out, is_configured);
             mp::write_uint(out, u64::from(keys::ballot::IS_READ_ONLY));
             mp::write_bool(out, read_only);
             mp::write_uint(out, u64::from(keys::ballot::VCLOCK));

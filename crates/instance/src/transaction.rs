@@ -94,7 +94,23 @@ impl Instance {
     /// failed. Nothing has changed then.
     pub fn apply(&mut self, rows: &[(RowHeader, RowBody<'_>)], now: u64) -> Result<Lsn, ErrorObject> {
         self.begin_input(now);
-        let applied = self.data.apply(rows);
+        let applied = self.data.apply(rows, false);
+        self.settle();
+        applied
+    }
+
+    /// As [`Self::apply`], but a row whose key is taken changes nothing and is journaled as a NOP
+    /// (`replication_skip_conflict`).
+    ///
+    /// # Errors
+    /// As [`Self::apply`], conflicts of keys excepted.
+    pub fn apply_skipping_conflicts(
+        &mut self,
+        rows: &[(RowHeader, RowBody<'_>)],
+        now: u64,
+    ) -> Result<Lsn, ErrorObject> {
+        self.begin_input(now);
+        let applied = self.data.apply(rows, true);
         self.settle();
         applied
     }

@@ -28,5 +28,6 @@ mod search;
 pub mod snap;
 pub mod suite;
 pub mod synced;
+pub mod tail;
 pub mod transaction;
 pub mod writer;

@@ -108,7 +108,7 @@ pub(crate) fn config(config: &Config, as_json: bool) -> io::Result<()> {
     }
     let rows: Vec<Vec<String>> = config
         .effective()
-        .map(|(setting, text, source)| vec![setting.key.to_owned(), text.to_owned(), source.to_string()])
+        .map(|(setting, text, source)| vec![setting.key.to_owned(), text.into_owned(), source.to_string()])
         .collect();
     table(&["setting", "value", "from"], &rows)?;
     for user in &config.users {

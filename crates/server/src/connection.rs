@@ -17,6 +17,7 @@ use lycosa_instance::{Broken, Caller, Instance, Origin, Slot};
 use lycosa_iproto::frame;
 use tokio::io::ReadBuf;
 
+use crate::replication::Replica;
 use crate::socket::{Reader, Writer};
 use crate::strangers::{Protocol, http_refusal};
 use crate::turn::{Core, Link, now};
@@ -116,9 +117,26 @@ impl Connection {
                 None if reads => Step::Read,
                 None => self.resume(),
             };
+            if matches!(step, Step::Pause) && self.core.instance.borrow().is_replica(self.slot) {
+                step = self.replicate().await;
+            }
             if matches!(step, Step::End) {
                 return;
             }
+        }
+    }
+
+    /// A replica is at the other end: serves it until it goes, or makes requests again.
+    async fn replicate(&mut self) -> Step {
+        let received = std::mem::take(&mut self.partial);
+        let replica = Replica::new(&self.core, self.slot, &self.peer, &self.link, &mut self.reader, received);
+        match replica.serve().await {
+            Some(rest) => {
+                self.partial = rest;
+                self.core.instance.borrow_mut().finish_replica(self.slot);
+                self.resume()
+            }
+            None => Step::End,
         }
     }
 

@@ -17,6 +17,7 @@ mod journal_thread;
 mod listener;
 pub mod logging;
 pub mod program;
+mod replication;
 pub mod serve;
 mod socket;
 mod startup;

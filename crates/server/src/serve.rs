@@ -10,6 +10,9 @@
 //!    task "signals": SIGTERM, SIGINT, SIGHUP                       │ std::sync::mpsc, bounded: chunks of a snapshot
 //!                                                                  ├──────────────► thread "checkpoint": write, remove
 //!                                                                  │◄────────────── tokio mpsc: wants the next chunk
+//!    task per master: connects, applies its log                    │ tokio mpsc, bounded: frames of files
+//!                                                                  │◄────────────── threads "join", "catch-up": one for each
+//!                                                                  │                replica that is behind, while it is
 //!  ────────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -38,8 +41,9 @@ use crate::config::{Addresses, Config, Flags, WalMode};
 use crate::journal::{Appender, Journal, RoomWatch};
 use crate::journal_thread::JournalThread;
 use crate::logging::LogHandle;
+use crate::replication::Hub;
 use crate::turn::{Core, now};
-use crate::{listener, program, startup, storage};
+use crate::{listener, program, replication, startup, storage};
 
 /// What `lycosa serve` was told besides the configuration's values: how to read it again.
 #[derive(Debug, Clone)]
@@ -99,7 +103,7 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Running> {
         })?;
         listeners.push(listener);
     }
-    let opened = storage::open(directory.clone(), config)?;
+    let opened = storage::open_or_join(directory.clone(), config).await?;
     let mut instance = start_instance(config, opened.identity, opened.store, opened.vclock)?;
     instance.set_configuration(effective_values(config));
     let inventory = Inventory::of(&directory).context("cannot read the sizes of the files")?;
@@ -115,6 +119,7 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Running> {
     } else {
         (Journal::Here(Box::new(RefCell::new(appender))), None, None)
     };
+    let files = directory.clone();
     let (checkpoints, orders, checkpoint_news) = CheckpointThread::spawn(Place {
         directory,
         folder: config.data_dir.clone(),
@@ -122,7 +127,9 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Running> {
         instance: opened.identity.instance,
         sound: opened.snapshot,
     })?;
-    let core = Core::new(instance, journal, orders);
+    let hub = Hub::new(files, replication::Settings::of(config), config.replication.0.len());
+    let core = Core::new(instance, journal, orders, hub);
+    core.hub.appliers.borrow_mut().start(&core, &config.replication.0);
 
     let admin = bind_admin(&config.data_dir);
     let addresses =
@@ -144,6 +151,7 @@ impl Running {
     /// Ends the server: finishes what is under way, closes the files.
     pub(crate) async fn stop(self, config: &Config) -> anyhow::Result<()> {
         let core = &self.core;
+        core.hub.appliers.borrow_mut().stop();
         self.accepting.iter().for_each(tokio::task::JoinHandle::abort);
         core.instance.borrow_mut().abandon_checkpoint("the server ends");
         let drained = drain(core, config.drain_timeout).await;
@@ -229,6 +237,12 @@ fn start_instance(
     let queue = Queue::new(storage::queue_settings(config));
     let mut instance =
         Instance::new(storage::instance_settings(config), identity, store, queue, vclock, now());
+    if !config.replication.0.is_empty() {
+        // The queue starts when the instance may write: rows of its own now would be in the way of its masters'.
+        instance.set_orphan(true, now());
+        instance.set_read_only(config.read_only, now());
+        return Ok(instance);
+    }
     let report = instance.start(now()).context("the queue cannot start on this data")?;
     startup::report(&report);
     let users: Vec<_> = config.users.iter().map(declared_user).collect();
@@ -289,7 +303,10 @@ fn declared_tube(tube: &crate::config::DeclaredTube) -> anyhow::Result<DeclaredT
 
 /// The configuration as `box.cfg` shows it.
 fn effective_values(config: &Config) -> Vec<(String, Value)> {
-    config.effective().map(|(setting, text, _)| (setting.key.replace('.', "_"), Value::from(text))).collect()
+    config
+        .effective()
+        .map(|(setting, text, _)| (setting.key.replace('.', "_"), Value::from(&*text)))
+        .collect()
 }
 
 /// Waits for SIGTERM or SIGINT; applies the configuration again at each SIGHUP. Returns the configuration in force.
@@ -314,7 +331,13 @@ async fn wait_for_end(
             }
             _ = hang_up.recv() => {
                 match Config::load(reload.file.as_deref(), std::env::vars(), &reload.flags) {
-                    Ok(fresh) => config = apply(core, &config, fresh, log),
+                    Ok(fresh) => {
+                        let former = config.replication.clone();
+                        config = apply(core, &config, fresh, log);
+                        if config.replication != former {
+                            core.hub.appliers.borrow_mut().start(core, &config.replication.0);
+                        }
+                    }
                     Err(error) => tracing::error!("SIGHUP: the configuration stays as it is: {error}"),
                 }
             }
@@ -339,6 +362,7 @@ fn apply(core: &Core, old: &Config, mut fresh: Config, log: &LogHandle) -> Confi
     if let Err(error) = log.set_level(&fresh.log_level) {
         tracing::error!("SIGHUP: log_level {:?} is not a filter: {error}", fresh.log_level);
     }
+    *core.hub.settings.borrow_mut() = replication::Settings::of(&fresh);
     let mut instance = core.instance.borrow_mut();
     instance.reconfigure(storage::instance_settings(&fresh), fresh.memory_limit.0);
     instance.set_read_only(fresh.read_only, now());

@@ -43,16 +43,44 @@ pub(crate) struct Opened {
     pub(crate) is_damaged: bool,
 }
 
+/// Opens the data in a folder. In an empty one, joins the masters of the configuration, or begins a new instance if there
+/// are none.
+///
+/// # Errors
+/// As [`open`], and no master can be joined.
+pub(crate) async fn open_or_join(directory: Directory, config: &Config) -> anyhow::Result<Opened> {
+    let listing = directory.list().context("cannot read the data folder")?;
+    let is_new = listing.snapshots.is_empty() && listing.xlogs.is_empty();
+    if is_new && !begins_replica_set(config) {
+        return crate::replication::bootstrap::join(directory, config).await;
+    }
+    let opened = open(directory, config)?;
+    if opened.identity.replica_id == 0 && config.replication.0.is_empty() {
+        anyhow::bail!(
+            "_cluster does not list instance {}; an anonymous replica cannot be started alone: name its master with \
+             --replication",
+            opened.identity.instance
+        );
+    }
+    Ok(opened)
+}
+
 /// Opens the data in a folder, or begins a new instance in an empty one.
 ///
 /// # Errors
 /// Damage that the operator has to decide about, a disk that does not work, rows that this version cannot apply.
-pub(crate) fn open(directory: Directory, config: &Config) -> anyhow::Result<Opened> {
+fn open(directory: Directory, config: &Config) -> anyhow::Result<Opened> {
     let mode = if config.force_recovery { Mode::Force } else { Mode::Strict };
     match Recovery::open(&directory, mode)? {
         Some(recovery) => recover(directory, recovery, config),
         None => bootstrap(directory, config),
     }
+}
+
+/// Whether a new instance begins a replica set: it has no masters, or is itself the first of them.
+fn begins_replica_set(config: &Config) -> bool {
+    let first = config.replication.0.first();
+    first.is_none_or(|first| config.listen.0.contains(&first.address))
 }
 
 pub(crate) fn store_settings(config: &Config) -> lycosa_store::Settings {
@@ -87,7 +115,7 @@ pub(crate) fn queue_settings(config: &Config) -> lycosa_queue::Configuration {
     }
 }
 
-fn writer_settings(config: &Config) -> WriterSettings {
+pub(crate) fn writer_settings(config: &Config) -> WriterSettings {
     WriterSettings {
         mode: match config.wal_mode {
             WalMode::Fsync => LogMode::Fsync,
@@ -114,7 +142,7 @@ fn bootstrap(directory: Directory, config: &Config) -> anyhow::Result<Opened> {
     Ok(Opened { store, identity, vclock, log, snapshot: 0, is_damaged: false })
 }
 
-fn write_snapshot(
+pub(crate) fn write_snapshot(
     directory: Directory,
     store: &Store,
     identity: &Identity,
@@ -193,28 +221,33 @@ pub(crate) fn build_indexes(mut builds: Vec<IndexBuild<'_>>) {
 
 /// Who the data say this instance is.
 fn identify(store: &Store, recovered: &Recovered) -> anyhow::Result<Identity> {
+    let cluster = cluster_of(store)?;
+    // An instance that `_cluster` does not list is an anonymous replica.
+    let replica_id = replica_id_of(store, recovered.instance)?.unwrap_or(0);
+    Ok(Identity { instance: recovered.instance, cluster, replica_id })
+}
+
+/// The replica set that the data belong to.
+pub(crate) fn cluster_of(store: &Store) -> anyhow::Result<Uuid> {
     let mut key = Vec::new();
     mp::write_array(&mut key, 1);
     mp::write_str(&mut key, b"cluster");
     let cluster = store.get(system::SCHEMA, 0, &key)?.and_then(|tuple| text_field(tuple, 1));
     let cluster = cluster.and_then(|text| Uuid::parse_str(text).ok());
-    let cluster = cluster.context("_schema names no replica set (row 'cluster')")?;
-    key.clear();
+    cluster.context("_schema names no replica set (row 'cluster')")
+}
+
+/// The number of an instance in `_cluster`.
+pub(crate) fn replica_id_of(store: &Store, instance: Uuid) -> anyhow::Result<Option<u32>> {
+    let mut key = Vec::new();
     mp::write_array(&mut key, 1);
-    mp::write_str(&mut key, recovered.instance.to_string().as_bytes());
+    mp::write_str(&mut key, instance.to_string().as_bytes());
     let replica = store.first(system::CLUSTER, 1, IteratorType::Eq, &key)?;
-    let replica_id = replica.and_then(|tuple| {
+    Ok(replica.and_then(|tuple| {
         let mut reader = Reader::new(tuple);
         reader.array().ok()?;
         reader.uint().ok().and_then(|id| u32::try_from(id).ok())
-    });
-    let replica_id = replica_id.with_context(|| {
-        format!(
-            "_cluster does not list instance {}; an anonymous replica cannot be started alone",
-            recovered.instance
-        )
-    })?;
-    Ok(Identity { instance: recovered.instance, cluster, replica_id })
+    }))
 }
 
 fn text_field(tuple: &[u8], field: u32) -> Option<&str> {

@@ -26,6 +26,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::checkpoint_thread::{CheckpointSender, News};
 use crate::gathering::Gathering;
 use crate::journal::{Done, Journal};
+use crate::replication::Hub;
 use crate::socket::Writer;
 use crate::strangers::Sampled;
 
@@ -81,6 +82,7 @@ pub(crate) struct Core {
     journal_busy: Cell<bool>,
     gathering: RefCell<Gathering>,
     checkpoints: CheckpointSender,
+    pub(crate) hub: Hub,
     /// Which connections of strangers are logged.
     pub(crate) strangers: RefCell<Sampled>,
     /// Hears of every turn, if a program runs beside the instance.
@@ -114,7 +116,12 @@ const CHECKPOINT_STEP: Budget = Budget { rows: 512, bytes: 64 << 10 };
 const READ_SIZE: usize = 64 << 10;
 
 impl Core {
-    pub(crate) fn new(mut instance: Instance, journal: Journal, checkpoints: CheckpointSender) -> Rc<Core> {
+    pub(crate) fn new(
+        mut instance: Instance,
+        journal: Journal,
+        checkpoints: CheckpointSender,
+        hub: Hub,
+    ) -> Rc<Core> {
         let began = Instant::now();
         instance
             .set_elapsed(Box::new(move || u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX)));
@@ -128,6 +135,7 @@ impl Core {
             journal_busy: Cell::new(false),
             gathering: RefCell::default(),
             checkpoints,
+            hub,
             strangers: RefCell::default(),
             program: RefCell::default(),
         })
@@ -250,6 +258,9 @@ impl Core {
         match done {
             Done::Durable { lsn, buffers } => {
                 self.journal_busy.set(false);
+                if let Some(vclock) = instance.batch_vclock(lsn) {
+                    self.hub.durable(&buffers.rows, vclock);
+                }
                 let Released { answered, waiting } = instance.handle_durable(lsn, buffers);
                 self.gathering.borrow_mut().durable(Instant::now(), answered, waiting);
             }

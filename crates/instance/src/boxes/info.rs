@@ -23,7 +23,11 @@ impl Instance {
     pub fn status(&self) -> Status {
         let memory = self.data.store().memory();
         Status {
-            status: if self.data.failure.is_some() { "failed" } else { "running" },
+            status: match (&self.data.failure, self.is_orphan()) {
+                (Some(_), _) => "failed",
+                (None, true) => "orphan",
+                (None, false) => "running",
+            },
             failure: self.data.failure.clone(),
             is_read_only: self.data.read_only,
             uptime: self.data.now.saturating_sub(self.started_at),
@@ -47,8 +51,6 @@ impl Instance {
         let own = i64::from(self.identity.replica_id);
         let lsn = self.data.journaling.vclock().get(self.identity.replica_id);
         let uuid = self.identity.instance.to_string();
-        let replica =
-            Value::map([("id", Value::from(own)), ("uuid", uuid.clone().into()), ("lsn", lsn.into())]);
         let Lag { last, longest } = status.lag;
         let mut info = vec![
             ("version", Value::from(PROTOCOL_VERSION)),
@@ -63,7 +65,7 @@ impl Instance {
             ("signature", status.signature.into()),
             ("vclock", vclock),
             ("cluster", Value::map([("uuid", Value::from(self.identity.cluster.to_string()))])),
-            ("replication", Value::Map(vec![(own.into(), replica)])),
+            ("replication", self.replication_value()),
             ("memory", self.box_info_memory()),
             ("checkpoint", checkpoint(&status.checkpoint)),
             ("deadline_lag", Value::map([("last_us", Value::from(last)), ("longest_us", longest.into())])),
@@ -101,7 +103,7 @@ impl Instance {
     }
 }
 
-fn vclock_value(vclock: &Vclock) -> Value {
+pub(crate) fn vclock_value(vclock: &Vclock) -> Value {
     Value::Map(vclock.iter().map(|(id, lsn)| (u64::from(id).into(), lsn.into())).collect())
 }
 

@@ -11,6 +11,8 @@ mod info;
 mod schema;
 mod stat;
 
+pub(crate) use info::vclock_value;
+
 use lycosa_iproto::error::ErrorObject;
 use lycosa_store::UserId;
 

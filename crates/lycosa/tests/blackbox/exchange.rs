@@ -87,7 +87,7 @@ pub(crate) fn trials() -> Result<Vec<Trial>, String> {
     Ok(trials)
 }
 
-fn if_possible(trial: Trial, is_possible: bool) -> Trial {
+pub(crate) fn if_possible(trial: Trial, is_possible: bool) -> Trial {
     if is_possible { trial } else { trial.with_ignored_flag(true).with_kind("no tarantool") }
 }
 
@@ -123,10 +123,42 @@ fn hand_over(mut first: Server, to: Peer, is_killed: bool) -> Result<(), String>
     let setup = Setup { data: Some(first.data_folder()), ..Setup::default() };
     let second =
         Server::start(to, setup).map_err(|reason| format!("{to:?} on the data of {from:?}: {reason}"))?;
-    let read = spaces(&second)?;
-    for (name, space) in &written {
+    compare_spaces(&written, from, &spaces(&second)?, to)
+}
+
+/// Whether every space of the first is a space of the second, with the same definition, indexes and rows.
+fn compare_spaces(
+    written: &BTreeMap<String, Space>,
+    from: Peer,
+    read: &BTreeMap<String, Space>,
+    to: Peer,
+) -> Result<(), String> {
+    for (name, space) in written {
         let other = read.get(name).ok_or_else(|| format!("{to:?} does not see the space {name}"))?;
         space.compare(other).map_err(|what| format!("space {name}: {from:?} and {to:?} differ in {what}"))?;
+    }
+    Ok(())
+}
+
+/// The system's spaces that a replica has from its master.
+const REPLICATED_SYSTEM_SPACES: [i128; 9] = [272, 280, 284, 288, 304, 312, 320, 330, 340];
+
+/// Whether two running servers hold the same: spaces of users but local ones, and what defines them.
+pub(crate) fn compare_all(first: &Server, second: &Server) -> Result<(), String> {
+    let is_local = |space: &Space| space.definition.to_string().contains("group_id");
+    let mut written = spaces(first)?;
+    written.retain(|_, space| !is_local(space));
+    compare_spaces(&written, first.peer(), &spaces(second)?, second.peer())?;
+    let open = |server: &Server| Connection::open(server.address()).map_err(|error| error.to_string());
+    let (mut first, mut second) = (open(first)?, open(second)?);
+    for space in REPLICATED_SYSTEM_SPACES {
+        let (ours, theirs) = (rows(&mut first, space)?, rows(&mut second, space)?);
+        if let Some((ours, theirs)) = ours.iter().zip(&theirs).find(|(ours, theirs)| ours != theirs) {
+            return Err(format!("space {space} has {ours} and {theirs}"));
+        }
+        if ours.len() != theirs.len() {
+            return Err(format!("space {space} has {} and {} rows", ours.len(), theirs.len()));
+        }
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 //! | `oracle::` | both against a real Tarantool, where it can; data folders that change hands with it |
 //! | `hostile::` | web pages, other protocols and other accounts at the server's doors |
 //! | `full_disk::` | a queue that has filled its disk makes room on it |
+//! | `replication::` | masters and replicas, killed and restarted; `oracle::replication/` with a real Tarantool |
 //! | `crash::` | load, SIGKILL at a random moment, and the account of what was acknowledged |
 //!
 //! `cargo test -p lycosa --test blackbox -- scenario::fifo` runs those whose name contains the word; `--list`,
@@ -18,6 +19,7 @@ mod crash;
 mod exchange;
 mod full_disk;
 mod hostile;
+mod replication;
 mod scenario;
 mod server;
 mod transcript;
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         crash::trials,
         full_disk::trials,
         hostile::trials,
+        replication::trials,
     ];
     match sources.iter().map(|trials| trials()).collect::<Result<Vec<_>, _>>() {
         Ok(trials) => libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code(),

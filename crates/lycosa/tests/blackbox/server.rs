@@ -50,6 +50,8 @@ pub(crate) struct Setup {
     pub(crate) data: Option<PathBuf>,
     /// Bytes of a disk of its own for the data folder, in memory; it takes the right to mount one.
     pub(crate) disk: Option<u64>,
+    /// The master whose replica it is.
+    pub(crate) replicates: Option<String>,
     /// Lua that a Tarantool runs before it listens; nothing to our binary.
     pub(crate) program: String,
 }
@@ -157,6 +159,16 @@ impl Server {
         }
     }
 
+    /// From the next start on it is a replica of that master only.
+    pub(crate) fn replicate(&mut self, uri: String) {
+        self.setup
+            .options
+            .retain(|option| !option.starts_with("replication = ") && !option.starts_with("read_only"));
+        self.setup.options.push(format!("replication = \"{uri}\""));
+        self.setup.options.push("read_only = true".to_owned());
+        self.setup.replicates = Some(uri);
+    }
+
     /// Starts on the same data, at the same address.
     pub(crate) fn launch(&mut self) -> Result<(), String> {
         for attempt in 0.. {
@@ -214,7 +226,7 @@ impl Server {
             text += option;
             text.push('\n');
         }
-        if self.setup.data.is_none() {
+        if self.setup.data.is_none() && self.setup.replicates.is_none() {
             text += &format!("\n[[user]]\nname = \"admin\"\npassword = \"{ADMIN_PASSWORD}\"\n");
             text += "\n[[user]]\nname = \"guest\"\nroles = [\"super\"]\n";
         }
@@ -231,15 +243,20 @@ impl Server {
         let data = self.data_folder();
         let mut text = format!(
             "box.cfg{{work_dir = '{}', log = '{}', wal_mode = 'write', checkpoint_interval = 0, \
-             feedback_enabled = false}}\n",
+             feedback_enabled = false, replication_timeout = 0.2{}}}\n",
             data.display(),
-            self.log_path().display()
+            self.log_path().display(),
+            self.setup
+                .replicates
+                .as_ref()
+                .map_or(String::new(), |uri| format!(", replication = {{'{uri}'}}, read_only = true"))
         );
-        if self.setup.data.is_none() {
+        if self.setup.data.is_none() && self.setup.replicates.is_none() {
             text += &format!("box.schema.user.passwd('admin', '{ADMIN_PASSWORD}')\n");
             text += "box.schema.user.grant('guest', 'super', nil, nil, {if_not_exists = true})\n";
         }
-        if let Some(module) = queue_module().filter(|_| self.setup.data.is_none()) {
+        let is_new = self.setup.data.is_none() && self.setup.replicates.is_none();
+        if let Some(module) = queue_module().filter(|_| is_new) {
             text +=
                 &format!("package.path = '{0}/?.lua;{0}/?/init.lua;' .. package.path\n", module.display());
             text += "queue = require('queue')\n";
@@ -253,7 +270,8 @@ impl Server {
 
     /// The start is over when CALL `queue.state` answers `RUNNING`, or, where there is no queue, when a PING is answered.
     fn wait_ready(&mut self) -> Result<(), String> {
-        let has_queue = self.setup.data.is_none() && (self.peer == Peer::Lycosa || queue_module().is_some());
+        let is_new = self.setup.data.is_none() && self.setup.replicates.is_none();
+        let has_queue = is_new && (self.peer == Peer::Lycosa || queue_module().is_some());
         let question = if has_queue {
             (kind::CALL, connection::call("queue.state", Vec::new()))
         } else {

@@ -8,6 +8,6 @@ mod window;
 
 pub use replicas::{Peer, Replicas};
 pub use request::{IdFilter, JoinRequest, RequestError, SubscribeRequest};
-pub use snapshot::{FinalRows, SnapshotRows};
+pub use snapshot::{LogRows, SnapshotRows};
 pub use subscription::{Pulse, Relay};
 pub use window::{Cursor, Framed, Window};

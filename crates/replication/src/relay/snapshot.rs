@@ -6,8 +6,7 @@ use lycosa_iproto::vclock::Vclock;
 use lycosa_tuple::mp::Reader;
 
 use super::request::IdFilter;
-use super::subscription::send_missing;
-use crate::stream::frame;
+use crate::stream::{self, frame, span};
 
 /// The first part of a JOIN: rows of a snapshot. Each loses its header but for the type; local rows stay.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,26 +39,58 @@ impl SnapshotRows {
     }
 }
 
-/// The second part of a JOIN: the log from the snapshot to where the replica was registered.
+/// The log as one replica wants it: the second part of a JOIN, and what a subscribed replica has missed. It can be used on
+/// another thread than its [`Relay`](super::Relay).
 #[derive(Debug, Clone)]
-pub struct FinalRows {
+pub struct LogRows {
     position: Vclock,
+    filter: IdFilter,
 }
 
-impl FinalRows {
-    /// After a snapshot with this clock.
+impl LogRows {
+    /// Everything after a snapshot with this clock.
     #[must_use]
     pub fn after(snapshot: &Vclock) -> Self {
-        Self { position: snapshot.replicated() }
+        Self { position: snapshot.replicated(), filter: IdFilter::default() }
     }
 
-    /// Appends the frames of the rows in `rows`, whole transactions of the log, that are behind the snapshot and not
-    /// local.
+    pub(super) fn new(position: Vclock, filter: IdFilter) -> Self {
+        Self { position, filter }
+    }
+
+    /// What the receiver has or was sent.
+    #[must_use]
+    pub fn position(&self) -> &Vclock {
+        &self.position
+    }
+
+    pub(super) fn position_mut(&mut self) -> &mut Vclock {
+        &mut self.position
+    }
+
+    pub(super) fn filter(&self) -> IdFilter {
+        self.filter
+    }
+
+    /// Appends the frames of the rows in `rows`, whole transactions of the log, that the receiver does not have, wants, and
+    /// that are not local.
     ///
     /// # Errors
     /// Bytes that are no row.
     pub fn send(&mut self, rows: &[u8], out: &mut Vec<u8>) -> Result<(), RowError> {
-        send_missing(rows, &mut self.position, IdFilter::default(), out)
+        let mut rest = rows;
+        while !rest.is_empty() {
+            let row = span(rest).map_err(|_| RowError::Header)?;
+            let (encoded, tail) = rest.split_at(row.length);
+            rest = tail;
+            let is_known = row.lsn <= self.position.get(row.replica_id);
+            if row.is_local || self.filter.excludes(row.replica_id) || is_known {
+                continue;
+            }
+            self.position.set(row.replica_id, row.lsn).map_err(|_| RowError::Header)?;
+            stream::row(out, encoded);
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,8 @@ use lycosa_iproto::row::RowError;
 use lycosa_iproto::vclock::Vclock;
 use uuid::Uuid;
 
-use super::request::{IdFilter, SubscribeRequest};
+use super::request::SubscribeRequest;
+use super::snapshot::LogRows;
 use super::window::Framed;
 use crate::disconnect_timeout;
 use crate::stream::{self, Message, StreamError, span};
@@ -29,9 +30,7 @@ pub enum Pulse {
 pub struct Relay {
     replica: Uuid,
     id: u32,
-    filter: IdFilter,
-    /// What the replica has or was sent.
-    position: Vclock,
+    log: LogRows,
     acknowledged: Vclock,
     sent_at: u64,
     heard_at: u64,
@@ -52,8 +51,7 @@ impl Relay {
         Self {
             replica: request.replica,
             id,
-            filter: request.filter,
-            position,
+            log: LogRows::new(position, request.filter),
             acknowledged,
             sent_at: 0,
             heard_at: now,
@@ -85,6 +83,18 @@ impl Relay {
         self.heard_at
     }
 
+    /// What is to be sent from files, perhaps on another thread; to be given back by [`Self::resume`].
+    #[must_use]
+    pub fn log_rows(&self) -> LogRows {
+        self.log.clone()
+    }
+
+    /// What [`Self::log_rows`] has given out was sent.
+    pub fn resume(&mut self, log: LogRows, now: u64) {
+        self.log = log;
+        self.sent_at = now;
+    }
+
     /// Appends the frames of the rows in `rows`, whole transactions of the log, that the replica does not have and
     /// wants.
     ///
@@ -92,7 +102,7 @@ impl Relay {
     /// Bytes that are no row.
     pub fn send_log(&mut self, rows: &[u8], now: u64, out: &mut Vec<u8>) -> Result<(), RowError> {
         let before = out.len();
-        send_missing(rows, &mut self.position, self.filter, out)?;
+        self.log.send(rows, out)?;
         if out.len() > before {
             self.sent_at = now;
         }
@@ -102,14 +112,17 @@ impl Relay {
     /// Whether the replica gets a batch of the window as it is.
     #[must_use]
     pub fn takes_whole(&self, batch: &Framed) -> bool {
-        !self.filter.excludes_any(batch.origins())
-            && batch.origin_ids().all(|id| self.position.get(id) <= batch.before().get(id))
+        !self.log.filter().excludes_any(batch.origins())
+            && batch.origin_ids().all(|id| self.log.position().get(id) <= batch.before().get(id))
     }
 
     /// The replica was sent a batch as it is ([`Self::takes_whole`]).
     pub fn sent_whole(&mut self, batch: &Framed, now: u64) {
         for id in batch.origin_ids() {
-            self.position.set(id, batch.after().get(id)).expect("the id of a component is below the limit");
+            self.log
+                .position_mut()
+                .set(id, batch.after().get(id))
+                .expect("the id of a component is below the limit");
         }
         self.sent_at = now;
     }
@@ -124,8 +137,9 @@ impl Relay {
             let row = span(&rest[stream::PREFIX..]).map_err(|_| RowError::Header)?;
             let (frame, tail) = rest.split_at(stream::PREFIX + row.length);
             rest = tail;
-            if !self.filter.excludes(row.replica_id) && self.position.get(row.replica_id) < row.lsn {
-                self.position.set(row.replica_id, row.lsn).map_err(|_| RowError::Header)?;
+            let is_known = row.lsn <= self.log.position().get(row.replica_id);
+            if !is_known && !self.log.filter().excludes(row.replica_id) {
+                self.log.position_mut().set(row.replica_id, row.lsn).map_err(|_| RowError::Header)?;
                 out.extend_from_slice(frame);
                 self.sent_at = now;
             }
@@ -179,32 +193,12 @@ impl Relay {
     }
 }
 
-/// Appends the frames of the rows that are behind `position`, not local and not filtered; moves `position`.
-pub(super) fn send_missing(
-    rows: &[u8],
-    position: &mut Vclock,
-    filter: IdFilter,
-    out: &mut Vec<u8>,
-) -> Result<(), RowError> {
-    let mut rest = rows;
-    while !rest.is_empty() {
-        let row = span(rest).map_err(|_| RowError::Header)?;
-        let (encoded, tail) = rest.split_at(row.length);
-        rest = tail;
-        if row.is_local || filter.excludes(row.replica_id) || row.lsn <= position.get(row.replica_id) {
-            continue;
-        }
-        position.set(row.replica_id, row.lsn).map_err(|_| RowError::Header)?;
-        stream::row(out, encoded);
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use lycosa_iproto::row::{RowBody, RowHeader, encode_row};
     use proptest::prelude::*;
 
+    use super::super::request::IdFilter;
     use super::super::window::Window;
     use super::*;
 

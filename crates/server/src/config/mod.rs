@@ -10,13 +10,14 @@
 mod declared;
 mod value;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use declared::{DeclaredExpiration, DeclaredTube, DeclaredUser, NumberOrName};
-pub use value::{Addresses, ByteSize, LogFormat, SettingValue, WalMode};
+pub use value::{Addresses, ByteSize, LogFormat, Quorum, SettingValue, Uris, WalMode};
 
 /// Where a setting's value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,6 +180,22 @@ settings! {
         "Largest tuple";
     read_only: bool = "false", "read_only", true,
         "Refuse every change";
+    replication: Uris = "", "replication", true,
+        "Masters to follow, USER:PASSWORD@HOST:PORT, several separated by commas; a new instance joins the first that it can";
+    replication_timeout: Duration = "1", "replication_timeout", true,
+        "Seconds between heartbeats; a peer that is silent for four times as long counts as dead";
+    replication_connect_timeout: Duration = "30", "replication_connect_timeout", true,
+        "Seconds that a new instance tries to join before it gives up, and that one connection may take";
+    replication_connect_quorum: Quorum = "all", "replication_connect_quorum", true,
+        "Masters that must be in sync before the instance takes writes: all, or a number";
+    replication_sync_lag: Duration = "10", "replication_sync_lag", true,
+        "Seconds by which a master may be ahead and still count as in sync";
+    replication_skip_conflict: bool = "false", "replication_skip_conflict", true,
+        "Skip rows of masters whose key is taken here, instead of stopping";
+    replication_anon: bool = "false", "replication_anon", false,
+        "Join without a number in _cluster: a replica that can never take writes";
+    replication_window: ByteSize = "64MiB", "replication_window", false,
+        "Memory for the newest rows, from which replicas are served; those that are further behind are served from files";
     max_connections: u64 = "10240", "max_connections", true,
         "Connections at a time; further ones are closed at once";
     max_frame_size: ByteSize = "16MiB", "max_frame_size", true,
@@ -330,20 +347,18 @@ impl Config {
         Ok(Config::from_layers(&layers))
     }
 
-    /// Every setting with its effective text and where it came from, in the order of [`SETTINGS`].
-    pub fn effective(&self) -> impl Iterator<Item = (&'static Setting, &str, &Source)> {
-        SETTINGS.iter().map(|setting| {
-            let (text, source) = &self.sources[setting.key];
-            (setting, text.as_str(), source)
-        })
+    /// Every setting with its effective text and where it came from, in the order of [`SETTINGS`]. Passwords are left out.
+    pub fn effective(&self) -> impl Iterator<Item = (&'static Setting, Cow<'_, str>, &Source)> {
+        SETTINGS.iter().map(|setting| (setting, self.text(setting.key), &self.sources[setting.key].1))
     }
 
-    /// The effective text of the setting `key`.
+    /// The effective text of the setting `key`, without passwords.
     ///
     /// # Panics
     /// When there is no such setting.
-    pub fn text(&self, key: &str) -> &str {
-        &self.sources[key].0
+    pub fn text(&self, key: &str) -> Cow<'_, str> {
+        let text = &self.sources[key].0;
+        if key == "replication" { self.replication.print().into() } else { text.into() }
     }
 
     /// Takes the value that `running` has for every setting that cannot change while the server runs.

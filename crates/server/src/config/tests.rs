@@ -122,3 +122,12 @@ fn every_setting_is_documented() {
         assert!(page.contains(&row), "docs/configuration.md lacks the row\n{row}");
     }
 }
+
+#[test]
+fn no_password_is_shown() {
+    let flags = vec![("replication".to_owned(), "repl:secret@10.0.0.1:3301,10.0.0.2:3301".to_owned())];
+    let config = Config::load(None, std::iter::empty(), &flags).expect("a configuration");
+    assert_eq!(config.replication.0[0].password, "secret");
+    assert_eq!(config.text("replication"), "repl@10.0.0.1:3301,10.0.0.2:3301");
+    assert!(config.effective().all(|(_, text, _)| !text.contains("secret")));
+}

@@ -7,6 +7,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lycosa_replication::uri::Uri;
+
 /// A type that a setting may have.
 pub trait SettingValue: Sized {
     /// What a valid text looks like, for error messages.
@@ -82,6 +84,48 @@ impl SettingValue for Addresses {
 
     fn print(&self) -> String {
         self.0.join(",")
+    }
+}
+
+/// Masters, separated by commas; none if the text is empty.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Uris(pub Vec<Uri>);
+
+impl SettingValue for Uris {
+    const EXPECTED: &'static str =
+        "addresses such as USER:PASSWORD@HOST:PORT, separated by commas, or nothing";
+
+    fn parse(text: &str) -> Option<Self> {
+        let texts = text.split(',').map(str::trim).filter(|text| !text.is_empty());
+        texts.map(|text| text.parse().ok()).collect::<Option<_>>().map(Self)
+    }
+
+    fn print(&self) -> String {
+        self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// How many masters must be in sync before an instance takes writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quorum {
+    /// All that are configured.
+    All,
+    /// So many.
+    Of(u64),
+}
+
+impl SettingValue for Quorum {
+    const EXPECTED: &'static str = "all, or a whole number";
+
+    fn parse(text: &str) -> Option<Self> {
+        if text == "all" { Some(Self::All) } else { u64::parse(text).map(Self::Of) }
+    }
+
+    fn print(&self) -> String {
+        match self {
+            Self::All => "all".to_owned(),
+            Self::Of(count) => count.to_string(),
+        }
     }
 }
 

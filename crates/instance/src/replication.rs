@@ -1,0 +1,318 @@
+//! Replication as the instance sees it: transactions of other instances, requests of replicas, who is in `_cluster`.
+//!
+//! A connection that asks for replication leaves the ordinary way of requests: its request is checked here and handed out
+//! ([`Instance::take_replica`]), and until [`Instance::finish_replica`] nothing more is read from it as a request.
+//!
+//! Transactions of other instances come through [`Instance::apply`].
+//!
+//! Absent: sockets and files; who is connected to whom is told by the server.
+
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::request::Body;
+use lycosa_iproto::vclock::{VCLOCK_MAX, Vclock};
+use lycosa_replication::relay::{JoinRequest, Replicas, SubscribeRequest};
+use lycosa_replication::sync::UpstreamState;
+use lycosa_store::{Access, IteratorType, Object, Statement, UserId, system, user};
+use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::value::Value;
+use uuid::Uuid;
+
+use crate::{Instance, Slot, wire_error};
+
+/// What a replica asks for, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplicaRequest {
+    /// All data, and a number.
+    Join(JoinRequest),
+    /// All data.
+    FetchSnapshot,
+    /// A number, for a replica that has everything up to a clock.
+    Register(JoinRequest, Box<Vclock>),
+    /// The log. The number of the replica, 0 if it is anonymous.
+    Subscribe(Box<SubscribeRequest>, u32),
+}
+
+/// A master of this instance, as far as it can be told now.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Upstream {
+    /// Its address, without the password.
+    pub peer: String,
+    /// Who it is, once it has been reached.
+    pub uuid: Option<Uuid>,
+    /// What its applier is doing.
+    pub state: UpstreamState,
+    /// Microseconds between the making of the last row there and its arrival here.
+    pub lag: u64,
+    /// When it was heard last, in microseconds since the epoch.
+    pub heard_at: u64,
+    /// Why it is not followed.
+    pub message: Option<String>,
+}
+
+/// Everything about replication.
+#[derive(Debug, Default)]
+pub(crate) struct Replication {
+    pub(crate) replicas: Replicas,
+    upstreams: Vec<Upstream>,
+    /// The version of the system spaces at which `replicas` was brought in line with `_cluster`.
+    cluster_version: u64,
+    pub(crate) is_read_only_configured: bool,
+    pub(crate) is_orphan: bool,
+}
+
+impl Instance {
+    /// Checks a replica's request and hands it out.
+    pub(crate) fn take_replica_request(&mut self, slot: Slot, body: &Body<'_>) -> Result<(), ErrorObject> {
+        let Some(connection) = self.connections.get(slot) else { return Ok(()) };
+        let request = self.check_replica_request(connection.user, body);
+        if request.is_err() && matches!(body, Body::Subscribe(_)) {
+            // As Tarantool: the stream cannot be asked for twice.
+            if let Some(connection) = self.connections.get_mut(slot) {
+                connection.broken = true;
+            }
+        }
+        let request = request?;
+        if let Some(connection) = self.connections.get_mut(slot) {
+            connection.is_replica = true;
+            connection.replica_request = Some(Box::new(request));
+        }
+        Ok(())
+    }
+
+    fn check_replica_request(&self, user: UserId, body: &Body<'_>) -> Result<ReplicaRequest, ErrorObject> {
+        self.check_universe(user, Access::READ)?;
+        self.data.check_alive()?;
+        let registers = || -> Result<(), ErrorObject> {
+            let checked = self.data.store().check_access(user, Object::Space(system::CLUSTER), Access::WRITE);
+            checked.map_err(|error| wire_error::of_store(&error))
+        };
+        match *body {
+            Body::Join { instance_uuid } => {
+                registers()?;
+                let request = JoinRequest::new(instance_uuid).map_err(|error| error.0)?;
+                self.check_other(request.replica)?;
+                Ok(ReplicaRequest::Join(request))
+            }
+            Body::Register { instance_uuid, vclock } => {
+                registers()?;
+                let (request, vclock) =
+                    JoinRequest::register(instance_uuid, vclock).map_err(|error| error.0)?;
+                self.check_other(request.replica)?;
+                if self.replica_id_of(request.replica).is_some() {
+                    let message =
+                        format!("Replica '{}' is not anonymous and cannot register.", request.replica);
+                    return Err(ErrorObject::client(ErrorCode::ReplicaNotAnon, message));
+                }
+                Ok(ReplicaRequest::Register(request, Box::new(vclock)))
+            }
+            Body::Subscribe(subscribe) => {
+                let request = SubscribeRequest::new(&subscribe).map_err(|error| error.0)?;
+                self.check_other(request.replica)?;
+                request.check_cluster(self.identity.cluster).map_err(|error| error.0)?;
+                let id = match self.replica_id_of(request.replica) {
+                    Some(id) => id,
+                    None if request.is_anonymous => 0,
+                    None => {
+                        let message = format!(
+                            "Replica {} is not registered with replica set {}",
+                            request.replica, self.identity.cluster
+                        );
+                        return Err(ErrorObject::client(ErrorCode::UnknownReplica, message));
+                    }
+                };
+                Ok(ReplicaRequest::Subscribe(Box::new(request), id))
+            }
+            _ => Ok(ReplicaRequest::FetchSnapshot),
+        }
+    }
+
+    fn check_other(&self, replica: Uuid) -> Result<(), ErrorObject> {
+        if replica != self.identity.instance {
+            return Ok(());
+        }
+        let message = "Connection to self is not supported: the replica has the UUID of this instance";
+        Err(ErrorObject::client(ErrorCode::ConnectionToSelf, message))
+    }
+
+    /// What the replica at the other end of a connection asks for; once.
+    pub fn take_replica(&mut self, slot: Slot) -> Option<ReplicaRequest> {
+        self.connections.get_mut(slot)?.replica_request.take().map(|request| *request)
+    }
+
+    /// Whether the connection is a replica's and its bytes are not requests.
+    pub fn is_replica(&self, slot: Slot) -> bool {
+        self.connections.get(slot).is_some_and(|connection| connection.is_replica)
+    }
+
+    /// The replica has what it asked for: its next bytes are requests again.
+    pub fn finish_replica(&mut self, slot: Slot) {
+        if let Some(connection) = self.connections.get_mut(slot) {
+            connection.is_replica = false;
+        }
+    }
+
+    /// Gives a replica a number in `_cluster`, the smallest that is free, or tells the one that it has.
+    ///
+    /// # Errors
+    /// The instance is read-only, all numbers are taken, or the journal has failed.
+    pub fn register_replica(&mut self, replica: Uuid, now: u64) -> Result<u32, ErrorObject> {
+        self.begin_input(now);
+        if let Some(id) = self.replica_id_of(replica) {
+            return Ok(id);
+        }
+        self.data.check_alive()?;
+        if self.data.read_only {
+            return Err(crate::data::read_only_error());
+        }
+        let taken = self.cluster();
+        let free = (1..VCLOCK_MAX as u32).find(|id| taken.iter().all(|(known, _)| known != id));
+        let id = free.ok_or_else(|| {
+            let message = format!("Replica count limit reached: {VCLOCK_MAX}");
+            ErrorObject::client(ErrorCode::ReplicaMax, message)
+        })?;
+        let mut tuple = Vec::new();
+        mp::write_array(&mut tuple, 2);
+        mp::write_uint(&mut tuple, id.into());
+        mp::write_str(&mut tuple, replica.to_string().as_bytes());
+        self.transaction(user::ADMIN, |store| {
+            let inserted = store.execute(&Statement::Insert { space: system::CLUSTER, tuple: &tuple });
+            inserted.map(drop).map_err(|error| wire_error::of_store(&error))
+        })?;
+        self.settle();
+        Ok(id)
+    }
+
+    /// The rows of `_cluster`: number and instance.
+    pub fn cluster(&self) -> Vec<(u32, Uuid)> {
+        let mut members = Vec::new();
+        let mut look = |tuple: &[u8]| {
+            let mut reader = Reader::new(tuple);
+            let id = reader.array().ok().and_then(|_| reader.uint().ok());
+            let uuid = reader.str().ok().and_then(lycosa_replication::stream::uuid);
+            members.extend(id.and_then(|id| u32::try_from(id).ok()).zip(uuid));
+        };
+        let (space, all) = (system::CLUSTER, &[0x90]);
+        // The space is always there; without it nobody is in it.
+        let _ =
+            self.data.store().select(user::ADMIN, space, 0, IteratorType::All, all, 0, u64::MAX, &mut look);
+        members
+    }
+
+    fn replica_id_of(&self, replica: Uuid) -> Option<u32> {
+        self.cluster().into_iter().find(|&(_, uuid)| uuid == replica).map(|(id, _)| id)
+    }
+
+    /// Who this instance is.
+    pub fn identity(&self) -> crate::Identity {
+        self.identity
+    }
+
+    /// What this instance has on its disk.
+    pub fn durable_vclock(&self) -> &Vclock {
+        self.data.journaling.durable_vclock()
+    }
+
+    /// The clock after the batch that ended with `lsn`, before [`Self::handle_durable`] was told of it.
+    pub fn batch_vclock(&self, lsn: u64) -> Option<&Vclock> {
+        self.data.journaling.taken_vclock(lsn)
+    }
+
+    /// The replicas that are known.
+    pub fn replicas(&self) -> &Replicas {
+        &self.replication.replicas
+    }
+
+    /// The same, to be told what has become of them.
+    pub fn replicas_mut(&mut self) -> &mut Replicas {
+        &mut self.replication.replicas
+    }
+
+    /// Whether the journal is so far behind that nothing more should be applied for the moment.
+    pub fn is_behind(&self) -> bool {
+        self.is_journal_behind()
+    }
+
+    /// Brings the known replicas in line with `_cluster`, if that may have changed.
+    pub(crate) fn follow_cluster(&mut self) {
+        let version = self.data.journaling.system_version();
+        if std::mem::replace(&mut self.replication.cluster_version, version) != version {
+            let own = self.identity.instance;
+            let others: Vec<_> = self.cluster().into_iter().filter(|&(_, uuid)| uuid != own).collect();
+            self.replication.replicas.follow_cluster(&others);
+        }
+    }
+
+    /// What is known of the masters, in the order of the configuration.
+    pub fn set_upstreams(&mut self, upstreams: Vec<Upstream>) {
+        self.replication.upstreams = upstreams;
+    }
+
+    /// The masters.
+    pub fn upstreams(&self) -> &[Upstream] {
+        &self.replication.upstreams
+    }
+
+    /// One of the masters, to be told what has become of it.
+    pub fn upstream_mut(&mut self, place: usize) -> Option<&mut Upstream> {
+        self.replication.upstreams.get_mut(place)
+    }
+
+    /// Whether the instance takes no writes because too few masters are in sync.
+    pub fn is_orphan(&self) -> bool {
+        self.replication.is_orphan
+    }
+
+    /// The instance is an orphan, or not any more: an orphan takes no writes.
+    pub fn set_orphan(&mut self, is_orphan: bool, now: u64) {
+        self.replication.is_orphan = is_orphan;
+        self.update_read_only(now);
+    }
+
+    /// `box.info.replication`: every instance of the replica set by its number, with what is known of it.
+    pub(crate) fn replication_value(&self) -> Value {
+        let members = self.cluster();
+        let described = members.into_iter().map(|(id, uuid)| {
+            let lsn = self.data.journaling.vclock().get(id);
+            let mut shown =
+                vec![("id", Value::from(id)), ("uuid", uuid.to_string().into()), ("lsn", lsn.into())];
+            let upstream = self.replication.upstreams.iter().find(|up| up.uuid == Some(uuid));
+            shown.extend(upstream.map(|upstream| ("upstream", self.upstream_value(upstream))));
+            let downstream = self.replication.replicas.get(&uuid);
+            shown.extend(downstream.and_then(|peer| self.downstream_value(peer)).map(|v| ("downstream", v)));
+            (Value::from(id), Value::map(shown))
+        });
+        Value::Map(described.collect())
+    }
+
+    fn upstream_value(&self, upstream: &Upstream) -> Value {
+        let mut shown = vec![
+            ("status", Value::from(upstream.state.name())),
+            ("idle", Value::Double(self.data.now.saturating_sub(upstream.heard_at) as f64 / 1e6)),
+            ("peer", upstream.peer.as_str().into()),
+            ("lag", Value::Double(upstream.lag as f64 / 1e6)),
+        ];
+        shown.extend(upstream.message.as_ref().map(|message| ("message", message.as_str().into())));
+        Value::map(shown)
+    }
+
+    fn downstream_value(&self, peer: &lycosa_replication::relay::Peer) -> Option<Value> {
+        let acknowledged = peer.acknowledged.as_ref()?;
+        let status = if peer.is_connected { "follow" } else { "stopped" };
+        let mut shown = vec![
+            ("status", Value::from(status)),
+            ("idle", Value::Double(self.data.now.saturating_sub(peer.heard_at) as f64 / 1e6)),
+            ("vclock", crate::boxes::vclock_value(acknowledged)),
+            ("behind", self.rows_behind(acknowledged).into()),
+        ];
+        if peer.is_lost {
+            shown.push(("message", "journals that it needs were removed: it has to join again".into()));
+        }
+        Some(Value::map(shown))
+    }
+
+    /// Rows of this instance's log that a replica with that clock does not have on its disk.
+    pub fn rows_behind(&self, acknowledged: &Vclock) -> u64 {
+        let own = self.data.journaling.vclock();
+        own.iter().filter(|&(id, _)| id != 0).map(|(id, lsn)| lsn.saturating_sub(acknowledged.get(id))).sum()
+    }
+}

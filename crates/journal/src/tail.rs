@@ -1,0 +1,234 @@
+//! Reading the log of a running instance, from a clock on, while it is being written.
+//!
+//! A replica that was away gets what it has missed from here. The reader goes from block to block and from file to file
+//! and says when nothing more is there yet; whoever drives it knows up to which clock rows are durable and stops there.
+//!
+//! Absent: any repair. A file that a running instance cannot read on is damage, and said.
+
+use std::io;
+
+use lycosa_iproto::row::decode_row;
+use lycosa_iproto::vclock::Vclock;
+use lycosa_tuple::mp;
+
+use crate::directory::{Directory, file_name};
+use crate::meta::FileKind;
+use crate::reader::{FileReader, OpenError, Step};
+
+/// Why the log cannot be read on.
+#[derive(Debug, thiserror::Error)]
+pub enum TailError {
+    /// Rows that are wanted stand in files that were removed.
+    #[error("Missing .xlog file between LSN {} {wanted} and {} {oldest}", wanted.signature(), oldest.signature())]
+    Gap {
+        /// What the reader wants to go on from.
+        wanted: Box<Vclock>,
+        /// Where the oldest file that is there begins.
+        oldest: Box<Vclock>,
+    },
+    /// The disk.
+    #[error("can't read the journal: {0}")]
+    Io(#[from] io::Error),
+    /// A file cannot be opened.
+    #[error("can't open '{file}': {cause}")]
+    Open {
+        /// Its name.
+        file: String,
+        /// Why.
+        cause: Box<OpenError>,
+    },
+    /// A file cannot be read on.
+    #[error("'{file}' is damaged at offset {offset}")]
+    Damaged {
+        /// Its name.
+        file: String,
+        /// Where.
+        offset: u64,
+    },
+}
+
+/// A place in the log.
+#[derive(Debug)]
+pub struct Tail {
+    directory: Directory,
+    reader: FileReader,
+    signature: u64,
+    clock: Vclock,
+}
+
+impl Tail {
+    /// At the beginning of the newest file that has every row after `position`; rows before it may come first. The component
+    /// of local rows is not looked at.
+    ///
+    /// # Errors
+    /// [`TailError::Gap`] if there is no such file; what keeps a file from being read.
+    pub fn after(directory: &Directory, position: &Vclock) -> Result<Self, TailError> {
+        let xlogs = directory.list()?.xlogs;
+        let mut oldest = None;
+        for &signature in xlogs.iter().rev() {
+            let reader = match open(directory, signature) {
+                Ok(reader) => reader,
+                // The newest file may be without a header yet, and old ones are removed meanwhile.
+                Err(TailError::Open { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            let begin = reader.meta().vclock.clone();
+            if begin.iter().all(|(id, lsn)| id == 0 || lsn <= position.get(id)) {
+                return Ok(Self { directory: directory.clone(), reader, signature, clock: begin });
+            }
+            oldest = Some(begin);
+        }
+        let oldest = Box::new(oldest.unwrap_or_default());
+        Err(TailError::Gap { wanted: Box::new(position.clone()), oldest })
+    }
+
+    /// The clock after the last block that was read.
+    #[must_use]
+    pub fn clock(&self) -> &Vclock {
+        &self.clock
+    }
+
+    /// The rows of the next block: whole transactions. None if nothing more is there now.
+    ///
+    /// # Errors
+    /// What keeps a file from being read.
+    pub fn next_block(&mut self) -> Result<Option<Vec<u8>>, TailError> {
+        loop {
+            match self.reader.next_block()? {
+                Step::Block(block) => {
+                    let rows = block.rows.to_vec();
+                    let offset = block.offset;
+                    return match advance(&mut self.clock, &rows) {
+                        Some(()) => Ok(Some(rows)),
+                        None => Err(self.damaged(offset)),
+                    };
+                }
+                Step::End(_) => {}
+                Step::Damage(damage) => {
+                    let offset = damage.offset;
+                    return Err(self.damaged(offset));
+                }
+            }
+            if !self.go_on()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Opens the file that follows the one that has ended. False if there is none yet.
+    fn go_on(&mut self) -> Result<bool, TailError> {
+        let next = self.clock.signature();
+        if next == self.signature {
+            return Ok(false);
+        }
+        let xlogs = self.directory.list()?.xlogs;
+        if !xlogs.contains(&next) {
+            let Some(&later) = xlogs.iter().find(|&&signature| signature > next) else { return Ok(false) };
+            let oldest = Box::new(open(&self.directory, later)?.meta().vclock.clone());
+            return Err(TailError::Gap { wanted: Box::new(self.clock.clone()), oldest });
+        }
+        match open(&self.directory, next) {
+            Ok(reader) => {
+                self.reader = reader;
+                self.signature = next;
+                Ok(true)
+            }
+            // Created, and its header is not written yet.
+            Err(TailError::Open { cause, .. }) if matches!(*cause, OpenError::Torn(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn damaged(&self, offset: u64) -> TailError {
+        TailError::Damaged { file: file_name(FileKind::Xlog, self.signature), offset }
+    }
+}
+
+fn open(directory: &Directory, signature: u64) -> Result<FileReader, TailError> {
+    directory.read(FileKind::Xlog, signature).map_err(|cause| TailError::Open {
+        file: file_name(FileKind::Xlog, signature),
+        cause: Box::new(cause),
+    })
+}
+
+/// Moves the clock over rows; None if they are none.
+fn advance(clock: &mut Vclock, rows: &[u8]) -> Option<()> {
+    let mut reader = mp::Reader::new(rows);
+    while !reader.is_empty() {
+        let (header, _) = decode_row(&mut reader).ok()?;
+        clock.set(header.replica_id, header.lsn).ok()?;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use lycosa_iproto::row::{RowBody, RowHeader, encode_row};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::log::{Batch, Log};
+    use crate::memory::MemoryDisk;
+    use crate::writer::{Settings, XlogWriter};
+
+    fn writer(directory: &Directory) -> XlogWriter {
+        let settings = Settings::default();
+        XlogWriter::create(directory.clone(), settings, Uuid::from_u128(7), Vclock::new()).expect("a log")
+    }
+
+    fn append(log: &mut XlogWriter, lsns: std::ops::RangeInclusive<u64>) {
+        let mut batch = Batch::default();
+        for lsn in lsns {
+            encode_row(&mut batch.rows, &RowHeader::single(1, lsn, 1.5), &RowBody::Nop);
+            batch.end_transaction();
+            batch.vclock.set(1, lsn).expect("an id below 32");
+        }
+        log.append(&batch).and_then(|()| log.sync()).expect("written");
+    }
+
+    fn read(tail: &mut Tail) -> u64 {
+        while tail.next_block().expect("a log").is_some() {}
+        tail.clock().get(1)
+    }
+
+    fn clock(lsn: u64) -> Vclock {
+        let mut clock = Vclock::new();
+        clock.set(1, lsn).expect("an id below 32");
+        clock
+    }
+
+    #[test]
+    fn the_log_is_followed_from_file_to_file_while_it_is_written() {
+        let directory = Directory::on(Arc::new(MemoryDisk::new()));
+        let mut log = writer(&directory);
+        append(&mut log, 1..=3);
+        let mut tail = Tail::after(&directory, &Vclock::new()).expect("a log");
+        assert_eq!(read(&mut tail), 3);
+        assert_eq!(read(&mut tail), 3);
+        append(&mut log, 4..=5);
+        assert_eq!(read(&mut tail), 5);
+        log.rotate().expect("rotated");
+        assert_eq!(read(&mut tail), 5);
+        append(&mut log, 6..=6);
+        assert_eq!(read(&mut tail), 6);
+        let mut second = Tail::after(&directory, &clock(5)).expect("a log");
+        assert_eq!(second.clock().get(1), 5);
+        assert_eq!(read(&mut second), 6);
+        assert_eq!(Tail::after(&directory, &clock(4)).expect("a log").clock().get(1), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_is_a_gap() {
+        let directory = Directory::on(Arc::new(MemoryDisk::new()));
+        let mut log = writer(&directory);
+        append(&mut log, 1..=3);
+        log.rotate().expect("rotated");
+        append(&mut log, 4..=5);
+        directory.disk().remove(&file_name(FileKind::Xlog, 0)).expect("removed");
+        let gap = Tail::after(&directory, &clock(2)).expect_err("gone").to_string();
+        assert_eq!(gap, "Missing .xlog file between LSN 2 {1: 2} and 3 {1: 3}");
+        assert_eq!(read(&mut Tail::after(&directory, &clock(3)).expect("a log")), 5);
+    }
+}

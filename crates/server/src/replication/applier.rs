@@ -1,0 +1,335 @@
+//! One task for each master: connects, follows its log, applies it, and connects again.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use lycosa_instance::Upstream;
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::greeting::Version;
+use lycosa_iproto::vclock::Vclock;
+use lycosa_replication::applier::{Follower, Handshake, Row, Session, Step, Subscription, acknowledge};
+use lycosa_replication::backoff::Backoff;
+use lycosa_replication::stream::StreamError;
+use lycosa_replication::sync::{SyncRule, UpstreamState};
+use lycosa_replication::uri::Uri;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::{JoinHandle, spawn_local};
+
+use crate::config::Quorum;
+use crate::turn::{Core, now};
+
+/// Bytes that are read from a master at once: what is applied before others have their turn.
+const READ_SIZE: usize = 64 << 10;
+
+/// Largest transaction of a master, in bytes.
+pub(super) const MAX_TRANSACTION: usize = 1 << 30;
+
+/// Pause while the journal is behind.
+const BEHIND_POLL: Duration = Duration::from_millis(1);
+
+/// What a text of a master begins with whose journals do not reach back to this instance.
+const GAP: &str = "Missing .xlog file";
+
+/// Version of this program, as it is told to masters.
+pub(super) fn version() -> u32 {
+    Version::parse(lycosa_instance::PROTOCOL_VERSION).map_or(0, Version::packed)
+}
+
+/// How one connection to a master ended.
+enum End {
+    /// Another attempt may work.
+    Lost(String),
+    /// It will not before somebody does something.
+    Stopped(String),
+    /// The address is this instance's own.
+    Myself,
+}
+
+impl From<std::io::Error> for End {
+    fn from(error: std::io::Error) -> Self {
+        Self::Lost(error.to_string())
+    }
+}
+
+/// What can go wrong with a piece of the log.
+enum FollowError {
+    Stream(StreamError),
+    /// The transaction of a row, and why it does not fit.
+    Apply {
+        replica_id: u32,
+        lsn: u64,
+        cause: ErrorObject,
+    },
+}
+
+impl From<StreamError> for FollowError {
+    fn from(error: StreamError) -> Self {
+        Self::Stream(error)
+    }
+}
+
+impl From<FollowError> for End {
+    fn from(error: FollowError) -> Self {
+        match error {
+            // The disk is full or broken: that is no reason to give the master up.
+            FollowError::Apply { cause, .. } if cause.code == u32::from(ErrorCode::WalIo) => {
+                Self::Lost(cause.message)
+            }
+            FollowError::Apply { replica_id, lsn, cause } => Self::Stopped(format!(
+                "the transaction with LSN {lsn} of instance {replica_id} cannot be applied: {} (code {})",
+                cause.message, cause.code
+            )),
+            FollowError::Stream(StreamError::Refused(error)) if error.message.starts_with(GAP) => {
+                Self::Stopped(format!(
+                    "{}; this instance has to join again: stop it, remove its data folder, start it",
+                    error.message
+                ))
+            }
+            FollowError::Stream(error) => Self::Lost(error.to_string()),
+        }
+    }
+}
+
+/// The running appliers, in the order of the configuration.
+#[derive(Default)]
+pub(crate) struct Appliers(Vec<JoinHandle<()>>);
+
+impl Appliers {
+    /// Follows exactly these masters from now on.
+    pub(crate) fn start(&mut self, core: &Rc<Core>, uris: &[Uri]) {
+        self.0.drain(..).for_each(|task| task.abort());
+        let upstreams = uris.iter().map(|uri| Upstream { peer: uri.to_string(), ..Upstream::default() });
+        core.instance.borrow_mut().set_upstreams(upstreams.collect());
+        let spawn = |(place, uri): (usize, &Uri)| spawn_local(run(core.clone(), uri.clone(), place));
+        self.0.extend(uris.iter().enumerate().map(spawn));
+    }
+
+    /// Follows nobody any more.
+    pub(crate) fn stop(&mut self) {
+        self.0.drain(..).for_each(|task| task.abort());
+    }
+}
+
+async fn run(core: Rc<Core>, uri: Uri, place: usize) {
+    let mut applier = Applier { core, uri, place };
+    let mut backoff = Backoff::new();
+    let mut said = String::new();
+    loop {
+        applier.enter(UpstreamState::Connecting, None);
+        let message = match applier.connect(&mut backoff).await {
+            End::Myself => return applier.enter(UpstreamState::Myself, None),
+            End::Stopped(message) => {
+                tracing::error!("master {}: replication has stopped: {message}", applier.uri);
+                return applier.enter(UpstreamState::Stopped, Some(message));
+            }
+            End::Lost(message) => message,
+        };
+        if said != message {
+            tracing::warn!("master {}: {message}; trying again", applier.uri);
+            said.clone_from(&message);
+        }
+        applier.enter(UpstreamState::Disconnected, Some(message));
+        let wait = backoff.failed(applier.core.hub.timeout());
+        tokio::time::sleep(Duration::from_micros(wait)).await;
+    }
+}
+
+struct Applier {
+    core: Rc<Core>,
+    uri: Uri,
+    place: usize,
+}
+
+impl Applier {
+    fn enter(&self, state: UpstreamState, message: Option<String>) {
+        let changed = {
+            let mut instance = self.core.instance.borrow_mut();
+            instance.upstream_mut(self.place).map(|upstream| {
+                upstream.message = message;
+                std::mem::replace(&mut upstream.state, state) != state
+            })
+        };
+        if changed == Some(true) {
+            tracing::debug!("master {}: {}", self.uri, state.name());
+            self.update_sync();
+        }
+    }
+
+    /// Looks whether the instance is still an orphan.
+    fn update_sync(&self) {
+        let hub = &self.core.hub;
+        let settings = hub.settings.borrow();
+        let mut instance = self.core.instance.borrow_mut();
+        let states: Vec<_> = instance.upstreams().iter().map(|upstream| upstream.state).collect();
+        let quorum = match settings.quorum {
+            Quorum::All => states.len(),
+            Quorum::Of(count) => usize::try_from(count).unwrap_or(usize::MAX),
+        };
+        let rule = SyncRule { quorum, sync_lag: settings.sync_lag };
+        let mut sync = hub.sync.borrow_mut();
+        if sync.update(&rule, &states) {
+            tracing::info!(
+                "{} of {} masters are in sync: the instance is no orphan any more",
+                quorum.min(states.len()),
+                states.len()
+            );
+            instance.set_orphan(sync.is_orphan(), now());
+            self.core.end.notify_one();
+        }
+    }
+
+    async fn connect(&mut self, backoff: &mut Backoff) -> End {
+        match self.session(backoff).await {
+            Ok(never) => match never {},
+            Err(end) => end,
+        }
+    }
+
+    async fn session(&mut self, backoff: &mut Backoff) -> Result<std::convert::Infallible, End> {
+        let patience = self.core.hub.settings.borrow().connect_timeout;
+        let connected = tokio::time::timeout(patience, open(&self.uri)).await;
+        let (stream, session) = connected
+            .map_err(|_| End::Lost(format!("no answer within {} s", patience.as_secs_f64())))?
+            .map_err(End::Lost)?;
+        let (subscription, vclock) = {
+            let mut instance = self.core.instance.borrow_mut();
+            let identity = instance.identity();
+            if session.peer == identity.instance {
+                return Err(End::Myself);
+            }
+            if let Some(upstream) = instance.upstream_mut(self.place) {
+                upstream.uuid = Some(session.peer);
+            }
+            let vclock = instance.durable_vclock().replicated();
+            let is_anonymous = identity.replica_id == 0;
+            let subscription = Subscription {
+                cluster: identity.cluster,
+                instance: identity.instance,
+                vclock: vclock.clone(),
+                version: version(),
+                is_anonymous,
+                filter: if is_anonymous { vec![0] } else { Vec::new() },
+            };
+            (subscription, vclock)
+        };
+        self.enter(UpstreamState::Connected, None);
+        let mut out = Vec::new();
+        let peer = session.peer;
+        let mut follower = session.subscribe(&subscription, &mut out);
+        follower.start(now());
+        self.follow(stream, &mut follower, out, vclock, backoff, peer).await
+    }
+
+    async fn follow(
+        &mut self,
+        mut stream: TcpStream,
+        follower: &mut Follower,
+        mut out: Vec<u8>,
+        mut acknowledged: Vclock,
+        backoff: &mut Backoff,
+        peer: uuid::Uuid,
+    ) -> Result<std::convert::Infallible, End> {
+        let core = self.core.clone();
+        let (mut reader, mut writer) = stream.split();
+        let mut buffer = vec![0; READ_SIZE];
+        let mut wants_ack = false;
+        loop {
+            let changed = core.hub.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let durable = core.instance.borrow().durable_vclock().replicated();
+            if wants_ack || durable != acknowledged {
+                acknowledge(&mut out, &durable);
+                acknowledged = durable;
+                wants_ack = false;
+            }
+            let timeout = core.hub.timeout();
+            if !out.is_empty() {
+                let patience = Duration::from_micros(lycosa_replication::disconnect_timeout(timeout));
+                let written = tokio::time::timeout(patience, writer.write_all(&out)).await;
+                written.map_err(|_| End::Lost("the master does not read".to_owned()))??;
+                out.clear();
+            }
+            while core.instance.borrow().is_behind() {
+                tokio::time::sleep(BEHIND_POLL).await;
+            }
+            tokio::select! {
+                () = changed => {}
+                count = reader.read(&mut buffer) => {
+                    let count = count?;
+                    if count == 0 {
+                        return Err(End::Lost("the master has closed the connection".to_owned()));
+                    }
+                    let was_answered = follower.progress().master_at_start.is_some();
+                    wants_ack |= self.receive(follower, &buffer[..count])?;
+                    if !was_answered && follower.progress().master_at_start.is_some() {
+                        backoff.succeeded();
+                        tracing::info!("master {}: following instance {peer}", self.uri);
+                    }
+                    self.progress(follower);
+                    core.end.notify_one();
+                    tokio::task::yield_now().await;
+                }
+                () = tokio::time::sleep(Duration::from_micros(timeout)) => {
+                    if follower.is_dead(timeout, now()) {
+                        return Err(End::Lost("the master has been silent for too long".to_owned()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Applies what is in a piece of the stream. Whether an ACK is wanted.
+    fn receive(&self, follower: &mut Follower, bytes: &[u8]) -> Result<bool, End> {
+        let now = now();
+        let skips = self.core.hub.settings.borrow().skips_conflicts;
+        let mut apply = |rows: &[Row<'_>]| {
+            let mut instance = self.core.instance.borrow_mut();
+            let applied =
+                if skips { instance.apply_skipping_conflicts(rows, now) } else { instance.apply(rows, now) };
+            let (replica_id, lsn) =
+                rows.first().map_or((0, 0), |(header, _)| (header.replica_id, header.lsn));
+            applied.map(drop).map_err(|cause| FollowError::Apply { replica_id, lsn, cause })
+        };
+        let received = follower.receive(bytes, MAX_TRANSACTION, now, &mut apply)?;
+        Ok(received.wants_ack)
+    }
+
+    fn progress(&self, follower: &Follower) {
+        let progress = follower.progress();
+        let is_synced = {
+            let mut instance = self.core.instance.borrow_mut();
+            if let Some(upstream) = instance.upstream_mut(self.place) {
+                upstream.lag = progress.lag;
+                upstream.heard_at = progress.heard_at;
+            }
+            let sync_lag = self.core.hub.settings.borrow().sync_lag;
+            let rule = SyncRule { quorum: 0, sync_lag };
+            rule.is_synced(progress.lag, instance.vclock(), progress.master_at_start.as_ref())
+        };
+        self.enter(if is_synced { UpstreamState::Following } else { UpstreamState::Syncing }, None);
+    }
+}
+
+/// Connects and tells the peer who asks.
+pub(super) async fn open(uri: &Uri) -> Result<(TcpStream, Session), String> {
+    let text = |error: std::io::Error| error.to_string();
+    let mut stream = TcpStream::connect(&uri.address).await.map_err(text)?;
+    stream.set_nodelay(true).map_err(text)?;
+    let mut handshake = Handshake::new(uri.clone());
+    let mut buffer = vec![0; 4096];
+    loop {
+        let count = stream.read(&mut buffer).await.map_err(text)?;
+        if count == 0 {
+            return Err("the peer has closed the connection".to_owned());
+        }
+        let mut out = Vec::new();
+        let step = handshake.receive(&buffer[..count], &mut out).map_err(|error| error.to_string())?;
+        stream.write_all(&out).await.map_err(text)?;
+        handshake = match step {
+            Step::Done(session) => return Ok((stream, session)),
+            Step::More(handshake) => handshake,
+        };
+    }
+}

@@ -1,0 +1,131 @@
+//! Replication with sockets, files and threads around the machines of `lycosa-replication`.
+//!
+//! As master: a connection that asks for replication becomes a [`Replica`], served by its own task. What it has missed is
+//! read from files by a thread of its own with a bounded channel to the task; what is new comes from the [`Hub`]'s window,
+//! which is filled when a batch becomes durable and exists only while somebody is subscribed.
+//!
+//! As replica: one task for each master ([`applier`]); a new instance gets its data by [`bootstrap`] before it serves.
+//!
+//! Invariants: no file is read on the loop's thread; a replica that does not read is waited for by its task alone, and for no
+//! longer than four heartbeat periods; only durable rows are sent.
+
+pub(crate) mod applier;
+pub(crate) mod bootstrap;
+mod files;
+mod replica;
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use lycosa_iproto::vclock::Vclock;
+use lycosa_journal::directory::Directory;
+use lycosa_replication::relay::Window;
+use lycosa_replication::sync::Sync;
+use tokio::sync::Notify;
+
+use crate::config::{Config, Quorum, WalMode};
+
+use self::applier::Appliers;
+pub(crate) use self::replica::Replica;
+
+/// What the configuration says about replication.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// Period of heartbeats, in microseconds.
+    pub(crate) timeout: u64,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) quorum: Quorum,
+    /// Microseconds.
+    pub(crate) sync_lag: u64,
+    pub(crate) skips_conflicts: bool,
+    pub(crate) is_journaled: bool,
+    /// Bytes of the window.
+    window: usize,
+}
+
+impl Settings {
+    pub(crate) fn of(config: &Config) -> Self {
+        let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            timeout: micros(config.replication_timeout).max(1000),
+            connect_timeout: config.replication_connect_timeout,
+            quorum: config.replication_connect_quorum,
+            sync_lag: micros(config.replication_sync_lag),
+            skips_conflicts: config.replication_skip_conflict,
+            is_journaled: config.wal_mode != WalMode::None,
+            window: usize::try_from(config.replication_window.0).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+/// What all tasks of replication share.
+pub(crate) struct Hub {
+    pub(crate) directory: Directory,
+    pub(crate) settings: RefCell<Settings>,
+    pub(crate) sync: RefCell<Sync>,
+    /// There while somebody is subscribed.
+    window: RefCell<Option<Window>>,
+    relays: Cell<usize>,
+    /// A batch has become durable.
+    pub(crate) changed: Notify,
+    pub(crate) appliers: RefCell<Appliers>,
+}
+
+impl Hub {
+    pub(crate) fn new(directory: Directory, settings: Settings, masters: usize) -> Self {
+        Self {
+            directory,
+            settings: RefCell::new(settings),
+            sync: RefCell::new(Sync::new(masters)),
+            window: RefCell::default(),
+            relays: Cell::default(),
+            changed: Notify::new(),
+            appliers: RefCell::default(),
+        }
+    }
+
+    /// A batch with these rows is durable, up to `vclock`.
+    pub(crate) fn durable(&self, rows: &[u8], vclock: &Vclock) {
+        let mut window = self.window.borrow_mut();
+        if let Some(window) = &mut *window
+            && !rows.is_empty()
+            && let Err(error) = window.push(rows, vclock)
+        {
+            // Rows that were encoded here are rows; a relay that finds none of them reads the files.
+            tracing::error!("replicas are served from files: {error}");
+            window.restart(vclock.clone());
+        }
+        drop(window);
+        self.changed.notify_waiters();
+    }
+
+    /// Somebody subscribes; `durable` is what is durable now.
+    fn enter(&self, durable: &Vclock) -> Subscribed<'_> {
+        self.relays.set(self.relays.get() + 1);
+        let limit = self.settings.borrow().window;
+        self.window.borrow_mut().get_or_insert_with(|| Window::new(durable.clone(), limit));
+        Subscribed(self)
+    }
+
+    /// Looks into the window.
+    fn with_window<T>(&self, look: impl FnOnce(&Window) -> T) -> Option<T> {
+        self.window.borrow().as_ref().map(look)
+    }
+
+    pub(crate) fn timeout(&self) -> u64 {
+        self.settings.borrow().timeout
+    }
+}
+
+/// Keeps the window as long as somebody is subscribed.
+struct Subscribed<'a>(&'a Hub);
+
+impl Drop for Subscribed<'_> {
+    fn drop(&mut self) {
+        let Hub { relays, window, .. } = self.0;
+        relays.set(relays.get() - 1);
+        if relays.get() == 0 {
+            *window.borrow_mut() = None;
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! One connection with a replica at its other end.
+//!
+//! After JOIN, FETCH_SNAPSHOT and REGISTER the connection makes requests again; a SUBSCRIBE lasts as long as the connection.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use lycosa_instance::{ReplicaRequest, Slot};
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::vclock::Vclock;
+use lycosa_replication::relay::{Cursor, LogRows, Pulse, Relay, SubscribeRequest};
+use lycosa_replication::stream;
+use tokio::io::ReadBuf;
+use tokio::sync::mpsc::Receiver;
+use uuid::Uuid;
+
+use super::files::{self, Piece};
+use crate::socket::Reader;
+use crate::turn::{Core, Link, now};
+
+/// Bytes that are read from a replica at once: ACKs.
+const READ_SIZE: usize = 4096;
+
+/// How often replies that wait for the disk are looked after before a replica is served.
+const FLUSH_POLL: Duration = Duration::from_millis(1);
+
+/// Why a replica is not served any more.
+enum Stop {
+    /// It is told why.
+    Refused(ErrorObject),
+    /// It is gone, or must go.
+    Gone(String),
+}
+
+impl From<ErrorObject> for Stop {
+    fn from(error: ErrorObject) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Gone(error.to_string())
+    }
+}
+
+/// Where a subscribed replica is served from.
+enum Source {
+    Files,
+    Window(Cursor),
+}
+
+/// A replica on a connection.
+pub(crate) struct Replica<'a> {
+    core: &'a Rc<Core>,
+    slot: Slot,
+    peer: &'a str,
+    link: &'a Rc<Link>,
+    reader: &'a mut Reader,
+    /// Bytes behind the request.
+    received: Vec<u8>,
+}
+
+impl<'a> Replica<'a> {
+    /// The replica that has made a request on the connection in `slot`.
+    pub(crate) fn new(
+        core: &'a Rc<Core>,
+        slot: Slot,
+        peer: &'a str,
+        link: &'a Rc<Link>,
+        reader: &'a mut Reader,
+        received: Vec<u8>,
+    ) -> Self {
+        Self { core, slot, peer, link, reader, received }
+    }
+
+    /// Does what the replica has asked for. Returns bytes behind the request if the connection goes on with requests.
+    pub(crate) async fn serve(mut self) -> Option<Vec<u8>> {
+        let request = self.core.instance.borrow_mut().take_replica(self.slot)?;
+        let is_stream = matches!(request, ReplicaRequest::Subscribe(..));
+        let served = match self.flush().await {
+            Ok(()) => self.answer(request).await,
+            Err(stop) => Err(stop),
+        };
+        match served {
+            Ok(()) => Some(self.received),
+            Err(Stop::Gone(cause)) => {
+                tracing::info!("replica {}: the connection ended: {cause}", self.peer);
+                None
+            }
+            Err(Stop::Refused(error)) => {
+                tracing::warn!("replica {}: {}", self.peer, error.message);
+                let mut out = Vec::new();
+                let version = self.core.instance.borrow().store().schema_version();
+                stream::error(&mut out, version, &error);
+                let told = self.send(&out, None).await.is_ok();
+                (told && !is_stream).then_some(self.received)
+            }
+        }
+    }
+
+    async fn answer(&mut self, request: ReplicaRequest) -> Result<(), Stop> {
+        if !self.core.hub.settings.borrow().is_journaled {
+            let message = "Replication does not support wal_mode = 'none'";
+            return Err(ErrorObject::client(ErrorCode::Unsupported, message).into());
+        }
+        match request {
+            ReplicaRequest::Join(request) => self.join(request.replica).await,
+            ReplicaRequest::FetchSnapshot => {
+                let vclock = self.send_snapshot().await?;
+                self.send_vclock(&vclock).await
+            }
+            ReplicaRequest::Register(request, vclock) => {
+                let id = self.register(request.replica).await?;
+                tracing::info!("replica {}: instance {} has number {id} now", self.peer, request.replica);
+                self.send_log(LogRows::after(&vclock)).await
+            }
+            ReplicaRequest::Subscribe(request, id) => self.follow(&request, id).await,
+        }
+    }
+
+    /// All data from files: the newest snapshot, then the log since, which ends with the replica's own number.
+    async fn join(&mut self, replica: Uuid) -> Result<(), Stop> {
+        tracing::info!("replica {}: instance {replica} joins", self.peer);
+        let snapshot = self.send_snapshot().await?;
+        // Journals since the snapshot are kept for it from here on.
+        self.core.instance.borrow_mut().replicas_mut().connected(replica, 0, &snapshot, now());
+        let result = self.finish_join(replica, &snapshot).await;
+        self.core.instance.borrow_mut().replicas_mut().disconnected(replica);
+        result
+    }
+
+    async fn finish_join(&mut self, replica: Uuid, snapshot: &Vclock) -> Result<(), Stop> {
+        let id = self.register(replica).await?;
+        self.core.instance.borrow_mut().replicas_mut().connected(replica, id, snapshot, now());
+        let vclock = self.core.instance.borrow().durable_vclock().replicated();
+        self.send_vclock(&vclock).await?;
+        self.send_log(LogRows::after(snapshot)).await?;
+        tracing::info!("replica {}: instance {replica} has joined with number {id}", self.peer);
+        Ok(())
+    }
+
+    /// Gives the replica a number and waits until that is on the disk.
+    async fn register(&mut self, replica: Uuid) -> Result<u32, Stop> {
+        let (id, wanted) = {
+            let mut instance = self.core.instance.borrow_mut();
+            let id = instance.register_replica(replica, now())?;
+            (id, instance.vclock().signature())
+        };
+        self.core.end.notify_one();
+        loop {
+            let changed = self.core.hub.changed.notified();
+            if self.core.instance.borrow().durable_vclock().signature() >= wanted {
+                return Ok(id);
+            }
+            tokio::select! {
+                () = changed => {}
+                () = self.link.wake.notified() => self.check_open()?,
+            }
+        }
+    }
+
+    /// The newest snapshot. Returns its clock.
+    async fn send_snapshot(&mut self) -> Result<Vclock, Stop> {
+        let mut pieces = files::snapshot(self.core.hub.directory.clone())?;
+        let mut clock = Vclock::new();
+        loop {
+            match self.next_piece(&mut pieces, None).await? {
+                Piece::Snapshot(vclock) => {
+                    clock = vclock.replicated();
+                    self.send_vclock(&clock).await?;
+                }
+                Piece::Frames(frames) => self.send(&frames, None).await?,
+                Piece::End(_) => return Ok(clock),
+                Piece::Gap(cause) | Piece::Failed(cause) => return Err(unreadable(&cause)),
+            }
+        }
+    }
+
+    /// The log up to what is durable now, and its clock.
+    async fn send_log(&mut self, rows: LogRows) -> Result<(), Stop> {
+        let durable = self.core.instance.borrow().durable_vclock().clone();
+        let mut pieces = files::log(self.core.hub.directory.clone(), rows, durable.signature())?;
+        loop {
+            match self.next_piece(&mut pieces, None).await? {
+                Piece::Snapshot(_) => {}
+                Piece::Frames(frames) => self.send(&frames, None).await?,
+                Piece::End(_) => return self.send_vclock(&durable.replicated()).await,
+                Piece::Gap(cause) | Piece::Failed(cause) => return Err(unreadable(&cause)),
+            }
+        }
+    }
+
+    async fn follow(&mut self, request: &SubscribeRequest, id: u32) -> Result<(), Stop> {
+        let core = self.core.clone();
+        let (mut relay, mut out) = {
+            let mut instance = core.instance.borrow_mut();
+            let durable = instance.durable_vclock().clone();
+            let relay = Relay::new(request, id, &durable, now());
+            let identity = instance.identity();
+            let mut out = Vec::new();
+            stream::subscribed(&mut out, identity.replica_id, &durable.replicated(), identity.cluster);
+            instance.replicas_mut().connected(request.replica, id, &request.vclock, now());
+            (relay, out)
+        };
+        tracing::info!("replica {}: instance {} follows from {}", self.peer, request.replica, request.vclock);
+        let durable = core.instance.borrow().durable_vclock().clone();
+        let subscribed = core.hub.enter(&durable);
+        let pending = std::mem::take(&mut self.received);
+        let result = match self.heard(&mut relay, &pending) {
+            Ok(()) => self.relay(&mut relay, &mut out).await,
+            Err(stop) => Err(stop),
+        };
+        drop(subscribed);
+        core.instance.borrow_mut().replicas_mut().disconnected(request.replica);
+        core.end.notify_one();
+        result
+    }
+
+    /// Sends the log until the replica goes.
+    async fn relay(&mut self, relay: &mut Relay, out: &mut Vec<u8>) -> Result<(), Stop> {
+        let core = self.core.clone();
+        let mut source = Source::Files;
+        loop {
+            let changed = core.hub.changed.notified();
+            tokio::pin!(changed);
+            // From here on no batch is missed.
+            changed.as_mut().enable();
+            source = match source {
+                Source::Files => self.catch_up(relay, out).await?,
+                Source::Window(cursor) => self.send_window(relay, cursor, out).await?,
+            };
+            if matches!(source, Source::Files) {
+                continue;
+            }
+            let wait = match self.pulse(relay, out).await? {
+                Some(wait) => wait,
+                None => continue,
+            };
+            tokio::select! {
+                () = changed => {}
+                read = read(self.reader) => {
+                    let bytes = read?;
+                    self.heard(relay, &bytes)?;
+                }
+                () = tokio::time::sleep(wait) => {}
+                () = self.link.wake.notified() => self.check_open()?,
+            }
+        }
+    }
+
+    /// A heartbeat if one is due (None), else how long until the next.
+    async fn pulse(&mut self, relay: &mut Relay, out: &mut Vec<u8>) -> Result<Option<Duration>, Stop> {
+        let own = self.core.instance.borrow().identity().replica_id;
+        let now = now();
+        match relay.pulse(own, self.core.hub.timeout(), now, out) {
+            Pulse::Wait(until) => Ok(Some(Duration::from_micros(until.saturating_sub(now)))),
+            Pulse::Beat => {
+                let beat = std::mem::take(out);
+                self.send(&beat, Some(relay)).await?;
+                Ok(None)
+            }
+            Pulse::Dead => Err(Stop::Gone("the replica has been silent for too long".to_owned())),
+        }
+    }
+
+    /// Sends what the replica lacks of what is durable now, from files if there is anything.
+    async fn catch_up(&mut self, relay: &mut Relay, out: &mut Vec<u8>) -> Result<Source, Stop> {
+        let core = self.core.clone();
+        let place = core.hub.with_window(|window| (window.end().clone(), window.next()));
+        let (durable, cursor) =
+            place.ok_or_else(|| Stop::Gone("the window of the newest rows is gone".to_owned()))?;
+        let rows = relay.log_rows();
+        let is_complete = durable.iter().all(|(id, lsn)| id == 0 || lsn <= rows.position().get(id));
+        self.send(&std::mem::take(out), Some(relay)).await?;
+        if is_complete {
+            return Ok(Source::Window(cursor));
+        }
+        let mut pieces = files::log(core.hub.directory.clone(), rows, durable.signature())?;
+        loop {
+            match self.next_piece(&mut pieces, Some(relay)).await? {
+                Piece::Snapshot(_) => {}
+                Piece::Frames(frames) => self.send(&frames, Some(relay)).await?,
+                Piece::End(rows) => {
+                    rows.into_iter().for_each(|rows| relay.resume(rows, now()));
+                    return Ok(Source::Window(cursor));
+                }
+                Piece::Gap(cause) => {
+                    core.instance.borrow_mut().replicas_mut().lose(relay.replica());
+                    let message = format!("{cause}: the replica has to join again");
+                    return Err(ErrorObject::client(ErrorCode::InvalidXlog, message).into());
+                }
+                Piece::Failed(cause) => return Err(unreadable(&cause)),
+            }
+        }
+    }
+
+    /// Sends what the window has from `cursor` on.
+    async fn send_window(
+        &mut self,
+        relay: &mut Relay,
+        mut cursor: Cursor,
+        out: &mut Vec<u8>,
+    ) -> Result<Source, Stop> {
+        let core = self.core.clone();
+        loop {
+            let found = core.hub.with_window(|window| {
+                (window.has_passed(cursor)).then_some(Err(())).or_else(|| window.get(cursor).cloned().map(Ok))
+            });
+            match found.flatten() {
+                None => return Ok(Source::Window(cursor)),
+                Some(Err(())) => return Ok(Source::Files),
+                Some(Ok(batch)) => {
+                    if relay.takes_whole(&batch) {
+                        relay.sent_whole(&batch, now());
+                        self.send(batch.bytes(), Some(relay)).await?;
+                    } else {
+                        let sent = relay.send_part(&batch, now(), out);
+                        sent.map_err(|error| unreadable(&error.to_string()))?;
+                        self.send(&std::mem::take(out), Some(relay)).await?;
+                    }
+                    cursor = cursor.next();
+                }
+            }
+        }
+    }
+
+    /// What a thread hands over next. A replica that waits for it gets heartbeats.
+    async fn next_piece(
+        &mut self,
+        pieces: &mut Receiver<Piece>,
+        mut relay: Option<&mut Relay>,
+    ) -> Result<Piece, Stop> {
+        loop {
+            let wait = match relay.as_deref_mut() {
+                Some(relay) => self.pulse(relay, &mut Vec::new()).await?,
+                None => Some(Duration::from_micros(self.core.hub.timeout())),
+            };
+            let Some(wait) = wait else { continue };
+            tokio::select! {
+                piece = pieces.recv() => {
+                    return piece.ok_or_else(|| unreadable("the thread that reads them has ended"));
+                }
+                read = read(self.reader), if relay.is_some() => {
+                    let bytes = read?;
+                    if let Some(relay) = relay.as_deref_mut() {
+                        self.heard(relay, &bytes)?;
+                    }
+                }
+                () = tokio::time::sleep(wait) => {}
+                () = self.link.wake.notified() => self.check_open()?,
+            }
+        }
+    }
+
+    async fn send_vclock(&mut self, vclock: &Vclock) -> Result<(), Stop> {
+        let mut out = Vec::new();
+        stream::vclock(&mut out, vclock);
+        self.send(&out, None).await
+    }
+
+    /// Takes what a subscribed replica says.
+    fn heard(&self, relay: &mut Relay, bytes: &[u8]) -> Result<(), Stop> {
+        let now = now();
+        let advanced = relay.receive(bytes, now).map_err(|error| Stop::Gone(error.to_string()))?;
+        let mut instance = self.core.instance.borrow_mut();
+        instance.replicas_mut().acknowledged(relay.replica(), relay.acknowledged(), now);
+        drop(instance);
+        if advanced {
+            self.core.end.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Writes all of `bytes`, however slowly the replica reads; meanwhile takes what a subscribed replica says.
+    async fn send(&mut self, bytes: &[u8], mut relay: Option<&mut Relay>) -> Result<(), Stop> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.link.writer.try_write(rest) {
+                Ok(0) => return Err(Stop::Gone("the replica takes no more bytes".to_owned())),
+                Ok(count) => {
+                    rest = &rest[count..];
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+            let patience =
+                Duration::from_micros(lycosa_replication::disconnect_timeout(self.core.hub.timeout()));
+            tokio::select! {
+                writable = self.link.writer.writable() => writable?,
+                read = read(self.reader), if relay.is_some() => {
+                    let bytes = read?;
+                    if let Some(relay) = relay.as_deref_mut() {
+                        self.heard(relay, &bytes)?;
+                    }
+                }
+                () = self.link.wake.notified() => self.check_open()?,
+                () = tokio::time::sleep(patience) => {
+                    return Err(Stop::Gone("the replica does not read".to_owned()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets replies to requests before this one leave.
+    async fn flush(&mut self) -> Result<(), Stop> {
+        loop {
+            self.core.end.notify_one();
+            tokio::task::yield_now().await;
+            if self.core.instance.borrow().pending_bytes(self.slot) == 0 {
+                return Ok(());
+            }
+            tokio::select! {
+                () = self.link.wake.notified() => self.check_open()?,
+                writable = self.link.writer.writable(), if self.link.blocked.get() => {
+                    writable?;
+                    self.core.writable(self.slot, self.link);
+                }
+                () = tokio::time::sleep(FLUSH_POLL) => {}
+            }
+        }
+    }
+
+    fn check_open(&self) -> Result<(), Stop> {
+        if self.link.closing.get() { Err(Stop::Gone("the server closes it".to_owned())) } else { Ok(()) }
+    }
+}
+
+fn unreadable(cause: &str) -> Stop {
+    let message = format!("the data cannot be read for a replica: {cause}");
+    Stop::Refused(ErrorObject::client(ErrorCode::InvalidXlog, message))
+}
+
+/// Reads once.
+async fn read(reader: &mut Reader) -> Result<Vec<u8>, Stop> {
+    let mut bytes = [0; READ_SIZE];
+    let mut buffer = ReadBuf::new(&mut bytes);
+    let read = poll_fn(|cx| match reader.poll_read(cx, &mut buffer) {
+        Poll::Pending => Poll::Pending,
+        Poll::Ready(outcome) => Poll::Ready(outcome.map(|()| buffer.filled().to_vec())),
+    });
+    let bytes = read.await?;
+    if bytes.is_empty() { Err(Stop::Gone("the replica has closed it".to_owned())) } else { Ok(bytes) }
+}
