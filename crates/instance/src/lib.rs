@@ -166,11 +166,13 @@ impl Instance {
     pub fn new(
         settings: Settings,
         identity: Identity,
-        store: Store,
+        mut store: Store,
         queue: Queue,
         vclock: Vclock,
         now: u64,
     ) -> Instance {
+        // Recovery does not know it, and the instance's own row of `_cluster` must stay.
+        store.set_replica_id(identity.replica_id);
         let signature = vclock.signature();
         Instance {
             settings,

@@ -21,6 +21,7 @@
 //! journal thread with `wal_mode` `fsync` only (see [`crate::journal`]).
 
 use std::cell::RefCell;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -31,7 +32,8 @@ use lycosa_journal::directory::Directory;
 use lycosa_journal::retention::Inventory;
 use lycosa_queue::Queue;
 use lycosa_tuple::value::Value;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{LocalSet, spawn_local};
@@ -95,7 +97,10 @@ pub(crate) struct Running {
 /// Opens the data, starts the threads and listens.
 pub(crate) async fn start(config: &Config) -> anyhow::Result<Running> {
     raise_file_limit(config.max_connections);
+    // What the process creates is its own account's alone, from the moment of its creation.
+    umask(Mode::RWXG | Mode::RWXO);
     let directory = Directory::open(&config.data_dir)?;
+    warn_if_open_to_others(&config.data_dir);
     let mut listeners = Vec::new();
     for address in &config.listen.0 {
         let listener = listener::bind_tcp(address).await.with_context(|| {
@@ -178,6 +183,17 @@ impl Running {
         }
         tracing::info!("ended");
         kept
+    }
+}
+
+/// Says so if other accounts can enter a data folder that was there before.
+fn warn_if_open_to_others(folder: &Path) {
+    let mode = std::fs::metadata(folder).map_or(0, |metadata| metadata.permissions().mode());
+    if mode & (Mode::RWXG | Mode::RWXO).bits() != 0 {
+        let folder = shown(folder);
+        tracing::warn!(
+            "other accounts can enter the data folder {folder}: `chmod 700 {folder}` keeps them out"
+        );
     }
 }
 

@@ -359,3 +359,14 @@ fn what_the_loopback_rule_allows_ends_with_the_rule() {
     assert_eq!(rig.call(&mut admin, "queue.tube.t:take", &values![0]), Ok(task(0, "t", "a")));
     assert_eq!(refused(rig.call(&mut guest, "queue.tube.t:put", &values!["a"])).0, ErrorCode::AccessDenied);
 }
+
+#[test]
+fn the_instance_s_own_row_of_cluster_stays_after_a_restart() {
+    // Recovered rows do not say which of them is the instance.
+    let mut rig = Rig::over(Settings::default(), &mut |store| store.set_replica_id(0));
+    let mut admin = rig.admin();
+    let key = values![1].encode();
+    let answer = rig.ask(&mut admin, &Body::Delete { space: 320, index: 0, key: &key });
+    assert_eq!(refused(answer).0, ErrorCode::LocalInstanceIdIsReadOnly);
+    assert_eq!(rig.select(&mut admin, 320, 0, &values![1]).map(|rows| rows.len()), Ok(1));
+}

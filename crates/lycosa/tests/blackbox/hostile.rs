@@ -21,6 +21,7 @@ pub(crate) fn trials() -> Result<Vec<Trial>, String> {
         trial("every-http-method-is-answered-in-http", every_http_method_is_answered_in_http),
         trial("tls-on-a-plain-port-is-closed-and-logged", tls_on_a_plain_port_is_closed_and_logged),
         trial("strangers-cannot-fill-the-log", strangers_cannot_fill_the_log),
+        trial("files-are-the-server-s-alone", files_are_the_server_s_alone),
     ])
 }
 
@@ -142,6 +143,28 @@ fn strangers_cannot_fill_the_log() -> Result<(), String> {
         .count();
     // A slow machine takes more than one period for them.
     if (1..=100).contains(&lines) { Ok(()) } else { Err(format!("201 strangers made {lines} lines")) }
+}
+
+/// Other accounts of the machine can neither read a file of the data folder nor reach the administrator's socket.
+fn files_are_the_server_s_alone() -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+
+    let server = start()?;
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(server.data_folder()).map_err(|error| error.to_string())? {
+        let entry = entry.map_err(|error| error.to_string())?;
+        let mode = entry.metadata().map_err(|error| error.to_string())?.permissions().mode();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if mode & 0o077 != 0 {
+            return Err(format!("{name} has mode {:o}", mode & 0o777));
+        }
+        names.push(name);
+    }
+    if !names.iter().any(|name| name.ends_with(".xlog")) || !names.contains(&"admin.sock".to_owned()) {
+        return Err(format!("the data folder has {names:?}"));
+    }
+    // The harness made the folder with its own umask.
+    expect_log(&server, "other accounts can enter the data folder", 1)
 }
 
 /// Waits until the log has lines with this text.
