@@ -115,6 +115,7 @@ impl Instance {
             Some(function) => Some(Target::Box(function)),
             None => match expiring::Function::resolve(self.data.store(), name) {
                 Some(function) => Some(Target::Expiration(function)),
+                None if !self.settings.native_queue => None,
                 None => self.data.queue().resolve(name).map(|procedure| Target::Queue(procedure, false)),
             },
         }

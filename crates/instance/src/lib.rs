@@ -223,6 +223,13 @@ impl Instance {
         self.settings.lua = lua;
     }
 
+    /// Whether names that begin with `queue.` are the native queue's ([`Settings::native_queue`]).
+    pub fn set_native_queue(&mut self, native: bool) {
+        self.settings.native_queue = native;
+        // What connections have resolved is to be resolved again.
+        self.data.journaling.bump_system_version();
+    }
+
     /// What `box.cfg` answers.
     pub fn set_configuration(&mut self, configuration: Vec<(String, Value)>) {
         self.configuration = configuration;

@@ -27,6 +27,8 @@ pub struct Settings {
     /// Whether somebody runs programs: takes what [`Instance::poll_invoke`](crate::Instance::poll_invoke) has. If not, EVAL
     /// and functions that are not native are answered with an error.
     pub lua: bool,
+    /// Names that begin with `queue.` are the native queue's. If not, a program has a queue of its own (default true).
+    pub native_queue: bool,
 }
 
 impl Default for Settings {
@@ -43,6 +45,7 @@ impl Default for Settings {
             checkpoint_count: 2,
             guest_on_loopback: true,
             lua: false,
+            native_queue: true,
         }
     }
 }

@@ -49,3 +49,80 @@ fn compare(name: &str, arguments: &[&str]) {
 fn a_program_sees_the_box_that_it_knows() {
     compare("box.lua", &["one", "two"]);
 }
+
+/// A port that nobody listens on.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// The bytes of an answer that has to be one.
+fn data(answer: Result<lycosa_client::Response, lycosa_client::Error>) -> Vec<u8> {
+    answer.expect("an answer").data().to_vec()
+}
+
+/// A program that serves, ended by its own id.
+struct Served(std::process::Child);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_program_s_own_queue_serves_clients() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = free_port();
+    let own = "local queue = {}\n\
+               function queue.stats() return {own = box.space.kept:len()} end\n\
+               function queue.put(x) return box.space.kept:insert{x} end\n\
+               function queue.wait() require('fiber').sleep(0.01) return 'done' end\n\
+               return queue\n";
+    let init = format!(
+        "box.cfg{{listen = '127.0.0.1:{port}'}}\n\
+         box.schema.create_space('kept'):create_index('pk')\n\
+         box.schema.user.grant('guest', 'super', nil, nil, {{if_not_exists = true}})\n\
+         queue = require 'queue'\n\
+         connected = 0\n\
+         box.session.on_connect(function() connected = connected + 1 end)\n"
+    );
+    std::fs::write(folder.path().join("queue.lua"), own).expect("a file");
+    std::fs::write(folder.path().join("init.lua"), init).expect("a file");
+    let mut command = Command::new(lycosa());
+    command.arg("init.lua").current_dir(folder.path()).stderr(std::process::Stdio::null());
+    let _served = Served(command.spawn().expect("the program runs"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let address = format!("127.0.0.1:{port}");
+        let mut connection = None;
+        for _ in 0..200 {
+            let options = lycosa_client::ConnectOptions::new(&address);
+            if let Ok(found) = lycosa_client::Connection::connect(&options).await {
+                connection = Some(found);
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        let connection = connection.expect("the program listens");
+        let mut stats = connection.call("queue.stats", ()).await;
+        for _ in 0..200 {
+            // It listens before the program's next line has defined the queue.
+            if matches!(&stats, Ok(answer) if answer.data().ends_with(&[0]) && answer.data().len() > 6) {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            stats = connection.call("queue.stats", ()).await;
+        }
+        let text = |answer| String::from_utf8_lossy(&data(answer)).into_owned();
+        assert!(text(stats).contains("own"));
+        let waited = connection.call("queue.wait", ()).await;
+        assert!(text(waited).contains("done"));
+        // Its triggers stand now, so that a new connection finds them.
+        let options = lycosa_client::ConnectOptions::new(&address);
+        let second = lycosa_client::Connection::connect(&options).await.expect("it listens");
+        let counted = second.eval("return connected > 0", ()).await;
+        assert_eq!(data(counted).last(), Some(&0xc3));
+    });
+}

@@ -302,6 +302,7 @@ local function configure(options)
         __pairs = function() return pairs(current) end,
         __serialize = function() return current end,
     }))
+    if internal.has_own_queue then internal.set_native_queue(false) end
     internal.refresh()
 end
 

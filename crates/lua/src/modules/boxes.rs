@@ -58,6 +58,7 @@ pub(super) fn open(lua: Lua) -> Result<i32, Error> {
         ("read_line", read_line),
         ("memory", memory),
         ("observe", observe),
+        ("set_native_queue", set_native_queue),
     ]);
     Ok(1)
 }
@@ -531,6 +532,16 @@ fn observe(lua: Lua) -> Result<i32, Error> {
     let known = lua.with_instance(|instance| Ok(instance.observe(&tube, observed)))?;
     lua.push_bool(known);
     Ok(1)
+}
+
+/// `set_native_queue(yes)`: whether clients mean the native queue by `queue.*`.
+fn set_native_queue(lua: Lua) -> Result<i32, Error> {
+    let native = lua.truth(1);
+    lua.with_instance(|instance| {
+        instance.set_native_queue(native);
+        Ok(())
+    })?;
+    Ok(0)
 }
 
 // ---- errors and tuples

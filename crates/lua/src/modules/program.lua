@@ -46,6 +46,13 @@ function program.connected() internal.connected() end
 function program.disconnected() internal.disconnected() end
 
 -- A file `queue.lua` on the path comes first; without one, `queue` is the native queue.
+-- With such a file, clients that call `queue.*` mean the program's queue.
+table.insert(package.loaders, 2, function(name)
+    if name == 'queue' and package.searchpath(name, package.path) then
+        internal.has_own_queue = true
+        if internal.configured() then internal.set_native_queue(false) end
+    end
+end)
 table.insert(package.loaders, function(name)
     if name == 'queue' then return function() return require('lycosa.queue') end end
 end)
