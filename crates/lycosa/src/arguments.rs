@@ -57,13 +57,17 @@ pub(crate) enum Command {
     #[command(after_help = RELEASE_EXAMPLES)]
     Release(ReleaseArguments),
     /// Put tasks aside until they are kicked
-    Bury(TaskArguments),
+    Bury(ChosenArguments),
     /// Make buried tasks ready again
     Kick(KickArguments),
-    /// Show tasks without taking them
+    /// Show everything that is known of tasks, without taking them
     Peek(TaskArguments),
+    /// List tasks by state, sub-queue and age, without taking them
+    #[command(after_help = LIST_EXAMPLES)]
+    List(ListArguments),
     /// Delete tasks, whatever their state
-    Delete(TaskArguments),
+    #[command(after_help = CHOICE_EXAMPLES)]
+    Delete(ChosenArguments),
     /// Prolong taken tasks: more time to live and to run
     Touch(TouchArguments),
     /// Run a command for every task of a tube
@@ -133,6 +137,19 @@ acknowledge at once (--ack), or set queue.ttr on the server and pass the printed
   lycosa take mail --limit 100 --ack          the next 100, or as many as there are, in one batch
   lycosa take mail --json                     {\"id\":0,\"state\":\"t\",\"data\":\"hello\",\"session\":\"5f0c…\"}
   lycosa ack mail 0 --session 5f0c…           within queue.ttr seconds";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  lycosa list mail --state buried             what failed, with the last error
+  lycosa list mail --older-than 1h --limit 1000 --json";
+
+const CHOICE_EXAMPLES: &str = "\
+With a filter in place of ids the tasks are counted; --yes changes them.
+
+Examples:
+  lycosa delete mail 7 8
+  lycosa delete mail --state buried --older-than 7d
+  lycosa delete mail --state buried --older-than 7d --yes";
 
 const ACK_EXAMPLES: &str = "\
 Examples:
@@ -308,7 +325,7 @@ impl TubeType {
 pub(crate) enum TubeCommand {
     /// Create a tube
     Create(TubeCreateArguments),
-    /// List the tubes
+    /// List the tubes that the user may see, with their types and tasks by state
     List(ClientArguments),
     /// Drop a tube and its tasks; refused while tasks are taken or calls wait
     Drop(TubeArguments),
@@ -432,7 +449,7 @@ pub(crate) struct TubeCreateArguments {
     /// Its name
     pub(crate) tube: String,
     /// Its type
-    #[arg(long = "type", short = 't', value_enum, default_value = "fifo")]
+    #[arg(long = "type", short = 't', value_enum, default_value = "fifottl")]
     pub(crate) kind: TubeType,
     /// An existing tube is no error
     #[arg(long)]
@@ -549,6 +566,65 @@ pub(crate) struct TaskArguments {
     /// Ids of tasks
     #[arg(required = true, num_args = 1..)]
     pub(crate) ids: Vec<u64>,
+    #[command(flatten)]
+    pub(crate) session: SessionArguments,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+/// States by which tasks are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TaskState {
+    /// Waiting to be taken
+    Ready,
+    /// Taken
+    Taken,
+    /// Waiting for a delay to end
+    Delayed,
+    /// Put aside
+    Buried,
+}
+
+/// Which tasks of a tube.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Choice {
+    /// Only tasks in this state
+    #[arg(long, value_enum)]
+    pub(crate) state: Option<TaskState>,
+    /// Only tasks of this sub-queue (utube, utubettl)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) sub_queue: Option<String>,
+    /// Only tasks that were put longer ago than this (ttl types)
+    #[arg(long, value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) older_than: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    /// The tube
+    pub(crate) tube: String,
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+    /// How many at the most
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 100)]
+    pub(crate) limit: u64,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChosenArguments {
+    /// The tube
+    pub(crate) tube: String,
+    /// Ids of tasks
+    #[arg(required_unless_present_any = ["state", "sub_queue", "older_than"],
+        conflicts_with_all = ["state", "sub_queue", "older_than"])]
+    pub(crate) ids: Vec<u64>,
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+    /// Do it to the tasks that the filter chooses, instead of counting them
+    #[arg(long)]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) session: SessionArguments,
     #[command(flatten)]

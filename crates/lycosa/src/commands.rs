@@ -9,9 +9,10 @@ use lycosa_client::{Error, Kind, Value};
 use serde_json::json;
 
 use crate::arguments::{
-    ClientArguments, KickArguments, TakeArguments, TaskArguments, TouchArguments, TubeCommand,
-    TubeCreateArguments,
+    ChosenArguments, ClientArguments, KickArguments, TakeArguments, TaskArguments, TouchArguments,
+    TubeCommand, TubeCreateArguments,
 };
+use crate::look;
 use crate::outcome::Outcome;
 use crate::output::{self, Task};
 use crate::payload;
@@ -36,7 +37,7 @@ pub(crate) fn flag(is_set: bool) -> Option<Value> {
 pub(crate) fn tube(command: TubeCommand) -> anyhow::Result<Outcome> {
     match command {
         TubeCommand::Create(arguments) => create(&arguments),
-        TubeCommand::List(client) => list(&client),
+        TubeCommand::List(client) => look::tube_list(&client),
         TubeCommand::Drop(arguments) => {
             let session = Session::open(&arguments.client)?;
             session.call(&method(&arguments.tube, "drop"), Vec::new())?;
@@ -90,27 +91,6 @@ pub(crate) fn create_tube(
         Err(error) if error.kind() == Some(Kind::MadeSilently) => Ok(None),
         answer => answer.map(|values| values.into_iter().next()),
     }
-}
-
-fn list(client: &ClientArguments) -> anyhow::Result<Outcome> {
-    let session = Session::open(client)?;
-    let values = session.call("queue.tube", Vec::new())?;
-    let mut names: Vec<&str> = values
-        .first()
-        .and_then(Value::as_array)
-        .unwrap_or_default()
-        .iter()
-        .filter_map(Value::as_str)
-        .collect();
-    names.sort_unstable();
-    for name in names {
-        if client.json {
-            output::line(json!({ "tube": name }))?;
-        } else {
-            output::line(name)?;
-        }
-    }
-    Ok(Outcome::Done)
 }
 
 const STATES: [&str; 6] = ["ready", "taken", "delayed", "buried", "done", "total"];
@@ -337,6 +317,20 @@ pub(crate) fn each_task(
     for_each_id(&session, client, tube, name, ids, extra.as_ref())
 }
 
+/// `delete` and `bury`, by ids or by a filter.
+pub(crate) fn each_chosen(arguments: &ChosenArguments, name: &str) -> anyhow::Result<Outcome> {
+    let ChosenArguments { tube, choice, client, .. } = arguments;
+    let session = Session::open(client)?;
+    session.join(&arguments.session)?;
+    if !choice.is_given() {
+        return for_each_id(&session, client, tube, name, &arguments.ids, None);
+    }
+    match look::chosen(&session, tube, choice, arguments.yes, name)? {
+        Some(ids) => for_each_id(&session, client, tube, name, &ids, None),
+        None => Ok(Outcome::Done),
+    }
+}
+
 pub(crate) fn touch(arguments: &TouchArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(&arguments.client)?;
     session.join(&arguments.session)?;
@@ -407,6 +401,10 @@ pub(crate) fn stats(client: &ClientArguments) -> anyhow::Result<Outcome> {
             None => "-".to_owned(),
         }
     };
+    let size = |path: &[&str]| {
+        let found = path.iter().try_fold(&info, |value, name| value.get(name)).and_then(Value::as_u64);
+        found.map_or_else(|| "-".to_owned(), values::bytes)
+    };
     let uptime = info.get("uptime").and_then(Value::as_u64).unwrap_or(0);
     let uptime = values::time(Duration::from_secs(uptime));
     let rows = [
@@ -415,10 +413,7 @@ pub(crate) fn stats(client: &ClientArguments) -> anyhow::Result<Outcome> {
         ("version", text(&info, &["lycosa"])),
         ("uptime", uptime),
         ("rows journaled", text(&info, &["signature"])),
-        (
-            "memory",
-            format!("{} of {} bytes", text(&info, &["memory", "data"]), text(&info, &["memory", "limit"])),
-        ),
+        ("memory", format!("{} of {}", size(&["memory", "data"]), size(&["memory", "limit"]))),
         ("expiration", expiration(&info)),
         ("connections", text(&net, &["CONNECTIONS", "current"])),
         ("waiting calls", text(&net, &["REQUESTS", "current"])),
@@ -429,13 +424,12 @@ pub(crate) fn stats(client: &ClientArguments) -> anyhow::Result<Outcome> {
     for (name, value) in rows.iter().filter(|(name, value)| *name != "failure" || value != "-") {
         output::line(format_args!("{name:<16}{value}"))?;
     }
-    let Value::Map(pairs) = &queue else { return Ok(Outcome::Done) };
-    let mut tubes: Vec<(String, &Value)> =
-        pairs.iter().map(|(name, value)| (name.as_str().unwrap_or_default().to_owned(), value)).collect();
-    if !tubes.is_empty() {
-        tubes.sort_by(|a, b| a.0.cmp(&b.0));
-        output::line("")?;
-        print_tubes(&tubes, false)?;
+    if matches!(queue, Value::Map(_)) {
+        let tubes = look::tubes(&session)?;
+        if !tubes.is_empty() {
+            output::line("")?;
+            look::print_tubes(tubes, true)?;
+        }
     }
     Ok(Outcome::Done)
 }

@@ -8,6 +8,7 @@ mod checkpoint;
 mod commands;
 mod expiration;
 mod explain;
+mod look;
 mod outcome;
 mod output;
 mod payload;
@@ -55,9 +56,10 @@ fn main() -> ExitCode {
         Command::Take(arguments) => commands::take(&arguments),
         Command::Ack(arguments) => commands::each_task(&arguments, "ack", None),
         Command::Release(arguments) => commands::each_task(&arguments.task, "release", arguments.delay),
-        Command::Bury(arguments) => commands::each_task(&arguments, "bury", None),
-        Command::Peek(arguments) => commands::each_task(&arguments, "peek", None),
-        Command::Delete(arguments) => commands::each_task(&arguments, "delete", None),
+        Command::Bury(arguments) => commands::each_chosen(&arguments, "bury"),
+        Command::Peek(arguments) => look::peek(&arguments.client, &arguments.tube, &arguments.ids),
+        Command::List(arguments) => look::list(&arguments),
+        Command::Delete(arguments) => commands::each_chosen(&arguments, "delete"),
         Command::Touch(arguments) => commands::touch(&arguments),
         Command::Kick(arguments) => commands::kick(&arguments),
         Command::Work(arguments) => work::run(arguments),

@@ -88,7 +88,10 @@ fn list(session: &Session, as_json: bool) -> anyhow::Result<Outcome> {
             continue;
         };
         let has_password = fields.get(4).and_then(|auth| auth.get("chap-sha1")).is_some();
-        let info = session.call("box.schema.user.info", vec![name.into()])?;
+        let info = match kind {
+            "role" => session.call("box.schema.role.info", vec![name.into()])?,
+            _ => session.call("box.schema.user.info", vec![name.into()])?,
+        };
         let grants = info.into_iter().next().unwrap_or(Value::Nil);
         if as_json {
             output::line(json!({

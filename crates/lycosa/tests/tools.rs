@@ -423,7 +423,7 @@ mod cat {
     fn a_growing_file_is_followed() {
         let server = Server::start(tempfile::tempdir().unwrap());
         let xlog = path(&server.data, "00000000000000000000.xlog");
-        server.run(&["tube", "create", "grows"]);
+        server.run(&["tube", "create", "grows", "--type", "fifo"]);
         let mut following = Following::start(&xlog);
         for payload in ["one", "two", "three"] {
             server.run(&["put", "grows", payload]);

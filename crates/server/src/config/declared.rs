@@ -107,7 +107,7 @@ impl DeclaredExpiration {
 }
 
 fn default_type() -> String {
-    "fifo".to_owned()
+    "fifottl".to_owned()
 }
 
 #[derive(Deserialize)]

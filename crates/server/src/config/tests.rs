@@ -94,7 +94,7 @@ fn users_and_tubes_are_declared() {
     assert_eq!(config.users[0].roles, ["super"]);
     assert_eq!(config.tubes[0].kind, "fifottl");
     assert_eq!(config.tubes[0].options["ttl"].as_integer(), Some(60));
-    assert_eq!(config.tubes[1].kind, "fifo");
+    assert_eq!(config.tubes[1].kind, "fifottl");
 }
 
 #[test]

@@ -1,0 +1,366 @@
+//! Looking at tasks and tubes: `list`, `peek`, `tube list`, and the tasks that `delete` and `bury` choose by a filter.
+
+use std::cmp::Reverse;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use lycosa_client::{Kind, Value};
+use serde_json::{Value as Json, json};
+
+use crate::arguments::{Choice, ClientArguments, ListArguments, TaskState};
+use crate::commands::method;
+use crate::outcome::Outcome;
+use crate::output;
+use crate::payload;
+use crate::session::Session;
+use crate::values::{seconds, time};
+
+/// Tasks of one page.
+const PAGE: u64 = 500;
+/// Characters of a payload that a table shows.
+const SHOWN: usize = 60;
+
+impl TaskState {
+    fn letter(self) -> &'static str {
+        match self {
+            Self::Ready => "r",
+            Self::Taken => "t",
+            Self::Delayed => "~",
+            Self::Buried => "!",
+        }
+    }
+}
+
+/// What a letter of a state stands for.
+fn word(letter: &str) -> &str {
+    match letter {
+        "r" => "ready",
+        "t" => "taken",
+        "~" => "delayed",
+        "!" => "buried",
+        other => other,
+    }
+}
+
+impl Choice {
+    /// Whether anything was asked for.
+    pub(crate) fn is_given(&self) -> bool {
+        self.state.is_some() || self.sub_queue.is_some() || self.older_than.is_some()
+    }
+
+    fn options(&self, after: Option<u64>, limit: u64) -> Value {
+        let mut options = vec![(Value::from("limit"), Value::from(limit.min(PAGE)))];
+        let mut add = |name: &str, value: Option<Value>| {
+            options.extend(value.map(|value| (Value::from(name), value)));
+        };
+        add("state", self.state.map(|state| state.letter().into()));
+        add("utube", self.sub_queue.as_deref().map(Value::from));
+        add("older_than", self.older_than.map(seconds));
+        add("after", after.map(Value::from));
+        Value::Map(options)
+    }
+}
+
+/// Calls `f` for the tasks that a filter chooses, in extended form, at most `limit`.
+pub(crate) fn each_chosen(
+    session: &Session,
+    tube: &str,
+    choice: &Choice,
+    limit: u64,
+    mut f: impl FnMut(&Value) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let (mut after, mut left) = (None, limit);
+    while left > 0 {
+        let page = session.call(&method(tube, "list"), vec![choice.options(after, left)])?;
+        let tasks = page.first().and_then(Value::as_array).context("the server returned no tasks")?;
+        for task in tasks {
+            f(task)?;
+        }
+        left -= (tasks.len() as u64).min(left);
+        after = page.get(1).and_then(Value::as_u64);
+        if after.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// `lycosa list`
+pub(crate) fn list(arguments: &ListArguments) -> anyhow::Result<Outcome> {
+    let session = Session::open(&arguments.client)?;
+    let mut rows = Vec::new();
+    each_chosen(&session, &arguments.tube, &arguments.choice, arguments.limit, |task| {
+        match arguments.client.json {
+            true => output::line(object(task)).map_err(Into::into),
+            false => {
+                rows.push(row(task));
+                Ok(())
+            }
+        }
+    })?;
+    if !arguments.client.json && !rows.is_empty() {
+        output::table(&["id", "state", "age", "due", "attempts", "pri", "payload", "last error"], &rows)?;
+        if rows.len() as u64 == arguments.limit {
+            eprintln!("lycosa: the first {} tasks; --limit shows more", arguments.limit);
+        }
+    } else if rows.is_empty() && !arguments.client.json {
+        eprintln!("lycosa: tube \"{}\" has no such task", arguments.tube);
+    }
+    Ok(Outcome::Done)
+}
+
+fn member<'a>(task: &'a Value, name: &str) -> Option<&'a Value> {
+    task.as_array()?.get(3)?.get(name)
+}
+
+/// Seconds since the epoch as the time from then to now, or from now to then.
+fn distance(moment: &Value) -> Option<Duration> {
+    let moment = moment.as_u64().map(|whole| whole as f64).or(match moment {
+        Value::Double(seconds) => Some(*seconds),
+        _ => None,
+    })?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64();
+    Duration::try_from_secs_f64((now - moment).abs()).ok()
+}
+
+/// A text without what would break a table or move a terminal's cursor.
+fn one_line(text: &str, limit: usize) -> String {
+    let plain: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    if plain.chars().count() <= limit {
+        return plain;
+    }
+    plain.chars().take(limit - 1).chain(['…']).collect()
+}
+
+fn data(task: &Value) -> String {
+    let mut bytes = Vec::new();
+    if let Some(data) = task.as_array().and_then(|task| task.get(2)) {
+        payload::write(&mut bytes, data).expect("a Vec takes everything");
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn row(task: &Value) -> Vec<String> {
+    let fields = task.as_array().unwrap_or_default();
+    let since = |name: &str| member(task, name).and_then(distance).map_or(String::new(), time);
+    let number = |name: &str| member(task, name).map_or(String::new(), ToString::to_string);
+    let error = member(task, "last_error").and_then(Value::as_str).unwrap_or_default();
+    vec![
+        fields.first().map_or(String::new(), ToString::to_string),
+        fields.get(1).and_then(Value::as_str).map_or(String::new(), |state| word(state).to_owned()),
+        since("created"),
+        since("due"),
+        number("attempts"),
+        number("pri"),
+        one_line(&data(task), SHOWN),
+        one_line(error, SHOWN),
+    ]
+}
+
+/// A task in extended form as JSON: its members beside id, state and data.
+fn object(task: &Value) -> Json {
+    let fields = task.as_array().unwrap_or_default();
+    let field = |at: usize| fields.get(at).map_or(Json::Null, payload::to_json);
+    let mut object = json!({ "id": field(0), "state": field(1), "data": field(2) });
+    if let Json::Object(members) = field(3) {
+        for (name, value) in members {
+            object[name] = value;
+        }
+    }
+    object
+}
+
+/// `lycosa peek`: everything that is known of tasks.
+pub(crate) fn peek(client: &ClientArguments, tube: &str, ids: &[u64]) -> anyhow::Result<Outcome> {
+    let session = Session::open(client)?;
+    let mut outcome = Outcome::Done;
+    for (position, &id) in ids.iter().enumerate() {
+        let arguments = vec![id.into(), Value::map([("extended", true)])];
+        let task = match session.call(&method(tube, "peek"), arguments) {
+            Ok(values) => values.into_iter().next().context("the server returned no task")?,
+            Err(error) if error.kind() == Some(Kind::NoSuchTask) => {
+                eprintln!("lycosa: {tube} {id}: {error}");
+                if outcome == Outcome::Done {
+                    outcome = Outcome::NoTask;
+                }
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if client.json {
+            output::line(object(&task))?;
+            continue;
+        }
+        if position > 0 {
+            output::line("")?;
+        }
+        print_task(&task)?;
+    }
+    Ok(outcome)
+}
+
+fn print_task(task: &Value) -> std::io::Result<()> {
+    let fields = task.as_array().unwrap_or_default();
+    let state = fields.get(1).and_then(Value::as_str).map_or("", word);
+    output::line(format_args!("{:<12}{}", "id", fields.first().map_or(String::new(), ToString::to_string)))?;
+    output::line(format_args!("{:<12}{state}", "state"))?;
+    let Some(Value::Map(members)) = fields.get(3) else {
+        return output::line(format_args!("{:<12}{}", "payload", data(task)));
+    };
+    for (name, value) in members {
+        let name = name.as_str().unwrap_or_default();
+        let text = match (name, distance(value)) {
+            ("created" | "taken_at" | "failed_at", Some(ago)) => format!("{} ago", time(ago)),
+            ("due", Some(wait)) => format!("in {}", time(wait)),
+            _ => match value {
+                Value::Str(bytes) => one_line(&String::from_utf8_lossy(bytes), usize::MAX),
+                Value::Double(seconds) => format!("{} s", (seconds * 1e3).round() / 1e3),
+                other if matches!(name, "ttl" | "ttr") => format!("{other} s"),
+                other => other.to_string(),
+            },
+        };
+        output::line(format_args!("{:<12}{text}", name.replace('_', " ")))?;
+    }
+    output::line(format_args!("{:<12}{}", "payload", one_line(&data(task), usize::MAX)))
+}
+
+/// The ids that a filter chooses. Without `yes` they are only counted, which is said.
+pub(crate) fn chosen(
+    session: &Session,
+    tube: &str,
+    choice: &Choice,
+    yes: bool,
+    what: &str,
+) -> anyhow::Result<Option<Vec<u64>>> {
+    let mut ids = Vec::new();
+    each_chosen(session, tube, choice, u64::MAX, |task| {
+        ids.extend(task.as_array().and_then(|task| task.first()).and_then(Value::as_u64));
+        Ok(())
+    })?;
+    if yes || ids.is_empty() {
+        return Ok(Some(ids));
+    }
+    eprintln!("lycosa: {what} would change {} tasks of tube \"{tube}\"; --yes does it", ids.len());
+    Ok(None)
+}
+
+/// A tube that the user may look at.
+pub(crate) struct TubeLine {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    /// The age of its oldest task.
+    pub(crate) oldest: Option<Duration>,
+    pub(crate) statistics: Value,
+}
+
+impl TubeLine {
+    pub(crate) fn count(&self, group: &str, name: &str) -> u64 {
+        let value = self.statistics.get(group).and_then(|group| group.get(name));
+        value.and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    fn backlog(&self) -> u64 {
+        self.count("tasks", "ready") + self.count("tasks", "taken") + self.count("tasks", "delayed")
+    }
+}
+
+/// The tubes that the user may look at, in the natural order of their names. A server without `queue.tubes` (Tarantool)
+/// tells no types.
+pub(crate) fn tubes(session: &Session) -> anyhow::Result<Vec<TubeLine>> {
+    let (values, is_plain) = match session.call("queue.tubes", Vec::new()) {
+        Ok(values) => (values, false),
+        Err(error) if error.kind() == Some(Kind::NoSuchProcedure) => (session.statistics(None)?, true),
+        Err(error) => return Err(error.into()),
+    };
+    let Some(Value::Map(pairs)) = values.first() else { return Ok(Vec::new()) };
+    let mut lines: Vec<TubeLine> = pairs
+        .iter()
+        .map(|(name, value)| TubeLine {
+            name: name.as_str().unwrap_or_default().to_owned(),
+            kind: value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            oldest: value.get("oldest").and_then(distance),
+            statistics: if is_plain {
+                value.clone()
+            } else {
+                value.get("statistics").cloned().unwrap_or(Value::Nil)
+            },
+        })
+        .collect();
+    lines.sort_by_key(|line| natural(&line.name));
+    Ok(lines)
+}
+
+/// A name in parts, so that `mail10` comes behind `mail9`.
+fn natural(name: &str) -> Vec<(u64, String)> {
+    let mut parts: Vec<(u64, String)> = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let digits = rest.len() - rest.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+        if let Some(number) = rest[..digits].parse().ok().filter(|_| digits > 0) {
+            parts.push((number, String::new()));
+            rest = &rest[digits..];
+        } else {
+            let end = rest[digits..]
+                .find(|letter: char| letter.is_ascii_digit())
+                .map_or(rest.len(), |at| at + digits);
+            parts.push((u64::MAX, rest[..end].to_owned()));
+            rest = &rest[end..];
+        }
+    }
+    parts
+}
+
+/// Prints tubes with their tasks by state; those with the largest backlog first if asked for.
+pub(crate) fn print_tubes(mut lines: Vec<TubeLine>, by_backlog: bool) -> std::io::Result<()> {
+    if by_backlog {
+        lines.sort_by_key(|line| Reverse(line.backlog()));
+    }
+    let rows: Vec<Vec<String>> = lines
+        .iter()
+        .map(|line| {
+            let states = ["ready", "taken", "delayed", "buried", "done"];
+            let counts = states.map(|state| line.count("tasks", state).to_string());
+            let age = line.oldest.map_or_else(|| "-".to_owned(), time);
+            [line.name.clone(), line.kind.clone()].into_iter().chain(counts).chain([age]).collect()
+        })
+        .collect();
+    output::table(&["tube", "type", "ready", "taken", "delayed", "buried", "done", "oldest"], &rows)
+}
+
+/// `lycosa tube list`
+pub(crate) fn tube_list(client: &ClientArguments) -> anyhow::Result<Outcome> {
+    let session = Session::open(client)?;
+    let lines = tubes(&session)?;
+    if client.json {
+        for line in &lines {
+            let tasks = line.statistics.get("tasks").map_or(Json::Null, payload::to_json);
+            let oldest = line.oldest.map(|age| age.as_secs_f64());
+            output::line(
+                json!({ "tube": line.name, "type": line.kind, "tasks": tasks, "oldest_age": oldest }),
+            )?;
+        }
+    } else if lines.is_empty() {
+        eprintln!("lycosa: there is no tube that this user may see; `lycosa tube create NAME` makes one");
+    } else {
+        print_tubes(lines, false)?;
+    }
+    Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_names_count_as_numbers() {
+        let mut names = ["mail10", "mail9", "mail", "a", "mail9b", "9"];
+        names.sort_by_key(|name| natural(name));
+        assert_eq!(names, ["9", "a", "mail", "mail9", "mail9b", "mail10"]);
+    }
+
+    #[test]
+    fn a_text_in_a_table_is_one_short_line() {
+        assert_eq!(one_line("a\nb\u{1b}[2J", 60), "a b [2J");
+        assert_eq!(one_line("abcdef", 4), "abc…");
+    }
+}
