@@ -1,0 +1,77 @@
+-- pwd: accounts and groups of the system, read from its files.
+local pwd = {}
+
+local function rows(file)
+    local list = {}
+    local opened = io.open(file)
+    if opened == nil then return list end
+    for line in opened:lines() do
+        local fields = line:split(':')
+        if #fields > 3 then list[#list + 1] = fields end
+    end
+    opened:close()
+    return list
+end
+
+local group_of
+
+local function account(fields)
+    return {
+        name = fields[1],
+        passwd = fields[2],
+        uid = tonumber(fields[3]),
+        gid = tonumber(fields[4]),
+        gecos = fields[5],
+        dir = fields[6],
+        shell = fields[7],
+        group = group_of(tonumber(fields[4])),
+    }
+end
+
+local function group(fields)
+    local members = fields[4] == '' and {} or fields[4]:split(',')
+    return { name = fields[1], gid = tonumber(fields[3]), members = members }
+end
+
+local function find(file, key, build)
+    local column = type(key) == 'number' and 3 or 1
+    for _, fields in ipairs(rows(file)) do
+        if fields[column] == tostring(key) then return build(fields) end
+    end
+    return nil
+end
+
+group_of = function(gid) return find('/etc/group', gid, group) end
+
+local ffi = require('ffi')
+ffi.cdef('unsigned geteuid(void); unsigned getegid(void);')
+
+--- An account by its name or number; that of the process without an argument.
+function pwd.getpw(key)
+    if key == nil then key = tonumber(ffi.C.geteuid()) end
+    if type(key) ~= 'number' and type(key) ~= 'string' then error('Usage: pwd.getpw([uid or name])', 2) end
+    return find('/etc/passwd', key, account)
+end
+
+--- A group by its name or number; that of the process without an argument.
+function pwd.getgr(key)
+    if key == nil then key = tonumber(ffi.C.getegid()) end
+    if type(key) ~= 'number' and type(key) ~= 'string' then error('Usage: pwd.getgr([gid or name])', 2) end
+    return find('/etc/group', key, group)
+end
+
+--- All accounts.
+function pwd.getpwall()
+    local all = {}
+    for _, fields in ipairs(rows('/etc/passwd')) do all[#all + 1] = account(fields) end
+    return all
+end
+
+--- All groups.
+function pwd.getgrall()
+    local all = {}
+    for _, fields in ipairs(rows('/etc/group')) do all[#all + 1] = group(fields) end
+    return all
+end
+
+return pwd
