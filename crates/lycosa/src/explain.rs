@@ -59,7 +59,7 @@ pub(crate) async fn call(connection: &Connection, procedure: &str, error: Error)
         ),
         (Kind::TubeInUse, Some(tube)) => format!(
             "tube \"{tube}\" is in use: tasks are taken or calls wait for tasks. Stop its workers first (`lycosa \
-             sessions` shows who holds what)"
+             list {tube} --state taken` shows which connections hold what)"
         ),
         (Kind::AccessDenied, tube) => {
             let user = connection_user(connection).await;
