@@ -61,6 +61,11 @@ const STEPS: &[Step] = &[
         about: "everything else against the binary",
         action: Action::Tests(other_blackbox),
     },
+    Step {
+        name: "disk",
+        about: "disks that the server fills itself, one after the other",
+        action: Action::PerhapsTests(small_disks),
+    },
     Step { name: "python", about: "Python clients", action: Action::Tests(python) },
     Step { name: "javascript", about: "a JavaScript client", action: Action::Tests(javascript) },
     Step {
@@ -261,13 +266,20 @@ fn documentation() -> Result<(Runner, Program)> {
 }
 
 /// Black-box tests with steps of their own, by how their names begin.
-const BLACKBOX: [&str; 4] = ["scenario::", "transcript::", "oracle::", "crash::"];
+const BLACKBOX: [&str; 5] = ["scenario::", "transcript::", "oracle::", "crash::", "full_disk::"];
 
 /// The black-box tests that no other step runs, so that a new kind of them is not forgotten.
 fn other_blackbox() -> Result<(Runner, Program)> {
     let arguments = ["test", "--package", "lycosa", "--test", "blackbox", "--"];
     let skip = BLACKBOX.into_iter().flat_map(|prefix| ["--skip", prefix]);
     Ok((Runner::Libtest, Program::cargo().arguments(arguments).arguments(skip)))
+}
+
+/// Small disks, one at a time: how much of one a test fills follows from how fast the server is beside it.
+fn small_disks() -> Result<(Runner, Program)> {
+    let arguments =
+        ["test", "--package", "lycosa", "--test", "blackbox", "--", "full_disk::", "--test-threads", "1"];
+    Ok((Runner::Libtest, Program::cargo().arguments(arguments)))
 }
 
 fn blackbox(prefix: &str) -> Result<(Runner, Program)> {

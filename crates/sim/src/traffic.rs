@@ -199,9 +199,11 @@ impl Simulation<'_> {
         let is_there = request.tube().is_none_or(|tube| self.model.tubes.contains_key(&tube));
         self.life.is_short_of_room
             && match request {
-                Request::Put { .. }
-                | Request::PutMany { .. }
-                | Request::Row { change: RowChange::Insert(_), .. } => is_there,
+                Request::Put { .. } | Request::PutMany { .. } => is_there,
+                // Rows of a temporary space go to no disk.
+                Request::Row { tube, change: RowChange::Insert(_), .. } => {
+                    is_there && !self.plan.tubes[*tube].temporary
+                }
                 Request::Create { .. } => true,
                 _ => false,
             }

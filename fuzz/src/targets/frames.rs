@@ -1,7 +1,7 @@
 //! What comes from a socket, as bytes: frames, requests, replies, greetings.
 
 use lycosa_iproto::auth;
-use lycosa_iproto::frame::{Split, split};
+use lycosa_iproto::frame::{FrameError, Split, split};
 use lycosa_iproto::greeting::Greeting;
 use lycosa_iproto::reply;
 use lycosa_iproto::request::{self, AuthTuple, Body, Request};
@@ -49,9 +49,16 @@ fn check_cuts(frame: &[u8]) {
     for length in (0..frame.len()).take(16).chain((0..frame.len()).rev().take(4)) {
         match split(&frame[..length], LIMIT) {
             Ok(Split::NeedMore(missing)) => assert!((1..=frame.len() - length).contains(&missing)),
+            // A frame that does not begin with a map is refused before it is whole.
+            Err(FrameError::Header) => assert!(!begins_with_map(frame)),
             other => panic!("{length} of {} bytes are {other:?}", frame.len()),
         }
     }
+}
+
+fn begins_with_map(frame: &[u8]) -> bool {
+    let Ok(Split::Frame { content, .. }) = split(frame, LIMIT) else { return false };
+    matches!(content.first(), Some(0x80..=0x8f | 0xde | 0xdf))
 }
 
 fn check_request(content: &[u8]) {

@@ -198,16 +198,23 @@ fn what_is_not_served_is_refused_after_the_rights() {
         assert_eq!(refused(rig.ask(&mut guest, &sql)).0, ErrorCode::Unsupported);
         assert_eq!(refused(rig.ask(&mut admin, &sql)).0, ErrorCode::Unsupported);
     }
+}
+
+#[test]
+fn replicas_need_rights_and_then_the_fields_of_their_requests() {
+    let mut rig = Rig::new();
     let text = "Read access to universe '' is denied for user 'guest'";
     for replication in [
         Body::Join { instance_uuid: None },
         Body::Subscribe(lycosa_iproto::request::Subscribe::default()),
-        Body::FetchSnapshot,
         Body::Register { instance_uuid: None, vclock: None },
     ] {
+        let (mut admin, mut guest) = (rig.admin(), rig.guest());
         assert_eq!(refused(rig.ask(&mut guest, &replication)), denied(text));
-        assert_eq!(refused(rig.ask(&mut admin, &replication)).0, ErrorCode::Unsupported);
+        assert_eq!(refused(rig.ask(&mut admin, &replication)).0, ErrorCode::MissingRequestField);
     }
+    let mut guest = rig.guest();
+    assert_eq!(refused(rig.ask(&mut guest, &Body::FetchSnapshot)), denied(text));
 }
 
 #[test]

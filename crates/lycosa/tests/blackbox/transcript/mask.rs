@@ -13,6 +13,8 @@ const ERROR_STACK: i128 = 0x52;
 /// In an entry of the error stack: the source file and line.
 const FILE: Value = Value::Int(1);
 const LINE: Value = Value::Int(2);
+/// And what else is known of the error.
+const FIELDS: Value = Value::Int(6);
 
 /// An error object inside of a value.
 const ERROR_EXTENSION: i8 = 3;
@@ -104,17 +106,24 @@ fn masked(value: &Value) -> Value {
     }
 }
 
-/// An error stack without the places in the server's source.
+/// An error stack without the places in the server's source, and without the field `name` that our server adds, so that
+/// clients know the kind of an error without reading its text.
 fn without_places(value: &Value) -> Value {
     match value {
         Value::Array(items) => Value::Array(items.iter().map(without_places).collect()),
         Value::Map(pairs) => {
             let is_entry = pairs.iter().any(|(key, _)| *key == LINE);
-            let kept = pairs.iter().filter(|(key, _)| !is_entry || (*key != FILE && *key != LINE));
+            let kept = pairs.iter().filter(|(key, value)| {
+                !is_entry || (*key != FILE && *key != LINE && !(*key == FIELDS && is_name_alone(value)))
+            });
             Value::Map(kept.map(|(key, value)| (key.clone(), without_places(value))).collect())
         }
         other => other.clone(),
     }
+}
+
+fn is_name_alone(fields: &Value) -> bool {
+    matches!(fields, Value::Map(pairs) if pairs.len() == 1 && pairs[0].0 == Value::str("name"))
 }
 
 fn sort_maps(value: &mut Value) {
