@@ -156,6 +156,11 @@ impl World {
             self.instance.refuse(slot, &broken);
             assert!(self.instance.is_paused(slot) && self.instance.wants_close(slot));
         }
+        if self.instance.take_replica(slot).is_some() {
+            // The stream belongs to replication now, whose machines have tests of their own.
+            self.instance.disconnect(slot, self.now);
+            self.clients[which] = connect(&mut self.instance, CONNECTIONS[which], self.now);
+        }
         match control & ACTION {
             SYNC => self.sync(),
             SECOND_PASSES => self.pass(SECOND),

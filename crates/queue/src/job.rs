@@ -105,9 +105,12 @@ impl Queue {
     ) -> Result<Answer, Error> {
         let Call { index, now, caller, .. } = *call;
         let slot = self.tubes.slot(index);
-        let mut job = Job { slot, connection: caller.connection, request: caller.request, since: now, work };
+        // What is done at once finds nothing that was taken since, whatever the clock has done before.
+        let mut job =
+            Job { slot, connection: caller.connection, request: caller.request, since: u64::MAX, work };
         if tasks > Self::BATCH as u64 && !store.in_transaction() {
             check_may_wait(&caller)?;
+            job.since = now;
             self.jobs.push_back(job);
             return Ok(Answer::Parked);
         }
