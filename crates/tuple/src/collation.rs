@@ -13,15 +13,23 @@
 //!
 //! Bytes that are not UTF-8 compare as U+FFFD, and equal by that if there are as many of them; NUL is ignored. ICU does
 //! both.
+//!
+//! Without the feature `icu` there is binary order only.
 
 use std::cmp::Ordering;
+#[cfg(feature = "icu")]
 use std::fmt;
 use std::hash::{Hash, Hasher};
+#[cfg(feature = "icu")]
 use std::sync::Arc;
 
+#[cfg(feature = "icu")]
 use icu_collator::options::{AlternateHandling, CaseLevel, CollatorOptions, Strength};
+#[cfg(feature = "icu")]
 use icu_collator::preferences::{CollationCaseFirst, CollationNumericOrdering};
+#[cfg(feature = "icu")]
 use icu_collator::{Collator, CollatorBorrowed, CollatorPreferences};
+#[cfg(feature = "icu")]
 use icu_locale_core::Locale;
 
 /// Locales for which Tarantool has a tailored order and the compiled data has none. Their strings would fall into the
@@ -34,10 +42,12 @@ pub enum Collation {
     /// By bytes, then by length.
     #[default]
     Binary,
+    #[cfg(feature = "icu")]
     /// By the Unicode Collation Algorithm.
     Icu(Icu),
 }
 
+#[cfg(feature = "icu")]
 /// A Unicode collation. Copies share its data.
 #[derive(Clone)]
 pub struct Icu {
@@ -80,10 +90,14 @@ impl Collation {
         locale: &str,
         options: impl IntoIterator<Item = (&'o str, &'o str)>,
     ) -> Result<Self, CollationError> {
+        #[cfg(feature = "icu")]
+        if kind.eq_ignore_ascii_case("ICU") {
+            return Icu::new(locale, options).map(Self::Icu);
+        }
+        #[cfg(not(feature = "icu"))]
+        let (_, _) = (locale, options);
         if kind.eq_ignore_ascii_case("BINARY") {
             Ok(Self::Binary)
-        } else if kind.eq_ignore_ascii_case("ICU") {
-            Icu::new(locale, options).map(Self::Icu)
         } else {
             Err(CollationError::Type(kind.to_owned()))
         }
@@ -100,6 +114,7 @@ impl Collation {
     pub fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
         match self {
             Self::Binary => a.cmp(b),
+            #[cfg(feature = "icu")]
             Self::Icu(icu) => icu.collator.compare_utf8(a, b),
         }
     }
@@ -110,6 +125,7 @@ impl Collation {
     pub fn hash(&self, string: &[u8], hasher: &mut impl Hasher) {
         match self {
             Self::Binary => string.hash(hasher),
+            #[cfg(feature = "icu")]
             Self::Icu(icu) => {
                 let mut sort_key = Vec::with_capacity(string.len() * 2);
                 match icu.collator.write_sort_key_utf8_to(string, &mut sort_key) {
@@ -120,6 +136,7 @@ impl Collation {
     }
 }
 
+#[cfg(feature = "icu")]
 impl Icu {
     fn new<'o>(
         locale: &str,
@@ -148,6 +165,7 @@ impl Icu {
     }
 }
 
+#[cfg(feature = "icu")]
 /// Applies one option of a `_collation` row; `None` if there is no such option or value.
 fn set_option(
     name: &str,
@@ -179,6 +197,7 @@ fn set_option(
     Some(())
 }
 
+#[cfg(feature = "icu")]
 /// The same locale and options.
 impl PartialEq for Icu {
     fn eq(&self, other: &Self) -> bool {
@@ -186,8 +205,10 @@ impl PartialEq for Icu {
     }
 }
 
+#[cfg(feature = "icu")]
 impl Eq for Icu {}
 
+#[cfg(feature = "icu")]
 impl fmt::Debug for Icu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Icu")
@@ -197,6 +218,7 @@ impl fmt::Debug for Icu {
     }
 }
 
+#[cfg(feature = "icu")]
 #[cfg(test)]
 mod tests {
     use std::hash::DefaultHasher;

@@ -13,7 +13,9 @@
 //! from zero to 38 digits; a result of `10^38` or more is an overflow. Comparison is exact against decimals,
 //! integers and doubles (Tarantool itself rounds doubles to 15 digits there).
 //!
-//! Absent: multiplication, division and everything else that no stored procedure of the data model needs.
+//! Products, quotients, powers and the like, which only programs need, are in `math`.
+
+mod math;
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -308,11 +310,15 @@ impl fmt::Display for Decimal {
     }
 }
 
-/// Digits with an optional sign, point and exponent: `-12.50`, `.5`, `1e-3`. Digits beyond scale 38 are refused.
-impl FromStr for Decimal {
-    type Err = ParseDecimalError;
+/// The text of a number: its sign, its digits with the point, its exponent.
+struct Parts<'a> {
+    negative: bool,
+    number: &'a [u8],
+    exponent: i32,
+}
 
-    fn from_str(text: &str) -> Result<Self, ParseDecimalError> {
+impl<'a> Parts<'a> {
+    fn of(text: &'a str) -> Result<Self, ParseDecimalError> {
         let (number, exponent) = match text.split_once(['e', 'E']) {
             Some((number, exponent)) => {
                 (number, exponent.parse::<i32>().map_err(|_| ParseDecimalError::Malformed)?)
@@ -324,6 +330,16 @@ impl FromStr for Decimal {
             [b'+', rest @ ..] => (false, rest),
             rest => (false, rest),
         };
+        Ok(Self { negative, number, exponent })
+    }
+}
+
+/// Digits with an optional sign, point and exponent: `-12.50`, `.5`, `1e-3`. Digits beyond scale 38 are refused.
+impl FromStr for Decimal {
+    type Err = ParseDecimalError;
+
+    fn from_str(text: &str) -> Result<Self, ParseDecimalError> {
+        let Parts { negative, number, exponent } = Parts::of(text)?;
         let (mut coefficient, mut places, mut digits, mut in_fraction) = (0_u128, 0_i32, 0_u32, false);
         for &byte in number {
             match byte {

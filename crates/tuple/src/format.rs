@@ -300,6 +300,18 @@ impl Format {
         Ok(())
     }
 
+    /// Checks a tuple that was accepted once, maybe by a version that took any extension for a field of type any.
+    ///
+    /// # Errors
+    /// As [`Format::check`].
+    #[inline]
+    pub fn check_stored(&self, tuple: TupleRef<'_>) -> Result<(), FormatError> {
+        match self.check(tuple) {
+            Err(FormatError::FieldType { expected: FieldType::Any, .. }) => Ok(()),
+            checked => checked,
+        }
+    }
+
     /// Whether a field may get this value, as far as its first byte tells: `false` says nothing. Where paths lead into
     /// fields nothing can be told.
     #[inline]

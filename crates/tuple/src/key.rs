@@ -257,8 +257,32 @@ impl KeyDef {
         self.check_key(key, part_count)
     }
 
+    /// Refuses a key with nil in a part: tuples whose key has nil may repeat, so no lookup finds one of them.
+    ///
+    /// # Errors
+    /// The first such part.
+    pub fn check_no_nil(&self, key: &[u8]) -> Result<(), KeyError> {
+        let mut reader = Reader::new(key);
+        for (number, part) in (0..).zip(&self.parts) {
+            if reader.raw()? == NIL {
+                return Err(KeyError::PartType { part: number, expected: part.ty });
+            }
+        }
+        Ok(())
+    }
+
     /// Appends the tuple's key: the values of all parts as they stand in the tuple, nil for what is missing.
+    #[inline]
     pub fn extract(&self, tuple: &[u8], out: &mut Vec<u8>) {
+        if let [Step { field: 0, order: Order::Unsigned }] = *self.steps
+            && let Some(number) = Walk::new(tuple).first()
+        {
+            return out.extend_from_slice(number);
+        }
+        self.extract_parts(tuple, out);
+    }
+
+    fn extract_parts(&self, tuple: &[u8], out: &mut Vec<u8>) {
         let mut walk = Walk::new(tuple);
         for part in &self.parts {
             out.extend_from_slice(walk.part(part));
@@ -378,6 +402,12 @@ impl<'a> Walk<'a> {
             self.next += 1;
         }
         Some(())
+    }
+
+    /// The bytes of the first field.
+    #[inline]
+    fn first(mut self) -> Option<&'a [u8]> {
+        if self.count == 0 { None } else { self.cursor.raw().ok() }
     }
 
     #[inline]

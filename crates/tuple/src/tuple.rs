@@ -62,6 +62,12 @@ impl<'a> TupleRef<'a> {
     /// The bytes of field `number`, counted from 0. Costs a step over each field before it.
     #[inline]
     pub fn field(self, number: u32) -> Option<&'a [u8]> {
+        self.at(number)?.raw().ok()
+    }
+
+    /// A reader before field `number`, for those who need no slice of it.
+    #[inline]
+    pub fn at(self, number: u32) -> Option<Reader<'a>> {
         let mut reader = Reader::new(self.bytes);
         if number >= reader.array().ok()? {
             return None;
@@ -69,7 +75,7 @@ impl<'a> TupleRef<'a> {
         for _ in 0..number {
             reader.skip().ok()?;
         }
-        reader.raw().ok()
+        Some(reader)
     }
 
     /// The fields' bytes, in order.

@@ -155,6 +155,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads nil.
+    #[inline]
     pub fn nil(&mut self) -> Result<(), MpError> {
         match self.rest {
             [0xc0, rest @ ..] => {

@@ -28,6 +28,27 @@ pub fn write_uint(out: &mut Vec<u8>, value: u64) {
     }
 }
 
+/// The most bytes of an unsigned integer.
+pub const MAX_UINT: usize = 9;
+
+/// An unsigned integer in its shortest form, which is as many of the bytes as the length says.
+#[inline]
+pub fn uint_bytes(value: u64) -> ([u8; MAX_UINT], usize) {
+    let mut bytes = [value as u8; MAX_UINT];
+    if value < 0x80 {
+        return (bytes, 1);
+    }
+    let (first, width) = match value {
+        0..=0xff => (0xcc, 1),
+        0x100..=0xffff => (0xcd, 2),
+        0x1_0000..=0xffff_ffff => (0xce, 4),
+        _ => (0xcf, 8),
+    };
+    bytes[0] = first;
+    overwrite(&mut bytes, 1, (value << (64 - 8 * width)).to_be_bytes());
+    (bytes, 1 + width)
+}
+
 /// Appends an integer in its shortest form; one that is not negative gets an unsigned form.
 #[inline]
 pub fn write_int(out: &mut Vec<u8>, value: i64) {
@@ -139,8 +160,18 @@ pub fn write_array_wide(out: &mut Vec<u8>, count: u32) {
 fn put<const N: usize>(out: &mut Vec<u8>, first: u8, bytes: [u8; N]) {
     const LONGEST: usize = 1 + size_of::<u64>();
     let mut whole = [first; LONGEST];
-    whole[1..=N].copy_from_slice(&bytes);
+    overwrite(&mut whole, 1, bytes);
     out.extend_from_slice(&whole[..=N]);
+}
+
+/// Writes `bytes` over those from `at` on. The length is known to the compiler, so this is a store; `copy_from_slice` on a
+/// part of a slice is two calls.
+///
+/// # Panics
+/// `out` ends before them.
+#[inline]
+pub fn overwrite<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) {
+    *out[at..].first_chunk_mut().expect("the caller has made room") = bytes;
 }
 
 fn wide_length(length: usize) -> u32 {
@@ -173,6 +204,8 @@ mod tests {
         ];
         for (value, bytes) in unsigned {
             assert_eq!(written(|out| write_uint(out, value)), bytes);
+            let (short, length) = uint_bytes(value);
+            assert_eq!(&short[..length], bytes);
             assert_eq!(Reader::new(bytes).uint(), Ok(value));
         }
         let signed: [(i64, &[u8]); 9] = [

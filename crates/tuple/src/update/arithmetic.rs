@@ -1,7 +1,7 @@
 //! What operations compute: sums, bits and splices.
 
 use super::UpdateError;
-use super::operation::{Computation, Splice, Target, out_of_bound};
+use super::operation::{Computation, Splice, UpdatePath, out_of_bound};
 use crate::decimal::Decimal;
 use crate::mp::{self, Kind, Reader};
 
@@ -57,7 +57,7 @@ impl Number {
 
 impl Computation<'_> {
     /// What the operation makes of `value`, the whole MessagePack value that it found.
-    pub(super) fn of(&self, value: &[u8], target: &Target<'_>) -> Result<Scalar, UpdateError> {
+    pub(super) fn of(&self, value: &[u8], target: &UpdatePath<'_>) -> Result<Scalar, UpdateError> {
         let integer = |number| Ok(Scalar::Number(Number::Integer(i128::from(number))));
         match self {
             Self::Add(number) | Self::Subtract(number) => {
@@ -73,11 +73,11 @@ impl Computation<'_> {
         }
     }
 
-    fn bits(&self, value: &[u8], target: &Target<'_>) -> Result<u64, UpdateError> {
+    fn bits(&self, value: &[u8], target: &UpdatePath<'_>) -> Result<u64, UpdateError> {
         Reader::new(value).uint().map_err(|_| self.mismatch(target, "a positive integer"))
     }
 
-    fn sum(&self, value: &[u8], argument: Number, target: &Target<'_>) -> Result<Number, UpdateError> {
+    fn sum(&self, value: &[u8], argument: Number, target: &UpdatePath<'_>) -> Result<Number, UpdateError> {
         let add = matches!(self, Self::Add(_));
         let operator = self.operator();
         match (Number::read(value).ok_or_else(|| self.mismatch(target, "a number"))?, argument) {
@@ -106,7 +106,7 @@ impl Computation<'_> {
         }
     }
 
-    fn mismatch(&self, target: &Target<'_>, expected: &'static str) -> UpdateError {
+    fn mismatch(&self, target: &UpdatePath<'_>, expected: &'static str) -> UpdateError {
         UpdateError::UpdateArgType { operator: self.operator(), field: target.shown(), expected }
     }
 }

@@ -151,21 +151,21 @@ impl<'a> Array<'a> {
     }
 }
 
-/// A map in entries.
+/// A map in runs.
 ///
-/// The order of the pairs is Tarantool's. Entries come from front to back, first their own pairs, then their tails. A new
-/// key makes an entry at the front; so does an old key that is touched for the first time, and the pairs that followed it
-/// become its tail. Only the first pair in the tail of an entry without a key becomes that entry's own.
+/// The order of the pairs is Tarantool's. Runs come from front to back, first their own pairs, then their tails. A new
+/// key makes a run at the front; so does an old key that is touched for the first time, and the pairs that followed it
+/// become its tail. Only the first pair in the tail of a run without a key becomes that run's own.
 #[derive(Debug, Default)]
 pub(super) struct Map<'a> {
     count: u32,
-    /// The front is the end of this list, so that entries keep their numbers.
-    pub(super) entries: Vec<Entry<'a>>,
+    /// The front is the end of this list, so that runs keep their numbers.
+    pub(super) runs: Vec<MapRun<'a>>,
 }
 
-/// A pair, and pairs that nobody has touched: those that stood behind it.
+/// A pair, and the untouched pairs that stood behind it.
 #[derive(Debug)]
-pub(super) struct Entry<'a> {
+pub(super) struct MapRun<'a> {
     /// The string, which is written anew. `None`: the pair was deleted, or there has never been one.
     key: Option<&'a [u8]>,
     pub(super) node: Node<'a>,
@@ -176,18 +176,18 @@ pub(super) struct Entry<'a> {
 impl<'a> Map<'a> {
     /// A map of `count` pairs, back to back.
     pub(super) fn new(bytes: &'a [u8], count: u32) -> Self {
-        let all = Entry { key: None, node: Node::Plain(&[]), tail: bytes, tail_count: count };
-        Self { count, entries: vec![all] }
+        let all = MapRun { key: None, node: Node::Plain(&[]), tail: bytes, tail_count: count };
+        Self { count, runs: vec![all] }
     }
 
-    /// Gives a key's pair an entry of its own, and returns that; `None` if there is no such key. Of equal keys an entry's
+    /// Gives a key's pair a run of its own, and returns that; `None` if there is no such key. Of equal keys a run's
     /// own goes first, then the one nearest to the front.
     pub(super) fn isolate(&mut self, name: &'a [u8]) -> Result<Option<usize>, UpdateError> {
-        if let Some(at) = self.entries.iter().rposition(|entry| entry.key == Some(name)) {
+        if let Some(at) = self.runs.iter().rposition(|run| run.key == Some(name)) {
             return Ok(Some(at));
         }
-        for at in (0..self.entries.len()).rev() {
-            let Entry { tail, tail_count, .. } = self.entries[at];
+        for at in (0..self.runs.len()).rev() {
+            let MapRun { tail, tail_count, .. } = self.runs[at];
             let mut reader = Reader::new(tail);
             for number in 0..tail_count {
                 let begin = reader.position();
@@ -196,20 +196,20 @@ impl<'a> Map<'a> {
                 if !Step::Key(name).matches_key(key) {
                     continue;
                 }
-                let found = Entry {
+                let found = MapRun {
                     key: Some(name),
                     node: Node::Plain(value),
                     tail: reader.rest(),
                     tail_count: tail_count - number - 1,
                 };
-                if number == 0 && self.entries[at].key.is_none() {
-                    self.entries[at] = found;
+                if number == 0 && self.runs[at].key.is_none() {
+                    self.runs[at] = found;
                     return Ok(Some(at));
                 }
-                self.entries[at].tail = &tail[..begin];
-                self.entries[at].tail_count = number;
-                self.entries.push(found);
-                return Ok(Some(self.entries.len() - 1));
+                self.runs[at].tail = &tail[..begin];
+                self.runs[at].tail_count = number;
+                self.runs.push(found);
+                return Ok(Some(self.runs.len() - 1));
             }
         }
         Ok(None)
@@ -220,12 +220,12 @@ impl<'a> Map<'a> {
         match (edit, self.isolate(name)?) {
             (Edit::Insert(bytes), _) => {
                 let node = Node::Plain(bytes);
-                self.entries.push(Entry { key: Some(name), node, tail: &[], tail_count: 0 });
+                self.runs.push(MapRun { key: Some(name), node, tail: &[], tail_count: 0 });
                 self.count = self.count.saturating_add(1);
             }
-            (Edit::Replace(node), Some(at)) => self.entries[at].node = node,
+            (Edit::Replace(node), Some(at)) => self.runs[at].node = node,
             (Edit::Delete(_), Some(at)) => {
-                self.entries[at].key = None;
+                self.runs[at].key = None;
                 self.count -= 1;
             }
             (Edit::Replace(_) | Edit::Delete(_), None) => {}
@@ -236,10 +236,10 @@ impl<'a> Map<'a> {
     /// Appends the header to `out`, and the pairs to what is still to be written, last first.
     pub(super) fn write(&self, out: &mut Vec<u8>, pending: &mut Vec<Piece<'a>>) {
         mp::write_map(out, self.count);
-        pending.extend(self.entries.iter().map(|entry| Piece::Bytes(entry.tail)));
-        for entry in &self.entries {
-            if let Some(name) = entry.key {
-                pending.push(Piece::Node(entry.node));
+        pending.extend(self.runs.iter().map(|run| Piece::Bytes(run.tail)));
+        for run in &self.runs {
+            if let Some(name) = run.key {
+                pending.push(Piece::Node(run.node));
                 pending.push(Piece::Name(name));
             }
         }

@@ -13,7 +13,7 @@
 
 use super::arithmetic::Scalar;
 use super::container::{Array, Map, Opened, Run};
-use super::operation::{Action, Computation, Operation, Target};
+use super::operation::{Action, Computation, Operation, UpdatePath};
 use super::trail::Trail;
 use super::{FieldFault, UpdateError};
 use crate::field::FieldType;
@@ -62,9 +62,9 @@ enum Container<'a> {
     Trail(Trail<'a>),
 }
 
-/// A place inside of a container: which run of an array, which entry of a map; a trail has but one.
+/// A node's position: its container, and the run of an array or a map in there; a trail has only position 0.
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct NodePosition {
     container: usize,
     position: usize,
 }
@@ -107,50 +107,50 @@ impl<'a> Draft<'a> {
             return self.edit_array(ROOT, index, operation);
         }
         let position = self.array(ROOT).isolate(index)?.ok_or_else(|| target.not_found())?;
-        self.apply_inside(Slot { container: ROOT, position }, path, operation)
+        self.apply_inside(NodePosition { container: ROOT, position }, path, operation)
     }
 
-    /// Applies an operation whose path goes on below `slot`.
+    /// Applies an operation whose path goes on below `position`.
     fn apply_inside(
         &mut self,
-        mut slot: Slot,
+        mut position: NodePosition,
         mut path: Lexer<'a>,
         operation: &Operation<'a>,
     ) -> Result<(), UpdateError> {
         let target = &operation.target;
         loop {
-            let id = match self.node(slot) {
+            let id = match self.node(position) {
                 Node::Plain(value) => {
                     let trail = Trail::start(value, path, operation, |computation, old| {
                         compute(&mut self.scalars, computation, old, target)
                     })?;
                     let node = Node::Inner(self.adopt(Container::Trail(trail)));
-                    self.put(slot, node);
+                    self.put(position, node);
                     return Ok(());
                 }
                 Node::Assigned(_) | Node::Computed(_) => return Err(target.fault(FieldFault::DoubleUpdate)),
                 Node::Inner(id) => id,
             };
             let next = if let Container::Trail(_) = self.containers[id] {
-                self.follow(id, &mut path, operation)?
+                self.apply_to_trail(id, &mut path, operation)?
             } else {
                 let step = path.step().map_err(|error| target.fault(error))?;
-                self.enter(id, step, path, operation)?
+                self.apply_to_container(id, step, path, operation)?
             };
             match next {
-                Some(below) => slot = below,
+                Some(below) => position = below,
                 None => return Ok(()),
             }
         }
     }
 
-    /// Applies an operation to a trail, or returns the slot below that it has to go on with.
-    fn follow(
+    /// Applies an operation to a trail, or returns the position below that it has to go on with.
+    fn apply_to_trail(
         &mut self,
         id: usize,
         path: &mut Lexer<'a>,
         operation: &Operation<'a>,
-    ) -> Result<Option<Slot>, UpdateError> {
+    ) -> Result<Option<NodePosition>, UpdateError> {
         let target = &operation.target;
         let trail = self.trail(id);
         for (at, station) in trail.stations.iter().enumerate() {
@@ -161,21 +161,21 @@ impl<'a> Draft<'a> {
             return match (step, station.is_map(), station.step) {
                 (Some(Step::Index(_)), false, _) | (Some(Step::Key(_)), true, Step::Key(_)) => {
                     let parted = self.part(id, at, target)?;
-                    self.enter(parted, step, *path, operation)
+                    self.apply_to_container(parted, step, *path, operation)
                 }
                 (_, false, _) => Err(target.fault(FieldFault::NotAnIndex)),
                 (_, true, _) => Err(target.fault(FieldFault::NotAKey)),
             };
         }
         match trail.edit {
-            Edit::Replace(Node::Inner(_)) => Ok(Some(Slot { container: id, position: 0 })),
+            Edit::Replace(Node::Inner(_)) => Ok(Some(NodePosition { container: id, position: 0 })),
             _ if path.is_at_end() => Err(target.fault(FieldFault::DoubleUpdate)),
             _ => Err(path.step().map_or_else(|error| target.fault(error), |_| target.not_found())),
         }
     }
 
     /// Ends trail `id` at a station, and returns the number of the array or map that takes that container's place.
-    fn part(&mut self, id: usize, at: usize, target: &Target<'_>) -> Result<usize, UpdateError> {
+    fn part(&mut self, id: usize, at: usize, target: &UpdatePath<'_>) -> Result<usize, UpdateError> {
         let trail = self.trail(id);
         let station = trail.stations[at];
         let (below, own_edit) = (trail.below(at)?, trail.edit);
@@ -207,15 +207,15 @@ impl<'a> Draft<'a> {
         Ok(parted)
     }
 
-    /// Applies an operation to an array or a map, or returns the slot below that it has to go on with. `step` is where
+    /// Applies an operation to an array or a map, or returns the position below that it has to go on with. `step` is where
     /// its path goes from here, `path` the rest.
-    fn enter(
+    fn apply_to_container(
         &mut self,
         id: usize,
         step: Option<Step<'a>>,
         path: Lexer<'a>,
         operation: &Operation<'a>,
-    ) -> Result<Option<Slot>, UpdateError> {
+    ) -> Result<Option<NodePosition>, UpdateError> {
         let target = &operation.target;
         let found = match (&mut self.containers[id], step) {
             (Container::Array(_), Some(Step::Index(index))) if path.is_at_end() => {
@@ -231,7 +231,7 @@ impl<'a> Draft<'a> {
             (_, None) | (Container::Trail(_), _) => None,
         };
         match found {
-            Some(position) => Ok(Some(Slot { container: id, position })),
+            Some(position) => Ok(Some(NodePosition { container: id, position })),
             None => Err(target.not_found()),
         }
     }
@@ -248,7 +248,7 @@ impl<'a> Draft<'a> {
             Action::Delete(count) => Edit::Delete(count),
             Action::Compute(ref computation) => {
                 let position = array.isolate(index)?.ok_or_else(|| target.not_found())?;
-                return self.compute(Slot { container: id, position }, computation, target);
+                return self.compute(NodePosition { container: id, position }, computation, target);
             }
         };
         array.edit(index, edit)
@@ -265,7 +265,7 @@ impl<'a> Draft<'a> {
             (Action::Delete(1), _) => Edit::Delete(1),
             (Action::Delete(_), _) => return Err(target.fault(FieldFault::DeleteManyKeys)),
             (Action::Compute(computation), Some(position)) => {
-                return self.compute(Slot { container: id, position }, computation, target);
+                return self.compute(NodePosition { container: id, position }, computation, target);
             }
             (Action::Compute(_), None) => return Err(target.not_found()),
         };
@@ -274,15 +274,15 @@ impl<'a> Draft<'a> {
 
     fn compute(
         &mut self,
-        slot: Slot,
+        position: NodePosition,
         computation: &Computation<'a>,
-        target: &Target<'_>,
+        target: &UpdatePath<'_>,
     ) -> Result<(), UpdateError> {
-        let Node::Plain(old) = self.node(slot) else {
+        let Node::Plain(old) = self.node(position) else {
             return Err(target.fault(FieldFault::DoubleUpdate));
         };
         let node = compute(&mut self.scalars, computation, old, target)?;
-        self.put(slot, node);
+        self.put(position, node);
         Ok(())
     }
 
@@ -312,10 +312,10 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn node(&self, slot: Slot) -> Node<'a> {
-        match &self.containers[slot.container] {
-            Container::Array(array) => array.runs[slot.position].node(),
-            Container::Map(map) => map.entries[slot.position].node,
+    fn node(&self, position: NodePosition) -> Node<'a> {
+        match &self.containers[position.container] {
+            Container::Array(array) => array.runs[position.position].node(),
+            Container::Map(map) => map.runs[position.position].node,
             Container::Trail(trail) => match trail.edit {
                 Edit::Replace(node) => node,
                 Edit::Insert(bytes) => Node::Plain(bytes),
@@ -324,10 +324,10 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn put(&mut self, slot: Slot, node: Node<'a>) {
-        match &mut self.containers[slot.container] {
-            Container::Array(array) => array.runs[slot.position] = Run::Touched(node),
-            Container::Map(map) => map.entries[slot.position].node = node,
+    fn put(&mut self, position: NodePosition, node: Node<'a>) {
+        match &mut self.containers[position.container] {
+            Container::Array(array) => array.runs[position.position] = Run::Touched(node),
+            Container::Map(map) => map.runs[position.position].node = node,
             Container::Trail(trail) => trail.edit = Edit::Replace(node),
         }
     }
@@ -378,7 +378,7 @@ fn compute<'a>(
     scalars: &mut Vec<Scalar>,
     computation: &Computation<'_>,
     old: &[u8],
-    target: &Target<'_>,
+    target: &UpdatePath<'_>,
 ) -> Result<Node<'a>, UpdateError> {
     scalars.push(computation.of(old, target)?);
     Ok(Node::Computed(scalars.len() - 1))

@@ -12,13 +12,13 @@ use crate::path::{Lexer, Step};
 /// One operation that could be read.
 #[derive(Debug)]
 pub(super) struct Operation<'a> {
-    pub(super) target: Target<'a>,
+    pub(super) target: UpdatePath<'a>,
     pub(super) action: Action<'a>,
 }
 
 /// Where an operation applies.
 #[derive(Debug)]
-pub(super) struct Target<'a> {
+pub(super) struct UpdatePath<'a> {
     /// From 0; negative numbers count from the end.
     pub(super) field: i64,
     /// The name or path, if the field was not sent as a number.
@@ -56,7 +56,7 @@ pub(super) struct Splice<'a> {
     pub(super) paste: &'a [u8],
 }
 
-impl Target<'_> {
+impl UpdatePath<'_> {
     /// The field as errors show it.
     pub(super) fn shown(&self) -> String {
         match self.text {
@@ -148,13 +148,13 @@ impl<'a> Operation<'a> {
             let reason = format!("wrong number of arguments, expected {expected}, got {length}");
             return Err(UpdateError::UnknownUpdateOp { number, reason });
         }
-        let target = Target::read(reader, operator, format, base)?;
+        let target = UpdatePath::read(reader, operator, format, base)?;
         let action = Action::read(reader, operator, &target, base)?;
         Ok(Self { target, action })
     }
 }
 
-impl<'a> Target<'a> {
+impl<'a> UpdatePath<'a> {
     fn read(
         reader: &mut Reader<'a>,
         operator: char,
@@ -207,7 +207,7 @@ impl<'a> Action<'a> {
     fn read(
         reader: &mut Reader<'a>,
         operator: char,
-        target: &Target<'_>,
+        target: &UpdatePath<'_>,
         base: i64,
     ) -> Result<Self, UpdateError> {
         let mismatch = |expected| UpdateError::UpdateArgType { operator, field: target.shown(), expected };
@@ -256,6 +256,6 @@ impl<'a> Action<'a> {
 }
 
 /// The error of a splice that begins before the string.
-pub(super) fn out_of_bound(target: &Target<'_>) -> UpdateError {
+pub(super) fn out_of_bound(target: &UpdatePath<'_>) -> UpdateError {
     UpdateError::UpdateSplice { field: target.shown(), reason: "offset is out of bound" }
 }
