@@ -80,6 +80,19 @@ pub enum GreetingError {
     VersionTooLong(String),
 }
 
+/// What a text begins with that a server of Lycosa sends in place of a greeting, because it cannot serve the client. It
+/// is filled up with spaces to [`GREETING_SIZE`], so that a client which waits for a greeting reads it whole.
+pub const REFUSAL_PREFIX: &str = "Lycosa: ";
+
+/// The bytes of such a text. What is longer than the size is cut.
+pub fn refusal(text: &str) -> [u8; GREETING_SIZE] {
+    let mut bytes = [b' '; GREETING_SIZE];
+    let text = REFUSAL_PREFIX.bytes().chain(text.bytes());
+    bytes[..GREETING_SIZE - 1].iter_mut().zip(text).for_each(|(place, byte)| *place = byte);
+    bytes[GREETING_SIZE - 1] = b'\n';
+    bytes
+}
+
 impl Greeting {
     /// The 128 bytes.
     ///

@@ -72,9 +72,9 @@ impl DataStart {
 pub fn begin(out: &mut Vec<u8>, code: u32, sync: u64, schema_version: u32) -> Start {
     let start = out.len();
     let mut header = HEADER;
-    header[CODE_OFFSET..CODE_OFFSET + 4].copy_from_slice(&code.to_be_bytes());
-    header[SYNC_OFFSET..SYNC_OFFSET + 8].copy_from_slice(&sync.to_be_bytes());
-    header[SCHEMA_OFFSET..SCHEMA_OFFSET + 4].copy_from_slice(&schema_version.to_be_bytes());
+    mp::overwrite(&mut header, CODE_OFFSET, code.to_be_bytes());
+    mp::overwrite(&mut header, SYNC_OFFSET, sync.to_be_bytes());
+    mp::overwrite(&mut header, SCHEMA_OFFSET, schema_version.to_be_bytes());
     out.extend_from_slice(&header);
     Start(start)
 }
@@ -87,7 +87,7 @@ pub fn begin(out: &mut Vec<u8>, code: u32, sync: u64, schema_version: u32) -> St
 pub fn finish(out: &mut Vec<u8>, Start(start): Start) {
     let length = out.len() - start - LENGTH_SIZE;
     match u32::try_from(length) {
-        Ok(length) => out[start + 1..start + LENGTH_SIZE].copy_from_slice(&length.to_be_bytes()),
+        Ok(length) => mp::overwrite(out, start + 1, length.to_be_bytes()),
         Err(_) => replace_oversized(out, start, length),
     }
 }
@@ -109,7 +109,7 @@ fn replace_oversized(out: &mut Vec<u8>, start: usize, length: usize) {
 pub fn begin_data(out: &mut Vec<u8>, sync: u64) -> DataStart {
     let start = out.len();
     let mut header = DATA_HEADER;
-    header[SYNC_OFFSET..SYNC_OFFSET + 8].copy_from_slice(&sync.to_be_bytes());
+    mp::overwrite(&mut header, SYNC_OFFSET, sync.to_be_bytes());
     out.extend_from_slice(&header);
     DataStart(start)
 }
@@ -119,10 +119,7 @@ pub fn begin_data(out: &mut Vec<u8>, sync: u64) -> DataStart {
 #[inline]
 pub fn finish_data(out: &mut Vec<u8>, DataStart(start): DataStart, count: u32, schema_version: u32) {
     let length = out.len() - start - LENGTH_SIZE;
-    let header = &mut out[start..start + DATA_HEADER_SIZE];
-    header[1..LENGTH_SIZE].copy_from_slice(&(length as u32).to_be_bytes());
-    header[SCHEMA_OFFSET..SCHEMA_OFFSET + 4].copy_from_slice(&schema_version.to_be_bytes());
-    header[COUNT_OFFSET..COUNT_OFFSET + 4].copy_from_slice(&count.to_be_bytes());
+    patch_data_header(&mut out[start..start + DATA_HEADER_SIZE], length, count, schema_version);
     if u32::try_from(length).is_err() {
         replace_oversized(out, start, length);
     }
@@ -133,10 +130,14 @@ pub fn finish_data(out: &mut Vec<u8>, DataStart(start): DataStart, count: u32, s
 pub fn data_header(out: &mut Vec<u8>, sync: u64, count: u32, length: usize, schema_version: u32) {
     let DataStart(start) = begin_data(out, sync);
     let length = out.len() - start - LENGTH_SIZE + length;
-    let header = &mut out[start..];
-    header[1..LENGTH_SIZE].copy_from_slice(&(length as u32).to_be_bytes());
-    header[SCHEMA_OFFSET..SCHEMA_OFFSET + 4].copy_from_slice(&schema_version.to_be_bytes());
-    header[COUNT_OFFSET..COUNT_OFFSET + 4].copy_from_slice(&count.to_be_bytes());
+    patch_data_header(&mut out[start..], length, count, schema_version);
+}
+
+#[inline]
+fn patch_data_header(header: &mut [u8], length: usize, count: u32, schema_version: u32) {
+    mp::overwrite(header, 1, (length as u32).to_be_bytes());
+    mp::overwrite(header, SCHEMA_OFFSET, schema_version.to_be_bytes());
+    mp::overwrite(header, COUNT_OFFSET, count.to_be_bytes());
 }
 
 /// The `sync` of a whole reply frame that was written by this module; `None` if it is too short to be one.

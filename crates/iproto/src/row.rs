@@ -8,7 +8,7 @@
 //! first replicated row ([`RowHeader::tsn`], on disk as the difference `lsn − tsn` modulo 2^64), the last one a flag.
 //! A single row carries neither.
 
-use lycosa_tuple::mp::{MpError, Reader};
+use lycosa_tuple::mp::{self, MpError, Reader};
 
 use crate::body::{Fields, Missing, write_raw};
 use crate::keys::{self, RequestType};
@@ -233,26 +233,17 @@ type Head = [u8; HEAD_SIZE];
 
 #[inline]
 fn put<const N: usize>(head: &mut Head, at: usize, bytes: [u8; N]) -> usize {
-    head[at..at + N].copy_from_slice(&bytes);
+    mp::overwrite(head, at, bytes);
     at + N
 }
 
 /// A key with an integer in its shortest form.
 #[inline]
 fn put_field(head: &mut Head, at: usize, key: u8, value: u64) -> usize {
-    if value < 0x80 {
-        return put(head, at, [key, value as u8]);
-    }
-    let (first, width) = match value {
-        0..=0xff => (0xcc, 1),
-        0x100..=0xffff => (0xcd, 2),
-        0x1_0000..=0xffff_ffff => (0xce, 4),
-        _ => (0xcf, 8),
-    };
-    let place = &mut head[at..at + 10];
-    place[..2].copy_from_slice(&[key, first]);
-    place[2..].copy_from_slice(&(value << (64 - 8 * width)).to_be_bytes());
-    at + 2 + width
+    let (bytes, length) = mp::uint_bytes(value);
+    mp::overwrite(head, at, [key]);
+    mp::overwrite(head, at + 1, bytes);
+    at + 1 + length
 }
 
 /// The same, unless the integer says nothing.

@@ -1,0 +1,203 @@
+//! TLS from PEM files: what a server presents, whom a client trusts, and errors that name the file and the remedy.
+//!
+//! Both ends of a connection read their settings here, so that a server, the Rust client and a replica say the same
+//! about the same file. The protocol itself is `rustls` with the `ring` provider: TLS 1.2 and 1.3.
+//!
+//! A client trusts the certificates of one file and nothing else: the system's list plays no part. A certificate in that
+//! file may be an authority, or the server's own, self-signed one (see [`trust`]).
+//!
+//! Invariants: no error shows the content of a key; a key that does not belong to its certificate is refused before
+//! anybody connects. Absent: sockets, revocation lists.
+
+mod pem;
+pub mod trust;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use rustls;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+/// What can be wrong with the files of TLS. Each says which file, what is wrong, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read the {what} file {}: {cause}", path.display())]
+    Unreadable {
+        /// What the file is for.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        cause: std::io::Error,
+    },
+    /// A file holds something else than it should.
+    #[error("the {what} file {} {problem}", path.display())]
+    Content {
+        /// What the file is for.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and what to do, to be read after the file's name.
+        problem: String,
+    },
+    /// Certificate and key are of two pairs.
+    #[error(
+        "the key {} does not belong to the certificate {}: name the key with which the certificate was made",
+        key.display(), certificate.display()
+    )]
+    Mismatch {
+        /// The certificate.
+        certificate: PathBuf,
+        /// The key.
+        key: PathBuf,
+    },
+    /// The text is neither a host's name nor an IP address, so no certificate can be for it.
+    #[error("{0:?} is neither a host name nor an IP address")]
+    Name(String),
+}
+
+/// A certificate and its private key, both as PEM.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The certificate, followed by those of intermediate authorities.
+    pub certificate: PathBuf,
+    /// Its private key, not encrypted.
+    pub key: PathBuf,
+}
+
+impl Identity {
+    fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+        let chain = pem::certificates("certificate", &self.certificate)?;
+        let key = pem::key(&self.key)?;
+        let signer = provider().key_provider.load_private_key(key.clone_key()).map_err(|error| {
+            pem::content("key", &self.key, format!("holds a key that cannot be used ({error}): use ECDSA P-256, Ed25519 or RSA of 2048 bits and more"))
+        })?;
+        match CertifiedKey::new(chain.clone(), signer).keys_match() {
+            Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {
+                Ok((chain, key))
+            }
+            Err(rustls::Error::InconsistentKeys(_)) => {
+                Err(TlsError::Mismatch { certificate: self.certificate.clone(), key: self.key.clone() })
+            }
+            Err(error) => Err(pem::content("certificate", &self.certificate, format!("is damaged: {error}"))),
+        }
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// What a server presents. With `client_ca` every client has to present a certificate of an authority in that file.
+///
+/// # Errors
+/// A file that cannot be read, or does not hold what it should.
+pub fn server(identity: &Identity, client_ca: Option<&Path>) -> Result<Arc<ServerConfig>, TlsError> {
+    let (chain, key) = identity.read()?;
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .expect("ring has cipher suites for every version of TLS that rustls knows");
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let roots = Arc::new(roots("client CA", path)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+                .build()
+                .map_err(|error| pem::content("client CA", path, error.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let config = builder.with_single_cert(chain, key).map_err(|error| {
+        pem::content("certificate", &identity.certificate, format!("cannot be used: {error}"))
+    })?;
+    Ok(Arc::new(config))
+}
+
+/// What a client presents, if a server asks for it, and whom it trusts: the certificates in the file `ca`.
+///
+/// # Errors
+/// A file that cannot be read, or does not hold what it should.
+pub fn client(ca: &Path, identity: Option<&Identity>) -> Result<Arc<ClientConfig>, TlsError> {
+    let trusted = pem::certificates("CA", ca)?;
+    let verifier = trust::Trusted::new(trusted, roots("CA", ca)?, &provider())
+        .map_err(|error| pem::content("CA", ca, error.to_string()))?;
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .expect("ring has cipher suites for every version of TLS that rustls knows")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let (chain, key) = identity.read()?;
+            builder.with_client_auth_cert(chain, key).map_err(|error| {
+                pem::content("certificate", &identity.certificate, format!("cannot be used: {error}"))
+            })?
+        }
+    };
+    Ok(Arc::new(config))
+}
+
+/// The name that a server's certificate has to be for: `host` or `host:port`, IPv6 addresses with or without brackets.
+///
+/// # Errors
+/// The host is neither a name nor an IP address.
+pub fn server_name(address: &str) -> Result<ServerName<'static>, TlsError> {
+    let host = match address.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') && (!host.contains(':') || host.ends_with(']')) => host,
+        _ => address,
+    };
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    ServerName::try_from(bare.to_owned()).map_err(|_| TlsError::Name(host.to_owned()))
+}
+
+/// Whether accounts other than its owner may read the key file.
+pub fn is_key_open_to_others(key: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(key).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
+}
+
+/// What went wrong with a handshake, in words for a person who has set up this client or server.
+pub fn explain(error: &rustls::Error) -> String {
+    use rustls::{AlertDescription, CertificateError, Error};
+    match error {
+        Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => {
+            "the peer does not speak TLS on this port".to_owned()
+        }
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "its certificate is not signed by an authority in the CA file".to_owned()
+        }
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => format!("its certificate is for another name ({error})"),
+        Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            "its certificate has expired".to_owned()
+        }
+        Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "it wants a client certificate".to_owned()
+        }
+        Error::NoCertificatesPresented => "it presented no client certificate".to_owned(),
+        Error::AlertReceived(AlertDescription::UnknownCA) => {
+            "it does not trust the authority of the certificate that it was shown".to_owned()
+        }
+        error => error.to_string(),
+    }
+}
+
+fn roots(what: &'static str, path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in pem::certificates(what, path)? {
+        roots.add(certificate).map_err(|error| {
+            pem::content(what, path, format!("holds a certificate that cannot be used: {error}"))
+        })?;
+    }
+    Ok(roots)
+}
+
+#[cfg(test)]
+mod tests;
