@@ -1,7 +1,7 @@
 //! What the arena and the indexes cost: nanoseconds per operation and bytes per entry.
 //!
-//! `cargo bench -p lycosa-store --bench index [-- NUMBER]` measures with that many tuples, a million unless told. With `--test`,
-//! or if it is not cargo's `bench` that runs it, it runs small, to show that it works.
+//! `cargo bench -p lycosa-store --bench index [-- NUMBER]` measures with that many tuples, a million unless told.
+//! With `--test`, or if it is not cargo's `bench` that runs it, it runs small, to show that it works.
 
 use std::hint::black_box;
 use std::time::Instant;

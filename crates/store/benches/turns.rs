@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use lycosa_store::ddl::{self, IndexSpec, PartSpec, SpaceSpec};
 use lycosa_store::{
-    Budget, Cursor, Deferral, Error, FLUSH_PORTION, IteratorType, Prepared, Progress, Settings, SpaceId,
-    Statement, Store, user,
+    Budget, Cursor, Deferral, Error, FLUSH_PORTION, IteratorType, Progress, Settings, SpaceId, Statement,
+    Store, user,
 };
 use lycosa_tuple::mp;
 
@@ -81,12 +81,9 @@ fn main() -> Result<(), Error> {
     Steps::once("a walk over the states, merged", || {
         store.range(tube, STATUS, IteratorType::All, &[0x90], 0).map(drop)
     })?;
-    Steps::once("prepare the states", || store.prepare(tube, STATUS, 0).map(drop))?;
+    Steps::once("prepare the states", || store.read(tube, STATUS, 0).map(drop))?;
     Steps::once("due tasks, few deferred", || store.first_within(tube, WATCH, &ready).map(drop))?;
-    Steps::take(
-        "prepare the deadlines",
-        || Ok(store.prepare(tube, WATCH, FLUSH_PORTION)? == Prepared::More),
-    )?;
+    Steps::take("prepare the deadlines", || Ok(store.read(tube, WATCH, FLUSH_PORTION)?.is_none()))?;
     let mut cursor = Cursor::new(user::ADMIN, tube, WATCH, IteratorType::All, &[0x90]);
     let mut bytes = 0;
     Steps::take("a cursor over the deadlines, 1024 a step", || {

@@ -1,8 +1,8 @@
 //! Privileges: what can be granted, on what, and how the two are named.
 //!
-//! A user's effective access to an object is the union of what was granted to the user and to every role that the
-//! user has, directly or through other roles, on the object itself, on all objects of its kind and on the universe.
-//! The masks and names are Tarantool's, because they are stored in `_priv`.
+//! A user's effective access to an object is the union of what was granted on the object itself, on all objects of
+//! its kind and on the universe. Grants to the user count, and those to every role that the user has, directly or
+//! through other roles. The masks and names are Tarantool's, because they are stored in `_priv`.
 
 use std::fmt;
 use std::ops::{BitAnd, BitOr, BitOrAssign, Not};

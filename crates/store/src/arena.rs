@@ -1,13 +1,13 @@
 //! Tuples in memory: size-class slabs behind 4-byte handles.
 //!
-//! All tuples of an instance live in one arena. A tuple never moves and keeps its length; bytes of it may give way to others
-//! ([`Arena::swap`]), which is for the store to arrange with whoever knows the tuple. Indexes, transactions and read views hold
-//! [`Handle`]s, so that an index entry costs 4 bytes and not a pointer with a count.
+//! All tuples of an instance live in one arena. A tuple never moves and keeps its length; bytes of it may give way to
+//! others ([`Arena::swap`]), which is for the store to arrange with whoever knows the tuple. Indexes, transactions
+//! and read views hold [`Handle`]s, so that an index entry costs 4 bytes and not a pointer with a count.
 //!
-//! A slot is a two-byte header (the tuple's length) followed by the tuple. Slot sizes step by 8 bytes up to 256 and by a
-//! sixteenth of the power of two below them after that, so a slot wastes less than 8 bytes or less than 6.25 %. Slots of one
-//! size share a page of at most 64 KiB; a longer tuple has an allocation of its own. A handle is the page's number and the
-//! slot's: reading a tuple is one load from the page table and one from the slot.
+//! A slot is a two-byte header (the tuple's length) followed by the tuple. Slot sizes step by 8 bytes up to 256 and
+//! by a sixteenth of the power of two below them after that, so a slot wastes less than 8 bytes or less than 6.25 %.
+//! Slots of one size share a page of at most 64 KiB; a longer tuple has an allocation of its own. A handle is the
+//! page's number and the slot's: reading a tuple is one load from the page table and one from the slot.
 //!
 //! Invariants:
 //! - a page is in exactly one of these states: in its class's list (it has free slots and used ones), full, the class's one
@@ -22,6 +22,8 @@
 //! checks that a handle belongs to this arena beyond those that memory safety needs.
 
 use std::num::NonZeroU32;
+
+use lycosa_tuple::mp;
 
 #[cfg(test)]
 mod tests;
@@ -172,7 +174,7 @@ impl Page {
     }
 
     fn set_header(&mut self, offset: usize, header: u16) {
-        self.bytes[offset..offset + HEADER].copy_from_slice(&header.to_le_bytes());
+        mp::overwrite(&mut self.bytes, offset, header.to_le_bytes());
     }
 }
 

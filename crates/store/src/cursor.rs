@@ -21,7 +21,7 @@ use crate::index::Bookmark;
 use crate::read_view::Budget;
 use crate::space::{Engine, key_values};
 use crate::statement::IteratorType;
-use crate::{IndexId, Prepared, SpaceId, Store, UserId};
+use crate::{IndexId, SpaceId, Store, UserId};
 
 /// A walk over an index that can be interrupted. See the [module's documentation](self).
 #[derive(Debug)]
@@ -156,8 +156,9 @@ impl Cursor {
 }
 
 impl Store {
-    /// Goes on with a walk: hands out tuples until the budget is spent, the limit is reached or the tuples end. Deferred
-    /// index entries are flushed first, [`FLUSH_PORTION`](crate::FLUSH_PORTION) in a step, so a step may hand out nothing and still be of use.
+    /// Goes on with a walk: hands out tuples until the budget is spent, the limit is reached or the tuples end.
+    /// Deferred index entries are flushed first, [`FLUSH_PORTION`](crate::FLUSH_PORTION) in a step, so a step may
+    /// hand out nothing and still be of use.
     ///
     /// # Errors
     /// See [`CursorError`]. The cursor stays where it was.
@@ -175,7 +176,7 @@ impl Store {
             cursor.position = Position::End;
             return Ok(Progress::End);
         };
-        if self.prepare(base, cursor.index, 0)? == Prepared::More {
+        if self.read(base, cursor.index, 0)?.is_none() {
             return Ok(Progress::More);
         }
         cursor.walked = Some(walked);

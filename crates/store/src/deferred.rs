@@ -1,16 +1,17 @@
 //! Deferred index entries: tuples of a space that one of its indexes does not hold yet.
 //!
-//! A queue writes the index of its tasks' deadlines with every change and hardly ever reads it. Of the index of states it
-//! reads the ready tasks, not the taken ones. A task that is put, taken and acknowledged before anybody reads such an index needs no entry in its tree. An index with a
-//! [`Deferral`](crate::Deferral) therefore keeps new tuples here first. A tuple that is removed while it is here has cost
-//! no search. Beyond [`MAX_DEFERRED`] tuples each new one moves the oldest one into the tree.
+//! A queue writes the index of its tasks' deadlines with every change and hardly ever reads it. Of the index of
+//! states it reads the ready tasks, not the taken ones. A task that is put, taken and acknowledged before anybody
+//! reads such an index needs no entry in its tree. An index with a [`Deferral`](crate::Deferral) therefore keeps new
+//! tuples here first. A tuple that is removed while it is here has cost no search. Beyond [`MAX_DEFERRED`] tuples
+//! each new one moves the oldest one into the tree.
 //!
 //! An index of deadlines also defers the entries whose deadline lies *beyond* a bound, one bit each, however many they
 //! are: the scan for due tasks never needs them.
 //!
 //! Readers outside of the store do not see any of this. A read merges the deferred entries that it may meet with those in
 //! the tree, and lets the next change of the index flush the few ([`DeferredEntries::is_wanted`]). Entries beyond the
-//! bound are too many for that in one turn: [`Store::prepare`](crate::Store::prepare) and cursors flush them in portions.
+//! bound are too many for that in one turn: [`Store::read`](crate::Store::read) and cursors flush them in portions.
 //! After that the index keeps them in its tree like all others.
 //!
 //! Each mechanism is here for what it saves. Instructions for each cycle of put, take and ack (`lycosa bench count`), with
@@ -33,7 +34,6 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use lycosa_tuple::field::FieldSet;
-use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 
 use crate::arena::Handle;
@@ -65,13 +65,16 @@ impl Scope {
     fn includes(&self, tuple: &[u8]) -> bool {
         match self {
             Self::All => true,
-            Self::Part { field, value } => TupleRef::trusted(tuple).field(*field) == Some(value),
+            // The value is a whole one, so that the field is it if it begins with it.
+            Self::Part { field, value } => {
+                TupleRef::trusted(tuple).at(*field).is_some_and(|reader| reader.rest().starts_with(value))
+            }
         }
     }
 }
 
-/// How many of `number` tuples whose key begins with `value`, a short string, have one that begins with the values of `key`;
-/// `None` if that is not known.
+/// How many of `number` tuples whose key begins with `value`, a short string, have one that begins with the values of
+/// `key`; `None` if that is not known.
 #[inline]
 fn count_of(key: &[u8], value: &[u8], number: u64) -> Option<u64> {
     // Two short strings in the shortest form are equal only if all their bytes are.
@@ -113,8 +116,7 @@ struct Beyond {
 impl Beyond {
     #[inline]
     fn includes(&self, tuple: &[u8]) -> bool {
-        let value =
-            TupleRef::trusted(tuple).field(self.field).and_then(|field| Reader::new(field).uint().ok());
+        let value = TupleRef::trusted(tuple).at(self.field).and_then(|mut reader| reader.uint().ok());
         value.is_some_and(|value| value >= self.bound) && !self.is_closing
     }
 }

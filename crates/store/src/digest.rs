@@ -1,10 +1,13 @@
 //! The digest of all data: equal for stores that hold the same, however they came to hold it.
 //!
-//! The digest covers what a snapshot shows to a replica: every tuple of every space that is neither temporary nor local,
-//! definitions included because they are tuples too, and the last values of sequences. Equal tuples are equal bytes.
+//! The digest covers what a snapshot shows to a replica: every tuple of every space that is neither temporary nor
+//! local, definitions included because they are tuples too, and the last values of these spaces' sequences and of
+//! those that no space has. Equal tuples are equal bytes.
+
+use std::collections::HashSet;
 
 use crate::schema::row::Row;
-use crate::{SpaceId, Store, system};
+use crate::{Space, SpaceId, Store, system};
 
 /// An odd constant with its bits well mixed (the 128-bit multiplier of a PCG generator).
 const MULTIPLIER: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
@@ -28,22 +31,31 @@ impl Store {
     #[must_use]
     pub fn digest(&self) -> u128 {
         let mut digest: u128 = 0;
-        self.for_each_snapshot_row(&mut |space, tuple, local| {
-            if !local && !self.is_about_local_data(space, tuple) {
+        let local = self.local_sequences();
+        self.for_each_snapshot_row(&mut |space, tuple, is_local| {
+            if !is_local && !self.is_about_local_data(space, tuple, &local) {
                 digest = digest.wrapping_add(hash(u128::from(space) + 1, tuple));
             }
         });
         digest
     }
 
+    /// Sequences that number rows which stay on this instance.
+    fn local_sequences(&self) -> HashSet<u32> {
+        let local = self.spaces().filter(|space| space.def.local || space.def.temporary);
+        local.filter_map(Space::sequence).collect()
+    }
+
     /// Whether the row is one that stays on this instance though its space is replicated.
-    fn is_about_local_data(&self, space: SpaceId, tuple: &[u8]) -> bool {
-        space == system::TRUNCATE
-            && Row::new(tuple)
-                .id(0)
-                .ok()
+    fn is_about_local_data(&self, space: SpaceId, tuple: &[u8], sequences: &HashSet<u32>) -> bool {
+        let id = || Row::new(tuple).id(0).ok();
+        match space {
+            system::TRUNCATE => id()
                 .and_then(|id| self.catalog.get(id))
-                .is_some_and(|space| space.def.local || space.def.temporary)
+                .is_some_and(|space| space.def.local || space.def.temporary),
+            system::SEQUENCE_DATA => id().is_some_and(|id| sequences.contains(&id)),
+            _ => false,
+        }
     }
 }
 

@@ -281,6 +281,14 @@ pub enum Error {
         /// The privilege that means nothing on it.
         privilege: String,
     },
+    /// Code 99.
+    #[error("Failed to dynamically load function '{function}': {reason}")]
+    LoadFunction {
+        /// Name of the function.
+        function: String,
+        /// Why its body is none.
+        reason: String,
+    },
     /// Code 100.
     #[error("Unsupported language '{language}' specified for function '{function}'")]
     FunctionLanguage {
@@ -289,6 +297,11 @@ pub enum Error {
         /// Name of the function.
         function: String,
     },
+    /// Code 106: the number of fields is not that of a definition.
+    #[error(
+        "Wrong record in _index space: got {{{0}}}, expected {{space id (unsigned), index id (unsigned), name (string), type (string), options (map), parts (array)}}"
+    )]
+    WrongIndexRecord(String),
     /// Code 107.
     #[error("Wrong index parts: {0}; expected field1 id (number), field1 type (string), ...")]
     WrongIndexParts(String),
@@ -423,6 +436,33 @@ pub enum Error {
     /// Code 163.
     #[error("Space declared as a view must have SQL statement")]
     ViewMissingSql,
+    /// Code 167.
+    #[error("Failed to create foreign key constraint '{name}': {reason}")]
+    CreateForeignKey {
+        /// Name of the constraint.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Code 184: text that is no SQL expression.
+    #[error("Syntax error at line 1 near '{0}'")]
+    SqlSyntaxNearToken(String),
+    /// Code 185.
+    #[error("At line 1 at or near position {position}: unrecognized token '{token}'")]
+    SqlUnknownToken {
+        /// Place of the token from 1, bytes.
+        position: usize,
+        /// The token.
+        token: String,
+    },
+    /// Code 195.
+    #[error("Failed to create check constraint '{name}': {reason}")]
+    CreateCheck {
+        /// Name of the constraint.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// Code 166.
     #[error("Collation '{0}' does not exist")]
     NoSuchCollation(String),
@@ -454,4 +494,11 @@ pub enum Error {
     /// Codes 25, 26, 28, 29, 37, 95, 160, 201: the update operations cannot be applied.
     #[error(transparent)]
     Update(#[from] UpdateError),
+}
+
+impl Error {
+    /// What a Tarantool has and Lycosa has not.
+    pub(crate) fn lacks(feature: &str) -> Self {
+        Self::Unsupported { object: "Lycosa".to_owned(), feature: feature.to_owned() }
+    }
 }

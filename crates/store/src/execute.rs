@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use lycosa_tuple::field::FieldSet;
-use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::update::{self, Assigned};
 
@@ -99,14 +99,17 @@ impl Store {
             (Engine::Blackhole, Statement::Insert { tuple, .. } | Statement::Replace { tuple, .. }) => {
                 check_is_array(tuple)?;
                 space.check(tuple)?;
-                let local = space.def.local;
+                let (temporary, local) = (space.def.temporary, space.def.local);
                 let handle = self.allocate(statement.space(), tuple, None)?;
                 self.record_shown(handle);
-                self.log(statement, local);
+                if !temporary {
+                    self.log(statement, local);
+                }
                 Ok(Some(handle))
             }
             (Engine::Blackhole, Statement::Upsert { .. }) => unsupported("Blackhole", "upsert()"),
-            (Engine::Blackhole, _) => space.primary().map(|_| None),
+            (Engine::Blackhole, Statement::Update { .. }) => unsupported("Blackhole", "update()"),
+            (Engine::Blackhole, Statement::Delete { .. }) => unsupported("Blackhole", "delete()"),
             (Engine::Service, Statement::Insert { .. } | Statement::Replace { .. }) => {
                 unsupported("Session_settings space", "replace()")
             }
@@ -127,14 +130,19 @@ impl Store {
     ) -> Result<Handle, Error> {
         check_is_array(tuple)?;
         let space = self.space(id)?;
-        space.primary()?;
+        if let Err(no_index) = space.primary() {
+            if space.def.engine == Engine::Memtx {
+                space.check(tuple)?;
+            }
+            return Err(no_index);
+        }
         let attached = space.sequence;
         let tuple = match attached {
             Some(attached) if self.fill_sequence(attached, tuple, filled)? => filled.as_slice(),
             _ => tuple,
         };
         let space = self.space(id)?;
-        space.check(tuple)?;
+        space.check_as(tuple, self.is_history())?;
         let (temporary, local) = (space.def.temporary, space.def.local);
         let replaced = if mode == PutMode::Replace && self.is_short_of_memory(tuple.len()) {
             let primary = space.primary()?;
@@ -178,7 +186,7 @@ impl Store {
         let primary = space.primary()?;
         let keeps_key = |fields: FieldSet| fields.is_disjoint(primary.def.key.fields());
         let in_place = |fields| is_open_to_change && keeps_key(fields);
-        let assigned = space.updated(old_tuple, (operations, base), in_place, updated)?;
+        let assigned = space.updated(old_tuple, (operations, base), in_place, self.is_history(), updated)?;
         if let Some(Assigned { fields, offset: Some(offset) }) = assigned {
             self.overwrite(id, old, fields, offset, updated)?;
             if !temporary {
@@ -214,7 +222,7 @@ impl Store {
         check_is_array(tuple)?;
         let space = self.space(id)?;
         let primary = space.primary()?;
-        space.check(tuple)?;
+        space.check_as(tuple, self.is_history())?;
         update::check(operations, &space.format, base)?;
         let (temporary, local) = (space.def.temporary, space.def.local);
         let new = match primary.index.find(&self.arena, tuple) {
@@ -226,7 +234,7 @@ impl Store {
             Some(old) => {
                 let old_tuple = TupleRef::trusted(self.arena.get(old));
                 let result = update::apply(operations, old_tuple, &space.format, base, update::Mode::Upsert)?;
-                space.check(&result)?;
+                space.check_as(&result, self.is_history())?;
                 if primary.index.compare_tuples(old_tuple.bytes(), &result) == Ordering::Equal {
                     let new = self.allocate(id, &result, Some(old))?;
                     self.exchange(id, new, PutMode::InPlaceOf(old), StatementKind::Upsert)?;
@@ -315,10 +323,16 @@ impl Store {
         let old = exchanged.inspect_err(|_| self.arena.remove(new))?;
         self.record_row(id, old, Some(new), kind);
         self.count_statement();
+        // A Tarantool takes an INSERT into `_truncate` for a row of a snapshot.
+        if id == system::TRUNCATE && kind == StatementKind::Insert {
+            let id = Row::new(self.arena.get(new)).id(0)?;
+            return if self.is_recovering() { Ok(()) } else { self.space(id).map(drop) };
+        }
         self.row_changed(id, old, Some(new))
     }
 
-    /// Changes a tuple in place: these fields, to which the bytes from `offset` on belong. `bytes` are then what stood there.
+    /// Changes a tuple in place: these fields, to which the bytes from `offset` on belong. `bytes` are then what
+    /// stood there.
     fn overwrite(
         &mut self,
         id: SpaceId,
@@ -327,7 +341,7 @@ impl Store {
         offset: usize,
         bytes: &mut [u8],
     ) -> Result<(), Error> {
-        self.tell_view(id, Some(handle), Some(handle));
+        self.notify_read_view(id, Some(handle), Some(handle));
         let Some(space) = self.catalog.get_mut(id) else { return Err(Error::NoSuchSpace(id.to_string())) };
         let swap = |arena: &mut Arena| arena.swap(handle, offset, bytes);
         space.overwrite(&mut self.arena, handle, fields, swap)?;
@@ -366,7 +380,8 @@ impl Store {
         }
     }
 
-    /// Logs an UPDATE with these operations that has made the tuple `hit`, or a DELETE of that tuple, under its primary key.
+    /// Logs an UPDATE with these operations that has made the tuple `hit`, or a DELETE of that tuple, under its
+    /// primary key.
     ///
     /// The key is the tuple's, not the client's, even if it came through the primary index: Tarantool compares integers of
     /// different widths as different when it replays a log, so that `cf 00…05` would not find a `05`.
@@ -400,12 +415,13 @@ impl Store {
         let Some(sequence) = self.schema.sequences.get(attached.sequence) else {
             return Ok(false);
         };
-        let Some(field) = TupleRef::trusted(tuple).field(attached.field) else {
+        let Some(mut reader) = TupleRef::trusted(tuple).at(attached.field) else {
             return Ok(false);
         };
-        let before = sequence.value;
-        if Reader::new(field).nil().is_err() {
-            let stored = Reader::new(field).int().ok().and_then(|value| i64::try_from(value).ok());
+        let (before, place) = (sequence.value, reader.position());
+        if reader.nil().is_err() {
+            let unsigned = reader.uint().map(i64::try_from);
+            let stored = unsigned.or_else(|_| reader.int().map(i64::try_from)).ok().and_then(Result::ok);
             if let Some(value) = stored.and_then(|stored| sequence.after_storing(stored)) {
                 self.move_sequence(attached.sequence, before, value);
             }
@@ -413,16 +429,9 @@ impl Store {
         }
         let value = sequence.next()?;
         self.move_sequence(attached.sequence, before, value);
-        // Fields are slices of the tuple, so where a field begins is the difference of their lengths to the end.
-        let mut reader = Reader::new(tuple);
-        let skipped = reader.array().and_then(|_| (0..attached.field).try_for_each(|_| reader.skip()));
-        if skipped.is_err() {
-            return Ok(false);
-        }
-        let place = reader.position();
         filled.extend_from_slice(&tuple[..place]);
         mp::write_int(filled, value);
-        filled.extend_from_slice(&tuple[place + field.len()..]);
+        filled.extend_from_slice(reader.rest());
         Ok(true)
     }
 

@@ -1,11 +1,11 @@
 //! A FIFO cache: the newest tuples of a part of an index, as long as they arrive in its order.
 //!
-//! A queue puts a task at the end of an index's part (of the ready tasks, those with the highest ids) and takes it from
-//! the front. A tree searches for both. The cache is a ring of hints and handles in ascending order: a tuple behind the
-//! last one is appended, and the first one is found without a search. A tuple that arrives out of order goes into the
-//! tree, and so does the oldest one in the cache when there are more than [`MAX_CACHED`]. The first tuple of the part is the
-//! lesser of the tree's first and the cache's. It saves 1 200 to 1 900 instructions of a cycle of put, take and ack, see
-//! [`crate::deferred`].
+//! A queue puts a task at the end of an index's part (of the ready tasks, those with the highest ids) and takes it
+//! from the front. A tree searches for both. The cache is a ring of hints and handles in ascending order: a tuple
+//! behind the last one is appended, and the first one is found without a search. A tuple that arrives out of order
+//! goes into the tree, and so does the oldest one in the cache when there are more than [`MAX_CACHED`]. The first
+//! tuple of the part is the lesser of the tree's first and the cache's. It saves 1 200 to 1 900 instructions of a
+//! cycle of put, take and ack, see [`crate::deferred`].
 //!
 //! Invariants:
 //! - hints in the cache ascend strictly, those of removed tuples included, and lie within the part;

@@ -30,7 +30,7 @@ use crate::error::Error;
 use crate::execute::check_is_array;
 use crate::space::PutMode;
 use crate::statement::{Statement, StatementKind};
-use crate::transaction::{Change, Savepoint};
+use crate::transaction::{Change, OwnedChange, Savepoint};
 use crate::{SpaceId, Store, user};
 
 /// Which hooks a space has. They are not part of the schema and end with the space.
@@ -43,7 +43,9 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    pub(crate) fn any(self) -> bool {
+    /// Whether there is one.
+    #[must_use]
+    pub fn any(self) -> bool {
         self.before || self.after
     }
 }
@@ -80,7 +82,8 @@ pub enum Decision<'a> {
     Proceed,
     /// Nothing changes.
     Skip,
-    /// This tuple, a MessagePack array, takes the place of the old one. It has the same primary key, if there was an old one.
+    /// This tuple, a MessagePack array, takes the place of the old one. It has the same primary key, if there was an
+    /// old one.
     Put(&'a [u8]),
     /// The old tuple is removed. Without one nothing changes.
     Remove,
@@ -97,9 +100,32 @@ impl Store {
             return Err(Error::Unsupported { object, feature: "triggers".to_owned() });
         }
         if let Some(space) = self.catalog.get_mut(space) {
+            let (had, has) = (space.hooks.any(), hooks.any());
             space.hooks = hooks;
+            self.hooked_spaces = self.hooked_spaces + usize::from(has) - usize::from(had);
         }
         Ok(())
+    }
+
+    /// The open transaction's changes so far were shown to the hooks by whoever made them: its commit does not report them.
+    pub fn mark_hooks_run(&mut self) {
+        self.hooks_run = true;
+    }
+
+    /// The next committed change of a space with after hooks that was not marked with [`Store::mark_hooks_run`]: what the
+    /// queue, deadlines, expiration, replicas and definitions of the schema do.
+    pub fn poll_hooked(&mut self) -> Option<OwnedChange> {
+        self.reported.pop_front()
+    }
+
+    /// Notes what hooks have to learn at the commit.
+    #[cold]
+    pub(crate) fn report_hooked(&mut self) {
+        if std::mem::take(&mut self.hooks_run) {
+            return;
+        }
+        let changes: Vec<OwnedChange> = self.hooked_changes(None).map(Change::into_owned).collect();
+        self.reported.extend(changes);
     }
 
     /// Which hooks a space has; none if there is no such space.

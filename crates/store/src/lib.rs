@@ -17,6 +17,8 @@
 //! `_ck_constraint`, `_trigger` and `_func_index` are kept but mean nothing). Spaces of the engine `vinyl` are kept in
 //! memory like the others.
 
+use std::collections::VecDeque;
+
 pub mod access;
 pub mod arena;
 mod bootstrap;
@@ -32,6 +34,7 @@ mod garbage;
 mod handle_set;
 mod hook;
 pub mod index;
+mod judge;
 mod read_view;
 mod recovery;
 pub mod schema;
@@ -130,14 +133,48 @@ pub mod system {
     pub const VPRIV: SpaceId = 313;
     /// `_cluster`: instances by number, 1…31.
     pub const CLUSTER: SpaceId = 320;
+    /// `_trigger`: triggers of SQL.
+    pub const TRIGGER: SpaceId = 328;
     /// `_truncate`
     pub const TRUNCATE: SpaceId = 330;
     /// `_space_sequence`
     pub const SPACE_SEQUENCE: SpaceId = 340;
+    /// `_fk_constraint`: foreign keys of SQL.
+    pub const FK_CONSTRAINT: SpaceId = 356;
+    /// `_ck_constraint`: check constraints of SQL.
+    pub const CK_CONSTRAINT: SpaceId = 364;
     /// `_session_settings`: virtual, of the session; the store knows only its definition.
     pub const SESSION_SETTINGS: SpaceId = 380;
     /// `_func_index`
     pub const FUNC_INDEX: SpaceId = 372;
+    /// The system spaces that every instance has.
+    pub const EVERYWHERE: [SpaceId; 25] = [
+        257,
+        SCHEMA,
+        COLLATION,
+        VCOLLATION,
+        SPACE,
+        VSPACE,
+        SEQUENCE,
+        SEQUENCE_DATA,
+        VSEQUENCE,
+        INDEX,
+        VINDEX,
+        FUNC,
+        VFUNC,
+        USER,
+        VUSER,
+        PRIV,
+        VPRIV,
+        CLUSTER,
+        TRIGGER,
+        TRUNCATE,
+        SPACE_SEQUENCE,
+        FK_CONSTRAINT,
+        CK_CONSTRAINT,
+        FUNC_INDEX,
+        SESSION_SETTINGS,
+    ];
     /// The largest id of a system space.
     pub const MAX: SpaceId = 511;
 }
@@ -172,17 +209,8 @@ pub struct Memory {
     pub reserved: u64,
 }
 
-/// Deferred index entries that a step of [`Store::prepare`] flushes at least, if the index has as many.
+/// Deferred index entries that a step of [`Store::read`] flushes at least, if the index has as many.
 pub const FLUSH_PORTION: u64 = if cfg!(test) { 2 } else { 256 };
-
-/// Whether an index is ready to be read, see [`Store::prepare`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Prepared {
-    /// A read takes no more time than the tuples that it yields.
-    Ready,
-    /// There are more deferred entries to flush.
-    More,
-}
 
 /// All data of an instance.
 #[derive(Debug)]
@@ -197,16 +225,29 @@ pub struct Store {
     /// Whether statements leave effects.
     is_logging: bool,
     replica_id: u32,
+    /// See [`Store::take_as_history`].
+    takes_history: bool,
     /// Bytes of all indexes when they were counted last.
     index_memory: u64,
     statements_since_gauge: u32,
     /// Indexes and tuples that wait for their memory to be given back.
     garbage: Vec<Discarded>,
+    /// Number of spaces that have hooks; one that was dropped may still be counted.
+    hooked_spaces: usize,
+    /// The hooks have seen what the open transaction did.
+    hooks_run: bool,
+    /// Committed changes that hooks have to learn of.
+    reported: VecDeque<OwnedChange>,
     /// The view that is open.
     view: Option<Box<ReadView>>,
+    /// Says why the body of a function in Lua is none; nobody does unless somebody was named.
+    check_body: Option<BodyCheck>,
     /// An empty buffer, kept for its allocation: statements make tuples in it.
     scratch: Vec<u8>,
 }
+
+/// Says of the text of a function in Lua why it is none.
+pub type BodyCheck = fn(&str) -> Result<(), String>;
 
 impl Store {
     /// A store that has the definitions of the system spaces but no rows: ready for a snapshot to be loaded with
@@ -223,10 +264,15 @@ impl Store {
             phase: Phase::Snapshot,
             is_logging: true,
             replica_id: 0,
+            takes_history: false,
             index_memory: 0,
             statements_since_gauge: 0,
             garbage: Vec::new(),
+            hooked_spaces: 0,
+            hooks_run: false,
+            reported: VecDeque::new(),
             view: None,
+            check_body: None,
             scratch: Vec::new(),
         };
         store.define_system_spaces();
@@ -243,6 +289,11 @@ impl Store {
         self.settings
     }
 
+    /// Lets `check` decide about the bodies of functions in Lua that are created from now on: the store knows no Lua.
+    pub fn set_body_check(&mut self, check: BodyCheck) {
+        self.check_body = Some(check);
+    }
+
     /// Lets the space grow beyond the memory limit, as long as the process runs: for small rows without which the data
     /// that are there could not be worked off (who holds which task, for example).
     pub fn exempt_from_limit(&mut self, space: SpaceId) {
@@ -251,18 +302,26 @@ impl Store {
         }
     }
 
-    /// Lets privileges on the space itself count for nothing, as long as the process runs: its rows are about everybody, and
-    /// only who may use all spaces, or owns this one, may read or change them.
+    /// Lets privileges on the space itself count for nothing, as long as the process runs: its rows are about
+    /// everybody, and only who may use all spaces, or owns this one, may read or change them.
     pub fn restrict(&mut self, space: SpaceId) {
         if let Some(space) = self.catalog.get_mut(space) {
             space.is_restricted = true;
         }
     }
 
+    /// Lets the definition of the space and of its indexes stay as it is, as long as the process runs or until it is set free again:
+    /// part of the program could not start without it.
+    pub fn guard(&mut self, space: SpaceId, is_guarded: bool) {
+        if let Some(space) = self.catalog.get_mut(space) {
+            space.is_guarded = is_guarded;
+        }
+    }
+
     /// Lets an index defer entries, as long as the process runs. Reads see them all the same.
     ///
-    /// An index that may have to refuse a tuple stays as it is: the primary one, and one that is unique unless its key holds
-    /// that of the primary one. Entries that the index holds already stay in its tree.
+    /// An index that may have to refuse a tuple stays as it is: the primary one, and one that is unique unless its
+    /// key holds that of the primary one. Entries that the index holds already stay in its tree.
     pub fn defer_entries(&mut self, space: SpaceId, index: IndexId, deferral: Deferral<'_>) {
         let Some(space) = self.catalog.get_mut(space) else { return };
         let Some(primary) = space.primary_key().cloned() else { return };
@@ -271,26 +330,42 @@ impl Store {
         }
     }
 
-    /// Prepares an index for a read of any part of it: flushes its deferred entries. The few are flushed at once, those
-    /// [beyond a bound](Deferral::Beyond) at most `budget` at a time, or [`FLUSH_PORTION`] if that is more.
+    /// The store, to read any part of an index: its deferred entries are flushed. The few are flushed at once, those
+    /// [beyond a bound](Deferral::Beyond) at most `budget` at a time, or [`FLUSH_PORTION`] if that is more. `None`:
+    /// more are left; the reader lets others have a turn and calls again.
     ///
-    /// Reads are right without it. After [`Prepared::More`] a read would hold up the loop for up to 0.2 s for each million
-    /// tuples, so the reader lets others have a turn and calls again.
+    /// Reads are right without it, and merge what is deferred. With many entries beyond the bound such a read would hold up
+    /// the loop for up to 0.2 s for each million tuples.
     ///
     /// # Errors
     /// No such space or index.
-    pub fn prepare(&mut self, space: SpaceId, index: IndexId, budget: u64) -> Result<Prepared, Error> {
-        if !self.space(space)?.require_index(index)?.has_deferred() {
-            return Ok(Prepared::Ready);
+    pub fn read(&mut self, space: SpaceId, index: IndexId, budget: u64) -> Result<Option<&Self>, Error> {
+        if self.space(space)?.require_index(index)?.has_deferred() {
+            let index = self.catalog.get_mut(space).and_then(|space| space.index_mut(index));
+            if index.is_some_and(|index| !index.flush(&self.arena, budget.max(FLUSH_PORTION))) {
+                return Ok(None);
+            }
         }
-        let index = self.catalog.get_mut(space).and_then(|space| space.index_mut(index));
-        let is_ready = index.is_none_or(|index| index.flush(&self.arena, budget.max(FLUSH_PORTION)));
-        Ok(if is_ready { Prepared::Ready } else { Prepared::More })
+        Ok(Some(self))
     }
 
     /// Changes the memory limit, in bytes. What is over it stays.
     pub fn set_memory_limit(&mut self, bytes: u64) {
         self.settings.memory_limit = bytes;
+        self.gauge_indexes();
+    }
+
+    /// Takes the place of `former`, whose last changes are void: takes over its settings and the hooks of its spaces that this
+    /// store has too, under the same number and name. The schema gets a version that nobody has seen.
+    pub fn succeed(&mut self, former: &Store) {
+        self.settings = former.settings;
+        self.schema.version = self.schema.version.max(former.schema.version) + 1;
+        for space in former.catalog.iter().filter(|space| space.hooks.any()) {
+            if self.space(space.id()).is_ok_and(|own| own.name() == space.name()) {
+                let hooked = self.set_hooks(space.id(), space.hooks);
+                debug_assert!(hooked.is_ok(), "a space with hooks has tuples");
+            }
+        }
         self.gauge_indexes();
     }
 

@@ -1,9 +1,9 @@
 //! Loading: the rows of a snapshot and of the log that follows it.
 //!
 //! A snapshot's tuples are only checked and copied; the primary index of a space is built from them at once when the
-//! snapshot ends. Rows of the log then change tuples and primary indexes only (`history`), and all other indexes are built
-//! when the log ends (`build`), because most of what a log does to them is undone by its later rows. Rows of the system
-//! spaces take the ordinary way, because the others depend on what they define.
+//! snapshot ends. Rows of the log then change tuples and primary indexes only (`history`). All other indexes are
+//! built when the log ends (`build`), because most of what a log does to them is undone by its later rows. Rows of
+//! the system spaces take the ordinary way, because the others depend on what they define.
 //!
 //! What a secondary index would refuse therefore shows at the end, and until [`Store::finish_recovery`] only system spaces
 //! can be read by other indexes than the primary one.
@@ -18,6 +18,8 @@ mod history;
 mod tests;
 
 pub use self::build::IndexBuild;
+
+use lycosa_tuple::tuple::TupleRef;
 
 use crate::error::Error;
 use crate::read_view::is_persistent;
@@ -43,9 +45,20 @@ impl Store {
         self.phase == Phase::Snapshot
     }
 
-    /// Whether rows are history that cannot be refused for what the store does not support.
+    /// Whether rows come from this instance's own files.
     pub(crate) fn is_recovering(&self) -> bool {
         self.phase != Phase::Running
+    }
+
+    /// Whether rows are history that cannot be refused for what the store does not support.
+    pub(crate) fn is_history(&self) -> bool {
+        self.is_recovering() || self.takes_history
+    }
+
+    /// Tells that the statements to come were accepted by another instance: definitions that the store does not support are
+    /// kept as in recovery, not refused. Everything else is checked as always.
+    pub fn take_as_history(&mut self, is_history: bool) {
+        self.takes_history = is_history;
     }
 
     /// Applies a row of a snapshot or of a log as it is: without checks of access, leaving no effects.
@@ -82,7 +95,7 @@ impl Store {
             return Err(Error::NoSuchSpace(id.to_string()));
         };
         space.primary()?;
-        space.check(tuple)?;
+        space.format.check_stored(TupleRef::trusted(tuple)).map_err(Error::from)?;
         let handle = self.arena.insert(tuple).ok_or(Error::MemoryIssue { bytes: tuple.len() as u64 })?;
         space.bytes += tuple.len() as u64;
         space.loaded.push(handle);

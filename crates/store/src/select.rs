@@ -195,8 +195,8 @@ impl Store {
         Ok(first.map(|handle| self.arena.get(handle)))
     }
 
-    /// The first tuple whose key in an index begins with `key`. A tuple [beyond the bound](crate::Deferral::Beyond) is found
-    /// only if its entry is not deferred any more.
+    /// The first tuple whose key in an index begins with `key`. A tuple [beyond the bound](crate::Deferral::Beyond)
+    /// is found only if its entry is not deferred any more.
     ///
     /// # Errors
     /// As [`Store::range`].

@@ -80,11 +80,21 @@ pub struct Space {
     pub(crate) revision: u64,
     /// Privileges on the space itself do not count.
     pub(crate) is_restricted: bool,
+    /// The definition stays as it is.
+    pub(crate) is_guarded: bool,
+}
+
+impl SpaceDef {
+    /// The format without what indexes ask for. Nobody counts the fields of tuples that are not kept.
+    fn plain_format(&self) -> Format {
+        let field_count = if self.engine == Engine::Blackhole { 0 } else { self.field_count };
+        Format::new(self.fields.clone(), field_count)
+    }
 }
 
 impl Space {
     pub(crate) fn new(def: SpaceDef) -> Self {
-        let format = Format::new(def.fields.clone(), def.field_count);
+        let format = def.plain_format();
         Self {
             identity: 0,
             def,
@@ -99,6 +109,7 @@ impl Space {
             beyond_limit: false,
             revision: 0,
             is_restricted: false,
+            is_guarded: false,
         }
     }
 
@@ -263,12 +274,18 @@ impl Space {
         self.format.check(TupleRef::trusted(tuple))
     }
 
+    /// The same; of a row that is history, whatever a field of type any was allowed to hold is in order.
+    pub(crate) fn check_as(&self, tuple: &[u8], is_history: bool) -> Result<(), FormatError> {
+        let tuple = TupleRef::trusted(tuple);
+        if is_history { self.format.check_stored(tuple) } else { self.format.check(tuple) }
+    }
+
     /// The format that the space would have with these indexes.
     pub(crate) fn format_with<'a>(
         def: &SpaceDef,
         indexes: impl Iterator<Item = &'a IndexDef>,
     ) -> Result<Format, FormatError> {
-        let mut format = Format::new(def.fields.clone(), def.field_count);
+        let mut format = def.plain_format();
         for part in indexes.flat_map(|index| index.key.parts()) {
             format.add_key_part(part)?;
         }
@@ -316,8 +333,8 @@ impl Space {
         Ok(old)
     }
 
-    /// Puts what an UPDATE makes of a tuple into `out`, which is empty: as [`update::assign`] does if that is enough, else all of
-    /// the updated tuple, which fits the format.
+    /// Puts what an UPDATE makes of a tuple into `out`, which is empty: as [`update::assign`] does if that is enough,
+    /// else all of the updated tuple, which fits the format.
     ///
     /// # Errors
     /// Operations that cannot be applied, or a result that does not fit the format.
@@ -327,18 +344,24 @@ impl Space {
         tuple: TupleRef<'_>,
         (operations, base): (&[u8], i64),
         in_place: impl FnOnce(FieldSet) -> bool,
+        is_history: bool,
         out: &mut Vec<u8>,
     ) -> Result<Option<Assigned>, Error> {
         let assigned = update::assign(operations, tuple, &self.format, base, in_place, out);
         if assigned.is_none() {
             *out = update::apply(operations, tuple, &self.format, base, update::Mode::Update)?;
-            self.check(out)?;
+            let was_odd = || self.check(tuple.bytes()).is_err();
+            self.check(out).or_else(|refused| {
+                let is_stored = self.check_as(out, true).is_ok() && (is_history || was_odd());
+                if is_stored { Ok(()) } else { Err(refused) }
+            })?;
         }
         Ok(assigned)
     }
 
-    /// Changes a tuple in place: `swap` exchanges bytes of it with others of the same length that differ in these fields, none of
-    /// them in the primary key, so that the tuple fits the format as before. A second call of `swap` has to take back the first.
+    /// Changes a tuple in place: `swap` exchanges bytes of it with others of the same length that differ in these
+    /// fields, none of them in the primary key, so that the tuple fits the format as before. A second call of `swap`
+    /// has to take back the first.
     ///
     /// # Errors
     /// [`Error::TupleFound`] as for [`Space::exchange`]; nothing has changed then.

@@ -318,6 +318,9 @@ impl SpaceIndex {
         }
         let (values, count) = key_values(key)?;
         self.def.key.check_whole_key(values, count)?;
+        if self.def.may_repeat() {
+            self.def.key.check_no_nil(values)?;
+        }
         if let Some(guess) = guess
             && !self.def.may_repeat()
             && self.def.key.compare_with_key(arena.get(guess), values, count).is_eq()
@@ -439,8 +442,9 @@ pub enum Deferral<'a> {
         /// Tuples with this value are hardly ever read.
         deferred: &'a [u8],
     },
-    /// All, for an index that is written with every change and rarely read. Those with at least `bound` in this field, counted from 0, are deferred however many they are, until somebody
-    /// reads the whole index: for deadlines beyond every scan.
+    /// All, for an index that is written with every change and rarely read. Those with at least `bound` in this
+    /// field, counted from 0, are deferred however many they are, until somebody reads the whole index: for deadlines
+    /// beyond every scan.
     Beyond {
         /// Number of the field.
         field: u32,

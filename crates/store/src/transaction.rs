@@ -1,10 +1,12 @@
 //! The one open transaction: what it has changed, and how to take it back.
 //!
-//! Changes are applied at once and recorded in order. A rollback walks the undo records backwards, so that each change is undone in
-//! exactly the state that it left. Tuples that went away keep their memory until the commit, tuples that came until the
-//! rollback; of those that were changed in place the undo records have the bytes from before.
+//! Changes are applied at once and recorded in order. A rollback walks the undo records backwards, so that each
+//! change is undone in exactly the state that it left. Tuples that went away keep their memory until the commit,
+//! tuples that came until the rollback; of those that were changed in place the undo records have the bytes from
+//! before.
 //!
-//! Invariant: a tuple with an undo record is not changed in place again, so that every record shows the change it was made for.
+//! Invariant: a tuple with an undo record is not changed in place again, so that every record shows the change it was
+//! made for.
 
 use std::borrow::Cow;
 
@@ -35,7 +37,8 @@ pub struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// The tuple that went away. What was overwritten is put together again for that, so who does not need it should not ask.
+    /// The tuple that went away. What was overwritten is put together again for that, so who does not need it should
+    /// not ask.
     #[must_use]
     pub fn gone(&self) -> Option<Cow<'a, [u8]>> {
         let tuple = self.arena.get(self.old?);
@@ -218,6 +221,7 @@ impl Store {
         assert!(!self.transaction.is_open, "one transaction is open at a time");
         self.transaction.is_open = true;
         self.transaction.user = user;
+        self.hooks_run = false;
     }
 
     /// Whether a transaction is open.
@@ -287,15 +291,21 @@ impl Store {
     /// Ends the transaction for good: its effects wait to be drained, and the memory of the tuples that went away is given
     /// back (of truncated and dropped spaces in portions, see [`Store::collect_garbage`]).
     pub fn commit(&mut self) {
-        let mut undo = std::mem::take(&mut self.transaction.undo);
-        for undo in undo.drain(..) {
-            match undo {
+        if self.hooked_spaces > 0 {
+            self.report_hooked();
+        }
+        let mut changes_schema = false;
+        for undo in &self.transaction.undo {
+            match *undo {
                 Undo::Row { old: Some(gone), .. } | Undo::Shown(gone) => self.arena.remove(gone),
                 Undo::Row { .. } | Undo::Overwritten { .. } | Undo::Sequence { .. } => {}
-                Undo::Schema(change) => self.forget(*change),
+                Undo::Schema(_) => changes_schema = true,
             }
         }
-        self.transaction.undo = undo;
+        if changes_schema {
+            self.forget_schema_changes();
+        }
+        self.transaction.undo.clear();
         self.transaction.forget_listed();
         self.transaction.saved.clear();
         self.transaction.saved.shrink_to(Transaction::KEPT_BYTES);
@@ -303,6 +313,15 @@ impl Store {
         self.effects.commit();
         if !self.garbage.is_empty() {
             self.collect_garbage(garbage::PORTION);
+        }
+    }
+
+    #[cold]
+    fn forget_schema_changes(&mut self) {
+        for undo in std::mem::take(&mut self.transaction.undo) {
+            if let Undo::Schema(change) = undo {
+                self.forget(*change);
+            }
         }
     }
 
@@ -354,13 +373,13 @@ impl Store {
                 if let Some(space) = self.catalog.get_mut(space) {
                     space.restore(&self.arena, old, new);
                 }
-                self.tell_view(space, new, old);
+                self.notify_read_view(space, new, old);
                 if let Some(new) = new {
                     self.arena.remove(new);
                 }
             }
             Undo::Overwritten { space, handle, fields, offset, saved: (begin, _) } => {
-                self.tell_view(space, Some(handle), Some(handle));
+                self.notify_read_view(space, Some(handle), Some(handle));
                 let mut saved = self.transaction.saved.split_off(begin);
                 let Some(space) = self.catalog.get_mut(space) else { return };
                 let swap = |arena: &mut Arena| arena.swap(handle, offset, &mut saved);
@@ -432,7 +451,7 @@ impl Store {
         new: Option<Handle>,
         kind: StatementKind,
     ) {
-        self.tell_view(space, old, new);
+        self.notify_read_view(space, old, new);
         self.transaction.undo.push(Undo::Row { space, old, new, kind, applied: false });
     }
 
@@ -452,10 +471,10 @@ impl Store {
         undo.push(Undo::Overwritten { space, handle, fields, offset, saved: (begin, all.len()) });
     }
 
-    /// Lets the open read view know that `came` takes the place of `gone`, whose memory is still there as it was. They may be
-    /// one tuple that is about to be changed in place.
+    /// Lets the open read view know that `came` takes the place of `gone`, whose memory is still there as it was.
+    /// They may be one tuple that is about to be changed in place.
     #[inline]
-    pub(crate) fn tell_view(&mut self, space: SpaceId, gone: Option<Handle>, came: Option<Handle>) {
+    pub(crate) fn notify_read_view(&mut self, space: SpaceId, gone: Option<Handle>, came: Option<Handle>) {
         if let Some(view) = &mut self.view {
             view.tuple_changed(&self.catalog, &self.arena, space, gone, came);
         }

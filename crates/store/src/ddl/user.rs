@@ -127,16 +127,20 @@ fn drop_party(store: &mut Store, id: UserId, is_user: bool) -> Result<(), Error>
     for row in rows_of(store, system::SEQUENCE, 1, RowWriter::ids([id]))? {
         super::drop_sequence(store, Row::new(&row).id(0)?)?;
     }
-    privilege::revoke_all_on(store, "role", id)?;
     if is_user {
         // Whoever may drop the user need not be allowed to revoke what `admin` has granted it.
         as_admin(store, |store| {
             let access = Access::SESSION | Access::USAGE;
             privilege::take(store, user::ADMIN, id, ObjectType::Universe, Some(0), access).map(drop)
         })?;
+    } else {
+        privilege::revoke_all_on(store, "role", id)?;
     }
     for row in rows_of(store, system::PRIV, 0, RowWriter::ids([id]))? {
         privilege::delete_row(store, &row)?;
+    }
+    if is_user {
+        privilege::revoke_all_on(store, "user", id)?;
     }
     delete(store, system::USER, RowWriter::ids([id]))
 }

@@ -5,10 +5,10 @@
 //! space's to check before. Every operation costs O(log n), also to count what an iterator would yield and to skip an
 //! offset.
 //!
-//! TREE keeps tuples in the order of the key. A TREE whose key does not tell tuples apart (it is not unique, or has
-//! nullable parts) is ordered by its own parts and then by those of the primary key, so the order is total and ties come
-//! in the primary key's order, as Tarantool has it. Where the key is one unsigned number, that number is the tree's hint, and
-//! the tree does without the tuples ([`tree`]).
+//! TREE keeps tuples in the order of the key. The key of a TREE may not tell tuples apart: it is not unique, or has
+//! nullable parts. Such a TREE is ordered by its own parts and then by those of the primary key. So the order is
+//! total, and ties come in the primary key's order, as Tarantool has it. Where the key is one unsigned number, that
+//! number is the tree's hint, and the tree does without the tuples ([`tree`]).
 //!
 //! HASH keeps tuples in the order of the key's hash, in the same tree. A table would find a key in fewer steps, but would
 //! stop the only thread that there is for as long as it takes to move all entries when it grows; and its walks would change
@@ -27,6 +27,7 @@ use std::ops::RangeInclusive;
 use lycosa_tuple::field::FieldType;
 use lycosa_tuple::key::{KeyDef, KeyPart};
 use lycosa_tuple::mp::Reader;
+use lycosa_tuple::tuple::TupleRef;
 
 pub use self::select::{Select, SelectError};
 pub use self::tree::Remains;
@@ -376,12 +377,5 @@ impl Index {
 /// The unsigned number in a tuple's field. The space lets no tuple in that has none in a part of an index.
 #[inline]
 fn number_in(tuple: &[u8], field: u32) -> Option<u64> {
-    let mut reader = Reader::new(tuple);
-    if field >= reader.array().ok()? {
-        return None;
-    }
-    for _ in 0..field {
-        reader.skip().ok()?;
-    }
-    reader.uint().ok()
+    TupleRef::trusted(tuple).at(field)?.uint().ok()
 }

@@ -70,9 +70,9 @@ impl Select<'_> {
 }
 
 impl Index {
-    /// Walks the tuples that `iterator` yields for the first `part_count` values in `key`, after the first `offset` of them.
-    /// An empty key means the whole index, and ALL with a key is GE; in a HASH, ALL means the whole index, and GT what
-    /// comes after the tuple with that key, which is nothing if there is none.
+    /// Walks the tuples that `iterator` yields for the first `part_count` values in `key`, after the first `offset`
+    /// of them. An empty key means the whole index, and ALL with a key is GE; in a HASH, ALL means the whole index,
+    /// and GT what comes after the tuple with that key, which is nothing if there is none.
     ///
     /// The key must fit the index ([`lycosa_tuple::key::KeyDef::check_key`]) and have at most [`Index::own_parts`] values.
     ///

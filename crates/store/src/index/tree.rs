@@ -5,9 +5,10 @@
 //! hints are equal; what a tuple's order is comes in with each call as an [`Order`]. Inner nodes count the entries below
 //! each child, so the number of entries before a place, and the place for a number, cost O(log n) as all else here.
 //!
-//! Where hints are exact ([`Order::exact`]: each belongs to one key) no tuple is ever read, and a leaf whose hints lie close
-//! together has another form, a dense one, which stores no hints. The ids of a queue's tasks, consecutive numbers that come at
-//! the right and go mostly at the left, take a third of the memory so, and a leaf finds them without a search.
+//! Where hints are exact ([`Order::exact`]: each belongs to one key) no tuple is ever read, and a leaf whose hints
+//! lie close together has another form, a dense one, which stores no hints. The ids of a queue's tasks, consecutive
+//! numbers that come at the right and go mostly at the left, take a third of the memory so, and a leaf finds them
+//! without a search.
 //!
 //! Invariants, which `tests` check after random changes at several node sizes:
 //! - all leaves are at one depth; no node is empty, and the root has at least two children or is a leaf;
@@ -37,7 +38,7 @@ use std::ops::RangeInclusive;
 
 use lycosa_tuple::key::KeyDef;
 
-use self::block::{Block, Bound, Sought, Target};
+use self::block::{Block, Bound, SearchKey, Sought};
 pub use self::cursor::Cursor;
 use self::dense::Dense;
 use self::leaf::Leaf;
@@ -58,8 +59,8 @@ const INNER_CHILDREN: usize = 128;
 const _: () = assert!(size_of::<Block<LEAF_ENTRIES>>() == 1024 && size_of::<Dense<WINDOW>>() == 1024);
 const _: () = assert!(size_of::<Node<LEAF_ENTRIES, WINDOW, INNER_CHILDREN>>() == 16);
 
-/// A tree whose leaves hold up to `L` entries, or up to `W` whose hints lie close together, and whose inner nodes have up to
-/// `I` children, each from 2 to 255. `W` is greater than `L`.
+/// A tree whose leaves hold up to `L` entries, or up to `W` whose hints lie close together, and whose inner nodes
+/// have up to `I` children, each from 2 to 255. `W` is greater than `L`.
 #[derive(Debug)]
 pub struct TreeOf<const L: usize, const W: usize, const I: usize> {
     root: Option<Node<L, W, I>>,
@@ -177,7 +178,7 @@ impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
 
     /// The entry that equals `tuple`, whose hint is `hint`.
     pub fn find(&self, order: Order<'_>, hint: u64, tuple: &[u8]) -> Option<Handle> {
-        let target = Target { hint, sought: Sought::Tuple(tuple) };
+        let target = SearchKey { hint, sought: Sought::Tuple(tuple) };
         let mut node = self.root.as_ref()?;
         loop {
             match node {
@@ -193,7 +194,7 @@ impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
             *self = Self::from_ascending(order.exact, [entry]);
             return None;
         };
-        let target = Target::from(entry);
+        let target = SearchKey::from(entry);
         match root.insert(order, &target, entry, &mut self.census) {
             Insertion::Replaced(old) => Some(old),
             Insertion::Added(right) => {
@@ -208,17 +209,17 @@ impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
 
     /// Removes the entry that equals `entry`; its handle is returned.
     pub fn remove(&mut self, order: Order<'_>, entry: Entry) -> Option<Handle> {
-        let target = Target::from(entry);
+        let target = SearchKey::from(entry);
         let removed = self.root.as_mut()?.remove(order, &target, &mut self.census)?;
         self.len -= 1;
         self.lower_root();
         Some(removed)
     }
 
-    /// Puts `handle` in the place of the one in the entry that equals `entry`, which is returned. The new handle's tuple has
-    /// the same key.
+    /// Puts `handle` in the place of the one in the entry that equals `entry`, which is returned. The new handle's
+    /// tuple has the same key.
     pub fn replace(&mut self, order: Order<'_>, entry: Entry, handle: Handle) -> Option<Handle> {
-        let target = Target::from(entry);
+        let target = SearchKey::from(entry);
         self.root.as_mut()?.replace(order, &target, handle)
     }
 

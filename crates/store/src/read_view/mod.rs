@@ -7,14 +7,14 @@
 //! - the tuple that goes away is *kept*: a copy waits until the walk comes to its place;
 //! - the tuple that comes is *young*: the walk steps over it.
 //!
-//! A rollback is a change like any other: what it brings back is young, because a copy of it is kept already. So a place
-//! that the walk has not passed always has in the index what is not young, and beside it what is kept, and together that
-//! is what it had when the view was opened.
+//! A rollback is a change like any other: what it brings back is young, because a copy of it is kept already. So at a
+//! key that the walk has not passed, the index has what is not young, and what is kept lies beside it. Together that
+//! is what the key had when the view was opened.
 //!
-//! A truncated or dropped space takes its whole index away in O(1). The walk follows it: while the transaction is open the
-//! index belongs to its undo records, after the commit to the view, which gives it to the garbage when it has handed it out. A
-//! primary index that is built anew in another order has to be walked to its end at once; that costs no more than the
-//! building. Last values of sequences are copied when the view is opened.
+//! A truncated or dropped space takes its whole index away in O(1). The walk follows it: while the transaction is
+//! open the index belongs to its undo records, after the commit to the view, which gives it to the garbage when it
+//! has handed it out. A primary index that is built anew in another order has to be walked to its end at once; that
+//! costs no more than the building. Last values of sequences are copied when the view is opened.
 //!
 //! Invariants:
 //! - a walk's place is a key, so no change of an index can move it;
@@ -23,11 +23,11 @@
 //! - tuples of a space come in the order of its primary index, whatever has happened to them; spaces come in the order of
 //!   their ids, those of the system first: a row comes after what it depends on.
 //!
-//! Cost: without a view one comparison with `None` for each change. With one, for each changed tuple that the walk has not
-//! passed, a comparison of keys, and for the first change of a tuple a copy of it and an insertion into a tree. Memory grows by
-//! the tuples that are changed for the first time, as they were, with the entries of a tree, and by a bit for each tuple that
-//! comes; never beyond what the data took when the view was opened. Tuples of truncated and dropped spaces keep their memory
-//! until they have been handed out.
+//! Cost: without a view one comparison with `None` for each change. With one, for each changed tuple that the walk
+//! has not passed, a comparison of keys, and for the first change of a tuple a copy of it and an insertion into a
+//! tree. Memory grows by the former form of each tuple that is changed for the first time, with its entry in the tree,
+//! and by a bit for each tuple that comes. It never exceeds what the data took when the view was opened. Tuples of
+//! truncated and dropped spaces keep their memory until they have been handed out.
 
 #[cfg(test)]
 mod tests;
@@ -331,9 +331,9 @@ impl Store {
         self.view.is_some()
     }
 
-    /// Hands out the next rows of the open view, as [`Store::for_each_snapshot_row`] would have handed them out when the view
-    /// was opened: the space, the tuple, whether the row stays on this instance. Returns whether there are more. While a
-    /// transaction is open nothing is handed out.
+    /// Hands out the next rows of the open view, as [`Store::for_each_snapshot_row`] would have handed them out when
+    /// the view was opened: the space, the tuple, whether the row stays on this instance. Returns whether there are
+    /// more. While a transaction is open nothing is handed out.
     pub fn read_view_next(&mut self, mut budget: Budget, f: &mut dyn FnMut(SpaceId, &[u8], bool)) -> bool {
         let Some(view) = self.view.as_deref_mut() else { return false };
         if self.transaction.is_open {

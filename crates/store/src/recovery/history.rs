@@ -97,7 +97,7 @@ fn allocate(arena: &mut Arena, tuple: &[u8]) -> Result<Handle, Error> {
 
 /// Puts a tuple, which is an array, into a space.
 fn put(space: &mut Space, arena: &mut Arena, tuple: &[u8], mode: PutMode) -> Result<(), Error> {
-    space.check(tuple)?;
+    space.check_as(tuple, true)?;
     let new = allocate(arena, tuple)?;
     let primary = &mut space.indexes[0];
     let old = primary.index.insert(arena, new);
@@ -127,7 +127,7 @@ fn change(
     let primary = &space.indexes[0].def.key;
     let keeps_key = |fields: FieldSet| fields.is_disjoint(primary.fields());
     let mut tuple = Vec::new();
-    let assigned = space.updated(old_tuple, (operations, base), keeps_key, &mut tuple)?;
+    let assigned = space.updated(old_tuple, (operations, base), keeps_key, true, &mut tuple)?;
     if let Some(Assigned { offset: Some(offset), .. }) = assigned {
         arena.swap(old, offset, &mut tuple);
         return Ok(());

@@ -39,8 +39,23 @@ impl Store {
             return Ok(());
         };
         let row = Row::new(self.arena.get(row));
-        if row.bytes(0)? != b"cluster" {
-            return Ok(());
+        match row.bytes(0)? {
+            b"cluster" => {}
+            // Both are needed to load the data again, by a Tarantool too.
+            b"version" if old.is_some() && !self.is_history() => {
+                let is_same =
+                    new.zip(old).is_some_and(|(new, old)| self.arena.get(new) == self.arena.get(old));
+                return if is_same { Ok(()) } else { Err(Error::lacks("a change of the schema's version")) };
+            }
+            b"max_id" if !self.is_history() => {
+                let is_id = |row: Handle| Row::new(self.arena.get(row)).uint(1).is_ok();
+                return if new.is_some_and(is_id) {
+                    Ok(())
+                } else {
+                    Err(Error::lacks("a max_id that is no number"))
+                };
+            }
+            _ => return Ok(()),
         }
         if new.is_none() {
             return Err(Error::ReplicasetUuidIsRo);
@@ -65,7 +80,12 @@ impl Store {
             return Err(Error::ReplicaMax(REPLICA_MAX));
         }
         let uuid_of = |handle: Handle| Row::new(self.arena.get(handle)).text(1);
-        let uuid = new.map(|new| parse_uuid(&uuid_of(new)?)).transpose()?;
+        let is_own = old.is_some() && id == u64::from(self.replica_id) && !self.is_recovering();
+        let uuid = new.map(|new| parse_uuid(&uuid_of(new)?)).transpose();
+        let uuid = match uuid {
+            Err(_) if is_own => return Err(Error::LocalInstanceIdIsReadOnly(self.replica_id)),
+            uuid => uuid?,
+        };
         if uuid.is_some_and(|uuid| uuid.is_nil()) {
             return Err(Error::InvalidUuid(Uuid::nil().to_string()));
         }
@@ -75,7 +95,7 @@ impl Store {
         if uuid.is_some() && uuid == parse_uuid(&uuid_of(old)?).ok() {
             return Ok(());
         }
-        if id == u64::from(self.replica_id) && !self.is_recovering() {
+        if is_own {
             return Err(Error::LocalInstanceIdIsReadOnly(self.replica_id));
         }
         if new.is_some() {

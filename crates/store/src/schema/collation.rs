@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use lycosa_tuple::collation::{Collation, CollationError};
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::tuple::TupleRef;
 
 use crate::access::{Access, ObjectType};
 use crate::arena::Handle;
 use crate::error::Error;
 use crate::schema::SchemaObject;
 use crate::schema::row::{OptionType, Options, Row};
-use crate::{Store, system};
+use crate::{SpaceId, Store, system};
 
 /// Options of a row, of which the tuple crate says what they may be.
 const OPTIONS: [&str; 7] = [
@@ -97,7 +99,31 @@ impl Collations {
     }
 }
 
+/// Whether one of the maps in an array names a collation.
+fn names_collation(maps: &[u8], id: u32) -> bool {
+    TupleRef::trusted(maps).fields().any(|map| {
+        let mut reader = Reader::new(map);
+        let count = reader.map().unwrap_or(0);
+        (0..count).any(|_| {
+            let (Ok(key), Ok(value)) = (reader.raw(), reader.raw()) else { return false };
+            Reader::new(key).str() == Ok(b"collation") && Reader::new(value).uint() == Ok(u64::from(id))
+        })
+    })
+}
+
 impl Store {
+    /// The first space whose format or index asks for a collation. Without it a start would not find the space in order.
+    fn user_of_collation(&self, id: u32) -> Option<String> {
+        let users = |system: SpaceId, field: u32| {
+            let rows = self.catalog.get(system).into_iter().flat_map(|space| space.handles(&self.arena));
+            let rows = rows.map(|handle| Row::new(self.arena.get(handle)));
+            rows.filter(move |row| row.raw(field).is_ok_and(|maps| names_collation(maps, id)))
+        };
+        let row = users(system::SPACE, 6).chain(users(system::INDEX, 5)).next()?;
+        let space = row.id(0).ok()?;
+        Some(self.catalog.get(space).map_or_else(|| space.to_string(), |space| space.name().to_owned()))
+    }
+
     /// A row of `_collation` was replaced, added or removed.
     pub(crate) fn collation_row_changed(
         &mut self,
@@ -116,7 +142,7 @@ impl Store {
         };
         if let Some(new) = new {
             let def = CollationDef::decode(Row::new(self.arena.get(new)))?;
-            if !self.is_recovering() {
+            if !self.is_history() {
                 def.make().map_err(|problem| Error::CantCreateCollation(problem.to_string()))?;
             }
         }
@@ -125,6 +151,11 @@ impl Store {
             let (id, owner, name) = (row.id(0)?, row.id(2)?, row.text(1)?);
             if access == Access::DROP && id == 0 {
                 return Err(Error::DropCollation { name, reason: "system collation".to_owned() });
+            }
+            let user =
+                (access == Access::DROP && !self.is_history()).then(|| self.user_of_collation(id)).flatten();
+            if let Some(space) = user {
+                return Err(Error::DropCollation { name, reason: format!("space '{space}' uses it") });
             }
             let object = SchemaObject { kind: ObjectType::Collation, id, owner, name: &name };
             self.check_schema_access(object, access)?;

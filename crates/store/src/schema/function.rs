@@ -44,10 +44,19 @@ pub struct Function {
 }
 
 impl Function {
-    fn decode(row: Row<'_>) -> Result<Self, Error> {
+    pub(crate) fn decode(row: Row<'_>) -> Result<Self, Error> {
         let wrong = |name: String, reason: &str| Error::CreateFunction { name, reason: reason.to_owned() };
         let name = row.name(2, |start| wrong(start, "function name is too long"))?;
         let wrong = |reason: &str| wrong(name.clone(), reason);
+        let is_full = row.len() >= FULL_ROW;
+        if is_full {
+            if !row.text(6)?.eq_ignore_ascii_case("function") {
+                return Err(wrong("unsupported routine_type value"));
+            }
+            if !row.text(10)?.eq_ignore_ascii_case("none") {
+                return Err(wrong("unsupported sql_data_access value"));
+            }
+        }
         let id = row.uint(0)?;
         let id = u32::try_from(id).ok().filter(|&id| u64::from(id) <= ID_MAX);
         let id = id.ok_or_else(|| wrong("function id is too big"))?;
@@ -67,41 +76,77 @@ impl Function {
             is_sandboxed: false,
             exported_to_lua: true,
         };
-        if row.len() < FULL_ROW {
+        if !is_full {
             return Ok(function);
         }
         function.body = row.text(5)?;
         function.is_sandboxed = row.bool(12)?;
-        if function.language == "C" && (!function.body.is_empty() || function.is_sandboxed) {
-            return Err(wrong("body and is_sandboxed options are not compatible with C language"));
-        }
-        if row.text(6)? != "function" {
-            return Err(wrong("unsupported routine_type value"));
-        }
-        if row.text(10)? != "none" {
-            return Err(wrong("unsupported sql_data_access value"));
-        }
         if FieldType::parse(&row.text(8)?).is_none() {
             return Err(wrong("invalid returns value"));
         }
-        if texts(row.raw(7)?).any(|ty| FieldType::parse(&ty).is_none()) {
-            return Err(wrong("invalid argument type"));
-        }
-        let exports: Vec<String> = texts(row.raw(14)?).collect();
+        let exports = texts(row, 14)?;
         if exports.iter().any(|export| !["LUA", "SQL"].iter().any(|known| known.eq_ignore_ascii_case(export)))
         {
             return Err(wrong("invalid exports value"));
         }
         function.exported_to_lua = exports.iter().any(|export| export.eq_ignore_ascii_case("LUA"));
-        Options::read(row.raw(15)?, &[("is_multikey", OptionType::Boolean)], false, |reason| wrong(&reason))?;
+        if texts(row, 7)?.iter().any(|ty| FieldType::parse(ty).is_none()) {
+            return Err(wrong("invalid argument type"));
+        }
+        let wrong_options = |reason| Error::WrongSpaceOptions { field: 15, reason };
+        Options::read(row.raw(15)?, &[("is_multikey", OptionType::Boolean)], false, wrong_options)?;
+        if function.language == "C" && (!function.body.is_empty() || function.is_sandboxed) {
+            return Err(wrong("body and is_sandboxed options are not compatible with C language"));
+        }
         Ok(function)
+    }
+
+    /// Checks what a new row must be besides, but rows of a folder need not.
+    pub(crate) fn check_new(&self, row: Row<'_>) -> Result<(), Error> {
+        let wrong =
+            |reason: &str| Err(Error::CreateFunction { name: self.name.clone(), reason: reason.to_owned() });
+        if self.language == "SQL" {
+            return Err(Error::FunctionLanguage { language: row.text(4)?, function: self.name.clone() });
+        }
+        if row.len() < FULL_ROW {
+            return Ok(());
+        }
+        if !row.bool(13)? {
+            return wrong("unsupported is_null_call value");
+        }
+        let aggregate = row.text(9)?;
+        if !["none", "group"].iter().any(|known| known.eq_ignore_ascii_case(&aggregate)) {
+            return wrong("invalid aggregate value");
+        }
+        if self.language == "LUA" && self.is_sandboxed && self.body.is_empty() {
+            return wrong(
+                "is_sandboxed option may be set only for a persistent Lua function (one with a non-empty body)",
+            );
+        }
+        Ok(())
     }
 }
 
-/// The strings of an array; other values come as the empty string.
-fn texts(array: &[u8]) -> impl Iterator<Item = String> {
-    let fields = TupleRef::trusted(array).fields();
-    fields.map(|field| String::from_utf8_lossy(Reader::new(field).str().unwrap_or_default()).into_owned())
+/// What a row says besides of how a function is called: types of the result and the arguments, the rest as it stands.
+fn signature(row: Row<'_>) -> Result<Vec<String>, Error> {
+    if row.len() < FULL_ROW {
+        return Ok(["any", "none", "", "false", "80", "", "false"].map(str::to_owned).to_vec());
+    }
+    let options = row.raw(15)?.iter().map(|byte| format!("{byte:x}")).collect();
+    let types = texts(row, 7)?.join(" ");
+    let exports = texts(row, 14)?.iter().any(|export| export.eq_ignore_ascii_case("SQL"));
+    let lower = [row.text(8)?, row.text(9)?, types].map(|text| text.to_ascii_lowercase());
+    let rest = [row.bool(11)?.to_string(), options, row.text(16)?, exports.to_string()];
+    Ok(lower.into_iter().chain(rest).collect())
+}
+
+/// The strings of an array in a field.
+fn texts(row: Row<'_>, field: u32) -> Result<Vec<String>, Error> {
+    let text = |value| match Reader::new(value).str() {
+        Ok(text) => Ok(String::from_utf8_lossy(text).into_owned()),
+        Err(_) => Err(Row::mismatch(field, FieldType::String)),
+    };
+    TupleRef::trusted(row.raw(field)?).fields().map(text).collect()
 }
 
 /// All functions.
@@ -161,19 +206,35 @@ impl Store {
         };
         match (old, new) {
             (None, Some(new)) => {
-                let function = Function::decode(Row::new(self.arena.get(new)))?;
+                let row = Row::new(self.arena.get(new));
+                let function = Function::decode(row)?;
+                if !self.is_history() {
+                    function.check_new(row)?;
+                }
                 check(&function, Access::CREATE)?;
+                if let Some(check) = self.check_body
+                    && function.language == "LUA"
+                    && !function.body.is_empty()
+                    && !self.is_history()
+                {
+                    check(&function.body)
+                        .map_err(|reason| Error::LoadFunction { function: function.name.clone(), reason })?;
+                }
                 let is_builtin = function.language == "SQL_BUILTIN";
-                if is_builtin && !self.is_recovering() {
+                if is_builtin && !self.is_history() {
                     let reason = "given built-in is not predefined".to_owned();
                     return Err(Error::CreateFunction { name: function.name, reason });
                 }
             }
             (Some(old), Some(new)) => {
-                // Whatever a function is, it stays: its comment and times are no part of it.
-                let old = Function::decode(Row::new(self.arena.get(old)))?;
-                check(&old, Access::ALTER)?;
-                if old != Function::decode(Row::new(self.arena.get(new)))? {
+                // Whatever a function is, it stays: only its times are no part of it.
+                let (old, new) = (Row::new(self.arena.get(old)), Row::new(self.arena.get(new)));
+                let (was, is) = (Function::decode(old)?, Function::decode(new)?);
+                check(&was, Access::ALTER)?;
+                if !self.is_history() {
+                    is.check_new(new)?;
+                }
+                if was != is || signature(old)? != signature(new)? {
                     return Err(Error::Unsupported {
                         object: "function".to_owned(),
                         feature: "alter".to_owned(),

@@ -13,18 +13,24 @@ use crate::error::Error;
 use crate::index::IndexKind;
 use crate::schema::row::{OptionType, Options, Row};
 use crate::schema::sequence::check_filled_part;
-use crate::schema::space::{NullableProblem, is_nullable};
+use crate::schema::space::{NO_COLLATION, NullableProblem, is_nullable};
 use crate::schema::{Collations, SchemaObject};
-use crate::space::{Space, SpaceIndex};
+use crate::space::{Engine, Space, SpaceIndex};
 use crate::transaction::SchemaUndo;
-use crate::{IndexId, SpaceId, Store};
+use crate::{IndexId, SpaceId, Store, system};
 
+/// Fields of a row.
+const FIELDS: u32 = 6;
 /// Ids of indexes are below.
 const INDEX_MAX: u32 = 128;
 /// Parts of a key, at most.
 const PART_MAX: usize = 255;
+/// The `page_size` of an index that names none, bytes.
+const PAGE_SIZE: i128 = 8192;
 /// Largest number of an indexed field, from 0.
-const FIELD_MAX: u32 = 0x7fff_ffff;
+const FIELD_MAX: u32 = 0x7fff;
+/// What older versions took for it.
+const OLD_FIELD_MAX: u32 = 0x7fff_ffff;
 
 /// A row of `_index`, decoded.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,13 +81,16 @@ impl IndexDef {
 
     /// Decodes a row about an index of `space`. `None` stands for an index that the store does not have and, being
     /// `lenient`, leaves out: the rows of a data folder are history that cannot be refused.
-    fn decode(
+    pub(crate) fn decode(
         row: Row<'_>,
         space: &Space,
         collations: &Collations,
         lenient: bool,
     ) -> Result<Option<Self>, Error> {
         let space_name = || space.def.name.clone();
+        if row.len() != FIELDS && !lenient {
+            return Err(Error::WrongIndexRecord(row.types()));
+        }
         let id = row.id(1)?;
         let wanted = match row.text(3)?.to_ascii_lowercase().as_str() {
             "tree" => Wanted::Kind(IndexKind::Tree),
@@ -91,7 +100,7 @@ impl IndexDef {
             _ => Wanted::Unknown,
         };
         let options = Options::read(row.raw(4)?, &Self::OPTIONS, false, wrong_options)?;
-        check_tuning(&options)?;
+        check_tuning(&options, lenient)?;
         let parts = decode_parts(row.raw(5)?, collations, lenient)?;
         let too_long = |start| Error::ModifyIndex {
             index: start,
@@ -105,10 +114,20 @@ impl IndexDef {
             space: space_name(),
             reason: reason.to_owned(),
         };
-        check_shape(id, unique, &parts, &wrong)?;
+        let is_functional = options.raw("func").is_some_and(|_| options.uint("func") != Some(0));
+        if is_functional && !lenient {
+            return Err(wrong("functional indexes are not supported"));
+        }
+        check_shape(id, unique, &parts, lenient, &wrong)?;
+        if !lenient {
+            check_engine(space, wanted, &name)?;
+        }
+        if id == 0 && parts.iter().any(|part| part.part.nullable) {
+            return Err(Error::NullablePrimary(space_name()));
+        }
         let absent = match wanted {
             Wanted::Absent(kind) => Some(kind),
-            _ if options.raw("func").is_some_and(|_| options.uint("func") != Some(0)) => Some("functional"),
+            _ if is_functional => Some("functional"),
             _ if parts.iter().any(|part| part.multikey) => Some("multikey"),
             _ => None,
         };
@@ -118,14 +137,9 @@ impl IndexDef {
             (None, Wanted::Kind(kind)) => kind,
             (None, _) => return Err(Error::IndexType { index: name, space: space_name() }),
         };
-        if parts.iter().any(|part| part.part.nullable) {
-            if id == 0 {
-                return Err(Error::NullablePrimary(space_name()));
-            }
-            if kind == IndexKind::Hash {
-                let feature = "nullable parts".to_owned();
-                return Err(Error::Unsupported { object: "HASH".to_owned(), feature });
-            }
+        if kind == IndexKind::Hash && parts.iter().any(|part| part.part.nullable) {
+            let feature = "nullable parts".to_owned();
+            return Err(Error::Unsupported { object: "HASH".to_owned(), feature });
         }
         if kind == IndexKind::Hash && !unique {
             return Err(wrong("HASH index must be unique"));
@@ -142,11 +156,35 @@ fn wrong_options(reason: String) -> Error {
     Error::WrongIndexOptions { field: 4, reason }
 }
 
+/// Checks whether the engine of the space has indexes of that kind.
+fn check_engine(space: &Space, wanted: Wanted, name: &str) -> Result<(), Error> {
+    let (index, space_name) = (name.to_owned(), space.def.name.clone());
+    let lacks = |object: &str, feature: &str| {
+        Err(Error::Unsupported { object: object.to_owned(), feature: feature.to_owned() })
+    };
+    match space.def.engine {
+        Engine::Vinyl if wanted != Wanted::Kind(IndexKind::Tree) => {
+            Err(Error::IndexType { index, space: space_name })
+        }
+        Engine::Blackhole => lacks("Blackhole", "indexes"),
+        Engine::Service => lacks("Session_settings space", "create_index()"),
+        Engine::Sysview => {
+            let reason = "unknown space for system view".to_owned();
+            Err(Error::ModifyIndex { index, space: space_name, reason })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Checks options that mean something to vinyl and RTREE only, because a program learns of its mistakes from them.
-fn check_tuning(options: &Options<'_>) -> Result<(), Error> {
+fn check_tuning(options: &Options<'_>, lenient: bool) -> Result<(), Error> {
     let distance = options.text("distance").unwrap_or_else(|| "euclid".to_owned());
+    let page_size = options.int("page_size").unwrap_or(PAGE_SIZE);
+    let range_size = options.int("range_size").unwrap_or(0);
     let reason = if !["euclid", "manhattan"].iter().any(|known| known.eq_ignore_ascii_case(&distance)) {
         "distance must be either 'euclid' or 'manhattan'"
+    } else if !lenient && (page_size <= 0 || (range_size > 0 && page_size > range_size)) {
+        "page_size must be greater than 0 and less than or equal to range_size"
     } else if options.int("run_count_per_level").is_some_and(|count| count <= 0) {
         "run_count_per_level must be greater than 0"
     } else if options.float("run_size_ratio").is_some_and(|ratio| ratio <= 1.0) {
@@ -171,6 +209,7 @@ fn check_shape(
     id: u32,
     unique: bool,
     parts: &[DecodedPart],
+    lenient: bool,
     wrong: &dyn Fn(&str) -> Error,
 ) -> Result<(), Error> {
     if id >= INDEX_MAX {
@@ -186,7 +225,7 @@ fn check_shape(
         return Err(wrong("too many key parts"));
     }
     for (number, DecodedPart { part, .. }) in parts.iter().enumerate() {
-        if part.field > FIELD_MAX {
+        if part.field > FIELD_MAX && !(lenient && part.field <= OLD_FIELD_MAX) {
             return Err(wrong("field no is too big"));
         }
         let is_same = |other: &DecodedPart| other.part.field == part.field && other.part.path == part.path;
@@ -253,7 +292,20 @@ fn decode_map(map: &[u8], number: u32, collations: &Collations, lenient: bool) -
             return Err(wrong(reason.to_owned()));
         }
     };
-    let collation = match options.uint("collation") {
+    let order = options.text("sort_order").filter(|_| !lenient);
+    if order
+        .is_some_and(|order| !["asc", "desc", "undef"].iter().any(|known| known.eq_ignore_ascii_case(&order)))
+    {
+        return Err(wrong("index part: unknown sort order".to_owned()));
+    }
+    let text = options.bytes("path").unwrap_or_default();
+    let multikey = text.windows(3).any(|three| three == b"[*]");
+    let path = match text {
+        [] => None,
+        _ if multikey => None,
+        text => Some(Path::parse(text).map_err(|_| wrong("invalid path".to_owned()))?),
+    };
+    let collation = match options.uint("collation").filter(|&id| id != NO_COLLATION) {
         None => Collation::Binary,
         Some(_) if !matches!(ty, FieldType::String | FieldType::Scalar) => {
             return Err(wrong("collation is reasonable only for string and scalar parts".to_owned()));
@@ -264,13 +316,6 @@ fn decode_map(map: &[u8], number: u32, collations: &Collations, lenient: bool) -
             Some(Err(_)) if lenient => Collation::Binary,
             Some(Err(problem)) => return Err(wrong(problem.to_string())),
         },
-    };
-    let text = options.bytes("path").unwrap_or_default();
-    let multikey = text.windows(3).any(|three| three == b"[*]");
-    let path = match text {
-        [] => None,
-        _ if multikey => None,
-        text => Some(Path::parse(text).map_err(|_| wrong("invalid path".to_owned()))?),
     };
     let part = KeyPart { field: u32::try_from(field).unwrap_or(u32::MAX), ty, nullable, collation, path };
     Ok(DecodedPart { part, multikey })
@@ -295,14 +340,24 @@ impl Store {
             (_, None) => Access::DROP,
         };
         self.check_schema_access(SchemaObject::of_space(space), access)?;
+        self.check_guard(space)?;
+        if space.def.view && new.is_some() && !self.is_history() {
+            let reason = "can not add index on a view".to_owned();
+            return Err(Error::AlterSpace { name: space.def.name.clone(), reason });
+        }
         if new.is_some() && index_id != 0 && space.index(0).is_none() {
             let reason = "can not add a secondary key before primary".to_owned();
             return Err(Error::AlterSpace { name: space.def.name.clone(), reason });
         }
+        if !self.is_history()
+            && system::EVERYWHERE.contains(&space_id)
+            && !(new.is_none() && space.index(index_id).is_none_or(|index| index.def.id == 0))
+        {
+            return Err(Error::lacks(&format!("changes of the system space '{}'", space.def.name)));
+        }
         if new.is_none() {
             self.drop_index(space_id, index_id)?;
-        } else if let Some(def) = IndexDef::decode(row, space, &self.schema.collations, self.is_recovering())?
-        {
+        } else if let Some(def) = IndexDef::decode(row, space, &self.schema.collations, self.is_history())? {
             self.define_index(space_id, def)?;
         }
         self.schema.bump_version();
@@ -316,11 +371,11 @@ impl Store {
         let mut defs: Vec<&IndexDef> = others.chain([&def]).collect();
         defs.sort_by_key(|def| def.id);
         let format = Space::format_with(&space.def, defs.into_iter())?;
-        for handle in space.handles(&self.arena) {
-            format.check(TupleRef::trusted(self.arena.get(handle)))?;
-        }
         if let Some(attached) = space.sequence.filter(|_| def.id == 0) {
-            check_filled_part(space, &def, attached.field)?;
+            check_filled_part(space, &def, attached.field, self.is_history())?;
+        }
+        for handle in space.handles(&self.arena) {
+            format.check_stored(TupleRef::trusted(self.arena.get(handle)))?;
         }
         let present = space.index(def.id).map(|index| &index.def);
         let is_same = present.is_some_and(|present| {

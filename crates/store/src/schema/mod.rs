@@ -8,6 +8,8 @@
 pub(crate) mod catalog;
 mod cluster;
 pub(crate) mod collation;
+mod constraint;
+mod expression;
 pub(crate) mod function;
 pub(crate) mod index;
 pub(crate) mod privilege;
@@ -79,6 +81,10 @@ impl Store {
                 | system::CLUSTER
                 | system::TRUNCATE
                 | system::SPACE_SEQUENCE
+                | system::TRIGGER
+                | system::FK_CONSTRAINT
+                | system::CK_CONSTRAINT
+                | system::FUNC_INDEX
         )
     }
 
@@ -102,6 +108,9 @@ impl Store {
             system::CLUSTER => self.cluster_row_changed(old, new),
             system::TRUNCATE => self.truncate_row_changed(new),
             system::SPACE_SEQUENCE => self.space_sequence_row_changed(old, new),
+            system::TRIGGER | system::FK_CONSTRAINT | system::CK_CONSTRAINT | system::FUNC_INDEX => {
+                self.constraint_row_changed(space, new)
+            }
             _ => Ok(()),
         }
     }

@@ -11,6 +11,11 @@ use lycosa_tuple::field::FieldType;
 use lycosa_tuple::format::{FieldPath, FormatError};
 use lycosa_tuple::mp::Reader;
 
+/// The privileges there are.
+const KNOWN: u32 = 0x7fff;
+/// Every privilege there is or may be.
+const FULL: u32 = 0x7fff_ffff;
+
 /// A row of `_priv`, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Privilege {
@@ -26,18 +31,32 @@ impl Privilege {
     pub(crate) fn decode(row: Row<'_>) -> Result<Self, Error> {
         let (grantor, grantee) = (row.id(0)?, row.id(1)?);
         let name = row.text(2)?;
-        let object_type = ObjectType::parse(&name).ok_or(Error::UnknownSchemaObject(name))?;
         let object = row.raw(3)?;
         let object_id = match (Reader::new(object).str(), Reader::new(object).uint()) {
             (Ok(b""), _) => None,
-            (_, Ok(id)) => Some(u32::try_from(id).unwrap_or(u32::MAX)),
+            // A Tarantool forgets the upper half, too.
+            (_, Ok(id)) => Some(id as u32),
             _ => {
                 let field = FieldPath { field: 3, tokens: Vec::new() };
                 return Err(FormatError::FieldType { field, expected: FieldType::Unsigned }.into());
             }
         };
-        let access = Access(u32::try_from(row.uint(4)?).unwrap_or(u32::MAX));
+        let object_type = ObjectType::parse(&name).ok_or(Error::UnknownSchemaObject(name))?;
+        let access = Access(row.uint(4)? as u32);
         Ok(Self { grantor, grantee, object_type, object_id, access })
+    }
+
+    /// Refuses all objects of the kind of which there is one.
+    fn check_entity(&self) -> Result<(), Error> {
+        let is_universe = self.object_type == ObjectType::Universe && self.object_id.is_none();
+        if is_universe { Err(Error::UnknownSchemaObject("universe".to_owned())) } else { Ok(()) }
+    }
+
+    /// Refuses a row that grants nothing there is.
+    pub(crate) fn check_known(&self) -> Result<(), Error> {
+        self.check_entity()?;
+        let is_nothing = self.access.0 & KNOWN == 0;
+        if is_nothing { Err(Error::Grant("the grant tuple has no privileges".to_owned())) } else { Ok(()) }
     }
 
     /// Whether two rows have one key.
@@ -65,14 +84,30 @@ impl Store {
     ) -> Result<(), Error> {
         if let Some(new) = new {
             let privilege = Privilege::decode(Row::new(self.arena.get(new)))?;
-            self.check_grant(&privilege, Access::GRANT)?;
-            if privilege.access.is_empty() {
-                return Err(Error::Grant("the grant tuple has no privileges".to_owned()));
+            if !self.is_history() {
+                privilege.check_entity()?;
             }
+            self.check_grant(&privilege, Access::GRANT)?;
+            if !self.is_history() {
+                privilege.check_known()?;
+            }
+            self.check_admin_keeps(&privilege, privilege.access)?;
         } else if let Some(old) = old {
-            self.check_grant(&Privilege::decode(Row::new(self.arena.get(old)))?, Access::REVOKE)?;
+            let privilege = Privilege::decode(Row::new(self.arena.get(old)))?;
+            self.check_grant(&privilege, Access::REVOKE)?;
+            self.check_admin_keeps(&privilege, Access::default())?;
         }
         self.apply_system_row(system::PRIV, old, new);
+        Ok(())
+    }
+
+    /// Checks that `admin` may do everything if this is what is left of a privilege.
+    fn check_admin_keeps(&self, privilege: &Privilege, left: Access) -> Result<(), Error> {
+        let is_everything = left.0 & FULL == FULL;
+        let is_universe = privilege.object_type == ObjectType::Universe;
+        if privilege.grantee == user::ADMIN && is_universe && !is_everything && !self.is_history() {
+            return Err(Error::Grant("can't revoke universe from the admin user".to_owned()));
+        }
         Ok(())
     }
 
@@ -92,6 +127,7 @@ impl Store {
         self.check_schema_access(acting, access)?;
         let may_grant = grantor.id == user::ADMIN
             || privilege.object_type != ObjectType::Universe && object.owner == grantor.id
+            || privilege.object_type == ObjectType::Collation
             || object.is_public && privilege.access == Access::EXECUTE;
         if !may_grant {
             return Err(self.denied_to(grantor.id, access, privilege.object_type, object.name));

@@ -5,7 +5,7 @@
 
 use lycosa_tuple::field::FieldType;
 use lycosa_tuple::format::{FieldPath, FormatError};
-use lycosa_tuple::mp::Reader;
+use lycosa_tuple::mp::{Kind, Reader};
 use lycosa_tuple::tuple::TupleRef;
 
 use crate::error::Error;
@@ -35,7 +35,25 @@ impl<'a> Row<'a> {
         })
     }
 
-    fn mismatch(field: u32, expected: FieldType) -> Error {
+    /// The types of all fields, as a Tarantool names them in a refusal.
+    pub(crate) fn types(self) -> String {
+        let name = |field: &[u8]| match field.first().map_or(Kind::Nil, |&first| Kind::of(first)) {
+            Kind::Nil => "nil",
+            Kind::Uint => "unsigned",
+            Kind::Int => "integer",
+            Kind::Str => "string",
+            Kind::Bin => "varbinary",
+            Kind::Array => "array",
+            Kind::Map => "map",
+            Kind::Bool => "boolean",
+            Kind::Float => "float",
+            Kind::Double => "double",
+            Kind::Ext | Kind::Invalid => "extension",
+        };
+        self.0.fields().map(name).collect::<Vec<_>>().join(", ")
+    }
+
+    pub(crate) fn mismatch(field: u32, expected: FieldType) -> Error {
         FormatError::FieldType { field: FieldPath { field, tokens: Vec::new() }, expected }.into()
     }
 

@@ -38,13 +38,14 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// Decodes a row of `_sequence`; `altered` is the name of the sequence that it changes.
-    fn decode(row: Row<'_>, altered: Option<&str>) -> Result<Self, Error> {
+    /// Decodes a row of `_sequence`; `is_altered`: it changes a sequence.
+    fn decode(row: Row<'_>, is_altered: bool) -> Result<Self, Error> {
         let wrong = |name: String, reason: &str| {
             let reason = reason.to_owned();
-            match altered {
-                Some(altered) => Error::AlterSequence { name: altered.to_owned(), reason },
-                None => Error::CreateSequence { name, reason },
+            if is_altered {
+                Error::AlterSequence { name, reason }
+            } else {
+                Error::CreateSequence { name, reason }
             }
         };
         let name = row.name(2, |start| wrong(start, "sequence name is too long"))?;
@@ -153,7 +154,7 @@ impl Sequences {
         if let Some(old) = &old {
             self.ids.remove(&old.name);
         }
-        if let Some(mut new) = new.and_then(|row| Sequence::decode(row, None).ok()) {
+        if let Some(mut new) = new.and_then(|row| Sequence::decode(row, false).ok()) {
             let value = old.map(|old| old.value).or_else(|| self.awaited.remove(&new.id));
             new.value = value.flatten();
             self.ids.insert(new.name.clone(), new.id);
@@ -169,9 +170,15 @@ impl Sequences {
 }
 
 /// Checks that a sequence can fill a field of the space if `primary` is its primary index.
-pub(crate) fn check_filled_part(space: &Space, primary: &IndexDef, field: u32) -> Result<(), Error> {
+pub(crate) fn check_filled_part(
+    space: &Space,
+    primary: &IndexDef,
+    field: u32,
+    lenient: bool,
+) -> Result<(), Error> {
     let wrong = |reason| not_for_sequence(space, primary, reason);
-    let part = primary.key.parts().iter().find(|part| part.field == field);
+    let part =
+        primary.key.parts().iter().find(|part| part.field == field && (lenient || part.path.is_none()));
     let part = part.ok_or_else(|| wrong("sequence field must be a part of the index"))?;
     if !matches!(part.ty, FieldType::Unsigned | FieldType::Integer) {
         return Err(wrong("sequence cannot be used with a non-integer key"));
@@ -202,7 +209,7 @@ impl Store {
         if let Some(new) = new {
             let row = Row::new(self.arena.get(new));
             let present = row.id(0).ok().and_then(|id| self.schema.sequences.get(id));
-            let sequence = Sequence::decode(row, present.map(|present| present.name.as_str()))?;
+            let sequence = Sequence::decode(row, present.is_some())?;
             match present {
                 Some(present) => check(present, Access::ALTER)?,
                 None => check(&sequence, Access::CREATE)?,
@@ -243,7 +250,12 @@ impl Store {
         let Some(row) = new.or(old) else {
             return Ok(());
         };
-        let id = Row::new(self.arena.get(row)).id(0)?;
+        let row = Row::new(self.arena.get(row));
+        let id = row.id(0)?;
+        if new.is_some() && !self.is_history() {
+            // A Tarantool ends when it reads a value that no sequence can have.
+            row.int(1)?;
+        }
         let value = self.schema.sequences.get(id).map(|sequence| sequence.value);
         let value = value.ok_or_else(|| Error::NoSuchSequence(id.to_string()))?;
         self.undo_sequence(id, value);
@@ -260,6 +272,12 @@ impl Store {
         let Some(row) = new.or(old) else {
             return Ok(());
         };
+        if old.is_some() && new.is_some() && !self.is_history() {
+            return Err(Error::Unsupported {
+                object: "space \"_space_sequence\"".to_owned(),
+                feature: "update".to_owned(),
+            });
+        }
         let row = Row::new(self.arena.get(row));
         let (space_id, sequence_id) = (row.id(0)?, row.id(1)?);
         let space = self.space(space_id)?;
@@ -268,19 +286,23 @@ impl Store {
         }
         self.check_schema_access(SchemaObject::of_space(space), Access::ALTER)?;
         if new.is_some() {
+            let primary = &space.primary()?.def;
             let is_generated = row.bool(2)?;
             if !is_generated {
                 // Whoever inserts into the space will move the sequence without being asked for rights.
                 let acting = self.acting_user();
                 self.check_access(acting, Object::Sequence(sequence_id), Access::READ | Access::WRITE)?;
             }
-            if self.is_generated_elsewhere(sequence_id, space_id) {
+            // A snapshot's rows come in the order of the spaces: which was attached first cannot be told from them.
+            if !self.is_history() && self.is_taken_elsewhere(sequence_id, space_id, is_generated) {
                 let reason = "can not attach generated sequence".to_owned();
                 return Err(Error::AlterSpace { name: space.def.name.clone(), reason });
             }
             let (field, path) = if row.len() > 3 { (row.id(3)?, row.text(4)?) } else { (0, String::new()) };
-            let primary = &space.primary()?.def;
-            check_filled_part(space, primary, field)?;
+            if !path.is_empty() && primary.key.parts().iter().all(|part| part.path.is_none()) {
+                return Err(not_for_sequence(space, primary, "sequence field must be a part of the index"));
+            }
+            check_filled_part(space, primary, field, self.is_history())?;
             if !path.is_empty() {
                 return Err(not_for_sequence(space, primary, "sequence can fill only a whole field"));
             }
@@ -289,12 +311,11 @@ impl Store {
         Ok(())
     }
 
-    /// Whether another space has the sequence as its own.
-    fn is_generated_elsewhere(&self, sequence: u32, space: u32) -> bool {
-        self.catalog.iter().any(|other| {
-            let attached =
-                other.sequence.filter(|attached| attached.sequence == sequence && attached.is_generated);
-            attached.is_some() && other.def.id != space
+    /// Whether another space has the sequence as its own, or has it at all if it is to be a space's own.
+    fn is_taken_elsewhere(&self, sequence: u32, space: u32, is_generated: bool) -> bool {
+        self.catalog.iter().filter(|other| other.def.id != space).any(|other| {
+            let attached = other.sequence.filter(|attached| attached.sequence == sequence);
+            attached.is_some_and(|attached| attached.is_generated || is_generated)
         })
     }
 

@@ -8,6 +8,7 @@ use lycosa_tuple::tuple::TupleRef;
 use crate::access::{Access, ObjectType};
 use crate::arena::Handle;
 use crate::error::Error;
+use crate::schema::expression::check_default;
 use crate::schema::row::{OptionType, Options, Row};
 use crate::schema::{Collations, SchemaObject};
 use crate::space::Space;
@@ -55,6 +56,9 @@ impl Engine {
     }
 }
 
+/// The collation that stands for none.
+pub(crate) const NO_COLLATION: u64 = 0;
+
 /// Largest id of a space.
 const ID_MAX: u32 = 0x7fff_ffff;
 
@@ -83,15 +87,17 @@ impl SpaceDef {
         ("checks", OptionType::Array),
     ];
 
-    /// Decodes a row. `altered` is the name of the space that the row changes, if there is one.
+    /// Decodes a row. `is_altered`: it changes a space. A `lenient` decoding takes
+    /// defaults as they are: the rows of a data folder are history that cannot be refused.
     pub(crate) fn decode(
         row: Row<'_>,
-        altered: Option<&str>,
+        is_altered: bool,
         collations: &Collations,
+        lenient: bool,
     ) -> Result<Self, Error> {
-        let wrong = |name: String, reason: &str| match altered {
-            Some(altered) => Error::AlterSpace { name: altered.to_owned(), reason: reason.to_owned() },
-            None => Error::CreateSpace { name, reason: reason.to_owned() },
+        let wrong = |name: String, reason: &str| {
+            let reason = reason.to_owned();
+            if is_altered { Error::AlterSpace { name, reason } } else { Error::CreateSpace { name, reason } }
         };
         let name = row.name(2, |start| wrong(start, "space name is too long"))?;
         let id = row.uint(0)?;
@@ -103,15 +109,15 @@ impl SpaceDef {
         let owner = row.id(1)?;
         let field_count = row.id(4)?;
         let engine = row.name(3, |_| wrong(name.clone(), "space engine name is too long"))?;
-        let wrong_field = |reason: String| wrong(name.clone(), &reason);
-        let fields = decode_format(row.raw(6)?, collations, &wrong_field)?;
-        if field_count != 0 && (field_count as usize) < fields.len() {
-            return Err(wrong(name, "exact_field_count must be either 0 or >= formatted field count"));
-        }
         let options = Options::read(row.raw(5)?, &Self::OPTIONS, false, |reason| Error::WrongSpaceOptions {
             field: 5,
             reason,
         })?;
+        let wrong_field = |reason: String| wrong(name.clone(), &reason);
+        let fields = decode_format(row.raw(6)?, collations, lenient, &wrong_field)?;
+        if field_count != 0 && (field_count as usize) < fields.len() {
+            return Err(wrong(name, "exact_field_count must be either 0 or >= formatted field count"));
+        }
         let group = options.uint("group_id").unwrap_or(0);
         if group > 1 {
             return Err(Error::NoSuchGroup(group));
@@ -126,12 +132,8 @@ impl SpaceDef {
         }
         let temporary = options.bool("temporary").unwrap_or(false);
         let engine = Engine::parse(&engine).ok_or(Error::NoSuchEngine(engine))?;
-        if temporary && matches!(engine, Engine::Vinyl | Engine::Sysview | Engine::Blackhole) {
+        if temporary && engine == Engine::Vinyl {
             return Err(Error::AlterSpace { name, reason: "engine does not support temporary flag".into() });
-        }
-        if engine == Engine::Service && id > system::MAX {
-            let feature = "non-system space with 'service' engine.".into();
-            return Err(Error::Unsupported { object: "Tarantool".into(), feature });
         }
         Ok(Self { id, owner, name, engine, field_count, temporary, local, sync, view, fields })
     }
@@ -141,6 +143,7 @@ impl SpaceDef {
 fn decode_format(
     format: &[u8],
     collations: &Collations,
+    lenient: bool,
     wrong: &dyn Fn(String) -> Error,
 ) -> Result<Vec<FieldDef>, Error> {
     const KNOWN: [(&str, OptionType); 6] = [
@@ -181,7 +184,7 @@ fn decode_format(
                 }
             })
         })?;
-        if let Some(collation) = options.uint("collation") {
+        if let Some(collation) = options.uint("collation").filter(|&id| id != NO_COLLATION) {
             if !matches!(ty, FieldType::String | FieldType::Scalar | FieldType::Any) {
                 return Err(wrong(
                     "collation is reasonable only for string, scalar and any fields".to_owned(),
@@ -191,6 +194,9 @@ fn decode_format(
                 let reason = "collation was not found by ID".to_owned();
                 return Err(Error::WrongCollationOptions { field: number, reason });
             }
+        }
+        if let Some(default) = options.text("default").filter(|_| !lenient) {
+            check_default(&default)?;
         }
         if fields.iter().any(|field| field.name == name) {
             return Err(Error::SpaceFieldIsDuplicate(name));
@@ -241,11 +247,16 @@ impl Store {
         let row = Row::new(self.arena.get(row));
         let id = row.uint(0)?;
         let present = u32::try_from(id).ok().and_then(|id| self.catalog.get(id));
-        let def = SpaceDef::decode(row, present.map(Space::name), &self.schema.collations)?;
+        let def = SpaceDef::decode(row, present.is_some(), &self.schema.collations, self.is_history())?;
         let Some(present) = present else {
             let object =
                 SchemaObject { kind: ObjectType::Space, id: def.id, owner: def.owner, name: &def.name };
             self.check_schema_access(object, Access::CREATE)?;
+            if def.engine == Engine::Service && !system::EVERYWHERE.contains(&def.id) {
+                let feature = "non-system space with 'service' engine.".into();
+                return Err(Error::Unsupported { object: "Tarantool".into(), feature });
+            }
+            self.check_supported(&def, None)?;
             self.undo_schema(SchemaUndo::SpaceAdded(def.id));
             self.catalog.insert(Box::new(Space::new(def)));
             self.schema.bump_version();
@@ -254,11 +265,12 @@ impl Store {
         let object = SchemaObject::of_space(present);
         self.check_schema_access(object, Access::ALTER)?;
         self.check_alteration(present, &def)?;
+        self.check_supported(&def, Some(&present.def))?;
         let id = def.id;
         let format = Space::format_with(&def, present.indexes.iter().map(|index| &index.def))?;
         if !self.is_loading() {
             for handle in present.handles(&self.arena) {
-                format.check(TupleRef::trusted(self.arena.get(handle)))?;
+                format.check_stored(TupleRef::trusted(self.arena.get(handle)))?;
             }
         }
         if let Some((def, format)) = self.catalog.redefine(id, def, format) {
@@ -268,8 +280,36 @@ impl Store {
         Ok(())
     }
 
+    /// What a space of a Tarantool's folder may be, and a new one may not.
+    fn check_supported(&self, def: &SpaceDef, present: Option<&SpaceDef>) -> Result<(), Error> {
+        if self.is_history() {
+            Ok(())
+        } else if def.view && present.is_none() {
+            Err(Error::lacks("SQL views"))
+        } else if def.sync && !present.is_some_and(|present| present.sync) {
+            Err(Error::lacks("synchronous spaces"))
+        } else if present.is_some_and(|present| present != def) && system::EVERYWHERE.contains(&def.id) {
+            let name = present.map_or("", |present| present.name.as_str());
+            Err(Error::lacks(&format!("changes of the system space '{name}'")))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether the definition of the space may change.
+    pub(crate) fn check_guard(&self, space: &Space) -> Result<(), Error> {
+        if !space.is_guarded || self.is_history() {
+            return Ok(());
+        }
+        let reason = "the server needs it as it is and could not start otherwise".to_owned();
+        Err(Error::AlterSpace { name: space.def.name.clone(), reason })
+    }
+
     /// What cannot be changed in a space.
     fn check_alteration(&self, present: &Space, def: &SpaceDef) -> Result<(), Error> {
+        if *def != present.def {
+            self.check_guard(present)?;
+        }
         let now = &present.def;
         let reason = if now.engine != def.engine {
             "can not change space engine"
@@ -290,6 +330,7 @@ impl Store {
             return Ok(());
         };
         self.check_schema_access(SchemaObject::of_space(space), Access::DROP)?;
+        self.check_guard(space)?;
         let reason = if !space.indexes.is_empty() {
             "the space has indexes"
         } else if self.schema.users.has_grants(ObjectType::Space, id) {

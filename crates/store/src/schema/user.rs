@@ -18,6 +18,9 @@ use crate::{Store, UserId, system, user};
 /// Users and roles together, at most.
 const USER_MAX: u32 = 32;
 
+/// Hash of the empty password, the only one that `guest` may have.
+const EMPTY_PASSWORD: &[u8] = b"vhvewKp0tNyweZQ+cFKAlsyphfg=";
+
 /// What an entry of `_user` is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UserKind {
@@ -52,7 +55,7 @@ pub struct User {
 }
 
 impl User {
-    fn decode(row: Row<'_>) -> Result<Self, Error> {
+    pub(crate) fn decode(row: Row<'_>) -> Result<Self, Error> {
         let is_role = row.text(3)?.eq_ignore_ascii_case("role");
         let wrong = |name: String, reason: &str| {
             let reason = reason.to_owned();
@@ -67,20 +70,32 @@ impl User {
         let kind = if is_role { UserKind::Role } else { UserKind::User };
         let mut hash2 = None;
         let mut reader = Reader::new(row.raw(4)?);
-        for _ in 0..reader.map().unwrap_or(0) {
+        let count = reader.map().unwrap_or(0);
+        for _ in 0..count {
             let is_known = reader.raw().is_ok_and(|key| Reader::new(key).str() == Ok(b"chap-sha1"));
             let Ok(value) = reader.raw() else { break };
-            if !is_known {
+            if !is_known || is_role {
                 continue;
             }
-            if is_role {
-                return Err(wrong(name, "authentication data can not be set for a role"));
-            }
-            let hash = Reader::new(value).str().ok().filter(|hash| hash.len() == base64::LENGTH);
+            let hash = Reader::new(value).str().ok();
+            let hash = hash.filter(|hash| [0, base64::LENGTH].contains(&hash.len()));
             let hash = hash.ok_or_else(|| wrong(name.clone(), "invalid user password"))?;
-            hash2 = Some(base64::decode(hash));
+            hash2 = (!hash.is_empty()).then(|| base64::decode(hash));
         }
         Ok(Self { id: row.id(0)?, owner: row.id(1)?, name, kind, hash2 })
+    }
+
+    /// Checks what a new row must be besides, but rows of a folder need not.
+    pub(crate) fn check_new(&self, row: Row<'_>) -> Result<(), Error> {
+        let count = Reader::new(row.raw(4)?).map().unwrap_or(0);
+        if self.kind == UserKind::Role && count > 0 {
+            let reason = "authentication data can not be set for a role".to_owned();
+            return Err(Error::CreateRole { name: self.name.clone(), reason });
+        }
+        if self.id == user::GUEST && self.hash2.is_some_and(|hash2| hash2 != base64::decode(EMPTY_PASSWORD)) {
+            return Err(Error::GuestUserPassword);
+        }
+        Ok(())
     }
 }
 
@@ -273,9 +288,16 @@ impl Store {
         };
         match (old, new) {
             (_, Some(new)) => {
-                let user = User::decode(Row::new(self.arena.get(new)))?;
+                let row = Row::new(self.arena.get(new));
+                let user = User::decode(row)?;
+                if !self.is_history() {
+                    user.check_new(row)?;
+                }
                 match self.user(user.id) {
-                    Some(present) => object(present, Access::ALTER)?,
+                    Some(present) => {
+                        object(present, Access::ALTER)?;
+                        self.check_user_alteration(present, &user)?;
+                    }
                     None => {
                         object(&user, Access::CREATE)?;
                         if self.schema.users.by_id.len() >= USER_MAX as usize {
@@ -287,7 +309,8 @@ impl Store {
             (Some(old), None) => {
                 let user = User::decode(Row::new(self.arena.get(old)))?;
                 object(&user, Access::DROP)?;
-                let reason = if user.id <= user::SUPER {
+                let is_of_system = [user::GUEST, user::ADMIN, user::PUBLIC, user::SUPER].contains(&user.id);
+                let reason = if is_of_system {
                     "the user or the role is a system"
                 } else if self.owns_something(user.id) {
                     "the user has objects"
@@ -304,11 +327,29 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the user owns objects, or was a party to a grant.
+    /// What a Tarantool lets an administrator change, and what then cannot be loaded again: who has a role needs the role.
+    fn check_user_alteration(&self, present: &User, user: &User) -> Result<(), Error> {
+        let lacks = |what| Err(Error::lacks(&format!("a change of the {what} of '{}'", present.name)));
+        if self.is_history() {
+            Ok(())
+        } else if present.kind != user.kind {
+            lacks("type")
+        } else if present.id <= user::SUPER && present.name != user.name {
+            lacks("name")
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether the user owns objects, was a party to a grant, or was granted itself: without the row a grant could
+    /// not be loaded.
     fn owns_something(&self, user: UserId) -> bool {
         let owned = [system::SPACE, system::FUNC, system::SEQUENCE, system::PRIV];
         owned.into_iter().any(|space| self.has_rows(space, 1, &[user]))
             || self.has_rows(system::PRIV, 0, &[user])
+            || [ObjectType::Role, ObjectType::User]
+                .into_iter()
+                .any(|kind| self.schema.users.has_grants(kind, user))
     }
 }
 

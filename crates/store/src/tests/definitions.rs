@@ -245,7 +245,7 @@ fn indexes_are_refused() {
 
 #[test]
 fn other_definitions_are_refused() {
-    let refusals: [(SpaceId, &str, &str); 33] = [
+    let refusals: [(SpaceId, &str, &str); 32] = [
         (304, r#"[50, 1, "x", "foo", {}]"#, "Failed to create user 'x': unknown user type"),
         (
             304,
@@ -309,7 +309,6 @@ fn other_definitions_are_refused() {
             r#"[500, "unicode", 1, "ICU", "", {}]"#,
             "Duplicate key exists in unique index 'name' in space '_collation'",
         ),
-        (330, "[280, 1]", "Can't truncate a system space, space '_space'"),
         (330, "[9999, 1]", "Space '9999' does not exist"),
         (
             296,
@@ -334,6 +333,53 @@ fn other_definitions_are_refused() {
         assert_eq!(refusal(insert(&mut store, space, request)), expected, "{request}");
         assert_eq!(store.digest(), digest, "{request}");
     }
+}
+
+#[test]
+fn an_insert_into_truncate_truncates_nothing() {
+    let mut store = with_spaces();
+    let s = &mut store;
+    insert(s, 330, "[280, 1]").unwrap();
+    insert(s, 330, "[512, 1]").unwrap();
+    assert_eq!(s.space(512).unwrap().len(), 1);
+    let refused = refusal(replace(s, 330, "[280, 2]"));
+    assert_eq!(refused, "Can't truncate a system space, space '_space'");
+    replace(s, 330, "[512, 2]").unwrap();
+    assert_eq!(s.space(512).unwrap().len(), 0);
+}
+
+#[test]
+fn who_was_granted_stays() {
+    let mut store = with_spaces();
+    let s = &mut store;
+    insert(s, 304, r#"[40, 1, "r", "role", {}]"#).unwrap();
+    insert(s, 304, r#"[41, 1, "u", "user", {}]"#).unwrap();
+    insert(s, 304, r#"[42, 1, "w", "user", {}]"#).unwrap();
+    insert(s, 312, r#"[1, 41, "role", 40, 4]"#).unwrap();
+    insert(s, 312, r#"[1, 41, "user", 42, 4]"#).unwrap();
+    assert_eq!(refusal(delete(s, 304, 0, "[40]")), "Failed to drop user or role 'r': the user has objects");
+    assert_eq!(refusal(delete(s, 304, 0, "[42]")), "Failed to drop user or role 'w': the user has objects");
+    commit(s, |s| ddl::drop_role(s, "r", false));
+    commit(s, |s| ddl::drop_user(s, "w", false));
+    commit(s, |s| ddl::drop_user(s, "u", false));
+}
+
+#[test]
+fn what_a_space_needs_stays() {
+    let mut store = with_spaces();
+    let s = &mut store;
+    insert(s, 276, r#"[300, "mine", 1, "ICU", "", {}]"#).unwrap();
+    insert(s, 276, r#"[301, "other", 1, "ICU", "", {}]"#).unwrap();
+    insert(s, 280, r#"[600, 1, "c", "memtx", 0, {}, [{"name": "a", "type": "string", "collation": 300}]]"#)
+        .unwrap();
+    insert(s, 288, r#"[600, 0, "pk", "tree", {}, [{"field": 0, "type": "string", "collation": 301}]]"#)
+        .unwrap();
+    assert_eq!(refusal(delete(s, 276, 0, "[300]")), "Can't drop collation mine : space 'c' uses it");
+    assert_eq!(refusal(delete(s, 276, 0, "[301]")), "Can't drop collation other : space 'c' uses it");
+    delete(s, 288, 0, "[600, 0]").unwrap();
+    delete(s, 280, 0, "[600]").unwrap();
+    delete(s, 276, 0, "[300]").unwrap();
+    delete(s, 276, 0, "[301]").unwrap();
 }
 
 #[test]
@@ -362,7 +408,8 @@ fn removals_and_changes_are_refused() {
     assert_eq!(refusal(update(s, 320, 0, "[1]", changed)), "The local instance id 1 is read-only");
     let alter = "function does not support alter";
     assert_eq!(refusal(update(s, 296, 0, "[1]", r#"[["=", 2, "renamed"]]"#)), alter);
-    assert_eq!(update(s, 296, 0, "[1]", r#"[["=", 16, "comment"]]"#).map(|_| ()), Ok(()));
+    assert_eq!(refusal(update(s, 296, 0, "[1]", r#"[["=", 16, "comment"]]"#)), alter);
+    assert_eq!(update(s, 296, 0, "[1]", r#"[["=", 18, "now"]]"#).map(|_| ()), Ok(()));
     assert_eq!(refusal(update(s, 276, 0, "[1]", r#"[["=", 1, "y"]]"#)), "collation does not support alter");
     assert!(update(s, 272, 0, r#"["cluster"]"#, changed).is_ok());
 }

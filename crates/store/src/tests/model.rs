@@ -259,10 +259,10 @@ fn flush(store: &mut Store, space: SpaceId, model: &Model) -> Result<(), TestCas
     let within = store.first_within(space, DISTANT, &row("[1]")).unwrap().map(text);
     let ones = Model(model.0.iter().filter(|tuple| tuple.2 == Some(1)).copied().collect());
     prop_assert_eq!(within.unwrap_or_default(), ones.first(|tuple| (None, tuple.0)));
-    store.prepare(space, LAZY, 0).unwrap();
-    store.prepare(space, HALVED, 0).unwrap();
+    store.read(space, LAZY, 0).unwrap();
+    store.read(space, HALVED, 0).unwrap();
     if model.0.len() % 3 == 2 {
-        store.prepare(space, DISTANT, 0).unwrap();
+        store.read(space, DISTANT, 0).unwrap();
     }
     Ok(())
 }

@@ -5,8 +5,9 @@ use super::leaf::Leaf;
 use super::node::Node;
 use super::{Entry, INNER_CHILDREN, LEAF_ENTRIES, TreeOf, WINDOW};
 
-/// Levels of inner nodes, at most. A root gets a parent only when it is full, and filling a node takes a constant share of
-/// its capacity in splits below, so a level multiplies the number of insertions that the tree must have seen by tens.
+/// Levels of inner nodes, at most. A root gets a parent only when it is full, and filling a node takes a constant
+/// share of its capacity in splits below. So a level multiplies the number of insertions that the tree must have seen
+/// by tens.
 const MAX_LEVELS: usize = 32;
 
 /// A place between two entries, before the first one or after the last one.

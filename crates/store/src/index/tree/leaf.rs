@@ -1,12 +1,12 @@
 //! Leaves: a sorted block of any entries, or, where hints are exact and close together, a dense run.
 //!
-//! Both forms take the same memory, so a leaf changes its form only when it has to: a dense run becomes a sorted block when
-//! an entry comes from outside its window and a block has room for all, or when it shares or merges with a leaf that is too
-//! far away; a sorted block becomes dense when it is full and a window holds all of it, or when it merges with a leaf that
-//! is near. A leaf that begins with one entry begins dense. So a leaf gives a neighbour entries, or splits, only when it has
-//! as many entries as a sorted block can hold.
+//! Both forms take the same memory, so a leaf changes its form only when it has to: a dense run becomes a sorted
+//! block when an entry comes from outside its window and a block can hold all. It also does when it shares or merges
+//! with a leaf that is too far away. A sorted block becomes dense when it is full and a window holds all of it, or
+//! when it merges with a leaf that is near. A leaf that begins with one entry begins dense. So a leaf gives a
+//! neighbour entries, or splits, only when it has as many entries as a sorted block can hold.
 
-use super::block::{Block, Bound, Target};
+use super::block::{Block, Bound, SearchKey};
 use super::dense::Dense;
 use super::{Entry, Order};
 use crate::arena::Handle;
@@ -65,7 +65,7 @@ impl<const L: usize, const W: usize> Leaf<L, W> {
         }
     }
 
-    pub(super) fn find(&self, order: Order<'_>, target: &Target<'_>) -> Option<Handle> {
+    pub(super) fn find(&self, order: Order<'_>, target: &SearchKey<'_>) -> Option<Handle> {
         match self {
             Self::Sorted(block) => block.locate(order, target).ok().map(|at| block.handles()[at]),
             Self::Dense(dense) => dense.find(target.hint).map(|place| dense.entry(place).handle),
@@ -126,7 +126,12 @@ impl<const L: usize, const W: usize> Leaf<L, W> {
     }
 
     /// Adds an entry, or puts its handle in the place of an equal entry's.
-    pub(super) fn insert(&mut self, order: Order<'_>, target: &Target<'_>, entry: Entry) -> Insertion<Self> {
+    pub(super) fn insert(
+        &mut self,
+        order: Order<'_>,
+        target: &SearchKey<'_>,
+        entry: Entry,
+    ) -> Insertion<Self> {
         match self {
             Self::Sorted(block) => {
                 let at = match block.locate(order, target) {
@@ -178,7 +183,7 @@ impl<const L: usize, const W: usize> Leaf<L, W> {
     }
 
     /// Removes the entry that equals the target. The leaf may be left empty.
-    pub(super) fn remove(&mut self, order: Order<'_>, target: &Target<'_>) -> Option<Handle> {
+    pub(super) fn remove(&mut self, order: Order<'_>, target: &SearchKey<'_>) -> Option<Handle> {
         match self {
             Self::Sorted(block) => {
                 let at = block.locate(order, target).ok()?;
@@ -192,7 +197,7 @@ impl<const L: usize, const W: usize> Leaf<L, W> {
     pub(super) fn replace(
         &mut self,
         order: Order<'_>,
-        target: &Target<'_>,
+        target: &SearchKey<'_>,
         handle: Handle,
     ) -> Option<Handle> {
         match self {

@@ -3,7 +3,7 @@
 //! A node owns its children, so what leaves the tree leaves memory at once, and there are no links to keep right. An
 //! inner node knows of each child its first entry, which is the separator, and how many entries are below it.
 
-use super::block::{Block, Bound, Target};
+use super::block::{Block, Bound, SearchKey};
 pub(super) use super::leaf::Insertion;
 use super::leaf::Leaf;
 use super::{Entry, Order};
@@ -68,7 +68,7 @@ impl<const L: usize, const W: usize, const I: usize> Node<L, W, I> {
     pub(super) fn insert(
         &mut self,
         order: Order<'_>,
-        target: &Target<'_>,
+        target: &SearchKey<'_>,
         entry: Entry,
         census: &mut Census,
     ) -> Insertion<Branch<L, W, I>> {
@@ -88,7 +88,7 @@ impl<const L: usize, const W: usize, const I: usize> Node<L, W, I> {
     pub(super) fn remove(
         &mut self,
         order: Order<'_>,
-        target: &Target<'_>,
+        target: &SearchKey<'_>,
         census: &mut Census,
     ) -> Option<Handle> {
         match self {
@@ -101,7 +101,7 @@ impl<const L: usize, const W: usize, const I: usize> Node<L, W, I> {
     pub(super) fn replace(
         &mut self,
         order: Order<'_>,
-        target: &Target<'_>,
+        target: &SearchKey<'_>,
         handle: Handle,
     ) -> Option<Handle> {
         match self {
@@ -140,7 +140,7 @@ impl<const L: usize, const W: usize, const I: usize> Inner<L, W, I> {
     }
 
     /// The child that the entry which equals the target can be below.
-    pub(super) fn child_of(&self, order: Order<'_>, target: &Target<'_>) -> Option<&Node<L, W, I>> {
+    pub(super) fn child_of(&self, order: Order<'_>, target: &SearchKey<'_>) -> Option<&Node<L, W, I>> {
         let step = self.children_up_to(order, target).checked_sub(1)?;
         self.children.get(step)
     }
@@ -164,7 +164,7 @@ impl<const L: usize, const W: usize, const I: usize> Inner<L, W, I> {
     fn insert(
         &mut self,
         order: Order<'_>,
-        target: &Target<'_>,
+        target: &SearchKey<'_>,
         entry: Entry,
         census: &mut Census,
     ) -> Insertion<Branch<L, W, I>> {
@@ -276,7 +276,7 @@ impl<const L: usize, const W: usize, const I: usize> Inner<L, W, I> {
         child
     }
 
-    fn remove(&mut self, order: Order<'_>, target: &Target<'_>, census: &mut Census) -> Option<Handle> {
+    fn remove(&mut self, order: Order<'_>, target: &SearchKey<'_>, census: &mut Census) -> Option<Handle> {
         let step = self.children_up_to(order, target).checked_sub(1)?;
         let removed = self.children[step].remove(order, target, census)?;
         self.counts[step] -= 1;
@@ -343,7 +343,7 @@ impl<const L: usize, const W: usize, const I: usize> Inner<L, W, I> {
 
     /// How many children begin at or before the target.
     #[inline]
-    fn children_up_to(&self, order: Order<'_>, target: &Target<'_>) -> usize {
+    fn children_up_to(&self, order: Order<'_>, target: &SearchKey<'_>) -> usize {
         if order.exact {
             return self.firsts.count_before(Bound::AfterHint(target.hint));
         }

@@ -1,0 +1,133 @@
+//! Rows of `_trigger`, `_fk_constraint`, `_ck_constraint` and `_func_index`: what SQL and functional indexes would enforce.
+//!
+//! The store enforces none of it, so a new row is refused: first as a Tarantool refuses a wrong one, as far as that
+//! can be said without SQL, then as not supported. Rows of a Tarantool's folder and of a master are kept, and can be
+//! deleted.
+
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::tuple::TupleRef;
+
+use crate::arena::Handle;
+use crate::error::Error;
+use crate::schema::row::{OptionType, Options, Row};
+use crate::space::{Engine, Space};
+use crate::{Store, system};
+
+impl Store {
+    /// A row that something would have to enforce came or changed.
+    pub(crate) fn constraint_row_changed(&self, space: u32, new: Option<Handle>) -> Result<(), Error> {
+        let Some(new) = new.filter(|_| !self.is_history()) else { return Ok(()) };
+        let what = self.check_constraint(space, Row::new(self.arena.get(new)))?;
+        Err(Error::lacks(what))
+    }
+
+    /// Checks a row as a Tarantool does, as far as that can be said without SQL. Returns the name of what the row is.
+    pub(crate) fn check_constraint(&self, space: u32, row: Row<'_>) -> Result<&'static str, Error> {
+        Ok(match space {
+            system::TRIGGER => {
+                Options::read(row.raw(2)?, &[("sql", OptionType::String)], false, |reason| {
+                    Error::WrongSpaceOptions { field: 5, reason }
+                })?;
+                "SQL triggers"
+            }
+            system::FK_CONSTRAINT => {
+                self.check_foreign_key(row)?;
+                "foreign keys"
+            }
+            system::CK_CONSTRAINT => {
+                self.check_check(row)?;
+                "check constraints"
+            }
+            _ => {
+                let space = self.space(row.id(0)?)?;
+                space.require_index(row.id(1)?)?;
+                let function = row.id(2)?;
+                if self.schema.functions.get(function).is_none() {
+                    return Err(Error::NoSuchFunction(function.to_string()));
+                }
+                "functional indexes"
+            }
+        })
+    }
+
+    fn check_foreign_key(&self, row: Row<'_>) -> Result<(), Error> {
+        let wrong = |name: &str, reason: &str| {
+            Err(Error::CreateForeignKey { name: name.to_owned(), reason: reason.to_owned() })
+        };
+        let name = row.name(0, |name| {
+            let reason = "constraint name is too long".to_owned();
+            Error::CreateForeignKey { name, reason }
+        })?;
+        let columns = |field| Ok::<_, Error>(TupleRef::trusted(row.raw(field)?).fields());
+        let (children, parents) = (columns(7)?.count(), columns(8)?.count());
+        if parents == 0 {
+            return wrong(&name, "at least one link must be specified");
+        }
+        if children != parents {
+            return wrong(&name, "number of referenced and referencing fields must be the same");
+        }
+        let is_number = |column: &[u8]| Reader::new(column).uint().is_ok();
+        let odd = columns(7)?.zip(columns(8)?).position(|(a, b)| !is_number(a) || !is_number(b));
+        if let Some(odd) = odd {
+            return wrong(&name, &format!("value of {odd} link is not unsigned"));
+        }
+        let is_known = |field, known: &[&str]| {
+            let text = row.text(field)?;
+            Ok::<_, Error>(known.iter().any(|known| known.eq_ignore_ascii_case(&text)))
+        };
+        const ACTIONS: [&str; 5] = ["no_action", "set_null", "set_default", "cascade", "restrict"];
+        if !is_known(4, &["simple", "partial", "full"])? {
+            return wrong(&name, "unknown MATCH clause");
+        }
+        if !is_known(5, &ACTIONS)? {
+            return wrong(&name, "unknown ON DELETE action");
+        }
+        if !is_known(6, &ACTIONS)? {
+            return wrong(&name, "unknown ON UPDATE action");
+        }
+        let (child, parent) = (self.space(row.id(1)?)?, self.space(row.id(2)?)?);
+        if child.def.view {
+            return wrong(&name, "referencing space can't be VIEW");
+        }
+        if parent.def.view {
+            return wrong(&name, "referenced space can't be VIEW");
+        }
+        if !child.is_empty() {
+            return wrong(&name, "referencing space must be empty");
+        }
+        let is_beyond = |space: &Space, field| {
+            let fields = space.def.fields.len() as u64;
+            Ok::<_, Error>(
+                columns(field)?.any(|column| Reader::new(column).uint().is_ok_and(|n| n >= fields)),
+            )
+        };
+        if is_beyond(child, 7)? || is_beyond(parent, 8)? {
+            return wrong(&name, "foreign key refers to nonexistent field");
+        }
+        Ok(())
+    }
+
+    fn check_check(&self, row: Row<'_>) -> Result<(), Error> {
+        if row.bool(2)? {
+            return Err(Error::Unsupported {
+                object: "Tarantool".to_owned(),
+                feature: "deferred ck constraints".to_owned(),
+            });
+        }
+        let language = row.text(3)?;
+        if !language.eq_ignore_ascii_case("sql") {
+            return Err(Error::FunctionLanguage { language, function: row.text(1)? });
+        }
+        let name =
+            row.name(1, |name| Error::CreateCheck { name, reason: "check constraint name is too long" })?;
+        let space = self.space(row.id(0)?)?;
+        if space.def.fields.is_empty() {
+            let feature = "CK constraint for space without format".to_owned();
+            return Err(Error::Unsupported { object: "Tarantool".to_owned(), feature });
+        }
+        if space.def.engine != Engine::Blackhole && !space.is_empty() {
+            return Err(Error::CreateCheck { name, reason: "referencing space must be empty" });
+        }
+        Ok(())
+    }
+}
