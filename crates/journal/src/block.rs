@@ -1,8 +1,8 @@
 //! The codec of blocks: the unit in which a journal file is written, checked and lost.
 //!
-//! A block is a fixed header of [`FIXED_HEADER_BYTES`] followed by its body: encoded rows, plain or as one
-//! zstd frame. The header holds the length of the body, a field for what is before the block, the checksum of
-//! the body as stored, and padding, so that the body always begins at the same distance from the magic.
+//! A block is a fixed header of [`FIXED_HEADER_BYTES`] followed by its body: encoded rows, plain or as one zstd
+//! frame. The header holds the length of the body, a field for what is before the block, and the checksum of the body
+//! as stored. Padding lets the body always begin at the same distance from the magic.
 //!
 //! Invariants:
 //! - the checksum covers the stored body only; the header is protected by having few valid forms, by what
@@ -71,16 +71,17 @@ pub const fn is_full(unpacked_bytes: usize) -> bool {
     FIXED_HEADER_BYTES + unpacked_bytes >= BLOCK_TARGET_BYTES
 }
 
-/// What stands behind the last block of a file that has a reserve: the header of a plain block that is longer than anything
-/// that follows it, with the checksum 0. A reader that does not know it, as a real Tarantool's, takes it for a write that
-/// never completed. Its length is [`MAX_RESERVE_BYTES`]; zeros follow up to the end of the file.
+/// What stands behind the last block of a file that has a preallocated tail: the header of a plain block that is
+/// longer than anything that follows it, with the checksum 0. A reader that does not know it, as a real Tarantool's,
+/// takes it for a write that never completed. Its length is [`MAX_PREALLOCATED_BYTES`]; zeros follow up to the end of
+/// the file.
 ///
 /// The length is written longer than need be, as no block's is: whatever part of this header stands where a block's was to
 /// be written, five bytes of it are enough to tell that the block's sector never reached the disk.
-pub const RESERVE_HEADER: [u8; FIXED_HEADER_BYTES] =
+pub const PREALLOCATED_HEADER: [u8; FIXED_HEADER_BYTES] =
     [0xd5, 0xba, 0x0b, 0xab, 0xcf, 0, 0, 0, 0, 0x00, 0x10, 0x00, 0x00, 0, 0, 0xa3, 0, 0, 0];
-/// More than a reserve ever has.
-pub const MAX_RESERVE_BYTES: u64 = 1 << 20;
+/// More than a preallocated tail ever has.
+pub const MAX_PREALLOCATED_BYTES: u64 = 1 << 20;
 
 /// A decoded fixed header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

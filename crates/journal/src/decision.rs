@@ -163,6 +163,26 @@ pub enum Finding {
         /// LSN of the last one.
         last: u64,
     },
+    /// A sound transaction of an xlog that does not fit what is there.
+    #[error("can't apply the transaction of LSN {lsn} from '{file}' (block at offset {offset}): {cause}")]
+    Inapplicable {
+        /// Name of the xlog.
+        file: String,
+        /// Where the block begins.
+        offset: u64,
+        /// LSN of the transaction's first row.
+        lsn: u64,
+        /// What does not fit.
+        cause: String,
+    },
+    /// The same, of so many more transactions of an xlog.
+    #[error("can't apply {transactions} more transaction(s) from '{file}'")]
+    MoreInapplicable {
+        /// Name of the xlog.
+        file: String,
+        /// How many.
+        transactions: u64,
+    },
     /// Synchronous transactions whose fate the log does not tell.
     #[error(
         "{transactions} synchronous transaction(s) from LSN {lsn} of replica {replica_id} on were neither \
@@ -284,7 +304,9 @@ pub fn decide(finding: &Finding, mode: Mode) -> Decision {
         Finding::Gap { .. } => unless_forced(Category::Missing, Skip),
         Finding::NotClosed { .. } => Accept,
         Finding::TornTail { .. } => Cut,
-        Finding::Damaged { .. } => unless_forced(Category::Damaged, Skip),
+        Finding::Damaged { .. } | Finding::Inapplicable { .. } | Finding::MoreInapplicable { .. } => {
+            unless_forced(Category::Damaged, Skip)
+        }
         Finding::RowsMissing { .. } | Finding::Unconfirmed { .. } => Accept,
     }
 }
@@ -317,6 +339,13 @@ impl Finding {
                 "an interrupted write does not do this: put a sound copy back, \
                  or start with --force-recovery to go on without what cannot be read"
             }
+            (Self::Inapplicable { .. } | Self::MoreInapplicable { .. }, Decision::Refuse(_)) => {
+                "rows that it needs are missing, or another version has written it: put sound copies of all files \
+                 back, or start with --force-recovery to go on without it"
+            }
+            (Self::Inapplicable { .. } | Self::MoreInapplicable { .. }, Decision::Skip) => {
+                "going on without what does not fit, as asked; `lycosa cat` shows its rows"
+            }
             (Self::Foreign { .. }, Decision::Refuse(_)) => {
                 "move it away, or start with --force-recovery to have it moved away"
             }
@@ -336,16 +365,16 @@ impl Finding {
     }
 }
 
-/// A finding and what was decided about it.
+/// A finding and the decision about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settled {
+pub struct Resolution {
     /// What was found.
     pub finding: Finding,
     /// What was decided.
     pub decision: Decision,
 }
 
-impl Settled {
+impl Resolution {
     /// Whether data that was once reported durable is given up by it.
     #[must_use]
     pub fn loses_data(&self) -> bool {
@@ -361,7 +390,7 @@ impl Settled {
     }
 }
 
-impl fmt::Display for Settled {
+impl fmt::Display for Resolution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let advice = self.finding.advice(self.decision);
         if advice.is_empty() { self.finding.fmt(f) } else { write!(f, "{}; {advice}", self.finding) }
@@ -444,6 +473,16 @@ mod tests {
                 Finding::RowsMissing { file: file(), offset: 938, replica_id: 1, first: 79, last: 79 },
             ),
             (
+                "a sound transaction that does not fit",
+                Finding::Inapplicable {
+                    file: file(),
+                    offset: 938,
+                    lsn: 79,
+                    cause: "Space '512' does not exist".to_owned(),
+                },
+            ),
+            ("more of the same file", Finding::MoreInapplicable { file: file(), transactions: 7 }),
+            (
                 "synchronous transactions without a verdict",
                 Finding::Unconfirmed { transactions: 2, replica_id: 1, lsn: 20 },
             ),
@@ -467,7 +506,7 @@ mod tests {
         for (name, finding) in samples() {
             let decision = decide(&finding, Mode::Strict);
             let forced = decide(&finding, Mode::Force);
-            let message = Settled { finding, decision };
+            let message = Resolution { finding, decision };
             let row = format!("| {name} | {} | {} | {message} |\n", word(decision), word(forced));
             assert!(DOCUMENT.contains(&row), "docs/formats.md lacks this row:\n{row}");
         }
@@ -477,7 +516,7 @@ mod tests {
     fn nothing_is_lost_without_force() {
         for (name, finding) in samples() {
             let decision = decide(&finding, Mode::Strict);
-            assert!(!Settled { finding: finding.clone(), decision }.loses_data(), "{name}");
+            assert!(!Resolution { finding: finding.clone(), decision }.loses_data(), "{name}");
             let forced = decide(&finding, Mode::Force);
             let is_refused = matches!(decision, Decision::Refuse(_));
             assert_eq!(is_refused, decision != forced || matches!(forced, Decision::Refuse(_)), "{name}");

@@ -1,18 +1,20 @@
 //! The seam to the disk: one flat folder of files.
 //!
-//! Everything else in this crate reaches files through [`Disk`] and [`DiskFile`], so that the same writer and
-//! the same recovery run on a real folder ([`LocalDisk`]) and on one in memory that fails, tears and forgets
-//! on command ([`crate::memory::MemoryDisk`]).
+//! Everything else in this crate reaches files through [`Disk`] and [`DiskFile`]. So the same writer and the same
+//! recovery run on a real folder ([`LocalDisk`]) and on one in memory ([`crate::memory::MemoryDisk`]), which fails,
+//! tears and forgets on command.
 //!
 //! What is assumed of a disk: bytes are durable once `sync` of their file has returned; a name is durable
 //! once `sync` of the folder has returned; a rename is atomic. What is not assumed: that unsynced bytes reach
 //! the disk in order, or whole, or not at all.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, renameat, statat, unlinkat};
 
 /// A folder of files, addressed by bare names.
 pub trait Disk: fmt::Debug + Send + Sync {
@@ -61,6 +63,28 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// # Errors
     /// When the disk does not confirm it.
     fn sync(&self) -> io::Result<()>;
+
+    /// Whether the folder is still where it was opened: what is journaled is found there at the next start.
+    ///
+    /// # Errors
+    /// What became of it.
+    fn check_place(&self) -> Result<(), Displaced> {
+        Ok(())
+    }
+}
+
+/// The folder is not at its path any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Displaced {
+    /// There is nothing at its path, and it has no other.
+    #[error("was removed")]
+    Removed,
+    /// There is nothing at its path; it has another one.
+    #[error("was moved away")]
+    Moved,
+    /// There is another folder at its path.
+    #[error("was replaced by another")]
+    Replaced,
 }
 
 /// An open file of a [`Disk`].
@@ -134,9 +158,11 @@ pub fn read_full_at(file: &dyn DiskFile, buffer: &mut [u8], offset: u64) -> io::
     Ok(filled)
 }
 
-/// A folder of the file system.
+/// A folder of the file system. Its files are reached through the open folder, not through its path: nothing is ever
+/// written into another folder that has taken its place.
 #[derive(Debug)]
 pub struct LocalDisk {
+    /// Absolute, as the process may change its working directory.
     path: PathBuf,
     folder: File,
 }
@@ -151,7 +177,7 @@ impl LocalDisk {
         if !folder.metadata()?.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
-        Ok(Self { path: path.to_owned(), folder })
+        Ok(Self { path: std::path::absolute(path)?, folder })
     }
 
     /// Takes the folder's lock for as long as this value lives. It is `flock` on the folder itself, which is
@@ -162,6 +188,11 @@ impl LocalDisk {
     pub fn lock(&self) -> Result<(), TryLockError> {
         self.folder.try_lock()
     }
+
+    fn file(&self, name: &str, flags: OFlags) -> io::Result<LocalFile> {
+        let file = openat(&self.folder, name, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
+        Ok(LocalFile(file.into()))
+    }
 }
 
 impl Disk for LocalDisk {
@@ -171,44 +202,63 @@ impl Disk for LocalDisk {
 
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
+        for entry in Dir::read_from(&self.folder)? {
             let entry = entry?;
-            if !entry.file_type()?.is_dir()
-                && let Ok(name) = entry.file_name().into_string()
-            {
-                names.push(name);
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            let file_type = match entry.file_type() {
+                // Some file systems do not tell. A file that is gone since is listed: whoever opens it finds out.
+                FileType::Unknown => statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+                known => known,
+            };
+            if file_type != FileType::Directory {
+                names.push(name.to_owned());
             }
         }
         Ok(names)
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(LocalFile(File::open(self.path(name))?)))
+        Ok(Box::new(self.file(name, OFlags::RDONLY)?))
     }
 
     fn reopen(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(LocalFile(OpenOptions::new().read(true).write(true).open(self.path(name))?)))
+        Ok(Box::new(self.file(name, OFlags::RDWR)?))
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(self.path(name))?;
-        Ok(Box::new(LocalFile(file)))
+        Ok(Box::new(self.file(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         // The folder's lock is held, so nobody takes the name between the question and the answer.
-        if fs::exists(self.path(to))? {
-            return Err(io::ErrorKind::AlreadyExists.into());
+        match statat(&self.folder, to, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
         }
-        fs::rename(self.path(from), self.path(to))
+        Ok(renameat(&self.folder, from, &self.folder, to)?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path(name))
+        Ok(unlinkat(&self.folder, name, AtFlags::empty())?)
     }
 
     fn sync(&self) -> io::Result<()> {
         self.folder.sync_all()
+    }
+
+    fn check_place(&self) -> Result<(), Displaced> {
+        // A disk that does not answer is found out by writing to it.
+        let Ok(ours) = self.folder.metadata() else { return Ok(()) };
+        match fs::metadata(&self.path) {
+            Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => Ok(()),
+            Ok(_) => Err(Displaced::Replaced),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Err(if ours.nlink() == 0 { Displaced::Removed } else { Displaced::Moved })
+            }
+            Err(_) => Ok(()),
+        }
     }
 }
 

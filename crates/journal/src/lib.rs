@@ -1,15 +1,15 @@
 //! The journal: `.snap` and `.xlog` files, group commit, recovery.
 //!
-//! The instance hands over batches of encoded transactions ([`log::Log`]) and, at a checkpoint, all its
+//! Batches of encoded transactions ([`log::Batch`]) come in and, at a checkpoint, all its
 //! tuples ([`snap::SnapshotWriter`]), after which old files can go ([`retention`]); after a start it gets
 //! them back ([`recovery::Recovery`]). The files are Tarantool's, both ways: a data folder of one is a data
 //! folder of the other. `docs/formats.md` describes them.
 //!
-//! From the bytes up: [`block`], [`synced`] and [`meta`] are the codec, [`reader`] reads one file and says how it ends,
-//! [`transaction`] makes transactions of blocks, [`directory`] knows the names and holds the lock,
-//! [`decision`] is the table of what recovery does about what it finds. [`disk`] is the seam to the file
-//! system; [`memory`] is a disk that fails on command, and [`suite`] the tests that every log passes: both
-//! for the tests of whoever uses this crate.
+//! From the bytes up: [`block`], [`synced`] and [`meta`] are the codec. [`reader`] reads one file and says how it
+//! ends, [`transaction`] makes transactions of blocks, and [`directory`] knows the names and holds the lock.
+//! [`decision`] is the table of what recovery does about what it finds. [`disk`] is the seam to the file system;
+//! [`memory`] is a disk that fails on command, and [`suite`] the tests that the log passes on every disk: both for
+//! the tests of whoever uses this crate.
 //!
 //! Rows are bytes here. What they mean is known to whoever encodes and applies them.
 

@@ -1,10 +1,7 @@
-//! What the instance needs of a journal: a place that takes batches of transactions and makes them durable in
-//! order.
+//! What goes into the log, and what it says: batches of transactions, modes, errors.
 //!
-//! The trait is the seam behind which the medium may change. Every implementation passes the tests of
-//! [`crate::suite`].
-//!
-//! Contract:
+//! The log is [`crate::writer::XlogWriter`]. The seam behind which the medium may change is [`crate::disk`]; on every
+//! medium the log passes the tests of [`crate::suite`]:
 //! - batches are kept in the order of `append`, each transaction wholly or not at all;
 //! - what was appended before a successful `sync` survives whatever the log's mode promises to survive;
 //! - after a failure nothing is taken any more: a log that failed once answers [`LogError::Poisoned`] with
@@ -156,41 +153,6 @@ pub struct LogStatus {
     pub stored_bytes: u64,
     /// Calls of the disk's sync that succeeded.
     pub syncs: u64,
-}
-
-/// A place that takes batches of transactions. See the module for the contract.
-pub trait Log: Send {
-    /// Takes `batch`. An empty one changes nothing.
-    ///
-    /// # Errors
-    /// [`LogError`]. Whether the rows are in the log is unknown after [`LogError::Io`]; after any other error
-    /// they are not.
-    fn append(&mut self, batch: &Batch) -> Result<(), LogError>;
-
-    /// Makes everything appended as durable as the log's mode promises.
-    ///
-    /// # Errors
-    /// [`LogError`]. Whether the rows since the last success are durable is then unknown.
-    fn sync(&mut self) -> Result<(), LogError>;
-
-    /// Ends the current file, if it has rows: the next batch begins a new one, named by
-    /// [`vclock`](Self::vclock). A checkpoint begins with this.
-    ///
-    /// # Errors
-    /// [`LogError`].
-    fn rotate(&mut self) -> Result<(), LogError>;
-
-    /// Ends the log in order and makes it durable in every mode. A log that is poisoned is left as it is.
-    ///
-    /// # Errors
-    /// [`LogError`].
-    fn close(&mut self) -> Result<(), LogError>;
-
-    /// The clock after the last batch taken.
-    fn vclock(&self) -> &Vclock;
-
-    /// What it has done.
-    fn status(&self) -> LogStatus;
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! | [`End`] / [`Damage`] | the file | meaning |
 //! |---|---|---|
 //! | [`End::Marker`] | ends in the end marker | it was closed in order |
-//! | [`End::Open`] | ends right after a block, or with a reserve | it is still written, or its writer was killed |
+//! | [`End::Open`] | ends right after a block, or with a preallocated tail | it is still written, or its writer was killed |
 //! | [`End::Torn`] | ends inside a block, or in zeros | its writer's last write did not complete |
 //! | [`Damage`] | has a complete block that is wrong, or bytes after its end | the disk or a person changed it |
 //!
@@ -21,7 +21,7 @@
 use std::io;
 
 use crate::block::{
-    self, BlockHeader, Decoder, FIXED_HEADER_BYTES, HeaderError, MAGIC_BYTES, MAGIC_END, RESERVE_HEADER,
+    self, BlockHeader, Decoder, FIXED_HEADER_BYTES, HeaderError, MAGIC_BYTES, MAGIC_END, PREALLOCATED_HEADER,
     UnpackError,
 };
 use crate::disk::{DiskFile, read_full_at};
@@ -65,7 +65,7 @@ pub struct Block<'a> {
 pub enum End {
     /// With the end marker.
     Marker,
-    /// Without one, right after the header or a block, where a [reserve](RESERVE_HEADER) may be.
+    /// Without one, right after the header or a block, where a [preallocated tail](PREALLOCATED_HEADER) may be.
     Open,
     /// Inside something.
     Torn(Torn),
@@ -327,7 +327,7 @@ impl FileReader {
 
     fn read_block(&mut self) -> io::Result<Found> {
         let offset = self.offset();
-        if self.window.fill(&*self.file, FIXED_HEADER_BYTES)?.starts_with(&RESERVE_HEADER) {
+        if self.window.fill(&*self.file, FIXED_HEADER_BYTES)?.starts_with(&PREALLOCATED_HEADER) {
             // Blocks may have taken its place since it was read ahead.
             self.window = Window::at(offset);
         }
@@ -352,7 +352,7 @@ impl FileReader {
             magic[..known].copy_from_slice(&head[..known]);
             return self.judge_header(offset, HeaderError::Magic(magic));
         };
-        if self.field.is_some() && head == RESERVE_HEADER {
+        if self.field.is_some() && head == PREALLOCATED_HEADER {
             return self.judge_reserve(offset);
         }
         let (header, synced) = match self.decode_header(&head, offset) {

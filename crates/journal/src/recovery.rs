@@ -15,7 +15,7 @@
 //! - the clock counts whole transactions only.
 //!
 //! Absent: what a row means, the exception being which spaces are synchronous, and that is asked of the
-//! [`Target`].
+//! [`RecoveryTarget`].
 
 use std::error::Error;
 use std::io;
@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use lycosa_iproto::vclock::Vclock;
 use uuid::Uuid;
 
-use crate::decision::{Category, Decision, Finding, Mode, Settled, decide};
+use crate::decision::{Category, Decision, Finding, Mode, Resolution, decide};
 use crate::directory::Directory;
 use crate::transaction::Row;
 use crate::writer::EmptyXlog;
@@ -70,12 +70,13 @@ pub struct Transaction<'a> {
 pub type ApplyError = Box<dyn Error + Send + Sync>;
 
 /// Takes what is recovered.
-pub trait Target {
+pub trait RecoveryTarget {
     /// Takes a transaction. CONFIRM and ROLLBACK rows come too, after they have had their effect on what is
     /// handed over.
     ///
     /// # Errors
-    /// Any error stops recovery.
+    /// Any error stops recovery; in [`Mode::Force`] that of a transaction of an xlog is reported, and rows of the
+    /// transaction before the one that failed may have been taken.
     fn apply(&mut self, transaction: &Transaction<'_>) -> Result<(), ApplyError>;
 
     /// All rows of the snapshot have been handed over; the next ones are changes.
@@ -92,9 +93,9 @@ pub trait Target {
         false
     }
 
-    /// Something was found and settled; worth a line in the log.
-    fn report(&mut self, settled: &Settled) {
-        let _ = settled;
+    /// Recovery found something and decided about it; worth a line in the log.
+    fn report(&mut self, resolution: &Resolution) {
+        let _ = resolution;
     }
 }
 
@@ -103,7 +104,7 @@ pub trait Target {
 pub enum RecoveryError {
     /// The table says so.
     #[error("{0}")]
-    Refused(Box<Settled>),
+    Refused(Box<Resolution>),
     /// The disk cannot be read.
     #[error("can't read {}: {cause}", .file.display())]
     Io {
@@ -113,16 +114,20 @@ pub enum RecoveryError {
         #[source]
         cause: io::Error,
     },
-    /// A sound row could not be applied: it was written by something that this version does not understand,
-    /// or rows that it depends on were given up.
-    #[error("can't apply the transaction of LSN {lsn} from '{file}' (block at offset {offset}): {cause}")]
+    /// A sound row of a snapshot could not be applied: it was written by something that this version does not
+    /// understand, or rows that it depends on were given up.
+    #[error(
+        "can't apply row {row} of the snapshot '{file}' (block at offset {offset}): {cause}; rows that it needs are \
+         damaged, or another version has written it: put a sound copy back. `lycosa cat {file}` shows the rows that can \
+         be read"
+    )]
     Apply {
         /// Name of the file.
         file: String,
         /// Where the block begins.
         offset: u64,
-        /// LSN of the transaction's first row.
-        lsn: u64,
+        /// Number of the row.
+        row: u64,
         /// What the target said.
         cause: ApplyError,
     },
@@ -133,7 +138,7 @@ impl RecoveryError {
     #[must_use]
     pub fn category(&self) -> Category {
         match self {
-            Self::Refused(settled) => match settled.decision {
+            Self::Refused(resolution) => match resolution.decision {
                 Decision::Refuse(category) => category,
                 _ => Category::Damaged,
             },
@@ -182,7 +187,7 @@ pub struct Recovered {
     /// Clock of the snapshot it began with.
     pub snapshot: Vclock,
     /// Everything that was not in order.
-    pub settled: Vec<Settled>,
+    pub resolutions: Vec<Resolution>,
     /// What [`crate::writer::XlogWriter::resume`] does to files first.
     pub repairs: Vec<Repair>,
     /// `VClock` of the newest xlog that stays.
@@ -198,7 +203,7 @@ impl Recovered {
     /// hold the damage: a checkpoint ought to follow at once.
     #[must_use]
     pub fn has_lost_data(&self) -> bool {
-        self.settled.iter().any(Settled::loses_data)
+        self.resolutions.iter().any(Resolution::loses_data)
     }
 }
 
@@ -209,7 +214,7 @@ pub struct Recovery {
     mode: Mode,
     snapshot: Chosen,
     xlogs: Vec<Xlog>,
-    settled: Vec<Settled>,
+    resolutions: Vec<Resolution>,
     repairs: Vec<Repair>,
     progress: Progress,
 }
@@ -232,18 +237,18 @@ impl Recovery {
     /// [`RecoveryError`].
     pub fn open(directory: &Directory, mode: Mode) -> Result<Option<Self>, RecoveryError> {
         let mut listing = directory.list().map_err(|cause| io_error(directory, "", cause))?;
-        let mut ledger = Ledger { mode, settled: Vec::new(), repairs: Vec::new() };
+        let mut ledger = Ledger { mode, resolutions: Vec::new(), repairs: Vec::new() };
         for file in std::mem::take(&mut listing.strangers) {
-            ledger.settle(Finding::Stranger { file })?;
+            ledger.resolve(Finding::Stranger { file })?;
         }
         for file in std::mem::take(&mut listing.in_progress) {
-            ledger.settle(Finding::LeftOver { file })?;
+            ledger.resolve(Finding::LeftOver { file })?;
         }
         if listing.snapshots.is_empty() {
             if listing.xlogs.is_empty() {
                 return Ok(None);
             }
-            ledger.settle(Finding::NoSnapshot { xlogs: listing.xlogs.len() })?;
+            ledger.resolve(Finding::NoSnapshot { xlogs: listing.xlogs.len() })?;
         }
         let snapshot = choice::choose_snapshot(directory, &listing, &mut ledger)?;
         let xlogs = choice::choose_xlogs(directory, &listing.xlogs, snapshot.reader.meta(), &mut ledger)?;
@@ -251,8 +256,8 @@ impl Recovery {
             snapshot.reader.size().map_err(|cause| io_error(directory, &snapshot.name, cause))?;
         let bytes_total = snapshot_bytes + xlogs.iter().map(|xlog| xlog.bytes).sum::<u64>();
         let progress = Progress { bytes_total, ..Progress::default() };
-        let Ledger { settled, repairs, .. } = ledger;
-        Ok(Some(Self { directory: directory.clone(), mode, snapshot, xlogs, settled, repairs, progress }))
+        let Ledger { resolutions, repairs, .. } = ledger;
+        Ok(Some(Self { directory: directory.clone(), mode, snapshot, xlogs, resolutions, repairs, progress }))
     }
 
     /// Whose database it is.
@@ -271,14 +276,14 @@ impl Recovery {
     ///
     /// # Errors
     /// [`RecoveryError`]. The target then has a part of the database, which is of no use.
-    pub fn run(self, target: &mut dyn Target) -> Result<Recovered, RecoveryError> {
-        for settled in &self.settled {
-            target.report(settled);
+    pub fn run(self, target: &mut dyn RecoveryTarget) -> Result<Recovered, RecoveryError> {
+        for resolution in &self.resolutions {
+            target.report(resolution);
         }
         let instance = self.instance();
         let Self { directory, mode, snapshot: Chosen { mut reader, name, replaced }, xlogs, .. } = self;
         let snapshot = reader.meta().vclock.clone();
-        let ledger = Ledger { mode, settled: self.settled, repairs: self.repairs };
+        let ledger = Ledger { mode, resolutions: self.resolutions, repairs: self.repairs };
         let mut replay = Replay::new(&directory, target, ledger, snapshot.clone(), self.progress);
         replay.read_snapshot(&mut reader, &name)?;
         drop(reader);
@@ -302,8 +307,8 @@ impl Recovery {
         replay.ledger.repairs.extend(in_the_way);
         replay.end_limbo(&last_name)?;
         replay.check_replaced(&replaced)?;
-        let Replay { ledger: Ledger { settled, repairs, .. }, vclock, progress, .. } = replay;
-        Ok(Recovered { vclock, instance, snapshot, settled, repairs, newest_xlog, empty_xlog, progress })
+        let Replay { ledger: Ledger { resolutions, repairs, .. }, vclock, progress, .. } = replay;
+        Ok(Recovered { vclock, instance, snapshot, resolutions, repairs, newest_xlog, empty_xlog, progress })
     }
 }
 
@@ -311,20 +316,20 @@ fn io_error(directory: &Directory, name: &str, cause: io::Error) -> RecoveryErro
     RecoveryError::Io { file: directory.path(name), cause }
 }
 
-/// The findings so far, and the door through which they come.
+/// What recovery has found so far and decided about it.
 struct Ledger {
     mode: Mode,
-    settled: Vec<Settled>,
+    resolutions: Vec<Resolution>,
     repairs: Vec<Repair>,
 }
 
 impl Ledger {
-    /// Decides on a finding and notes what follows.
-    fn settle(&mut self, finding: Finding) -> Result<Decision, RecoveryError> {
+    /// Decides about a finding, and records the repair that the decision asks for.
+    fn resolve(&mut self, finding: Finding) -> Result<Decision, RecoveryError> {
         let decision = decide(&finding, self.mode);
-        let settled = Settled { finding, decision };
-        match (&settled.finding, decision) {
-            (_, Decision::Refuse(_)) => return Err(RecoveryError::Refused(Box::new(settled))),
+        let resolution = Resolution { finding, decision };
+        match (&resolution.finding, decision) {
+            (_, Decision::Refuse(_)) => return Err(RecoveryError::Refused(Box::new(resolution))),
             (Finding::LeftOver { file }, Decision::Remove) => self.repairs.push(Repair::Remove(file.clone())),
             (
                 Finding::BadHeader { file, .. }
@@ -334,7 +339,7 @@ impl Ledger {
             ) => self.repairs.push(Repair::SetAside(file.clone())),
             _ => {}
         }
-        self.settled.push(settled);
+        self.resolutions.push(resolution);
         Ok(decision)
     }
 }

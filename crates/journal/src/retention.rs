@@ -9,6 +9,8 @@
 //! - of each snapshot that stays, the xlogs since it stay too;
 //! - snapshots newer than the one known to be sound are neither counted nor touched: a start has passed them over.
 //!
+//! Replicas read the xlogs too. [`hold`] says which xlogs stay for them alone, within a bound.
+//!
 //! Absent: files that were set aside, left-overs and strangers. They are the operator's.
 
 use std::io;
@@ -43,6 +45,19 @@ pub struct Rule {
     pub snapshots: usize,
     /// Bytes that all files may take; above this older snapshots go earlier, with their xlogs.
     pub bytes: u64,
+    /// Xlogs with this signature and later ones stay whatever else holds: replicas read them. `u64::MAX` keeps none.
+    pub held_from: u64,
+}
+
+/// The xlogs that stay for replicas alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// [`Rule::held_from`].
+    pub from: u64,
+    /// Bytes of the xlogs that a start could do without.
+    pub bytes: u64,
+    /// The places in `needed` of the replicas whose xlogs do not fit.
+    pub lost: Vec<usize>,
 }
 
 impl Inventory {
@@ -105,9 +120,37 @@ pub fn removable(inventory: &Inventory, rule: &Rule) -> Vec<(FileKind, StoredFil
     while oldest < newest && kept(oldest) > rule.bytes {
         oldest += 1;
     }
-    let first_xlog = inventory.first_xlog_for(snapshots[oldest].signature);
+    let held = xlogs.partition_point(|file| file.signature < rule.held_from);
+    let first_xlog = inventory.first_xlog_for(snapshots[oldest].signature).min(held);
     let snapshots = snapshots[..oldest].iter().map(|&file| (FileKind::Snapshot, file));
     snapshots.chain(xlogs[..first_xlog].iter().map(|&file| (FileKind::Xlog, file))).collect()
+}
+
+/// Which xlogs stay for replicas, beyond what `rule` keeps without them. `needed` has the signature of the first xlog
+/// that each replica reads. These xlogs take at most `limit` bytes: a replica that is further behind is lost, and does
+/// not hold anything back.
+#[must_use]
+pub fn hold(inventory: &Inventory, rule: &Rule, needed: &[u64], limit: u64) -> Held {
+    let xlogs = &inventory.xlogs;
+    let superfluous = removable(inventory, &Rule { held_from: u64::MAX, ..*rule })
+        .iter()
+        .filter(|(kind, _)| *kind == FileKind::Xlog)
+        .count();
+    let mut first = superfluous;
+    let mut bytes = 0_u64;
+    while first > 0 && bytes.saturating_add(xlogs[first - 1].bytes) <= limit {
+        first -= 1;
+        bytes += xlogs[first].bytes;
+    }
+    let place = |needed: u64| xlogs.partition_point(|file| file.signature < needed);
+    let lost: Vec<_> = (0..needed.len()).filter(|&replica| place(needed[replica]) < first).collect();
+    let held = needed.iter().map(|&needed| place(needed)).filter(|&place| place >= first).min();
+    let held = held.unwrap_or(superfluous).min(superfluous);
+    Held {
+        from: xlogs.get(held).map_or(u64::MAX, |file| file.signature),
+        bytes: xlogs[held..superfluous].iter().map(|file| file.bytes).sum(),
+        lost,
+    }
 }
 
 /// Removes what the rule does not keep. Returns the files that are gone, and what is left.
@@ -145,8 +188,12 @@ mod tests {
         Inventory { snapshots: files(snapshots), xlogs: files(xlogs) }
     }
 
+    fn rule(sound: u64, snapshots: usize, bytes: u64) -> Rule {
+        Rule { sound, snapshots, bytes, held_from: u64::MAX }
+    }
+
     fn removed(inventory: &Inventory, sound: u64, snapshots: usize, bytes: u64) -> (Vec<u64>, Vec<u64>) {
-        let removed = removable(inventory, &Rule { sound, snapshots, bytes });
+        let removed = removable(inventory, &rule(sound, snapshots, bytes));
         let of = |wanted: FileKind| {
             removed.iter().filter(|(kind, _)| *kind == wanted).map(|(_, file)| file.signature).collect()
         };
@@ -188,6 +235,23 @@ mod tests {
         let folder = inventory(&[10, 20, 30], &[10, 20, 30]);
         assert_eq!(removed(&folder, 20, 1, 0), (vec![10], vec![10]));
         assert_eq!(removed(&folder, 25, 1, 0), (vec![], vec![]));
+    }
+
+    #[test]
+    fn xlogs_stay_for_replicas_within_the_limit() {
+        let folder = inventory(&[0, 30, 40], &[0, 10, 20, 30, 40]);
+        let rule = rule(40, 2, u64::MAX);
+        let hold = |needed: &[u64], limit| hold(&folder, &rule, needed, limit);
+        assert_eq!(hold(&[], 900), Held { from: 30, bytes: 0, lost: vec![] });
+        assert_eq!(hold(&[40, 30], 900), Held { from: 30, bytes: 0, lost: vec![] });
+        assert_eq!(hold(&[40, 10], 900), Held { from: 10, bytes: 200, lost: vec![] });
+        assert_eq!(hold(&[20, 10], 199), Held { from: 20, bytes: 100, lost: vec![1] });
+        // Who is lost holds nothing back.
+        assert_eq!(hold(&[0, 40], 299), Held { from: 30, bytes: 0, lost: vec![0] });
+        assert_eq!(hold(&[20], 0), Held { from: 30, bytes: 0, lost: vec![0] });
+        let held = Rule { held_from: 10, ..rule };
+        let gone: Vec<_> = removable(&folder, &held).into_iter().map(|(_, file)| file.signature).collect();
+        assert_eq!(gone, [0, 0], "the snapshot and the first xlog");
     }
 
     proptest! {

@@ -1,19 +1,19 @@
-//! What every [`Log`] must do, as tests that any implementation can run.
+//! What the log must do on every [disk](crate::disk), as tests that any of them can run.
 //!
-//! An implementation gives a [`Subject`]: how to open its log, and how to read back what is in it. The tests
-//! know nothing of files.
+//! A disk gives a [`Subject`]: how to open the log, and how to read back what is in it. The tests know nothing of files.
 
 #![allow(clippy::missing_panics_doc, reason = "tests fail by panicking")]
 
 use lycosa_iproto::row::{RowBody, RowHeader, encode_row};
 use lycosa_iproto::vclock::Vclock;
 
-use crate::log::{Batch, Log, LogError};
+use crate::log::{Batch, LogError};
+use crate::writer::XlogWriter;
 
-/// An implementation under test, with a medium of its own that starts empty.
+/// A disk under test, which starts with an instance that has no rows.
 pub trait Subject {
     /// Opens the log after everything in it. Called again after a close or a [`crash`](Self::crash).
-    fn open(&mut self) -> Box<dyn Log>;
+    fn open(&mut self) -> XlogWriter;
 
     /// LSNs of the transactions in the log, in order: each the list of its rows' LSNs.
     fn read_back(&mut self) -> Vec<Vec<u64>>;

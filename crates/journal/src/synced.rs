@@ -1,9 +1,9 @@
 //! How much of a file was synced when a block was written: a field in the header of each block.
 //!
-//! A drive may write the sectors of a batch in any order, so after a power loss a batch that was never synced can have holes
-//! with sound blocks behind them. The same bytes could be damage in the middle of synced data. The field tells the two
-//! apart: a block vouches for everything before the length that was synced when the block was written, and for nothing
-//! behind it.
+//! A drive may write the sectors of a batch in any order, so after a power loss a batch that was never synced can
+//! have holes with sound blocks behind them. The same bytes could be damage in the middle of synced data. The field
+//! tells the two apart: a block vouches for everything before the length that was synced when the block was written,
+//! and for nothing behind it.
 //!
 //! The field stands where Tarantool's format has the checksum of the previous block, which no version writes or checks.
 //! It holds the bytes between the synced length and the block, plus one, with a parity bit below them, all of it

@@ -57,8 +57,8 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// At the beginning of the newest file that has every row after `position`; rows before it may come first. The component
-    /// of local rows is not looked at.
+    /// At the beginning of the newest file that has every row after `position`; rows before it may come first. The
+    /// component of local rows is not looked at.
     ///
     /// # Errors
     /// [`TailError::Gap`] if there is no such file; what keeps a file from being read.
@@ -80,6 +80,12 @@ impl Tail {
         }
         let oldest = Box::new(oldest.unwrap_or_default());
         Err(TailError::Gap { wanted: Box::new(position.clone()), oldest })
+    }
+
+    /// Signature of the file that is read now.
+    #[must_use]
+    pub fn signature(&self) -> u64 {
+        self.signature
     }
 
     /// The clock after the last block that was read.
@@ -169,7 +175,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::log::{Batch, Log};
+    use crate::log::Batch;
     use crate::memory::MemoryDisk;
     use crate::writer::{Settings, XlogWriter};
 

@@ -2,7 +2,7 @@
 //!
 //! Life of a file: it is created when the first batch comes, under a temporary name, and renamed when its
 //! text header is written. It ends with the end marker once it is past [`Settings::max_file_bytes`], at a
-//! checkpoint ([`Log::rotate`]) and at a clean stop, which also leaves the next file behind, without rows. A
+//! checkpoint ([`XlogWriter::rotate`]) and at a clean stop, which also leaves the next file behind, without rows. A
 //! start writes on in a file without rows and never in one with rows. All of this is what Tarantool does, and
 //! what it expects of a folder it is given.
 //!
@@ -13,14 +13,15 @@
 //! - in mode `fsync`, a file's header and name are durable before any row in it is reported durable, and so
 //!   is every row that was recovered;
 //! - in mode `fsync`, each block says how much of the file was synced before it ([`crate::synced`]), and behind the last
-//!   one stands the [`RESERVE_HEADER`] and zeros up to the end of the file.
+//!   one stands the [`PREALLOCATED_HEADER`] and zeros up to the end of the file.
 //!
 //! Where a file grows with each write, each sync also writes the file's new size. In mode `fsync` zeros are therefore
-//! written ahead ([`Settings::reserve_bytes`]), and blocks take their place: measured on ext4, a sync then takes 130 µs
-//! instead of 207. Zeros behind the last block would stop a real Tarantool after a crash of the process, so what stands there
-//! begins with the header of a block that is longer than the file: a write that never completed, which it cuts off. A disk
-//! without room for a reserve still takes blocks, and large batches do without, so as not to be written twice: there the
-//! reserve is its header alone. A file that ends in order has none.
+//! written ahead ([`Settings::preallocated_bytes`]), and blocks take their place: measured on ext4, a sync then takes
+//! 130 µs instead of 207. Zeros behind the last block would stop a real Tarantool after a crash of the process, so
+//! what stands there begins with the header of a block that is longer than the file: a write that never completed,
+//! which it cuts off. A disk without room for a preallocated tail still takes blocks, and large batches do without,
+//! so as not to be written twice: there the preallocated tail is its header alone. A file that ends in order has
+//! none.
 
 use std::io;
 use std::sync::Arc;
@@ -29,12 +30,12 @@ use lycosa_iproto::vclock::Vclock;
 use uuid::Uuid;
 
 use crate::block::{
-    self, BlockHeader, DEFAULT_COMPRESSION_LEVEL, Encoder, FIXED_HEADER_BYTES, MAGIC_END, MAX_RESERVE_BYTES,
-    RESERVE_HEADER,
+    self, BlockHeader, DEFAULT_COMPRESSION_LEVEL, Encoder, FIXED_HEADER_BYTES, MAGIC_END,
+    MAX_PREALLOCATED_BYTES, PREALLOCATED_HEADER,
 };
 use crate::directory::{Directory, IN_PROGRESS, file_name};
 use crate::disk::{DiskFile, write_all_at};
-use crate::log::{Batch, Log, LogError, LogStatus, WalMode};
+use crate::log::{Batch, LogError, LogStatus, WalMode};
 use crate::meta::{FileKind, Meta};
 use crate::recovery::Recovered;
 use crate::synced::SyncedLength;
@@ -45,12 +46,12 @@ pub const WRITTEN_BY: &str = concat!("Lycosa ", env!("CARGO_PKG_VERSION"));
 /// Size past which a file is ended unless told otherwise, as Tarantool's `wal_max_size`.
 pub const DEFAULT_MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Bytes that a server reserves ahead: room for a dozen batches under load, for hundreds without. They are written twice, and
-/// the sync of the batch that reserves them takes longer by that.
-pub const RESERVE_BYTES: u64 = 256 * 1024;
+/// Bytes that a server preallocates: enough for a dozen batches under load, for hundreds without. They are written
+/// twice, and the sync of the batch that preallocates them takes longer by that.
+pub const PREALLOCATED_BYTES: u64 = 256 * 1024;
 
-/// A batch of more than this share of the reserve is written without one: its size is what its sync takes time for, and zeros
-/// ahead of it would double that.
+/// A batch of more than this share of the preallocated tail is written without one: its size is what its sync takes
+/// time for, and zeros ahead of it would double that.
 const SMALL_SHARE: u64 = 4;
 
 /// How xlogs are written.
@@ -63,8 +64,9 @@ pub struct Settings {
     /// zstd's level for blocks from 2048 bytes on; `None` stores every block plain, for processor time
     /// instead of disk space. Tarantool reads either.
     pub compression_level: Option<i32>,
-    /// Bytes that are reserved ahead in mode `fsync`, at most half of [`MAX_RESERVE_BYTES`]; 0 reserves nothing.
-    pub reserve_bytes: u64,
+    /// Bytes that are preallocated in mode `fsync`, at most half of [`MAX_PREALLOCATED_BYTES`]; 0 preallocates
+    /// nothing.
+    pub preallocated_bytes: u64,
 }
 
 impl Default for Settings {
@@ -73,7 +75,7 @@ impl Default for Settings {
             mode: WalMode::default(),
             max_file_bytes: DEFAULT_MAX_FILE_BYTES,
             compression_level: Some(DEFAULT_COMPRESSION_LEVEL),
-            reserve_bytes: 0,
+            preallocated_bytes: 0,
         }
     }
 }
@@ -123,7 +125,7 @@ struct OpenXlog {
     name: String,
     file: Box<dyn DiskFile>,
     bytes: u64,
-    /// Bytes that the file has, its reserve included.
+    /// Bytes that the file has, its preallocated tail included.
     reserved: u64,
     /// Bytes that are known to be durable.
     synced: u64,
@@ -132,14 +134,14 @@ struct OpenXlog {
 }
 
 impl OpenXlog {
-    /// Makes the file longer than `bytes + length` by the header of a reserve at least, unless the disk is full.
-    fn reserve(&mut self, length: u64, reserve: u64) -> io::Result<()> {
+    /// Makes the file longer than `bytes + length` by the header of a preallocated tail at least, unless the disk is full.
+    fn preallocate(&mut self, length: u64, preallocated: u64) -> io::Result<()> {
         let needed = length + FIXED_HEADER_BYTES as u64;
         if self.bytes + needed <= self.reserved {
             return Ok(());
         }
-        let rest = needed + reserve.min(MAX_RESERVE_BYTES / 2);
-        let mut zeros = RESERVE_HEADER.to_vec();
+        let rest = needed + preallocated.min(MAX_PREALLOCATED_BYTES / 2);
+        let mut zeros = PREALLOCATED_HEADER.to_vec();
         zeros.resize(usize::try_from(rest).unwrap_or(FIXED_HEADER_BYTES), 0);
         self.reserved = self.bytes + rest;
         match write_all_at(&mut *self.file, &zeros, self.bytes) {
@@ -152,8 +154,9 @@ impl OpenXlog {
         }
     }
 
-    /// Writes blocks behind those that there are. `reserve` is what to keep ready behind them, 0 if nothing.
-    fn append(&mut self, blocks: &mut Vec<u8>, begins: &[usize], reserve: u64) -> io::Result<()> {
+    /// Writes blocks behind those that there are. `preallocated` is how many bytes to keep ready behind them, 0 if
+    /// none.
+    fn append(&mut self, blocks: &mut Vec<u8>, begins: &[usize], preallocated: u64) -> io::Result<()> {
         let length = blocks.len() as u64;
         let Some(field) = self.field else {
             write_all_at(&mut *self.file, blocks, self.bytes)?;
@@ -167,10 +170,10 @@ impl OpenXlog {
             let decoded = BlockHeader::decode(header).expect("the encoder has made it");
             *header = field.write(decoded, self.bytes + begin as u64, self.synced).encode();
         }
-        if length <= reserve / SMALL_SHARE {
-            self.reserve(length, reserve)?;
+        if length <= preallocated / SMALL_SHARE {
+            self.preallocate(length, preallocated)?;
         }
-        blocks.extend_from_slice(&RESERVE_HEADER);
+        blocks.extend_from_slice(&PREALLOCATED_HEADER);
         let written = write_all_at(&mut *self.file, blocks, self.bytes);
         blocks.truncate(blocks.len() - FIXED_HEADER_BYTES);
         written?;
@@ -325,7 +328,7 @@ impl XlogWriter {
             Current::Empty(empty) => self.write_on(empty)?,
             Current::None => self.begin_file(b"")?,
         };
-        let written = open.append(&mut self.blocks, &self.begins, self.settings.reserve_bytes);
+        let written = open.append(&mut self.blocks, &self.begins, self.settings.preallocated_bytes);
         written.map_err(self.failed("write to", &open.name))?;
         self.current = Current::Open(open);
         Ok(())
@@ -358,7 +361,7 @@ impl XlogWriter {
         OpenXlog { name, file, bytes, reserved: bytes, synced: bytes, field }
     }
 
-    /// Creates the file that follows [`Log::vclock`], with `content` after its header.
+    /// Creates the file that follows [`XlogWriter::vclock`], with `content` after its header.
     fn begin_file(&mut self, content: &[u8]) -> Result<OpenXlog, LogError> {
         let meta = Meta {
             kind: FileKind::Xlog,
@@ -464,8 +467,13 @@ impl XlogWriter {
     }
 }
 
-impl Log for XlogWriter {
-    fn append(&mut self, batch: &Batch) -> Result<(), LogError> {
+impl XlogWriter {
+    /// Takes `batch`. An empty one changes nothing.
+    ///
+    /// # Errors
+    /// [`LogError`]. Whether the rows are in the log is unknown after [`LogError::Io`]; after any other error
+    /// they are not.
+    pub fn append(&mut self, batch: &Batch) -> Result<(), LogError> {
         self.check()?;
         if batch.is_empty() {
             return Ok(());
@@ -483,19 +491,32 @@ impl Log for XlogWriter {
         Ok(())
     }
 
-    fn sync(&mut self) -> Result<(), LogError> {
+    /// Makes everything appended as durable as the mode promises.
+    ///
+    /// # Errors
+    /// [`LogError`]. Whether the rows since the last success are durable is then unknown.
+    pub fn sync(&mut self) -> Result<(), LogError> {
         self.check()?;
         let synced = self.sync_current();
         self.latch(synced)
     }
 
-    fn rotate(&mut self) -> Result<(), LogError> {
+    /// Ends the current file, if it has rows: the next batch begins a new one, named by
+    /// [`vclock`](Self::vclock). A checkpoint begins with this.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub fn rotate(&mut self) -> Result<(), LogError> {
         self.check()?;
         let finished = self.finish(self.settings.mode == WalMode::Fsync);
         self.latch(finished)
     }
 
-    fn close(&mut self) -> Result<(), LogError> {
+    /// Ends the log in order and makes it durable in every mode. A log that is poisoned is left as it is.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub fn close(&mut self) -> Result<(), LogError> {
         self.check()?;
         if self.settings.mode == WalMode::None {
             return Ok(());
@@ -504,11 +525,13 @@ impl Log for XlogWriter {
         self.latch(finished)
     }
 
-    fn vclock(&self) -> &Vclock {
+    /// The clock after the last batch taken.
+    pub fn vclock(&self) -> &Vclock {
         &self.vclock
     }
 
-    fn status(&self) -> LogStatus {
+    /// What it has done.
+    pub fn status(&self) -> LogStatus {
         let (file, file_bytes) = match &self.current {
             Current::None => (None, 0),
             Current::Empty(empty) => (Some(empty.name.clone()), empty.header_bytes),

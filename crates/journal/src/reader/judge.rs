@@ -1,8 +1,9 @@
 //! Torn or damaged: what it means that no sound block stands where one would begin.
 //!
-//! A drive may write the sectors of a batch in any order. So after a power loss each sector of a batch that was not synced
-//! is either written or as it was before: zeros, or the reserve that the batch was to replace. In a file whose blocks say
-//! how much was synced ([`crate::synced`]), an unsound place is therefore *torn* if both hold, else *damage*:
+//! A drive may write the sectors of a batch in any order. So after a power loss each sector of a batch that was not
+//! synced is either written or as it was before: zeros, or the preallocated tail that the batch was to replace. In a
+//! file whose blocks say how much was synced ([`crate::synced`]), an unsound place is therefore *torn* if both hold,
+//! else *damage*:
 //! 1. No block behind it, and no end marker, vouches for it: all of them were written before it was synced.
 //! 2. The write that failed shows. A sector of the block, up to its end or that of the file, is as it was before, or the
 //!    file ends inside the block. A header that is readable has a right length: the synced length covers it.
@@ -22,7 +23,8 @@ use std::io;
 
 use super::{Damage, DamageKind, End, FileReader, Found, Step, Torn, TornCause};
 use crate::block::{
-    self, FIXED_HEADER_BYTES, HeaderError, MAGIC_BYTES, MAGIC_END, MAGIC_PLAIN, MAGIC_ZSTD, RESERVE_HEADER,
+    self, FIXED_HEADER_BYTES, HeaderError, MAGIC_BYTES, MAGIC_END, MAGIC_PLAIN, MAGIC_ZSTD,
+    PREALLOCATED_HEADER,
 };
 use crate::disk::{DiskFile, read_full_at};
 use crate::search::{SoundPlaces, written_bytes};
@@ -32,7 +34,7 @@ const SECTOR_BYTES: u64 = 512;
 /// In a file without synced lengths: of the sector in which it ends, fewer zeros than this at its end prove nothing, as
 /// rows may end in that many.
 const TELLING_ZEROS: u64 = 16;
-/// The first bytes of a reserve's header that no block's begins with.
+/// The first bytes of a preallocated tail's header that no block's begins with.
 const TELLING_RESERVE: usize = 5;
 
 impl FileReader {
@@ -43,13 +45,13 @@ impl FileReader {
             return Ok(Found::Other(Step::End(End::Marker)));
         }
         if self.field.is_some() && self.is_old_behind(offset, after)? {
-            // The file was to be cut off here, and the rest of its reserve is still there.
+            // The file was to be cut off here, and the rest of its preallocated tail is still there.
             return self.torn(offset, TornCause::Header);
         }
         self.damage(offset, DamageKind::AfterEnd(self.file.size()?.saturating_sub(after)))
     }
 
-    /// For the header of a reserve at `offset`, in a file with synced lengths.
+    /// For the header of a preallocated tail at `offset`, in a file with synced lengths.
     pub(super) fn judge_reserve(&mut self, offset: u64) -> io::Result<Found> {
         if rest_is_zero(&*self.file, offset + FIXED_HEADER_BYTES as u64)? {
             return Ok(Found::Other(Step::End(End::Open)));
@@ -100,7 +102,7 @@ impl FileReader {
     pub(super) fn judge_body(&mut self, offset: u64, length: u64, kind: DamageKind) -> io::Result<Found> {
         let bytes = self.file.size()?.saturating_sub(offset);
         let only_zeros_follow = written_bytes(&*self.file, offset)? <= length;
-        // Behind the last block of a batch stands a reserve, or nothing where the file is written without one.
+        // Behind the last block of a batch stands a preallocated tail, or nothing where the file is written without one.
         let is_torn = only_zeros_follow && bytes > length
             || if self.field.is_some() {
                 !self.is_vouched_for(offset)? && self.has_old_sector(offset, length)?
@@ -169,13 +171,13 @@ impl FileReader {
         Ok(true)
     }
 
-    /// Whether the magic at `offset` is the reserve's, up to the end of a sector, and what follows in the next one belongs to
-    /// another: to that of a compressed block, or to the end marker.
+    /// Whether the magic at `offset` is the preallocated tail's, up to the end of a sector, and what follows in the
+    /// next one belongs to another: to that of a compressed block, or to the end marker.
     fn is_patched(&self, offset: u64) -> io::Result<bool> {
         let mut head = [0; FIXED_HEADER_BYTES];
         let filled = read_full_at(&*self.file, &mut head, offset)?;
         let kept = (offset.next_multiple_of(SECTOR_BYTES) - offset) as usize;
-        if kept == 0 || kept > MAGIC_BYTES || !RESERVE_HEADER.starts_with(&head[..kept.min(filled)]) {
+        if kept == 0 || kept > MAGIC_BYTES || !PREALLOCATED_HEADER.starts_with(&head[..kept.min(filled)]) {
             return Ok(false);
         }
         if kept < MAGIC_BYTES && head[kept..filled].starts_with(&MAGIC_END[kept..]) {
@@ -187,7 +189,7 @@ impl FileReader {
 }
 
 /// Whether the bytes between `begin` and `end`, inside one sector, are as they were before something was written at
-/// `offset`: zeros, or a part of a reserve that begins at `offset`.
+/// `offset`: zeros, or a part of a preallocated tail that begins at `offset`.
 fn is_old(file: &dyn DiskFile, offset: u64, begin: u64, end: u64) -> io::Result<bool> {
     let mut sector = [0; SECTOR_BYTES as usize];
     let sector = &mut sector[..(end - begin) as usize];
@@ -198,11 +200,11 @@ fn is_old(file: &dyn DiskFile, offset: u64, begin: u64, end: u64) -> io::Result<
     if is_zero(sector) {
         return Ok(true);
     }
-    let reserve = usize::try_from(begin - offset).ok().and_then(|at| RESERVE_HEADER.get(at..));
-    let Some(reserve) = reserve else { return Ok(false) };
-    let length = reserve.len().min(sector.len());
+    let preallocated = usize::try_from(begin - offset).ok().and_then(|at| PREALLOCATED_HEADER.get(at..));
+    let Some(preallocated) = preallocated else { return Ok(false) };
+    let length = preallocated.len().min(sector.len());
     let is_telling = begin > offset || sector.len() >= TELLING_RESERVE;
-    Ok(is_telling && sector[..length] == reserve[..length] && is_zero(&sector[length..]))
+    Ok(is_telling && sector[..length] == preallocated[..length] && is_zero(&sector[length..]))
 }
 
 /// The checksum of everything in the file from `from` on.

@@ -82,11 +82,11 @@ fn the_end_marker_may_be_torn_and_zeros_may_follow_it() {
     assert!(matches!(read(&bytes), (1, Step::Damage(damage)) if damage == after));
 }
 
-/// A file as the writer makes it in mode `fsync`, each block synced by itself, with a reserve of so many bytes behind its
-/// header.
+/// A file as the writer makes it in mode `fsync`, each block synced by itself, with a preallocated tail of so many
+/// bytes behind its header.
 fn reserved(blocks: &[usize], zeros: usize) -> Vec<u8> {
     let mut bytes = synced(blocks);
-    bytes.extend_from_slice(&RESERVE_HEADER);
+    bytes.extend_from_slice(&PREALLOCATED_HEADER);
     bytes.resize(bytes.len() + zeros, 0);
     bytes
 }
@@ -114,10 +114,10 @@ fn a_reserve_is_an_open_end() {
     for zeros in [0, 1, 10_000] {
         assert!(matches!(read(&reserved(&[10, 300], zeros)), (2, Step::End(End::Open))));
     }
-    let length: [u8; 8] = *RESERVE_HEADER[MAGIC_BYTES + 1..].first_chunk().unwrap();
-    assert_eq!(u64::from_be_bytes(length), block::MAX_RESERVE_BYTES);
+    let length: [u8; 8] = *PREALLOCATED_HEADER[MAGIC_BYTES + 1..].first_chunk().unwrap();
+    assert_eq!(u64::from_be_bytes(length), block::MAX_PREALLOCATED_BYTES);
     assert_eq!(
-        BlockHeader::decode(&RESERVE_HEADER),
+        BlockHeader::decode(&PREALLOCATED_HEADER),
         Err(HeaderError::Padding),
         "no block's header is like it"
     );

@@ -60,19 +60,19 @@ pub(super) fn choose_snapshot(
     if chosen.is_none() {
         let salvaged = unsound.iter().position(|(_, _, reader, _)| reader.is_some()).unwrap_or(0);
         let (name, _, reader, defect) = unsound.swap_remove(salvaged);
-        ledger.settle(Finding::SnapshotUnsound { file: name.clone(), defect, older: false })?;
+        ledger.resolve(Finding::SnapshotUnsound { file: name.clone(), defect, older: false })?;
         unsound.truncate(salvaged);
         chosen = reader.map(|reader| (reader, name));
     }
     let mut replaced = Vec::new();
     for (name, signature, reader, defect) in unsound {
-        ledger.settle(Finding::SnapshotUnsound { file: name.clone(), defect, older: true })?;
+        ledger.resolve(Finding::SnapshotUnsound { file: name.clone(), defect, older: true })?;
         let vclock = reader.map(|reader| reader.meta().vclock.clone());
         replaced.push(Replaced { name, signature, vclock });
     }
     let (reader, name) = chosen.expect("a snapshot without a readable header is refused in every mode");
     for key in reader.unknown_keys() {
-        ledger.settle(Finding::UnknownKey { file: name.clone(), key: key.clone() })?;
+        ledger.resolve(Finding::UnknownKey { file: name.clone(), key: key.clone() })?;
     }
     Ok(Chosen { reader, name, replaced })
 }
@@ -142,7 +142,7 @@ pub(super) fn choose_xlogs(
         let finding = match found {
             Opened::Sound(mut xlog) => {
                 for key in std::mem::take(&mut xlog.unknown_keys) {
-                    ledger.settle(Finding::UnknownKey { file: file.clone(), key })?;
+                    ledger.resolve(Finding::UnknownKey { file: file.clone(), key })?;
                 }
                 xlogs.push(*xlog);
                 continue;
@@ -151,7 +151,7 @@ pub(super) fn choose_xlogs(
             Opened::Bad(error) => Finding::BadHeader { file, error },
             Opened::Foreign(theirs) => Finding::Foreign { file, theirs, ours: snapshot.instance },
         };
-        ledger.settle(finding)?;
+        ledger.resolve(finding)?;
     }
     Ok(xlogs)
 }

@@ -9,7 +9,7 @@ use lycosa_iproto::vclock::{VCLOCK_MAX, Vclock};
 use lycosa_tuple::mp;
 
 use super::choice::Replaced;
-use super::{Ledger, Progress, RecoveryError, Source, Target, Transaction, Xlog, io_error};
+use super::{Ledger, Progress, RecoveryError, RecoveryTarget, Source, Transaction, Xlog, io_error};
 use crate::decision::{Defect, Finding};
 use crate::directory::Directory;
 use crate::limbo::{Limbo, Undecided};
@@ -21,22 +21,27 @@ use crate::writer::EmptyXlog;
 /// A recovery that runs.
 pub(super) struct Replay<'a> {
     directory: &'a Directory,
-    target: &'a mut dyn Target,
+    target: &'a mut dyn RecoveryTarget,
     pub(super) ledger: Ledger,
     /// The clock after the last whole transaction.
     pub(super) vclock: Vclock,
     limbo: Limbo,
+    /// Transactions of the current xlog that could not be applied.
+    inapplicable: u64,
     pub(super) progress: Progress,
 }
+
+/// Transactions of an xlog that are named if they cannot be applied; the others are counted.
+const MAX_NAMED: u64 = 10;
 
 /// The component of the clock that counts a row.
 fn component(row: &Row<'_>) -> u32 {
     if row.header.group_id == GROUP_LOCAL { 0 } else { row.header.replica_id }
 }
 
-/// Where a block is, for messages.
+/// The position of a block, for messages.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct BlockPosition<'a> {
     file: &'a str,
     offset: u64,
 }
@@ -44,31 +49,51 @@ struct Place<'a> {
 impl<'a> Replay<'a> {
     pub(super) fn new(
         directory: &'a Directory,
-        target: &'a mut dyn Target,
+        target: &'a mut dyn RecoveryTarget,
         ledger: Ledger,
         vclock: Vclock,
         progress: Progress,
     ) -> Self {
-        Self { directory, target, ledger, vclock, limbo: Limbo::default(), progress }
+        Self { directory, target, ledger, vclock, limbo: Limbo::default(), inapplicable: 0, progress }
     }
 
-    fn settle(&mut self, finding: Finding) -> Result<(), RecoveryError> {
-        self.ledger.settle(finding)?;
-        if let Some(settled) = self.ledger.settled.last() {
-            self.target.report(settled);
+    fn resolve(&mut self, finding: Finding) -> Result<(), RecoveryError> {
+        self.ledger.resolve(finding)?;
+        if let Some(resolution) = self.ledger.resolutions.last() {
+            self.target.report(resolution);
         }
         Ok(())
     }
 
-    fn apply(&mut self, source: Source, rows: &[Row<'_>], place: Place<'_>) -> Result<(), RecoveryError> {
+    fn apply(
+        &mut self,
+        source: Source,
+        rows: &[Row<'_>],
+        position: BlockPosition<'_>,
+    ) -> Result<(), RecoveryError> {
         let transaction = Transaction { source, rows, progress: self.progress };
         self.progress.rows += rows.len() as u64;
-        self.target.apply(&transaction).map_err(|cause| RecoveryError::Apply {
-            file: place.file.to_owned(),
-            offset: place.offset,
-            lsn: rows.first().map_or(0, |row| row.header.lsn),
-            cause,
-        })
+        let Err(cause) = self.target.apply(&transaction) else { return Ok(()) };
+        let (file, offset) = (position.file.to_owned(), position.offset);
+        let lsn = rows.first().map_or(0, |row| row.header.lsn);
+        if source == Source::Snapshot {
+            return Err(RecoveryError::Apply { file, offset, row: lsn, cause });
+        }
+        self.inapplicable += 1;
+        if self.inapplicable > MAX_NAMED {
+            return Ok(());
+        }
+        self.resolve(Finding::Inapplicable { file, offset, lsn, cause: cause.to_string() })
+    }
+
+    /// Says how many transactions of a file could not be applied besides those that were named.
+    fn resolve_inapplicable(&mut self, file: &str) -> Result<(), RecoveryError> {
+        match std::mem::take(&mut self.inapplicable).checked_sub(MAX_NAMED) {
+            None | Some(0) => Ok(()),
+            Some(transactions) => {
+                self.resolve(Finding::MoreInapplicable { file: file.to_owned(), transactions })
+            }
+        }
     }
 
     pub(super) fn read_snapshot(&mut self, reader: &mut FileReader, name: &str) -> Result<(), RecoveryError> {
@@ -80,8 +105,8 @@ impl<'a> Replay<'a> {
             self.progress.bytes_done = base + reader.offset();
             let damage = match reader.next_block().map_err(failed)? {
                 Step::Block(block) => {
-                    let place = Place { file: name, offset: block.offset };
-                    match self.read_snapshot_block(block.rows, place, &mut next_lsn)? {
+                    let position = BlockPosition { file: name, offset: block.offset };
+                    match self.read_snapshot_block(block.rows, position, &mut next_lsn)? {
                         None => continue,
                         Some(kind) => Damage { offset: block.offset, kind },
                     }
@@ -92,7 +117,7 @@ impl<'a> Replay<'a> {
                         End::Torn(torn) => Defect::Torn(torn),
                         End::Open | End::Marker => Defect::NoEnd,
                     };
-                    self.settle(Finding::SnapshotUnsound { file: name.to_owned(), defect, older: false })?;
+                    self.resolve(Finding::SnapshotUnsound { file: name.to_owned(), defect, older: false })?;
                     break;
                 }
                 Step::Damage(damage) => damage,
@@ -103,7 +128,7 @@ impl<'a> Replay<'a> {
         self.target.end_of_snapshot().map_err(|cause| RecoveryError::Apply {
             file: name.to_owned(),
             offset: reader.offset(),
-            lsn: next_lsn,
+            row: next_lsn,
             cause,
         })
     }
@@ -112,7 +137,7 @@ impl<'a> Replay<'a> {
     fn read_snapshot_block(
         &mut self,
         bytes: &[u8],
-        place: Place<'_>,
+        position: BlockPosition<'_>,
         next_lsn: &mut u64,
     ) -> Result<Option<DamageKind>, RecoveryError> {
         let mut transactions = Transactions::new(bytes);
@@ -122,16 +147,16 @@ impl<'a> Replay<'a> {
                 Ok(Next::Transaction(_)) => {
                     let lsn = rows[0].header.lsn;
                     if lsn > *next_lsn {
-                        self.settle(Finding::RowsMissing {
-                            file: place.file.to_owned(),
-                            offset: place.offset,
+                        self.resolve(Finding::RowsMissing {
+                            file: position.file.to_owned(),
+                            offset: position.offset,
                             replica_id: 0,
                             first: *next_lsn,
                             last: lsn - 1,
                         })?;
                     }
                     *next_lsn = lsn.wrapping_add(rows.len() as u64);
-                    self.apply(Source::Snapshot, &rows, place)?;
+                    self.apply(Source::Snapshot, &rows, position)?;
                 }
                 Ok(Next::End) => return Ok(None),
                 Ok(Next::Partial(at)) => {
@@ -151,7 +176,7 @@ impl<'a> Replay<'a> {
         let is_ahead = xlog.vclock.iter().any(|(id, lsn)| lsn > self.vclock.get(id));
         if is_ahead {
             let (reached, begins) = (Box::new(self.vclock.clone()), Box::new(xlog.vclock.clone()));
-            self.settle(Finding::Gap { file: xlog.name.clone(), reached, begins })?;
+            self.resolve(Finding::Gap { file: xlog.name.clone(), reached, begins })?;
             for (id, lsn) in xlog.vclock.iter() {
                 let lsn = lsn.max(self.vclock.get(id));
                 self.vclock.set(id, lsn).expect("the id comes from a vclock");
@@ -187,7 +212,8 @@ impl<'a> Replay<'a> {
         };
         let size = reader.size().map_err(failed)?;
         self.progress.bytes_done = base + size;
-        self.settle_end(&reading, end, size)?;
+        self.resolve_inapplicable(&xlog.name)?;
+        self.resolve_end(&reading, end, size)?;
         let empty = EmptyXlog {
             name: xlog.name.clone(),
             header_bytes: reader.first_block(),
@@ -198,26 +224,26 @@ impl<'a> Replay<'a> {
         Ok((!reading.has_content).then_some(empty))
     }
 
-    fn settle_end(&mut self, reading: &Reading<'_>, end: End, size: u64) -> Result<(), RecoveryError> {
+    fn resolve_end(&mut self, reading: &Reading<'_>, end: End, size: u64) -> Result<(), RecoveryError> {
         let file = reading.name.to_owned();
         let reached = Box::new(self.vclock.clone());
         if !reading.carried.is_empty() {
             let offset = reading.carried_from;
             if end == End::Marker {
                 let kind = DamageKind::Row { at: 0, reason: "a transaction without an end".to_owned() };
-                return self.settle(Finding::Damaged {
+                return self.resolve(Finding::Damaged {
                     file,
                     damage: Damage { offset, kind },
                     resumes: None,
                 });
             }
             let torn = Torn { offset, bytes: size.saturating_sub(offset), cause: TornCause::Transaction };
-            return self.settle(Finding::TornTail { file, torn, reached });
+            return self.resolve(Finding::TornTail { file, torn, reached });
         }
         match end {
             End::Marker => Ok(()),
-            End::Open => self.settle(Finding::NotClosed { file }),
-            End::Torn(torn) => self.settle(Finding::TornTail { file, torn, reached }),
+            End::Open => self.resolve(Finding::NotClosed { file }),
+            End::Torn(torn) => self.resolve(Finding::TornTail { file, torn, reached }),
         }
     }
 
@@ -229,7 +255,7 @@ impl<'a> Replay<'a> {
         } else {
             reader.skip_damage().map_err(|cause| io_error(self.directory, name, cause))?
         };
-        self.settle(Finding::Damaged { file: name.to_owned(), damage, resumes })
+        self.resolve(Finding::Damaged { file: name.to_owned(), damage, resumes })
     }
 
     /// Takes the transactions of a block; what stops being rows is returned.
@@ -247,13 +273,13 @@ impl<'a> Replay<'a> {
             joined.extend_from_slice(bytes);
             &joined
         };
-        let place = Place { file: reading.name, offset };
+        let position = BlockPosition { file: reading.name, offset };
         let mut transactions = Transactions::new(bytes);
         let mut rows = Vec::new();
         loop {
             match transactions.next(&mut rows) {
                 Ok(Next::Transaction(_)) => {
-                    if let Some(kind) = self.take(&mut rows, place)? {
+                    if let Some(kind) = self.take(&mut rows, position)? {
                         return Ok(Some(kind));
                     }
                     reading.carried_from = offset;
@@ -272,7 +298,7 @@ impl<'a> Replay<'a> {
     fn take(
         &mut self,
         rows: &mut Vec<Row<'_>>,
-        place: Place<'_>,
+        position: BlockPosition<'_>,
     ) -> Result<Option<DamageKind>, RecoveryError> {
         if let Some(row) = rows.iter().find(|row| component(row) as usize >= VCLOCK_MAX) {
             let reason = format!("replica id {} is not below {VCLOCK_MAX}", row.header.replica_id);
@@ -292,21 +318,21 @@ impl<'a> Replay<'a> {
             vclock.set(component, lsn).is_ok()
         });
         for (replica_id, first, last) in missing {
-            let (file, offset) = (place.file.to_owned(), place.offset);
-            self.settle(Finding::RowsMissing { file, offset, replica_id, first, last })?;
+            let (file, offset) = (position.file.to_owned(), position.offset);
+            self.resolve(Finding::RowsMissing { file, offset, replica_id, first, last })?;
         }
         if !rows.is_empty() {
-            self.deliver(rows, place)?;
+            self.deliver(rows, position)?;
         }
         Ok(None)
     }
 
     /// Hands a transaction over, or lets it wait for its verdict.
-    fn deliver(&mut self, rows: &[Row<'_>], place: Place<'_>) -> Result<(), RecoveryError> {
+    fn deliver(&mut self, rows: &[Row<'_>], position: BlockPosition<'_>) -> Result<(), RecoveryError> {
         match rows {
             [Row { body: RowBody::Confirm { replica_id, lsn }, .. }] => {
                 let released = self.limbo.confirm(*replica_id, *lsn);
-                self.apply_released(&released, place)?;
+                self.apply_released(&released, position)?;
             }
             [Row { body: RowBody::Rollback { replica_id, lsn }, .. }] => {
                 self.limbo.roll_back(*replica_id, *lsn);
@@ -320,11 +346,15 @@ impl<'a> Replay<'a> {
                 }
             }
         }
-        self.apply(Source::Xlog, rows, place)
+        self.apply(Source::Xlog, rows, position)
     }
 
     /// Hands over transactions that waited.
-    fn apply_released(&mut self, released: &[Vec<u8>], place: Place<'_>) -> Result<(), RecoveryError> {
+    fn apply_released(
+        &mut self,
+        released: &[Vec<u8>],
+        position: BlockPosition<'_>,
+    ) -> Result<(), RecoveryError> {
         for encoded in released {
             let mut rows = Vec::new();
             let mut reader = mp::Reader::new(encoded);
@@ -332,7 +362,7 @@ impl<'a> Replay<'a> {
                 let (header, body) = decode_row(&mut reader).expect("the row was encoded here");
                 rows.push(Row { header, body });
             }
-            self.apply(Source::Xlog, &rows, place)?;
+            self.apply(Source::Xlog, &rows, position)?;
         }
         Ok(())
     }
@@ -340,10 +370,11 @@ impl<'a> Replay<'a> {
     /// Hands over what got no verdict.
     pub(super) fn end_limbo(&mut self, last_xlog: &str) -> Result<(), RecoveryError> {
         if let Some(Undecided { transactions, replica_id, lsn }) = self.limbo.undecided() {
-            self.settle(Finding::Unconfirmed { transactions, replica_id, lsn })?;
+            self.resolve(Finding::Unconfirmed { transactions, replica_id, lsn })?;
         }
         let released = self.limbo.release();
-        self.apply_released(&released, Place { file: last_xlog, offset: 0 })
+        self.apply_released(&released, BlockPosition { file: last_xlog, offset: 0 })?;
+        self.resolve_inapplicable(last_xlog)
     }
 
     pub(super) fn check_replaced(&mut self, replaced: &[Replaced]) -> Result<(), RecoveryError> {
@@ -358,7 +389,7 @@ impl<'a> Replay<'a> {
                     .as_ref()
                     .map_or_else(|| snapshot.signature.to_string(), Vclock::to_string);
                 let (file, reached) = (snapshot.name.clone(), Box::new(self.vclock.clone()));
-                self.settle(Finding::FallBackTooShort { file, reached, needed })?;
+                self.resolve(Finding::FallBackTooShort { file, reached, needed })?;
             }
         }
         Ok(())

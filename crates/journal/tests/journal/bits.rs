@@ -4,7 +4,7 @@ use lycosa_iproto::row::{RowBody, RowHeader, encode_row, encode_snapshot_row};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::block::FIXED_HEADER_BYTES;
 use lycosa_journal::decision::{Finding, Mode};
-use lycosa_journal::log::{Batch, Log};
+use lycosa_journal::log::Batch;
 use lycosa_journal::memory::MemoryDisk;
 use lycosa_journal::snap::SnapshotWriter;
 use lycosa_journal::writer::{Settings, XlogWriter};
@@ -25,7 +25,7 @@ fn tuple(id: u64, filling: usize) -> Vec<u8> {
 }
 
 /// A snapshot, an xlog that was closed and one whose writer was killed, with plain and compressed blocks.
-fn written(reserve_bytes: u64) -> MemoryDisk {
+fn written(preallocated_bytes: u64) -> MemoryDisk {
     let disk = MemoryDisk::new();
     let directory = directory(&disk);
     let mut snapshot = SnapshotWriter::create(directory.clone(), INSTANCE, &Vclock::new(), 1.5).unwrap();
@@ -36,7 +36,7 @@ fn written(reserve_bytes: u64) -> MemoryDisk {
     snapshot.add_rows(&rows, &[first, u32::try_from(rows.len()).unwrap()]).unwrap();
     snapshot.finish().unwrap();
 
-    let settings = Settings { compression_level: Some(1), reserve_bytes, ..Settings::default() };
+    let settings = Settings { compression_level: Some(1), preallocated_bytes, ..Settings::default() };
     let mut log = XlogWriter::create(directory, settings, INSTANCE, Vclock::new()).unwrap();
     for (lsn, filling) in [(1, 5), (2, 3000), (3, 5), (4, 20), (5, 5)] {
         let mut batch = Batch::default();
@@ -57,7 +57,7 @@ fn written(reserve_bytes: u64) -> MemoryDisk {
 #[test]
 fn a_wrong_bit_is_reported_and_takes_nothing_that_was_synced() {
     // A start goes on only where a key gets a name that nobody knows, whose line is reported, and in the header of the
-    // empty reserve behind the last block.
+    // empty preallocated tail behind the last block.
     every_wrong_bit_is_reported(0, 3 * 64 + 8 * FIXED_HEADER_BYTES as u64);
 }
 
@@ -68,13 +68,15 @@ fn a_wrong_bit_in_a_reserve_is_a_torn_tail() {
 }
 
 /// At most so many of them are not refused.
-fn every_wrong_bit_is_reported(reserve_bytes: u64, most: u64) {
-    let sound = written(reserve_bytes);
+fn every_wrong_bit_is_reported(preallocated_bytes: u64, most: u64) {
+    let sound = written(preallocated_bytes);
     let files = sound.files();
     assert_eq!(files.len(), 3);
     let (before, collected) = recover(&sound, Mode::Strict).unwrap();
     assert_eq!(collected.ids, [1000, 1001, 1, 2, 3, 4, 5]);
-    assert!(matches!(before.settled[..], [ref only] if matches!(only.finding, Finding::NotClosed { .. })));
+    assert!(
+        matches!(before.resolutions[..], [ref only] if matches!(only.finding, Finding::NotClosed { .. }))
+    );
     let (mut bits, mut refused) = (0_u64, 0);
     for (name, bytes) in &files {
         for bit in 0..8 * bytes.len() {
@@ -85,8 +87,8 @@ fn every_wrong_bit_is_reported(reserve_bytes: u64, most: u64) {
                 Err(_) => refused += 1,
                 Ok((after, _)) => {
                     assert_ne!(
-                        after.settled,
-                        before.settled,
+                        after.resolutions,
+                        before.resolutions,
                         "bit {} of byte {} of {name}",
                         bit % 8,
                         bit / 8

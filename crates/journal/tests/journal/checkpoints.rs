@@ -9,7 +9,7 @@ use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::block::BLOCK_TARGET_BYTES;
 use lycosa_journal::decision::Mode;
 use lycosa_journal::directory::Directory;
-use lycosa_journal::log::{Batch, Log};
+use lycosa_journal::log::Batch;
 use lycosa_journal::memory::{Crash, Fault, MemoryDisk};
 use lycosa_journal::recovery::Recovery;
 use lycosa_journal::retention::{Inventory, Rule, collect};
@@ -94,7 +94,7 @@ fn work(directory: &Directory) -> Reached {
             if snapshot(directory, lsn).is_ok() {
                 reached.snapshot = lsn;
                 // What could not be removed is there the next time.
-                let rule = Rule { sound: lsn, snapshots: 2, bytes: u64::MAX };
+                let rule = Rule { sound: lsn, snapshots: 2, bytes: u64::MAX, held_from: u64::MAX };
                 let _ = collect(directory, &rule);
             }
         }
@@ -174,7 +174,8 @@ fn an_older_snapshot_makes_up_for_a_damaged_one() {
     }
 }
 
-/// No checksum covers the text headers. Every fifth bit: each byte has a bit flipped, and each place in a byte has its turn.
+/// No checksum covers the text headers. Every fifth bit: each byte has a bit flipped, and each place in a byte has
+/// its turn.
 #[test]
 fn an_older_snapshot_makes_up_for_any_bit_of_a_header() {
     let disk = bootstrapped();
@@ -248,7 +249,7 @@ fn no_order_of_removals_leaves_a_snapshot_without_its_xlogs() {
         for seed in 0..64 {
             let disk = MemoryDisk::with_files(files.clone());
             disk.fail_after(operation, Fault::Freeze);
-            let rule = Rule { sound: 40, snapshots: 1, bytes: u64::MAX };
+            let rule = Rule { sound: 40, snapshots: 1, bytes: u64::MAX, held_from: u64::MAX };
             let _ = collect(&directory(&disk), &rule);
             let left = directory(&disk.crash(Crash::Scattered(seed))).list().unwrap();
             let oldest = left.snapshots[0];

@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 
 use lycosa_journal::decision::Mode;
-use lycosa_journal::log::Log;
 use lycosa_journal::recovery::RecoveryError;
 use lycosa_journal::suite::Workload;
 use lycosa_journal::writer::{Settings, XlogWriter};

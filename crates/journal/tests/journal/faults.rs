@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::decision::Mode;
 use lycosa_journal::directory::Directory;
-use lycosa_journal::log::{Batch, Log, WalMode};
+use lycosa_journal::log::{Batch, WalMode};
 use lycosa_journal::memory::{Crash, Fault, MemoryDisk};
 use lycosa_journal::recovery::Recovery;
 use lycosa_journal::snap::{SnapshotError, SnapshotWriter};
@@ -24,7 +24,7 @@ const INSTANCE: Uuid = Uuid::from_u128(7);
 const RESERVE: u64 = 700;
 
 fn settings(max_file_bytes: u64) -> Settings {
-    Settings { max_file_bytes, reserve_bytes: RESERVE, ..Settings::default() }
+    Settings { max_file_bytes, preallocated_bytes: RESERVE, ..Settings::default() }
 }
 
 pub(crate) fn bootstrap(directory: &Directory) -> Result<(), SnapshotError> {
@@ -52,8 +52,8 @@ struct InMemory {
 }
 
 impl Subject for InMemory {
-    fn open(&mut self) -> Box<dyn Log> {
-        Box::new(open(&directory(&self.disk), settings(self.max_file_bytes)))
+    fn open(&mut self) -> XlogWriter {
+        open(&directory(&self.disk), settings(self.max_file_bytes))
     }
 
     fn read_back(&mut self) -> Vec<Vec<u64>> {
@@ -103,9 +103,9 @@ impl InFolder {
 }
 
 impl Subject for InFolder {
-    fn open(&mut self) -> Box<dyn Log> {
+    fn open(&mut self) -> XlogWriter {
         let directory = self.directory();
-        Box::new(open(&directory, Settings { mode: self.mode, ..settings(0) }))
+        open(&directory, Settings { mode: self.mode, ..settings(0) })
     }
 
     fn read_back(&mut self) -> Vec<Vec<u64>> {

@@ -2,7 +2,7 @@
 
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::decision::Mode;
-use lycosa_journal::log::{Batch, Log, WalMode};
+use lycosa_journal::log::{Batch, WalMode};
 use lycosa_journal::memory::MemoryDisk;
 use lycosa_journal::meta::FileKind;
 use lycosa_journal::reader::{End, Step};

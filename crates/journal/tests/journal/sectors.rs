@@ -3,7 +3,7 @@
 //! of the rest whole transactions in order. One wrong bit in what was synced still stops it.
 
 use lycosa_journal::decision::{Category, Mode};
-use lycosa_journal::log::{Batch, Log};
+use lycosa_journal::log::Batch;
 use lycosa_journal::memory::{Crash, Fault, MemoryDisk};
 use lycosa_journal::recovery::RecoveryError;
 use lycosa_journal::suite::Workload;
@@ -68,12 +68,12 @@ fn every_state(disk: &MemoryDisk, most: usize, mut check: impl FnMut(&MemoryDisk
 
 #[test]
 fn every_state_of_a_small_batch_starts_by_itself() {
-    // The first payload moves the batch through a sector, so that each byte of its header and of the reserve's is once
-    // the first of a sector.
-    for reserve_bytes in [0, 4096] {
+    // The first payload moves the batch through a sector, so that each byte of its header and of the preallocated
+    // tail's is once the first of a sector.
+    for preallocated_bytes in [0, 4096] {
         for compression_level in [None, Some(1)] {
             for shift in 0..512 {
-                let settings = Settings { reserve_bytes, compression_level, ..Settings::default() };
+                let settings = Settings { preallocated_bytes, compression_level, ..Settings::default() };
                 for last in [vec![vec![20]], vec![vec![700], vec![300, 2100]]] {
                     let disk = MemoryDisk::new();
                     let sizes = vec![vec![vec![shift]], last];
@@ -83,7 +83,8 @@ fn every_state_of_a_small_batch_starts_by_itself() {
                     }
                     drop(log);
                     every_state(&disk, 150, |image, chosen| {
-                        let place = format!("reserve {reserve_bytes}, {sizes:?}, states {chosen:?}");
+                        let place =
+                            format!("preallocated {preallocated_bytes}, {sizes:?}, states {chosen:?}");
                         check_image(image, &plan, acknowledged(&plan), &place);
                     });
                 }
@@ -98,7 +99,7 @@ fn every_state_of_an_end_starts_by_itself() {
         for is_closed in [false, true] {
             let start = || {
                 let disk = MemoryDisk::new();
-                let settings = Settings { reserve_bytes: 1000, ..Settings::default() };
+                let settings = Settings { preallocated_bytes: 1000, ..Settings::default() };
                 let (mut log, plan) = unsynced(&disk, settings, &vec![vec![vec![shift]], vec![vec![30]]]);
                 log.sync().unwrap();
                 (disk, log, plan)
@@ -137,9 +138,9 @@ fn settings() -> impl Strategy<Value = Settings> {
         prop_oneof![Just(0_u64), Just(700), Just(20_000), Just(200_000)],
         prop_oneof![Just(2000_u64), Just(u64::MAX)],
     )
-        .prop_map(|(compression_level, reserve_bytes, max_file_bytes)| Settings {
+        .prop_map(|(compression_level, preallocated_bytes, max_file_bytes)| Settings {
             compression_level,
-            reserve_bytes,
+            preallocated_bytes,
             max_file_bytes,
             ..Settings::default()
         })
@@ -157,7 +158,7 @@ proptest! {
     ) {
         let mut sizes = sizes;
         if large {
-            // Several blocks, and more than the reserve has.
+            // Several blocks, and more than the preallocated tail has.
             sizes.push(vec![vec![70_000], vec![90_000], vec![10], vec![130_000], vec![400]]);
         }
         let disk = MemoryDisk::new();
@@ -210,7 +211,7 @@ fn a_journal_within_a_journal_vouches_for_nothing() {
     let piece = inner.files().remove("00000000000000000000.xlog").unwrap();
 
     let disk = MemoryDisk::new();
-    let settings = Settings { compression_level: None, reserve_bytes: 10_000, ..Settings::default() };
+    let settings = Settings { compression_level: None, preallocated_bytes: 10_000, ..Settings::default() };
     let (mut log, mut plan) = unsynced(&disk, settings, &vec![vec![vec![10]]]);
     log.sync().unwrap();
     let mut batch = Workload::after(1).batch(&[&[1000], &[2000]]);
@@ -225,7 +226,7 @@ fn a_journal_within_a_journal_vouches_for_nothing() {
 #[test]
 fn damage_before_the_last_sync_is_refused_whatever_was_lost_behind_it() {
     let disk = MemoryDisk::new();
-    let settings = Settings { reserve_bytes: 10_000, compression_level: None, ..Settings::default() };
+    let settings = Settings { preallocated_bytes: 10_000, compression_level: None, ..Settings::default() };
     let (log, _) =
         unsynced(&disk, settings, &vec![vec![vec![700]], vec![vec![700]], vec![vec![700]], vec![vec![900]]]);
     drop(log);

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use lycosa_iproto::row::RowBody;
-use lycosa_journal::decision::{Mode, Settled};
+use lycosa_journal::decision::{Mode, Resolution};
 use lycosa_journal::directory::Directory;
 use lycosa_journal::memory::MemoryDisk;
-use lycosa_journal::recovery::{ApplyError, Recovered, Recovery, RecoveryError, Source, Target, Transaction};
+use lycosa_journal::recovery::{
+    ApplyError, Recovered, Recovery, RecoveryError, RecoveryTarget, Source, Transaction,
+};
 use lycosa_tuple::mp;
 
 /// The first space that is not a system space.
@@ -57,7 +59,7 @@ pub(crate) struct Collected {
     pub(crate) has_left_snapshot: bool,
 }
 
-impl Target for Collected {
+impl RecoveryTarget for Collected {
     fn apply(&mut self, transaction: &Transaction<'_>) -> Result<(), ApplyError> {
         assert!(transaction.rows.last().is_some_and(|row| row.header.is_commit), "a whole transaction");
         match transaction.source {
@@ -90,8 +92,8 @@ impl Target for Collected {
         self.synchronous.contains(&space)
     }
 
-    fn report(&mut self, settled: &Settled) {
-        self.messages.push(settled.to_string());
+    fn report(&mut self, resolution: &Resolution) {
+        self.messages.push(resolution.to_string());
     }
 }
 
