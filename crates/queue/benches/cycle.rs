@@ -28,7 +28,7 @@ impl Bench {
         let uuid = "00000000-0000-4000-8000-000000000001";
         store.bootstrap(uuid, uuid).expect("bootstrap");
         store.finish_recovery().expect("recovery");
-        let mut queue = Queue::new(Configuration::default());
+        let mut queue = Queue::new(Configuration::default(), Box::new(|| [7; 16]));
         queue.start(&mut store, NOW).expect("start");
         let mut bench = Self { store, queue, out: Vec::new(), arguments: Vec::new() };
         bench.begin(3);

@@ -2,7 +2,7 @@
 //!
 //! Every operation of the queue emits a [`TaskChange`] after its statement, and changes that came another way (DML, a
 //! program's transaction) are read from the open transaction into the same value. One function consumes it,
-//! [`Queue::account`]: next ids, counters, events, deadlines, candidates of sub-queues, calls that wait, owners.
+//! [`TubeTurn::account`]: next ids, counters, events, deadlines, candidates of sub-queues, calls that wait, owners.
 //!
 //! Counters and events wait in [`Pending`](crate::transaction::Pending) for the commit. What changes at once is taken back
 //! by [`Undo`]; deadlines and the list of tubes to serve may say too much after a rollback, never too little.
@@ -14,16 +14,17 @@ use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
 
 use crate::driver::Tasks;
-use crate::driver::candidates::{Candidate, Touch};
+use crate::driver::candidates::{Candidate, SubQueue, Touch};
 use crate::error::Error;
 use crate::owners::{Owner, TaskKey};
 use crate::session::taken_key;
 use crate::statistics::Operation;
 use crate::task::{Layout, State, Task, id_of, prospect, string_key};
 use crate::transaction::Undo;
-use crate::tube::{SlotIndex, Tube};
+use crate::tube::{Tube, TubeIndex, Tubes};
+use crate::turn::{TubeTurn, Turn};
 use crate::waiter::Line;
-use crate::{Client, Queue, TaskEvent};
+use crate::{Client, TaskEvent};
 
 /// What one task is before or after a change.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +54,10 @@ impl<'a> Side<'a> {
         Some(Self { state, next_event, pri: 0, utube: &[] })
     }
 
+    fn is_taken(&self) -> bool {
+        self.state == Some(State::Taken)
+    }
+
     fn candidate(&self, id: u64) -> Candidate {
         Candidate { pri: self.pri, id }
     }
@@ -77,8 +82,7 @@ pub(crate) struct TaskChange<'a> {
 impl TaskChange<'_> {
     /// Whether the task was taken and is no longer.
     fn is_freed(&self) -> bool {
-        let is_taken = |side: &Side<'_>| side.state == Some(State::Taken);
-        self.old.as_ref().is_some_and(is_taken) && !self.new.as_ref().is_some_and(is_taken)
+        self.old.as_ref().is_some_and(Side::is_taken) && !self.new.as_ref().is_some_and(Side::is_taken)
     }
 
     /// What the change means for the task's sub-queue. None: nothing. Of a change that the queue did not make itself others
@@ -88,8 +92,7 @@ impl TaskChange<'_> {
         let (was, is) = (state(self.old), state(self.new));
         let candidate = |side: Option<Side<'_>>| side.map(|side| side.candidate(self.id));
         let touch = match (was, is) {
-            (_, Some(State::Taken)) => Touch::Taken,
-            (Some(State::Taken), _) => Touch::Anyhow,
+            (_, Some(State::Taken)) | (Some(State::Taken), _) => Touch::Anyhow,
             (Some(State::Ready), Some(State::Ready)) if candidate(self.old) == candidate(self.new) => {
                 return None;
             }
@@ -105,8 +108,8 @@ impl TaskChange<'_> {
 /// A change that the queue did not make itself, in buffers of its own.
 #[derive(Debug)]
 enum Foreign {
-    Task { index: SlotIndex, id: Option<u64>, old: Option<Kept>, new: Option<Kept> },
-    Truncation(SlotIndex),
+    Task { index: TubeIndex, id: Option<u64>, old: Option<Kept>, new: Option<Kept> },
+    Truncation(TubeIndex),
 }
 
 /// A [`Side`] whose sub-queue's name is in [`Read::names`].
@@ -130,6 +133,28 @@ pub(crate) struct Read {
 }
 
 impl Read {
+    fn read(&mut self, change: &Change<'_>, tubes: &Tubes, taken: SpaceId) {
+        if let Some(index) = tubes.by_space(change.space) {
+            let Some(tube) = tubes.at(index) else { return };
+            let layout = tube.kind.layout();
+            let (gone, came) = (change.gone(), change.came());
+            let id = came.or(gone.as_deref()).and_then(id_of);
+            let (old, new) = (self.keep(gone.as_deref(), layout), self.keep(came, layout));
+            self.changes.push(Foreign::Task { index, id, old, new });
+        } else if change.space == taken {
+            let gone = change.gone();
+            let tasks = [gone.as_deref(), change.came()].into_iter().flatten().filter_map(taken_key);
+            self.disowned.extend(tasks);
+        } else if change.space == system::TRUNCATE
+            && let Some(row) = change.came()
+            && let Some(id) = TupleRef::trusted(row).field(0).and_then(|id| Reader::new(id).uint().ok())
+            && let Ok(id) = SpaceId::try_from(id)
+        {
+            self.has_lost_owners |= id == taken;
+            self.changes.extend(tubes.by_space(id).map(Foreign::Truncation));
+        }
+    }
+
     fn keep(&mut self, tuple: Option<&[u8]>, layout: &Layout) -> Option<Kept> {
         let task = Task::read(tuple?, layout)?;
         let start = self.names.len();
@@ -145,209 +170,165 @@ impl Read {
     }
 }
 
-impl Queue {
+impl TubeTurn<'_> {
     /// Takes a change into account, inside the transaction that made it.
     #[inline]
-    pub(crate) fn account(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        mut change: TaskChange<'_>,
-    ) -> Result<(), Error> {
-        let Some(tube) = self.tubes.at_mut(index) else { return Ok(()) };
-        let (tube_id, layout) = (tube.id, tube.driver.layout());
+    pub(crate) fn account(&mut self, mut change: TaskChange<'_>) -> Result<(), Error> {
+        let Self { store, tube, index, common, .. } = self;
+        let (key, layout) = ((tube.id, change.id), tube.kind.layout());
         if change.old.is_none()
             && let Some(next) = tube.next_id.filter(|next| *next <= change.id)
         {
-            self.pending.undo.push(Undo::NextId { slot: index, previous: Some(next) });
+            common.pending.undo.push(Undo::NextId { tube: *index, previous: Some(next) });
             tube.next_id = change.id.checked_add(1);
         }
         if let Some(operation) = change.operation {
-            self.pending.count(index, operation);
+            common.pending.count(*index, operation);
             if operation == Operation::Ttl {
-                self.pending.count(index, Operation::Delete);
+                common.pending.count(*index, Operation::Delete);
             }
             if let Some(tuple) = change.tuple.take() {
-                self.pending.events.extend(events(&tube.name, operation, change.new.is_some(), tuple));
+                common.pending.events.extend(events(&tube.name, operation, change.new.is_some(), tuple));
             }
         }
         match change.new {
             Some(new) => {
                 if layout.timed && new.state.is_some() {
-                    self.deadlines.lower(index, new.next_event);
+                    common.deadlines.lower(*index, new.next_event);
                 }
                 if layout.utube.is_none() && new.state == Some(State::Ready) {
-                    self.serve_later(index, Line::Takes);
+                    common.serve_later(*index, Line::Takes);
                 }
             }
             None => {
-                self.serve_later(index, Line::Puts);
-                self.forget_attempts(store, tube_id, change.id)?;
+                common.serve_later(*index, Line::Puts);
+                common.attempts.forget(store, key)?;
             }
         }
         if layout.utube.is_some() {
-            self.account_sub_queues(store, index, &change)?;
+            self.account_sub_queues(&change)?;
         }
+        let Self { store, common, .. } = self;
         if change.is_freed() {
-            self.forget_owner(store, (tube_id, change.id))?;
+            common.owners.forget(store, &mut common.pending, key)?;
         }
         if let Some((client, moment)) = change.taken_by {
-            let session = self.ensure_session(store, client)?;
+            let session = common.ensure_session(store, client)?;
             let owner = Owner { connection: client.connection, session, moment };
-            self.set_owner(store, (tube_id, change.id), owner)?;
+            common.owners.set(store, &mut common.pending, key, owner)?;
         }
         Ok(())
     }
 
-    /// Notes that who waits in a line of the tube is to be looked after at the commit.
-    #[inline]
-    fn serve_later(&mut self, index: SlotIndex, line: Line) {
-        if self.ready.last() != Some(&index) && self.waiters.first(index, line).is_some() {
-            self.ready.push(index);
+    fn account_sub_queues(&mut self, change: &TaskChange<'_>) -> Result<(), Error> {
+        let taken = |side: Option<Side<'_>>| i32::from(side.is_some_and(|side| side.is_taken()));
+        let (was_taken, is_taken) = (taken(change.old), taken(change.new));
+        if let (Some(old), Some(new)) = (change.old, change.new)
+            && old.utube != new.utube
+        {
+            self.account_sub_queue(old.utube, Touch::Anyhow, -was_taken)?;
+            return self.account_sub_queue(new.utube, Touch::Anyhow, is_taken);
         }
-    }
-
-    fn account_sub_queues(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        change: &TaskChange<'_>,
-    ) -> Result<(), Error> {
-        let moved = change.old.zip(change.new).is_some_and(|(old, new)| old.utube != new.utube);
-        if moved && let Some(old) = change.old {
-            self.account_sub_queue(store, index, old.utube, Touch::Anyhow)?;
-        }
-        let touch = if moved { Some(Touch::Anyhow) } else { change.touch() };
-        match (change.new.or(change.old), touch) {
-            (Some(side), Some(touch)) => self.account_sub_queue(store, index, side.utube, touch),
+        match (change.new.or(change.old), change.touch()) {
+            (Some(side), Some(touch)) => self.account_sub_queue(side.utube, touch, is_taken - was_taken),
             _ => Ok(()),
         }
     }
 
-    /// Computes the candidate of a sub-queue anew.
-    fn account_sub_queue(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        name: &[u8],
-        touch: Touch,
-    ) -> Result<(), Error> {
-        let Some(tube) = self.tubes.at_mut(index) else { return Ok(()) };
-        let Tube { space, indexes, buffer, driver, .. } = tube;
-        let layout = driver.layout();
+    /// Adjusts the number of a sub-queue's taken tasks, and computes its candidate anew.
+    fn account_sub_queue(&mut self, name: &[u8], touch: Touch, taken: i32) -> Result<(), Error> {
+        let Tube { space, indexes, buffer, driver, kind, .. } = &mut *self.tube;
+        let layout = kind.layout();
         let Some(candidates) = driver.candidates_mut() else { return Ok(()) };
-        let tasks = Tasks { store, space: *space, indexes: *indexes };
-        let old = candidates.get(name);
-        let new = candidates.compute(tasks, layout, name, old, touch)?;
-        if new == old {
+        let tasks = Tasks { store: self.store, space: *space, indexes: *indexes };
+        let order = candidates.order();
+        let mut new = None;
+        let changed = candidates.update(name, |old| {
+            let mut sub_queue = SubQueue { taken: old.taken.saturating_add_signed(taken), ..old };
+            sub_queue.candidate = order.compute(tasks, layout, name, sub_queue, touch)?;
+            new = sub_queue.candidate;
+            Ok(sub_queue)
+        })?;
+        let Some(old) = changed else { return Ok(()) };
+        self.common.pending.undo_candidate(self.index, name, old);
+        if new == old.candidate {
             return Ok(());
         }
-        candidates.exchange(name, old, new);
-        self.pending.undo_candidate(index, name, old);
         if let Some(buffer) = *buffer {
-            let columns = layout.ready_buffer.map_or(0, |buffer| buffer.fields.len());
-            as_admin(store, |store| show_candidate(store, buffer, columns, name, new))?;
+            let columns = layout.buffer_columns();
+            let former = self.store.set_user(user::ADMIN);
+            let shown = show_candidate(self.store, buffer, columns, name, new);
+            self.store.set_user(former);
+            shown?;
         }
         if new.is_some() {
-            self.serve_later(index, Line::Takes);
+            self.common.serve_later(self.index, Line::Takes);
         }
         Ok(())
     }
 
-    /// A tube's space was truncated: nothing lies beside it any more.
-    pub(crate) fn account_truncation(&mut self, store: &mut Store, index: SlotIndex) -> Result<(), Error> {
-        self.ready.push(index);
-        let Some(tube) = self.tubes.at_mut(index) else { return Ok(()) };
-        let (id, buffer) = (tube.id, tube.buffer);
+    /// The tube's space was truncated: nothing lies beside it any more.
+    pub(crate) fn account_truncation(&mut self) -> Result<(), Error> {
+        let Self { store, tube, index, common, .. } = self;
+        common.ready.push(*index);
         if let Some(candidates) = tube.driver.candidates_mut() {
-            self.pending.undo_candidates(index, candidates.take());
+            common.pending.undo_candidates(*index, candidates.take());
         }
-        as_admin(store, |store| {
-            self.forget_owners(store, id)?;
-            self.forget_all_attempts(store, id)?;
-            if let Some(buffer) = buffer
-                && !store.space(buffer)?.is_empty()
-            {
-                lycosa_store::ddl::truncate(store, buffer)?;
-            }
-            Ok(())
-        })
+        common.owners.forget_tube(store, &mut common.pending, tube.id)?;
+        common.attempts.forget_tube(store, tube.id)?;
+        if let Some(buffer) = tube.buffer
+            && !store.space(buffer)?.is_empty()
+        {
+            lycosa_store::ddl::truncate(store, buffer)?;
+        }
+        Ok(())
     }
+}
 
+impl Turn<'_> {
     /// Takes into account what the open transaction has changed since the last time and the queue has not.
-    pub(crate) fn account_foreign(&mut self, store: &mut Store) -> Result<(), Error> {
-        if !self.keeps_in_step() {
+    pub(crate) fn account_foreign(&mut self) -> Result<(), Error> {
+        if !self.common.keeps_in_step() {
             return Ok(());
         }
-        let mut read = std::mem::take(&mut self.read);
-        for change in store.changes_since(self.pending.accounted) {
-            self.read_change(&change, &mut read);
+        let mut read = std::mem::take(&mut self.common.read);
+        for change in self.store.changes_since(self.common.pending.accounted) {
+            read.read(&change, self.tubes, self.common.spaces.taken);
         }
-        let result = read.changes.iter().try_for_each(|change| match change {
-            Foreign::Truncation(index) => self.account_truncation(store, *index),
-            Foreign::Task { index, id, old, new } => {
-                let (old, new) = (read.side(old), read.side(new));
-                let id = id.unwrap_or_default();
-                let change = TaskChange { id, old, new, operation: None, taken_by: None, tuple: None };
-                as_admin(store, |store| self.account(store, *index, change))
-            }
+        let result = self.as_admin(|turn| {
+            read.changes.iter().try_for_each(|change| match change {
+                Foreign::Truncation(index) => turn.tube(*index)?.account_truncation(),
+                Foreign::Task { index, id, old, new } => {
+                    let (old, new) = (read.side(old), read.side(new));
+                    let id = id.unwrap_or_default();
+                    let change = TaskChange { id, old, new, operation: None, taken_by: None, tuple: None };
+                    turn.tube(*index)?.account(change)
+                }
+            })
         });
         let result = result.and_then(|()| {
-            self.pending.disowned.append(&mut read.disowned);
-            if read.has_lost_owners { self.find_disowned(store) } else { Ok(()) }
+            self.common.pending.disowned.append(&mut read.disowned);
+            if read.has_lost_owners { self.find_disowned() } else { Ok(()) }
         });
         read.changes.clear();
         read.names.clear();
         read.disowned.clear();
         read.has_lost_owners = false;
-        self.read = read;
-        self.pending.accounted = Some(store.savepoint());
+        self.common.read = read;
+        self.common.pending.accounted = Some(self.store.savepoint());
         result
     }
 
     /// Looks for all taken tasks without an owner.
-    fn find_disowned(&mut self, store: &Store) -> Result<(), Error> {
-        let tubes: Vec<_> = self.tubes.slots().collect();
-        for index in tubes {
-            let Some(tube) = self.tubes.at(index) else { continue };
-            let id = tube.id;
-            let tasks = self.ids_in_state(store, index, State::Taken, &mut |task| {
-                Ok(self.owner_of(store, (id, task))?.is_none())
+    fn find_disowned(&mut self) -> Result<(), Error> {
+        for tube in self.tubes.iter() {
+            let tasks = tube.ids_in_state(self.store, State::Taken, &mut |task| {
+                Ok(self.common.owners.session_of(self.store, (tube.id, task))?.is_none())
             })?;
-            self.pending.disowned.extend(tasks.into_iter().map(|task| (id, task)));
+            self.common.pending.disowned.extend(tasks.into_iter().map(|task| (tube.id, task)));
         }
         Ok(())
     }
-
-    fn read_change(&self, change: &Change<'_>, read: &mut Read) {
-        if let Some(index) = self.tubes.by_space(change.space) {
-            let Some(tube) = self.tubes.at(index) else { return };
-            let layout = tube.driver.layout();
-            let (gone, came) = (change.gone(), change.came());
-            let id = came.or(gone.as_deref()).and_then(id_of);
-            let (old, new) = (read.keep(gone.as_deref(), layout), read.keep(came, layout));
-            read.changes.push(Foreign::Task { index, id, old, new });
-        } else if change.space == self.spaces.taken {
-            let gone = change.gone();
-            let tasks = [gone.as_deref(), change.came()].into_iter().flatten().filter_map(taken_key);
-            read.disowned.extend(tasks);
-        } else if change.space == system::TRUNCATE
-            && let Some(row) = change.came()
-            && let Some(id) = TupleRef::trusted(row).field(0).and_then(|id| Reader::new(id).uint().ok())
-            && let Ok(id) = SpaceId::try_from(id)
-        {
-            read.has_lost_owners |= id == self.spaces.taken;
-            read.changes.extend(self.tubes.by_space(id).map(Foreign::Truncation));
-        }
-    }
-}
-
-/// Does what the queue's spaces need, whoever's transaction is open.
-fn as_admin<T>(store: &mut Store, f: impl FnOnce(&mut Store) -> Result<T, Error>) -> Result<T, Error> {
-    let former = store.set_user(user::ADMIN);
-    let result = f(store);
-    store.set_user(former);
-    result
 }
 
 /// What an observer sees of an operation.
@@ -370,7 +351,7 @@ fn events(tube: &str, operation: Operation, is_there: bool, mut tuple: Vec<u8>) 
 /// Computes all candidates of a tube; none if its space is gone.
 pub(crate) fn rebuild_candidates(tube: &mut Tube, store: &Store) {
     let (space, indexes) = (tube.space, tube.indexes);
-    let layout = tube.driver.layout();
+    let layout = tube.kind.layout();
     if let Some(candidates) = tube.driver.candidates_mut() {
         let tasks = Tasks { store, space, indexes };
         if candidates.rebuild(tasks, layout).is_err() {

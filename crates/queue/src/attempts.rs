@@ -6,17 +6,17 @@
 //! first needed, and as long as it is empty nobody looks into it.
 //!
 //! Invariants: a row goes with its task, in the same transaction (ack, delete, the end of its ttl, truncate, drop, DML by a
-//! client). Rows of temporary tubes are left behind by a restart, and [`Queue::find_attempts`] removes them.
+//! client). Rows of temporary tubes are left behind by a restart, and [`Attempts::retain`] removes them.
 
-use lycosa_store::{IteratorType, SpaceId, Statement, Store, user};
+use lycosa_store::{IteratorType, SpaceId, Statement, Store};
 use lycosa_tuple::mp::{self, Reader};
 
-use crate::Queue;
 use crate::arguments::{Table, string};
 use crate::error::Error;
+use crate::owners::TaskKey;
+use crate::session::taken_key;
 use crate::system::{SystemSpace, rows};
-use crate::task::{IndexLayout, ShortKey};
-use crate::tube::SlotIndex;
+use crate::task::ShortKey;
 
 /// The longest reason that is kept, in bytes; the rest is cut off at the front.
 const MAX_REASON: usize = 4096;
@@ -30,13 +30,13 @@ pub(crate) static ATTEMPTS: SystemSpace = SystemSpace {
         ("last_error", "string"),
         ("failed_at", "unsigned"),
     ],
-    indexes: &[IndexLayout { name: "pk", unique: true, parts: &[0, 1] }],
+    indexes: &[("pk", true, &[0, 1])],
 };
 
 /// A row of [`ATTEMPTS`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Takes in extended form.
+    /// Takes in extended form since the task was put or kicked.
     pub(crate) attempts: u64,
     /// The last reason; empty if there was none.
     pub(crate) last_error: Vec<u8>,
@@ -72,82 +72,83 @@ pub(crate) fn is_extended(options: Option<&[u8]>) -> bool {
     Table::parse(options).is_ok_and(|options| options.get(b"extended") == Some(&[0xc3]))
 }
 
+/// Whether the options of `release` say that the take was no attempt.
+pub(crate) fn is_unattempted(options: Option<&[u8]>) -> bool {
+    Table::parse(options).is_ok_and(|options| options.get(b"attempted") == Some(&[0xc2]))
+}
+
 /// The `reason` in the options of `release` and `bury`.
 pub(crate) fn reason(options: Option<&[u8]>) -> Option<&[u8]> {
     string(Table::parse(options).ok()?.get(b"reason")?)
 }
 
-impl Queue {
-    /// Finds the space at a start, and removes rows whose tasks are gone.
-    pub(crate) fn find_attempts(&mut self, store: &mut Store) -> Result<(), Error> {
-        let Some(space) = store.space_by_name(ATTEMPTS.name).map(lycosa_store::Space::id) else {
-            self.attempts = 0;
-            return Ok(());
-        };
-        self.attempts = space;
-        store.exempt_from_limit(space);
-        let has_task = |queue: &Self, store: &Store, row: &[u8]| {
-            let mut reader = Reader::new(row);
-            let ids = reader.array().ok().and_then(|_| Some((reader.uint().ok()?, reader.uint().ok()?)));
-            let Some((tube, task)) = ids else { return false };
-            let tube = queue.tubes.by_id(tube).and_then(|index| queue.tubes.at(index));
-            tube.is_some_and(|tube| tube.tasks(store).get(task).is_ok_and(|task| task.is_some()))
-        };
-        let stale: Vec<_> = rows(store, space, 0, IteratorType::All, &[0x90])?
-            .into_iter()
-            .filter(|row| !has_task(self, store, row))
-            .collect();
-        self.transact(store, user::ADMIN, |_, store| {
-            stale.iter().try_for_each(|row| delete_row(store, space, row))
-        })
+/// The records of all tasks.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts {
+    /// 0: nobody has asked yet.
+    space: SpaceId,
+}
+
+impl Attempts {
+    /// Finds the space at a start.
+    pub(crate) fn find(&mut self, store: &mut Store) {
+        self.space = store.space_by_name(ATTEMPTS.name).map_or(0, lycosa_store::Space::id);
+        if self.space != 0 {
+            store.exempt_from_limit(self.space);
+            store.guard(self.space, true);
+        }
     }
 
-    /// The space, if there is one with rows.
+    /// Removes the records whose task does not exist.
+    pub(crate) fn retain(
+        &self,
+        store: &mut Store,
+        has_task: impl Fn(&Store, TaskKey) -> bool,
+    ) -> Result<(), Error> {
+        let Some(space) = self.kept(store) else { return Ok(()) };
+        let all = rows(store, space, 0, IteratorType::All, &[0x90])?;
+        let keys = all.iter().filter_map(|row| taken_key(row));
+        let stale: Vec<_> = keys.filter(|&key| !has_task(store, key)).collect();
+        stale.into_iter().try_for_each(|key| self.forget(store, key))
+    }
+
+    /// The space, if it exists and has rows.
     #[inline]
-    fn attempts_kept(&self, store: &Store) -> Option<SpaceId> {
-        if self.attempts == 0 {
+    fn kept(&self, store: &Store) -> Option<SpaceId> {
+        if self.space == 0 {
             return None;
         }
-        self.attempts_space(store).filter(|space| store.space(*space).is_ok_and(|space| !space.is_empty()))
+        self.existing(store).filter(|space| store.space(*space).is_ok_and(|space| !space.is_empty()))
     }
 
-    /// The space, if there is one: the transaction that made it may have been rolled back.
-    fn attempts_space(&self, store: &Store) -> Option<SpaceId> {
-        store
-            .space(self.attempts)
-            .ok()
-            .filter(|space| space.name() == ATTEMPTS.name)
-            .map(lycosa_store::Space::id)
+    /// The space, if it exists: the transaction that made it may have been rolled back.
+    fn existing(&self, store: &Store) -> Option<SpaceId> {
+        let space = store.space(self.space).ok().filter(|space| space.name() == ATTEMPTS.name);
+        space.map(lycosa_store::Space::id)
     }
 
     /// What is kept of a task.
-    pub(crate) fn attempts_of(&self, store: &Store, tube: u64, task: u64) -> Result<Record, Error> {
-        let Some(space) = self.attempts_kept(store) else { return Ok(Record::default()) };
-        let row = store.get(space, 0, &ShortKey::numbers(&[tube, task]))?;
+    pub(crate) fn of(&self, store: &Store, task: TaskKey) -> Result<Record, Error> {
+        let Some(space) = self.kept(store) else { return Ok(Record::default()) };
+        let row = store.get(space, 0, &ShortKey::numbers(&[task.0, task.1]))?;
         Ok(row.and_then(Record::read).unwrap_or_default())
     }
 
     /// Counts a take in extended form, inside a transaction.
-    pub(crate) fn count_attempt(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        task: u64,
-    ) -> Result<(), Error> {
-        self.change_record(store, index, task, |record| record.attempts += 1)
+    pub(crate) fn count(&mut self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
+        self.change(store, task, |record| record.attempts = record.attempts.saturating_add(1))
     }
 
     /// Notes why a task was released or buried, inside a transaction.
     pub(crate) fn note_failure(
         &mut self,
         store: &mut Store,
-        index: SlotIndex,
-        task: u64,
+        task: TaskKey,
         reason: &[u8],
         now: u64,
     ) -> Result<(), Error> {
         let reason = &reason[reason.len().saturating_sub(MAX_REASON)..];
-        self.change_record(store, index, task, |record| {
+        self.change(store, task, |record| {
             // Of a client that does not have its takes counted, the failures are.
             record.attempts = record.attempts.max(1);
             record.last_error = reason.to_vec();
@@ -155,55 +156,59 @@ impl Queue {
         })
     }
 
-    fn change_record(
+    /// Takes back the count of a take that was no attempt, inside a transaction.
+    pub(crate) fn uncount(&mut self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
+        if self.kept(store).is_none() || self.of(store, task)?.attempts == 0 {
+            return Ok(());
+        }
+        self.change(store, task, |record| record.attempts -= 1)
+    }
+
+    /// Counts anew from a kick on, inside a transaction: whoever kicks a task wants it to be tried again. The last failure
+    /// stays.
+    #[inline]
+    pub(crate) fn reset(&mut self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
+        if self.kept(store).is_none() || self.of(store, task)?.attempts == 0 {
+            return Ok(());
+        }
+        self.change(store, task, |record| record.attempts = 0)
+    }
+
+    fn change(
         &mut self,
         store: &mut Store,
-        index: SlotIndex,
-        task: u64,
+        task: TaskKey,
         change: impl FnOnce(&mut Record),
     ) -> Result<(), Error> {
-        let Some(tube) = self.tubes.at(index).map(|tube| tube.id) else { return Err(Error::Stale) };
-        let space = match self.attempts_space(store) {
+        let space = match self.existing(store) {
             Some(space) => space,
             None => {
-                let space = ATTEMPTS.find_or_create(store, false)?;
-                store.exempt_from_limit(space);
-                self.attempts = space;
-                space
+                self.space = ATTEMPTS.find_or_create(store, false)?;
+                store.exempt_from_limit(self.space);
+                store.guard(self.space, true);
+                self.space
             }
         };
-        let mut record = self.attempts_of(store, tube, task)?;
+        let mut record = self.of(store, task)?;
         change(&mut record);
-        store.execute(&Statement::Replace { space, tuple: &record.encode((tube, task)) })?;
+        store.execute(&Statement::Replace { space, tuple: &record.encode(task) })?;
         Ok(())
     }
 
     /// The task is gone.
     #[inline]
-    pub(crate) fn forget_attempts(&mut self, store: &mut Store, tube: u64, task: u64) -> Result<(), Error> {
-        match self.attempts_kept(store) {
-            Some(space) => delete_key(store, space, &ShortKey::numbers(&[tube, task])),
-            None => Ok(()),
+    pub(crate) fn forget(&self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
+        if let Some(space) = self.kept(store) {
+            let key = ShortKey::numbers(&[task.0, task.1]);
+            store.execute(&Statement::Delete { space, index: 0, key: &key })?;
         }
+        Ok(())
     }
 
     /// All tasks of a tube are gone.
-    pub(crate) fn forget_all_attempts(&mut self, store: &mut Store, tube: u64) -> Result<(), Error> {
-        let Some(space) = self.attempts_kept(store) else { return Ok(()) };
+    pub(crate) fn forget_tube(&self, store: &mut Store, tube: u64) -> Result<(), Error> {
+        let Some(space) = self.kept(store) else { return Ok(()) };
         let gone = rows(store, space, 0, IteratorType::Eq, &ShortKey::id(tube))?;
-        gone.iter().try_for_each(|row| delete_row(store, space, row))
+        gone.iter().filter_map(|row| taken_key(row)).try_for_each(|key| self.forget(store, key))
     }
-}
-
-fn delete_row(store: &mut Store, space: SpaceId, row: &[u8]) -> Result<(), Error> {
-    let mut reader = Reader::new(row);
-    match reader.array().ok().and_then(|_| Some([reader.uint().ok()?, reader.uint().ok()?])) {
-        Some(key) => delete_key(store, space, &ShortKey::numbers(&key)),
-        None => Ok(()),
-    }
-}
-
-fn delete_key(store: &mut Store, space: SpaceId, key: &[u8]) -> Result<(), Error> {
-    store.execute(&Statement::Delete { space, index: 0, key })?;
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Many tasks in one call: `put_many`, `take_many`, `ack_many`, `release_many`.
+//! Many tasks in one call: `put_many`, `take_many`, `ack_many`, `release_many`, `bury_many`, `kick_many`, `delete_many`.
 //!
 //! A batch does what the calls for one task would do one after the other, with the same inner halves of operations
 //! (see [`crate::operation`]), in one transaction: its rows stand together in the journal, and if one task is refused,
@@ -8,12 +8,12 @@
 //! Bounds: a batch has at most [`MAX_BATCH`] elements, and a `take_many` ends after [`MAX_TAKEN_BYTES`], so that one
 //! call does not hold up all others for long.
 //!
-//! Absent: batches over several tubes; `bury_many`, `touch_many` and `delete_many`, for which nobody has asked.
+//! Absent: batches over several tubes; `touch_many`, for which nobody has asked.
 
-use lycosa_store::{Store, user};
 use lycosa_tuple::mp::{self, Kind, Reader};
 
-use crate::arguments::{Arguments, Number, kind};
+use crate::arguments::{Arguments, Id, Number, Table, kind};
+use crate::attempts::{is_extended, reason};
 use crate::driver::options::seconds_or;
 use crate::driver::{Driver, Event, NewTask, PutOptions};
 use crate::error::Error;
@@ -21,11 +21,13 @@ use crate::lua_text;
 use crate::operation::{not_found, take_deadline};
 use crate::procedure::Call;
 use crate::statistics::Operation;
+use crate::task::{Shown, State};
 use crate::time::Seconds;
-use crate::tube::SlotIndex;
+use crate::tube::TubeIndex;
+use crate::turn::{TubeTurn, Turn};
 use crate::waiter::Wanted;
 use crate::waiting::check_may_wait;
-use crate::{Answer, Client, Queue};
+use crate::{Answer, Client};
 
 /// Tasks in a batch at most. A `take_many` that asks for more gets so many; other methods are refused.
 pub const MAX_BATCH: u32 = 10_000;
@@ -149,97 +151,67 @@ fn of_element(element: impl FnOnce() -> String, error: Error) -> Error {
     if error.is_lua() { Error::InBatch { element: element(), reason: Box::new(error) } } else { error }
 }
 
-impl Queue {
+impl Turn<'_> {
     /// `put_many(array of data[, options or array of options])`
-    pub(crate) fn put_many(
-        &mut self,
-        store: &mut Store,
-        call: &Call<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let Call { index, arguments, now, .. } = *call;
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        let new = NewTasks::parse(arguments, &*tube.driver)?;
-        if tube.driver.waits_for_room() && new.count() > 0 {
+    pub(crate) fn put_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let tube = self.tube(call.index)?;
+        let driver = &*tube.tube.driver;
+        let new = NewTasks::parse(call.arguments, driver)?;
+        if driver.waits_for_room() && new.count() > 0 {
             let timeout = new.timeout()?;
-            let capacity = tube.driver.room(0);
+            let capacity = driver.room(0);
             if u64::from(new.count()) > capacity {
                 return Err(Error::BeyondCapacity { tasks: new.count(), capacity });
             }
-            if !self.may_put(store, index, new.count())? {
+            if !tube.may_put(new.count())? {
                 for (place, task) in new.each().enumerate() {
-                    self.scratch.clear();
                     task.and_then(|(data, options)| {
-                        tube.driver.encode(
-                            &NewTask { id: 0, data: Some(data), options },
-                            now,
-                            &mut self.scratch,
-                        )
+                        tube.check(&NewTask { id: 0, data: Some(data), options })
                     })
                     .map_err(|error| in_batch(place, error))?;
                 }
-                if !timeout.is_positive() || store.in_transaction() {
+                if !timeout.is_positive() || self.store.in_transaction() {
                     mp::write_nil(out);
                     return Ok(Answer::one());
                 }
-                let wanted = Wanted::RoomForMany { tasks: new.count(), arguments: call.raw.to_vec() };
-                return self.park(store, call, wanted, timeout.deadline(now));
+                let wanted = Wanted::RoomForMany { tasks: new.count(), arguments: call.raw.into() };
+                return self.park(call, wanted, timeout.deadline(self.now));
             }
         }
-        self.put_all(store, index, &new, now, out)?;
+        self.transact_at(call.index, |tube| tube.put_all(&new, out))?;
         Ok(Answer::one())
     }
 
-    /// A waiting batch of puts, now that there is room.
+    /// A waiting batch of puts, now that there is free space. False if there is too little.
     pub(crate) fn put_many_of_waiter(
         &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        raw: &[u8],
-        now: u64,
+        index: TubeIndex,
+        (tasks, raw): (u32, &[u8]),
         out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::TubeNotFound) };
-        let new = NewTasks::parse(Arguments::parse(raw)?, &*tube.driver)?;
-        self.put_all(store, index, &new, now, out)
+    ) -> Result<bool, Error> {
+        let tube = self.tube(index)?;
+        if tube.room()? < u64::from(tasks) {
+            return Ok(false);
+        }
+        let new = NewTasks::parse(Arguments::parse(raw)?, &*tube.tube.driver)?;
+        self.transact_at(index, |tube| tube.put_all(&new, out))?;
+        Ok(true)
     }
 
-    fn put_all(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        new: &NewTasks<'_>,
-        now: u64,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        mp::write_array(out, new.count());
-        self.transact(store, user::ADMIN, |queue, store| {
-            new.each().enumerate().try_for_each(|(place, task)| {
-                task.and_then(|(data, options)| {
-                    queue.put_in_transaction(store, index, Some(data), options, now, out)
-                })
-                .map_err(|error| in_batch(place, error))
-            })
-        })
-    }
-
-    /// `take_many(limit[, timeout])`: waits until there is a task, then takes all that there are, up to the limit.
-    pub(crate) fn take_many(
-        &mut self,
-        store: &mut Store,
-        call: &Call<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let Call { index, arguments, now, caller, .. } = *call;
+    /// `take_many(limit[, timeout[, {extended}]])`: waits until there is a task, then takes all that there are, up to the
+    /// limit.
+    pub(crate) fn take_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let Call { index, arguments, caller, .. } = *call;
         let limit = arguments.get(0).and_then(Number::parse).map_or(0, Number::count);
         if limit == 0 {
             return Err(Error::Argument { number: 1, expected: "a number of tasks, 1 at least" });
         }
         let limit = u32::try_from(limit).map_or(MAX_BATCH, |limit| limit.min(MAX_BATCH));
-        let deadline = take_deadline(arguments.present(1), now)?;
-        let waits = deadline > now && !store.in_transaction();
-        let taken = self.transact(store, user::ADMIN, |queue, store| {
-            let taken = queue.take_many_in_transaction(store, index, caller.client(), limit, now, out)?;
+        let deadline = take_deadline(arguments.present(1), self.now)?;
+        let waits = deadline > self.now && !self.store.in_transaction();
+        let extended = is_extended(arguments.present(2));
+        let taken = self.transact_at(index, |tube| {
+            let taken = tube.take_many(caller.client(), (limit, extended), out)?;
             if taken == 0 && waits {
                 check_may_wait(&caller)?;
             }
@@ -248,85 +220,141 @@ impl Queue {
         match (taken, waits) {
             (0, true) => {
                 out.truncate(out.len() - TAKEN_HEADER);
-                self.park(store, call, Wanted::Tasks(limit), deadline)
+                self.park(call, Wanted::Tasks { limit, extended }, deadline)
             }
             _ => Ok(Answer::one()),
         }
     }
 
-    /// Gives a connection's session the next tasks, and appends the array of them. Returns how many there are.
-    pub(crate) fn take_many_in_transaction(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        client: Client,
-        limit: u32,
-        now: u64,
-        out: &mut Vec<u8>,
-    ) -> Result<u32, Error> {
-        let start = out.len();
-        out.extend_from_slice(&[ARRAY_16, 0, 0]);
-        let end = out.len() + MAX_TAKEN_BYTES;
-        let mut taken = 0;
-        while taken < limit && out.len() < end {
-            if !self.take_in_transaction(store, index, client, now, false, out)? {
-                break;
-            }
-            taken += 1;
-        }
-        out[start + 1..start + TAKEN_HEADER].copy_from_slice(&(taken as u16).to_be_bytes());
-        Ok(taken)
-    }
-
     /// `ack_many(ids)`
-    pub(crate) fn ack_many(
-        &mut self,
-        store: &mut Store,
-        call: &Call<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let index = call.index;
-        self.each_owned(store, call, out, |queue, store, id, out| {
-            queue.remove_task(store, index, id, Operation::Ack, Some(out))
+    pub(crate) fn ack_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        self.each_owned(call, out, |tube, id, out| tube.remove(id, Operation::Ack, Some(out)))
+    }
+
+    /// `release_many(ids[, {delay, reason, force, attempted}])`. With `force` the tasks are released whoever holds them.
+    pub(crate) fn release_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let options = call.arguments.present(1);
+        let event = Event::Release { delay: self.tube(call.index)?.release_delay(options)? };
+        let release = |tube: &mut TubeTurn<'_>, id, out: &mut Vec<u8>| {
+            tube.note_release(id, options)?;
+            tube.change(id, event, Some(out))
+        };
+        match Table::parse(options)?.get(b"force") == Some(&[0xc3]) {
+            false => self.each_owned(call, out, release),
+            true => self.each_task(call, out, |tube, id, out| match tube.state_of(id)? {
+                None => Ok(false),
+                Some(State::Taken) => release(tube, id, out),
+                Some(_) => Err(Error::NotTaken),
+            }),
+        }
+    }
+
+    /// `bury_many(ids[, {reason}])`: tasks in whatever state. One that is buried already stays as it is.
+    pub(crate) fn bury_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let reason = reason(call.arguments.present(1));
+        self.each_task(call, out, |tube, id, out| {
+            if tube.state_of(id)? == Some(State::Buried) {
+                return tube.write_stored(id, out);
+            }
+            tube.note_failure(id, reason)?;
+            tube.change(id, Event::Bury, Some(out))
         })
     }
 
-    /// `release_many(ids[, options])`
-    pub(crate) fn release_many(
-        &mut self,
-        store: &mut Store,
-        call: &Call<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let Call { index, arguments, now, .. } = *call;
-        let event = Event::Release { delay: self.release_delay(index, arguments.present(1))? };
-        self.each_owned(store, call, out, |queue, store, id, out| {
-            queue.change_task(store, index, id, event, now, Some(out))
+    /// `kick_many(ids)`: all of them have to be buried.
+    pub(crate) fn kick_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        self.each_task(call, out, |tube, id, out| match tube.state_of(id)? {
+            None => Ok(false),
+            Some(State::Buried) => tube.kick_one(id, Some(out)),
+            Some(_) => Err(Error::NotBuried),
         })
+    }
+
+    /// `delete_many(ids)`: tasks in whatever state.
+    pub(crate) fn delete_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        self.each_task(call, out, |tube, id, out| tube.remove(id, Operation::Delete, Some(out)))
     }
 
     /// Does something to each of the tasks whose ids are the first argument, all of which the caller has to hold. A
     /// task that stands there twice is no longer held the second time.
     fn each_owned(
         &mut self,
-        store: &mut Store,
         call: &Call<'_>,
         out: &mut Vec<u8>,
-        mut f: impl FnMut(&mut Self, &mut Store, u64, &mut Vec<u8>) -> Result<bool, Error>,
+        mut f: impl FnMut(&mut TubeTurn<'_>, u64, &mut Vec<u8>) -> Result<bool, Error>,
     ) -> Result<Answer, Error> {
-        let Call { index, caller, .. } = *call;
+        self.each_given(call, out, |tube, given, out| {
+            let id = tube.owned_task(&call.caller, Some(given))?;
+            if f(tube, id, out)? { Ok(()) } else { Err(not_found(id)) }
+        })
+    }
+
+    /// The same, whoever holds the tasks. `f` returns false for a task that does not exist.
+    fn each_task(
+        &mut self,
+        call: &Call<'_>,
+        out: &mut Vec<u8>,
+        mut f: impl FnMut(&mut TubeTurn<'_>, u64, &mut Vec<u8>) -> Result<bool, Error>,
+    ) -> Result<Answer, Error> {
+        self.each_given(call, out, |tube, given, out| match Id::parse(Some(given)) {
+            Id::Number(id) if f(tube, id, out)? => Ok(()),
+            _ => Err(Error::TaskNotFound(lua_text::text(Some(given)))),
+        })
+    }
+
+    /// Calls `f` for each element of the array of ids, in one transaction.
+    fn each_given(
+        &mut self,
+        call: &Call<'_>,
+        out: &mut Vec<u8>,
+        mut f: impl FnMut(&mut TubeTurn<'_>, &[u8], &mut Vec<u8>) -> Result<(), Error>,
+    ) -> Result<Answer, Error> {
         let ids = Elements::of_batch(call.arguments.get(0), "an array of ids")?;
         mp::write_array(out, ids.count);
-        self.transact(store, user::ADMIN, |queue, store| {
+        self.transact_at(call.index, |tube| {
             for given in ids {
-                let done = queue
-                    .owned_task(store, &caller, index, Some(given))
-                    .and_then(|id| if f(queue, store, id, out)? { Ok(()) } else { Err(not_found(id)) });
-                done.map_err(|error| of_element(|| format!("task {}", lua_text::text(Some(given))), error))?;
+                f(tube, given, out)
+                    .map_err(|error| of_element(|| format!("task {}", lua_text::text(Some(given))), error))?;
             }
             Ok(())
         })?;
         Ok(Answer::one())
+    }
+}
+
+impl TubeTurn<'_> {
+    /// The state of a task. None if there is none with this id, or if a user has written another status.
+    fn state_of(&self, id: u64) -> Result<Option<State>, Error> {
+        let layout = self.tube.kind.layout();
+        Ok(self.tasks().get(id)?.and_then(|tuple| Shown::read(tuple, layout)?.state()))
+    }
+
+    /// Stores a batch and appends the array of its tasks.
+    fn put_all(&mut self, new: &NewTasks<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        mp::write_array(out, new.count());
+        new.each().enumerate().try_for_each(|(place, task)| {
+            task.and_then(|(data, options)| self.put(Some(data), options, out))
+                .map_err(|error| in_batch(place, error))
+        })
+    }
+
+    /// Gives a connection's session the next tasks, at most `limit`, and appends the array of them, in extended form if
+    /// asked for. Returns how many there are.
+    pub(crate) fn take_many(
+        &mut self,
+        client: Client,
+        (limit, extended): (u32, bool),
+        out: &mut Vec<u8>,
+    ) -> Result<u32, Error> {
+        let start = out.len();
+        out.extend_from_slice(&[ARRAY_16, 0, 0]);
+        let end = out.len() + MAX_TAKEN_BYTES;
+        let mut taken = 0;
+        while taken < limit && out.len() < end && self.take(client, extended, out)? {
+            taken += 1;
+        }
+        out[start + 1..start + TAKEN_HEADER].copy_from_slice(&(taken as u16).to_be_bytes());
+        Ok(taken)
     }
 }
 
@@ -347,8 +375,8 @@ mod tests {
 
     fn new_tasks(arguments: &[Value]) -> Result<Vec<(Value, Option<u64>)>, String> {
         let bytes = Value::from(arguments.to_vec()).encode();
-        let options = TubeOptions::parse(None, "fifottl").expect("the defaults");
-        let driver = crate::driver::create("fifottl", &options).expect("its options").expect("a type");
+        let options = TubeOptions::parse(None, true).expect("the defaults");
+        let driver = crate::driver::fifottl::tube_type().driver(&options, &[0x80]).expect("its options");
         let parsed = Arguments::parse(&bytes).and_then(|arguments| {
             NewTasks::parse(arguments, &*driver)?
                 .each()

@@ -27,7 +27,7 @@ impl Rig {
         let uuid = "00000000-0000-4000-8000-000000000001";
         store.bootstrap(uuid, uuid).expect("bootstrap");
         store.finish_recovery().expect("recovery");
-        let mut queue = Queue::new(Configuration::default());
+        let mut queue = Queue::new(Configuration::default(), Box::new(|| [7; 16]));
         queue.start(&mut store, 1).expect("start");
         let mut rig = Self { store, queue, now: 1 };
         let options = Value::map([("temporary", true)]);

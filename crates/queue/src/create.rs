@@ -3,25 +3,30 @@
 //! A tube is made in one transaction (space, indexes, sequence, ready buffer, row of `_queue`), so a create that fails
 //! leaves nothing behind.
 
+use std::sync::Arc;
+
 use lycosa_store::ddl;
 use lycosa_store::{
-    Access, Deferral, Error as StoreError, IteratorType, Object, Space, SpaceId, SpaceIndex, Statement,
-    Store, user,
+    Access, Deferral, Error as StoreError, IndexBuild, IteratorType, Object, Space, SpaceId, SpaceIndex,
+    Statement, Store, user,
 };
 use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::tuple::TupleRef;
 
 use crate::account::rebuild_candidates;
 use crate::arguments::{Arguments, string};
 use crate::driver::options::{IfNotExists, TubeOptions};
-use crate::driver::{self, Driver, Engine, Indexes};
+use crate::driver::{Driver, Engine, Indexes, TubeType, TubeTypes};
 use crate::error::Error;
 use crate::lua_text;
 use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence, reset_sequence, rows};
 use crate::task::{IndexLayout, Layout, NEXT_EVENT, State, string_key};
 use crate::time::{BEYOND, NEVER};
 use crate::transaction::Undo;
-use crate::tube::{SlotIndex, Tube};
-use crate::{Answer, Caller, Queue};
+use crate::tube::{Tube, TubeIndex};
+use crate::turn::{TubeTurn, Turn};
+use crate::waiter::Line;
+use crate::{Answer, Caller};
 
 /// Suffix of the name of a tube's ready buffer.
 pub(crate) const BUFFER_SUFFIX: &str = "_ready_buffer";
@@ -64,16 +69,16 @@ impl<'a> TubeRow<'a> {
 /// What `create_tube` is asked for.
 struct Wish<'a> {
     name: &'a str,
-    tube_type: &'a str,
+    kind: Arc<TubeType>,
     options: TubeOptions,
-    given: Option<&'a [u8]>,
+    /// The options as `_queue` keeps them.
+    stored: Vec<u8>,
 }
 
-impl Queue {
+impl Turn<'_> {
     /// `queue.create_tube(name, type[, options])`. Answers a map with the tube's name, type and id.
     pub(crate) fn create_tube(
         &mut self,
-        store: &mut Store,
         caller: &Caller,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
@@ -85,46 +90,45 @@ impl Queue {
             .and_then(|bytes| str::from_utf8(bytes).ok())
             .ok_or_else(unknown_type)?;
         let given = arguments.present(2);
-        let options = TubeOptions::parse(given, tube_type)?;
+        let kind = self.common.types.get(tube_type).cloned();
+        let timed = kind.as_ref().is_some_and(|kind| kind.layout().timed);
+        let options = TubeOptions::parse(given, timed)?;
         let name = arguments.get(0).and_then(string);
         let existing = name.and_then(|name| self.tubes.by_name(str::from_utf8(name).ok()?));
-        if let Some(slot) = existing
+        if let Some(handle) = existing
             && options.if_not_exists != IfNotExists::Refuse
         {
-            self.describe_tube(slot.index, out);
+            self.describe_tube(handle.index, out);
             return Ok(Answer::one());
         }
-        if options.temporary && self.configuration.in_replicaset {
+        if options.temporary && self.common.configuration.in_replicaset {
             return Err(Error::TemporaryInReplicaset);
         }
-        let driver = driver::create(tube_type, &options)?.ok_or_else(unknown_type)?;
-        let name = self.tube_name(store, arguments.get(0), name)?;
-        if existing.is_some_and(|slot| self.pending.dropped.contains(&slot.index)) {
+        let kind = kind.ok_or_else(unknown_type)?;
+        let mut stored = Vec::new();
+        TubeOptions::write_stored(given, timed, &mut stored);
+        let driver = kind.driver(&options, &stored)?;
+        let name = self.tube_name(arguments.get(0), name)?;
+        if existing.is_some_and(|handle| self.common.pending.dropped.contains(&handle.index)) {
             return Err(Error::SpaceExists(name.into()));
         }
-        if options.if_not_exists == IfNotExists::Refuse && store.space_by_name(name).is_some() {
+        if options.if_not_exists == IfNotExists::Refuse && self.store.space_by_name(name).is_some() {
             return Err(Error::SpaceExists(name.into()));
         }
-        let wish = Wish { name, tube_type, options, given };
-        let acting = self.acting(caller);
-        let index = self.transact(store, acting, |queue, store| {
-            queue.create_in_transaction(store, caller, &wish, driver)
-        })?;
+        let wish = Wish { name, kind, options, stored };
+        let index =
+            self.transact_as(caller.acting(), |turn| turn.create_in_transaction(caller, &wish, driver))?;
+        self.note_ignored_of_tube(caller, arguments);
         self.describe_tube(index, out);
         Ok(Answer::one())
     }
 
     /// The name as text; whatever cannot be a name is refused as a key of `_queue` or as the name of a space.
-    fn tube_name<'a>(
-        &self,
-        store: &Store,
-        argument: Option<&[u8]>,
-        name: Option<&'a [u8]>,
-    ) -> Result<&'a str, Error> {
+    fn tube_name<'a>(&self, argument: Option<&[u8]>, name: Option<&'a [u8]>) -> Result<&'a str, Error> {
         let Some(name) = name else {
             let mut key = vec![0x90 + u8::from(argument.is_some())];
             key.extend_from_slice(argument.unwrap_or(&[]));
-            store.get(self.spaces.queue, 0, &key)?;
+            self.store.get(self.common.spaces.queue, 0, &key)?;
             return Err(StoreError::Identifier(lua_text::text(argument)).into());
         };
         str::from_utf8(name)
@@ -133,46 +137,42 @@ impl Queue {
 
     fn create_in_transaction(
         &mut self,
-        store: &mut Store,
         caller: &Caller,
         wish: &Wish<'_>,
         driver: Box<dyn Driver>,
-    ) -> Result<SlotIndex, Error> {
-        let queue = self.spaces.queue;
+    ) -> Result<TubeIndex, Error> {
+        let queue = self.common.spaces.queue;
         if !caller.trusted {
-            store.check_access(caller.user, Object::Space(queue), Access::READ)?;
+            self.store.check_access(caller.user, Object::Space(queue), Access::READ)?;
         }
-        let layout = driver.layout();
-        if let Some(space) = store.space_by_name(wish.name) {
+        let layout = wish.kind.layout();
+        if let Some(space) = self.store.space_by_name(wish.name) {
             find_indexes(space, layout)?;
-        } else if store.get(queue, 0, &string_key(wish.name.as_bytes()))?.is_some() {
+        } else if self.store.get(queue, 0, &string_key(wish.name.as_bytes()))?.is_some() {
             return Err(Error::SpaceMissing(wish.name.into()));
         } else {
-            self.create_spaces(store, wish, layout)?;
+            self.create_spaces(wish, layout)?;
         }
-        let greatest = store.first(queue, QUEUE_BY_ID, IteratorType::Le, &[0x90])?;
-        let id = greatest.and_then(TubeRow::read).map_or(0, |row| row.id + 1);
-        let mut stored = Vec::new();
-        TubeOptions::write_stored(wish.given, wish.tube_type, &mut stored);
-        let row =
-            TubeRow { name: wish.name, id, space: wish.name, tube_type: wish.tube_type, options: &stored };
-        store.execute(&Statement::Insert { space: queue, tuple: &row.encode() })?;
-        let index = self.load_tube(store, &row, driver, wish.options.clone())?;
-        self.pending.undo.push(Undo::Tube { slot: index });
+        let id = free_tube_id(self.store, queue)?;
+        let Wish { name, kind, options, stored } = wish;
+        let row = TubeRow { name, id, space: name, tube_type: kind.name(), options: stored };
+        self.store.execute(&Statement::Insert { space: queue, tuple: &row.encode() })?;
+        let index = self.load_tube(&row, kind, driver, options.clone())?;
+        self.common.pending.undo.push(Undo::Tube { tube: index });
         Ok(index)
     }
 
-    fn create_spaces(&mut self, store: &mut Store, wish: &Wish<'_>, layout: &Layout) -> Result<(), Error> {
+    fn create_spaces(&mut self, wish: &Wish<'_>, layout: &Layout) -> Result<(), Error> {
         let Wish { name, options, .. } = wish;
         let engine = options.engine_name.as_deref().unwrap_or("memtx");
         if options.engine == Engine::Vinyl && options.temporary {
             let reason = "engine does not support temporary flag".into();
             return Err(StoreError::AlterSpace { name: (*name).into(), reason }.into());
         }
-        create_space(store, name, engine, options.temporary, layout.fields, layout.indexes)?;
-        if let Some(buffer) = layout.ready_buffer.filter(|_| options.ready_buffer) {
+        create_space(self.store, name, engine, options.temporary, &layout.space)?;
+        if let Some(buffer) = layout.ready_buffer.as_ref().filter(|_| options.ready_buffer) {
             let name = format!("{name}{BUFFER_SUFFIX}");
-            create_space(store, &name, engine, options.temporary, buffer.fields, buffer.indexes)?;
+            create_space(self.store, &name, engine, options.temporary, buffer)?;
         }
         Ok(())
     }
@@ -181,33 +181,35 @@ impl Queue {
     /// and its candidates, and creates what a tube of the Lua module lacks. Inside a transaction.
     pub(crate) fn load_tube(
         &mut self,
-        store: &mut Store,
         row: &TubeRow<'_>,
+        kind: &Arc<TubeType>,
         driver: Box<dyn Driver>,
         options: TubeOptions,
-    ) -> Result<SlotIndex, Error> {
-        let layout = driver.layout();
-        let space = store.space_by_name(row.space).ok_or_else(|| Error::SpaceMissing(row.space.into()))?;
+    ) -> Result<TubeIndex, Error> {
+        let layout = kind.layout();
+        let space =
+            self.store.space_by_name(row.space).ok_or_else(|| Error::SpaceMissing(row.space.into()))?;
         let (id, temporary, sequence) = (space.id(), space.is_temporary(), space.sequence());
         let indexes = find_indexes(space, layout)?;
-        let last_stored = store.first(id, 0, IteratorType::Le, &[0x90])?.and_then(crate::task::id_of);
-        let former = store.set_user(user::ADMIN);
-        let beside = find_buffer(store, row.space, layout, &options, temporary).and_then(|buffer| {
-            let (sequence, last) = find_sequence(store, id, row.space, temporary, sequence, last_stored)?;
+        let last_stored = self.store.first(id, 0, IteratorType::Le, &[0x90])?.and_then(crate::task::id_of);
+        let former = self.store.set_user(user::ADMIN);
+        let beside = find_buffer(self.store, row.space, layout, &options, temporary).and_then(|buffer| {
+            let (sequence, last) = find_sequence(self.store, id, row.space, sequence, last_stored)?;
             Ok((buffer, sequence, last))
         });
-        store.set_user(former);
+        self.store.set_user(former);
         let (buffer, sequence, last) = beside?;
         if let Some(buffer) = buffer {
-            store.exempt_from_limit(buffer);
+            self.store.exempt_from_limit(buffer);
         }
-        defer_entries(store, id, layout, &indexes);
+        defer_entries(self.store, id, layout, &indexes);
         let mut tube = Tube {
             name: row.name.into(),
             id: row.id,
             space: id,
             indexes,
             buffer,
+            kind: kind.clone(),
             driver,
             options,
             sequence,
@@ -215,20 +217,20 @@ impl Queue {
             counters: crate::statistics::Counters::default(),
             observed: false,
         };
-        rebuild_candidates(&mut tube, store);
+        rebuild_candidates(&mut tube, self.store);
         let index = self.tubes.insert(tube).index;
-        let earliest = self.earliest_event(store, index, 0)?;
-        self.deadlines.set(index, earliest);
+        let earliest = self.tube(index)?.earliest_event()?;
+        self.common.deadlines.set(index, earliest);
         Ok(index)
     }
 
-    fn describe_tube(&self, index: SlotIndex, out: &mut Vec<u8>) {
+    fn describe_tube(&self, index: TubeIndex, out: &mut Vec<u8>) {
         let Some(tube) = self.tubes.at(index) else { return };
         mp::write_map(out, 3);
         mp::write_str(out, b"name");
         mp::write_str(out, tube.name.as_bytes());
         mp::write_str(out, b"type");
-        mp::write_str(out, tube.driver.name().as_bytes());
+        mp::write_str(out, tube.kind.name().as_bytes());
         mp::write_str(out, b"tube_id");
         mp::write_uint(out, tube.id);
     }
@@ -236,73 +238,82 @@ impl Queue {
     /// `drop()`
     pub(crate) fn drop_tube(
         &mut self,
-        store: &mut Store,
         caller: &Caller,
-        index: SlotIndex,
+        index: TubeIndex,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        let TubeTurn { store, tube, common, .. } = self.tube(index)?;
         let key = string_key(tube.name.as_bytes());
-        if store.get(self.spaces.queue, 0, &key)?.is_none() {
+        if store.get(common.spaces.queue, 0, &key)?.is_none() {
             return Err(Error::TubeNotFound);
         }
-        if self.waiters.first(index, crate::waiter::Line::Takes).is_some() {
+        if common.waiters.first(index, Line::Takes).is_some() {
             return Err(Error::TubeHasConsumers);
         }
-        if self.has_owners(store, tube.id)? {
+        if common.owners.has_tube(store, tube.id)? {
             return Err(Error::TubeHasTakenTasks);
         }
-        let acting = self.acting(caller);
-        self.transact(store, acting, |queue, store| {
-            let Some(tube) = queue.tubes.at(index) else { return Err(Error::Stale) };
-            if let Some(sequence) = tube.sequence.filter(|sequence| store.sequence(*sequence).is_some()) {
-                let former = store.set_user(user::ADMIN);
-                let detached = detach_sequence(store, tube.space, sequence);
-                store.set_user(former);
-                detached?;
-            }
-            let (id, spaces) = (tube.id, std::iter::once(tube.space).chain(tube.buffer));
-            for space in spaces {
+        self.transact_as(caller.acting(), |turn| {
+            let TubeTurn { store, tube, common, .. } = turn.tube(index)?;
+            let (id, space, buffer) = (tube.id, tube.space, tube.buffer);
+            let former = store.set_user(user::ADMIN);
+            let detached = match tube.sequence.filter(|sequence| store.sequence(*sequence).is_some()) {
+                Some(sequence) => detach_sequence(store, space, sequence),
+                None => Ok(()),
+            };
+            store.set_user(former);
+            detached?;
+            for space in std::iter::once(space).chain(buffer) {
                 if store.space(space).is_ok() {
                     ddl::drop_space(store, space)?;
                 }
             }
-            store.execute(&Statement::Delete { space: queue.spaces.queue, index: 0, key: &key })?;
-            let former = store.set_user(user::ADMIN);
-            let forgotten = queue.forget_all_attempts(store, id);
-            store.set_user(former);
-            forgotten?;
-            queue.pending.dropped.push(index);
-            Ok(())
+            store.execute(&Statement::Delete { space: common.spaces.queue, index: 0, key: &key })?;
+            common.pending.dropped.push(index);
+            turn.as_admin(|turn| turn.common.attempts.forget_tube(turn.store, id))
         })?;
         mp::write_bool(out, true);
         Ok(Answer::one())
     }
 
     /// The tube is dropped and committed.
-    pub(crate) fn forget_tube(&mut self, store: &mut Store, index: SlotIndex) {
-        self.dismiss_waiters(store, index);
-        self.deadlines.set(index, NEVER);
+    pub(crate) fn forget_tube(&mut self, index: TubeIndex) {
+        self.dismiss_waiters(index);
+        self.common.deadlines.set(index, NEVER);
         self.tubes.remove(index);
     }
 
     /// `truncate()`: no tasks, no owners, ids from 0. Counters stay.
-    pub(crate) fn truncate(&mut self, store: &mut Store, index: SlotIndex) -> Result<Answer, Error> {
-        self.transact(store, user::ADMIN, |queue, store| {
-            let Some(tube) = queue.tubes.at_mut(index) else { return Err(Error::Stale) };
-            let (space, sequence) = (tube.space, tube.sequence);
-            ddl::truncate(store, space)?;
-            if let Some(sequence) = sequence {
-                reset_sequence(store, sequence)?;
+    pub(crate) fn truncate(&mut self, index: TubeIndex) -> Result<Answer, Error> {
+        self.transact_at(index, |turn| {
+            ddl::truncate(turn.store, turn.tube.space)?;
+            if let Some(sequence) = turn.tube.sequence {
+                reset_sequence(turn.store, sequence)?;
             }
-            queue.account_truncation(store, index)?;
-            if let Some(tube) = queue.tubes.at_mut(index) {
-                queue.pending.undo.push(Undo::NextId { slot: index, previous: tube.next_id });
-                tube.next_id = Some(0);
-            }
+            turn.account_truncation()?;
+            let previous = turn.tube.next_id.replace(0);
+            turn.common.pending.undo.push(Undo::NextId { tube: index, previous });
             Ok(())
         })?;
         Ok(Answer::none())
+    }
+}
+
+/// Ids of a temporary tube for which its sequence is written once. As many may be left out at a restart.
+const RESERVED_IDS: u64 = 1000;
+
+/// A number for a new tube: one more than the largest, whatever stands in that row; the first free one if there is none above.
+fn free_tube_id(store: &Store, queue: SpaceId) -> Result<u64, StoreError> {
+    let id = |tuple: &[u8]| TupleRef::trusted(tuple).field(1).and_then(|id| Reader::new(id).uint().ok());
+    let greatest = store.first(queue, QUEUE_BY_ID, IteratorType::Le, &[0x90])?;
+    match greatest.and_then(id).map(|id| id.checked_add(1)) {
+        None => Ok(0),
+        Some(Some(next)) => Ok(next),
+        Some(None) => {
+            let taken = rows(store, queue, QUEUE_BY_ID, IteratorType::All, &[0x90])?;
+            let taken = taken.iter().filter_map(|row| id(row));
+            Ok((0..).zip(taken).take_while(|(free, taken)| free == taken).count() as u64)
+        }
     }
 }
 
@@ -314,38 +325,50 @@ fn find_buffer(
     options: &TubeOptions,
     temporary: bool,
 ) -> Result<Option<SpaceId>, Error> {
-    let Some(buffer) = layout.ready_buffer.filter(|_| options.ready_buffer) else { return Ok(None) };
+    let Some(buffer) = layout.ready_buffer.as_ref().filter(|_| options.ready_buffer) else { return Ok(None) };
     let name = format!("{space}{BUFFER_SUFFIX}");
     match store.space_by_name(&name) {
         Some(space) => {
-            check_indexes(space, buffer.indexes)?;
+            check_indexes(space, &buffer.indexes)?;
             Ok(Some(space.id()))
         }
-        None => Ok(Some(create_space(store, &name, "memtx", temporary, buffer.fields, buffer.indexes)?)),
+        None => Ok(Some(create_space(store, &name, "memtx", temporary, buffer)?)),
     }
 }
 
-/// The sequence of a tube's ids, attached if a durable tube has none, and the largest id that was handed out.
+/// The sequence of a tube's ids, attached if the tube has none, and the largest id that was handed out or, in a
+/// temporary tube, reserved.
 fn find_sequence(
     store: &mut Store,
     space: SpaceId,
     name: &str,
-    temporary: bool,
     sequence: Option<u32>,
     last_stored: Option<u64>,
 ) -> Result<(Option<u32>, Option<u64>), Error> {
     let handed_out = sequence.and_then(|id| u64::try_from(store.sequence(id)?.value?).ok());
     let last = handed_out.max(last_stored);
     match sequence {
-        None if !temporary => Ok((Some(attach_sequence(store, space, name, last)?), last)),
-        other => Ok((other, last)),
+        None => Ok((Some(attach_sequence(store, space, name, last)?), last)),
+        Some(sequence) => Ok((Some(sequence), last)),
     }
 }
 
 fn check_indexes(space: &Space, indexes: &[IndexLayout]) -> Result<(), Error> {
     for index in indexes {
-        if space.index_by_name(index.name).is_none() {
-            return Err(Error::IndexMissing { space: space.name().into(), index: index.name });
+        let names = || (space.name().to_owned(), index.name.clone());
+        let Some(present) = space.index_by_name(&index.name) else {
+            let (space, index) = names();
+            return Err(Error::IndexMissing { space, index });
+        };
+        let parts = present.key().parts();
+        let is_as_needed = parts.len() >= index.parts.len()
+            && parts
+                .iter()
+                .zip(&index.parts)
+                .all(|(part, field)| part.field == *field && part.path.is_none());
+        if !is_as_needed {
+            let (space, index) = names();
+            return Err(Error::IndexParts { space, index });
         }
     }
     Ok(())
@@ -363,13 +386,49 @@ fn defer_entries(store: &mut Store, space: SpaceId, layout: &Layout, indexes: &I
     store.defer_entries(space, indexes.status, parts);
 }
 
-/// Prepares the spaces of tubes for what the queue makes of them. To be called when all rows are recovered, before
-/// [`Store::finish_recovery`] builds their indexes: it then builds only what is needed. Nothing depends on its being called.
-pub fn prepare_tubes(store: &mut Store) {
+/// Makes sure that `id` and those before it are not handed out again after a restart. A durable tube's tasks see to
+/// that themselves; those of a temporary one are not journaled, so the value of its sequence is, for [`RESERVED_IDS`]
+/// ids at once.
+pub(crate) fn reserve_id(store: &mut Store, sequence: u32, id: u64) -> Result<(), StoreError> {
+    let Some(known) = store.sequence(sequence) else { return Ok(()) };
+    let is_reserved = known.value.and_then(|value| u64::try_from(value).ok()).is_some_and(|last| id <= last);
+    if is_reserved {
+        return Ok(());
+    }
+    let last = i64::try_from(id.saturating_add(RESERVED_IDS - 1)).unwrap_or(i64::MAX);
+    let former = store.set_user(user::ADMIN);
+    let reserved = store.sequence_set(sequence, last);
+    store.set_user(former);
+    reserved
+}
+
+/// [`Store::finish_recovery`] of a store that may have tubes: their indexes defer entries from the start.
+///
+/// # Errors
+/// As [`Store::finish_recovery`].
+pub fn finish_recovery(store: &mut Store) -> Result<(), StoreError> {
+    finish_recovery_with(store, |builds| builds.into_iter().for_each(IndexBuild::run))
+}
+
+/// [`Store::finish_recovery_with`] of a store that may have tubes.
+///
+/// # Errors
+/// As [`Store::finish_recovery`].
+pub fn finish_recovery_with(
+    store: &mut Store,
+    run: impl FnOnce(Vec<IndexBuild<'_>>),
+) -> Result<(), StoreError> {
+    defer_entries_of_tubes(store);
+    store.finish_recovery_with(run)
+}
+
+/// Lets the indexes of tubes defer entries before they are built. Only entries that the queue reads are built then.
+fn defer_entries_of_tubes(store: &mut Store) {
     let Some(queue) = store.space_by_name(crate::system::QUEUE.name).map(Space::id) else { return };
     let stored = rows(store, queue, 0, IteratorType::All, &[0x90]).unwrap_or_default();
+    let types = TubeTypes::built_in();
     for row in stored.iter().filter_map(|row| TubeRow::read(row)) {
-        let Some(layout) = driver::layout(row.tube_type) else { continue };
+        let Some(layout) = types.get(row.tube_type).map(|kind| kind.layout()) else { continue };
         let Some(space) = store.space_by_name(row.space) else { continue };
         if let Ok(indexes) = find_indexes(space, layout) {
             let id = space.id();
@@ -379,7 +438,7 @@ pub fn prepare_tubes(store: &mut Store) {
 }
 
 fn find_indexes(space: &Space, layout: &Layout) -> Result<Indexes, Error> {
-    check_indexes(space, layout.indexes)?;
+    check_indexes(space, &layout.space.indexes)?;
     let id = |name| space.index_by_name(name).map_or(0, SpaceIndex::id);
     Ok(Indexes { status: id("status"), watch: id("watch"), utube: id("utube"), utube_pri: id("utube_pri") })
 }

@@ -8,46 +8,46 @@
 use std::collections::BTreeSet;
 
 use crate::time::NEVER;
-use crate::tube::SlotIndex;
+use crate::tube::TubeIndex;
 
 /// The tubes by the moment before which nothing is due.
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
-    sorted: BTreeSet<(u64, SlotIndex)>,
-    /// By slot; [`NEVER`] and no entry are the same.
+    sorted: BTreeSet<(u64, TubeIndex)>,
+    /// By tube; [`NEVER`] and no entry are the same.
     bounds: Vec<u64>,
 }
 
 impl Deadlines {
     /// The present bound of a tube.
-    pub(crate) fn bound(&self, slot: SlotIndex) -> u64 {
-        self.bounds.get(slot as usize).copied().unwrap_or(NEVER)
+    pub(crate) fn bound(&self, tube: TubeIndex) -> u64 {
+        self.bounds.get(tube as usize).copied().unwrap_or(NEVER)
     }
 
     /// Something of the tube is due at `moment`.
-    pub(crate) fn lower(&mut self, slot: SlotIndex, moment: u64) {
-        if moment < self.bound(slot) {
-            self.set(slot, moment);
+    pub(crate) fn lower(&mut self, tube: TubeIndex, moment: u64) {
+        if moment < self.bound(tube) {
+            self.set(tube, moment);
         }
     }
 
     /// Nothing of the tube is due before `moment`.
-    pub(crate) fn set(&mut self, slot: SlotIndex, moment: u64) {
-        let place = slot as usize;
-        if place >= self.bounds.len() {
-            self.bounds.resize(place + 1, NEVER);
+    pub(crate) fn set(&mut self, tube: TubeIndex, moment: u64) {
+        let position = tube as usize;
+        if position >= self.bounds.len() {
+            self.bounds.resize(position + 1, NEVER);
         }
-        let old = std::mem::replace(&mut self.bounds[place], moment);
+        let old = std::mem::replace(&mut self.bounds[position], moment);
         if old != NEVER {
-            self.sorted.remove(&(old, slot));
+            self.sorted.remove(&(old, tube));
         }
         if moment != NEVER {
-            self.sorted.insert((moment, slot));
+            self.sorted.insert((moment, tube));
         }
     }
 
     /// The tube that is due first.
-    pub(crate) fn first(&self) -> Option<(u64, SlotIndex)> {
+    pub(crate) fn first(&self) -> Option<(u64, TubeIndex)> {
         self.sorted.first().copied()
     }
 }

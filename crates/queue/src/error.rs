@@ -10,6 +10,9 @@ pub enum Error {
     /// `ack`, `release` or `touch` of what the caller's session does not hold.
     #[error("Task was not taken")]
     NotTaken,
+    /// `kick_many` of a task in another state.
+    #[error("Task is not buried")]
+    NotBuried,
     /// `peek`, `bury` or `delete` of an id that is not there: the id as Lua prints it.
     #[error("Task {0} not found")]
     TaskNotFound(String),
@@ -25,6 +28,17 @@ pub enum Error {
     /// `create_tube` with a type that no driver has.
     #[error("Unknown tube type {0}")]
     UnknownTubeType(String),
+    /// A type of tube that is there already.
+    #[error("overriding registered driver \"{0}\"")]
+    DriverExists(String),
+    /// A type of tube whose tasks the queue could not read.
+    #[error("driver '{name}': {reason}")]
+    DriverLayout {
+        /// Name of the type.
+        name: String,
+        /// What is wrong, and where.
+        reason: String,
+    },
     /// A row of `_queue` whose space is gone.
     #[error("Space '{0}' doesn't exists")]
     SpaceMissing(String),
@@ -40,7 +54,15 @@ pub enum Error {
         /// Name of the space.
         space: String,
         /// Name of the index.
-        index: &'static str,
+        index: String,
+    },
+    /// An index of a space that should become a tube's is over other fields.
+    #[error("index \"{index}\" of space \"{space}\" has other parts than a tube of this type needs")]
+    IndexParts {
+        /// Name of the space.
+        space: String,
+        /// Name of the index.
+        index: String,
     },
     /// A system space could not be re-created with the other `temporary` flag.
     #[error("Error migrate {space}: {reason}")]
@@ -78,7 +100,7 @@ pub enum Error {
     NotConfigured,
     /// `touch` in a tube without deadlines.
     #[error("{0} queue does not support touch")]
-    TouchUnsupported(&'static str),
+    TouchUnsupported(String),
     /// `limfifottl` on `vinyl`.
     #[error("limfifottl queue does not support vinyl engine")]
     VinylUnsupported,

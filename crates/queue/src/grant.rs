@@ -1,20 +1,22 @@
 //! Rights: what a user needs for a method, and `grant`, which gives it to him.
 //!
-//! The Lua module runs with the rights of its caller, so there a user who may call a function must also be able to read
-//! and write the spaces that it touches, those of everybody's sessions and owners included. A native method runs as the
-//! administrator. It needs the right to the function itself ([`Caller::granted`]), or the right to do with the tube's own
-//! space what it does; never one on the queue's spaces, where such a right counts for nothing ([`crate::system`]).
-//! The right to call the function by its name is the instance's to check.
+//! The Lua module runs with the rights of its caller. So there a user who may call a function must also be able to
+//! read and write the spaces that it touches, those of everybody's sessions and owners included. A native method runs
+//! as the administrator. It needs the right to the function itself ([`Caller::granted`]), or the right to do with the
+//! tube's own space what it does; never one on the queue's spaces, where such a right counts for nothing
+//! ([`crate::system`]). The right to call the function by its name is the instance's to check.
+
+use std::time::{Duration, UNIX_EPOCH};
 
 use lycosa_store::ddl::{self, FunctionSpec};
-use lycosa_store::{Access, Error as StoreError, Object, SpaceId, Store, UserId, UserKind, user};
+use lycosa_store::{Access, Error as StoreError, Object, SpaceId, UserId, UserKind, user};
 
 use crate::arguments::{Table, string};
 use crate::error::Error;
 use crate::lua_text;
 use crate::procedure::{Call, TubeMethod};
-use crate::tube::SlotIndex;
-use crate::{Answer, Caller, Queue};
+use crate::turn::{TubeTurn, Turn};
+use crate::{Answer, Caller};
 
 const READ_WRITE: Access = Access(Access::READ.0 | Access::WRITE.0);
 
@@ -39,20 +41,16 @@ pub(crate) enum Grantee {
     Role,
 }
 
-impl Queue {
+impl Caller {
     /// Who acts in statements that need the caller's own rights.
-    pub(crate) fn acting(&self, caller: &Caller) -> UserId {
-        if caller.trusted { user::ADMIN } else { caller.user }
+    pub(crate) fn acting(&self) -> UserId {
+        if self.trusted { user::ADMIN } else { self.user }
     }
+}
 
+impl TubeTurn<'_> {
     /// Refuses a method that the caller has not the rights for.
-    pub(crate) fn check_access(
-        &self,
-        store: &Store,
-        caller: &Caller,
-        index: SlotIndex,
-        method: TubeMethod,
-    ) -> Result<(), Error> {
+    pub(crate) fn check_access(&self, caller: &Caller, method: TubeMethod) -> Result<(), Error> {
         if caller.trusted || caller.user == user::ADMIN {
             return Ok(());
         }
@@ -60,31 +58,38 @@ impl Queue {
         if caller.granted || access.is_empty() {
             return Ok(());
         }
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        Ok(store.check_access(caller.user, Object::Space(tube.space), access)?)
+        Ok(self.store.check_access(caller.user, Object::Space(self.tube.space), access)?)
     }
 
+    /// Names of the spaces that a user of the tube needs, and what for.
+    fn granted_spaces(&self) -> Result<Vec<(String, &'static str)>, Error> {
+        let spaces = self.common.spaces;
+        let written =
+            [spaces.consumers, spaces.taken, spaces.session_ids, spaces.shared_sessions, self.tube.space];
+        let all = [(spaces.queue, "read")]
+            .into_iter()
+            .chain(written.into_iter().chain(self.tube.buffer).map(|space| (space, "read,write")));
+        all.map(|(space, privileges)| Ok((self.store.space(space)?.name().to_owned(), privileges))).collect()
+    }
+}
+
+impl Turn<'_> {
     /// Refuses a caller who may not read a space.
-    pub(crate) fn check_readable(&self, store: &Store, caller: &Caller, space: SpaceId) -> Result<(), Error> {
+    pub(crate) fn check_readable(&self, caller: &Caller, space: SpaceId) -> Result<(), Error> {
         if caller.trusted {
             return Ok(());
         }
-        Ok(store.check_access(caller.user, Object::Space(space), Access::READ)?)
+        Ok(self.store.check_access(caller.user, Object::Space(space), Access::READ)?)
     }
 
     /// `grant(user[, {call, truncate, prefix}])`, `grant_role(role[, …])`
-    pub(crate) fn grant(
-        &mut self,
-        store: &mut Store,
-        call: &Call<'_>,
-        grantee: Grantee,
-    ) -> Result<Answer, Error> {
-        let Call { index, arguments, now, caller, .. } = *call;
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+    pub(crate) fn grant(&mut self, call: &Call<'_>, grantee: Grantee) -> Result<Answer, Error> {
+        let Call { index, arguments, caller, .. } = *call;
+        let tube = self.tube(index)?;
         let name = lua_text::text(arguments.get(0));
-        let known = store.user_by_name(&name).map(|user| user.kind);
+        let known = tube.store.user_by_name(&name).map(|user| user.kind);
         match grantee {
-            Grantee::User if known.is_none() => return Err(StoreError::NoSuchUser(name).into()),
+            Grantee::User if known != Some(UserKind::User) => return Err(StoreError::NoSuchUser(name).into()),
             Grantee::Role if known != Some(UserKind::Role) => return Err(StoreError::NoSuchRole(name).into()),
             _ => {}
         }
@@ -96,57 +101,31 @@ impl Queue {
         if is_set(b"call") {
             functions.extend(["queue.identify".to_owned(), "queue.statistics".to_owned()]);
             let methods = GRANTED_METHODS.iter().chain(&["delete"]);
-            functions.extend(methods.map(|method| format!("{prefix}.{}:{method}", tube.name)));
+            functions.extend(methods.map(|method| format!("{prefix}.{}:{method}", tube.tube.name)));
         }
         if is_set(b"truncate") {
-            functions.push(format!("{prefix}.{}:truncate", tube.name));
+            functions.push(format!("{prefix}.{}:truncate", tube.tube.name));
         }
-        let spaces = self.granted_spaces(store, index)?;
-        let acting = self.acting(&caller);
-        self.transact(store, acting, |_, store| {
+        let spaces = tube.granted_spaces()?;
+        self.transact_as(caller.acting(), |Turn { store, now, .. }| {
             for (space, privileges) in &spaces {
                 ddl::grant(store, &name, privileges, "space", space, true)?;
             }
             for function in &functions {
                 let spec = FunctionSpec { name: function, setuid: false, language: "LUA", body: "" };
-                ddl::create_function(store, &spec, &date_and_time(now), true)?;
+                ddl::create_function(store, &spec, &date_and_time(*now), true)?;
                 ddl::grant(store, &name, "execute", "function", function, true)?;
             }
             Ok(())
         })?;
         Ok(Answer::none())
     }
-
-    /// Names of the spaces that a user of a tube needs, and what for.
-    fn granted_spaces(&self, store: &Store, index: SlotIndex) -> Result<Vec<(String, &'static str)>, Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        let spaces = self.spaces;
-        let written =
-            [spaces.consumers, spaces.taken, spaces.session_ids, spaces.shared_sessions, tube.space];
-        let all = [(spaces.queue, "read")]
-            .into_iter()
-            .chain(written.into_iter().chain(tube.buffer).map(|space| (space, "read,write")));
-        all.map(|(space, privileges)| Ok((store.space(space)?.name().to_owned(), privileges))).collect()
-    }
 }
 
-/// A moment as `_func` stores it: `2026-11-20 11:03:56`, UTC. `now` is in µs since the epoch.
+/// A time as `_func` stores it: `2026-11-20 11:03:56`, UTC. `now` is in µs since the epoch.
 fn date_and_time(now: u64) -> String {
-    const DAY: u64 = 86_400;
-    let seconds = now / crate::time::MICROSECONDS;
-    let (days, second) = (seconds / DAY, seconds % DAY);
-    // Days are counted in years that begin in March, so that the leap day is the last of its year.
-    let days = days + 719_468;
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = era * 400 + year_of_era + next_year;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+    let text = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_micros(now)).to_string();
+    text.trim_end_matches('Z').replace('T', " ")
 }
 
 #[cfg(test)]

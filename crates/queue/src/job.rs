@@ -1,8 +1,8 @@
 //! Long calls: `kick` and `release_all` of more tasks than one turn may handle.
 //!
-//! A call that changes at most [`Queue::BATCH`] tasks does so at once, and so does one inside a transaction. A longer call
-//! becomes a *job*: [`Queue::tick`] goes on with it in slices, each a transaction of its own, and the call is answered when
-//! the job is done. Calls that come in between see what is done so far.
+//! A call that changes at most [`Turn::BATCH`] tasks does so at once, and so does one inside a transaction. A longer
+//! call becomes a *job*: [`Queue::tick`](crate::Queue::tick) goes on with it in slices, each a transaction of its
+//! own, and the call is answered when the job is done. Calls that come in between see what is done so far.
 //!
 //! A job ends whatever happens meanwhile: it changes tasks that were there when it was called. `kick` gets back at most as
 //! many tasks as were buried then; `release_all` passes once over the tasks that were taken then, and leaves alone what was
@@ -10,17 +10,17 @@
 
 use std::ops::ControlFlow;
 
-use lycosa_store::{IteratorType, Store, user};
+use lycosa_store::IteratorType;
 use lycosa_tuple::mp;
 
 use crate::arguments::{Number, string};
-use crate::driver::Event;
 use crate::error::Error;
 use crate::procedure::Call;
 use crate::task::{ShortKey, State, Task};
-use crate::tube::{Slot, SlotIndex};
+use crate::tube::{Tube, TubeHandle};
+use crate::turn::{TubeTurn, Turn};
 use crate::waiting::check_may_wait;
-use crate::{Answer, Queue, Woken};
+use crate::{Answer, Woken};
 
 /// What a job still has to do.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ enum Work {
 /// A long call under way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Job {
-    slot: Slot,
+    handle: TubeHandle,
     connection: u64,
     request: u64,
     /// When it was called, µs since the epoch.
@@ -60,14 +60,9 @@ impl Job {
     }
 }
 
-impl Queue {
+impl Turn<'_> {
     /// `kick([count])`. Answers how many were kicked.
-    pub(crate) fn kick(
-        &mut self,
-        store: &mut Store,
-        call: &Call<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    pub(crate) fn kick(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let limit = match call.arguments.get(0) {
             None | Some([0xc2]) => 1,
             Some(value) => {
@@ -75,158 +70,131 @@ impl Queue {
                 number.ok_or(Error::KickLimit)?.count()
             }
         };
-        let left = limit.min(self.count(store, call.index, State::Buried)?);
-        self.begin_job(store, call, (left, Work::Kick { left, kicked: 0 }), out)
+        let left = limit.min(self.tube(call.index)?.tasks().count(State::Buried)?);
+        self.begin_job(call, (left, Work::Kick { left, kicked: 0 }), out)
     }
 
     /// `release_all()`
-    pub(crate) fn release_all(
-        &mut self,
-        store: &mut Store,
-        call: &Call<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let taken = self.count(store, call.index, State::Taken)?;
-        self.begin_job(store, call, (taken, Work::ReleaseAll { after: None }), out)
-    }
-
-    fn count(&self, store: &Store, index: SlotIndex, state: State) -> Result<u64, Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        tube.tasks(store).count(state)
+    pub(crate) fn release_all(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let taken = self.tube(call.index)?.tasks().count(State::Taken)?;
+        self.begin_job(call, (taken, Work::ReleaseAll { after: None }), out)
     }
 
     /// Does what is short at once, and puts what is long among the jobs.
     fn begin_job(
         &mut self,
-        store: &mut Store,
         call: &Call<'_>,
         (tasks, work): (u64, Work),
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        let Call { index, now, caller, .. } = *call;
-        let slot = self.tubes.slot(index);
+        let Call { index, caller, .. } = *call;
+        let handle = self.tubes.handle(index);
         // What is done at once finds nothing that was taken since, whatever the clock has done before.
         let mut job =
-            Job { slot, connection: caller.connection, request: caller.request, since: u64::MAX, work };
-        if tasks > Self::BATCH as u64 && !store.in_transaction() {
+            Job { handle, connection: caller.connection, request: caller.request, since: u64::MAX, work };
+        if tasks > Self::BATCH as u64 && !self.store.in_transaction() {
             check_may_wait(&caller)?;
-            job.since = now;
-            self.jobs.push_back(job);
+            job.since = self.now;
+            self.common.jobs.push_back(job);
             return Ok(Answer::Parked);
         }
-        while !self.advance_job(store, &mut job, now, Self::BATCH)?.1 {}
+        while !self.advance_job(&mut job, Self::BATCH)?.1 {}
         Ok(Answer::Done { count: job.write(out) })
     }
 
     /// Goes on with the jobs in turn, for at most `budget` tasks. Returns how many were looked at.
-    pub(crate) fn work_on_jobs(&mut self, store: &mut Store, now: u64, budget: usize) -> usize {
+    pub(crate) fn work_on_jobs(&mut self, budget: usize) -> usize {
         let mut done = 0;
         while done < budget
-            && let Some(mut job) = self.jobs.pop_front()
+            && let Some(mut job) = self.common.jobs.pop_front()
         {
             let limit = (budget - done).min(Self::BATCH);
-            match self.advance_job(store, &mut job, now, limit) {
-                Ok((count, false)) => {
-                    done += count.max(1);
-                    self.jobs.push_back(job);
-                }
-                Ok((count, true)) => {
-                    done += count.max(1);
+            let advanced = self.advance_job(&mut job, limit);
+            done += advanced.as_ref().map_or(1, |(count, _)| (*count).max(1));
+            match advanced {
+                Ok((_, false)) => self.common.jobs.push_back(job),
+                Ok((_, true)) => {
                     let mut values = Vec::new();
                     let count = job.write(&mut values);
                     self.answer_job(job, Ok((count, values)));
                 }
-                Err(error) => {
-                    done += 1;
-                    self.answer_job(job, Err(error));
-                }
+                Err(error) => self.answer_job(job, Err(error)),
             }
-            self.serve(store, now);
+            self.serve();
         }
         done
     }
 
     /// The queue stops: nothing is changed any more.
     pub(crate) fn stop_jobs(&mut self) {
-        for job in std::mem::take(&mut self.jobs) {
+        for job in std::mem::take(&mut self.common.jobs) {
             self.answer_job(job, Err(Error::ReadOnly));
         }
     }
 
     fn answer_job(&mut self, job: Job, result: Result<(u32, Vec<u8>), Error>) {
         let Job { connection, request, .. } = job;
-        self.woken.push_back(Woken { connection, request, result });
+        self.common.woken.push_back(Woken { connection, request, result });
     }
 
     /// One slice of a job: how many tasks it looked at, and whether the job is done.
-    fn advance_job(
-        &mut self,
-        store: &mut Store,
-        job: &mut Job,
-        now: u64,
-        limit: usize,
-    ) -> Result<(usize, bool), Error> {
-        if self.tubes.get(job.slot).is_none() {
+    fn advance_job(&mut self, job: &mut Job, limit: usize) -> Result<(usize, bool), Error> {
+        if self.tubes.get(job.handle).is_none() {
             return Err(Error::TubeNotFound);
         }
-        let index = job.slot.index;
-        match &mut job.work {
+        let since = job.since;
+        self.transact_at(job.handle.index, |tube| match &mut job.work {
             Work::Kick { left, kicked } => {
                 let limit = usize::try_from(*left).map_or(limit, |left| left.min(limit));
-                let count = self.each_in_state(store, index, State::Buried, limit, |queue, store, id| {
-                    queue.change_task(store, index, id, Event::Kick, now, None)
-                })?;
+                let count = tube.each_in_state(State::Buried, limit, |tube, id| tube.kick_one(id, None))?;
                 *left -= count as u64;
                 *kicked += count as u64;
                 Ok((count, *left == 0 || count < limit))
             }
             Work::ReleaseAll { after } => {
-                let taken = self.taken_after(store, index, *after, limit)?;
-                self.transact(store, user::ADMIN, |queue, store| {
-                    taken.iter().try_for_each(|&(_, id)| {
-                        if queue.is_taken_since(store, index, id, job.since)? {
-                            return Ok(());
-                        }
-                        queue.release_taken(store, index, id, now).map(drop)
-                    })
-                })?;
+                let taken = tube.taken_after(*after, limit)?;
+                for &(_, id) in &taken {
+                    if !tube.is_taken_since(id, since)? {
+                        tube.release_taken(id)?;
+                    }
+                }
                 *after = taken.last().copied();
                 Ok((taken.len(), taken.len() < limit))
             }
-        }
+        })
     }
+}
 
-    /// Priorities and ids of a tube's next taken tasks in the order of its index by state.
-    fn taken_after(
-        &self,
-        store: &Store,
-        index: SlotIndex,
-        after: Option<(u64, u64)>,
-        limit: usize,
-    ) -> Result<Vec<(u64, u64)>, Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        let layout = tube.driver.layout();
+impl TubeTurn<'_> {
+    /// Priorities and ids of the next taken tasks in the order of the index by state.
+    fn taken_after(&self, after: Option<(u64, u64)>, limit: usize) -> Result<Vec<(u64, u64)>, Error> {
+        let layout = self.tube.kind.layout();
         let (iterator, key) = match after {
             None => (IteratorType::Ge, ShortKey::state(State::Taken, &[])),
             Some((pri, id)) if layout.timed => (IteratorType::Gt, ShortKey::state(State::Taken, &[pri, id])),
             Some((_, id)) => (IteratorType::Gt, ShortKey::state(State::Taken, &[id])),
         };
+        let Tube { space, indexes, .. } = &*self.tube;
         let mut taken = Vec::new();
-        store.scan(tube.space, tube.indexes.status, iterator, &key, &mut |tuple| match Task::read(
-            tuple, layout,
-        ) {
-            Some(task) if task.state() == Some(State::Taken) && taken.len() < limit => {
-                taken.push((task.pri, task.id));
-                ControlFlow::Continue(())
-            }
-            _ => ControlFlow::Break(()),
-        })?;
+        self.store.scan(
+            *space,
+            indexes.status,
+            iterator,
+            &key,
+            &mut |tuple| match Task::read(tuple, layout) {
+                Some(task) if task.state() == Some(State::Taken) && taken.len() < limit => {
+                    taken.push((task.pri, task.id));
+                    ControlFlow::Continue(())
+                }
+                _ => ControlFlow::Break(()),
+            },
+        )?;
         Ok(taken)
     }
 
-    /// Whether a task's owner has taken it after that moment.
-    fn is_taken_since(&self, store: &Store, index: SlotIndex, id: u64, moment: u64) -> Result<bool, Error> {
-        let Some(tube) = self.tubes.at(index) else { return Ok(false) };
-        Ok(self.taken_at(store, (tube.id, id))?.is_some_and(|taken_at| taken_at > moment))
+    /// Whether a task's owner has taken it after that time. A time that is still to come is of before a clock was set back.
+    fn is_taken_since(&self, id: u64, since: u64) -> Result<bool, Error> {
+        let taken_at = self.common.owners.taken_at(self.store, self.key(id))?;
+        Ok(taken_at.is_some_and(|taken_at| taken_at > since && taken_at <= self.now))
     }
 }

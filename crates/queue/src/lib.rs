@@ -1,9 +1,9 @@
 //! Tubes, tasks, sessions and drivers on top of the store.
 //!
-//! A [`Queue`] is `tarantool/queue` without Lua, sockets or clock: procedures with MessagePack arguments go in, values
-//! come out, and everything durable is statements on a [`lycosa_store::Store`]. A tube is a space; a task is a tuple in it; who holds
-//! a task, who waits, and which sessions there are is in spaces too, with the names and fields that the Lua module
-//! gives them, so that either can open the other's data folder.
+//! A [`Queue`] is `tarantool/queue` without Lua, sockets or clock: procedures with MessagePack arguments go in,
+//! values come out, and everything durable is statements on a [`lycosa_store::Store`]. A tube is a space; a task is a
+//! tuple in it; who holds a task, who waits, and which sessions there are is in spaces too. They have the names and
+//! fields that the Lua module gives them, so that either can open the other's data folder.
 //!
 //! How to drive it:
 //!
@@ -27,12 +27,12 @@
 //!
 //! Time is µs since the epoch, always an argument.
 //!
-//! Absent: callbacks and custom drivers, which are Lua's affair (see [`TaskEvent`] and [`driver::Driver`] for what they
-//! need from here); the clean-up of tasks by anything but their own deadlines.
+//! Programs add types of tubes with [`Queue::register`] and see changes of tasks with [`Queue::observe`].
+//!
+//! Absent: callbacks ([`TaskEvent`] is what they need from here); the clean-up of tasks by anything but their own
+//! deadlines.
 
-use std::collections::VecDeque;
-
-use lycosa_store::UserId;
+use lycosa_store::{IndexId, SpaceId, Store, UserId};
 
 mod account;
 mod arguments;
@@ -45,6 +45,7 @@ mod deadline;
 pub mod driver;
 pub mod error;
 mod grant;
+mod ignored;
 mod integer_map;
 mod job;
 mod look;
@@ -52,6 +53,7 @@ mod lua_text;
 mod operation;
 mod owners;
 pub mod procedure;
+pub mod sampled;
 mod session;
 mod start;
 pub mod state;
@@ -62,31 +64,25 @@ pub mod time;
 mod timer;
 mod transaction;
 mod tube;
+mod turn;
 mod waiter;
 mod waiting;
 
 pub use batch::{MAX_BATCH, MAX_TAKEN_BYTES};
-pub use create::prepare_tubes;
+pub use create::{finish_recovery, finish_recovery_with};
 pub use error::Error;
+pub use look::{MAX_OWNERS, SessionView};
 pub use procedure::{Procedure, QueueMethod, TubeMethod};
 pub use session::SessionId;
-pub use start::StartReport;
+pub use start::{Rebuilt, StartReport};
 pub use state::{Configuration, QueueState};
 pub use statistics::{Counters, Operation, TaskCounts, TubeStatistics};
 pub use time::Seconds;
 pub use timer::Tick;
 pub use transaction::Savepoint;
 
-use account::Read;
-use deadline::Deadlines;
-use job::Job;
-use owners::Owners;
-use session::Sessions;
-use system::SystemSpaces;
-use task::Assignments;
-use transaction::Pending;
-use tube::{SlotIndex, Tubes};
-use waiter::Waiters;
+use tube::Tubes;
+use turn::{Common, Turn};
 
 /// Who calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,96 +179,163 @@ pub struct LogLine {
     pub text: String,
 }
 
-/// Makes ids of sessions. They are secrets: who knows one may finish its tasks.
+/// Makes ids of sessions. They are secrets, so they must be random where clients are not trusted: a client that knows a
+/// session may finish its tasks.
 pub type NewSessionId = Box<dyn FnMut() -> SessionId + Send>;
 
 /// All tubes of an instance and everything around them. See the crate's documentation for how to drive it.
 pub struct Queue {
-    state: QueueState,
-    configuration: Configuration,
-    new_session_id: NewSessionId,
-    spaces: SystemSpaces,
-    /// The space of attempts; 0 if there is none.
-    attempts: lycosa_store::SpaceId,
     tubes: Tubes,
-    sessions: Sessions,
-    owners: Owners,
-    waiters: Waiters,
-    deadlines: Deadlines,
-    /// Long calls under way.
-    jobs: VecDeque<Job>,
-    /// Tasks of closed sessions that may be released before the next tick.
-    allowance: usize,
-    /// Tubes in which someone waits for what a commit has brought.
-    ready: Vec<SlotIndex>,
-    pending: Pending,
-    woken: VecDeque<Woken>,
-    events: VecDeque<TaskEvent>,
-    log: VecDeque<LogLine>,
-    /// Buffers that operations use again and again.
-    read: Read,
-    name: Vec<u8>,
-    assignments: Assignments,
-    scratch: Vec<u8>,
+    common: Common,
 }
 
 impl Queue {
-    /// Lines that the log keeps for [`Self::poll_log`]; older ones are dropped.
-    const LOG_LINES: usize = 1024;
-
-    /// A queue that waits for [`Self::start`]. Session ids are random.
+    /// A queue that waits for [`Self::start`].
     #[must_use]
-    pub fn new(configuration: Configuration) -> Self {
-        Self::with_session_ids(configuration, Box::new(|| uuid::Uuid::new_v4().into_bytes()))
+    pub fn new(configuration: Configuration, new_session_id: NewSessionId) -> Self {
+        Self { tubes: Tubes::default(), common: Common::new(configuration, new_session_id) }
     }
 
-    /// The same, with another source of session ids, for runs that have to be repeatable.
-    #[must_use]
-    pub fn with_session_ids(configuration: Configuration, new_session_id: NewSessionId) -> Self {
-        Self {
-            state: QueueState::Init,
-            configuration,
-            new_session_id,
-            spaces: SystemSpaces::default(),
-            attempts: 0,
-            tubes: Tubes::default(),
-            sessions: Sessions::default(),
-            owners: Owners::default(),
-            waiters: Waiters::default(),
-            deadlines: Deadlines::default(),
-            jobs: VecDeque::new(),
-            allowance: Self::ALLOWANCE,
-            ready: Vec::new(),
-            pending: Pending::default(),
-            woken: VecDeque::new(),
-            events: VecDeque::new(),
-            log: VecDeque::new(),
-            read: Read::default(),
-            name: Vec::new(),
-            assignments: Assignments::default(),
-            scratch: Vec::new(),
+    fn turn<'a>(&'a mut self, store: &'a mut Store, now: u64) -> Turn<'a> {
+        Turn { store, tubes: &mut self.tubes, common: &mut self.common, now }
+    }
+
+    /// Comes up: to be called once after recovery, when the instance is writable. Leaves the queue running.
+    ///
+    /// # Errors
+    /// The store refuses to create or change the queue's spaces, or to release tasks. The call may be repeated.
+    pub fn start(&mut self, store: &mut Store, now: u64) -> Result<StartReport, Error> {
+        self.turn(store, now).start()
+    }
+
+    /// The store holds other data now: the last changes of the former data are void. Derives everything from it again, as
+    /// [`Self::start`] does. Counters of tubes, types of tubes and sessions of connections stay, and calls go on waiting if
+    /// their tube is still there. Not to be called inside a transaction.
+    pub fn rebuild(&mut self, store: &mut Store, now: u64) -> Rebuilt {
+        self.turn(store, now).rebuild()
+    }
+
+    /// The instance becomes read-only or writable (`box.cfg{read_only = …}`, a change of the master).
+    ///
+    /// A queue that was never started stays so: call [`Self::start`] when the instance is writable for the first time.
+    ///
+    /// # Errors
+    /// The queue could not come up again; it stays in STARTUP, and the call may be repeated.
+    pub fn set_read_only(&mut self, store: &mut Store, read_only: bool, now: u64) -> Result<(), Error> {
+        self.turn(store, now).set_read_only(read_only)
+    }
+
+    /// The instance is writable again, but the queue is to wait before it starts, for rows that are still on their way from
+    /// the old master. [`Self::set_read_only`] starts it.
+    pub fn begin_startup(&mut self) {
+        if self.common.state == QueueState::Waiting {
+            self.common.set_state(QueueState::Startup);
         }
+    }
+
+    /// Answers all calls that wait with the error of a read-only instance: the queue will not serve them soon, and their
+    /// clients should look for the new master.
+    pub fn refuse_waiting(&mut self, store: &mut Store, now: u64) {
+        self.turn(store, now).refuse_waiting();
+    }
+
+    /// Adds a type of tube, before or after the start. In a running queue the stored tubes of that type come up, and their
+    /// taken tasks are released. Types cannot be removed.
+    ///
+    /// # Errors
+    /// There is a type of that name; the store refuses to release tasks.
+    pub fn register(
+        &mut self,
+        store: &mut Store,
+        tube_type: driver::TubeType,
+        now: u64,
+    ) -> Result<StartReport, Error> {
+        self.turn(store, now).register(tube_type)
+    }
+
+    /// Where the queue is in its life.
+    #[must_use]
+    pub fn state(&self) -> QueueState {
+        self.common.state
+    }
+
+    /// What `queue.cfg` has set.
+    #[must_use]
+    pub fn configuration(&self) -> Configuration {
+        self.common.configuration
+    }
+
+    /// Does what is due at `now` (µs since the epoch), at most `budget` things, and says when the next is due.
+    ///
+    /// Not to be called inside a transaction.
+    pub fn tick(&mut self, store: &mut Store, now: u64, budget: usize) -> Tick {
+        self.turn(store, now).tick(budget)
+    }
+
+    /// When [`Self::tick`] has something to do next, µs since the epoch. May be in the past.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.common.next_deadline()
+    }
+
+    /// The connection is gone: what it waited for is forgotten, and its session goes on without it, expires, or ends.
+    ///
+    /// To be called for every connection that closes, before [`Self::tick`] is called again, and not inside a
+    /// transaction. Costs nothing if the connection never had to do with a queue.
+    pub fn disconnect(&mut self, store: &mut Store, connection: u64, now: u64) {
+        self.turn(store, now).disconnect(connection);
+    }
+
+    /// Takes a parked call back; it is not answered any more. False if it does not wait: it was answered, or is a
+    /// long call, which goes on. Not to be called inside a transaction.
+    pub fn cancel(&mut self, store: &mut Store, connection: u64, request: u64, now: u64) -> bool {
+        self.turn(store, now).cancel(connection, request)
+    }
+
+    /// The store, for a client that reads an index, inside or outside of a transaction: cached owners are written back, and
+    /// deferred entries are flushed in steps. `None`: more steps are to come, see [`Store::read`].
+    ///
+    /// # Errors
+    /// No such space or index; or a row of a cached owner is refused, because somebody has changed or dropped its space.
+    pub fn read<'s>(
+        &mut self,
+        store: &'s mut Store,
+        space: SpaceId,
+        index: IndexId,
+        budget: u64,
+        now: u64,
+    ) -> Result<Option<&'s Store>, Error> {
+        self.turn(store, now).write_back(space)?;
+        Ok(store.read(space, index, budget)?)
+    }
+
+    /// The rows that `_queue_taken_2` has, or would have if no owner were cached, in order.
+    ///
+    /// # Errors
+    /// The space is not there.
+    pub fn taken_rows(&self, store: &Store) -> Result<Vec<Vec<u8>>, Error> {
+        self.common.owners.rows(store)
     }
 
     /// The next answer of a call that was parked.
     pub fn poll_woken(&mut self) -> Option<Woken> {
-        self.woken.pop_front()
+        self.common.woken.pop_front()
     }
 
     /// The next change of a task of an observed tube.
     pub fn poll_event(&mut self) -> Option<TaskEvent> {
-        self.events.pop_front()
+        self.common.events.pop_front()
     }
 
     /// The next line for the log.
     pub fn poll_log(&mut self) -> Option<LogLine> {
-        self.log.pop_front()
+        self.common.log.pop_front()
     }
 
     /// Whether changes of a tube's tasks are to be collected for [`Self::poll_event`]. False if there is no such tube.
     pub fn observe(&mut self, tube: &str, observed: bool) -> bool {
-        let slot = self.tubes.by_name(tube);
-        match slot.and_then(|slot| self.tubes.at_mut(slot.index)) {
+        let handle = self.tubes.by_name(tube);
+        match handle.and_then(|handle| self.tubes.at_mut(handle.index)) {
             Some(tube) => {
                 tube.observed = observed;
                 true
@@ -282,35 +345,24 @@ impl Queue {
     }
 
     /// The tubes in the order of their ids: name and type.
-    pub fn tubes(&self) -> impl Iterator<Item = (&str, &'static str)> {
-        self.tubes.iter().map(|tube| (tube.name.as_str(), tube.driver.name()))
+    pub fn tubes(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.tubes.iter().map(|tube| (tube.name.as_str(), tube.kind.name()))
     }
 
     /// Number of calls that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiters.len()
-    }
-
-    fn log(&mut self, level: LogLevel, text: String) {
-        if self.log.len() == Self::LOG_LINES {
-            self.log.pop_front();
-        }
-        self.log.push_back(LogLine { level, text });
-    }
-
-    fn log_failure(&mut self, what: &str, error: &Error) {
-        self.log(LogLevel::Error, format!("{what} failed: {error}"));
+        self.common.waiters.len()
     }
 }
 
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Queue")
-            .field("state", &self.state)
-            .field("configuration", &self.configuration)
+            .field("state", &self.common.state)
+            .field("configuration", &self.common.configuration)
             .field("tubes", &self.tubes)
-            .field("waiting", &self.waiters.len())
+            .field("waiting", &self.common.waiters.len())
             .finish_non_exhaustive()
     }
 }

@@ -1,27 +1,33 @@
-//! Looking at tasks and tubes without taking anything: the extended form of a task, `list`, `queue.tubes`.
+//! Looking at tasks, tubes and sessions without taking anything: the extended form of a task, `list`, `queue.tubes`,
+//! `queue.sessions`.
 //!
 //! The extended form is `[id, state, payload, {name = value}]`; what is not known or does not apply is left out. Times are
 //! seconds. These calls ask for the rights of the caller to the tube, not to the spaces of all tubes and sessions, and
 //! show no session ids, which are secrets. Each call looks at a bounded number of tasks.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use lycosa_store::{Access, IteratorType, Object, Store, user};
-use lycosa_tuple::mp;
+use lycosa_tuple::mp::{self, Kind};
 
-use crate::arguments::{Number, Table, string};
+use crate::arguments::{Number, Table, is_nil, kind, string};
 use crate::error::Error;
 use crate::procedure::{Call, TubeMethod};
+use crate::session::{SessionId, SharedSession};
 use crate::statistics::{TaskCounts, TubeStatistics};
 use crate::task::{ShortKey, Task, id_of};
 use crate::time::{MAX_TIMEOUT, MICROSECONDS};
-use crate::tube::{SlotIndex, Tube};
+use crate::tube::Tube;
+use crate::turn::{TubeTurn, Turn};
 use crate::{Answer, Caller, Queue};
 
 /// Tasks that one `list` looks at, at most; with a filter it may find fewer.
 const MAX_LOOKED_AT: usize = 2_000;
 /// Tasks that one `list` returns unless `limit` says otherwise.
 const DEFAULT_LIMIT: usize = 100;
+/// Owners of tasks, and sessions without a connection, that one look at the sessions counts.
+pub const MAX_OWNERS: usize = 10_000;
 /// Bytes after which a `list` ends.
 const MAX_LISTED_BYTES: usize = 1 << 20;
 
@@ -75,16 +81,45 @@ struct Filter<'a> {
 
 impl<'a> Filter<'a> {
     fn parse(options: Option<&'a [u8]>, now: u64) -> Result<Self, Error> {
-        let table = Table::parse(options)?;
-        let number = |name: &[u8]| table.clone().get(name).and_then(Number::parse);
-        let age = number(b"older_than").map(|age| age.seconds().deadline(0));
-        Ok(Self {
-            state: table.clone().get(b"state").and_then(string),
-            utube: table.clone().get(b"utube").and_then(string),
-            before: age.map(|age| now.saturating_sub(age)),
-            limit: number(b"limit").map_or(DEFAULT_LIMIT, |limit| limit.count() as usize).min(MAX_LOOKED_AT),
-            after: number(b"after").and_then(Number::unsigned),
-        })
+        let refused = |expected| Error::Argument { number: 1, expected };
+        // An empty array is what some clients make of an empty map.
+        if options.is_some_and(|options| kind(options) != Kind::Map && options != [0x90]) {
+            return Err(refused("a map of options"));
+        }
+        let mut filter = Self { limit: DEFAULT_LIMIT, ..Self::default() };
+        for (name, value) in Table::parse(options)?.filter(|(_, value)| !is_nil(value)) {
+            let number = || Number::parse(value).filter(|number| !number.is_negative());
+            match name {
+                b"state" => {
+                    let expected = "a map whose state is one of r, t, ~ and !";
+                    let known = |state: &&[u8]| matches!(*state, b"r" | b"t" | b"~" | b"!");
+                    filter.state = Some(string(value).filter(known).ok_or_else(|| refused(expected))?);
+                }
+                b"utube" => {
+                    filter.utube = Some(
+                        string(value)
+                            .ok_or_else(|| refused("a map whose utube is the name of a sub-queue"))?,
+                    );
+                }
+                b"older_than" => {
+                    let age =
+                        number().ok_or_else(|| refused("a map whose older_than is in seconds, 0 or more"))?;
+                    filter.before = Some(now.saturating_sub(age.seconds().deadline(0)));
+                }
+                b"limit" => {
+                    let limit = number()
+                        .ok_or_else(|| refused("a map whose limit is a number of tasks, 0 or more"))?;
+                    filter.limit = (limit.count() as usize).min(MAX_LOOKED_AT);
+                }
+                b"after" => {
+                    let after = number().and_then(Number::unsigned);
+                    filter.after =
+                        Some(after.ok_or_else(|| refused("a map whose after is the id of a task"))?);
+                }
+                _ => return Err(refused("a map of state, utube, older_than, limit and after")),
+            }
+        }
+        Ok(filter)
     }
 
     fn admits(&self, task: &Task<'_>) -> bool {
@@ -94,36 +129,25 @@ impl<'a> Filter<'a> {
     }
 }
 
-impl Queue {
+impl TubeTurn<'_> {
     /// Appends a stored task in extended form. False if there is none with this id.
-    pub(crate) fn write_extended(
-        &self,
-        store: &Store,
-        index: SlotIndex,
-        id: u64,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        let task = tube.tasks(store).get(id)?.and_then(|tuple| Task::read(tuple, tube.driver.layout()));
-        let Some(task) = task else { return Ok(false) };
-        self.write_task_extended(store, tube, &task, out)?;
+    pub(crate) fn write_extended(&self, id: u64, out: &mut Vec<u8>) -> Result<bool, Error> {
+        let layout = self.tube.kind.layout();
+        let Some(task) = self.tasks().get(id)?.and_then(|tuple| Task::read(tuple, layout)) else {
+            return Ok(false);
+        };
+        self.write_task_extended(&task, out)?;
         Ok(true)
     }
 
-    fn write_task_extended(
-        &self,
-        store: &Store,
-        tube: &Tube,
-        task: &Task<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        let layout = tube.driver.layout();
+    fn write_task_extended(&self, task: &Task<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        let layout = self.tube.kind.layout();
         mp::write_array(out, 4);
         mp::write_uint(out, task.id);
         mp::write_str(out, task.status);
         out.extend_from_slice(task.data);
-        let record = self.attempts_of(store, tube.id, task.id)?;
-        let owner = self.owner(store, (tube.id, task.id))?;
+        let record = self.common.attempts.of(self.store, self.key(task.id))?;
+        let owner = self.common.owners.of(self.store, self.key(task.id))?;
         let mut members = Members::new(out);
         members.number("attempts", record.attempts);
         if record.failed_at > 0 {
@@ -147,6 +171,9 @@ impl Queue {
             mp::write_str(members.name("utube"), task.utube);
         }
         if let Some(owner) = owner {
+            if let Some(user) = self.common.sessions.opener(&owner.session) {
+                mp::write_str(members.name("user"), user.as_bytes());
+            }
             members.number("connection", owner.connection);
             members.seconds("taken_at", owner.moment);
         }
@@ -155,17 +182,16 @@ impl Queue {
 
     /// `list([{state, utube, older_than, limit, after}])`: tasks in extended form in the order of their ids, and the id
     /// after which the next call goes on, or null at the end.
-    pub(crate) fn list(&self, store: &Store, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let Some(tube) = self.tubes.at(call.index) else { return Err(Error::Stale) };
-        let layout = tube.driver.layout();
-        let filter = Filter::parse(call.arguments.present(0), call.now)?;
+    pub(crate) fn list(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let layout = self.tube.kind.layout();
+        let filter = Filter::parse(call.arguments.present(0), self.now)?;
         let mut found = Vec::new();
         let (mut count, mut looked_at, mut last, mut failed) = (0_u32, 0, None, None);
         let (iterator, key) = match filter.after {
             Some(after) => (IteratorType::Gt, ShortKey::id(after).to_vec()),
             None => (IteratorType::All, vec![0x90]),
         };
-        store.scan(tube.space, 0, iterator, &key, &mut |tuple| {
+        self.store.scan(self.tube.space, 0, iterator, &key, &mut |tuple| {
             let is_full = looked_at == MAX_LOOKED_AT
                 || count as usize >= filter.limit
                 || found.len() >= MAX_LISTED_BYTES;
@@ -177,7 +203,7 @@ impl Queue {
             let Some(task) = Task::read(tuple, layout).filter(|task| filter.admits(task)) else {
                 return ControlFlow::Continue(());
             };
-            match self.write_task_extended(store, tube, &task, &mut found) {
+            match self.write_task_extended(&task, &mut found) {
                 Ok(()) => count += 1,
                 Err(error) => {
                     failed = Some(error);
@@ -199,29 +225,26 @@ impl Queue {
         }
         Ok(Answer::Done { count: 2 })
     }
+}
 
+impl Turn<'_> {
     /// `queue.tubes()`: a map of the tubes that the caller may look at: type, numbers of tasks and calls, the age of the
     /// task with the smallest id.
-    pub(crate) fn write_visible_tubes(
-        &self,
-        store: &Store,
-        caller: &Caller,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    pub(crate) fn write_visible_tubes(&self, caller: &Caller, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let visible: Vec<&Tube> = self
             .tubes
             .iter()
-            .filter(|tube| store.space(tube.space).is_ok() && may_look(store, caller, tube))
+            .filter(|tube| self.store.space(tube.space).is_ok() && may_look(self.store, caller, tube))
             .collect();
         mp::write_map(out, visible.len() as u32);
         for tube in visible {
             mp::write_str(out, tube.name.as_bytes());
-            let layout = tube.driver.layout();
-            let tasks = tube.tasks(store);
-            let first = store.first(tube.space, 0, IteratorType::All, &[0x90])?;
+            let layout = tube.kind.layout();
+            let tasks = tube.tasks(self.store);
+            let first = self.store.first(tube.space, 0, IteratorType::All, &[0x90])?;
             let oldest = first.and_then(|tuple| Task::read(tuple, layout)).map(|task| task.times.created);
             let mut members = Members::new(out);
-            mp::write_str(members.name("type"), tube.driver.name().as_bytes());
+            mp::write_str(members.name("type"), tube.kind.name().as_bytes());
             if let Some(created) = oldest.filter(|created| layout.timed && *created > 0) {
                 members.seconds("oldest", created);
             }
@@ -229,6 +252,82 @@ impl Queue {
             statistics.write(members.name("statistics"));
         }
         Ok(Answer::one())
+    }
+}
+
+/// A queue session, as a caller may see it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionView {
+    /// Name of the user who opened it, if known.
+    pub user: Option<String>,
+    /// Its connections, in order.
+    pub connections: Vec<u64>,
+    /// When it expires, µs since the epoch; `None` while it has a connection.
+    pub expires: Option<u64>,
+    /// Tasks that it holds, by the name of their tube; only tubes that the caller may look at.
+    pub taken: BTreeMap<String, u64>,
+    /// When it took the task that it holds longest, µs since the epoch.
+    pub oldest: Option<u64>,
+}
+
+impl Queue {
+    /// The queue sessions that `caller` may see, in the order of their connections, and whether all tasks that they hold
+    /// were counted: with more than [`MAX_OWNERS`] taken tasks they are not.
+    ///
+    /// Who may read all spaces sees everything. Others see the sessions of their own user, and of other sessions what
+    /// they hold of tubes that the caller may look at.
+    ///
+    /// # Errors
+    /// A space of the queue is gone.
+    pub fn sessions(&self, store: &Store, caller: &Caller) -> Result<(Vec<SessionView>, bool), Error> {
+        let is_admin = caller.trusted || caller.user == user::ADMIN;
+        let everyone = Object::Space(self.common.spaces.shared_sessions);
+        let sees_all = is_admin || store.check_access(caller.user, everyone, Access::READ).is_ok();
+        let visible: BTreeMap<u64, &str> = self
+            .tubes
+            .iter()
+            .filter(|tube| sees_all || may_look(store, caller, tube))
+            .map(|tube| (tube.id, tube.name.as_str()))
+            .collect();
+        let name = store.user(caller.user).map(|user| user.name.as_str());
+        let mut views: BTreeMap<SessionId, SessionView> = BTreeMap::new();
+        let opener = |id: &SessionId| self.common.sessions.opener(id);
+        let view =
+            |id: &SessionId| SessionView { user: opener(id).map(str::to_owned), ..SessionView::default() };
+        let is_all = self.common.owners.each(store, MAX_OWNERS, |(tube, _), owner| {
+            if let Some(tube) = visible.get(&tube) {
+                let view = views.entry(owner.session).or_insert_with(|| view(&owner.session));
+                *view.taken.entry((*tube).to_owned()).or_default() += 1;
+                view.oldest = Some(view.oldest.map_or(owner.moment, |oldest| oldest.min(owner.moment)));
+            }
+        })?;
+        let is_own = |id: &SessionId| sees_all || name.is_some_and(|name| opener(id) == Some(name));
+        for (connection, id) in self.common.sessions.iter() {
+            match views.get_mut(&id) {
+                Some(view) => view.connections.push(connection),
+                None if is_own(&id) => {
+                    views.insert(id, SessionView { connections: vec![connection], ..view(&id) });
+                }
+                None => {}
+            }
+        }
+        let mut left = MAX_OWNERS;
+        store.scan(self.common.spaces.shared_sessions, 0, IteratorType::All, &[0x90], &mut |row| {
+            if let Some(shared) = SharedSession::read(row).filter(|shared| !shared.active) {
+                if is_own(&shared.id) {
+                    views.entry(shared.id).or_insert_with(|| view(&shared.id));
+                }
+                if let Some(view) = views.get_mut(&shared.id) {
+                    view.expires = Some(shared.expires);
+                }
+            }
+            left -= 1;
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        let mut views: Vec<_> = views.into_values().collect();
+        views.iter_mut().for_each(|view| view.connections.sort_unstable());
+        views.sort_by_key(|view| view.connections.first().copied().unwrap_or(u64::MAX));
+        Ok((views, is_all))
     }
 }
 

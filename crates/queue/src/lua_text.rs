@@ -6,7 +6,9 @@
 //!
 //! Absent: the addresses that Lua prints for tables and functions.
 
-use lycosa_tuple::mp::{Kind, Reader};
+use lycosa_tuple::decimal::Decimal;
+use lycosa_tuple::mp::{EXT_DECIMAL, EXT_UUID, Kind, Reader};
+use uuid::Uuid;
 
 /// Integers beyond this magnitude are 64-bit `cdata` in Lua, not numbers.
 const LARGEST_LUA_INTEGER: i128 = 99_999_999_999_999;
@@ -42,7 +44,18 @@ pub(crate) fn write(value: Option<&[u8]>, out: &mut Vec<u8>) {
         Ok(Kind::Double) => out.extend_from_slice(double(reader.double().unwrap_or(0.0)).as_bytes()),
         Ok(Kind::Str | Kind::Bin) => out.extend_from_slice(reader.str_or_bin().unwrap_or(b"")),
         Ok(Kind::Array | Kind::Map) => out.extend_from_slice(b"table"),
-        Ok(Kind::Ext | Kind::Invalid) | Err(_) => out.extend_from_slice(b"cdata"),
+        Ok(Kind::Ext | Kind::Invalid) | Err(_) => {
+            out.extend_from_slice(extension(bytes).as_deref().unwrap_or("cdata").as_bytes());
+        }
+    }
+}
+
+/// `tostring(value)` of a decimal or a UUID; `None` for everything else.
+pub(crate) fn extension(value: &[u8]) -> Option<String> {
+    match Reader::new(value).ext().ok()? {
+        (EXT_DECIMAL, bytes) => Decimal::from_ext(bytes).map(|decimal| decimal.to_string()),
+        (EXT_UUID, bytes) => Some(Uuid::from_slice(bytes).ok()?.to_string()),
+        _ => None,
     }
 }
 

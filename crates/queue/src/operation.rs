@@ -1,15 +1,18 @@
 //! What can be done with tasks.
 //!
-//! Each method of a tube is one function here. Those that change something have two halves: the outer one looks at
-//! arguments and rights and opens a transaction, the inner one (`…_in_transaction`, [`Queue::change_task`],
-//! [`Queue::remove_task`]) emits the statements. Timers and sessions use the inner halves.
+//! Each method of a tube is one function here. Those that change something have two halves: the outer one, of [`Turn`],
+//! looks at arguments and rights and opens a transaction; the inner one, of [`TubeTurn`], emits the statements. Timers and
+//! sessions use the inner halves.
 
-use lycosa_store::{IteratorType, Statement, Store, user};
+use std::ops::ControlFlow;
+
+use lycosa_store::{IteratorType, Statement, Store};
 use lycosa_tuple::mp;
 
 use crate::account::{Side, TaskChange};
 use crate::arguments::{Arguments, Id, Number, compared};
-use crate::attempts::{is_extended, reason};
+use crate::attempts::{is_extended, is_unattempted, reason};
+use crate::create::reserve_id;
 use crate::driver::options::{positive_seconds, seconds_or};
 use crate::driver::{Driver, Event, NewTask, PutOptions};
 use crate::error::Error;
@@ -18,76 +21,178 @@ use crate::procedure::Call;
 use crate::statistics::Operation;
 use crate::task::{Assignments, NEXT_EVENT, ShortKey, Shown, State, TTL, TTR, Task};
 use crate::time::{NEVER, Seconds};
-use crate::tube::SlotIndex;
+use crate::tube::{Tube, TubeIndex};
+use crate::turn::{Common, TubeTurn, Turn};
 use crate::waiter::{Line, Wanted};
 use crate::waiting::check_may_wait;
-use crate::{Answer, Caller, Client, Queue};
+use crate::{Answer, Caller, Client};
 
-impl Queue {
+impl Turn<'_> {
     /// `put(data[, options])`
-    pub(crate) fn put(
-        &mut self,
-        store: &mut Store,
-        call: &Call<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let Call { index, arguments, now, .. } = *call;
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        let options = match tube.driver.first_option() {
+    pub(crate) fn put(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let Call { index, arguments, .. } = *call;
+        let tube = self.tube(index)?;
+        let options = match tube.tube.driver.first_option() {
             Some(first) => PutOptions::parse(arguments.get(1), first)?,
             None => PutOptions::default(),
         };
         let data = arguments.get(0);
-        if tube.driver.waits_for_room() {
+        if tube.tube.driver.waits_for_room() && !tube.may_put(1)? {
             let timeout = seconds_or(options.timeout, Seconds::from_int(0))?;
-            if !self.may_put(store, index, 1)? {
-                self.scratch.clear();
-                tube.driver.encode(&NewTask { id: 0, data, options }, now, &mut self.scratch)?;
-                if !timeout.is_positive() || store.in_transaction() {
-                    mp::write_nil(out);
-                    return Ok(Answer::one());
-                }
-                let wanted = Wanted::Room(call.raw.to_vec());
-                return self.park(store, call, wanted, timeout.deadline(now));
+            tube.check(&NewTask { id: 0, data, options })?;
+            if !timeout.is_positive() || self.store.in_transaction() {
+                mp::write_nil(out);
+                return Ok(Answer::one());
             }
+            return self.park(call, Wanted::Room(call.raw.into()), timeout.deadline(self.now));
         }
-        self.transact(store, user::ADMIN, |queue, store| {
-            queue.put_in_transaction(store, index, data, options, now, out)
-        })?;
+        self.transact_at(index, |tube| tube.put(data, options, out))?;
         Ok(Answer::one())
     }
 
-    /// How many tasks fit the tube beside those that it holds.
-    pub(crate) fn room(&self, store: &Store, index: SlotIndex) -> Result<u64, Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::TubeNotFound) };
-        Ok(tube.driver.room(store.space(tube.space)?.len()))
-    }
-
-    /// Whether so many tasks may be put now: they fit, and no batch that came before waits for room.
-    pub(crate) fn may_put(&self, store: &Store, index: SlotIndex, tasks: u32) -> Result<bool, Error> {
-        let first = self.waiters.first(index, Line::Puts);
-        let is_behind = first.is_some_and(|(_, first)| matches!(first.wanted, Wanted::RoomForMany { .. }));
-        Ok(!is_behind && self.room(store, index)? >= u64::from(tasks))
-    }
-
-    /// Stores a new task, inside a transaction, under the next id.
-    pub(crate) fn put_in_transaction(
+    /// A waiting put, now that there is free space. False if there is none.
+    pub(crate) fn put_of_waiter(
         &mut self,
-        store: &mut Store,
-        index: SlotIndex,
+        index: TubeIndex,
+        raw: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        let tube = self.tube(index)?;
+        if tube.room()? == 0 {
+            return Ok(false);
+        }
+        let arguments = Arguments::parse(raw)?;
+        let options = PutOptions::parse(arguments.get(1), tube.tube.driver.first_option().unwrap_or(""))?;
+        self.transact_at(index, |tube| tube.put(arguments.get(0), options, out))?;
+        Ok(true)
+    }
+
+    /// `take([timeout[, {extended}]])`
+    pub(crate) fn take(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let Call { index, caller, .. } = *call;
+        let deadline = take_deadline(call.arguments.present(0), self.now)?;
+        let waits = deadline > self.now && !self.store.in_transaction();
+        let extended = call.arguments.present(1).is_some_and(|options| is_extended(Some(options)));
+        let taken = self.transact_at(index, |tube| {
+            let taken = tube.take(caller.client(), extended, out)?;
+            if !taken && waits {
+                check_may_wait(&caller)?;
+            }
+            Ok(taken)
+        })?;
+        match (taken, waits) {
+            (true, _) => Ok(Answer::one()),
+            (false, true) if extended => self.park(call, Wanted::ExtendedTask, deadline),
+            (false, true) => self.park(call, Wanted::Task, deadline),
+            (false, false) => Ok(Answer::none()),
+        }
+    }
+
+    /// `ack(id)`
+    pub(crate) fn ack(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let id = self.tube(call.index)?.owned_task(&call.caller, call.arguments.get(0))?;
+        self.transact_at(call.index, |tube| found(id, tube.remove(id, Operation::Ack, Some(out))))
+    }
+
+    /// `release(id[, {delay, reason, attempted}])`
+    pub(crate) fn release(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let options = call.arguments.present(1);
+        let tube = self.tube(call.index)?;
+        let id = tube.owned_task(&call.caller, call.arguments.get(0))?;
+        let event = Event::Release { delay: tube.release_delay(options)? };
+        self.transact_at(call.index, |tube| {
+            tube.note_release(id, options)?;
+            found(id, tube.change(id, event, Some(out)))
+        })
+    }
+
+    /// `touch(id, delta)`
+    pub(crate) fn touch(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let Some(delta) = call.arguments.present(1) else { return Ok(Answer::none()) };
+        let delta = Number::parse(delta)
+            .ok_or_else(|| compared(lua_text::type_name(Some(delta)), "number"))?
+            .seconds();
+        if !delta.is_positive() {
+            return Ok(Answer::none());
+        }
+        let id = self.tube(call.index)?.owned_task(&call.caller, call.arguments.get(0))?;
+        let event = Event::Touch { extension: delta.extension() };
+        let client = Some(call.caller.client());
+        self.transact_at(call.index, |tube| found(id, tube.change_for(id, event, client, Some(out))))
+    }
+
+    /// `peek(id[, {extended}])`
+    pub(crate) fn peek(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let tube = self.tube(call.index)?;
+        let id = tube.task_id(call.arguments.get(0))?;
+        if is_extended(call.arguments.present(1)) {
+            let found = tube.write_extended(id, out)?;
+            return if found { Ok(Answer::one()) } else { Err(not_found(id)) };
+        }
+        if tube.write_stored(id, out)? { Ok(Answer::one()) } else { Err(not_found(id)) }
+    }
+
+    /// `bury(id[, {reason}])`
+    pub(crate) fn bury(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let tube = self.tube(call.index)?;
+        let id = tube.task_id(call.arguments.get(0))?;
+        let tuple = tube.tasks().get(id)?.ok_or_else(|| not_found(id))?;
+        let layout = tube.tube.kind.layout();
+        if Shown::read(tuple, layout).is_some_and(|task| task.state() == Some(State::Buried)) {
+            write_task(tuple, layout, out);
+            return Ok(Answer::one());
+        }
+        self.transact_at(call.index, |tube| {
+            tube.note_failure(id, reason(call.arguments.present(1)))?;
+            found(id, tube.change(id, Event::Bury, Some(out)))
+        })
+    }
+
+    /// `delete(id)`
+    pub(crate) fn delete(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let id = self.tube(call.index)?.task_id(call.arguments.get(0))?;
+        self.transact_at(call.index, |tube| found(id, tube.remove(id, Operation::Delete, Some(out))))
+    }
+}
+
+impl TubeTurn<'_> {
+    /// How many tasks fit the tube beside those that it holds.
+    pub(crate) fn room(&self) -> Result<u64, Error> {
+        Ok(self.tube.driver.room(self.store.space(self.tube.space)?.len()))
+    }
+
+    /// Whether `tasks` tasks may be put now: they fit, and no batch that came before waits for free space.
+    pub(crate) fn may_put(&self, tasks: u32) -> Result<bool, Error> {
+        let first = self.common.waiters.first(self.index, Line::Puts);
+        let is_behind = first.is_some_and(|(_, first)| matches!(first.wanted, Wanted::RoomForMany { .. }));
+        Ok(!is_behind && self.room()? >= u64::from(tasks))
+    }
+
+    /// Refuses a task that the driver refuses, before its put waits.
+    pub(crate) fn check(&self, task: &NewTask<'_>) -> Result<(), Error> {
+        self.tube.driver.encode(task, self.now, &mut Vec::new())
+    }
+
+    /// Stores a new task under the next id.
+    pub(crate) fn put(
+        &mut self,
         data: Option<&[u8]>,
         options: PutOptions<'_>,
-        now: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        let Self { store, tube, common, .. } = self;
         let overflow = || lycosa_store::Error::SequenceOverflow(format!("{}_seq", tube.name));
         let id = tube.next_id.ok_or_else(overflow)?;
-        let mut tuple = std::mem::take(&mut self.scratch);
+        if tube.options.temporary
+            && let Some(sequence) = tube.sequence
+        {
+            reserve_id(store, sequence, id)?;
+        }
+        let mut tuple = std::mem::take(&mut common.scratch);
         tuple.clear();
-        tube.driver.encode(&NewTask { id, data, options }, now, &mut tuple)?;
+        tube.driver.encode(&NewTask { id, data, options }, self.now, &mut tuple)?;
         let stored = store.execute(&Statement::Insert { space: tube.space, tuple: &tuple })?;
-        let layout = tube.driver.layout();
+        let layout = tube.kind.layout();
         let new = Side::read(&tuple, layout);
         match (data, new.and_then(|new| new.state)) {
             (Some(data), Some(state)) => Shown::new(id, state, data).write(out),
@@ -96,315 +201,150 @@ impl Queue {
         let stored = stored.filter(|_| tube.observed).map(<[u8]>::to_vec);
         let operation = Some(Operation::Put);
         let change = TaskChange { id, old: None, new, operation, taken_by: None, tuple: stored };
-        let accounted = self.account(store, index, change);
-        self.scratch = tuple;
+        let accounted = self.account(change);
+        self.common.scratch = tuple;
         accounted
-    }
-
-    /// A waiting put, now that there is room. False if there is none.
-    pub(crate) fn put_of_waiter(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        raw: &[u8],
-        now: u64,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, Error> {
-        if self.room(store, index)? == 0 {
-            return Ok(false);
-        }
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::TubeNotFound) };
-        let arguments = Arguments::parse(raw)?;
-        let options = PutOptions::parse(arguments.get(1), tube.driver.first_option().unwrap_or(""))?;
-        self.transact(store, user::ADMIN, |queue, store| {
-            queue.put_in_transaction(store, index, arguments.get(0), options, now, out)
-        })?;
-        Ok(true)
-    }
-
-    /// `take([timeout[, {extended}]])`
-    pub(crate) fn take(
-        &mut self,
-        store: &mut Store,
-        call: &Call<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let Call { index, now, caller, .. } = *call;
-        let deadline = take_deadline(call.arguments.present(0), now)?;
-        let waits = deadline > now && !store.in_transaction();
-        let extended = call.arguments.present(1).is_some_and(|options| is_extended(Some(options)));
-        let taken = self.transact(store, user::ADMIN, |queue, store| {
-            let taken = queue.take_in_transaction(store, index, caller.client(), now, extended, out)?;
-            if !taken && waits {
-                check_may_wait(&caller)?;
-            }
-            Ok(taken)
-        })?;
-        match (taken, waits) {
-            (true, _) => Ok(Answer::one()),
-            (false, true) if extended => self.park(store, call, Wanted::ExtendedTask, deadline),
-            (false, true) => self.park(store, call, Wanted::Task, deadline),
-            (false, false) => Ok(Answer::none()),
-        }
     }
 
     /// Gives a connection's session the next task. Tasks that are dead are removed on the way, each once. False if
     /// there is no task.
-    pub(crate) fn take_in_transaction(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        client: Client,
-        now: u64,
-        extended: bool,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, Error> {
+    pub(crate) fn take(&mut self, client: Client, extended: bool, out: &mut Vec<u8>) -> Result<bool, Error> {
         loop {
-            let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-            let layout = tube.driver.layout();
+            let Self { store, tube, common, now, .. } = self;
+            let layout = tube.kind.layout();
             let Some(tuple) = tube.driver.next(tube.tasks(store))? else { return Ok(false) };
             let Some(task) = Task::read(tuple, layout) else { return Ok(false) };
-            if !task.is_expired(layout, now) {
-                let decided = Decided::about(&*tube.driver, &task, Event::Take, now, &mut self.assignments)?;
-                if !extended {
-                    Shown::new(task.id, decided.state, task.data).write(out);
-                }
-                keep_name(&mut self.name, &task);
-                self.carry_out(store, index, &decided, Some((client, now)))?;
-                if extended {
-                    self.count_attempt(store, index, decided.id)?;
-                    self.write_extended(store, index, decided.id, out)?;
-                }
-                return Ok(true);
-            }
             let id = task.id;
-            self.remove_task(store, index, id, Operation::Ttl, None)?;
+            if task.is_expired(layout, *now) {
+                self.remove(id, Operation::Ttl, None)?;
+                continue;
+            }
+            let decided = Decided::about(&*tube.driver, &task, Event::Take, *now, &mut common.assignments)?;
+            if !extended {
+                Shown::new(id, decided.state, task.data).write(out);
+            }
+            keep_name(&mut common.name, &task);
+            self.carry_out(&decided, Some(client))?;
+            if extended {
+                self.common.attempts.count(self.store, self.key(id))?;
+                self.write_extended(id, out)?;
+            }
+            return Ok(true);
         }
     }
 
-    /// `ack(id)`
-    pub(crate) fn ack(
-        &mut self,
-        store: &mut Store,
-        call: &Call<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let Call { index, caller, .. } = *call;
-        let id = self.owned_task(store, &caller, index, call.arguments.get(0))?;
-        self.transact(store, user::ADMIN, |queue, store| {
-            queue.found(id, |queue| queue.remove_task(store, index, id, Operation::Ack, Some(out)))
-        })
-    }
-
-    /// `release(id[, {delay, reason}])`
-    pub(crate) fn release(
-        &mut self,
-        store: &mut Store,
-        call: &Call<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let Call { index, arguments, now, caller, .. } = *call;
-        let id = self.owned_task(store, &caller, index, call.arguments.get(0))?;
-        let event = Event::Release { delay: self.release_delay(index, arguments.present(1))? };
-        self.transact(store, user::ADMIN, |queue, store| {
-            if let Some(reason) = reason(arguments.present(1)) {
-                queue.note_failure(store, index, id, reason, now)?;
-            }
-            queue.found(id, |queue| queue.change_task(store, index, id, event, now, Some(out)))
-        })
-    }
-
     /// The delay that the options of `release` ask for, in tubes with deadlines.
-    pub(crate) fn release_delay(
-        &self,
-        index: SlotIndex,
-        options: Option<&[u8]>,
-    ) -> Result<Option<Seconds>, Error> {
-        let timed = self.tubes.at(index).is_some_and(|tube| tube.driver.layout().timed);
+    pub(crate) fn release_delay(&self, options: Option<&[u8]>) -> Result<Option<Seconds>, Error> {
         match options {
-            Some(options) if timed => positive_seconds(PutOptions::parse(Some(options), "delay")?.delay),
+            Some(options) if self.tube.kind.layout().timed => {
+                positive_seconds(PutOptions::parse(Some(options), "delay")?.delay)
+            }
             _ => Ok(None),
         }
     }
 
-    /// `touch(id, delta)`
-    pub(crate) fn touch(
-        &mut self,
-        store: &mut Store,
-        call: &Call<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let Call { index, arguments, now, caller, .. } = *call;
-        let Some(delta) = arguments.present(1) else { return Ok(Answer::none()) };
-        let delta = Number::parse(delta)
-            .ok_or_else(|| compared(lua_text::type_name(Some(delta)), "number"))?
-            .seconds();
-        if !delta.is_positive() {
-            return Ok(Answer::none());
-        }
-        let id = self.owned_task(store, &caller, index, call.arguments.get(0))?;
-        let event = Event::Touch { extension: delta.extension() };
-        self.transact(store, user::ADMIN, |queue, store| {
-            queue.found(id, |queue| {
-                queue.change_task_for(store, index, id, event, (now, Some(caller.client())), Some(out))
-            })
-        })
-    }
-
-    /// `peek(id[, {extended}])`
-    pub(crate) fn peek(&self, store: &Store, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let index = call.index;
-        let id = self.task_id(store, index, call.arguments.get(0))?;
-        if is_extended(call.arguments.present(1)) {
-            let found = self.write_extended(store, index, id, out)?;
-            return if found { Ok(Answer::one()) } else { Err(not_found(id)) };
-        }
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        match tube.tasks(store).get(id)? {
-            Some(tuple) => write_task(tuple, tube.driver.layout(), out),
-            None => return Err(not_found(id)),
-        }
-        Ok(Answer::one())
-    }
-
-    /// `bury(id[, {reason}])`
-    pub(crate) fn bury(
-        &mut self,
-        store: &mut Store,
-        call: &Call<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let Call { index, now, .. } = *call;
-        let id = self.task_id(store, index, call.arguments.get(0))?;
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        let tuple = tube.tasks(store).get(id)?.ok_or_else(|| not_found(id))?;
-        let layout = tube.driver.layout();
-        if Shown::read(tuple, layout).is_some_and(|task| task.state() == Some(State::Buried)) {
-            write_task(tuple, layout, out);
-            return Ok(Answer::one());
-        }
-        self.transact(store, user::ADMIN, |queue, store| {
-            if let Some(reason) = reason(call.arguments.present(1)) {
-                queue.note_failure(store, index, id, reason, now)?;
-            }
-            queue.found(id, |queue| queue.change_task(store, index, id, Event::Bury, now, Some(out)))
-        })
-    }
-
-    /// `delete(id)`
-    pub(crate) fn delete(
-        &mut self,
-        store: &mut Store,
-        call: &Call<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let index = call.index;
-        let id = self.task_id(store, index, call.arguments.get(0))?;
-        self.transact(store, user::ADMIN, |queue, store| {
-            queue.found(id, |queue| queue.remove_task(store, index, id, Operation::Delete, Some(out)))
-        })
-    }
-
-    /// Does something to the first tasks of a state, which has to put each into another state, in one transaction.
-    pub(crate) fn each_in_state(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        state: State,
-        limit: usize,
-        mut f: impl FnMut(&mut Self, &mut Store, u64) -> Result<bool, Error>,
-    ) -> Result<usize, Error> {
-        self.transact(store, user::ADMIN, |queue, store| {
-            let mut count = 0;
-            while count < limit {
-                let Some(tube) = queue.tubes.at(index) else { return Err(Error::Stale) };
-                let first = tube.tasks(store).first_in_state(state)?;
-                let Some(id) = first.and_then(crate::task::id_of) else { break };
-                f(queue, store, id)?;
-                count += 1;
-            }
-            Ok(count)
-        })
-    }
-
-    /// The outcome of an operation on one task, which may turn out not to be there.
-    fn found(&mut self, id: u64, f: impl FnOnce(&mut Self) -> Result<bool, Error>) -> Result<Answer, Error> {
-        if f(self)? { Ok(Answer::one()) } else { Err(not_found(id)) }
-    }
-
-    /// Applies an event to a stored task, inside a transaction. The owner is forgotten unless the task stays taken. False
-    /// if there is no such task.
-    pub(crate) fn change_task(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        id: u64,
-        event: Event,
-        now: u64,
-        out: Option<&mut Vec<u8>>,
-    ) -> Result<bool, Error> {
-        self.change_task_for(store, index, id, event, (now, None), out)
-    }
-
-    /// The same; the session of `taken_by` owns the task then.
-    fn change_task_for(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        id: u64,
-        event: Event,
-        (now, taken_by): (u64, Option<Client>),
-        out: Option<&mut Vec<u8>>,
-    ) -> Result<bool, Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        let layout = tube.driver.layout();
-        let Some(task) = tube.tasks(store).get(id)?.and_then(|tuple| Task::read(tuple, layout)) else {
-            return Ok(false);
-        };
-        let decided = Decided::about(&*tube.driver, &task, event, now, &mut self.assignments)?;
-        if let Some(out) = out {
-            Shown::new(task.id, decided.state, task.data).write(out);
-        }
-        keep_name(&mut self.name, &task);
-        self.carry_out(store, index, &decided, taken_by.map(|client| (client, now)))?;
+    /// Appends a stored task. False if there is none with this id.
+    pub(crate) fn write_stored(&self, id: u64, out: &mut Vec<u8>) -> Result<bool, Error> {
+        let Some(tuple) = self.tasks().get(id)? else { return Ok(false) };
+        write_task(tuple, self.tube.kind.layout(), out);
         Ok(true)
     }
 
-    /// Executes what was decided, as one UPDATE of small fields: the assignments are in `self.assignments`, the name of the
-    /// sub-queue in `self.name`.
-    fn carry_out(
+    /// Notes what the options of `release` say: why, or that the take was no attempt.
+    pub(crate) fn note_release(&mut self, id: u64, options: Option<&[u8]>) -> Result<(), Error> {
+        if is_unattempted(options) {
+            let key = self.key(id);
+            self.common.attempts.uncount(self.store, key)?;
+        }
+        self.note_failure(id, reason(options))
+    }
+
+    /// Notes why a task is released or buried, if its worker says so.
+    pub(crate) fn note_failure(&mut self, id: u64, reason: Option<&[u8]>) -> Result<(), Error> {
+        let Some(reason) = reason else { return Ok(()) };
+        let key = self.key(id);
+        self.common.attempts.note_failure(self.store, key, reason, self.now)
+    }
+
+    /// Makes a buried task ready again. False if there is no such task.
+    pub(crate) fn kick_one(&mut self, id: u64, out: Option<&mut Vec<u8>>) -> Result<bool, Error> {
+        let key = self.key(id);
+        self.common.attempts.reset(self.store, key)?;
+        self.change(id, Event::Kick, out)
+    }
+
+    /// Does something to the first tasks of a state, which has to put each into another state. Returns their number.
+    pub(crate) fn each_in_state(
         &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        decided: &Decided,
-        taken_by: Option<(Client, u64)>,
-    ) -> Result<(), Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        state: State,
+        limit: usize,
+        mut f: impl FnMut(&mut Self, u64) -> Result<bool, Error>,
+    ) -> Result<usize, Error> {
+        let mut count = 0;
+        while count < limit {
+            let first = self.tasks().first_in_state(state)?;
+            let Some(id) = first.and_then(crate::task::id_of) else { break };
+            f(self, id)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Applies an event to a stored task. The owner is forgotten unless the task stays taken. False if there is no such
+    /// task.
+    pub(crate) fn change(&mut self, id: u64, event: Event, out: Option<&mut Vec<u8>>) -> Result<bool, Error> {
+        self.change_for(id, event, None, out)
+    }
+
+    /// The same; the session of `taken_by` owns the task then.
+    fn change_for(
+        &mut self,
+        id: u64,
+        event: Event,
+        taken_by: Option<Client>,
+        out: Option<&mut Vec<u8>>,
+    ) -> Result<bool, Error> {
+        let Self { store, tube, common, now, .. } = self;
+        let layout = tube.kind.layout();
+        let Some(task) = tube.tasks(store).get(id)?.and_then(|tuple| Task::read(tuple, layout)) else {
+            return Ok(false);
+        };
+        let decided = Decided::about(&*tube.driver, &task, event, *now, &mut common.assignments)?;
+        if let Some(out) = out {
+            Shown::new(task.id, decided.state, task.data).write(out);
+        }
+        keep_name(&mut common.name, &task);
+        self.carry_out(&decided, taken_by)?;
+        Ok(true)
+    }
+
+    /// Executes what was decided, as one UPDATE of small fields: the assignments are in `common.assignments`, the name of
+    /// the sub-queue in `common.name`.
+    fn carry_out(&mut self, decided: &Decided, taken_by: Option<Client>) -> Result<(), Error> {
+        let Self { store, tube, common, now, .. } = self;
         let key = ShortKey::id(decided.id);
-        let changed = store.execute(&self.assignments.statement(tube.space, &key))?;
+        let changed = store.execute(&common.assignments.statement(tube.space, &key))?;
         let tuple = changed.filter(|_| tube.observed).map(<[u8]>::to_vec);
-        let name = std::mem::take(&mut self.name);
+        let name = std::mem::take(&mut common.name);
         let Decided { id, former, state, next_event, pri, operation } = *decided;
         let side = |state| Some(Side { state, next_event, pri, utube: &name });
         let (old, new) = (side(former), side(Some(state)));
+        let taken_by = taken_by.map(|client| (client, *now));
         let change = TaskChange { id, old, new, operation: Some(operation), taken_by, tuple };
-        let accounted = self.account(store, index, change);
-        self.name = name;
+        let accounted = self.account(change);
+        self.common.name = name;
         accounted
     }
 
-    /// Removes a stored task, inside a transaction. `operation` says why: an ack, a delete, the end of its life. False
-    /// if there is no such task.
-    pub(crate) fn remove_task(
+    /// Removes a stored task. `operation` says why: an ack, a delete, the end of its life. False if there is no such task.
+    pub(crate) fn remove(
         &mut self,
-        store: &mut Store,
-        index: SlotIndex,
         id: u64,
         operation: Operation,
         out: Option<&mut Vec<u8>>,
     ) -> Result<bool, Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        let layout = tube.driver.layout();
+        let Self { store, tube, common, .. } = self;
+        let layout = tube.kind.layout();
         let key = ShortKey::id(id);
         let Some(tuple) = store.execute(&Statement::Delete { space: tube.space, index: 0, key: &key })?
         else {
@@ -414,89 +354,95 @@ impl Queue {
         if let (Some(out), Some(task)) = (out, shown) {
             task.with_state(State::Done).write(out);
         }
-        let mut name = std::mem::take(&mut self.name);
+        let mut name = std::mem::take(&mut common.name);
         let mut pri = 0;
-        if layout.utube.is_some()
-            && let Some(task) = Task::read(tuple, layout)
-        {
-            keep_name(&mut name, &task);
-            pri = task.pri;
+        if layout.utube.is_some() {
+            name.clear();
+            if let Some(task) = Task::read(tuple, layout) {
+                keep_name(&mut name, &task);
+                pri = task.pri;
+            }
         }
         let tuple = tube.observed.then(|| tuple.to_vec());
         let old = shown.map(|task| Side { state: task.state(), next_event: 0, pri, utube: &name });
         let change = TaskChange { id, old, new: None, operation: Some(operation), taken_by: None, tuple };
-        let accounted = self.account(store, index, change);
-        self.name = name;
+        let accounted = self.account(change);
+        self.common.name = name;
         accounted.map(|()| true)
     }
 
+    /// Makes a task ready if it is still there and taken.
+    pub(crate) fn release_taken(&mut self, id: u64) -> Result<bool, Error> {
+        let tuple = match self.tasks().get(id) {
+            Err(Error::Store(lycosa_store::Error::NoSuchSpace(_))) => return Ok(false),
+            tuple => tuple?,
+        };
+        let task = tuple.and_then(|tuple| Task::read(tuple, self.tube.kind.layout()));
+        let is_taken = task.is_some_and(|task| task.state() == Some(State::Taken));
+        Ok(is_taken && self.change(id, Event::Release { delay: None }, None)?)
+    }
+
     /// The id argument of a method that only the owner may call.
-    pub(crate) fn owned_task(
-        &self,
-        store: &Store,
-        caller: &Caller,
-        index: SlotIndex,
-        argument: Option<&[u8]>,
-    ) -> Result<u64, Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+    pub(crate) fn owned_task(&self, caller: &Caller, argument: Option<&[u8]>) -> Result<u64, Error> {
+        let Common { owners, sessions, spaces, .. } = &*self.common;
         let id = match Id::parse(argument) {
             Id::Number(id) => id,
             Id::Other(bytes) => {
-                let mut key = ShortKey::numbers(&[tube.id]).to_vec();
+                let mut key = ShortKey::numbers(&[self.tube.id]).to_vec();
                 key[0] += u8::from(bytes.is_some());
                 key.extend_from_slice(bytes.unwrap_or(&[]));
-                store.get(self.spaces.taken, 0, &key)?;
+                self.store.get(spaces.taken, 0, &key)?;
                 return Err(Error::NotTaken);
             }
         };
-        let owner = self.owner_of(store, (tube.id, id))?;
-        if owner.is_some() && owner == self.sessions.of(caller.connection) {
-            Ok(id)
-        } else {
-            Err(Error::NotTaken)
-        }
+        let owner = owners.session_of(self.store, self.key(id))?;
+        if owner.is_some() && owner == sessions.of(caller.connection) { Ok(id) } else { Err(Error::NotTaken) }
     }
 
     /// The id argument of a method that anyone may call.
-    fn task_id(&self, store: &Store, index: SlotIndex, argument: Option<&[u8]>) -> Result<u64, Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+    fn task_id(&self, argument: Option<&[u8]>) -> Result<u64, Error> {
         match Id::parse(argument) {
             Id::Number(id) => Ok(id),
             Id::Other(bytes) => {
                 let mut key = vec![0x90 + u8::from(bytes.is_some())];
                 key.extend_from_slice(bytes.unwrap_or(&[]));
-                store.get(tube.space, 0, &key)?;
+                self.store.get(self.tube.space, 0, &key)?;
                 Err(Error::TaskNotFound(lua_text::text(bytes)))
             }
         }
     }
+}
 
-    /// Number of ids of the tasks of a state that satisfy `f`, for callers that change them afterwards.
+impl Tube {
+    /// Ids of the tasks of a state that satisfy `f`, for callers that change them afterwards.
     pub(crate) fn ids_in_state(
         &self,
         store: &Store,
-        index: SlotIndex,
         state: State,
         f: &mut dyn FnMut(u64) -> Result<bool, Error>,
     ) -> Result<Vec<u64>, Error> {
-        let Some(tube) = self.tubes.at(index) else { return Ok(Vec::new()) };
         let mut ids = Vec::new();
         let mut failed = None;
         let key = ShortKey::state(state, &[]);
-        store.scan(tube.space, tube.indexes.status, IteratorType::Eq, &key, &mut |tuple| {
-            let Some(id) = crate::task::id_of(tuple) else { return std::ops::ControlFlow::Continue(()) };
+        store.scan(self.space, self.indexes.status, IteratorType::Eq, &key, &mut |tuple| {
+            let Some(id) = crate::task::id_of(tuple) else { return ControlFlow::Continue(()) };
             match f(id) {
                 Ok(true) => ids.push(id),
                 Ok(false) => {}
                 Err(error) => {
                     failed = Some(error);
-                    return std::ops::ControlFlow::Break(());
+                    return ControlFlow::Break(());
                 }
             }
-            std::ops::ControlFlow::Continue(())
+            ControlFlow::Continue(())
         })?;
         failed.map_or(Ok(ids), Err)
     }
+}
+
+/// The outcome of an operation on one task, which may turn out not to be there.
+fn found(id: u64, done: Result<bool, Error>) -> Result<Answer, Error> {
+    if done? { Ok(Answer::one()) } else { Err(not_found(id)) }
 }
 
 /// What an event makes of one task, apart from the assignments.

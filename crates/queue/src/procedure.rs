@@ -12,8 +12,9 @@ use crate::error::Error;
 use crate::grant::Grantee;
 use crate::state::QueueState;
 use crate::statistics::{TaskCounts, TubeStatistics};
-use crate::tube::{Slot, SlotIndex, Tube};
-use crate::{Answer, Caller, LogLevel, Queue};
+use crate::tube::{Tube, TubeHandle, TubeIndex};
+use crate::turn::Turn;
+use crate::{Answer, Caller, Queue};
 
 /// A method of a tube.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,12 +47,18 @@ pub enum TubeMethod {
     ReleaseAll,
     /// `put_many(array of data[, options])`
     PutMany,
-    /// `take_many(limit[, timeout])`
+    /// `take_many(limit[, timeout[, options]])`
     TakeMany,
     /// `ack_many(ids)`
     AckMany,
     /// `release_many(ids[, options])`
     ReleaseMany,
+    /// `bury_many(ids[, options])`
+    BuryMany,
+    /// `kick_many(ids)`
+    KickMany,
+    /// `delete_many(ids)`
+    DeleteMany,
     /// `grant(user[, options])`
     Grant,
     /// `grant_role(role[, options])`
@@ -60,7 +67,7 @@ pub enum TubeMethod {
 
 impl TubeMethod {
     /// All methods.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::Put,
         Self::Take,
         Self::Touch,
@@ -78,6 +85,9 @@ impl TubeMethod {
         Self::TakeMany,
         Self::AckMany,
         Self::ReleaseMany,
+        Self::BuryMany,
+        Self::KickMany,
+        Self::DeleteMany,
         Self::Grant,
         Self::GrantRole,
     ];
@@ -103,6 +113,9 @@ impl TubeMethod {
             Self::TakeMany => "take_many",
             Self::AckMany => "ack_many",
             Self::ReleaseMany => "release_many",
+            Self::BuryMany => "bury_many",
+            Self::KickMany => "kick_many",
+            Self::DeleteMany => "delete_many",
             Self::Grant => "grant",
             Self::GrantRole => "grant_role",
         }
@@ -121,6 +134,9 @@ impl TubeMethod {
             Self::TakeMany => Some(Self::Take),
             Self::AckMany => Some(Self::Ack),
             Self::ReleaseMany => Some(Self::Release),
+            Self::BuryMany => Some(Self::Bury),
+            Self::KickMany => Some(Self::Kick),
+            Self::DeleteMany => Some(Self::Delete),
             Self::List => Some(Self::Peek),
             _ => None,
         }
@@ -176,11 +192,11 @@ impl QueueMethod {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Target {
+enum ProcedureKind {
     Queue(QueueMethod),
-    Tube(Slot, TubeMethod),
+    Tube(TubeHandle, TubeMethod),
     /// A tube without a method: not callable.
-    TubeItself(Slot),
+    TubeItself(TubeHandle),
     /// Anything, before the queue was started.
     NotConfigured,
 }
@@ -190,33 +206,38 @@ enum Target {
 pub(crate) struct Call<'a> {
     pub(crate) caller: Caller,
     /// The tube.
-    pub(crate) index: SlotIndex,
+    pub(crate) index: TubeIndex,
     pub(crate) arguments: Arguments<'a>,
     /// The arguments as they came: a MessagePack array.
     pub(crate) raw: &'a [u8],
-    /// µs since the epoch.
-    pub(crate) now: u64,
 }
 
 /// What a name stands for. Cheap to copy and to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Procedure(Target);
+pub struct Procedure(ProcedureKind);
 
 impl Procedure {
     /// The method, if it is one of a tube.
     #[must_use]
     pub fn tube_method(&self) -> Option<TubeMethod> {
         match self.0 {
-            Target::Tube(_, method) => Some(method),
+            ProcedureKind::Tube(_, method) => Some(method),
             _ => None,
         }
+    }
+
+    /// Whether it does with one task what is done with every task: such a call is short.
+    #[must_use]
+    pub fn is_of_one_task(&self) -> bool {
+        use TubeMethod::{Ack, Bury, Delete, Peek, Put, Release, Take, Touch};
+        matches!(self.0, ProcedureKind::Tube(_, Put | Take | Touch | Ack | Release | Peek | Bury | Delete))
     }
 
     /// The method, if it is one of the queue itself.
     #[must_use]
     pub fn queue_method(&self) -> Option<QueueMethod> {
         match self.0 {
-            Target::Queue(method) => Some(method),
+            ProcedureKind::Queue(method) => Some(method),
             _ => None,
         }
     }
@@ -228,24 +249,24 @@ impl Queue {
     pub fn resolve(&self, name: &[u8]) -> Option<Procedure> {
         let name = str::from_utf8(name).ok()?;
         let path = name.strip_prefix("queue.")?;
-        if self.state() == QueueState::Init
-            && !self.configuration().in_replicaset
+        if self.common.state == QueueState::Init
+            && !self.common.configuration.in_replicaset
             && !matches!(path, "state" | "cfg")
         {
-            return Some(Procedure(Target::NotConfigured));
+            return Some(Procedure(ProcedureKind::NotConfigured));
         }
         let target = match path.strip_prefix("tube.") {
-            None => Target::Queue(QueueMethod::parse(path)?),
+            None => ProcedureKind::Queue(QueueMethod::parse(path)?),
             Some(rest) => {
                 let (tube, method) =
                     rest.rsplit_once(':').map_or((rest, None), |(tube, method)| (tube, Some(method)));
                 if tube.contains(['.', ':']) {
                     return None;
                 }
-                let slot = self.tubes.by_name(tube)?;
+                let handle = self.tubes.by_name(tube)?;
                 match method {
-                    Some(method) => Target::Tube(slot, TubeMethod::parse(method)?),
-                    None => Target::TubeItself(slot),
+                    Some(method) => ProcedureKind::Tube(handle, TubeMethod::parse(method)?),
+                    None => ProcedureKind::TubeItself(handle),
                 }
             }
         };
@@ -256,9 +277,13 @@ impl Queue {
     #[must_use]
     pub fn is_current(&self, procedure: &Procedure) -> bool {
         match procedure.0 {
-            Target::Queue(_) => true,
-            Target::Tube(slot, _) | Target::TubeItself(slot) => self.tubes.get(slot).is_some(),
-            Target::NotConfigured => self.state() == QueueState::Init && !self.configuration().in_replicaset,
+            ProcedureKind::Queue(_) => true,
+            ProcedureKind::Tube(handle, _) | ProcedureKind::TubeItself(handle) => {
+                self.tubes.get(handle).is_some()
+            }
+            ProcedureKind::NotConfigured => {
+                self.common.state == QueueState::Init && !self.common.configuration.in_replicaset
+            }
         }
     }
 
@@ -280,98 +305,105 @@ impl Queue {
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
         let start = out.len();
+        let is_current = self.is_current(procedure);
+        let turn = &mut self.turn(store, now);
         let answer = match procedure.0 {
-            Target::Tube(slot, method) => self.call_tube(store, caller, (slot, method), arguments, now, out),
-            Target::Queue(method) => self.call_queue(store, caller, method, arguments, now, out),
-            Target::TubeItself(slot) => match self.tubes.get(slot) {
-                Some(_) => Err(Error::CallTable),
-                None => Err(Error::Stale),
-            },
-            Target::NotConfigured if self.is_current(procedure) => Err(Error::NotConfigured),
-            Target::NotConfigured => Err(Error::Stale),
+            _ if !is_current => Err(Error::Stale),
+            ProcedureKind::Tube(handle, method) => {
+                turn.call_tube(caller, (handle.index, method), arguments, out)
+            }
+            ProcedureKind::Queue(method) => turn.call_queue(caller, method, arguments, out),
+            ProcedureKind::TubeItself(_) => Err(Error::CallTable),
+            ProcedureKind::NotConfigured => Err(Error::NotConfigured),
         };
         if answer.is_err() {
             out.truncate(start);
         }
-        self.serve(store, now);
+        turn.serve();
         answer
     }
 
+    /// Numbers of tasks and operations of a tube. None if there is no such tube.
+    ///
+    /// # Errors
+    /// The tube's space is gone.
+    pub fn tube_statistics(&self, store: &Store, name: &str) -> Result<Option<TubeStatistics>, Error> {
+        let tube = self.tubes.by_name(name).and_then(|handle| self.tubes.get(handle));
+        tube.map(|tube| statistics_of(store, tube)).transpose()
+    }
+}
+
+impl Turn<'_> {
     fn call_tube(
         &mut self,
-        store: &mut Store,
         caller: &Caller,
-        (slot, method): (Slot, TubeMethod),
+        (index, method): (TubeIndex, TubeMethod),
         raw: &[u8],
-        now: u64,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        if self.tubes.get(slot).is_none() {
-            return Err(Error::Stale);
-        }
-        if !self.is_running() {
+        if !self.common.is_running() {
             return Ok(self.refuse_quietly(method.logged_name(), method.answers_null(), out));
         }
-        let index = slot.index;
-        self.check_access(store, caller, index, method)?;
+        self.tube(index)?.check_access(caller, method)?;
         let arguments = Arguments::parse(raw)?;
-        let call = &Call { caller: *caller, index, arguments, raw, now };
-        match method {
-            TubeMethod::Put => self.put(store, call, out),
-            TubeMethod::Take => self.take(store, call, out),
-            TubeMethod::Touch => self.touch(store, call, out),
-            TubeMethod::Ack => self.ack(store, call, out),
-            TubeMethod::Release => self.release(store, call, out),
-            TubeMethod::Peek => self.peek(store, call, out),
-            TubeMethod::List => self.list(store, call, out),
-            TubeMethod::Bury => self.bury(store, call, out),
-            TubeMethod::Kick => self.kick(store, call, out),
-            TubeMethod::Delete => self.delete(store, call, out),
-            TubeMethod::Truncate => self.truncate(store, index),
-            TubeMethod::Drop => self.drop_tube(store, caller, index, out),
-            TubeMethod::ReleaseAll => self.release_all(store, call, out),
-            TubeMethod::PutMany => self.put_many(store, call, out),
-            TubeMethod::TakeMany => self.take_many(store, call, out),
-            TubeMethod::AckMany => self.ack_many(store, call, out),
-            TubeMethod::ReleaseMany => self.release_many(store, call, out),
-            TubeMethod::Grant => self.grant(store, call, Grantee::User),
-            TubeMethod::GrantRole => self.grant(store, call, Grantee::Role),
-        }
+        let call = &Call { caller: *caller, index, arguments, raw };
+        let answer = match method {
+            TubeMethod::Put => self.put(call, out),
+            TubeMethod::Take => self.take(call, out),
+            TubeMethod::Touch => self.touch(call, out),
+            TubeMethod::Ack => self.ack(call, out),
+            TubeMethod::Release => self.release(call, out),
+            TubeMethod::Peek => self.peek(call, out),
+            TubeMethod::List => self.tube(index)?.list(call, out),
+            TubeMethod::Bury => self.bury(call, out),
+            TubeMethod::Kick => self.kick(call, out),
+            TubeMethod::Delete => self.delete(call, out),
+            TubeMethod::Truncate => self.truncate(index),
+            TubeMethod::Drop => self.drop_tube(caller, index, out),
+            TubeMethod::ReleaseAll => self.release_all(call, out),
+            TubeMethod::PutMany => self.put_many(call, out),
+            TubeMethod::TakeMany => self.take_many(call, out),
+            TubeMethod::AckMany => self.ack_many(call, out),
+            TubeMethod::ReleaseMany => self.release_many(call, out),
+            TubeMethod::BuryMany => self.bury_many(call, out),
+            TubeMethod::KickMany => self.kick_many(call, out),
+            TubeMethod::DeleteMany => self.delete_many(call, out),
+            TubeMethod::Grant => self.grant(call, Grantee::User),
+            TubeMethod::GrantRole => self.grant(call, Grantee::Role),
+        }?;
+        self.note_ignored(method, call);
+        Ok(answer)
     }
 
     fn call_queue(
         &mut self,
-        store: &mut Store,
         caller: &Caller,
         method: QueueMethod,
         arguments: &[u8],
-        now: u64,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
         let arguments = Arguments::parse(arguments)?;
         match method {
-            QueueMethod::CreateTube if !self.is_running() => {
+            QueueMethod::CreateTube if !self.common.is_running() => {
                 Ok(self.refuse_quietly("create_tube", false, out))
             }
-            QueueMethod::CreateTube => self.create_tube(store, caller, arguments, out),
-            QueueMethod::Cfg => self.configure(store, caller, arguments).map(|()| Answer::none()),
-            QueueMethod::Identify => {
-                self.identify(store, caller, arguments, now, out).map(|()| Answer::one())
-            }
+            QueueMethod::CreateTube => self.create_tube(caller, arguments, out),
+            QueueMethod::Cfg => self.configure(caller, arguments).map(|()| Answer::none()),
+            QueueMethod::Identify => self.identify(caller, arguments, out).map(|()| Answer::one()),
             QueueMethod::State => {
-                mp::write_str(out, self.state().name().as_bytes());
+                mp::write_str(out, self.common.state.name().as_bytes());
                 Ok(Answer::one())
             }
-            QueueMethod::Statistics => self.write_statistics(store, caller, arguments, out),
+            QueueMethod::Statistics => self.write_statistics(caller, arguments, out),
             QueueMethod::Tube => self.write_tubes(arguments, out),
-            QueueMethod::Tubes => self.write_visible_tubes(store, caller, out),
+            QueueMethod::Tubes => self.write_visible_tubes(caller, out),
         }
     }
 
     /// The answer of a method that has to wait until the queue runs: a success that says nothing, and a line in the log.
     fn refuse_quietly(&mut self, method: &str, null: bool, out: &mut Vec<u8>) -> Answer {
-        let text = format!("{method}: queue is in {} state", self.state());
-        self.log(LogLevel::Error, text);
+        let state = self.common.state;
+        self.common.log_refusal(self.now, || format!("{method}: queue is in {state} state"));
         if null {
             mp::write_nil(out);
         }
@@ -380,41 +412,31 @@ impl Queue {
 
     fn write_statistics(
         &self,
-        store: &Store,
         caller: &Caller,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        self.check_readable(store, caller, self.spaces.queue)?;
+        self.check_readable(caller, self.common.spaces.queue)?;
         match arguments.present(0) {
             Some(name) => {
                 let name = string(name).and_then(|name| str::from_utf8(name).ok());
-                let slot = name.and_then(|name| self.tubes.by_name(name)).ok_or(Error::IndexNil)?;
-                let tube = self.tubes.at(slot.index).ok_or(Error::IndexNil)?;
-                self.check_readable(store, caller, tube.space)?;
-                statistics_of(store, tube)?.write(out);
+                let handle = name.and_then(|name| self.tubes.by_name(name)).ok_or(Error::IndexNil)?;
+                let tube = self.tubes.at(handle.index).ok_or(Error::IndexNil)?;
+                self.check_readable(caller, tube.space)?;
+                statistics_of(self.store, tube)?.write(out);
             }
             None => {
                 let there: Vec<_> =
-                    self.tubes.iter().filter(|tube| store.space(tube.space).is_ok()).collect();
+                    self.tubes.iter().filter(|tube| self.store.space(tube.space).is_ok()).collect();
                 mp::write_map(out, there.len() as u32);
                 for tube in there {
-                    self.check_readable(store, caller, tube.space)?;
+                    self.check_readable(caller, tube.space)?;
                     mp::write_str(out, tube.name.as_bytes());
-                    statistics_of(store, tube)?.write(out);
+                    statistics_of(self.store, tube)?.write(out);
                 }
             }
         }
         Ok(Answer::one())
-    }
-
-    /// Numbers of tasks and operations of a tube. None if there is no such tube.
-    ///
-    /// # Errors
-    /// The tube's space is gone.
-    pub fn tube_statistics(&self, store: &Store, name: &str) -> Result<Option<TubeStatistics>, Error> {
-        let tube = self.tubes.by_name(name).and_then(|slot| self.tubes.get(slot));
-        tube.map(|tube| statistics_of(store, tube)).transpose()
     }
 
     fn write_tubes(&self, arguments: Arguments<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {

@@ -10,7 +10,7 @@
 //! | session → the user who opened it | here; in a replica set also a fourth field of `_queue_shared_sessions` |
 //! | task → session | `_queue_taken_2`, see [`crate::owners`] |
 //!
-//! Who knows a session's id may act for it with [`Queue::identify`], if it is the user who opened the session, or one who
+//! Who knows a session's id may act for it with `queue.identify`, if it is the user who opened the session, or one who
 //! may read and change all spaces. A session of a data folder that another program wrote has no known opener until
 //! somebody identifies with it.
 //!
@@ -20,7 +20,7 @@
 //! orphans, which the next start releases.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use lycosa_store::{Access, IteratorType, Object, Statement, Store, UserId};
 use lycosa_tuple::mp::{self, Reader};
@@ -28,14 +28,16 @@ use lycosa_tuple::tuple::TupleRef;
 use uuid::Uuid;
 
 use crate::arguments::{Arguments, string};
-use crate::driver::Event;
 use crate::error::Error;
 use crate::integer_map::IntegerMap;
 use crate::owners::TaskKey;
+use crate::state::QueueState;
 use crate::system::{SHARED_BY_ACTIVITY, TAKEN_BY_SESSION, rows};
-use crate::task::{ShortKey, State, Task, string_key};
+use crate::task::{ShortKey, string_key};
 use crate::transaction::Undo;
-use crate::{Caller, Client, LogLevel, Queue};
+use crate::turn::TubeTurn;
+use crate::turn::{Common, Turn};
+use crate::{Caller, Client};
 
 /// The bytes that identify a session.
 pub type SessionId = [u8; 16];
@@ -87,6 +89,11 @@ impl Sessions {
         previous
     }
 
+    /// Name of the user who opened a session, if known.
+    pub(crate) fn opener(&self, session: &SessionId) -> Option<&str> {
+        self.openers.get(session).map(|name| &**name)
+    }
+
     pub(crate) fn is_live(&self, session: &SessionId) -> bool {
         self.connections.contains_key(session)
     }
@@ -108,6 +115,14 @@ impl Sessions {
     /// The owner of these tasks may have vanished.
     pub(crate) fn disown(&mut self, tasks: impl IntoIterator<Item = TaskKey>) {
         self.disowned.extend(tasks);
+    }
+
+    /// Forgets what derives from rows: only connections with their sessions stay.
+    pub(crate) fn forget_rows(&mut self) {
+        self.expiring.clear();
+        self.closing.clear();
+        self.disowned.clear();
+        self.openers.retain(|session, _| self.connections.contains_key(session));
     }
 
     /// The session was not opened after all.
@@ -172,14 +187,12 @@ enum Fate {
     Closes,
 }
 
-impl Queue {
+impl Turn<'_> {
     /// `queue.identify([uuid])`
     pub(crate) fn identify(
         &mut self,
-        store: &mut Store,
         caller: &Caller,
         arguments: Arguments<'_>,
-        now: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let wanted = match arguments.present(0) {
@@ -189,26 +202,26 @@ impl Queue {
                 Some(SessionId::try_from(bytes).map_err(|_| Error::InvalidUuid)?)
             }
         };
-        let present = self.sessions.of(caller.connection);
+        let present = self.common.sessions.of(caller.connection);
         let session = match (wanted, present) {
             (None, Some(session)) => session,
             (None, None) => {
-                self.refuse_if_read_only()?;
-                self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
-                    queue.ensure_session(store, caller.client())
-                })?
+                self.common.refuse_if_read_only()?;
+                self.transact(|turn| turn.common.ensure_session(turn.store, caller.client()))?
             }
+            // The spaces of sessions are not known yet.
+            (Some(_), _) if self.common.state == QueueState::Init => return Err(Error::ReadOnly),
             (Some(session), _) => {
-                if !self.is_known(store, &session)? {
+                if !self.common.is_known(self.store, &session)? {
                     return Err(Error::UnknownUuid(text(&session)));
                 }
-                self.check_opener(store, caller, &session)?;
-                self.refuse_if_read_only()?;
-                self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
-                    queue.switch_session(store, caller.client(), session, now)
+                self.common.check_opener(self.store, caller, &session)?;
+                self.common.refuse_if_read_only()?;
+                self.transact(|turn| {
+                    turn.common.switch_session(turn.store, caller.client(), session, turn.now)
                 })?;
-                if !store.in_transaction() {
-                    self.release_at_once(store, now);
+                if !self.store.in_transaction() {
+                    self.release_at_once();
                 }
                 session
             }
@@ -217,6 +230,216 @@ impl Queue {
         Ok(())
     }
 
+    /// The connection is gone: what it waited for is forgotten, and its session goes on without it, expires, or ends.
+    pub(crate) fn disconnect(&mut self, connection: u64) {
+        self.forget_waiters(connection);
+        let Some(session) = self.common.sessions.of(connection) else {
+            self.serve();
+            return;
+        };
+        if !self.common.is_running() {
+            self.common.sessions.bind(connection, None);
+            return;
+        }
+        let left = self.transact(|turn| turn.common.leave_session(turn.store, connection, turn.now));
+        if let Err(error) = left {
+            self.common.log_failure("session end", &error);
+            let sessions = &mut self.common.sessions;
+            sessions.bind(connection, None);
+            if !sessions.is_live(&session) {
+                sessions.close(session);
+            }
+        }
+        self.release_at_once();
+        self.serve();
+    }
+
+    /// Ends the sessions that nobody came back to. Returns the number of sessions looked at.
+    pub(crate) fn expire_sessions(&mut self, budget: usize) -> usize {
+        let mut looked_at = 0;
+        let now = self.now;
+        while looked_at < budget
+            && self.common.sessions.retry_at <= now
+            && let Some(&(moment, session)) = self.common.sessions.expiring.first()
+            && moment <= now
+        {
+            looked_at += 1;
+            let expired = self.transact(|Turn { store, common, .. }| {
+                if common.sessions.is_live(&session) {
+                    return Ok(None);
+                }
+                let row = store.get(common.spaces.shared_sessions, 0, &string_key(&session))?;
+                match row.and_then(SharedSession::read) {
+                    Some(row) if row.expires > now => Ok(Some(row.expires)),
+                    // Also without a row, or with one that says it is active: somebody else than the queue did that.
+                    _ => common.end_session(store, session, Fate::Closes).map(|()| None),
+                }
+            });
+            match expired {
+                Ok(later) => {
+                    let sessions = &mut self.common.sessions;
+                    sessions.expiring.remove(&(moment, session));
+                    later.into_iter().for_each(|moment| sessions.expires(session, moment));
+                }
+                Err(error) => self.pause_sessions("session expiration", &error),
+            }
+        }
+        looked_at
+    }
+
+    /// Nothing is released before the pause is over.
+    fn pause_sessions(&mut self, what: &str, error: &Error) {
+        self.common.log_failure(what, error);
+        self.common.sessions.retry_at = self.now + Self::RETRY;
+    }
+
+    /// Releases tasks of closing sessions as far as the allowance goes; the next tick does the rest.
+    pub(crate) fn release_at_once(&mut self) {
+        let allowance = self.common.allowance;
+        self.common.allowance = allowance.saturating_sub(self.release_closing(allowance));
+    }
+
+    /// Releases tasks of closing sessions and tasks without an owner, at most `budget`. Returns how many were looked at.
+    pub(crate) fn release_closing(&mut self, budget: usize) -> usize {
+        let mut done = self.release_disowned(budget);
+        while done < budget
+            && self.common.sessions.retry_at <= self.now
+            && let Some(&session) = self.common.sessions.closing.front()
+        {
+            let batch = (budget - done).min(Self::BATCH);
+            match self.transact(|turn| turn.release_session_tasks(&session, batch)) {
+                Ok(count) => {
+                    done += count;
+                    if count < batch {
+                        self.common.sessions.closing.pop_front();
+                    }
+                }
+                Err(error) => self.pause_sessions("release of a closed session's tasks", &error),
+            }
+        }
+        done
+    }
+
+    /// Releases tasks whose owner's row has vanished, or names a session that does not exist. Somebody has changed
+    /// `_queue_taken_2` by other ways than the queue's functions; a task that nobody can finish must not stay taken.
+    fn release_disowned(&mut self, budget: usize) -> usize {
+        let mut done = 0;
+        while done < budget && self.common.sessions.retry_at <= self.now {
+            let disowned = &self.common.sessions.disowned;
+            let tasks: Vec<_> = disowned.iter().take((budget - done).min(Self::BATCH)).copied().collect();
+            if tasks.is_empty() {
+                break;
+            }
+            match self.transact(|turn| tasks.iter().try_for_each(|&task| turn.release_if_disowned(task))) {
+                Ok(()) => {
+                    done += tasks.len();
+                    self.common.sessions.disowned.drain(..tasks.len());
+                }
+                Err(error) => self.pause_sessions("release of tasks without an owner", &error),
+            }
+        }
+        done
+    }
+
+    fn release_if_disowned(&mut self, task: TaskKey) -> Result<(), Error> {
+        if let Some(session) = self.common.owners.session_of(self.store, task)?
+            && (self.common.is_known(self.store, &session)?
+                || self.common.sessions.closing.contains(&session))
+        {
+            return Ok(());
+        }
+        if self.tubes.by_id(task.0).is_none() {
+            return Ok(());
+        }
+        self.release_owned(task, |name| {
+            format!("the owner of task {}({name}) is gone from _queue_taken_2, release", task.1)
+        })
+    }
+
+    fn release_session_tasks(&mut self, session: &SessionId, batch: usize) -> Result<usize, Error> {
+        let mut count = 0;
+        let space = self.common.spaces.taken;
+        let line = |(_, id): TaskKey| {
+            move |name: &str| format!("Session {} closed, release task {id}({name})", text(session))
+        };
+        // Each look would search the deferred entries again, a millisecond for a thousand of them.
+        self.store.read(space, TAKEN_BY_SESSION, 0)?;
+        while count < batch {
+            let row = self.store.first(space, TAKEN_BY_SESSION, IteratorType::Eq, &string_key(session))?;
+            let Some(task) = row.and_then(taken_key) else { break };
+            count += 1;
+            self.release_owned(task, line(task))?;
+        }
+        for task in self.common.owners.cached_of(session, batch - count) {
+            count += 1;
+            self.release_owned(task, line(task))?;
+        }
+        Ok(count)
+    }
+
+    /// Releases a task that has lost its owner, and logs a line about it. The owner is forgotten even if the task is gone.
+    fn release_owned(&mut self, task: TaskKey, line: impl FnOnce(&str) -> String) -> Result<(), Error> {
+        let Common { owners, pending, .. } = &mut *self.common;
+        owners.forget(self.store, pending, task)?;
+        let Some(index) = self.tubes.by_id(task.0) else { return Ok(()) };
+        let mut tube = self.tube(index)?;
+        if tube.release_taken(task.1)? {
+            let TubeTurn { common, tube, now, .. } = tube;
+            common.log_release(now, || line(&tube.name));
+        }
+        Ok(())
+    }
+
+    /// Sessions at the start, or when the instance may write again: those without a connection expire or end.
+    pub(crate) fn start_sessions(&mut self) -> Result<(), Error> {
+        let Common { sessions, spaces, configuration, .. } = &mut *self.common;
+        let ttr = configuration.ttr.filter(|ttr| ttr.is_positive());
+        sessions.expiring.clear();
+        sessions.retry_at = 0;
+        let shared =
+            rows(self.store, spaces.shared_sessions, SHARED_BY_ACTIVITY, IteratorType::All, &[0x90])?;
+        sessions.openers.retain(|session, _| sessions.connections.contains_key(session));
+        let stored = shared.iter().filter_map(|tuple| SharedSession::read(tuple));
+        for SharedSession { id, opener, .. } in stored {
+            if let Some(opener) = opener {
+                sessions.openers.entry(id).or_insert_with(|| opener.into());
+            }
+        }
+        self.transact(|turn| {
+            let Turn { store, common, now, .. } = turn;
+            common.leave_idle_sessions(store, &shared)?;
+            for row in shared.iter().filter_map(|tuple| SharedSession::read(tuple)) {
+                if common.sessions.is_live(&row.id) {
+                    continue;
+                }
+                match ttr {
+                    Some(ttr) if row.active => {
+                        common.end_session(store, row.id, Fate::Expires(ttr.deadline(*now)))?;
+                    }
+                    Some(_) => common.sessions.expires(row.id, row.expires),
+                    None => common.end_session(store, row.id, Fate::Closes)?,
+                }
+            }
+            turn.rewrite_connections()
+        })
+    }
+
+    /// Makes `_queue_session_ids` and `_queue_consumers` show the living connections and waiting takes.
+    fn rewrite_connections(&mut self) -> Result<(), Error> {
+        for space in [self.common.spaces.session_ids, self.common.spaces.consumers] {
+            if !self.store.space(space)?.is_empty() {
+                lycosa_store::ddl::truncate(self.store, space)?;
+            }
+        }
+        let connections: Vec<_> = self.common.sessions.iter().collect();
+        for (connection, session) in connections {
+            self.common.bind(self.store, connection, session)?;
+        }
+        self.write_consumers()
+    }
+}
+
+impl Common {
     fn is_known(&self, store: &Store, session: &SessionId) -> Result<bool, Error> {
         if self.sessions.is_live(session) {
             return Ok(true);
@@ -289,6 +512,31 @@ impl Queue {
         self.bind(store, client.connection, session)
     }
 
+    /// Unbinds connections from sessions that own no task and that another master has let expire since this instance was
+    /// writable. The session ends as it was to end there; the connection gets a new one when it needs one.
+    fn leave_idle_sessions(&mut self, store: &mut Store, shared: &[Vec<u8>]) -> Result<(), Error> {
+        if self.sessions.connections.is_empty() {
+            return Ok(());
+        }
+        let stored = shared.iter().filter_map(|tuple| SharedSession::read(tuple));
+        let active: HashSet<_> = stored.filter(|row| row.active).map(|row| row.id).collect();
+        store.read(self.spaces.taken, TAKEN_BY_SESSION, 0)?;
+        let mut idle = HashSet::new();
+        for &session in self.sessions.connections.keys().filter(|session| !active.contains(*session)) {
+            let key = string_key(&session);
+            let owned = store.first(self.spaces.taken, TAKEN_BY_SESSION, IteratorType::Eq, &key)?;
+            if owned.is_none() && self.owners.cached_of(&session, 1).is_empty() {
+                idle.insert(session);
+            }
+        }
+        let bound: Vec<_> = self.sessions.iter().filter(|(_, session)| idle.contains(session)).collect();
+        for (connection, _) in bound {
+            let previous = self.sessions.bind(connection, None);
+            self.pending.undo.push(Undo::Session { connection, previous });
+        }
+        Ok(())
+    }
+
     /// Writes the rows of an active session and of a connection that has it.
     fn bind(&mut self, store: &mut Store, connection: u64, session: SessionId) -> Result<(), Error> {
         let mut row = Vec::with_capacity(32);
@@ -334,251 +582,6 @@ impl Queue {
             }
         }
         Ok(())
-    }
-
-    /// The connection is gone: what it waited for is forgotten, and its session goes on without it, expires, or ends.
-    ///
-    /// To be called for every connection that closes, before [`Self::tick`] is called again, and not inside a
-    /// transaction. Costs nothing if the connection never had to do with a queue.
-    pub fn disconnect(&mut self, store: &mut Store, connection: u64, now: u64) {
-        self.forget_waiters(store, connection);
-        let Some(session) = self.sessions.of(connection) else {
-            self.serve(store, now);
-            return;
-        };
-        if !self.is_running() {
-            self.sessions.bind(connection, None);
-            return;
-        }
-        let left = self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
-            queue.leave_session(store, connection, now)
-        });
-        if let Err(error) = left {
-            self.log_failure("session end", &error);
-            self.sessions.bind(connection, None);
-            if !self.sessions.is_live(&session) {
-                self.sessions.close(session);
-            }
-        }
-        self.release_at_once(store, now);
-        self.serve(store, now);
-    }
-
-    /// Ends the sessions that nobody came back to. Returns the number of sessions looked at.
-    pub(crate) fn expire_sessions(&mut self, store: &mut Store, now: u64, budget: usize) -> usize {
-        let mut looked_at = 0;
-        while looked_at < budget
-            && self.sessions.retry_at <= now
-            && let Some(&(moment, session)) = self.sessions.expiring.first()
-            && moment <= now
-        {
-            looked_at += 1;
-            let expired = self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
-                let space = queue.spaces.shared_sessions;
-                if queue.sessions.is_live(&session) {
-                    return Ok(None);
-                }
-                let row = store.get(space, 0, &string_key(&session))?.and_then(SharedSession::read);
-                match row {
-                    Some(row) if row.expires > now => Ok(Some(row.expires)),
-                    // Also without a row, or with one that says it is active: somebody else than the queue did that.
-                    _ => queue.end_session(store, session, Fate::Closes).map(|()| None),
-                }
-            });
-            match expired {
-                Ok(later) => {
-                    self.sessions.expiring.remove(&(moment, session));
-                    later.into_iter().for_each(|moment| self.sessions.expires(session, moment));
-                }
-                Err(error) => {
-                    self.log_failure("session expiration", &error);
-                    self.sessions.retry_at = now + Self::RETRY;
-                }
-            }
-        }
-        looked_at
-    }
-
-    /// Releases tasks of closing sessions as far as the allowance goes; the next tick does the rest.
-    pub(crate) fn release_at_once(&mut self, store: &mut Store, now: u64) {
-        self.allowance = self.allowance.saturating_sub(self.release_closing(store, now, self.allowance));
-    }
-
-    /// Releases tasks of closing sessions and tasks without an owner, at most `budget`. Returns how many were looked at.
-    pub(crate) fn release_closing(&mut self, store: &mut Store, now: u64, budget: usize) -> usize {
-        let mut done = self.release_disowned(store, now, budget);
-        while done < budget
-            && self.sessions.retry_at <= now
-            && let Some(&session) = self.sessions.closing.front()
-        {
-            let batch = (budget - done).min(Self::BATCH);
-            let released = self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
-                queue.release_session_tasks(store, &session, batch, now)
-            });
-            match released {
-                Ok(count) => {
-                    done += count;
-                    if count < batch {
-                        self.sessions.closing.pop_front();
-                    }
-                }
-                Err(error) => {
-                    self.log_failure("release of a closed session's tasks", &error);
-                    self.sessions.retry_at = now + Self::RETRY;
-                }
-            }
-        }
-        done
-    }
-
-    /// Releases tasks whose owner's row has vanished, or names a session that does not exist. Somebody has changed
-    /// `_queue_taken_2` by other ways than the queue's functions; a task that nobody can finish must not stay taken.
-    fn release_disowned(&mut self, store: &mut Store, now: u64, budget: usize) -> usize {
-        let mut done = 0;
-        while done < budget && self.sessions.retry_at <= now && !self.sessions.disowned.is_empty() {
-            let batch = (budget - done).min(Self::BATCH).min(self.sessions.disowned.len());
-            let tasks: Vec<_> = self.sessions.disowned.iter().take(batch).copied().collect();
-            let released = self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
-                tasks.iter().try_for_each(|&task| queue.release_if_disowned(store, task, now))
-            });
-            match released {
-                Ok(()) => {
-                    done += batch;
-                    self.sessions.disowned.drain(..batch);
-                }
-                Err(error) => {
-                    self.log_failure("release of tasks without an owner", &error);
-                    self.sessions.retry_at = now + Self::RETRY;
-                }
-            }
-        }
-        done
-    }
-
-    fn release_if_disowned(&mut self, store: &mut Store, task: TaskKey, now: u64) -> Result<(), Error> {
-        if let Some(session) = self.owner_of(store, task)?
-            && (self.is_known(store, &session)? || self.sessions.closing.contains(&session))
-        {
-            return Ok(());
-        }
-        let Some(index) = self.tubes.by_id(task.0) else { return Ok(()) };
-        self.forget_owner(store, task)?;
-        if self.release_taken(store, index, task.1, now)? {
-            let name = self.tubes.at(index).map_or("", |tube| &tube.name);
-            let text = format!("the owner of task {}({name}) is gone from _queue_taken_2, release", task.1);
-            self.log(LogLevel::Warning, text);
-        }
-        Ok(())
-    }
-
-    fn release_session_tasks(
-        &mut self,
-        store: &mut Store,
-        session: &SessionId,
-        batch: usize,
-        now: u64,
-    ) -> Result<usize, Error> {
-        let mut count = 0;
-        let space = self.spaces.taken;
-        // Each look would search the deferred entries again, a millisecond for a thousand of them.
-        store.prepare(space, TAKEN_BY_SESSION, 0)?;
-        while count < batch {
-            let row = store.first(space, TAKEN_BY_SESSION, IteratorType::Eq, &string_key(session))?;
-            let Some(task) = row.and_then(taken_key) else { break };
-            count += 1;
-            self.release_owned(store, session, task, now)?;
-        }
-        for task in self.owners.noted_of(session, batch - count) {
-            count += 1;
-            self.release_owned(store, session, task, now)?;
-        }
-        Ok(count)
-    }
-
-    /// Releases a task of a closed session. Its owner is forgotten even if the task is gone.
-    fn release_owned(
-        &mut self,
-        store: &mut Store,
-        session: &SessionId,
-        task: TaskKey,
-        now: u64,
-    ) -> Result<(), Error> {
-        self.forget_owner(store, task)?;
-        let (tube_id, task_id) = task;
-        let Some(index) = self.tubes.by_id(tube_id) else { return Ok(()) };
-        if self.release_taken(store, index, task_id, now)? {
-            let name = self.tubes.at(index).map_or("", |tube| &tube.name);
-            let text = format!("Session {} closed, release task {task_id}({name})", text(session));
-            self.log(LogLevel::Warning, text);
-        }
-        Ok(())
-    }
-
-    /// Makes a task ready if it is still there and taken.
-    pub(crate) fn release_taken(
-        &mut self,
-        store: &mut Store,
-        index: crate::tube::SlotIndex,
-        id: u64,
-        now: u64,
-    ) -> Result<bool, Error> {
-        let Some(tube) = self.tubes.at(index) else { return Ok(false) };
-        let tuple = match tube.tasks(store).get(id) {
-            Ok(tuple) => tuple,
-            Err(Error::Store(lycosa_store::Error::NoSuchSpace(_))) => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        let taken = tuple
-            .and_then(|tuple| Task::read(tuple, tube.driver.layout()))
-            .is_some_and(|task| task.state() == Some(State::Taken));
-        Ok(taken && self.change_task(store, index, id, Event::Release { delay: None }, now, None)?)
-    }
-
-    /// Sessions at the start, or when the instance may write again: those without a connection expire or end.
-    pub(crate) fn start_sessions(&mut self, store: &mut Store, now: u64) -> Result<(), Error> {
-        let ttr = self.configuration.ttr.filter(|ttr| ttr.is_positive());
-        self.sessions.expiring.clear();
-        self.sessions.retry_at = 0;
-        let shared =
-            rows(store, self.spaces.shared_sessions, SHARED_BY_ACTIVITY, IteratorType::All, &[0x90])?;
-        let mut openers = std::mem::take(&mut self.sessions.openers);
-        openers.retain(|session, _| self.sessions.is_live(session));
-        let stored = shared.iter().filter_map(|tuple| SharedSession::read(tuple));
-        for SharedSession { id, opener, .. } in stored {
-            if let Some(opener) = opener {
-                openers.entry(id).or_insert_with(|| opener.into());
-            }
-        }
-        self.sessions.openers = openers;
-        self.transact(store, lycosa_store::user::ADMIN, |queue, store| {
-            for row in shared.iter().filter_map(|tuple| SharedSession::read(tuple)) {
-                if queue.sessions.is_live(&row.id) {
-                    continue;
-                }
-                match ttr {
-                    Some(ttr) if row.active => {
-                        queue.end_session(store, row.id, Fate::Expires(ttr.deadline(now)))?;
-                    }
-                    Some(_) => queue.sessions.expires(row.id, row.expires),
-                    None => queue.end_session(store, row.id, Fate::Closes)?,
-                }
-            }
-            queue.rewrite_connections(store)
-        })
-    }
-
-    /// Makes `_queue_session_ids` and `_queue_consumers` show the living connections and waiting takes.
-    pub(crate) fn rewrite_connections(&mut self, store: &mut Store) -> Result<(), Error> {
-        for space in [self.spaces.session_ids, self.spaces.consumers] {
-            if !store.space(space)?.is_empty() {
-                lycosa_store::ddl::truncate(store, space)?;
-            }
-        }
-        let connections: Vec<_> = self.sessions.iter().collect();
-        for (connection, session) in connections {
-            self.bind(store, connection, session)?;
-        }
-        self.write_consumers(store)
     }
 }
 

@@ -11,22 +11,24 @@
 
 use std::collections::{HashMap, HashSet};
 
-use lycosa_store::{IteratorType, Store, user};
+use lycosa_store::{IteratorType, Space};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 
+use crate::LogLevel;
 use crate::account::show_candidate;
 use crate::create::TubeRow;
 use crate::driver::candidates::Candidate;
-use crate::driver::{self, TubeOptions};
+use crate::driver::{TubeOptions, TubeType};
 use crate::error::Error;
-use crate::session::{SessionId, session_field};
+use crate::session::{SessionId, session_field, taken_key};
 use crate::state::QueueState;
-use crate::system::{QUEUE_BY_ID, SystemSpaces, rows};
+use crate::system::{QUEUE, QUEUE_BY_ID, SystemSpaces, rows};
 use crate::task::{State, Task};
-use crate::time::{MAX_TIMEOUT, NEVER};
-use crate::tube::SlotIndex;
-use crate::{LogLevel, Queue};
+use crate::time::{MAX_TIMEOUT, MICROSECONDS, NEVER};
+use crate::tube::{Tube, TubeIndex};
+use crate::turn::{Common, TubeTurn, Turn};
+use crate::waiter::Waiters;
 
 /// What a start has found and done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,129 +41,250 @@ pub struct StartReport {
     pub released: u64,
 }
 
-impl Queue {
-    /// Comes up: to be called once after recovery, when the instance is writable. Leaves the queue running.
-    ///
-    /// # Errors
-    /// The store refuses to create or change the queue's spaces, or to release tasks. The call may be repeated.
-    pub fn start(&mut self, store: &mut Store, now: u64) -> Result<StartReport, Error> {
-        let is_first = self.state() == QueueState::Init;
-        self.enter(QueueState::Startup);
-        if self.configuration.in_replicaset && self.temporary_tubes_stored(store) {
-            self.configuration.in_replicaset = false;
+/// What came of [`crate::Queue::rebuild`].
+#[derive(Debug)]
+pub struct Rebuilt {
+    /// The requests of the calls that go on waiting. All others that were parked are forgotten.
+    pub waiting: HashSet<u64>,
+    /// As of [`crate::Queue::start`], which is to be called again after an error.
+    pub started: Result<StartReport, Error>,
+}
+
+impl Turn<'_> {
+    pub(crate) fn start(&mut self) -> Result<StartReport, Error> {
+        let is_first = self.common.state == QueueState::Init;
+        self.common.set_state(QueueState::Startup);
+        self.common.starts = true;
+        let report = self.come_up(is_first);
+        self.common.starts = false;
+        report
+    }
+
+    fn come_up(&mut self, is_first: bool) -> Result<StartReport, Error> {
+        self.prepare_spaces()?;
+        let report = self.load_tubes()?;
+        self.resume(is_first, report)
+    }
+
+    /// See [`crate::Queue::rebuild`]. A queue that does not run has nothing that could go on; its start derives the rest.
+    pub(crate) fn rebuild(&mut self) -> Rebuilt {
+        let has_run = matches!(self.common.state, QueueState::Running | QueueState::Startup);
+        let indexes: Vec<_> = self.tubes.indexes().collect();
+        let former: HashMap<_, _> =
+            indexes.into_iter().filter_map(|index| Some((index, self.tubes.remove(index)?))).collect();
+        let waiters = self.common.forget_data();
+        let mut waiting = HashSet::new();
+        if !has_run {
+            return Rebuilt { waiting, started: Ok(StartReport::default()) };
         }
-        let in_replicaset = self.configuration.in_replicaset;
-        self.spaces =
-            self.transact(store, user::ADMIN, |_, store| SystemSpaces::prepare(store, in_replicaset))?;
-        let mut report = self.load_tubes(store)?;
-        self.find_attempts(store)?;
-        report.released = self.release_orphans(store, now)?;
-        self.start_sessions(store, now)?;
-        self.correct_tubes(store, now)?;
-        self.enter(QueueState::Running);
+        self.common.set_state(QueueState::Startup);
+        self.common.starts = true;
+        let started = self.come_up_again(former, waiters, &mut waiting);
+        self.common.starts = false;
+        if let Err(error) = &started {
+            self.common.log_failure("the start on the confirmed data", error);
+        }
+        Rebuilt { waiting, started }
+    }
+
+    fn come_up_again(
+        &mut self,
+        former: HashMap<TubeIndex, Box<Tube>>,
+        waiters: Waiters,
+        waiting: &mut HashSet<u64>,
+    ) -> Result<StartReport, Error> {
+        self.prepare_spaces()?;
+        let report = self.load_tubes()?;
+        let mut moved = HashMap::new();
+        for (before, former) in former {
+            if let Some(index) = self.tubes.by_id(former.id)
+                && let Some(tube) = self.tubes.at_mut(index).filter(|tube| tube.name == former.name)
+            {
+                tube.counters = former.counters;
+                tube.observed = former.observed;
+                moved.insert(before, index);
+            }
+        }
+        for (before, waiter) in waiters.into_calls() {
+            if let Some(&index) = moved.get(&before) {
+                waiting.insert(waiter.request);
+                self.common.waiters.push(index, waiter);
+            }
+        }
+        self.resume(false, report)
+    }
+
+    fn prepare_spaces(&mut self) -> Result<(), Error> {
+        if self.common.configuration.in_replicaset && self.temporary_tubes_stored() {
+            self.common.configuration.in_replicaset = false;
+        }
+        let in_replicaset = self.common.configuration.in_replicaset;
+        let spaces = self.transact(|turn| SystemSpaces::prepare(turn.store, in_replicaset))?;
+        self.common.use_spaces(spaces, in_replicaset);
+        Ok(())
+    }
+
+    /// The tubes are there: derives the rest of what the process knows, and serves.
+    fn resume(&mut self, is_first: bool, mut report: StartReport) -> Result<StartReport, Error> {
+        self.find_attempts()?;
+        report.released = self.release_orphans()?;
+        self.start_sessions()?;
+        self.correct_tubes()?;
+        self.common.set_state(QueueState::Running);
         // A start is over before anybody connects; a change of the role goes on with the next ticks.
-        while is_first && self.release_closing(store, now, usize::MAX) > 0 {}
-        let tubes: Vec<_> = self.tubes.slots().collect();
-        self.ready.extend(tubes);
-        self.serve(store, now);
+        while is_first && self.release_closing(usize::MAX) > 0 {}
+        self.common.ready.extend(self.tubes.indexes());
+        self.serve();
         Ok(report)
     }
 
     /// Whether `_queue` has a temporary tube, which replica set mode excludes; says so in the log.
-    fn temporary_tubes_stored(&mut self, store: &Store) -> bool {
-        let Some(queue) = store.space_by_name(crate::system::QUEUE.name) else { return false };
-        let stored = rows(store, queue.id(), 0, IteratorType::All, &[0x90]).unwrap_or_default();
-        let mut temporary = Vec::new();
-        for row in stored.iter().filter_map(|row| TubeRow::read(row)) {
-            if store.space_by_name(row.space).is_some_and(lycosa_store::Space::is_temporary) {
-                temporary.push(row.name.to_owned());
-            }
-        }
-        self.log_temporary(&temporary);
+    fn temporary_tubes_stored(&mut self) -> bool {
+        let Some(queue) = self.store.space_by_name(QUEUE.name) else { return false };
+        let stored = rows(self.store, queue.id(), 0, IteratorType::All, &[0x90]).unwrap_or_default();
+        let tubes = stored.iter().filter_map(|row| TubeRow::read(row));
+        let is_temporary =
+            |row: &TubeRow<'_>| self.store.space_by_name(row.space).is_some_and(Space::is_temporary);
+        let temporary: Vec<_> = tubes.filter(is_temporary).map(|row| row.name.to_owned()).collect();
+        self.common.log_temporary(&temporary);
         !temporary.is_empty()
     }
 
-    fn load_tubes(&mut self, store: &mut Store) -> Result<StartReport, Error> {
+    /// Adds a type of tube. The stored tubes of that type come up, and their tasks are released, if the queue runs.
+    pub(crate) fn register(&mut self, tube_type: TubeType) -> Result<StartReport, Error> {
+        let name = tube_type.name().to_owned();
+        self.common.types.add(tube_type)?;
+        if !self.common.is_running() {
+            return Ok(StartReport::default());
+        }
         let mut report = StartReport::default();
-        let mut gone: HashSet<SlotIndex> = self.tubes.slots().collect();
-        let stored = rows(store, self.spaces.queue, QUEUE_BY_ID, IteratorType::All, &[0x90])?;
+        let mut released = 0;
+        for index in self.load_rows(|row| row.tube_type == name, &mut report)? {
+            let TubeTurn { store, tube, .. } = self.tube(index)?;
+            let orphans = tube.ids_in_state(store, State::Taken, &mut |_| Ok(true))?;
+            released += self.release_batches(index, &orphans)?;
+            self.correct_buffer(index)?;
+            self.correct_events(index)?;
+        }
+        report.released = released;
+        self.serve();
+        Ok(report)
+    }
+
+    fn load_tubes(&mut self) -> Result<StartReport, Error> {
+        let mut report = StartReport::default();
+        let mut gone: HashSet<TubeIndex> = self.tubes.indexes().collect();
+        for index in self.load_rows(|_| true, &mut report)? {
+            gone.remove(&index);
+        }
+        gone.into_iter().for_each(|index| self.forget_tube(index));
+        Ok(report)
+    }
+
+    /// Makes tubes of the rows of `_queue` that satisfy `f`.
+    fn load_rows(
+        &mut self,
+        f: impl Fn(&TubeRow<'_>) -> bool,
+        report: &mut StartReport,
+    ) -> Result<Vec<TubeIndex>, Error> {
+        let mut loaded = Vec::new();
+        let stored = rows(self.store, self.common.spaces.queue, QUEUE_BY_ID, IteratorType::All, &[0x90])?;
         for stored in &stored {
             let Some(row) = TubeRow::read(stored) else {
                 report.unavailable += 1;
                 continue;
             };
-            let loaded = self.transact(store, user::ADMIN, |queue, store| queue.load_stored(store, &row));
-            match loaded {
+            if !f(&row) {
+                continue;
+            }
+            match self.transact(|turn| turn.load_stored(&row)) {
                 Ok(index) => {
                     report.tubes += 1;
-                    gone.remove(&index);
+                    loaded.push(index);
                 }
                 Err(error) => {
                     report.unavailable += 1;
-                    self.log(LogLevel::Warning, format!("tube '{}' is not available: {error}", row.name));
+                    let text = format!("tube '{}' is not available: {error}", row.name);
+                    self.common.log(LogLevel::Warning, text);
                 }
             }
         }
-        for index in gone {
-            self.forget_tube(store, index);
-        }
-        Ok(report)
+        Ok(loaded)
     }
 
-    fn load_stored(&mut self, store: &mut Store, row: &TubeRow<'_>) -> Result<SlotIndex, Error> {
+    fn load_stored(&mut self, row: &TubeRow<'_>) -> Result<TubeIndex, Error> {
+        let kind = self.common.types.get(row.tube_type).cloned();
+        let kind = kind.ok_or_else(|| Error::UnknownTubeType(row.tube_type.into()))?;
         let mut refused = Vec::new();
-        let mut options = TubeOptions::stored(row.options, row.tube_type, &mut |error| refused.push(error));
+        let mut options =
+            TubeOptions::stored(row.options, kind.layout().timed, &mut |error| refused.push(error));
         for error in refused {
-            self.log(LogLevel::Warning, format!("tube '{}': {error}; the default counts", row.name));
+            let text = format!("tube '{}': {error}; the default counts", row.name);
+            self.common.log(LogLevel::Warning, text);
         }
-        let driver = driver::create(row.tube_type, &options)?
-            .ok_or_else(|| Error::UnknownTubeType(row.tube_type.into()))?;
-        if let Some(space) = store.space_by_name(row.space) {
+        let driver = kind.driver(&options, row.options)?;
+        if let Some(space) = self.store.space_by_name(row.space) {
             options.temporary = space.is_temporary();
         }
-        self.load_tube(store, row, driver, options)
+        self.load_tube(row, &kind, driver, options)
+    }
+
+    fn find_attempts(&mut self) -> Result<(), Error> {
+        self.common.attempts.find(self.store);
+        self.transact(|Turn { store, tubes, common, .. }| {
+            common.attempts.retain(store, |store, (tube, task)| {
+                let tube = tubes.by_id(tube).and_then(|index| tubes.at(index));
+                tube.is_some_and(|tube| tube.tasks(store).get(task).is_ok_and(|task| task.is_some()))
+            })
+        })
     }
 
     /// Releases tasks that no session holds, or none that could come back.
-    fn release_orphans(&mut self, store: &mut Store, now: u64) -> Result<u64, Error> {
+    fn release_orphans(&mut self) -> Result<u64, Error> {
         let sessions: HashSet<SessionId> =
-            rows(store, self.spaces.shared_sessions, 0, IteratorType::All, &[0x90])?
+            rows(self.store, self.common.spaces.shared_sessions, 0, IteratorType::All, &[0x90])?
                 .iter()
                 .filter_map(|row| session_field(row, 0))
                 .collect();
         let mut released = 0;
-        let tubes: Vec<_> = self.tubes.slots().collect();
+        let tubes: Vec<_> = self.tubes.indexes().collect();
         for index in tubes {
-            let Some(tube) = self.tubes.at(index) else { continue };
-            let tube_id = tube.id;
-            let orphans = self.ids_in_state(store, index, State::Taken, &mut |id| {
-                let owner = self.owner_of(store, (tube_id, id))?;
+            let TubeTurn { store, tube, common, .. } = self.tube(index)?;
+            let orphans = tube.ids_in_state(store, State::Taken, &mut |id| {
+                let owner = common.owners.session_of(store, (tube.id, id))?;
                 Ok(!owner.is_some_and(|owner| sessions.contains(&owner)))
             })?;
-            for batch in orphans.chunks(Self::BATCH) {
-                self.transact(store, user::ADMIN, |queue, store| {
-                    for &id in batch {
-                        released += u64::from(queue.release_taken(store, index, id, now)?);
-                    }
-                    Ok(())
-                })?;
-            }
+            released += self.release_batches(index, &orphans)?;
         }
-        self.forget_missing_tasks(store)?;
+        self.forget_missing_tasks()?;
         if released > 0 {
-            self.log(LogLevel::Info, format!("released {released} tasks"));
+            self.common.log(LogLevel::Info, format!("released {released} tasks"));
+        }
+        Ok(released)
+    }
+
+    /// Releases taken tasks of a tube. Returns how many were.
+    fn release_batches(&mut self, index: TubeIndex, tasks: &[u64]) -> Result<u64, Error> {
+        let mut released = 0;
+        for batch in tasks.chunks(Self::BATCH) {
+            self.transact_at(index, |tube| {
+                for &id in batch {
+                    released += u64::from(tube.release_taken(id)?);
+                }
+                Ok(())
+            })?;
         }
         Ok(released)
     }
 
     /// Removes rows of `_queue_taken_2` whose task is gone or not taken.
-    fn forget_missing_tasks(&mut self, store: &mut Store) -> Result<(), Error> {
+    fn forget_missing_tasks(&mut self) -> Result<(), Error> {
         let mut missing = Vec::new();
-        for row in self.taken_rows(store)? {
-            let Some((tube_id, id)) = crate::session::taken_key(&row) else { continue };
+        for row in self.common.owners.rows(self.store)? {
+            let Some((tube_id, id)) = taken_key(&row) else { continue };
             let held = self.tubes.by_id(tube_id).and_then(|index| self.tubes.at(index)).map(|tube| {
-                let task = tube.tasks(store).get(id).ok().flatten();
-                let task = task.and_then(|tuple| Task::read(tuple, tube.driver.layout()));
+                let task = tube.tasks(self.store).get(id).ok().flatten();
+                let task = task.and_then(|tuple| Task::read(tuple, tube.kind.layout()));
                 task.is_some_and(|task| task.state() == Some(State::Taken))
             });
             if held == Some(false) {
@@ -169,27 +292,27 @@ impl Queue {
             }
         }
         for batch in missing.chunks(Self::BATCH) {
-            self.transact(store, user::ADMIN, |queue, store| {
-                batch.iter().try_for_each(|&task| queue.forget_owner(store, task))
+            self.transact(|Turn { store, common: Common { owners, pending, .. }, .. }| {
+                batch.iter().try_for_each(|&task| owners.forget(store, pending, task))
             })?;
         }
         Ok(())
     }
 
-    fn correct_tubes(&mut self, store: &mut Store, now: u64) -> Result<(), Error> {
-        let tubes: Vec<_> = self.tubes.slots().collect();
+    fn correct_tubes(&mut self) -> Result<(), Error> {
+        let tubes: Vec<_> = self.tubes.indexes().collect();
         for index in tubes {
-            self.correct_buffer(store, index)?;
-            self.correct_events(store, index, now)?;
+            self.correct_buffer(index)?;
+            self.correct_events(index)?;
         }
         Ok(())
     }
 
     /// Makes a ready buffer show exactly the candidates.
-    fn correct_buffer(&mut self, store: &mut Store, index: SlotIndex) -> Result<(), Error> {
-        let Some(tube) = self.tubes.at(index) else { return Ok(()) };
+    fn correct_buffer(&mut self, index: TubeIndex) -> Result<(), Error> {
+        let TubeTurn { store, tube, .. } = self.tube(index)?;
         let (Some(buffer), Some(candidates)) = (tube.buffer, tube.driver.candidates()) else { return Ok(()) };
-        let columns = tube.driver.layout().ready_buffer.map_or(0, |buffer| buffer.fields.len());
+        let columns = tube.kind.layout().buffer_columns();
         let mut wrong: HashMap<Vec<u8>, Option<Candidate>> =
             candidates.iter().map(|(name, candidate)| (name.to_vec(), Some(candidate))).collect();
         for row in rows(store, buffer, 0, IteratorType::All, &[0x90])? {
@@ -203,26 +326,27 @@ impl Queue {
         let mut wrong: Vec<_> = wrong.into_iter().collect();
         wrong.sort_unstable();
         for batch in wrong.chunks(Self::BATCH) {
-            self.transact(store, user::ADMIN, |_, store| {
+            self.transact(|turn| {
                 let vanished = batch.iter().filter(|(_, candidate)| candidate.is_none());
                 let shown = batch.iter().filter(|(_, candidate)| candidate.is_some());
                 vanished.chain(shown).try_for_each(|(name, candidate)| {
-                    show_candidate(store, buffer, columns, name, *candidate)
+                    show_candidate(turn.store, buffer, columns, name, *candidate)
                 })
             })?;
         }
         Ok(())
     }
 
-    /// Corrects the next events that the Lua module's utubettl stores on release: moments far beyond any deadline.
-    fn correct_events(&mut self, store: &mut Store, index: SlotIndex, now: u64) -> Result<(), Error> {
-        let Some(tube) = self.tubes.at(index) else { return Ok(()) };
-        let layout = tube.driver.layout();
+    /// Corrects the next events that the Lua module's utubettl stores on release, which may be any number: that of a ready
+    /// task is the end of its life. Says so in the log.
+    fn correct_events(&mut self, index: TubeIndex) -> Result<(), Error> {
+        let now = self.now;
+        let TubeTurn { store, tube, .. } = self.tube(index)?;
+        let layout = tube.kind.layout();
         if !layout.timed || layout.utube.is_none() {
             return Ok(());
         }
         let mut wrong = Vec::new();
-        let beyond = now.saturating_add(2 * MAX_TIMEOUT);
         // The index of deadlines would have to flush the entries that it defers, so this looks at all tasks.
         for tuple in store.range(tube.space, 0, IteratorType::All, &[0x90], 0)? {
             let Some(task) = Task::read(tuple, layout).filter(|task| task.state() == Some(State::Ready))
@@ -230,18 +354,34 @@ impl Queue {
                 continue;
             };
             let (event, death) = (task.times.next_event, task.times.death());
-            if event > beyond && event != NEVER && event != death {
+            let is_endless = event == NEVER && task.times.ttl > MAX_TIMEOUT;
+            if event.abs_diff(death) > EVENT_TOLERANCE && !is_endless {
                 wrong.push((task.id, death));
             }
         }
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let expired = wrong.iter().filter(|(_, death)| *death <= now).count();
+        let text = format!(
+            "tube '{}': corrected when {} released tasks expire, as the Lua module stores a wrong time for them; {expired} of \
+             them expire now",
+            tube.name,
+            wrong.len()
+        );
         for batch in wrong.chunks(Self::BATCH) {
-            self.transact(store, user::ADMIN, |queue, store| {
-                batch.iter().try_for_each(|&(id, death)| queue.postpone(store, index, id, death))
+            self.transact_at(index, |tube| {
+                batch.iter().try_for_each(|&(id, death)| tube.postpone(id, death))
             })?;
         }
+        self.common.log(LogLevel::Warning, text);
         Ok(())
     }
 }
+
+/// Microseconds by which a ready task's next event may differ from the end of its life: the Lua module asks for the
+/// time more than once.
+const EVENT_TOLERANCE: u64 = MICROSECONDS;
 
 /// A row of a ready buffer: the task and the sub-queue.
 fn buffer_row(row: &[u8], columns: usize) -> Option<(Candidate, &[u8])> {

@@ -7,13 +7,13 @@
 //! ```
 //!
 //! Only a running queue changes anything. In the other states, but for INIT, methods answer null or nothing and a line
-//! goes to the log; calls that wait go on waiting until their time is over. Connections keep their sessions throughout.
+//! goes to the log; calls that wait go on waiting, until their time is over or [`Queue::refuse_waiting`] ends them.
+//! Connections keep their sessions throughout.
 //!
-//! Absent: the pause of twice the replication lag in STARTUP, which is the instance's to make.
+//! Absent: the pause of twice the replication lag in STARTUP, which is the instance's to make ([`Queue::begin_startup`]).
 
 use std::fmt;
 
-use lycosa_store::Store;
 use lycosa_tuple::mp::{Kind, Reader};
 
 use crate::arguments::{Arguments, Number, kind, string};
@@ -22,7 +22,8 @@ use crate::lua_text;
 use crate::system::SystemSpaces;
 use crate::time::Seconds;
 use crate::transaction::Undo;
-use crate::{Caller, LogLevel, Queue};
+use crate::turn::{Common, Turn};
+use crate::{Caller, LogLevel};
 
 /// Where the queue is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,73 +111,10 @@ fn invalid(option: &'static str, value: &[u8]) -> Error {
     Error::InvalidOptionValue { option, value: lua_text::text(Some(value)) }
 }
 
-impl Queue {
-    /// Where the queue is in its life.
-    #[must_use]
-    pub fn state(&self) -> QueueState {
-        self.state
-    }
-
-    /// What `queue.cfg` has set.
-    #[must_use]
-    pub fn configuration(&self) -> Configuration {
-        self.configuration
-    }
-
-    pub(crate) fn is_running(&self) -> bool {
-        self.state == QueueState::Running
-    }
-
-    /// Whether changes of the store are followed.
+impl Common {
+    /// Whether changes of the store are accounted for.
     pub(crate) fn keeps_in_step(&self) -> bool {
-        matches!(self.state, QueueState::Running | QueueState::Startup)
-    }
-
-    /// `queue.cfg([options])`. Before the start the options are only kept.
-    pub(crate) fn configure(
-        &mut self,
-        store: &mut Store,
-        caller: &Caller,
-        arguments: Arguments<'_>,
-    ) -> Result<(), Error> {
-        let request = Request::parse(arguments.get(0))?;
-        let in_replicaset = request.in_replicaset.unwrap_or(self.configuration.in_replicaset);
-        if in_replicaset != self.configuration.in_replicaset {
-            self.set_mode(store, caller, in_replicaset)?;
-        }
-        if let Some(ttr) = request.ttr {
-            self.configuration.ttr = Some(ttr);
-        }
-        Ok(())
-    }
-
-    fn set_mode(&mut self, store: &mut Store, caller: &Caller, in_replicaset: bool) -> Result<(), Error> {
-        if self.state == QueueState::Init {
-            self.configuration.in_replicaset = in_replicaset;
-            return Ok(());
-        }
-        if in_replicaset && self.refuses_replicaset() {
-            return Ok(());
-        }
-        self.refuse_writes()?;
-        let acting = self.acting(caller);
-        self.transact(store, acting, |queue, store| {
-            let former =
-                Undo::Mode { spaces: queue.spaces, in_replicaset: queue.configuration.in_replicaset };
-            queue.enter_owners(store)?;
-            queue.spaces = SystemSpaces::prepare(store, in_replicaset)?;
-            queue.configuration.in_replicaset = in_replicaset;
-            queue.pending.undo.push(former);
-            queue.rewrite_sessions(store)
-        })
-    }
-
-    /// Whether temporary tubes stand against replica set mode; says so in the log.
-    fn refuses_replicaset(&mut self) -> bool {
-        let temporary = self.tubes.iter().filter(|tube| tube.options.temporary);
-        let temporary: Vec<_> = temporary.map(|tube| tube.name.clone()).collect();
-        self.log_temporary(&temporary);
-        !temporary.is_empty()
+        self.state == QueueState::Running || self.starts
     }
 
     pub(crate) fn log_temporary(&mut self, names: &[String]) {
@@ -196,30 +134,72 @@ impl Queue {
         if self.keeps_in_step() { Ok(()) } else { Err(Error::ReadOnly) }
     }
 
-    /// The instance becomes read-only or writable (`box.cfg{read_only = …}`, a change of the master).
-    ///
-    /// A queue that was never started stays so: call [`Self::start`] when the instance is writable for the first time.
-    ///
-    /// # Errors
-    /// The queue could not come up again; it stays in STARTUP, and the call may be repeated.
-    pub fn set_read_only(&mut self, store: &mut Store, read_only: bool, now: u64) -> Result<(), Error> {
-        match (self.state, read_only) {
-            (QueueState::Running | QueueState::Startup, true) => {
-                self.enter(QueueState::Ending);
-                self.stop_jobs();
-                self.enter(QueueState::Waiting);
-                Ok(())
-            }
-            (QueueState::Waiting | QueueState::Startup, false) => self.start(store, now).map(drop),
-            _ => Ok(()),
+    pub(crate) fn set_state(&mut self, state: QueueState) {
+        if self.state == state {
+            return;
         }
-    }
-
-    pub(crate) fn enter(&mut self, state: QueueState) {
         if self.state != QueueState::Init {
             self.log(LogLevel::Info, format!("Queue state changed: {state}"));
         }
         self.state = state;
+    }
+}
+
+impl Turn<'_> {
+    /// `queue.cfg([options])`. Before the start the options are only kept.
+    pub(crate) fn configure(&mut self, caller: &Caller, arguments: Arguments<'_>) -> Result<(), Error> {
+        let request = Request::parse(arguments.get(0))?;
+        let present = self.common.configuration.in_replicaset;
+        let in_replicaset = request.in_replicaset.unwrap_or(present);
+        if in_replicaset != present {
+            self.set_mode(caller, in_replicaset)?;
+        }
+        if let Some(ttr) = request.ttr {
+            self.common.configuration.ttr = Some(ttr);
+        }
+        Ok(())
+    }
+
+    fn set_mode(&mut self, caller: &Caller, in_replicaset: bool) -> Result<(), Error> {
+        if self.common.state == QueueState::Init {
+            self.common.configuration.in_replicaset = in_replicaset;
+            return Ok(());
+        }
+        if in_replicaset && self.refuses_replicaset() {
+            return Ok(());
+        }
+        self.common.refuse_writes()?;
+        self.transact_as(caller.acting(), |turn| {
+            let Turn { store, common, .. } = turn;
+            let Common { owners, pending, configuration, spaces, .. } = &mut **common;
+            let former = Undo::Mode { spaces: *spaces, in_replicaset: configuration.in_replicaset };
+            owners.write_back_all(store, pending)?;
+            let spaces = SystemSpaces::prepare(store, in_replicaset)?;
+            pending.undo.push(former);
+            common.use_spaces(spaces, in_replicaset);
+            common.rewrite_sessions(store)
+        })
+    }
+
+    /// Whether temporary tubes stand against replica set mode; says so in the log.
+    fn refuses_replicaset(&mut self) -> bool {
+        let temporary = self.tubes.iter().filter(|tube| tube.options.temporary);
+        let temporary: Vec<_> = temporary.map(|tube| tube.name.clone()).collect();
+        self.common.log_temporary(&temporary);
+        !temporary.is_empty()
+    }
+
+    pub(crate) fn set_read_only(&mut self, read_only: bool) -> Result<(), Error> {
+        match (self.common.state, read_only) {
+            (QueueState::Running | QueueState::Startup, true) => {
+                self.common.set_state(QueueState::Ending);
+                self.stop_jobs();
+                self.common.set_state(QueueState::Waiting);
+                Ok(())
+            }
+            (QueueState::Waiting | QueueState::Startup, false) => self.start().map(drop),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -14,14 +14,14 @@ use lycosa_store::{Error as StoreError, IteratorType, SpaceId, Statement, Store,
 use lycosa_tuple::mp;
 
 use crate::error::Error;
-use crate::task::{FieldLayout, IndexLayout};
+use crate::task::{FieldText, IndexText, SpaceLayout};
 
 /// One of the queue's spaces.
 #[derive(Debug)]
 pub(crate) struct SystemSpace {
     pub(crate) name: &'static str,
-    pub(crate) fields: &'static [FieldLayout],
-    pub(crate) indexes: &'static [IndexLayout],
+    pub(crate) fields: &'static [FieldText],
+    pub(crate) indexes: &'static [IndexText],
 }
 
 pub(crate) static QUEUE: SystemSpace = SystemSpace {
@@ -33,10 +33,7 @@ pub(crate) static QUEUE: SystemSpace = SystemSpace {
         ("tube_type", "string"),
         ("opts", "*"),
     ],
-    indexes: &[
-        IndexLayout { name: "tube", unique: true, parts: &[0] },
-        IndexLayout { name: "tube_id", unique: true, parts: &[1] },
-    ],
+    indexes: &[("tube", true, &[0]), ("tube_id", true, &[1])],
 };
 
 pub(crate) static CONSUMERS: SystemSpace = SystemSpace {
@@ -48,10 +45,7 @@ pub(crate) static CONSUMERS: SystemSpace = SystemSpace {
         ("event_time", "unsigned"),
         ("fiber_time", "unsigned"),
     ],
-    indexes: &[
-        IndexLayout { name: "pk", unique: true, parts: &[0, 1] },
-        IndexLayout { name: "consumer", unique: false, parts: &[2, 3] },
-    ],
+    indexes: &[("pk", true, &[0, 1]), ("consumer", false, &[2, 3])],
 };
 
 pub(crate) static TAKEN: SystemSpace = SystemSpace {
@@ -63,28 +57,19 @@ pub(crate) static TAKEN: SystemSpace = SystemSpace {
         ("session_uuid", "string"),
         ("taken_time", "unsigned"),
     ],
-    indexes: &[
-        IndexLayout { name: "task", unique: true, parts: &[0, 1] },
-        IndexLayout { name: "uuid", unique: false, parts: &[3] },
-    ],
+    indexes: &[("task", true, &[0, 1]), ("uuid", false, &[3])],
 };
 
 pub(crate) static SESSION_IDS: SystemSpace = SystemSpace {
     name: "_queue_session_ids",
     fields: &[("connection_id", "unsigned"), ("session_uuid", "string")],
-    indexes: &[
-        IndexLayout { name: "conn_id", unique: true, parts: &[0] },
-        IndexLayout { name: "uuid", unique: false, parts: &[1] },
-    ],
+    indexes: &[("conn_id", true, &[0]), ("uuid", false, &[1])],
 };
 
 pub(crate) static SHARED_SESSIONS: SystemSpace = SystemSpace {
     name: "_queue_shared_sessions",
     fields: &[("uuid", "string"), ("exp_time", "unsigned"), ("active", "boolean")],
-    indexes: &[
-        IndexLayout { name: "uuid", unique: true, parts: &[0] },
-        IndexLayout { name: "active", unique: true, parts: &[2, 0] },
-    ],
+    indexes: &[("uuid", true, &[0]), ("active", true, &[2, 0])],
 };
 
 /// A space of versions of the module before sessions.
@@ -124,6 +109,9 @@ impl SystemSpaces {
             store.exempt_from_limit(space);
             store.restrict(space);
         }
+        for space in [queue, consumers, taken, session_ids, shared_sessions] {
+            store.guard(space, true);
+        }
         Ok(Self { queue, consumers, taken, session_ids, shared_sessions })
     }
 }
@@ -137,7 +125,8 @@ impl SystemSpace {
     }
 
     fn create(&self, store: &mut Store, name: &str, temporary: bool) -> Result<SpaceId, Error> {
-        Ok(create_space(store, name, "memtx", temporary, self.fields, self.indexes)?)
+        let layout = SpaceLayout::new(self.fields, self.indexes);
+        Ok(create_space(store, name, "memtx", temporary, &layout)?)
     }
 
     /// Re-creates the space, with its rows, if it has the other `temporary` flag.
@@ -157,6 +146,7 @@ impl SystemSpace {
         for tuple in rows(store, from, 0, IteratorType::All, &[0x90])? {
             store.execute(&Statement::Insert { space: to, tuple: &tuple })?;
         }
+        store.guard(from, false);
         ddl::drop_space(store, from)?;
         ddl::rename_space(store, to, self.name)?;
         Ok(to)
@@ -185,18 +175,18 @@ pub(crate) fn create_space(
     name: &str,
     engine: &str,
     temporary: bool,
-    fields: &[FieldLayout],
-    indexes: &[IndexLayout],
+    layout: &SpaceLayout,
 ) -> Result<SpaceId, StoreError> {
-    let format: Vec<_> = fields.iter().map(|&(name, ty)| FieldSpec { name, ty, nullable: false }).collect();
+    let SpaceLayout { fields, indexes } = layout;
+    let format: Vec<_> = fields.iter().map(|(name, ty)| FieldSpec { name, ty, nullable: false }).collect();
     let space = ddl::create_space(store, &SpaceSpec { engine, temporary, ..SpaceSpec::new(name, &format) })?;
     for index in indexes {
         let parts: Vec<_> =
-            index.parts.iter().map(|&field| PartSpec::new(field, fields[field as usize].1)).collect();
+            index.parts.iter().map(|&field| PartSpec::new(field, &fields[field as usize].1)).collect();
         ddl::create_index(
             store,
             space,
-            &IndexSpec { unique: index.unique, ..IndexSpec::new(index.name, &parts) },
+            &IndexSpec { unique: index.unique, ..IndexSpec::new(&index.name, &parts) },
         )?;
     }
     Ok(space)

@@ -83,49 +83,123 @@ impl State {
     }
 }
 
-/// A field of a space: its name and the name of its type.
-pub type FieldLayout = (&'static str, &'static str);
+/// A field of a space as the code writes it: its name and the name of its type.
+pub type FieldText = (&'static str, &'static str);
 
-/// An index of a tube's space.
-#[derive(Debug, Clone, Copy)]
+/// An index as the code writes it: its name, whether a key occurs at most once, the numbers of its fields from 0.
+pub type IndexText = (&'static str, bool, &'static [u32]);
+
+/// An index of a space.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexLayout {
     /// Name.
-    pub name: &'static str,
+    pub name: String,
     /// Whether a key occurs at most once.
     pub unique: bool,
     /// Numbers of the fields, from 0.
-    pub parts: &'static [u32],
+    pub parts: Vec<u32>,
 }
 
-/// How tasks of one type of tube lie in their space.
-#[derive(Debug)]
-pub struct Layout {
-    /// The fields in order; the last one is the payload.
-    pub fields: &'static [FieldLayout],
+/// Fields and indexes of a space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpaceLayout {
+    /// Names and types of the fields, in order.
+    pub fields: Vec<(String, String)>,
     /// The indexes in the order of their ids.
-    pub indexes: &'static [IndexLayout],
+    pub indexes: Vec<IndexLayout>,
+}
+
+impl SpaceLayout {
+    /// As the code writes it.
+    #[must_use]
+    pub fn new(fields: &[FieldText], indexes: &[IndexText]) -> Self {
+        let index = |&(name, unique, parts): &IndexText| IndexLayout {
+            name: name.into(),
+            unique,
+            parts: parts.to_vec(),
+        };
+        Self {
+            fields: fields.iter().map(|&(name, kind)| (name.into(), kind.into())).collect(),
+            indexes: indexes.iter().map(index).collect(),
+        }
+    }
+}
+
+/// How tasks of one type of tube lie in their space. The last field is the payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// The space.
+    pub space: SpaceLayout,
     /// Whether the fields from [`NEXT_EVENT`] to [`CREATED`] are there.
     pub timed: bool,
     /// Number of the sub-queue's field.
     pub utube: Option<u32>,
     /// The space beside it that shows each free sub-queue's next task.
-    pub ready_buffer: Option<&'static BufferLayout>,
-}
-
-/// How a ready buffer lies in its space.
-#[derive(Debug)]
-pub struct BufferLayout {
-    /// The fields in order.
-    pub fields: &'static [FieldLayout],
-    /// The indexes in the order of their ids.
-    pub indexes: &'static [IndexLayout],
+    pub ready_buffer: Option<SpaceLayout>,
 }
 
 impl Layout {
     /// Number of the payload's field.
     #[must_use]
-    pub const fn data(&self) -> u32 {
-        self.fields.len() as u32 - 1
+    pub fn data(&self) -> u32 {
+        self.space.fields.len() as u32 - 1
+    }
+
+    /// Number of fields of a row of the ready buffer.
+    pub(crate) fn buffer_columns(&self) -> usize {
+        self.ready_buffer.as_ref().map_or(0, |buffer| buffer.fields.len())
+    }
+
+    /// Says what is wrong with a layout that the queue cannot work with.
+    ///
+    /// # Errors
+    /// A field or an index that the queue reads is missing or elsewhere.
+    pub fn check(&self) -> Result<(), String> {
+        let fields = &self.space.fields;
+        let expect_field = |number: u32, kind: &str| match fields.get(number as usize) {
+            Some((_, present)) if present == kind => Ok(()),
+            Some((name, present)) => {
+                Err(format!("field {} ('{name}') has type {present}, expected {kind}", number + 1))
+            }
+            None => Err(format!("field {} is missing, expected one of type {kind}", number + 1)),
+        };
+        expect_field(TASK_ID, "unsigned")?;
+        expect_field(STATUS, "string")?;
+        if self.timed {
+            (NEXT_EVENT..=CREATED).try_for_each(|number| expect_field(number, "unsigned"))?;
+        }
+        if let Some(utube) = self.utube {
+            expect_field(utube, "string")?;
+        }
+        let before = STATUS + 1 + if self.timed { CREATED - STATUS } else { 0 };
+        let expected = before as usize + usize::from(self.utube.is_some()) + 1;
+        if fields.len() != expected || self.utube.is_some_and(|utube| utube != before) {
+            return Err(format!(
+                "{} fields, expected {expected}: id, status, those of deadlines, the sub-queue, the payload",
+                fields.len()
+            ));
+        }
+        let expect_index = |place: Option<usize>, name: &str, unique: bool, parts: &[u32]| {
+            let index = match place {
+                Some(place) => self.space.indexes.get(place),
+                None => self.space.indexes.iter().find(|index| index.name == name),
+            };
+            match index {
+                Some(index) if index.unique == unique && index.parts == parts => Ok(()),
+                Some(index) => {
+                    Err(format!("index '{}' should be over the fields {parts:?} from 0", index.name))
+                }
+                None => Err(format!("index '{name}' is missing")),
+            }
+        };
+        expect_index(Some(0), "task_id", true, &[TASK_ID])?;
+        if self.timed {
+            expect_index(None, "status", true, &[STATUS, PRI, TASK_ID])?;
+            expect_index(None, "watch", false, &[STATUS, NEXT_EVENT])?;
+        } else {
+            expect_index(None, "status", true, &[STATUS, TASK_ID])?;
+        }
+        self.utube.map_or(Ok(()), |utube| expect_index(None, "utube", true, &[STATUS, utube, TASK_ID]))
     }
 }
 
@@ -214,6 +288,9 @@ pub(crate) struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
+    /// Bytes before the payload, at most: the array's header, the id, the status.
+    const HEAD: usize = 1 + mp::MAX_UINT + 2;
+
     /// Reads a stored tuple; what lies between the status and the payload is not looked at. None if there is no id, status
     /// or payload where the layout has them.
     #[must_use]
@@ -245,7 +322,22 @@ impl<'a> Shown<'a> {
 
     /// Appends `[id, status, data]`.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        out.reserve(self.data.len() + 16);
+        out.reserve(self.data.len() + Self::HEAD);
+        let &[status] = self.status else { return self.write_odd(out) };
+        let mut head = [0x93; Self::HEAD];
+        let (id, length) = mp::uint_bytes(self.id);
+        mp::overwrite(&mut head, 1, id);
+        mp::overwrite(&mut head, 1 + length, [0xa1, status]);
+        // A copy of constant length is a few instructions, one of the length that there is a call.
+        let end = out.len() + 1 + length + 2;
+        out.extend_from_slice(&head);
+        out.truncate(end);
+        out.extend_from_slice(self.data);
+    }
+
+    /// With a status that only a user can have written.
+    #[cold]
+    fn write_odd(&self, out: &mut Vec<u8>) {
         mp::write_array(out, 3);
         mp::write_uint(out, self.id);
         mp::write_str(out, self.status);
@@ -305,7 +397,7 @@ impl ShortKey {
     pub(crate) fn state(state: State, numbers: &[u64]) -> Self {
         let mut key = Self { bytes: [0; Self::CAPACITY], length: 3 };
         key.bytes[0] = 0x91 + numbers.len() as u8;
-        key.bytes[1..3].copy_from_slice(&state.encoded());
+        mp::overwrite(&mut key.bytes, 1, state.encoded());
         numbers.iter().for_each(|number| key.push(*number));
         key
     }
@@ -316,7 +408,7 @@ impl ShortKey {
             self.length += 1;
         } else {
             self.bytes[self.length] = 0xcf;
-            self.bytes[self.length + 1..self.length + 9].copy_from_slice(&number.to_be_bytes());
+            mp::overwrite(&mut self.bytes, self.length + 1, number.to_be_bytes());
             self.length += 9;
         }
     }
@@ -330,14 +422,46 @@ impl Deref for ShortKey {
     }
 }
 
-/// A key that begins with a status and the name of a sub-queue.
-pub(crate) fn name_key(state: State, name: &[u8], numbers: &[u64]) -> Vec<u8> {
-    let mut key = Vec::with_capacity(name.len() + 16);
-    mp::write_array(&mut key, 2 + numbers.len() as u32);
-    key.extend_from_slice(&state.encoded());
-    mp::write_str(&mut key, name);
-    numbers.iter().for_each(|number| mp::write_uint(&mut key, *number));
-    key
+/// A key that begins with a status and the name of a sub-queue; without an allocation if the name is short.
+#[derive(Debug)]
+pub(crate) enum NameKey {
+    Short([u8; Self::CAPACITY], usize),
+    Long(Vec<u8>),
+}
+
+impl NameKey {
+    /// The longest name of a short key: its header is one byte.
+    const MAX_SHORT: usize = 31;
+    /// An array's header, a status and a name.
+    const CAPACITY: usize = 1 + 2 + 1 + Self::MAX_SHORT;
+
+    /// `numbers` are two at most.
+    pub(crate) fn new(state: State, name: &[u8], numbers: &[u64]) -> Self {
+        let header = 0x92 + numbers.len() as u8;
+        let [tag, state] = state.encoded();
+        if name.len() > Self::MAX_SHORT || !numbers.is_empty() {
+            let mut key = Vec::with_capacity(name.len() + 27);
+            key.extend_from_slice(&[header, tag, state]);
+            mp::write_str(&mut key, name);
+            numbers.iter().for_each(|number| mp::write_uint(&mut key, *number));
+            return Self::Long(key);
+        }
+        let mut bytes = [0; Self::CAPACITY];
+        mp::overwrite(&mut bytes, 0, [header, tag, state, 0xa0 | name.len() as u8]);
+        bytes[4..4 + name.len()].copy_from_slice(name);
+        Self::Short(bytes, 4 + name.len())
+    }
+}
+
+impl Deref for NameKey {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Short(bytes, length) => &bytes[..*length],
+            Self::Long(bytes) => bytes,
+        }
+    }
 }
 
 /// A key of one string.
@@ -390,8 +514,8 @@ mod tests {
 
     #[test]
     fn layouts_agree_with_the_field_numbers() {
-        for layout in [&fifo::LAYOUT, &fifottl::LAYOUT, &utube::LAYOUT, &utubettl::LAYOUT] {
-            let name = |number: u32| layout.fields[number as usize].0;
+        for layout in [&fifo::layout(), &fifottl::layout(), &utube::layout(), &utubettl::layout()] {
+            let name = |number: u32| layout.space.fields[number as usize].0.as_str();
             assert_eq!(name(TASK_ID), "task_id");
             assert_eq!(name(STATUS), "status");
             assert_eq!(name(layout.data()), "data");
@@ -409,19 +533,19 @@ mod tests {
     #[test]
     fn reads_and_writes() {
         let tuple = [0x94, 5, 0xa1, b'r', 0xa1, b'u', 0xcb, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0];
-        let task = Task::read(&tuple, &utube::LAYOUT).expect("the layout's tuple");
+        let task = Task::read(&tuple, &utube::layout()).expect("the layout's tuple");
         assert_eq!((task.id, task.state(), task.utube), (5, Some(State::Ready), b"u".as_slice()));
-        let shown = Shown::read(&tuple, &utube::LAYOUT).expect("the layout's tuple");
+        let shown = Shown::read(&tuple, &utube::layout()).expect("the layout's tuple");
         assert_eq!(
-            (shown.state(), prospect(&tuple, &utube::LAYOUT)),
+            (shown.state(), prospect(&tuple, &utube::layout())),
             (task.state(), Some((task.state(), 0)))
         );
         let mut out = Vec::new();
         shown.with_state(State::Taken).write(&mut out);
         assert_eq!(out, [0x93, 5, 0xa1, b't', 0xcb, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(Task::read(&tuple, &fifottl::LAYOUT), None);
-        assert_eq!(Shown::read(&tuple, &fifottl::LAYOUT), None);
-        assert_eq!(prospect(&tuple, &fifottl::LAYOUT), None);
+        assert_eq!(Task::read(&tuple, &fifottl::layout()), None);
+        assert_eq!(Shown::read(&tuple, &fifottl::layout()), None);
+        assert_eq!(prospect(&tuple, &fifottl::layout()), None);
         assert_eq!(id_of(&tuple), Some(5));
         assert_eq!(id_of(&[0x90]), None);
     }
@@ -429,8 +553,8 @@ mod tests {
     #[test]
     fn extra_fields_do_not_belong_to_the_payload() {
         let tuple = [0x94, 0, 0xa1, b'!', 0x07, 0x08];
-        let task = Task::read(&tuple, &fifo::LAYOUT).expect("three fields and one more");
+        let task = Task::read(&tuple, &fifo::layout()).expect("three fields and one more");
         assert_eq!(task.data, [0x07]);
-        assert_eq!(Shown::read(&tuple, &fifo::LAYOUT).map(|shown| shown.data), Some(&[0x07][..]));
+        assert_eq!(Shown::read(&tuple, &fifo::layout()).map(|shown| shown.data), Some(&[0x07][..]));
     }
 }

@@ -50,6 +50,12 @@ impl Seconds {
         Self { micros, positive }
     }
 
+    /// The number of seconds.
+    #[must_use]
+    pub fn to_double(self) -> f64 {
+        self.micros as f64 / MICROSECONDS as f64
+    }
+
     /// Whether the span is greater than zero.
     #[must_use]
     pub fn is_positive(self) -> bool {

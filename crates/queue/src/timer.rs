@@ -1,22 +1,22 @@
 //! What happens by itself: delays, ends of ttr and ttl, timeouts of calls, ends of sessions.
 //!
-//! [`Queue::tick`] does what is due, within a budget, and says when it wants to be called again. A tube's tasks are
-//! handled in the order delayed, ready, buried, taken, and by their deadline within each; so a task whose life ends
-//! while it is held becomes ready first and is removed then. The most overdue tube goes first, in portions, so that a
-//! tube with a million due tasks does not keep the others waiting.
+//! [`Queue::tick`](crate::Queue::tick) does what is due, within a budget, and says when it wants to be called again.
+//! A tube's tasks are handled in the order delayed, ready, buried, taken, and by their deadline within each; so a
+//! task whose life ends while it is held becomes ready first and is removed then. The most overdue tube goes first,
+//! in portions, so that a tube with a million due tasks does not keep the others waiting.
 
-use lycosa_store::{Prepared, Statement, Store, user};
+use lycosa_store::Statement;
 
-use crate::Queue;
 use crate::account::{Side, TaskChange};
 use crate::driver::Event;
 use crate::error::Error;
 use crate::statistics::Operation;
 use crate::task::{NEXT_EVENT, ShortKey, State, Task};
 use crate::time::{BEYOND, MICROSECONDS, NEVER};
-use crate::tube::{SlotIndex, Tube};
+use crate::tube::{Tube, TubeIndex};
+use crate::turn::{Common, TubeTurn, Turn};
 
-/// What a call of [`Queue::tick`] leaves.
+/// What a call of [`Queue::tick`](crate::Queue::tick) leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tick {
     /// When to call again at the latest, µs since the epoch. None: nothing will ever happen by itself.
@@ -32,7 +32,7 @@ pub struct Tick {
 /// The order in which a tube's states are looked through.
 const ORDER: [State; 4] = [State::Delayed, State::Ready, State::Buried, State::Taken];
 
-impl Queue {
+impl Turn<'_> {
     /// Tasks that one transaction of the timer, of a long call or of a session's end handles at most.
     pub(crate) const BATCH: usize = 256;
     /// Tasks of closed sessions that are released between two ticks, at once and for all sessions together.
@@ -42,39 +42,69 @@ impl Queue {
     /// Pause after something that happens by itself has failed, µs.
     pub(crate) const RETRY: u64 = MICROSECONDS;
 
-    /// Does what is due at `now` (µs since the epoch), at most `budget` things, and says when the next is due.
-    ///
-    /// Not to be called inside a transaction.
-    pub fn tick(&mut self, store: &mut Store, now: u64, budget: usize) -> Tick {
-        let lag_us = self.next_deadline().filter(|due| *due > 0).map_or(0, |due| now.saturating_sub(due));
+    pub(crate) fn tick(&mut self, budget: usize) -> Tick {
+        let now = self.now;
+        self.common.log_overdue(now);
+        let due = self.common.next_deadline().filter(|due| *due > 0);
+        let lag_us = due.map_or(0, |due| now.saturating_sub(due));
         let mut left = budget;
-        self.allowance = Self::ALLOWANCE;
-        if self.is_running() {
+        self.common.allowance = Self::ALLOWANCE;
+        if self.common.is_running() {
             let share = budget.div_ceil(Self::SHARES);
-            left = left.saturating_sub(self.release_closing(store, now, share));
-            left = left.saturating_sub(self.work_on_jobs(store, now, share));
+            left = left.saturating_sub(self.release_closing(share));
+            left = left.saturating_sub(self.work_on_jobs(share));
             while left > 0
-                && let Some((due, index)) = self.deadlines.first()
+                && let Some((due, index)) = self.common.deadlines.first()
                 && due <= now
             {
-                let handled = self.expire_tasks(store, index, now, left.min(Self::BATCH));
+                let handled = self.expire_tasks(index, left.min(Self::BATCH));
                 left = left.saturating_sub(handled.max(1));
-                self.serve(store, now);
+                self.serve();
             }
-            left -= self.expire_sessions(store, now, left);
-            left = left.saturating_sub(self.release_closing(store, now, left));
-            left = left.saturating_sub(self.work_on_jobs(store, now, left));
-            self.serve(store, now);
+            left -= self.expire_sessions(left);
+            left = left.saturating_sub(self.release_closing(left));
+            left = left.saturating_sub(self.work_on_jobs(left));
+            self.serve();
         }
-        left -= self.time_out(store, now, left);
-        self.serve(store, now);
-        let next = self.next_deadline();
+        left -= self.time_out(left);
+        self.serve();
+        let next = self.common.next_deadline();
         Tick { next, more: next.is_some_and(|next| next <= now), lag_us, handled: budget - left }
     }
 
-    /// When [`Self::tick`] has something to do next, µs since the epoch. May be in the past.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<u64> {
+    /// Handles due tasks of one tube in one transaction and finds its next deadline.
+    fn expire_tasks(&mut self, index: TubeIndex, limit: usize) -> usize {
+        let handled = self.transact_at(index, |tube| {
+            let mut handled = 0;
+            loop {
+                let before = handled;
+                for state in ORDER {
+                    handled += tube.expire_in_state(state, limit - handled)?;
+                }
+                if handled == before || handled == limit {
+                    return Ok(handled);
+                }
+            }
+        });
+        let next = match &handled {
+            Ok(_) => self.tube(index).and_then(|mut tube| tube.earliest_event()),
+            Err(error) => Err(error.clone()),
+        };
+        let next = next.unwrap_or_else(|error| match error {
+            Error::Store(lycosa_store::Error::NoSuchSpace(_)) | Error::Stale => NEVER,
+            error => {
+                self.common.log_failure("expiration of tasks", &error);
+                self.now + Self::RETRY
+            }
+        });
+        self.common.deadlines.set(index, next);
+        handled.unwrap_or(0)
+    }
+}
+
+impl Common {
+    /// When [`Turn::tick`] has something to do next, µs since the epoch. May be in the past.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
         let waiters = self.waiters.next_deadline();
         if !self.is_running() {
             return waiters;
@@ -83,64 +113,23 @@ impl Queue {
         let jobs = self.jobs.front().map(|_| 0);
         [waiters, tasks, jobs, self.sessions.next_deadline()].into_iter().flatten().min()
     }
+}
 
-    /// Handles due tasks of one tube in one transaction and finds its next deadline.
-    fn expire_tasks(&mut self, store: &mut Store, index: SlotIndex, now: u64, limit: usize) -> usize {
-        let handled = self.transact(store, user::ADMIN, |queue, store| {
-            let mut handled = 0;
-            loop {
-                let before = handled;
-                for state in ORDER {
-                    handled += queue.expire_in_state(store, index, state, now, limit - handled)?;
-                }
-                if handled == before || handled == limit {
-                    return Ok(handled);
-                }
-            }
-        });
-        let next = match &handled {
-            Ok(_) => self.earliest_event(store, index, now),
-            Err(error) => Err(error.clone()),
-        };
-        let next = next.unwrap_or_else(|error| match error {
-            Error::Store(lycosa_store::Error::NoSuchSpace(_)) | Error::Stale => NEVER,
-            error => {
-                self.log_failure("expiration of tasks", &error);
-                now + Self::RETRY
-            }
-        });
-        self.deadlines.set(index, next);
-        handled.unwrap_or(0)
-    }
-
-    fn expire_in_state(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        state: State,
-        now: u64,
-        limit: usize,
-    ) -> Result<usize, Error> {
+impl TubeTurn<'_> {
+    fn expire_in_state(&mut self, state: State, limit: usize) -> Result<usize, Error> {
         let mut handled = 0;
         while handled < limit {
-            let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-            let first = first_event(store, tube, state, now)?;
-            let Some(task) = first.and_then(|tuple| Task::read(tuple, tube.driver.layout())) else { break };
+            let now = self.now;
+            let Some(task) = self.first_event(state)? else { break };
             if task.times.next_event > now {
                 break;
             }
             let (id, death) = (task.id, task.times.death());
             match state {
-                State::Delayed => {
-                    self.change_task(store, index, id, Event::DelayOver, now, None)?;
-                }
-                State::Taken => {
-                    self.change_task(store, index, id, Event::TtrOver, now, None)?;
-                }
-                _ if death <= now => {
-                    self.remove_task(store, index, id, Operation::Ttl, None)?;
-                }
-                _ => self.postpone(store, index, id, death)?,
+                State::Delayed => _ = self.change(id, Event::DelayOver, None)?,
+                State::Taken => _ = self.change(id, Event::TtrOver, None)?,
+                _ if death <= now => _ = self.remove(id, Operation::Ttl, None)?,
+                _ => self.postpone(id, death)?,
             }
             handled += 1;
         }
@@ -149,67 +138,57 @@ impl Queue {
 
     /// Gives a task that nobody holds its true next event. The Lua module's utubettl stores a wrong one on release,
     /// and a data folder that it has written may be full of them.
-    pub(crate) fn postpone(
-        &mut self,
-        store: &mut Store,
-        index: SlotIndex,
-        id: u64,
-        death: u64,
-    ) -> Result<(), Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+    pub(crate) fn postpone(&mut self, id: u64, death: u64) -> Result<(), Error> {
+        let Self { store, tube, common, .. } = self;
         let key = ShortKey::id(id);
-        self.assignments.clear();
-        self.assignments.number(NEXT_EVENT, death);
-        let statement: Statement<'_> = self.assignments.statement(tube.space, &key);
+        common.assignments.clear();
+        common.assignments.number(NEXT_EVENT, death);
+        let statement: Statement<'_> = common.assignments.statement(tube.space, &key);
         store.execute(&statement)?;
         let side = Some(Side { state: Some(State::Ready), next_event: death, pri: 0, utube: &[] });
-        let change = TaskChange { id, old: side, new: side, operation: None, taken_by: None, tuple: None };
-        self.account(store, index, change)
+        self.account(TaskChange { id, old: side, new: side, operation: None, taken_by: None, tuple: None })
     }
 
-    /// The earliest deadline of a tube's tasks, from its index. If there is none before, the look is due when [`BEYOND`] has
-    /// come.
-    pub(crate) fn earliest_event(&self, store: &mut Store, index: SlotIndex, now: u64) -> Result<u64, Error> {
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
-        let layout = tube.driver.layout();
+    /// The earliest deadline of the tube's tasks, from its index. If there is none before, the look is due when [`BEYOND`]
+    /// has come.
+    pub(crate) fn earliest_event(&mut self) -> Result<u64, Error> {
         let mut earliest = NEVER;
-        if layout.timed {
-            if !is_prepared(store, tube, now)? {
-                return Ok(now);
+        if self.tube.kind.layout().timed {
+            if !self.is_flushed()? {
+                return Ok(self.now);
             }
             for state in ORDER {
-                let first = first_event(store, tube, state, now)?;
-                if let Some(task) = first.and_then(|tuple| Task::read(tuple, layout)) {
+                if let Some(task) = self.first_event(state)? {
                     earliest = earliest.min(task.times.next_event);
                 }
             }
-            if now < BEYOND && !store.space(tube.space)?.is_empty() {
+            if self.now < BEYOND && !self.store.space(self.tube.space)?.is_empty() {
                 earliest = earliest.min(BEYOND);
             }
         }
         Ok(earliest)
     }
-}
 
-/// The task of a state to which something happens first. A task whose next event lies beyond [`BEYOND`] need not be found
-/// before that time has come.
-fn first_event<'s>(
-    store: &'s mut Store,
-    tube: &Tube,
-    state: State,
-    now: u64,
-) -> Result<Option<&'s [u8]>, Error> {
-    #[cfg(test)]
-    crate::cost::count_look_up();
-    if !is_prepared(store, tube, now)? {
-        return Ok(None);
+    /// The task of a state to which something happens first. A task whose next event lies beyond [`BEYOND`] need not
+    /// be found before that time has come.
+    fn first_event(&mut self, state: State) -> Result<Option<Task<'_>>, Error> {
+        #[cfg(test)]
+        crate::cost::count_look_up();
+        if !self.is_flushed()? {
+            return Ok(None);
+        }
+        let Self { store, tube, .. } = self;
+        let first = store.first_within(tube.space, tube.indexes.watch, &ShortKey::state(state, &[]))?;
+        Ok(first.and_then(|tuple| Task::read(tuple, tube.kind.layout())))
     }
-    Ok(store.first_within(tube.space, tube.indexes.watch, &ShortKey::state(state, &[]))?)
-}
 
-/// Whether the index of deadlines shows all that can be due. From [`BEYOND`] on all entries of the index are flushed for
-/// that, a portion with each call.
-fn is_prepared(store: &mut Store, tube: &Tube, now: u64) -> Result<bool, Error> {
-    let prepare = |store: &mut Store| store.prepare(tube.space, tube.indexes.watch, Queue::BATCH as u64);
-    Ok(now < BEYOND || prepare(store)? == Prepared::Ready)
+    /// Whether the index of deadlines shows all that can be due. From [`BEYOND`] on all entries of the index are
+    /// flushed for that, a portion with each call.
+    fn is_flushed(&mut self) -> Result<bool, Error> {
+        if self.now < BEYOND {
+            return Ok(true);
+        }
+        let Tube { space, indexes, .. } = &*self.tube;
+        Ok(self.store.read(*space, indexes.watch, Turn::BATCH as u64)?.is_some())
+    }
 }

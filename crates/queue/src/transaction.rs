@@ -12,28 +12,29 @@
 
 use std::ops::Range;
 
-use lycosa_store::{Statement, Store, UserId};
+use lycosa_store::{Proposal, SpaceId, Statement, Store, Submitted, UserId};
 
 use crate::driver::Candidates;
-use crate::driver::candidates::Candidate;
+use crate::driver::candidates::SubQueue;
 use crate::error::Error;
 use crate::owners::{Owner, TaskKey};
 use crate::session::SessionId;
 use crate::statistics::Operation;
 use crate::system::SystemSpaces;
 use crate::time::NEVER;
-use crate::tube::SlotIndex;
+use crate::tube::{TubeIndex, Tubes};
+use crate::turn::{Common, Turn};
 use crate::{Queue, TaskEvent};
 
 /// How to take back what an operation has changed in memory.
 #[derive(Debug)]
 pub(crate) enum Undo {
     /// The tube's next id was another.
-    NextId { slot: SlotIndex, previous: Option<u64> },
-    /// The sub-queue had another candidate, or none; its name is in [`Pending::names`].
-    Candidate { slot: SlotIndex, name: Range<usize>, previous: Option<Candidate> },
+    NextId { tube: TubeIndex, previous: Option<u64> },
+    /// The sub-queue had another candidate, or none, or other taken tasks; its name is in [`Pending::names`].
+    Candidate { tube: TubeIndex, name: Range<usize>, previous: SubQueue },
     /// The tube had candidates, the last of [`Pending::candidates`].
-    Candidates { slot: SlotIndex },
+    Candidates { tube: TubeIndex },
     /// The connection had another session, or none.
     Session { connection: u64, previous: Option<SessionId> },
     /// The session was not open.
@@ -41,7 +42,7 @@ pub(crate) enum Undo {
     /// Another owner, or none, was noted of the task.
     Owner { task: TaskKey, previous: Option<Owner> },
     /// The tube was not there.
-    Tube { slot: SlotIndex },
+    Tube { tube: TubeIndex },
     /// The queue's spaces had other ids, and the other mode.
     Mode { spaces: SystemSpaces, in_replicaset: bool },
 }
@@ -51,13 +52,13 @@ pub(crate) enum Undo {
 pub(crate) struct Pending {
     /// Up to where its changes are taken into account; None: nothing yet.
     pub(crate) accounted: Option<lycosa_store::Savepoint>,
-    counts: Vec<(SlotIndex, Operation)>,
+    counts: Vec<(TubeIndex, Operation)>,
     pub(crate) events: Vec<TaskEvent>,
     pub(crate) undo: Vec<Undo>,
     pub(crate) closing: Vec<SessionId>,
     /// Tasks whose owner's row somebody else than the queue has removed or changed.
     pub(crate) disowned: Vec<TaskKey>,
-    pub(crate) dropped: Vec<SlotIndex>,
+    pub(crate) dropped: Vec<TubeIndex>,
     /// Names of sub-queues, for [`Undo::Candidate`].
     names: Vec<u8>,
     /// For [`Undo::Candidates`].
@@ -66,7 +67,7 @@ pub(crate) struct Pending {
 
 /// A place in [`Pending`] to which a failed operation returns.
 #[derive(Debug, Clone, Copy, Default)]
-struct Mark {
+pub(crate) struct Mark {
     accounted: Option<lycosa_store::Savepoint>,
     counts: usize,
     events: usize,
@@ -77,24 +78,24 @@ struct Mark {
 }
 
 impl Pending {
-    pub(crate) fn count(&mut self, slot: SlotIndex, operation: Operation) {
-        self.counts.push((slot, operation));
+    pub(crate) fn count(&mut self, tube: TubeIndex, operation: Operation) {
+        self.counts.push((tube, operation));
     }
 
     /// Notes how a sub-queue gets back its candidate.
-    pub(crate) fn undo_candidate(&mut self, slot: SlotIndex, name: &[u8], previous: Option<Candidate>) {
+    pub(crate) fn undo_candidate(&mut self, tube: TubeIndex, name: &[u8], previous: SubQueue) {
         let start = self.names.len();
         self.names.extend_from_slice(name);
-        self.undo.push(Undo::Candidate { slot, name: start..self.names.len(), previous });
+        self.undo.push(Undo::Candidate { tube, name: start..self.names.len(), previous });
     }
 
     /// Notes how a tube gets back its candidates.
-    pub(crate) fn undo_candidates(&mut self, slot: SlotIndex, former: Candidates) {
+    pub(crate) fn undo_candidates(&mut self, tube: TubeIndex, former: Candidates) {
         self.candidates.push(former);
-        self.undo.push(Undo::Candidates { slot });
+        self.undo.push(Undo::Candidates { tube });
     }
 
-    fn mark(&self) -> Mark {
+    pub(crate) fn mark(&self) -> Mark {
         Mark {
             accounted: self.accounted,
             counts: self.counts.len(),
@@ -124,33 +125,51 @@ impl Queue {
     /// A statement that keeps the queue's spaces in step was refused, for want of memory for example. The transaction is
     /// rolled back then.
     pub fn commit(&mut self, store: &mut Store, now: u64) -> Result<(), Error> {
-        if let Err(error) = self.account_foreign(store) {
-            self.rollback(store);
-            return Err(error);
-        }
-        store.commit();
-        self.apply_pending(store);
-        self.release_at_once(store, now);
-        self.serve(store, now);
-        Ok(())
+        self.turn(store, now).commit()
     }
 
     /// Rolls the open transaction back.
     pub fn rollback(&mut self, store: &mut Store) {
         store.rollback();
-        self.revert_to(Mark::default());
+        self.common.revert_to(&mut self.tubes, Mark::default());
     }
 
     /// The present place in the open transaction.
     #[must_use]
     pub fn savepoint(&self, store: &Store) -> Savepoint {
-        Savepoint { store: store.savepoint(), mark: self.pending.mark() }
+        Savepoint { store: store.savepoint(), mark: self.common.pending.mark() }
     }
 
     /// Undoes everything since the savepoint, which must be of this transaction and not undone itself.
     pub fn rollback_to(&mut self, store: &mut Store, savepoint: Savepoint) {
         store.rollback_to(savepoint.store);
-        self.revert_to(savepoint.mark);
+        self.common.revert_to(&mut self.tubes, savepoint.mark);
+    }
+
+    /// Submits one statement on behalf of `acting` to the open transaction, see [`Store::submit`]. Appends the tuple
+    /// that an executed statement returns to `out`.
+    ///
+    /// # Errors
+    /// As [`Store::submit`]; or a row of a cached owner is refused, because somebody has changed or dropped its space.
+    pub fn submit(
+        &mut self,
+        store: &mut Store,
+        acting: UserId,
+        statement: &Statement<'_>,
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Proposal>, Error> {
+        self.turn(store, now).write_back(statement.space())?;
+        let former = store.set_user(acting);
+        let submitted = store.submit(statement).map(|submitted| match submitted {
+            Submitted::Executed(tuple) => {
+                append(tuple, out);
+                None
+            }
+            Submitted::Proposed(proposal) => Some(proposal),
+        });
+        store.set_user(former);
+        Ok(submitted?)
     }
 
     /// Executes one statement on behalf of `acting`: in a transaction of its own, or as a part of the open one. Appends
@@ -166,90 +185,93 @@ impl Queue {
         now: u64,
         out: &mut Vec<u8>,
     ) -> Result<bool, Error> {
-        self.show(store, statement.space())?;
-        if store.in_transaction() {
-            let former = store.set_user(acting);
-            let executed = store.execute(statement).map(|tuple| append(tuple, out));
-            store.set_user(former);
+        let turn = &mut self.turn(store, now);
+        turn.write_back(statement.space())?;
+        if turn.store.in_transaction() {
+            let former = turn.store.set_user(acting);
+            let executed = turn.store.execute(statement).map(|tuple| append(tuple, out));
+            turn.store.set_user(former);
             return Ok(executed?);
         }
         let start = out.len();
-        store.begin(acting);
-        let executed = match store.execute(statement) {
-            Ok(tuple) => Ok(append(tuple, out)),
+        turn.store.begin(acting);
+        let executed = match turn.store.execute(statement) {
+            Ok(tuple) => append(tuple, out),
             Err(error) => {
-                self.rollback(store);
+                turn.rollback();
                 return Err(error.into());
             }
         };
-        self.commit(store, now).inspect_err(|_| out.truncate(start))?;
-        executed
+        turn.commit().inspect_err(|_| out.truncate(start))?;
+        Ok(executed)
+    }
+}
+
+impl Turn<'_> {
+    fn commit(&mut self) -> Result<(), Error> {
+        if let Err(error) = self.account_foreign() {
+            self.rollback();
+            return Err(error);
+        }
+        self.store.commit();
+        self.apply_pending();
+        self.release_at_once();
+        self.serve();
+        Ok(())
     }
 
-    /// Runs one operation in a transaction in which `acting` acts: in one of its own that is committed, or as a part
-    /// of the open one. If it fails, nothing has happened.
-    pub(crate) fn transact<T>(
-        &mut self,
-        store: &mut Store,
-        acting: UserId,
-        operation: impl FnOnce(&mut Self, &mut Store) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        if store.in_transaction() {
-            return self.transact_inside(store, acting, operation);
-        }
-        store.begin(acting);
-        let result = operation(self, store);
-        if result.is_ok() {
-            store.commit();
-            self.apply_pending(store);
-        } else {
-            self.rollback(store);
-        }
-        result
+    fn rollback(&mut self) {
+        self.store.rollback();
+        self.revert_to(Mark::default());
     }
 
-    fn transact_inside<T>(
-        &mut self,
-        store: &mut Store,
-        acting: UserId,
-        operation: impl FnOnce(&mut Self, &mut Store) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        self.account_foreign(store)?;
-        let savepoint = self.savepoint(store);
-        let former = store.set_user(acting);
-        let result = operation(self, store);
-        store.set_user(former);
-        match result {
-            // Operations give account of what they do themselves.
-            Ok(_) => self.pending.accounted = Some(store.savepoint()),
-            Err(_) => self.rollback_to(store, savepoint),
-        }
-        result
+    /// Writes cached owners back if `space` is theirs or may tell of it.
+    #[inline]
+    pub(crate) fn write_back(&mut self, space: SpaceId) -> Result<(), Error> {
+        if self.common.owners.may_lack_rows_of(space) { self.write_back_owners() } else { Ok(()) }
     }
 
-    fn apply_pending(&mut self, store: &mut Store) {
-        for (slot, operation) in self.pending.counts.drain(..) {
-            if let Some(tube) = self.tubes.at_mut(slot) {
+    fn write_back_owners(&mut self) -> Result<(), Error> {
+        self.transact(|turn| {
+            let Common { owners, pending, .. } = turn.common;
+            owners.write_back_all(turn.store, pending)
+        })
+    }
+
+    pub(crate) fn apply_pending(&mut self) {
+        let Common { pending, sessions, events, .. } = &mut *self.common;
+        for &(tube, operation) in &pending.counts {
+            if let Some(tube) = self.tubes.at_mut(tube) {
                 tube.counters.add(operation);
             }
         }
-        if !self.pending.events.is_empty() {
-            self.events.extend(self.pending.events.drain(..));
+        pending.counts.clear();
+        pending.undo.clear();
+        pending.names.clear();
+        pending.candidates.clear();
+        pending.accounted = None;
+        // These are rare, and draining nothing costs a hundred instructions each.
+        if !pending.events.is_empty() {
+            events.extend(pending.events.drain(..));
         }
-        self.pending.undo.clear();
-        self.pending.names.clear();
-        self.pending.candidates.clear();
-        self.pending.accounted = None;
-        for session in self.pending.closing.drain(..) {
-            self.sessions.close(session);
+        if !pending.closing.is_empty() {
+            pending.closing.drain(..).for_each(|session| sessions.close(session));
         }
-        self.sessions.disown(self.pending.disowned.drain(..));
-        while let Some(index) = self.pending.dropped.pop() {
-            self.forget_tube(store, index);
+        if !pending.disowned.is_empty() {
+            sessions.disown(pending.disowned.drain(..));
+        }
+        while let Some(index) = self.common.pending.dropped.pop() {
+            self.forget_tube(index);
         }
     }
 
-    fn revert_to(&mut self, mark: Mark) {
+    pub(crate) fn revert_to(&mut self, mark: Mark) {
+        self.common.revert_to(self.tubes, mark);
+    }
+}
+
+impl Common {
+    fn revert_to(&mut self, tubes: &mut Tubes, mark: Mark) {
         let pending = &mut self.pending;
         pending.accounted = mark.accounted;
         pending.counts.truncate(mark.counts);
@@ -260,45 +282,38 @@ impl Queue {
         while self.pending.undo.len() > mark.undo
             && let Some(undo) = self.pending.undo.pop()
         {
-            self.undo(undo);
+            self.undo(tubes, undo);
         }
     }
 
-    fn undo(&mut self, undo: Undo) {
+    fn undo(&mut self, tubes: &mut Tubes, undo: Undo) {
         match undo {
-            Undo::NextId { slot, previous } => {
-                if let Some(tube) = self.tubes.at_mut(slot) {
+            Undo::NextId { tube, previous } => {
+                if let Some(tube) = tubes.at_mut(tube) {
                     tube.next_id = previous;
                 }
             }
-            Undo::Candidate { slot, name: place, previous } => {
-                let name = &self.pending.names[place.clone()];
-                if let Some(candidates) =
-                    self.tubes.at_mut(slot).and_then(|tube| tube.driver.candidates_mut())
-                {
-                    candidates.set(name, previous);
+            Undo::Candidate { tube, name: range, previous } => {
+                let name = &self.pending.names[range.clone()];
+                if let Some(candidates) = tubes.at_mut(tube).and_then(|tube| tube.driver.candidates_mut()) {
+                    candidates.restore(name, previous);
                 }
-                self.pending.names.truncate(place.start);
+                self.pending.names.truncate(range.start);
             }
-            Undo::Candidates { slot } => {
+            Undo::Candidates { tube } => {
                 let Some(former) = self.pending.candidates.pop() else { return };
-                if let Some(candidates) =
-                    self.tubes.at_mut(slot).and_then(|tube| tube.driver.candidates_mut())
-                {
+                if let Some(candidates) = tubes.at_mut(tube).and_then(|tube| tube.driver.candidates_mut()) {
                     *candidates = former;
                 }
             }
             Undo::Opened { session } => self.sessions.forget_opener(&session),
             Undo::Owner { task, previous } => self.owners.restore(task, previous),
             Undo::Session { connection, previous } => _ = self.sessions.bind(connection, previous),
-            Undo::Tube { slot } => {
-                self.deadlines.set(slot, NEVER);
-                self.tubes.remove(slot);
+            Undo::Tube { tube } => {
+                self.deadlines.set(tube, NEVER);
+                tubes.remove(tube);
             }
-            Undo::Mode { spaces, in_replicaset } => {
-                self.spaces = spaces;
-                self.configuration.in_replicaset = in_replicaset;
-            }
+            Undo::Mode { spaces, in_replicaset } => self.use_spaces(spaces, in_replicaset),
         }
     }
 }
@@ -308,6 +323,14 @@ impl Queue {
 pub struct Savepoint {
     store: lycosa_store::Savepoint,
     mark: Mark,
+}
+
+impl Savepoint {
+    /// The place in the store's transaction.
+    #[must_use]
+    pub fn in_store(&self) -> lycosa_store::Savepoint {
+        self.store
+    }
 }
 
 /// Appends what a statement returned. True if it returned a tuple.

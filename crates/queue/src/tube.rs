@@ -4,24 +4,25 @@
 //! process knows beside it, all of it derived from the store at start: the driver, the ids of space and indexes, the
 //! next id, the counters.
 //!
-//! A tube has a place in a table for as long as it exists. Places are used again; a generation tells a procedure that
-//! was resolved for a former tube from one for the present tube.
+//! A tube has a slot in a table for as long as it exists. A slot is used again after its tube. A [`TubeHandle`] holds
+//! the slot's generation, so a procedure that was resolved for a former tube does not reach the present one.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use lycosa_store::{SpaceId, Store};
 
-use crate::driver::{Driver, Indexes, Tasks, TubeOptions};
+use crate::driver::{Driver, Indexes, Tasks, TubeOptions, TubeType};
 use crate::integer_map::IntegerMap;
 use crate::statistics::Counters;
 
-/// Number of a tube's place in the table.
-pub(crate) type SlotIndex = u32;
+/// Number of a slot in the table of tubes.
+pub(crate) type TubeIndex = u32;
 
-/// A tube's place and which of the tubes that have been there.
+/// Names one tube: its slot, and which of the tubes that have used the slot it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Slot {
-    pub(crate) index: SlotIndex,
+pub(crate) struct TubeHandle {
+    pub(crate) index: TubeIndex,
     generation: u32,
 }
 
@@ -35,9 +36,10 @@ pub(crate) struct Tube {
     pub(crate) indexes: Indexes,
     /// The space that shows the candidates.
     pub(crate) buffer: Option<SpaceId>,
+    pub(crate) kind: Arc<TubeType>,
     pub(crate) driver: Box<dyn Driver>,
     pub(crate) options: TubeOptions,
-    /// The sequence that keeps the largest id over restarts; temporary tubes have none.
+    /// The sequence that keeps the largest id over restarts. That of a temporary tube is ahead.
     pub(crate) sequence: Option<u32>,
     /// One more than the largest id handed out since create or truncate; None: there are no more ids.
     pub(crate) next_id: Option<u64>,
@@ -53,7 +55,7 @@ impl Tube {
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct TubeSlot {
     generation: u32,
     tube: Option<Box<Tube>>,
 }
@@ -61,25 +63,25 @@ struct Place {
 /// All tubes.
 #[derive(Debug, Default)]
 pub(crate) struct Tubes {
-    places: Vec<Place>,
-    free: Vec<SlotIndex>,
-    by_name: HashMap<String, SlotIndex>,
-    by_space: IntegerMap<SpaceId, SlotIndex>,
-    by_id: BTreeMap<u64, SlotIndex>,
+    slots: Vec<TubeSlot>,
+    free: Vec<TubeIndex>,
+    by_name: HashMap<String, TubeIndex>,
+    by_space: IntegerMap<SpaceId, TubeIndex>,
+    by_id: BTreeMap<u64, TubeIndex>,
 }
 
 impl Tubes {
-    /// Adds a tube. One that has the name already gives up its place, with its counters.
-    pub(crate) fn insert(&mut self, mut tube: Tube) -> Slot {
+    /// Adds a tube. One that has the name already gives up its slot, with its counters.
+    pub(crate) fn insert(&mut self, mut tube: Tube) -> TubeHandle {
         let index = match self.by_name.get(&tube.name) {
             Some(&index) => index,
             None => self.free.pop().unwrap_or_else(|| {
-                self.places.push(Place::default());
-                self.places.len() as SlotIndex - 1
+                self.slots.push(TubeSlot::default());
+                self.slots.len() as TubeIndex - 1
             }),
         };
-        let place = &mut self.places[index as usize];
-        if let Some(former) = place.tube.take() {
+        let slot = &mut self.slots[index as usize];
+        if let Some(former) = slot.tube.take() {
             self.by_space.remove(&former.space);
             self.by_id.remove(&former.id);
             tube.counters = former.counters;
@@ -88,14 +90,14 @@ impl Tubes {
         self.by_name.insert(tube.name.clone(), index);
         self.by_space.insert(tube.space, index);
         self.by_id.insert(tube.id, index);
-        place.tube = Some(Box::new(tube));
-        Slot { index, generation: place.generation }
+        slot.tube = Some(Box::new(tube));
+        TubeHandle { index, generation: slot.generation }
     }
 
-    pub(crate) fn remove(&mut self, index: SlotIndex) -> Option<Box<Tube>> {
-        let place = self.places.get_mut(index as usize)?;
-        let tube = place.tube.take()?;
-        place.generation = place.generation.wrapping_add(1);
+    pub(crate) fn remove(&mut self, index: TubeIndex) -> Option<Box<Tube>> {
+        let slot = self.slots.get_mut(index as usize)?;
+        let tube = slot.tube.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
         self.free.push(index);
         self.by_name.remove(&tube.name);
         self.by_space.remove(&tube.space);
@@ -103,43 +105,43 @@ impl Tubes {
         Some(tube)
     }
 
-    /// The tube that a slot was made for, unless it is gone.
-    pub(crate) fn get(&self, slot: Slot) -> Option<&Tube> {
-        let place = self.places.get(slot.index as usize)?;
-        place.tube.as_deref().filter(|_| place.generation == slot.generation)
+    /// The tube of a handle, unless the tube was dropped.
+    pub(crate) fn get(&self, handle: TubeHandle) -> Option<&Tube> {
+        let slot = self.slots.get(handle.index as usize)?;
+        slot.tube.as_deref().filter(|_| slot.generation == handle.generation)
     }
 
-    pub(crate) fn at(&self, index: SlotIndex) -> Option<&Tube> {
-        self.places.get(index as usize)?.tube.as_deref()
+    pub(crate) fn at(&self, index: TubeIndex) -> Option<&Tube> {
+        self.slots.get(index as usize)?.tube.as_deref()
     }
 
-    pub(crate) fn at_mut(&mut self, index: SlotIndex) -> Option<&mut Tube> {
-        self.places.get_mut(index as usize)?.tube.as_deref_mut()
+    pub(crate) fn at_mut(&mut self, index: TubeIndex) -> Option<&mut Tube> {
+        self.slots.get_mut(index as usize)?.tube.as_deref_mut()
     }
 
-    pub(crate) fn by_name(&self, name: &str) -> Option<Slot> {
-        self.by_name.get(name).map(|&index| self.slot(index))
+    pub(crate) fn by_name(&self, name: &str) -> Option<TubeHandle> {
+        self.by_name.get(name).map(|&index| self.handle(index))
     }
 
-    pub(crate) fn by_id(&self, id: u64) -> Option<SlotIndex> {
+    pub(crate) fn by_id(&self, id: u64) -> Option<TubeIndex> {
         self.by_id.get(&id).copied()
     }
 
-    pub(crate) fn by_space(&self, space: SpaceId) -> Option<SlotIndex> {
+    pub(crate) fn by_space(&self, space: SpaceId) -> Option<TubeIndex> {
         self.by_space.get(&space).copied()
     }
 
-    /// The slots of all tubes in the order of their ids.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = SlotIndex> {
+    /// The indexes of all tubes in the order of their ids.
+    pub(crate) fn indexes(&self) -> impl Iterator<Item = TubeIndex> {
         self.by_id.values().copied()
     }
 
-    pub(crate) fn slot(&self, index: SlotIndex) -> Slot {
-        Slot { index, generation: self.places[index as usize].generation }
+    pub(crate) fn handle(&self, index: TubeIndex) -> TubeHandle {
+        TubeHandle { index, generation: self.slots[index as usize].generation }
     }
 
     /// All tubes in the order of their ids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Tube> {
-        self.slots().filter_map(|index| self.at(index))
+        self.indexes().filter_map(|index| self.at(index))
     }
 }

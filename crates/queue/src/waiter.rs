@@ -8,11 +8,12 @@
 //! timeouts exactly if its deadline ever comes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use lycosa_store::UserId;
 
 use crate::time::NEVER;
-use crate::tube::SlotIndex;
+use crate::tube::TubeIndex;
 
 /// What a call waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,16 +22,21 @@ pub(crate) enum Wanted {
     Task,
     /// A task to take, in extended form.
     ExtendedTask,
-    /// At least one task to take, and at most so many.
-    Tasks(u32),
+    /// At least one task to take.
+    Tasks {
+        /// At most so many.
+        limit: u32,
+        /// In extended form.
+        extended: bool,
+    },
     /// Room for a task: the arguments of the put, as they came.
-    Room(Vec<u8>),
+    Room(Arc<[u8]>),
     /// Room for all tasks of a batch.
     RoomForMany {
         /// How many they are.
         tasks: u32,
         /// The arguments of the put, as they came.
-        arguments: Vec<u8>,
+        arguments: Arc<[u8]>,
     },
 }
 
@@ -38,7 +44,7 @@ impl Wanted {
     /// In which line such a call stands.
     pub(crate) const fn line(&self) -> Line {
         match self {
-            Self::Task | Self::ExtendedTask | Self::Tasks(_) => Line::Takes,
+            Self::Task | Self::ExtendedTask | Self::Tasks { .. } => Line::Takes,
             Self::Room(_) | Self::RoomForMany { .. } => Line::Puts,
         }
     }
@@ -69,8 +75,8 @@ pub(crate) enum Line {
 /// All waiting calls.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    lines: BTreeMap<(SlotIndex, Line, u64), Waiter>,
-    places: BTreeMap<(u64, u64), (SlotIndex, Line)>,
+    lines: BTreeMap<(TubeIndex, Line, u64), Waiter>,
+    positions: BTreeMap<(u64, u64), (TubeIndex, Line)>,
     timeouts: BTreeSet<(u64, u64, u64)>,
 }
 
@@ -79,33 +85,38 @@ impl Waiters {
         self.lines.len()
     }
 
+    /// All of them with the tubes in which they wait, in the order of their lines.
+    pub(crate) fn into_calls(self) -> impl Iterator<Item = (TubeIndex, Waiter)> {
+        self.lines.into_iter().map(|((index, _, _), waiter)| (index, waiter))
+    }
+
     /// Puts a call at the end of its line.
-    pub(crate) fn push(&mut self, slot: SlotIndex, waiter: Waiter) {
+    pub(crate) fn push(&mut self, tube: TubeIndex, waiter: Waiter) {
         let Waiter { connection, request, deadline, .. } = waiter;
         let line = waiter.wanted.line();
-        self.places.insert((connection, request), (slot, line));
+        self.positions.insert((connection, request), (tube, line));
         if deadline != NEVER {
             self.timeouts.insert((deadline, request, connection));
         }
-        self.lines.insert((slot, line, request), waiter);
+        self.lines.insert((tube, line, request), waiter);
     }
 
     /// Who has waited longest in a line.
-    pub(crate) fn first(&self, slot: SlotIndex, line: Line) -> Option<(u64, &Waiter)> {
-        let mut range = self.lines.range((slot, line, 0)..=(slot, line, u64::MAX));
+    pub(crate) fn first(&self, tube: TubeIndex, line: Line) -> Option<(u64, &Waiter)> {
+        let mut range = self.lines.range((tube, line, 0)..=(tube, line, u64::MAX));
         range.next().map(|(&(_, _, request), waiter)| (request, waiter))
     }
 
     /// All of a tube's waiting calls, by line and request.
-    pub(crate) fn of_tube(&self, slot: SlotIndex) -> impl Iterator<Item = (u64, &Waiter)> {
-        let range = self.lines.range((slot, Line::Takes, 0)..=(slot, Line::Puts, u64::MAX));
+    pub(crate) fn of_tube(&self, tube: TubeIndex) -> impl Iterator<Item = (u64, &Waiter)> {
+        let range = self.lines.range((tube, Line::Takes, 0)..=(tube, Line::Puts, u64::MAX));
         range.map(|(&(_, _, request), waiter)| (request, waiter))
     }
 
     /// Every waiting take, by tube and request.
-    pub(crate) fn takes(&self) -> impl Iterator<Item = (SlotIndex, u64, &Waiter)> {
+    pub(crate) fn takes(&self) -> impl Iterator<Item = (TubeIndex, u64, &Waiter)> {
         let all = self.lines.iter().filter(|((_, line, _), _)| *line == Line::Takes);
-        all.map(|(&(slot, _, request), waiter)| (slot, request, waiter))
+        all.map(|(&(tube, _, request), waiter)| (tube, request, waiter))
     }
 
     /// The earliest deadline of a waiting call.
@@ -121,16 +132,16 @@ impl Waiters {
 
     /// A waiting call of a connection.
     pub(crate) fn of_connection(&self, connection: u64) -> Option<u64> {
-        let mut range = self.places.range((connection, 0)..=(connection, u64::MAX));
+        let mut range = self.positions.range((connection, 0)..=(connection, u64::MAX));
         range.next().map(|(&(_, request), _)| request)
     }
 
     /// Takes a call out of its line.
-    pub(crate) fn remove(&mut self, connection: u64, request: u64) -> Option<(SlotIndex, Waiter)> {
-        let (slot, line) = self.places.remove(&(connection, request))?;
-        let waiter = self.lines.remove(&(slot, line, request))?;
+    pub(crate) fn remove(&mut self, connection: u64, request: u64) -> Option<(TubeIndex, Waiter)> {
+        let (tube, line) = self.positions.remove(&(connection, request))?;
+        let waiter = self.lines.remove(&(tube, line, request))?;
         self.timeouts.remove(&(waiter.deadline, request, connection));
-        Some((slot, waiter))
+        Some((tube, waiter))
     }
 }
 

@@ -1,21 +1,25 @@
 //! The next task of each sub-queue that is free, in the order in which takes get them.
 //!
 //! A sub-queue is *busy* while one of its tasks is taken. Without this structure a take would walk over the ready tasks
-//! of busy sub-queues, a million of them if need be. With it a take costs one step, and a change of a task costs two
-//! look-ups in the space's index by sub-queue and one step here.
+//! of busy sub-queues, a million of them if need be. With it a take costs one step, and a change of a task costs at most one
+//! look-up in the space's index by sub-queue and one step here.
 //!
-//! The invariant: the candidate of a sub-queue is its first ready task, if none of its tasks is taken; there is no
-//! other. It is a function of the space, so it is never repaired but computed again for each sub-queue that a change
-//! touched: after the change, and once more if the change is rolled back. What kind of change it was ([`Touch`]) saves
-//! most of the look-ups.
+//! Invariants:
+//! - [`SubQueue::taken`] is the number of the sub-queue's taken tasks;
+//! - the candidate of a sub-queue is its first ready task, if none of its tasks is taken; there is no other;
+//! - a sub-queue with neither has no entry.
+//!
+//! All of it is a function of the space. A change of a task adjusts the number and computes the candidate again, where the
+//! kind of the change ([`Touch`]) saves most of the look-ups; a rollback puts back what there was.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::ControlFlow;
 
-use foldhash::fast::RandomState;
+use lycosa_store::IteratorType;
 
 use super::Tasks;
 use crate::error::Error;
-use crate::task::{self, Layout, State, Task, name_key};
+use crate::task::{Layout, NameKey, ShortKey, State, Task};
 
 /// What decides between candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +42,6 @@ pub struct Candidate {
 /// What has happened in a sub-queue since its candidate was computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touch {
-    /// A task was taken: the sub-queue is busy.
-    Taken,
     /// Only this: a task became ready.
     Arrived(Candidate),
     /// Only this: a task is no longer ready, and not because it was taken.
@@ -48,11 +50,21 @@ pub enum Touch {
     Anyhow,
 }
 
-/// All candidates of a tube.
+/// What is known of one sub-queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SubQueue {
+    /// The task that a take may have.
+    pub candidate: Option<Candidate>,
+    /// Number of its taken tasks.
+    pub taken: u32,
+}
+
+/// All candidates of a tube. Clients choose the names, so the map has the standard library's keyed hash: nobody outside can
+/// make names that collide.
 #[derive(Debug)]
 pub struct Candidates {
     order: CandidateOrder,
-    by_name: HashMap<Box<[u8]>, Candidate, RandomState>,
+    by_name: HashMap<Box<[u8]>, SubQueue>,
     sorted: BTreeSet<Candidate>,
 }
 
@@ -60,7 +72,7 @@ impl Candidates {
     /// None yet.
     #[must_use]
     pub fn new(order: CandidateOrder) -> Self {
-        Self { order, by_name: HashMap::default(), sorted: BTreeSet::new() }
+        Self { order, by_name: HashMap::new(), sorted: BTreeSet::new() }
     }
 
     /// The id of the task that is next.
@@ -83,13 +95,17 @@ impl Candidates {
 
     /// The sub-queues and their candidates, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], Candidate)> {
-        self.by_name.iter().map(|(name, candidate)| (&**name, *candidate))
+        self.by_name.iter().filter_map(|(name, sub_queue)| Some((&**name, sub_queue.candidate?)))
     }
 
     /// The candidate of one sub-queue.
     #[must_use]
     pub fn get(&self, name: &[u8]) -> Option<Candidate> {
-        self.by_name.get(name).copied()
+        self.sub_queue(name).candidate
+    }
+
+    fn sub_queue(&self, name: &[u8]) -> SubQueue {
+        self.by_name.get(name).copied().unwrap_or_default()
     }
 
     /// Takes all out.
@@ -104,106 +120,128 @@ impl Candidates {
         self.sorted.clear();
     }
 
-    /// Puts `candidate` in the place of the sub-queue's present one.
-    pub fn set(&mut self, name: &[u8], candidate: Option<Candidate>) {
-        self.exchange(name, self.get(name), candidate);
+    /// Puts back what was known of a sub-queue.
+    pub fn restore(&mut self, name: &[u8], former: SubQueue) {
+        let restored = self.update(name, |_| Ok(former));
+        debug_assert!(restored.is_ok(), "nothing is looked up");
     }
 
-    /// Puts `new` in the place of `old`, which is the sub-queue's present candidate.
-    pub fn exchange(&mut self, name: &[u8], old: Option<Candidate>, new: Option<Candidate>) {
-        debug_assert_eq!(old, self.get(name));
-        if old == new {
-            return;
-        }
-        if let Some(old) = &old {
-            self.sorted.remove(old);
-        }
-        let Some(new) = new else {
-            self.by_name.remove(name);
-            return;
-        };
-        self.sorted.insert(new);
-        match old {
-            None => _ = self.by_name.insert(name.into(), new),
-            Some(_) => _ = self.by_name.get_mut(name).map(|place| *place = new),
-        }
-    }
-
-    /// The candidate that the sub-queue should have, in the place of the `present` one, after a change of that kind.
+    /// Changes what is known of a sub-queue to what `f` makes of it. Returns what was known before, if it has changed.
     ///
     /// # Errors
-    /// The space is gone.
-    pub fn compute(
-        &self,
-        tasks: Tasks<'_>,
-        layout: &Layout,
+    /// As `f`.
+    pub fn update(
+        &mut self,
         name: &[u8],
-        present: Option<Candidate>,
-        touch: Touch,
-    ) -> Result<Option<Candidate>, Error> {
-        match (touch, present) {
-            (Touch::Taken, _) => Ok(None),
-            (Touch::Arrived(new), Some(present)) => Ok(Some(present.min(new))),
-            (Touch::Arrived(new), None) => Ok(if Self::is_busy(tasks, name)? { None } else { Some(new) }),
-            (Touch::Left(gone), Some(present)) if present == gone => self.first_ready(tasks, layout, name),
-            (Touch::Left(_), present) => Ok(present),
-            (Touch::Anyhow, _) if Self::is_busy(tasks, name)? => Ok(None),
-            (Touch::Anyhow, _) => self.first_ready(tasks, layout, name),
+        f: impl FnOnce(SubQueue) -> Result<SubQueue, Error>,
+    ) -> Result<Option<SubQueue>, Error> {
+        let place = self.by_name.get_mut(name);
+        let old = place.as_deref().copied().unwrap_or_default();
+        let new = f(old)?;
+        if new == old {
+            return Ok(None);
         }
+        if new.candidate != old.candidate {
+            if let Some(old) = &old.candidate {
+                self.sorted.remove(old);
+            }
+            if let Some(new) = new.candidate {
+                self.sorted.insert(new);
+            }
+        }
+        match place {
+            _ if new == SubQueue::default() => _ = self.by_name.remove(name),
+            Some(place) => *place = new,
+            None => _ = self.by_name.insert(name.into(), new),
+        }
+        Ok(Some(old))
     }
 
-    fn is_busy(tasks: Tasks<'_>, name: &[u8]) -> Result<bool, Error> {
-        Ok(tasks.first(tasks.indexes.utube, &name_key(State::Taken, name, &[]))?.is_some())
-    }
-
-    fn first_ready(
-        &self,
-        tasks: Tasks<'_>,
-        layout: &Layout,
-        name: &[u8],
-    ) -> Result<Option<Candidate>, Error> {
-        let first = tasks.first(self.index(tasks), &name_key(State::Ready, name, &[]))?;
-        Ok(first.and_then(|tuple| Task::read(tuple, layout)).map(|task| self.of(&task)))
-    }
-
-    /// Computes all candidates anew, with a few look-ups per sub-queue.
+    /// Computes all candidates anew, with a few look-ups per sub-queue and a walk over the taken tasks.
     ///
     /// # Errors
     /// The space is gone.
     pub fn rebuild(&mut self, tasks: Tasks<'_>, layout: &Layout) -> Result<(), Error> {
         self.clear();
-        let index = self.index(tasks);
-        let mut key = task::ShortKey::state(State::Ready, &[]).to_vec();
-        let mut iterator = lycosa_store::IteratorType::Ge;
+        let taken = ShortKey::state(State::Taken, &[]);
+        tasks.store.scan(tasks.space, tasks.indexes.utube, IteratorType::Eq, &taken, &mut |tuple| {
+            if let Some(task) = Task::read(tuple, layout) {
+                self.by_name.entry(task.utube.into()).or_default().taken += 1;
+            }
+            ControlFlow::Continue(())
+        })?;
+        let index = self.order.index(tasks);
+        let mut key = ShortKey::state(State::Ready, &[]).to_vec();
+        let mut iterator = IteratorType::Ge;
         while let Some(tuple) = tasks.store.first(tasks.space, index, iterator, &key)? {
             let Some(task) = Task::read(tuple, layout) else { break };
             if task.state() != Some(State::Ready) {
                 break;
             }
-            let busy = Self::is_busy(tasks, task.utube)?;
-            if !busy {
-                self.set(task.utube, Some(self.of(&task)));
+            if self.sub_queue(task.utube).taken == 0 {
+                let candidate = Some(self.order.candidate(&task));
+                self.restore(task.utube, SubQueue { candidate, taken: 0 });
             }
             key = match self.order {
-                CandidateOrder::Id => name_key(State::Ready, task.utube, &[u64::MAX]),
-                CandidateOrder::PriorityThenId => name_key(State::Ready, task.utube, &[u64::MAX, u64::MAX]),
-            };
-            iterator = lycosa_store::IteratorType::Gt;
+                CandidateOrder::Id => NameKey::new(State::Ready, task.utube, &[u64::MAX]),
+                CandidateOrder::PriorityThenId => {
+                    NameKey::new(State::Ready, task.utube, &[u64::MAX, u64::MAX])
+                }
+            }
+            .to_vec();
+            iterator = IteratorType::Gt;
         }
         Ok(())
     }
 
-    fn index(&self, tasks: Tasks<'_>) -> lycosa_store::IndexId {
-        match self.order {
-            CandidateOrder::Id => tasks.indexes.utube,
-            CandidateOrder::PriorityThenId => tasks.indexes.utube_pri,
+    /// What decides between candidates.
+    #[must_use]
+    pub fn order(&self) -> CandidateOrder {
+        self.order
+    }
+}
+
+impl CandidateOrder {
+    /// The candidate that the `present` sub-queue should have after a change of that kind, which its number of taken tasks
+    /// tells already.
+    ///
+    /// # Errors
+    /// The space is gone.
+    pub fn compute(
+        self,
+        tasks: Tasks<'_>,
+        layout: &Layout,
+        name: &[u8],
+        present: SubQueue,
+        touch: Touch,
+    ) -> Result<Option<Candidate>, Error> {
+        if present.taken > 0 {
+            return Ok(None);
+        }
+        match (touch, present.candidate) {
+            (Touch::Arrived(new), Some(present)) => Ok(Some(present.min(new))),
+            (Touch::Arrived(new), None) => Ok(Some(new)),
+            (Touch::Left(gone), present) if present != Some(gone) => Ok(present),
+            (Touch::Left(_) | Touch::Anyhow, _) => self.first_ready(tasks, layout, name),
         }
     }
 
-    fn of(&self, task: &Task<'_>) -> Candidate {
-        let pri = match self.order {
-            CandidateOrder::Id => 0,
-            CandidateOrder::PriorityThenId => task.pri,
+    fn first_ready(self, tasks: Tasks<'_>, layout: &Layout, name: &[u8]) -> Result<Option<Candidate>, Error> {
+        let first = tasks.first(self.index(tasks), &NameKey::new(State::Ready, name, &[]))?;
+        Ok(first.and_then(|tuple| Task::read(tuple, layout)).map(|task| self.candidate(&task)))
+    }
+
+    fn index(self, tasks: Tasks<'_>) -> lycosa_store::IndexId {
+        match self {
+            Self::Id => tasks.indexes.utube,
+            Self::PriorityThenId => tasks.indexes.utube_pri,
+        }
+    }
+
+    fn candidate(self, task: &Task<'_>) -> Candidate {
+        let pri = match self {
+            Self::Id => 0,
+            Self::PriorityThenId => task.pri,
         };
         Candidate { pri, id: task.id }
     }
@@ -216,17 +254,36 @@ mod tests {
     #[test]
     fn the_lowest_candidate_is_first() {
         let mut candidates = Candidates::new(CandidateOrder::PriorityThenId);
+        let set = |candidates: &mut Candidates, name: &[u8], candidate| {
+            candidates.restore(name, SubQueue { candidate, taken: 0 });
+        };
         assert_eq!((candidates.get(b"a"), candidates.get(b"b")), (None, None));
-        candidates.set(b"a", Some(Candidate { pri: 5, id: 0 }));
+        set(&mut candidates, b"a", Some(Candidate { pri: 5, id: 0 }));
         assert_eq!(candidates.get(b"b"), None);
-        candidates.set(b"b", Some(Candidate { pri: 3, id: 7 }));
+        set(&mut candidates, b"b", Some(Candidate { pri: 3, id: 7 }));
         assert_eq!(candidates.first(), Some(7));
         assert_eq!(candidates.get(b"b"), Some(Candidate { pri: 3, id: 7 }));
-        candidates.set(b"b", None);
+        set(&mut candidates, b"b", None);
         assert_eq!((candidates.first(), candidates.get(b"b")), (Some(0), None));
         assert_eq!(candidates.get(b"a"), Some(Candidate { pri: 5, id: 0 }));
-        candidates.set(b"a", Some(Candidate { pri: 1, id: 9 }));
+        set(&mut candidates, b"a", Some(Candidate { pri: 1, id: 9 }));
         assert_eq!((candidates.first(), candidates.len()), (Some(9), 1));
         assert_eq!(candidates.get(b"a"), Some(Candidate { pri: 1, id: 9 }));
+    }
+
+    #[test]
+    fn a_busy_sub_queue_is_known_until_its_last_task_is_freed() {
+        let mut candidates = Candidates::new(CandidateOrder::Id);
+        let ready = SubQueue { candidate: Some(Candidate { pri: 0, id: 4 }), taken: 0 };
+        let busy = SubQueue { candidate: None, taken: 1 };
+        assert_eq!(candidates.update(b"a", |_| Ok(ready)), Ok(Some(SubQueue::default())));
+        assert_eq!(candidates.update(b"a", Ok), Ok(None));
+        assert_eq!(candidates.update(b"a", |_| Ok(busy)), Ok(Some(ready)));
+        assert_eq!((candidates.first(), candidates.sub_queue(b"a")), (None, busy));
+        assert_eq!((candidates.iter().count(), candidates.by_name.len()), (0, 1));
+        candidates.restore(b"a", ready);
+        assert_eq!(candidates.first(), Some(4));
+        candidates.restore(b"a", SubQueue::default());
+        assert_eq!((candidates.first(), candidates.by_name.len()), (None, 0));
     }
 }

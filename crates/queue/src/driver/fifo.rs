@@ -2,38 +2,34 @@
 
 use lycosa_tuple::mp;
 
-use super::{Change, Driver, Event, NewTask, Tasks, change_without_deadlines};
+use super::{Change, Driver, Event, NewTask, Tasks, TubeType, change_without_deadlines};
 use crate::error::Error;
-use crate::task::{IndexLayout, Layout, State, Task};
-
-/// The type's name.
-pub const NAME: &str = "fifo";
+use crate::task::{Layout, SpaceLayout, State, Task};
 
 /// Where the fields are.
-pub static LAYOUT: Layout = Layout {
-    fields: &[("task_id", "unsigned"), ("status", "string"), ("data", "*")],
-    indexes: &[
-        IndexLayout { name: "task_id", unique: true, parts: &[0] },
-        IndexLayout { name: "status", unique: true, parts: &[1, 0] },
-    ],
-    timed: false,
-    utube: None,
-    ready_buffer: None,
-};
+pub(crate) fn layout() -> Layout {
+    Layout {
+        space: SpaceLayout::new(
+            &[("task_id", "unsigned"), ("status", "string"), ("data", "*")],
+            &[("task_id", true, &[0]), ("status", true, &[1, 0])],
+        ),
+        timed: false,
+        utube: None,
+        ready_buffer: None,
+    }
+}
+
+/// The type.
+#[must_use]
+pub fn tube_type() -> TubeType {
+    TubeType::built_in("fifo", layout(), |_, _| Ok(Box::new(Fifo)))
+}
 
 /// The driver. It has no options.
 #[derive(Debug, Clone, Copy)]
 pub struct Fifo;
 
 impl Driver for Fifo {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn layout(&self) -> &'static Layout {
-        &LAYOUT
-    }
-
     fn first_option(&self) -> Option<&'static str> {
         None
     }
@@ -47,7 +43,7 @@ impl Driver for Fifo {
     }
 
     fn change(&self, _task: &Task<'_>, event: Event, _now: u64) -> Result<Change, Error> {
-        change_without_deadlines(event, NAME)
+        change_without_deadlines(event, "fifo")
     }
 
     fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {

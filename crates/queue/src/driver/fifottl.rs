@@ -5,35 +5,38 @@
 use lycosa_tuple::mp;
 
 use super::options::{PutOptions, positive_seconds, seconds_or, write_unsigned_or};
-use super::{Change, Driver, Event, NewTask, Tasks, TubeOptions};
+use super::{Change, Driver, Event, NewTask, Tasks, TubeOptions, TubeType};
 use crate::error::Error;
-use crate::task::{IndexLayout, Layout, State, Task};
+use crate::task::{Layout, SpaceLayout, State, Task};
 use crate::time::Seconds;
 
-/// The type's name.
-pub const NAME: &str = "fifottl";
-
 /// Where the fields are.
-pub static LAYOUT: Layout = Layout {
-    fields: &[
-        ("task_id", "unsigned"),
-        ("status", "string"),
-        ("next_event", "unsigned"),
-        ("ttl", "unsigned"),
-        ("ttr", "unsigned"),
-        ("pri", "unsigned"),
-        ("created", "unsigned"),
-        ("data", "*"),
-    ],
-    indexes: &[
-        IndexLayout { name: "task_id", unique: true, parts: &[0] },
-        IndexLayout { name: "status", unique: true, parts: &[1, 5, 0] },
-        IndexLayout { name: "watch", unique: false, parts: &[1, 2] },
-    ],
-    timed: true,
-    utube: None,
-    ready_buffer: None,
-};
+pub(crate) fn layout() -> Layout {
+    Layout {
+        space: SpaceLayout::new(
+            &[
+                ("task_id", "unsigned"),
+                ("status", "string"),
+                ("next_event", "unsigned"),
+                ("ttl", "unsigned"),
+                ("ttr", "unsigned"),
+                ("pri", "unsigned"),
+                ("created", "unsigned"),
+                ("data", "*"),
+            ],
+            &[("task_id", true, &[0]), ("status", true, &[1, 5, 0]), ("watch", false, &[1, 2])],
+        ),
+        timed: true,
+        utube: None,
+        ready_buffer: None,
+    }
+}
+
+/// The type.
+#[must_use]
+pub fn tube_type() -> TubeType {
+    TubeType::built_in("fifottl", layout(), |options, _| Ok(Box::new(FifoTtl::new(options))))
+}
 
 /// The defaults of a tube with deadlines, and the rules that they share.
 #[derive(Debug, Clone, Copy)]
@@ -116,14 +119,6 @@ impl FifoTtl {
 }
 
 impl Driver for FifoTtl {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn layout(&self) -> &'static Layout {
-        &LAYOUT
-    }
-
     fn first_option(&self) -> Option<&'static str> {
         Some("ttl")
     }

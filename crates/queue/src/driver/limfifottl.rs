@@ -3,13 +3,18 @@
 //! A put that finds no room answers null, at once or after its `timeout`. Those that wait are served in the order in
 //! which they came, as soon as there is room.
 
-use super::fifottl::{FifoTtl, LAYOUT};
-use super::{Change, Driver, Engine, Event, NewTask, Tasks, TubeOptions};
+use super::fifottl::FifoTtl;
+use super::{Change, Driver, Engine, Event, NewTask, Tasks, TubeOptions, TubeType};
 use crate::error::Error;
-use crate::task::{Layout, Task};
+use crate::task::Task;
 
-/// The type's name.
-pub const NAME: &str = "limfifottl";
+/// The type.
+#[must_use]
+pub fn tube_type() -> TubeType {
+    TubeType::built_in("limfifottl", super::fifottl::layout(), |options, _| {
+        Ok(Box::new(LimFifoTtl::new(options)?))
+    })
+}
 
 /// The driver.
 #[derive(Debug, Clone, Copy)]
@@ -33,14 +38,6 @@ impl LimFifoTtl {
 }
 
 impl Driver for LimFifoTtl {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn layout(&self) -> &'static Layout {
-        &LAYOUT
-    }
-
     fn first_option(&self) -> Option<&'static str> {
         Some("timeout")
     }

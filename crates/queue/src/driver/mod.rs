@@ -30,8 +30,19 @@
 //! | ack, delete | taken; any | – | | |
 //!
 //! where death = created + ttl.
+//!
+//! # Types of programs
+//!
+//! A [`TubeType`] owns its name and its [`Layout`] and makes a [`Driver`] for each tube. [`Queue::register`] adds one to
+//! the types above; rows of `_queue` that name it, which the log called unavailable before, become tubes then. A driver is
+//! called inside a transaction and has to return at once: it cannot wait, and it sees its tube's tasks only. A driver whose
+//! methods run in a program's own language, with statements of their own, is therefore not a [`Driver`] but a program
+//! around the queue.
+//!
+//! [`Queue::register`]: crate::Queue::register
 
 use std::fmt;
+use std::sync::Arc;
 
 use lycosa_store::{IndexId, IteratorType, SpaceId, Store};
 
@@ -44,7 +55,7 @@ pub mod utube;
 pub mod utubettl;
 
 pub use candidates::Candidates;
-pub use options::{Engine, PutOptions, TubeOptions};
+pub use options::{Engine, OPTIONS, PutOptions, TubeOptions, heeds};
 
 use crate::error::Error;
 use crate::statistics::Operation;
@@ -187,14 +198,8 @@ impl<'a> Tasks<'a> {
     }
 }
 
-/// One type of tube, as one tube has it: the type's rules and the tube's options.
+/// The policy of one tube: its type's rules with the tube's options.
 pub trait Driver: fmt::Debug + Send {
-    /// The type's name, as `create_tube` takes it.
-    fn name(&self) -> &'static str;
-
-    /// Where the fields are.
-    fn layout(&self) -> &'static Layout;
-
     /// The member of put's options that the type asks for first (errors name it). None: put has no options.
     fn first_option(&self) -> Option<&'static str>;
 
@@ -239,59 +244,142 @@ pub trait Driver: fmt::Debug + Send {
     }
 }
 
-/// The driver of a tube of the type `name`; None if there is no such type.
-///
-/// # Errors
-/// Options that do not go together.
-pub fn create(name: &str, options: &TubeOptions) -> Result<Option<Box<dyn Driver>>, Error> {
-    let driver: Box<dyn Driver> = match name {
-        fifo::NAME => Box::new(fifo::Fifo),
-        fifottl::NAME => Box::new(fifottl::FifoTtl::new(options)),
-        limfifottl::NAME => Box::new(limfifottl::LimFifoTtl::new(options)?),
-        utube::NAME => Box::new(utube::Utube::new(options)?),
-        utubettl::NAME => Box::new(utubettl::UtubeTtl::new(options)?),
-        _ => return Ok(None),
-    };
-    Ok(Some(driver))
+/// Makes the driver of one tube, from the options that the queue knows and from all of them as `_queue` keeps them, a
+/// MessagePack map.
+type MakeDriver = dyn Fn(&TubeOptions, &[u8]) -> Result<Box<dyn Driver>, Error> + Send + Sync;
+
+/// A type of tube, as `create_tube` names it.
+pub struct TubeType {
+    name: String,
+    layout: Layout,
+    make: Box<MakeDriver>,
 }
 
-/// Where the tasks of a type of tube lie; `None` if there is no such type.
-#[must_use]
-pub fn layout(name: &str) -> Option<&'static Layout> {
-    match name {
-        fifo::NAME => Some(&fifo::LAYOUT),
-        fifottl::NAME | limfifottl::NAME => Some(&fifottl::LAYOUT),
-        utube::NAME => Some(&utube::LAYOUT),
-        utubettl::NAME => Some(&utubettl::LAYOUT),
-        _ => None,
+impl TubeType {
+    /// A type for [`Queue::register`](crate::Queue::register).
+    ///
+    /// # Errors
+    /// The queue cannot work with this layout ([`Layout::check`]).
+    pub fn new(
+        name: impl Into<String>,
+        layout: Layout,
+        make: impl Fn(&TubeOptions, &[u8]) -> Result<Box<dyn Driver>, Error> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let name = name.into();
+        match layout.check() {
+            Ok(()) => Ok(Self { name, layout, make: Box::new(make) }),
+            Err(reason) => Err(Error::DriverLayout { name, reason }),
+        }
+    }
+
+    fn built_in(
+        name: &str,
+        layout: Layout,
+        make: impl Fn(&TubeOptions, &[u8]) -> Result<Box<dyn Driver>, Error> + Send + Sync + 'static,
+    ) -> Self {
+        debug_assert_eq!(layout.check(), Ok(()));
+        Self { name: name.into(), layout, make: Box::new(make) }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where the fields are.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The driver of a tube with these options.
+    ///
+    /// # Errors
+    /// Options that do not go together.
+    pub fn driver(&self, options: &TubeOptions, stored: &[u8]) -> Result<Box<dyn Driver>, Error> {
+        (self.make)(options, stored)
+    }
+}
+
+impl fmt::Debug for TubeType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TubeType")
+            .field("name", &self.name)
+            .field("layout", &self.layout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Names of the types that come with the queue; a program may register more.
+pub const BUILT_IN: [&str; 5] = ["fifo", "fifottl", "limfifottl", "utube", "utubettl"];
+
+/// The types of tubes that there are.
+#[derive(Debug)]
+pub(crate) struct TubeTypes(Vec<Arc<TubeType>>);
+
+impl TubeTypes {
+    pub(crate) fn built_in() -> Self {
+        let all = [
+            fifo::tube_type(),
+            fifottl::tube_type(),
+            limfifottl::tube_type(),
+            utube::tube_type(),
+            utubettl::tube_type(),
+        ];
+        Self(all.into_iter().map(Arc::new).collect())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<TubeType>> {
+        self.0.iter().find(|tube_type| tube_type.name == name)
+    }
+
+    /// Adds a type whose name is new.
+    pub(crate) fn add(&mut self, tube_type: TubeType) -> Result<(), Error> {
+        if self.get(&tube_type.name).is_some() {
+            return Err(Error::DriverExists(tube_type.name));
+        }
+        self.0.push(Arc::new(tube_type));
+        Ok(())
     }
 }
 
 /// The state table of tubes without deadlines.
-fn change_without_deadlines(event: Event, type_name: &'static str) -> Result<Change, Error> {
+fn change_without_deadlines(event: Event, type_name: &str) -> Result<Change, Error> {
     match event {
         Event::Take => Ok(Change::to(State::Taken)),
         Event::Bury => Ok(Change::to(State::Buried)),
         Event::Release { .. } | Event::Kick | Event::DelayOver | Event::TtrOver => {
             Ok(Change::to(State::Ready))
         }
-        Event::Touch { .. } => Err(Error::TouchUnsupported(type_name)),
+        Event::Touch { .. } => Err(Error::TouchUnsupported(type_name.into())),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::SpaceLayout;
 
     #[test]
-    fn a_type_has_the_layout_of_its_driver() {
-        let options = TubeOptions { capacity: Some(1), ..TubeOptions::default() };
-        for name in [fifo::NAME, fifottl::NAME, limfifottl::NAME, utube::NAME, utubettl::NAME] {
-            let driver = create(name, &options).expect("sound options").expect("a known type");
-            assert!(layout(name).is_some_and(|layout| std::ptr::eq(layout, driver.layout())), "{name}");
+    fn the_built_in_layouts_are_sound() {
+        for tube_type in &TubeTypes::built_in().0 {
+            assert_eq!(tube_type.layout.check(), Ok(()), "{}", tube_type.name);
         }
-        assert!(
-            layout("priority").is_none() && create("priority", &options).is_ok_and(|none| none.is_none())
-        );
+    }
+
+    #[test]
+    fn a_layout_that_the_queue_cannot_read_is_refused() {
+        let refused = |space: SpaceLayout| {
+            let layout = Layout { space, timed: false, utube: None, ready_buffer: None };
+            TubeType::new("mine", layout, |_, _| Ok(Box::new(fifo::Fifo))).expect_err("unsound").to_string()
+        };
+        let mut space = fifo::layout().space;
+        space.fields[0].1 = "string".into();
+        let expected = "driver 'mine': field 1 ('task_id') has type string, expected unsigned";
+        assert_eq!(refused(space), expected);
+        let mut space = fifo::layout().space;
+        space.indexes.pop();
+        assert_eq!(refused(space), "driver 'mine': index 'status' is missing");
     }
 }

@@ -7,7 +7,6 @@
 use lycosa_store::Error as StoreError;
 use lycosa_tuple::mp::{self, Kind, Reader};
 
-use super::{fifottl, limfifottl, utubettl};
 use crate::arguments::{Number, Table, compared, is_nil, kind, string};
 use crate::error::Error;
 use crate::lua_text;
@@ -96,6 +95,14 @@ pub(crate) fn write_sub_queue(value: Option<&[u8]>, out: &mut Vec<u8>) -> Result
         mp::write_str(out, name);
         return Ok(());
     }
+    if let Some(number) = value.and_then(|value| u32::try_from(Reader::new(value).uint().ok()?).ok()) {
+        write_digits(number, out);
+        return Ok(());
+    }
+    if let Some(text) = value.and_then(lua_text::extension) {
+        mp::write_str(out, text.as_bytes());
+        return Ok(());
+    }
     if matches!(value.map(kind), Some(Kind::Array | Kind::Map | Kind::Ext | Kind::Invalid)) {
         return Err(illegal_option("utube", "string"));
     }
@@ -103,6 +110,21 @@ pub(crate) fn write_sub_queue(value: Option<&[u8]>, out: &mut Vec<u8>) -> Result
     lua_text::write(value, &mut name);
     mp::write_str(out, &name);
     Ok(())
+}
+
+/// Writes a number as the string of its digits. Many programs number their sub-queues.
+fn write_digits(mut number: u32, out: &mut Vec<u8>) {
+    let mut digits = [0; 10];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    mp::write_str(out, &digits[first..]);
 }
 
 /// Where a tube's tasks live. The store keeps both in memory.
@@ -164,38 +186,51 @@ impl Default for TubeOptions {
     }
 }
 
-/// Whether tubes of that type have ttl, ttr and pri.
-fn is_timed(tube_type: &str) -> bool {
-    matches!(tube_type, fifottl::NAME | limfifottl::NAME | utubettl::NAME)
-}
-
 fn illegal_option(name: &str, expected: &str) -> Error {
     StoreError::IllegalParams(format!("options parameter '{name}' should be of type {expected}")).into()
 }
 
+/// The options of `create_tube` that a built-in type may heed.
+pub const OPTIONS: [&str; 8] =
+    ["capacity", "engine", "if_not_exists", "pri", "storage_mode", "temporary", "ttl", "ttr"];
+
+/// Whether tubes of a built-in type heed an option of `create_tube`. None if no type does.
+#[must_use]
+pub fn heeds(tube_type: &str, option: &str) -> Option<bool> {
+    Some(match option {
+        "engine" | "if_not_exists" | "temporary" | "on_task_change" => true,
+        "ttl" | "ttr" | "pri" => matches!(tube_type, "fifottl" | "limfifottl" | "utubettl"),
+        "capacity" => tube_type == "limfifottl",
+        "storage_mode" => matches!(tube_type, "utube" | "utubettl"),
+        _ => return None,
+    })
+}
+
 impl TubeOptions {
-    /// Reads the options of `create_tube`.
+    /// Reads the options of `create_tube`; those about deadlines only where tubes of the type have them (`timed`).
     ///
     /// # Errors
     /// An option of the wrong type, or no table at all.
-    pub fn parse(value: Option<&[u8]>, tube_type: &str) -> Result<Self, Error> {
-        Self::read(&Table::parse(value)?, tube_type, &mut |refused| Err(refused))
+    pub fn parse(value: Option<&[u8]>, timed: bool) -> Result<Self, Error> {
+        // The module writes defaults into the table, which a text is not.
+        if value.and_then(string).is_some() {
+            return Err(Error::OptionsType("string"));
+        }
+        Self::read(&Table::parse(value)?, timed, &mut |refused| Err(refused))
     }
 
     /// Reads the options in a row of `_queue`. What cannot be used is passed over; `f` is told.
-    pub fn stored(value: &[u8], tube_type: &str, f: &mut dyn FnMut(Error)) -> Self {
+    pub fn stored(value: &[u8], timed: bool, f: &mut dyn FnMut(Error)) -> Self {
         let pass_over = &mut |refused| {
             f(refused);
             Ok(())
         };
-        Table::parse(Some(value))
-            .and_then(|table| Self::read(&table, tube_type, pass_over))
-            .unwrap_or_default()
+        Table::parse(Some(value)).and_then(|table| Self::read(&table, timed, pass_over)).unwrap_or_default()
     }
 
     fn read(
         table: &Table<'_>,
-        tube_type: &str,
+        timed: bool,
         refuse: &mut dyn FnMut(Error) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let mut options = Self::default();
@@ -220,7 +255,7 @@ impl TubeOptions {
             Some(None) => refuse(illegal_option("engine", "string"))?,
         }
         options.ready_buffer = get("storage_mode").and_then(string) == Some(b"ready_buffer");
-        if !is_timed(tube_type) {
+        if !timed {
             return Ok(options);
         }
         let given = |name: &str| get(name).filter(|value| !is_false(value));
@@ -250,7 +285,7 @@ impl TubeOptions {
     }
 
     /// Appends the map that `_queue` keeps: the options as given, without nulls and callbacks, and the defaults.
-    pub fn write_stored(value: Option<&[u8]>, tube_type: &str, out: &mut Vec<u8>) {
+    pub fn write_stored(value: Option<&[u8]>, timed: bool, out: &mut Vec<u8>) {
         const DEFAULTED: [&[u8]; 4] = [b"if_not_exists", b"ttl", b"ttr", b"pri"];
         let mut pairs: Vec<(&[u8], &[u8])> = Vec::new();
         let mut reader = Reader::new(value.unwrap_or(&[0x80]));
@@ -270,7 +305,7 @@ impl TubeOptions {
             mp::write_str(&mut defaults, b"if_not_exists");
             mp::write_bool(&mut defaults, false);
         }
-        if is_timed(tube_type) {
+        if timed {
             let mut longest = Vec::new();
             mp::write_uint(&mut longest, MAX_TIMEOUT_SECONDS);
             let ttl = has(b"ttl").unwrap_or(&longest);
@@ -300,30 +335,30 @@ mod tests {
     use super::*;
     use lycosa_tuple::value::Value;
 
-    fn stored(options: &Value, tube_type: &str) -> Value {
+    fn stored(options: &Value, timed: bool) -> Value {
         let mut out = Vec::new();
-        TubeOptions::write_stored(Some(&options.encode()), tube_type, &mut out);
+        TubeOptions::write_stored(Some(&options.encode()), timed, &mut out);
         Value::decode(&out).expect("one value")
     }
 
     #[test]
     fn stored_options_have_the_defaults_of_the_type() {
         let given = Value::map([("temporary", Value::from(true)), ("ttl", Value::from(60_u64))]);
-        let fifottl = stored(&given, "fifottl");
+        let fifottl = stored(&given, true);
         assert_eq!(fifottl.get("ttl"), Some(&Value::from(60_u64)));
         assert_eq!(fifottl.get("ttr"), Some(&Value::from(60_u64)));
         assert_eq!(fifottl.get("pri"), Some(&Value::from(0_u64)));
         assert_eq!(fifottl.get("if_not_exists"), Some(&Value::from(false)));
-        assert_eq!(stored(&given, "fifo").get("ttr"), None);
+        assert_eq!(stored(&given, false).get("ttr"), None);
         let nothing = Value::map([("ttl", Value::Nil), ("pri", Value::from(false))]);
-        assert_eq!(stored(&nothing, "utubettl").get("ttl"), Some(&Value::from(MAX_TIMEOUT_SECONDS)));
+        assert_eq!(stored(&nothing, true).get("ttl"), Some(&Value::from(MAX_TIMEOUT_SECONDS)));
     }
 
     #[test]
     fn capacity_is_rounded_up_and_negative_means_full() {
         let capacity = |value: Value| {
             let options = Value::map([("capacity", value)]).encode();
-            TubeOptions::parse(Some(&options), "limfifottl").expect("a number").capacity
+            TubeOptions::parse(Some(&options), true).expect("a number").capacity
         };
         assert_eq!(capacity(Value::from(0_u64)), None);
         assert_eq!(capacity(Value::from(-1_i64)), Some(0));
@@ -339,6 +374,9 @@ mod tests {
         };
         assert_eq!(name(None), Ok(b"nil".to_vec()));
         assert_eq!(name(Some(&[1])), Ok(b"1".to_vec()));
+        assert_eq!(name(Some(&[0])), Ok(b"0".to_vec()));
+        assert_eq!(name(Some(&[0xcd, 0x27, 0x0a])), Ok(b"9994".to_vec()));
+        assert_eq!(name(Some(&[0xce, 0xff, 0xff, 0xff, 0xff])), Ok(b"4294967295".to_vec()));
         assert_eq!(name(Some(&[0xc3])), Ok(b"true".to_vec()));
         assert!(name(Some(&[0x80])).is_err());
     }
@@ -346,13 +384,13 @@ mod tests {
     #[test]
     fn options_of_the_wrong_type_are_named() {
         let options = Value::map([("temporary", Value::str("yes"))]).encode();
-        let refused = TubeOptions::parse(Some(&options), "fifo").expect_err("no boolean");
+        let refused = TubeOptions::parse(Some(&options), false).expect_err("no boolean");
         assert_eq!(
             refused.to_string(),
             "Illegal parameters, options parameter 'temporary' should be of type boolean"
         );
         let mut passed_over = 0;
-        let kept = TubeOptions::stored(&options, "fifo", &mut |_| passed_over += 1);
+        let kept = TubeOptions::stored(&options, false, &mut |_| passed_over += 1);
         assert_eq!((kept, passed_over), (TubeOptions::default(), 1));
     }
 }

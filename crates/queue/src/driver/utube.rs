@@ -5,31 +5,31 @@ use lycosa_tuple::mp;
 
 use super::candidates::{CandidateOrder, Candidates};
 use super::options::write_sub_queue;
-use super::{Change, Driver, Engine, Event, NewTask, Tasks, TubeOptions, change_without_deadlines};
+use super::{Change, Driver, Engine, Event, NewTask, Tasks, TubeOptions, TubeType, change_without_deadlines};
 use crate::error::Error;
-use crate::task::{BufferLayout, IndexLayout, Layout, State, Task};
-
-/// The type's name.
-pub const NAME: &str = "utube";
+use crate::task::{Layout, SpaceLayout, State, Task};
 
 /// Where the fields are.
-pub static LAYOUT: Layout = Layout {
-    fields: &[("task_id", "unsigned"), ("status", "string"), ("utube", "string"), ("data", "*")],
-    indexes: &[
-        IndexLayout { name: "task_id", unique: true, parts: &[0] },
-        IndexLayout { name: "status", unique: true, parts: &[1, 0] },
-        IndexLayout { name: "utube", unique: true, parts: &[1, 2, 0] },
-    ],
-    timed: false,
-    utube: Some(2),
-    ready_buffer: Some(&BufferLayout {
-        fields: &[("task_id", "unsigned"), ("utube", "string")],
-        indexes: &[
-            IndexLayout { name: "task_id", unique: true, parts: &[0] },
-            IndexLayout { name: "utube", unique: true, parts: &[1] },
-        ],
-    }),
-};
+pub(crate) fn layout() -> Layout {
+    Layout {
+        space: SpaceLayout::new(
+            &[("task_id", "unsigned"), ("status", "string"), ("utube", "string"), ("data", "*")],
+            &[("task_id", true, &[0]), ("status", true, &[1, 0]), ("utube", true, &[1, 2, 0])],
+        ),
+        timed: false,
+        utube: Some(2),
+        ready_buffer: Some(SpaceLayout::new(
+            &[("task_id", "unsigned"), ("utube", "string")],
+            &[("task_id", true, &[0]), ("utube", true, &[1])],
+        )),
+    }
+}
+
+/// The type.
+#[must_use]
+pub fn tube_type() -> TubeType {
+    TubeType::built_in("utube", layout(), |options, _| Ok(Box::new(Utube::new(options)?)))
+}
 
 /// The driver.
 #[derive(Debug)]
@@ -57,14 +57,6 @@ pub(super) fn check_ready_buffer(options: &TubeOptions) -> Result<(), Error> {
 }
 
 impl Driver for Utube {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn layout(&self) -> &'static Layout {
-        &LAYOUT
-    }
-
     fn first_option(&self) -> Option<&'static str> {
         Some("utube")
     }
@@ -79,7 +71,7 @@ impl Driver for Utube {
     }
 
     fn change(&self, _task: &Task<'_>, event: Event, _now: u64) -> Result<Change, Error> {
-        change_without_deadlines(event, NAME)
+        change_without_deadlines(event, "utube")
     }
 
     fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {

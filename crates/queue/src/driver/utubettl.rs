@@ -7,44 +7,47 @@ use super::candidates::{CandidateOrder, Candidates};
 use super::fifottl::Lifetime;
 use super::options::write_sub_queue;
 use super::utube::check_ready_buffer;
-use super::{Change, Driver, Event, NewTask, Tasks, TubeOptions};
+use super::{Change, Driver, Event, NewTask, Tasks, TubeOptions, TubeType};
 use crate::error::Error;
-use crate::task::{BufferLayout, IndexLayout, Layout, Task};
-
-/// The type's name.
-pub const NAME: &str = "utubettl";
+use crate::task::{Layout, SpaceLayout, Task};
 
 /// Where the fields are.
-pub static LAYOUT: Layout = Layout {
-    fields: &[
-        ("task_id", "unsigned"),
-        ("status", "string"),
-        ("next_event", "unsigned"),
-        ("ttl", "unsigned"),
-        ("ttr", "unsigned"),
-        ("pri", "unsigned"),
-        ("created", "unsigned"),
-        ("utube", "string"),
-        ("data", "*"),
-    ],
-    indexes: &[
-        IndexLayout { name: "task_id", unique: true, parts: &[0] },
-        IndexLayout { name: "status", unique: true, parts: &[1, 5, 0] },
-        IndexLayout { name: "watch", unique: false, parts: &[1, 2] },
-        IndexLayout { name: "utube", unique: true, parts: &[1, 7, 0] },
-        IndexLayout { name: "utube_pri", unique: true, parts: &[1, 7, 5, 0] },
-    ],
-    timed: true,
-    utube: Some(7),
-    ready_buffer: Some(&BufferLayout {
-        fields: &[("task_id", "unsigned"), ("utube", "string"), ("pri", "unsigned")],
-        indexes: &[
-            IndexLayout { name: "task_id", unique: true, parts: &[0] },
-            IndexLayout { name: "utube", unique: true, parts: &[1] },
-            IndexLayout { name: "pri", unique: true, parts: &[2, 0] },
-        ],
-    }),
-};
+pub(crate) fn layout() -> Layout {
+    Layout {
+        space: SpaceLayout::new(
+            &[
+                ("task_id", "unsigned"),
+                ("status", "string"),
+                ("next_event", "unsigned"),
+                ("ttl", "unsigned"),
+                ("ttr", "unsigned"),
+                ("pri", "unsigned"),
+                ("created", "unsigned"),
+                ("utube", "string"),
+                ("data", "*"),
+            ],
+            &[
+                ("task_id", true, &[0]),
+                ("status", true, &[1, 5, 0]),
+                ("watch", false, &[1, 2]),
+                ("utube", true, &[1, 7, 0]),
+                ("utube_pri", true, &[1, 7, 5, 0]),
+            ],
+        ),
+        timed: true,
+        utube: Some(7),
+        ready_buffer: Some(SpaceLayout::new(
+            &[("task_id", "unsigned"), ("utube", "string"), ("pri", "unsigned")],
+            &[("task_id", true, &[0]), ("utube", true, &[1]), ("pri", true, &[2, 0])],
+        )),
+    }
+}
+
+/// The type.
+#[must_use]
+pub fn tube_type() -> TubeType {
+    TubeType::built_in("utubettl", layout(), |options, _| Ok(Box::new(UtubeTtl::new(options)?)))
+}
 
 /// The driver.
 #[derive(Debug)]
@@ -68,14 +71,6 @@ impl UtubeTtl {
 }
 
 impl Driver for UtubeTtl {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn layout(&self) -> &'static Layout {
-        &LAYOUT
-    }
-
     fn first_option(&self) -> Option<&'static str> {
         Some("ttl")
     }

@@ -167,7 +167,7 @@ fn a_task_whose_owner_s_row_vanishes_is_released() {
             assert_eq!(rig.t(3, "take", args![0]).values(), task(1, "t", "b"), "{what}");
             assert_eq!(rig.rows("_queue_taken_2").len(), 3, "{what}");
             // All of them.
-            rig.queue.show(&mut rig.store, space).expect("the owners are entered");
+            rig.queue.read(&mut rig.store, space, 0, 0, rig.now).expect("the owners are written back");
             let row = Value::array([u64::from(space), 1]).encode();
             rig.execute(&Statement::Replace { space: system::TRUNCATE, tuple: &row }).expect("a truncation");
             for (id, name) in [(0, "a"), (1, "b"), (2, "c")] {
@@ -186,7 +186,7 @@ fn an_owner_that_a_program_exchanges_keeps_the_task() {
     rig.t(2, "take", args![0]).values();
     let Value::Str(heir) = session(&mut rig, 3) else { panic!("a session is a string") };
     let space = rig.space_id("_queue_taken_2");
-    rig.queue.show(&mut rig.store, space).expect("the owners are entered");
+    rig.queue.read(&mut rig.store, space, 0, 0, rig.now).expect("the owners are written back");
     rig.begin();
     let key = Value::array([0_u64, 0]).encode();
     rig.store.execute(&Statement::Delete { space, index: 0, key: &key }).expect("a delete");
@@ -198,7 +198,7 @@ fn an_owner_that_a_program_exchanges_keeps_the_task() {
     // A rollback takes back what was found.
     rig.t(1, "put", args!["b"]).values();
     rig.t(2, "take", args![0]).values();
-    rig.queue.show(&mut rig.store, space).expect("the owners are entered");
+    rig.queue.read(&mut rig.store, space, 0, 0, rig.now).expect("the owners are written back");
     rig.begin();
     let key = Value::array([0_u64, 1]).encode();
     rig.store.execute(&Statement::Delete { space, index: 0, key: &key }).expect("a delete");

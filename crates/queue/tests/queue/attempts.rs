@@ -122,6 +122,46 @@ fn what_is_kept_goes_with_the_task() {
 }
 
 #[test]
+fn a_kick_counts_anew_and_keeps_the_last_failure() {
+    for kind in KINDS {
+        for many in [false, true] {
+            let mut rig = with_failed_task(kind);
+            rig.t(2, "bury", vec![0.into(), because("given up")]).values();
+            match many {
+                false => rig.t(1, "kick", args![1]).values(),
+                true => rig.t(1, "kick_many", vec![Value::array([0_u64])]).values(),
+            };
+            let peeked = rig.t(1, "peek", vec![0.into(), extended()]).values();
+            assert_eq!(said(&peeked), (0, Some("given up".to_owned())), "{kind}");
+            let taken = rig.t(2, "take", vec![0.into(), extended()]).values();
+            assert_eq!(said(&taken), (1, Some("given up".to_owned())), "{kind}");
+        }
+    }
+}
+
+#[test]
+fn a_take_that_was_no_attempt_is_not_counted() {
+    let unattempted = || options([("attempted", false.into())]);
+    for kind in KINDS {
+        let mut rig = with_failed_task(kind);
+        let before = said(&rig.t(1, "peek", vec![0.into(), extended()]).values());
+        rig.t(2, "release", vec![0.into(), unattempted()]).values();
+        let after = said(&rig.t(1, "peek", vec![0.into(), extended()]).values());
+        assert_eq!(after, (before.0 - 1, before.1), "{kind}");
+        rig.t(2, "take", vec![0.into(), extended()]).values();
+        rig.t(2, "release_many", vec![Value::array([0_u64]), unattempted()]).values();
+        assert_eq!(said(&rig.t(1, "peek", vec![0.into(), extended()]).values()), after, "{kind}");
+    }
+    // Where nothing was counted there is nothing to take back.
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    rig.t(1, "put", args!["x"]).values();
+    rig.t(2, "take", args![0]).values();
+    rig.t(2, "release", vec![0.into(), unattempted()]).values();
+    assert!(rig.store.space_by_name(SPACE).is_none());
+}
+
+#[test]
 fn a_waiting_take_gets_the_extended_form_too() {
     let mut rig = Rig::new();
     rig.create("t", "fifottl", options([("ttr", 30.into())]));

@@ -1,7 +1,10 @@
 //! What the scenarios do not show: ids, moments, orders, budgets, restarts.
 
+use lycosa_queue::driver::fifo::{self, Fifo};
+use lycosa_queue::driver::{Change, Driver, Event, NewTask, Tasks, TubeType};
+use lycosa_queue::task::Task;
 use lycosa_queue::{Answer, Error, Operation, QueueState};
-use lycosa_store::{Statement, ddl, system, user};
+use lycosa_store::{IteratorType, Statement, ddl, system, user};
 use lycosa_tuple::value::Value;
 
 use crate::rig::{Reply, Rig, SECOND, args, options, task};
@@ -267,7 +270,7 @@ fn before_the_start_only_state_and_cfg_answer() {
         .bootstrap("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002")
         .expect("a store");
     store.finish_recovery().expect("a store");
-    let mut queue = lycosa_queue::Queue::new(lycosa_queue::Configuration::default());
+    let mut queue = lycosa_queue::Queue::new(lycosa_queue::Configuration::default(), Box::new(|| [7; 16]));
     assert_eq!(queue.state(), QueueState::Init);
     let caller = lycosa_queue::Caller {
         connection: 1,
@@ -310,7 +313,7 @@ fn who_waits_goes_on_waiting_while_the_instance_is_read_only() {
     assert_eq!(rig.answer(long), None);
     let now = rig.now;
     rig.queue.set_read_only(&mut rig.store, false, now).expect("writable");
-    rig.settle();
+    rig.collect_committed();
     assert_eq!(rig.answer(long), Some(Reply::Values(task(7, "t", "from the master"))));
     assert_eq!(rig.call(2, "queue.identify", args![]).values(), session, "the connection kept its session");
     assert_eq!(rig.t(2, "ack", args![7]).values(), task(7, "-", "from the master"));
@@ -347,16 +350,45 @@ fn release_of_the_lua_module_with_a_wrong_next_event_is_corrected() {
     rig.create("t", "utubettl", Value::Nil);
     let space = rig.space_id("t");
     let created = rig.now;
-    for (id, event) in [(0_u64, u64::MAX - 5), (1, 1)] {
+    // The last one would be deleted a year after its time.
+    let events = [(0_u64, u64::MAX - 5), (1, 1), (2, created + 365 * 86_400 * SECOND)];
+    for (id, event) in events {
         let row: Vec<Value> = args![id, "r", event, 10 * SECOND, 0, 0, created, "u", "x"];
         rig.execute(&Statement::Insert { space, tuple: &Value::from(row).encode() }).expect("an insert");
     }
     rig.tick();
     rig.restart();
     let events: Vec<_> = rig.rows("t").iter().map(|row| row.as_array().expect("a row")[2].clone()).collect();
-    assert_eq!(events, [Value::from(created + 10 * SECOND), Value::from(created + 10 * SECOND)]);
+    assert_eq!(events, vec![Value::from(created + 10 * SECOND); 3]);
+    let said = std::iter::from_fn(|| rig.queue.poll_log()).map(|line| line.text);
+    let said = said.into_iter().find(|line| line.contains("tube 't': corrected when")).expect("a line");
+    // The look at the deadlines has corrected the one that was in the past.
+    assert!(said.contains("2 released tasks expire") && said.contains("0 of them expire now"), "{said}");
     rig.advance(10 * SECOND);
     assert_eq!(rig.rows("t").len(), 0);
+}
+
+#[test]
+fn a_temporary_tube_never_hands_out_an_id_twice() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", options([("temporary", Value::from(true))]));
+    let id = |rig: &mut Rig| {
+        let task = rig.t(1, "put", args!["x"]).values().remove(0);
+        task.as_array().and_then(|task| task[0].as_u64()).expect("an id")
+    };
+    let first: Vec<u64> = (0..1500).map(|_| id(&mut rig)).collect();
+    assert_eq!(first, (0..1500).collect::<Vec<_>>());
+    rig.restart();
+    assert_eq!(rig.rows("t").len(), 0);
+    let next = id(&mut rig);
+    assert!((1500..2500).contains(&next), "{next}");
+    assert_eq!(rig.logged, 1, "the task is not journaled, the reserved ids are");
+    assert_eq!(id(&mut rig), next + 1);
+    assert_eq!(rig.logged, 0);
+    rig.t(1, "truncate", args![]).values();
+    assert_eq!(id(&mut rig), 0);
+    rig.restart();
+    assert!(id(&mut rig) > 0);
 }
 
 #[test]
@@ -373,4 +405,54 @@ fn decimals_are_seconds_too() {
     let token = rig.t(1, "take", vec![half]).token();
     rig.advance(500_000);
     assert_eq!(rig.answer(token), Some(Reply::Values(task(0, "t", "x"))));
+}
+
+/// A driver that a program brings: the newest task first.
+#[derive(Debug)]
+struct Lifo;
+
+impl Driver for Lifo {
+    fn first_option(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+        Fifo.encode(task, now, out)
+    }
+
+    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error> {
+        Fifo.change(task, event, now)
+    }
+
+    fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {
+        let ready = [0x91, 0xa1, b'r'];
+        let last = tasks.store.first(tasks.space, tasks.indexes.status, IteratorType::Le, &ready)?;
+        Ok(last.filter(|tuple| tuple.get(2..4) == Some(&ready[1..])))
+    }
+}
+
+fn lifo(name: &str) -> TubeType {
+    let layout = fifo::tube_type().layout().clone();
+    TubeType::new(name, layout, |_, _| Ok(Box::new(Lifo))).expect("a sound layout")
+}
+
+#[test]
+fn a_program_brings_a_type_of_tube() {
+    let mut rig = Rig::new();
+    let refused = rig.call(1, "queue.create_tube", args!["t", "lifo"]);
+    assert_eq!(refused, Reply::Error(Error::UnknownTubeType("lifo".into())));
+    rig.queue.register(&mut rig.store, lifo("lifo"), rig.now).expect("a new name");
+    let again = rig.queue.register(&mut rig.store, lifo("fifo"), rig.now).expect_err("a built-in name");
+    assert_eq!(again.to_string(), "overriding registered driver \"fifo\"");
+    rig.create("t", "lifo", Value::Nil);
+    assert_eq!(["a", "b", "c"].map(|data| put(&mut rig, data)), [0, 1, 2]);
+    assert_eq!(rig.t(1, "take", args![0]).values(), task(2, "t", "c"));
+    assert_eq!(rig.queue.tubes().collect::<Vec<_>>(), [("t", "lifo")]);
+
+    rig.restart();
+    assert_eq!(rig.t(1, "take", args![0]), Reply::Undefined);
+    let report = rig.queue.register(&mut rig.store, lifo("lifo"), rig.now).expect("a new name");
+    assert_eq!((report.tubes, report.released), (1, 1));
+    assert_eq!(rig.t(1, "take", args![0]).values(), task(2, "t", "c"));
+    assert_eq!(rig.t(1, "take", args![0]).values(), task(1, "t", "b"));
 }

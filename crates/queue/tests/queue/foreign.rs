@@ -65,7 +65,7 @@ fn a_program_that_deletes_a_taken_task_and_calls_the_queue_leaves_no_owner() {
         }
         rig.t(1, "take", args![0]).values();
         let space = rig.space_id("t");
-        rig.queue.show(&mut rig.store, space).expect("room");
+        rig.queue.read(&mut rig.store, space, 0, 0, rig.now).expect("room");
         assert_eq!(rig.rows("_queue_taken_2").len(), 1);
         rig.begin();
         let key = Value::array([0_u64]).encode();

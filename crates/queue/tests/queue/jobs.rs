@@ -24,7 +24,7 @@ fn count(rig: &Rig, operation: Operation) -> u64 {
 
 fn step(rig: &mut Rig) {
     rig.queue.tick(&mut rig.store, rig.now, 100);
-    rig.settle();
+    rig.collect_committed();
 }
 
 #[test]
@@ -84,6 +84,25 @@ fn a_long_release_all_leaves_alone_what_was_taken_since() {
 }
 
 #[test]
+fn a_long_release_all_releases_what_was_taken_before_the_clock_was_set_back() {
+    for tube_type in ["fifo", "fifottl"] {
+        let mut rig = with_tasks(tube_type);
+        for _ in 0..MANY {
+            rig.t(2, "take", args![0]).values();
+        }
+        rig.now -= 3_600_000_000;
+        let release = rig.t(1, "release_all", args![]).token();
+        rig.now += 1;
+        step(&mut rig);
+        let taken = rig.t(3, "take_many", args![MANY, 0]).values()[0].as_array().map(<[Value]>::len);
+        assert_eq!(taken, Some(100), "what is released can be taken");
+        rig.tick();
+        assert_eq!(rig.answer(release), Some(Reply::Values(vec![])));
+        assert_eq!(count(&rig, Operation::Release), MANY, "{tube_type}");
+    }
+}
+
+#[test]
 fn short_calls_and_calls_in_transactions_are_done_at_once() {
     let mut rig = with_tasks("fifottl");
     for id in 0..MANY {
@@ -105,7 +124,7 @@ fn a_job_ends_with_its_tube_and_with_the_queue() {
     }
     let kick = rig.t(1, "kick", args![MANY]).token();
     rig.queue.set_read_only(&mut rig.store, true, rig.now).expect("nothing stands against it");
-    rig.settle();
+    rig.collect_committed();
     assert_eq!(rig.answer(kick), Some(Reply::Error(Error::ReadOnly)));
     rig.queue.set_read_only(&mut rig.store, false, rig.now).expect("nothing stands against it");
     let kick = rig.t(1, "kick", args![MANY]).token();

@@ -5,6 +5,7 @@ mod attempts;
 mod batch;
 mod drivers;
 mod foreign;
+mod ignored;
 mod jobs;
 mod model;
 mod owners;

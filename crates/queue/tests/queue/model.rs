@@ -247,6 +247,7 @@ impl Pair {
             now: rig.now,
             tasks: BTreeMap::new(),
             next_id: 0,
+            reserved: 0,
             counts: HashMap::new(),
             done: 0,
             waiters: VecDeque::new(),
@@ -462,7 +463,7 @@ impl Pair {
             Step::Truncate => {
                 let reply = self.rig.t(1, "truncate", Vec::new());
                 self.model.tasks.clear();
-                self.model.next_id = 0;
+                (self.model.next_id, self.model.reserved) = (0, 0);
                 self.model.serve();
                 (reply, Expected::Nothing)
             }
@@ -538,7 +539,8 @@ impl Pair {
         model.done = 0;
         if temporary {
             model.tasks.clear();
-            model.next_id = 0;
+            // Ids are reserved in blocks.
+            model.next_id = model.reserved;
         }
         for id in model.in_state('t') {
             model.change(id, 'r', "release", 0);

@@ -6,16 +6,16 @@ use lycosa_tuple::value::Value;
 use crate::rig::{Rig, args, options};
 
 const TAKEN: &str = "_queue_taken_2";
-/// More than there are owners that wait to be entered.
+/// More than there are cached owners.
 const MANY: u64 = 5000;
 
-fn entered(rig: &Rig) -> u64 {
+fn row_count(rig: &Rig) -> u64 {
     rig.store.space(rig.space_id(TAKEN)).expect("a space").len()
 }
 
-fn show(rig: &mut Rig) {
+fn read(rig: &mut Rig) {
     let space = rig.space_id(TAKEN);
-    rig.queue.show(&mut rig.store, space).expect("the space is there");
+    rig.queue.read(&mut rig.store, space, 0, 0, rig.now).expect("the space is there");
 }
 
 /// The tasks that have an owner, by id.
@@ -38,8 +38,8 @@ fn with_taken_tasks(count: u64) -> Rig {
 fn owners_are_entered_when_there_are_many_and_when_somebody_looks() {
     let mut rig = with_taken_tasks(MANY);
     assert_eq!(owned(&rig), (0..MANY).collect::<Vec<_>>());
-    let before = entered(&rig);
-    assert!(0 < before && before < MANY, "{before} are entered");
+    let before = row_count(&rig);
+    assert!(0 < before && before < MANY, "{before} are written back");
     let rows = rig.rows(TAKEN);
 
     for (id, error) in [(0, None), (MANY - 1, None), (0, Some("Task was not taken"))] {
@@ -49,15 +49,15 @@ fn owners_are_entered_when_there_are_many_and_when_somebody_looks() {
     assert_eq!(rig.t(1, "ack", args![1]).error(), "Task was not taken");
     assert_eq!(rig.t(1, "ack", args![MANY - 2]).error(), "Task was not taken");
     assert_eq!(rig.rows(TAKEN), rows[1..rows.len() - 1]);
-    assert_eq!(entered(&rig), before - 1);
+    assert_eq!(row_count(&rig), before - 1);
 
-    show(&mut rig);
-    assert_eq!(entered(&rig), MANY - 2);
+    read(&mut rig);
+    assert_eq!(row_count(&rig), MANY - 2);
     assert_eq!(rig.rows(TAKEN), rows[1..rows.len() - 1]);
     for id in 1..MANY - 1 {
         rig.t(2, "ack", args![id]).values();
     }
-    assert_eq!((entered(&rig), owned(&rig).len()), (0, 0));
+    assert_eq!((row_count(&rig), owned(&rig).len()), (0, 0));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_session_that_ends_gives_back_what_is_entered_and_what_is_not() {
     rig.disconnect(2);
     rig.tick();
     assert_eq!(owned(&rig), [MANY]);
-    assert_eq!(entered(&rig), 0, "only what the session owned was entered");
+    assert_eq!(row_count(&rig), 0, "only what the session owned was written back");
     assert_eq!(
         rig.t(4, "take_many", args![10_000, 0]).values()[0].as_array().map(<[Value]>::len),
         Some(5000)
@@ -86,13 +86,13 @@ fn a_transaction_that_is_taken_back_leaves_the_owners_as_they_were() {
     rig.t(3, "take", args![0]).values();
     assert_eq!(owned(&rig), [1]);
     let savepoint = rig.queue.savepoint(&rig.store);
-    show(&mut rig);
+    read(&mut rig);
     rig.t(3, "take", args![0]).values();
-    assert_eq!((entered(&rig), owned(&rig)), (1, vec![1, 2]));
+    assert_eq!((row_count(&rig), owned(&rig)), (1, vec![1, 2]));
     rig.queue.rollback_to(&mut rig.store, savepoint);
-    assert_eq!((entered(&rig), owned(&rig)), (0, vec![1]));
+    assert_eq!((row_count(&rig), owned(&rig)), (0, vec![1]));
     rig.rollback();
-    assert_eq!((entered(&rig), rig.rows(TAKEN)), (0, before));
+    assert_eq!((row_count(&rig), rig.rows(TAKEN)), (0, before));
     rig.t(2, "ack_many", args![Value::array([0_u64, 1])]).values();
     assert!(owned(&rig).is_empty());
 }
@@ -103,10 +103,10 @@ fn a_transaction_that_holds_keeps_its_owners() {
     rig.t(1, "put", args!["x"]).values();
     rig.begin();
     rig.t(2, "take", args![0]).values();
-    show(&mut rig);
+    read(&mut rig);
     rig.t(2, "ack", args![0]).values();
     rig.commit();
-    assert_eq!((entered(&rig), owned(&rig)), (1, vec![1]));
+    assert_eq!((row_count(&rig), owned(&rig)), (1, vec![1]));
 }
 
 #[test]
@@ -116,10 +116,10 @@ fn a_touch_leaves_one_row() {
     rig.t(1, "put", args!["x"]).values();
     rig.t(2, "take", args![0]).values();
     rig.t(2, "touch", args![0, 1]).values();
-    assert_eq!((entered(&rig), owned(&rig)), (0, vec![0]));
-    show(&mut rig);
+    assert_eq!((row_count(&rig), owned(&rig)), (0, vec![0]));
+    read(&mut rig);
     rig.t(2, "touch", args![0, 1]).values();
-    assert_eq!((entered(&rig), owned(&rig)), (1, vec![0]));
+    assert_eq!((row_count(&rig), owned(&rig)), (1, vec![0]));
 }
 
 #[test]
@@ -147,10 +147,10 @@ fn owners_move_into_a_space_that_is_logged() {
     let mut rig = with_taken_tasks(3);
     let rows = rig.rows(TAKEN);
     rig.call(1, "queue.cfg", args![options([("in_replicaset", Value::from(true))])]).values();
-    assert_eq!((entered(&rig), rig.rows(TAKEN)), (3, rows));
+    assert_eq!((row_count(&rig), rig.rows(TAKEN)), (3, rows));
     rig.t(1, "put", args!["x"]).values();
     rig.t(2, "take", args![0]).values();
-    assert_eq!(entered(&rig), 4);
+    assert_eq!(row_count(&rig), 4);
     rig.call(1, "queue.cfg", args![options([("in_replicaset", Value::from(false))])]).values();
     rig.t(2, "ack", args![0]).values();
     assert_eq!(owned(&rig), [1, 2, 3]);

@@ -130,7 +130,7 @@ impl Rig {
     pub(crate) fn configured(configuration: Configuration) -> Self {
         let mut rig = Self {
             store: Store::new(Settings::default()),
-            queue: Queue::with_session_ids(configuration, session_ids(0)),
+            queue: Queue::new(configuration, session_ids(0)),
             now: 1_800_000_000 * SECOND,
             users: HashMap::new(),
             log: Vec::new(),
@@ -156,10 +156,9 @@ impl Rig {
         for row in &self.log {
             self.store.recover(&row.statement()).expect("a logged statement");
         }
-        lycosa_queue::prepare_tubes(&mut self.store);
-        self.store.finish_recovery().expect("recovery");
+        lycosa_queue::finish_recovery(&mut self.store).expect("recovery");
         self.queue.start(&mut self.store, self.now).expect("start");
-        self.settle();
+        self.collect_committed();
     }
 
     /// Ends the process and begins a new one with what the log has.
@@ -167,12 +166,12 @@ impl Rig {
         self.answers.clear();
         self.users.clear();
         self.boots += 1;
-        self.queue = Queue::with_session_ids(self.configuration, session_ids(self.boots));
+        self.queue = Queue::new(self.configuration, session_ids(self.boots));
         self.boot();
     }
 
     /// Moves what is committed into the log and what was woken among the answers.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn collect_committed(&mut self) {
         if self.store.in_transaction() {
             return;
         }
@@ -213,7 +212,7 @@ impl Rig {
         let Some(procedure) = self.queue.resolve(name.as_bytes()) else { return Reply::Undefined };
         let mut out = Vec::new();
         let answer = self.queue.call(&mut self.store, &caller, &procedure, arguments, self.now, &mut out);
-        self.settle();
+        self.collect_committed();
         match answer {
             Ok(Answer::Done { count }) => Reply::Values(values(&out, count)),
             Ok(Answer::Parked) => Reply::Parked(caller.request),
@@ -253,7 +252,7 @@ impl Rig {
     pub(crate) fn tick(&mut self) {
         for _ in 0..1_000_000 {
             let tick = self.queue.tick(&mut self.store, self.now, 1000);
-            self.settle();
+            self.collect_committed();
             if !tick.more {
                 return;
             }
@@ -279,7 +278,7 @@ impl Rig {
 
     pub(crate) fn commit(&mut self) {
         self.queue.commit(&mut self.store, self.now).expect("nothing stands against it");
-        self.settle();
+        self.collect_committed();
     }
 
     pub(crate) fn rollback(&mut self) {
@@ -301,7 +300,7 @@ impl Rig {
     pub(crate) fn disconnect(&mut self, connection: u64) {
         self.queue.disconnect(&mut self.store, connection, self.now);
         self.users.remove(&connection);
-        self.settle();
+        self.collect_committed();
     }
 
     pub(crate) fn space_id(&self, name: &str) -> u32 {
@@ -329,7 +328,7 @@ impl Rig {
     pub(crate) fn execute(&mut self, statement: &Statement<'_>) -> Result<(), Error> {
         let out = &mut Vec::new();
         let result = self.queue.execute(&mut self.store, user::ADMIN, statement, self.now, out).map(drop);
-        self.settle();
+        self.collect_committed();
         result
     }
 }

@@ -113,6 +113,8 @@ pub(crate) struct Model {
     pub(crate) now: u64,
     pub(crate) tasks: BTreeMap<u64, Task>,
     pub(crate) next_id: u64,
+    /// Ids below it are handed out, or would not be after a restart.
+    pub(crate) reserved: u64,
     pub(crate) counts: HashMap<&'static str, u64>,
     pub(crate) done: u64,
     pub(crate) waiters: VecDeque<Waiter>,
@@ -168,6 +170,9 @@ impl Model {
     pub(crate) fn put(&mut self, task: Task) -> Expected {
         let id = self.next_id;
         self.next_id += 1;
+        if id >= self.reserved {
+            self.reserved = id + 1000;
+        }
         self.count("put");
         let (status, data) = (task.status, task.data);
         self.tasks.insert(id, task);

@@ -1,0 +1,169 @@
+//! Options that a call brings and its tube ignores.
+//!
+//! The Lua module passes over an option that it does not know, and over one that means nothing to the tube's type. An
+//! error would break programs that work with the module, so a call succeeds here, too. But a `delay` that a `fifo`
+//! ignores is a mistake: the log names it, sampled.
+
+use std::fmt;
+
+use lycosa_tuple::mp::{Kind, Reader};
+
+use crate::arguments::{Arguments, Table, is_nil, kind};
+use crate::driver::options::{OPTIONS, heeds};
+use crate::driver::{BUILT_IN, Driver, TubeType};
+use crate::procedure::{Call, TubeMethod};
+use crate::turn::Turn;
+use crate::{Caller, lua_text};
+
+/// What is ignored.
+#[derive(Debug, PartialEq, Eq)]
+enum Ignored<'a> {
+    /// The call knows no option of that name, only these.
+    Unknown { option: &'a [u8], known: &'static [&'static str] },
+    /// It means nothing to tubes of the type.
+    Unheeded { option: &'a [u8] },
+    /// An array that is not empty, where a map with options belongs.
+    Array,
+}
+
+/// The place of a method's options among its arguments, and their names. None if it has none.
+#[inline]
+const fn options_of(method: TubeMethod) -> Option<(usize, &'static [&'static str])> {
+    Some(match method {
+        TubeMethod::Put | TubeMethod::PutMany => (1, &["delay", "pri", "timeout", "ttl", "ttr", "utube"]),
+        TubeMethod::Release => (1, &["attempted", "delay", "reason"]),
+        TubeMethod::ReleaseMany => (1, &["attempted", "delay", "force", "reason"]),
+        TubeMethod::Bury | TubeMethod::BuryMany => (1, &["reason"]),
+        TubeMethod::Take | TubeMethod::Peek => (1, &["extended"]),
+        TubeMethod::TakeMany => (2, &["extended"]),
+        _ => return None,
+    })
+}
+
+/// Whether an option of a task means something to tubes of that type.
+fn is_heeded(option: &[u8], kind: &TubeType, driver: &dyn Driver) -> bool {
+    match option {
+        b"ttl" | b"ttr" | b"pri" | b"delay" => kind.layout().timed,
+        b"utube" => kind.layout().utube.is_some(),
+        b"timeout" => driver.waits_for_room(),
+        _ => true,
+    }
+}
+
+/// The first ignored option of a table.
+fn first<'a>(
+    options: &'a [u8],
+    known: &'static [&'static str],
+    is_heeded: impl Fn(&[u8]) -> bool,
+) -> Option<Ignored<'a>> {
+    if kind(options) == Kind::Array {
+        return Reader::new(options).array().is_ok_and(|count| count > 0).then_some(Ignored::Array);
+    }
+    for (option, value) in Table::parse(Some(options)).ok()? {
+        if is_nil(value) {
+            continue;
+        }
+        if !known.iter().any(|name| name.as_bytes() == option) {
+            return Some(Ignored::Unknown { option, known });
+        }
+        if !is_heeded(option) {
+            return Some(Ignored::Unheeded { option });
+        }
+    }
+    None
+}
+
+/// Of a batch with options for each task the first ones stand for all.
+fn first_of_each(options: &[u8]) -> Option<&[u8]> {
+    let mut reader = Reader::new(options);
+    let count = reader.array().ok()?;
+    (0..count).map_while(|_| reader.raw().ok()).find(|options| !is_nil(options))
+}
+
+impl Turn<'_> {
+    /// Logs an option of a call that has succeeded and was ignored.
+    #[inline]
+    pub(crate) fn note_ignored(&mut self, method: TubeMethod, call: &Call<'_>) {
+        if let Some((place, known)) = options_of(method)
+            && let Some(options) = call.arguments.present(place)
+        {
+            self.note_ignored_of(method, call, options, known);
+        }
+    }
+
+    fn note_ignored_of(
+        &mut self,
+        method: TubeMethod,
+        call: &Call<'_>,
+        options: &[u8],
+        known: &'static [&'static str],
+    ) {
+        let Some(tube) = self.tubes.at(call.index) else { return };
+        let options = match kind(options) {
+            Kind::Array if method == TubeMethod::PutMany => first_of_each(options),
+            _ => Some(options),
+        };
+        let ignored = options
+            .and_then(|options| first(options, known, |option| is_heeded(option, &tube.kind, &*tube.driver)));
+        if let Some(ignored) = ignored {
+            let (name, kind) = (tube.name.clone(), tube.kind.clone());
+            self.log_ignored(&call.caller, method.name(), (&name, kind.name()), &ignored);
+        }
+    }
+
+    /// The same for the tube that was just created.
+    pub(crate) fn note_ignored_of_tube(&mut self, caller: &Caller, arguments: Arguments<'_>) {
+        let Some(options) = arguments.present(2) else { return };
+        let (name, kind) = (lua_text::text(arguments.get(0)), lua_text::text(arguments.get(1)));
+        if !BUILT_IN.contains(&kind.as_str()) {
+            return;
+        }
+        let heeded =
+            |option: &[u8]| str::from_utf8(option).ok().and_then(|option| heeds(&kind, option)) == Some(true);
+        // A callback is no option of the list, as it cannot come over the wire.
+        let ignored = first(options, &OPTIONS, heeded)
+            .filter(|ignored| *ignored != Ignored::Unknown { option: b"on_task_change", known: &OPTIONS });
+        if let Some(ignored) = ignored {
+            self.log_ignored(caller, "create_tube", (&name, &kind), &ignored);
+        }
+    }
+
+    fn log_ignored(&mut self, caller: &Caller, method: &str, tube: (&str, &str), ignored: &Ignored<'_>) {
+        let user = self.store.user(caller.user).map_or("", |user| user.name.as_str());
+        self.common.log_ignored(self.now, || ignored.line(method, tube, user));
+    }
+}
+
+impl Ignored<'_> {
+    /// The line of the log.
+    fn line(&self, method: &str, (tube, tube_type): (&str, &str), user: &str) -> String {
+        let head = format!("{method} by user {} in tube {} ({tube_type})", Quoted(user), Quoted(tube));
+        match self {
+            Self::Unknown { option, known } => {
+                let (option, known) = (String::from_utf8_lossy(option), known.join(", "));
+                format!(
+                    "{head}: option {} does not exist and is ignored; the options are {known}",
+                    Quoted(&option)
+                )
+            }
+            Self::Unheeded { option } => {
+                let option = String::from_utf8_lossy(option);
+                format!("{head}: tubes of this type ignore option {}", Quoted(&option))
+            }
+            Self::Array => format!("{head}: the options are an array and not a map, and are ignored"),
+        }
+    }
+}
+
+/// A name that a client chose, cut to a length that a log bears.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LIMIT: usize = 64;
+        match self.0.char_indices().nth(LIMIT) {
+            Some((end, _)) => write!(f, "'{}…'", &self.0[..end]),
+            None => write!(f, "'{}'", self.0),
+        }
+    }
+}

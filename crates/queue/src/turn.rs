@@ -1,0 +1,297 @@
+//! A turn: what the queue looks at and changes while it does one thing.
+//!
+//! [`Queue`](crate::Queue) is the door. Behind it everything is a method of a noun:
+//!
+//! | noun | what it knows |
+//! |---|---|
+//! | [`Turn`] | the store, all tubes, what lies beside them, and the time: whatever touches several of these |
+//! | [`TubeTurn`] | the same around one tube, which was looked up once: tasks and their changes |
+//! | [`Owners`], [`Sessions`], [`Waiters`], [`Attempts`] | one kind of row each, with what the process caches of it |
+//!
+//! A method of a [`TubeTurn`] is a part of the open transaction. [`Turn::transact`] and [`Turn::transact_at`] open and end
+//! transactions, and nothing else does.
+
+use std::collections::VecDeque;
+
+use lycosa_store::{Store, UserId, user};
+
+use crate::account::Read;
+use crate::attempts::Attempts;
+use crate::deadline::Deadlines;
+use crate::driver::{Tasks, TubeTypes};
+use crate::error::Error;
+use crate::job::Job;
+use crate::owners::{Owners, TaskKey};
+use crate::sampled::{Sampled, with_held_back};
+use crate::session::Sessions;
+use crate::state::{Configuration, QueueState};
+use crate::system::SystemSpaces;
+use crate::task::Assignments;
+use crate::transaction::{Mark, Pending};
+use crate::tube::{Tube, TubeIndex, Tubes};
+use crate::waiter::{Line, Waiters};
+use crate::{LogLevel, LogLine, NewSessionId, TaskEvent, Woken};
+
+/// What the process knows beside the tubes.
+pub(crate) struct Common {
+    pub(crate) state: QueueState,
+    /// A start is under way: the tubes are those of the store already, or are being made so.
+    pub(crate) starts: bool,
+    pub(crate) configuration: Configuration,
+    pub(crate) new_session_id: NewSessionId,
+    pub(crate) types: TubeTypes,
+    pub(crate) spaces: SystemSpaces,
+    pub(crate) attempts: Attempts,
+    pub(crate) sessions: Sessions,
+    pub(crate) owners: Owners,
+    pub(crate) waiters: Waiters,
+    pub(crate) deadlines: Deadlines,
+    /// Long calls under way.
+    pub(crate) jobs: VecDeque<Job>,
+    /// Tasks of closed sessions that may be released before the next tick.
+    pub(crate) allowance: usize,
+    /// Tubes in which someone waits for what a commit has brought.
+    pub(crate) ready: Vec<TubeIndex>,
+    pub(crate) pending: Pending,
+    pub(crate) woken: VecDeque<Woken>,
+    pub(crate) events: VecDeque<TaskEvent>,
+    pub(crate) log: VecDeque<LogLine>,
+    /// Which of the lines about released tasks are logged.
+    releases: Sampled,
+    /// Which of the lines about refused calls are logged.
+    refusals: Sampled,
+    /// Which of the lines about ignored options are logged.
+    ignored: Sampled,
+    /// Buffers that operations use again and again.
+    pub(crate) read: Read,
+    pub(crate) name: Vec<u8>,
+    pub(crate) assignments: Assignments,
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Common {
+    /// Lines that the log keeps; older ones are dropped.
+    const LOG_LINES: usize = 1024;
+
+    pub(crate) fn new(configuration: Configuration, new_session_id: NewSessionId) -> Self {
+        Self {
+            state: QueueState::Init,
+            starts: false,
+            configuration,
+            new_session_id,
+            types: TubeTypes::built_in(),
+            spaces: SystemSpaces::default(),
+            attempts: Attempts::default(),
+            sessions: Sessions::default(),
+            owners: Owners::default(),
+            waiters: Waiters::default(),
+            deadlines: Deadlines::default(),
+            jobs: VecDeque::new(),
+            allowance: Turn::ALLOWANCE,
+            ready: Vec::new(),
+            pending: Pending::default(),
+            woken: VecDeque::new(),
+            events: VecDeque::new(),
+            log: VecDeque::new(),
+            releases: Sampled::default(),
+            refusals: Sampled::default(),
+            ignored: Sampled::default(),
+            read: Read::default(),
+            name: Vec::new(),
+            assignments: Assignments::default(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// From now on the queue's own spaces are these, in that mode.
+    pub(crate) fn use_spaces(&mut self, spaces: SystemSpaces, in_replicaset: bool) {
+        self.spaces = spaces;
+        self.configuration.in_replicaset = in_replicaset;
+        self.owners.use_space(spaces.taken, in_replicaset);
+    }
+
+    /// Forgets what derives from the data. Returns the calls that wait.
+    pub(crate) fn forget_data(&mut self) -> Waiters {
+        self.spaces = SystemSpaces::default();
+        self.attempts = Attempts::default();
+        self.owners = Owners::default();
+        self.deadlines = Deadlines::default();
+        self.pending = Pending::default();
+        self.sessions.forget_rows();
+        self.jobs.clear();
+        self.ready.clear();
+        self.woken.clear();
+        self.events.clear();
+        std::mem::take(&mut self.waiters)
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.state == QueueState::Running
+    }
+
+    /// Notes that the calls that wait in a line of the tube are to be served at the commit.
+    #[inline]
+    pub(crate) fn serve_later(&mut self, index: TubeIndex, line: Line) {
+        if self.ready.last() != Some(&index) && self.waiters.first(index, line).is_some() {
+            self.ready.push(index);
+        }
+    }
+
+    pub(crate) fn log(&mut self, level: LogLevel, text: String) {
+        if self.log.len() == Self::LOG_LINES {
+            self.log.pop_front();
+        }
+        self.log.push_back(LogLine { level, text });
+    }
+
+    /// Logs that a task was released by itself. Clients cause any number of such lines.
+    pub(crate) fn log_release(&mut self, now: u64, line: impl FnOnce() -> String) {
+        if let Some(held_back) = self.releases.event(now) {
+            self.log(LogLevel::Warning, with_held_back(line(), held_back));
+        }
+    }
+
+    /// Logs that a call was refused. Clients cause any number of such lines.
+    pub(crate) fn log_refusal(&mut self, now: u64, line: impl FnOnce() -> String) {
+        if let Some(held_back) = self.refusals.event(now) {
+            self.log(LogLevel::Error, with_held_back(line(), held_back));
+        }
+    }
+
+    /// Logs that a call brought an option that its tube ignores. Clients cause any number of such lines.
+    pub(crate) fn log_ignored(&mut self, now: u64, line: impl FnOnce() -> String) {
+        if let Some(held_back) = self.ignored.event(now) {
+            self.log(LogLevel::Warning, with_held_back(line(), held_back));
+        }
+    }
+
+    /// Logs the numbers of lines that were not logged and that no later line has told.
+    pub(crate) fn log_overdue(&mut self, now: u64) {
+        if let Some(count) = self.releases.overdue(now) {
+            self.log(
+                LogLevel::Warning,
+                format!("{count} more tasks of sessions that are gone were released"),
+            );
+        }
+        if let Some(count) = self.refusals.overdue(now) {
+            self.log(LogLevel::Error, format!("{count} more calls came while the queue was not running"));
+        }
+        if let Some(count) = self.ignored.overdue(now) {
+            self.log(LogLevel::Warning, format!("{count} more calls had options that their tubes ignore"));
+        }
+    }
+
+    pub(crate) fn log_failure(&mut self, what: &str, error: &Error) {
+        self.log(LogLevel::Error, format!("{what} failed: {error}"));
+    }
+}
+
+/// The store, the tubes, what lies beside them, and the time.
+pub(crate) struct Turn<'a> {
+    pub(crate) store: &'a mut Store,
+    pub(crate) tubes: &'a mut Tubes,
+    pub(crate) common: &'a mut Common,
+    /// µs since the epoch.
+    pub(crate) now: u64,
+}
+
+/// A turn around one tube.
+pub(crate) struct TubeTurn<'a> {
+    pub(crate) store: &'a mut Store,
+    pub(crate) tube: &'a mut Tube,
+    pub(crate) index: TubeIndex,
+    pub(crate) common: &'a mut Common,
+    /// µs since the epoch.
+    pub(crate) now: u64,
+}
+
+impl Turn<'_> {
+    /// The turn around one tube.
+    pub(crate) fn tube(&mut self, index: TubeIndex) -> Result<TubeTurn<'_>, Error> {
+        let Some(tube) = self.tubes.at_mut(index) else { return Err(Error::Stale) };
+        Ok(TubeTurn { store: self.store, tube, index, common: self.common, now: self.now })
+    }
+
+    /// Runs one operation of the administrator in a transaction: in one of its own that is committed, or as a part of the
+    /// open one. If it fails, nothing has happened.
+    pub(crate) fn transact<T>(
+        &mut self,
+        operation: impl FnOnce(&mut Turn<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.transact_as(user::ADMIN, operation)
+    }
+
+    /// The same around one tube.
+    pub(crate) fn transact_at<T>(
+        &mut self,
+        index: TubeIndex,
+        operation: impl FnOnce(&mut TubeTurn<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.transact_as(user::ADMIN, |turn| operation(&mut turn.tube(index)?))
+    }
+
+    /// The same as [`Self::transact`]; `acting` acts.
+    pub(crate) fn transact_as<T>(
+        &mut self,
+        acting: UserId,
+        operation: impl FnOnce(&mut Turn<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if self.store.in_transaction() {
+            return self.transact_inside(acting, operation);
+        }
+        self.store.begin(acting);
+        let result = operation(self);
+        if result.is_ok() {
+            self.store.commit();
+            self.apply_pending();
+        } else {
+            self.store.rollback();
+            self.revert_to(Mark::default());
+        }
+        result
+    }
+
+    fn transact_inside<T>(
+        &mut self,
+        acting: UserId,
+        operation: impl FnOnce(&mut Turn<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.account_foreign()?;
+        let (savepoint, mark) = (self.store.savepoint(), self.common.pending.mark());
+        let former = self.store.set_user(acting);
+        let result = operation(self);
+        self.store.set_user(former);
+        match result {
+            // Operations give account of what they do themselves.
+            Ok(_) => self.common.pending.accounted = Some(self.store.savepoint()),
+            Err(_) => {
+                self.store.rollback_to(savepoint);
+                self.revert_to(mark);
+            }
+        }
+        result
+    }
+
+    /// Does what the queue's spaces need, whoever's transaction is open.
+    pub(crate) fn as_admin<T>(
+        &mut self,
+        operation: impl FnOnce(&mut Turn<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let former = self.store.set_user(user::ADMIN);
+        let result = operation(self);
+        self.store.set_user(former);
+        result
+    }
+}
+
+impl TubeTurn<'_> {
+    /// The tube's tasks, to look at.
+    pub(crate) fn tasks(&self) -> Tasks<'_> {
+        self.tube.tasks(self.store)
+    }
+
+    /// The key of a task of the tube among those of all tubes.
+    pub(crate) fn key(&self, task: u64) -> TaskKey {
+        (self.tube.id, task)
+    }
+}

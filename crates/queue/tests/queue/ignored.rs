@@ -1,0 +1,146 @@
+//! Options that a call brings and its tube ignores are named in the log; the call does what it does.
+
+use lycosa_tuple::value::Value;
+
+use crate::rig::{Rig, SECOND, args, options};
+
+/// The lines that were logged since the last look.
+fn lines(rig: &mut Rig) -> Vec<String> {
+    std::iter::from_fn(|| rig.queue.poll_log()).map(|line| line.text).collect()
+}
+
+fn number(value: u64) -> Value {
+    Value::from(value)
+}
+
+#[test]
+fn an_option_that_means_nothing_to_the_type_is_named() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    rig.create("q", "fifottl", Value::Nil);
+    lines(&mut rig);
+    for option in ["ttl", "ttr", "pri", "delay", "utube", "timeout"] {
+        rig.t(1, "put", args!["a", options([(option, number(5))])]).values();
+        assert_eq!(
+            lines(&mut rig),
+            [format!("put by user 'admin' in tube 't' (fifo): tubes of this type ignore option '{option}'")]
+        );
+    }
+    for (option, is_heeded) in [("delay", true), ("pri", true), ("utube", false), ("timeout", false)] {
+        rig.call(1, "queue.tube.q:put", args!["a", options([(option, number(5))])]).values();
+        assert_eq!(lines(&mut rig).is_empty(), is_heeded, "{option}");
+    }
+    rig.t(1, "take", args![0]).values();
+    rig.t(1, "release", args![0, options([("delay", number(60))])]).values();
+    assert_eq!(
+        lines(&mut rig),
+        ["release by user 'admin' in tube 't' (fifo): tubes of this type ignore option 'delay'"]
+    );
+}
+
+#[test]
+fn an_option_that_does_not_exist_is_named_with_those_that_do() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifottl", Value::Nil);
+    lines(&mut rig);
+    let unknown = |method: &str, option: &str, known: &str| {
+        format!(
+            "{method} by user 'admin' in tube 't' (fifottl): option '{option}' does not exist and is ignored; \
+             the options are {known}"
+        )
+    };
+    rig.t(1, "put", args!["a", options([("dealy", number(5))])]).values();
+    assert_eq!(lines(&mut rig), [unknown("put", "dealy", "delay, pri, timeout, ttl, ttr, utube")]);
+    rig.t(1, "take", args![0, options([("extend", Value::from(true))])]).values();
+    assert_eq!(lines(&mut rig), [unknown("take", "extend", "extended")]);
+    rig.t(1, "release", args![0, options([("pri", number(1))])]).values();
+    assert_eq!(lines(&mut rig), [unknown("release", "pri", "attempted, delay, reason")]);
+    rig.t(1, "bury", args![0, options([("why", Value::str("x"))])]).values();
+    assert_eq!(lines(&mut rig), [unknown("bury", "why", "reason")]);
+    // Null is absent, and a refused call has done nothing that the log should tell of.
+    rig.t(1, "put", args!["a", options([("dealy", Value::Nil)])]).values();
+    rig.t(1, "put", args!["a", options([("dealy", number(5)), ("ttl", Value::str("x"))])]).error();
+    assert_eq!(lines(&mut rig), Vec::<String>::new());
+    let long = "x".repeat(1000);
+    rig.t(1, "put", args!["a", options([(long.as_str(), number(5))])]).values();
+    assert_eq!(
+        lines(&mut rig),
+        [unknown("put", &format!("{}…", "x".repeat(64)), "delay, pri, timeout, ttl, ttr, utube")]
+    );
+}
+
+#[test]
+fn batches_and_arrays_in_the_place_of_options() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    lines(&mut rig);
+    let payloads = Value::Array(vec![number(1), number(2)]);
+    let each = Value::Array(vec![Value::Nil, options([("delay", number(5))])]);
+    rig.t(1, "put_many", vec![payloads.clone(), each]).values();
+    let line = "put_many by user 'admin' in tube 't' (fifo): tubes of this type ignore option 'delay'";
+    assert_eq!(lines(&mut rig), [line]);
+    rig.t(1, "put_many", vec![payloads, options([("delay", number(5))])]).values();
+    assert_eq!(lines(&mut rig), [line]);
+    rig.t(1, "put", vec![number(1), Value::Array(vec![options([("delay", number(5))])])]).values();
+    let line =
+        "put by user 'admin' in tube 't' (fifo): the options are an array and not a map, and are ignored";
+    assert_eq!(lines(&mut rig), [line]);
+    // What an empty map becomes in some clients.
+    rig.t(1, "put", vec![number(1), Value::Array(vec![])]).values();
+    assert_eq!(lines(&mut rig), Vec::<String>::new());
+}
+
+#[test]
+fn a_tube_is_created_with_options_that_it_ignores_and_the_log_names_them() {
+    let mut rig = Rig::new();
+    lines(&mut rig);
+    rig.create("a", "fifo", options([("ttl", number(5))]));
+    let line = "create_tube by user 'admin' in tube 'a' (fifo): tubes of this type ignore option 'ttl'";
+    assert_eq!(lines(&mut rig), [line]);
+    rig.create("b", "fifottl", options([("tll", number(5))]));
+    let line = "create_tube by user 'admin' in tube 'b' (fifottl): option 'tll' does not exist and is ignored; the options \
+                are capacity, engine, if_not_exists, pri, storage_mode, temporary, ttl, ttr";
+    assert_eq!(lines(&mut rig), [line]);
+    let heeded = [("ttl", number(5)), ("capacity", number(5)), ("if_not_exists", Value::from(true))];
+    rig.create("c", "limfifottl", options(heeded));
+    assert_eq!(lines(&mut rig), Vec::<String>::new());
+}
+
+#[test]
+fn the_lines_are_sampled() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    lines(&mut rig);
+    for _ in 0..100 {
+        rig.t(1, "put", args!["a", options([("delay", number(5))])]).values();
+    }
+    assert_eq!(lines(&mut rig).len(), 10);
+    rig.now += 60 * SECOND;
+    rig.tick();
+    assert_eq!(lines(&mut rig), ["90 more calls had options that their tubes ignore"]);
+}
+
+#[test]
+fn list_refuses_what_it_does_not_know() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    for (name, value) in [
+        ("stat", Value::str("!")),
+        ("state", Value::str("buried")),
+        ("limit", Value::str("many")),
+        ("older_than", Value::from(-1_i64)),
+        ("after", Value::from(1.5)),
+        ("utube", number(1)),
+    ] {
+        let error = rig.t(1, "list", vec![options([(name, value)])]).error();
+        assert!(error.starts_with("argument #1 should be a map "), "{name}: {error}");
+    }
+    assert_eq!(rig.t(1, "list", vec![number(7)]).error(), "argument #1 should be a map of options");
+    rig.t(1, "list", vec![Value::Array(vec![])]).values();
+    rig.t(
+        1,
+        "list",
+        vec![options([("state", Value::str("!")), ("limit", number(0)), ("after", Value::Nil)])],
+    )
+    .values();
+}
