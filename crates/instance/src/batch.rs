@@ -1,7 +1,7 @@
 //! The turn's rows, encoded once, on their way to the journal.
 //!
-//! A row's stamp is its [`RowHeader`]: who made it, as which of its rows, when, and where its transaction begins and ends. Rows
-//! of this instance get the next stamp here; rows of another keep the one that they came with.
+//! A row's stamp is its [`RowHeader`]: who made it, as which of its rows, when, and where its transaction begins and
+//! ends. Rows of this instance get the next stamp here; rows of another keep the one that they came with.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,9 @@ pub struct Batch {
     pub ends: Vec<u32>,
     /// The vclock after the last row.
     pub vclock: Vclock,
-    /// What to give to [`Instance::handle_durable`](crate::Instance::handle_durable).
+    /// The LSN before the first row: where the batch before this one ended.
+    pub previous: u64,
+    /// The LSN of the last row. What to give to [`Instance::handle_durable`](crate::Instance::handle_durable).
     pub lsn: u64,
     /// A snapshot is taken at `vclock`: the journal file ends with this batch, which may be empty.
     pub ends_file: bool,
@@ -40,19 +42,41 @@ const KEPT_CAPACITY: usize = 4 << 20;
 /// Bytes that a batch takes in a journal file beside its rows, at most: the header of a block, a share of the file's own.
 const BATCH_OVERHEAD: u64 = 32;
 
-/// A batch that has so many bytes takes no further transactions: the next ones are the next batch's.
-const FULL_BATCH: usize = 64 << 20;
+/// A batch of so many bytes gets [`KEPT_CAPACITY`] at once. The doublings of a buffer that grows step by step would copy
+/// megabytes in the middle of a turn: 32 MiB take 10 ms.
+const LARGE_BATCH: usize = 64 << 10;
+
+/// A batch that has so many bytes takes no further transactions: the next ones are the next batch's. What a slice of work
+/// changes still fits into its buffer.
+const FULL_BATCH: usize = 3 << 20;
+
+/// Losses of which the numbers of the rows are remembered. Whoever waits for one hears of it in the same turn.
+const MAX_LOSSES: usize = 64;
 
 /// Collects committed transactions, numbers their rows and encodes them.
 ///
 /// Every row that the store committed gets the next LSN of its counter: `vclock[replica_id]`, or `vclock[0]` for local
-/// rows. Replies are parked on the *signature* (the sum of the counters), which grows with every row.
+/// rows. Replies are parked on the row's number (see [`Lsn`](crate::Lsn)), which grows
+/// with every row and also when rows are lost.
 #[derive(Debug)]
 pub(crate) struct Journaling {
     replica_id: u32,
     vclock: Vclock,
-    signature: u64,
+    /// The number of the last row: the signature, and [`Self::offset`].
+    lsn: u64,
+    /// Where the last batch ended.
+    closed: u64,
+    /// The last row that the journal has confirmed.
+    confirmed: u64,
+    /// Numbers of rows that were lost; none is given twice.
+    offset: u64,
+    /// The numbers of lost rows: behind the first, up to the second. Of the latest losses.
+    losses: VecDeque<(u64, u64)>,
+    /// Rows of each instance up to here were here once, and some were lost.
+    lost_vclock: Vclock,
     durable: u64,
+    /// Replies may leave that have seen rows up to here: what is durable, on replicas too if those count.
+    released: u64,
     /// What is durable, by instance.
     durable_vclock: Vclock,
     /// Batches that were taken and are not durable yet: the LSN and the clock after each.
@@ -79,8 +103,14 @@ impl Journaling {
             replica_id,
             durable_vclock: vclock.clone(),
             vclock,
-            signature,
+            lsn: signature,
+            closed: signature,
+            confirmed: signature,
+            offset: 0,
+            losses: VecDeque::new(),
+            lost_vclock: Vclock::new(),
             durable: signature,
+            released: signature,
             taken: VecDeque::new(),
             system_version: 1,
             rows: Vec::new(),
@@ -93,9 +123,25 @@ impl Journaling {
         }
     }
 
-    /// The signature after every row so far.
+    /// The number of the last row.
     pub(crate) fn lsn(&self) -> u64 {
-        self.signature
+        self.lsn
+    }
+
+    /// The sum of the vclock's counters: the names of files are made of it. As long as nothing was lost it is the number of
+    /// the last row too.
+    pub(crate) fn signature(&self) -> u64 {
+        self.lsn - self.offset
+    }
+
+    /// The signature up to which replies may leave.
+    pub(crate) fn released(&self) -> u64 {
+        self.released
+    }
+
+    /// Replies may leave that have seen rows up to `lsn`.
+    pub(crate) fn set_released(&mut self, lsn: u64) {
+        self.released = lsn;
     }
 
     /// The signature up to which rows are durable.
@@ -106,12 +152,12 @@ impl Journaling {
     /// What a reply that is encoded now waits for: every row so far, because it may have seen any of them. Nothing once
     /// the journal has failed, when no reply shows data any more.
     pub(crate) fn awaited(&self) -> u64 {
-        if self.has_failed { 0 } else { self.signature }
+        if self.has_failed { 0 } else { self.lsn }
     }
 
     /// Whether every row is durable, or never will be.
     pub(crate) fn is_settled(&self) -> bool {
-        self.has_failed || self.durable == self.signature
+        self.has_failed || self.durable == self.lsn
     }
 
     /// Grows with every change of the schema or of privileges.
@@ -174,6 +220,53 @@ impl Journaling {
         self.full_bytes = 0;
     }
 
+    /// Every row behind `from` is lost; `vclock` is the clock at `from`. The lost rows' numbers stay theirs, so whoever still
+    /// waits for one of them cannot take a later row for it.
+    pub(crate) fn lose(&mut self, from: u64, vclock: Vclock) {
+        assert!(
+            self.confirmed <= from && from <= self.lsn,
+            "durable rows are not lost, nor rows that never were"
+        );
+        for (id, lsn) in self.vclock.iter() {
+            let lost = self.lost_vclock.get(id).max(lsn);
+            self.lost_vclock.set(id, lost).expect("the id is one of a vclock");
+        }
+        if self.losses.len() == MAX_LOSSES {
+            self.losses.pop_front();
+        }
+        self.losses.push_back((self.last_kept(from), self.lsn));
+        self.lsn += 1;
+        self.offset = self.lsn - vclock.signature();
+        self.durable = self.lsn;
+        self.confirmed = from;
+        self.durable_vclock = vclock.clone();
+        self.vclock = vclock;
+        self.closed = from;
+        self.taken.clear();
+        self.rows.clear();
+        self.ends.clear();
+        self.full.clear();
+        self.full_bytes = 0;
+        self.bump_system_version();
+    }
+
+    /// The last number that is not lost when every row behind `from` is. After a loss the numbers go on behind a number that
+    /// is no row's.
+    pub(crate) fn last_kept(&self, from: u64) -> u64 {
+        self.durable.max(from)
+    }
+
+    /// Whether the row with that number was lost.
+    pub(crate) fn is_lost(&self, lsn: u64) -> bool {
+        self.losses.iter().any(|&(from, until)| from < lsn && lsn <= until)
+    }
+
+    /// Whether rows between those that are here and the row `lsn` of an instance were lost here.
+    pub(crate) fn has_gap_before(&self, id: u32, lsn: u64) -> bool {
+        let known = self.vclock.get(id);
+        known < self.lost_vclock.get(id) && lsn > known + 1
+    }
+
     /// Takes over what the store has committed since the last call.
     pub(crate) fn collect(&mut self, store: &mut Store, now: u64) {
         if self.has_failed {
@@ -202,7 +295,7 @@ impl Journaling {
             row::encode_row(&mut self.rows, header, body);
             self.vclock.set(header.replica_id, header.lsn).expect("the caller has checked the ids");
         }
-        self.signature = self.vclock.signature();
+        self.lsn = self.vclock.signature() + self.offset;
         self.end_transaction();
         self.close_full();
         let (mut foreign, timestamp) = (effects, now as f64 / 1e6);
@@ -228,10 +321,19 @@ impl Journaling {
     /// Closes the batch if it is full.
     #[inline]
     fn close_full(&mut self) {
+        if self.rows.len() >= LARGE_BATCH {
+            self.close_or_grow();
+        }
+    }
+
+    #[cold]
+    fn close_or_grow(&mut self) {
         if self.rows.len() >= FULL_BATCH {
             let batch = self.close_batch();
             self.full_bytes += batch.rows.len();
             self.full.push_back(batch);
+        } else if self.rows.capacity() < KEPT_CAPACITY {
+            self.rows.reserve_exact(KEPT_CAPACITY - self.rows.len());
         }
     }
 
@@ -276,7 +378,7 @@ impl Journaling {
         let counter = if local { 0 } else { self.replica_id };
         let lsn = self.vclock.get(counter) + 1;
         self.vclock.set(counter, lsn).expect("replica ids are below the vclock's limit");
-        self.signature += 1;
+        self.lsn += 1;
         let header = RowHeader {
             replica_id: counter,
             group_id: if local { keys::GROUP_LOCAL } else { 0 },
@@ -314,7 +416,8 @@ impl Journaling {
             rows: std::mem::replace(&mut self.rows, spare.rows),
             ends: std::mem::replace(&mut self.ends, spare.ends),
             vclock: self.vclock.clone(),
-            lsn: self.signature,
+            previous: std::mem::replace(&mut self.closed, self.lsn),
+            lsn: self.lsn,
             ends_file: false,
         }
     }
@@ -322,10 +425,11 @@ impl Journaling {
     /// Everything up to `lsn` is durable.
     pub(crate) fn mark_durable(&mut self, lsn: u64, mut buffers: Buffers) {
         assert!(
-            self.durable <= lsn && lsn <= self.signature,
+            self.durable <= lsn && lsn <= self.lsn,
             "rows become durable in order and only once they exist"
         );
         self.durable = lsn;
+        self.confirmed = lsn;
         while let Some((_, vclock)) = self.taken.pop_front_if(|(taken, _)| *taken <= lsn) {
             self.durable_vclock = vclock;
         }

@@ -12,12 +12,15 @@ use lycosa_tuple::mp::{self, Kind, Reader};
 use crate::boxes::{self, Function};
 use crate::caller::{ParkedCall, ReplyTo};
 use crate::connection::{Connection, Trust};
+use crate::deadlines::Outside;
 use crate::expiring;
-use crate::{Called, Caller, CallerKind, Instance, InvokeKind, RequestId, Settings, Slot, wire_error};
+use crate::{
+    Called, Caller, CallerKind, ConnectionSlot, Instance, InvokeKind, RequestId, Settings, wire_error, wish,
+};
 
-/// What a name stands for.
+/// What a CALL of a name runs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Target {
+pub(crate) enum Callee {
     /// A function of the queue or a method of a tube; whether just that was granted to the user.
     Queue(Procedure, bool),
     /// A function of `box`.
@@ -26,18 +29,48 @@ pub(crate) enum Target {
     Expiration(expiring::Function),
 }
 
+/// Functions that read and change no data.
+const ABOUT_INSTANCE: [&[u8]; 4] = [b"box.info", b"box.cfg", b"box.stat", b"box.slab.info"];
+
 impl Instance {
     /// CALL on a connection. `args` is a MessagePack array.
-    pub(crate) fn handle_call(&mut self, slot: Slot, sync: u64, name: &[u8], args: &[u8], is_call_16: bool) {
-        let done = match self.resolve(slot, name) {
-            Ok(Some(Target::Queue(procedure, granted))) => {
+    pub(crate) fn handle_call(
+        &mut self,
+        slot: ConnectionSlot,
+        sync: u64,
+        name: &[u8],
+        args: &[u8],
+        is_call_16: bool,
+    ) {
+        let done = match self.resolved(slot, name) {
+            Some(Callee::Queue(procedure, granted)) if procedure.is_of_one_task() => {
                 self.call_for_reply(slot, sync, &procedure, granted, args, is_call_16)
             }
-            Ok(target) => self.call_elsewhere(slot, sync, target, name, args, is_call_16),
-            Err(error) => Err(error),
+            _ => self.resolve_and_call(slot, sync, name, args, is_call_16),
         };
         if let Err(error) = done {
             self.reply_error(slot, sync, &error);
+        }
+    }
+
+    fn resolve_and_call(
+        &mut self,
+        slot: ConnectionSlot,
+        sync: u64,
+        name: &[u8],
+        args: &[u8],
+        is_call_16: bool,
+    ) -> Result<(), ErrorObject> {
+        match self.resolve(slot, name)? {
+            Some(Callee::Queue(procedure, granted)) if procedure.is_of_one_task() => {
+                self.call_for_reply(slot, sync, &procedure, granted, args, is_call_16)
+            }
+            target => self.measured(Outside::Request, |instance| match target {
+                Some(Callee::Queue(procedure, granted)) => {
+                    instance.call_for_reply(slot, sync, &procedure, granted, args, is_call_16)
+                }
+                _ => instance.call_elsewhere(slot, sync, target, name, args, is_call_16),
+            }),
         }
     }
 
@@ -56,14 +89,43 @@ impl Instance {
         let target = self.find(name);
         self.check_execute(caller, name, target)?;
         let called = match target {
-            Some(Target::Queue(procedure, _)) => {
+            Some(Callee::Queue(procedure, _)) => {
                 let granted = self.is_granted(caller.effective, name, target);
                 return self.call_resolved(caller, (&procedure, granted), args, out);
             }
             target => self.call_target(caller, target, name, args, ReplyTo::Caller(caller.kind), out),
         };
-        self.settle();
+        self.deliver_committed();
         called
+    }
+
+    /// Calls a native function. A program's module that stands for native functions calls this: one of a tube that the
+    /// queue has left out would otherwise be looked for in the program, and the module would call itself for ever.
+    ///
+    /// # Errors
+    /// What the function raises; there is no native function of that name; no right to execute it.
+    pub fn call_native(
+        &mut self,
+        caller: &Caller,
+        name: &[u8],
+        args: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Called, ErrorObject> {
+        if self.has_function(name) { self.call(caller, name, args, out) } else { Err(not_defined(name)) }
+    }
+
+    /// Whether the caller may call a function, native or a program's.
+    ///
+    /// # Errors
+    /// No right to execute it.
+    pub fn check_call(&self, caller: &Caller, name: &[u8]) -> Result<(), ErrorObject> {
+        self.check_execute(caller, name, self.find(name))
+    }
+
+    /// Whether a name is that of a native function. Those of C modules are there once they are registered.
+    #[must_use]
+    pub fn has_function(&self, name: &[u8]) -> bool {
+        self.find(name).is_some()
     }
 
     /// What a name stands for natively, for [`Self::call_queue`].
@@ -71,8 +133,8 @@ impl Instance {
         self.data.queue().resolve(name)
     }
 
-    /// Calls a procedure of the queue on behalf of any caller, without asking for the right to execute it. It joins the open
-    /// transaction if there is one; then nothing waits.
+    /// Calls a procedure of the queue on behalf of any caller, without asking for the right to execute it. It joins
+    /// the open transaction if there is one; then nothing waits.
     ///
     /// # Errors
     /// What the procedure raises.
@@ -94,48 +156,72 @@ impl Instance {
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
         self.data.admit_call(procedure)?;
+        let wanted = match wish::of_call(procedure, args)? {
+            None => None,
+            wanted => self.admit_wish(wanted, caller.may_wait)?,
+        };
+        let start = out.len();
         let request = self.parked.next_request();
         let queue_caller = queue_caller(caller, procedure, granted, request);
         let answer = self.data.call_queue(&queue_caller, procedure, args, out);
         let called = match answer {
-            Ok(Answer::Done { count }) => Ok(Called::Done { count }),
-            Ok(Answer::Parked) => {
+            Ok(Answer::Done { count }) if wanted.is_none() || &out[start..] == crate::NULL => {
+                Ok(Called::Done { count })
+            }
+            Ok(answer) => {
+                if let Some(wanted) = wanted {
+                    let values = out.split_off(start);
+                    self.wish_for(request, wanted, answer, values);
+                }
                 let reply = ReplyTo::Caller(caller.kind);
                 self.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
                 Ok(Called::Parked(request))
             }
             Err(error) => Err(self.refusal(caller.kind, &error)),
         };
-        self.settle();
+        self.deliver_committed();
         called
     }
 
-    fn find(&self, name: &[u8]) -> Option<Target> {
+    fn find(&self, name: &[u8]) -> Option<Callee> {
         match boxes::resolve(name) {
-            Some(function) => Some(Target::Box(function)),
+            Some(function) => Some(Callee::Box(function)),
             None => match expiring::Function::resolve(self.data.store(), name) {
-                Some(function) => Some(Target::Expiration(function)),
+                Some(function) => Some(Callee::Expiration(function)),
                 None if !self.settings.native_queue => None,
-                None => self.data.queue().resolve(name).map(|procedure| Target::Queue(procedure, false)),
+                None if self.settings.program_tubes && is_about_all_tubes(name) => None,
+                None => self.data.queue().resolve(name).map(|procedure| Callee::Queue(procedure, false)),
             },
         }
     }
 
-    /// What a connection may call by a name; None if it is a program's.
-    fn resolve(&mut self, slot: Slot, name: &[u8]) -> Result<Option<Target>, ErrorObject> {
+    /// What a connection may call by a name that it has called before.
+    #[inline]
+    fn resolved(&self, slot: ConnectionSlot, name: &[u8]) -> Option<Callee> {
         let version = self.data.journaling.system_version();
-        let Some(connection) = self.connections.get(slot) else { return Err(not_defined(name)) };
-        if let Some(target) = connection.cached(name, version)
-            && self.is_current(target)
-        {
+        let target = self.connections.get(slot)?.cached(name, version)?;
+        self.is_current(target).then_some(target)
+    }
+
+    /// What a connection may call by a name; None if it is a program's.
+    fn resolve(&mut self, slot: ConnectionSlot, name: &[u8]) -> Result<Option<Callee>, ErrorObject> {
+        if let Some(target) = self.resolved(slot, name) {
             return Ok(Some(target));
         }
+        let version = self.data.journaling.system_version();
         let mut target = self.find(name);
         if let Some(caller) = self.caller(slot) {
             self.check_execute(&caller, name, target)?;
-            if let Some(Target::Queue(procedure, _)) = target {
-                target = Some(Target::Queue(procedure, self.is_granted(caller.effective, name, target)));
+            if let Some(Callee::Queue(procedure, _)) = target {
+                target = Some(Callee::Queue(procedure, self.is_granted(caller.effective, name, target)));
             }
+        }
+        // A program runs the triggers of the queue's spaces.
+        if self.settings.hooked_queue
+            && self.settings.lua
+            && matches!(target, Some(Callee::Queue(procedure, _)) if procedure.tube_method().is_some())
+        {
+            return Ok(None);
         }
         if let Some(target) = target
             && let Some(connection) = self.connections.get_mut(slot)
@@ -147,31 +233,33 @@ impl Instance {
 
     /// Whether what a name was resolved to is still there. A tube can go without a change of the schema: with its row in
     /// `_queue`.
-    fn is_current(&self, target: Target) -> bool {
+    fn is_current(&self, target: Callee) -> bool {
         match target {
-            Target::Queue(procedure, _) => self.data.queue().is_current(&procedure),
-            Target::Box(_) | Target::Expiration(_) => true,
+            Callee::Queue(procedure, _) => self.data.queue().is_current(&procedure),
+            Callee::Box(_) | Callee::Expiration(_) => true,
         }
     }
 
     /// The right to execute comes before the question whether the function exists, as in Tarantool. Who may put one task
     /// may put many: grants know only the Lua module's functions. What the rule for `guest` allows ends with the rule: it
     /// gives no rights that outlast it.
-    fn check_execute(&self, caller: &Caller, name: &[u8], target: Option<Target>) -> Result<(), ErrorObject> {
+    fn check_execute(&self, caller: &Caller, name: &[u8], target: Option<Callee>) -> Result<(), ErrorObject> {
         let is_of_queue = match target {
-            Some(Target::Queue(..) | Target::Expiration(_)) => true,
-            Some(Target::Box(function)) => function.is_harmless(),
+            Some(Callee::Queue(..) | Callee::Expiration(_)) => true,
+            Some(Callee::Box(function)) => function.is_harmless(),
             None => name.starts_with(b"queue."),
         };
-        let gives_rights = matches!(target, Some(Target::Queue(procedure, _)) if gives_rights(&procedure));
+        let gives_rights = matches!(target, Some(Callee::Queue(procedure, _)) if gives_rights(&procedure));
         if is_of_queue && caller.trusted && !(gives_rights && caller.effective == user::GUEST) {
             return Ok(());
         }
-        // It shows each caller the tubes that the caller may look at.
-        if let Some(Target::Queue(procedure, _)) = target
-            && procedure.queue_method() == Some(QueueMethod::Tubes)
-        {
-            return Ok(());
+        // They show each caller the tubes and sessions that the caller may look at.
+        match target {
+            Some(Callee::Queue(procedure, _)) if procedure.queue_method() == Some(QueueMethod::Tubes) => {
+                return Ok(());
+            }
+            Some(Callee::Box(Function::Sessions)) => return Ok(()),
+            _ => {}
         }
         let store = self.data.store();
         let may_execute =
@@ -183,7 +271,7 @@ impl Instance {
     }
 
     /// Whether the user was granted to execute just this function, or for many tasks the one for a single task.
-    fn is_granted(&self, user: UserId, name: &[u8], target: Option<Target>) -> bool {
+    fn is_granted(&self, user: UserId, name: &[u8], target: Option<Callee>) -> bool {
         let single = single_name(name, target);
         let mut names = str::from_utf8(name).ok().into_iter().chain(single.as_deref());
         names.any(|name| self.data.store().is_granted_function(user, name))
@@ -192,7 +280,7 @@ impl Instance {
     /// Calls a procedure of the queue for a connection: its values go straight into the reply.
     fn call_for_reply(
         &mut self,
-        slot: Slot,
+        slot: ConnectionSlot,
         sync: u64,
         procedure: &Procedure,
         granted: bool,
@@ -202,6 +290,13 @@ impl Instance {
         if self.data.is_restricted() {
             self.data.admit_call(procedure)?;
         }
+        let wanted = match wish::of_call(procedure, args)? {
+            None => None,
+            wanted => {
+                let may_wait = self.caller(slot).is_some_and(|caller| caller.may_wait);
+                self.admit_wish(wanted, may_wait)?
+            }
+        };
         let request = self.parked.next_request();
         let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
         let caller = lycosa_queue::Caller {
@@ -216,15 +311,26 @@ impl Instance {
         let undo = out.len();
         let start = reply::begin_data(out, sync);
         let answer = self.data.call_queue(&caller, procedure, args, out);
+        let is_put = |out: &[u8]| wanted.is_some() && &out[start.values()..] != crate::NULL;
         let called = match answer {
-            Ok(Answer::Done { count }) => {
+            Ok(Answer::Done { count }) if !is_put(out) => {
                 let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
                 reply::finish_data(out, start, count, self.data.store().schema_version());
-                self.finish_reply(slot);
+                if self.settings.replicas_before_reply > 0
+                    && procedure.queue_method() == Some(QueueMethod::State)
+                {
+                    self.finish_reply_about_instance(slot);
+                } else {
+                    self.finish_reply(slot);
+                }
                 Ok(())
             }
-            Ok(Answer::Parked) => {
+            Ok(answer) => {
+                let values = out.split_off(start.values().min(out.len()));
                 out.truncate(undo);
+                if let Some(wanted) = wanted {
+                    self.wish_for(request, wanted, answer, values);
+                }
                 let reply = ReplyTo::Frame { slot, sync, is_call_16 };
                 self.park(request, ParkedCall { session: caller.connection, reply, is_invoke: false });
                 Ok(())
@@ -234,16 +340,27 @@ impl Instance {
                 Err(self.refusal(CallerKind::Connection(slot), &error))
             }
         };
-        self.deliver();
+        self.answer_woken();
         called
+    }
+
+    /// The call is to be answered when so many replicas have what it has done, or will do.
+    fn wish_for(&mut self, request: RequestId, wanted: usize, answer: Answer, values: Vec<u8>) {
+        match answer {
+            Answer::Done { count } => {
+                self.data.collect();
+                self.wish(request, wanted, count, values);
+            }
+            Answer::Parked => self.wish_later(request, wanted),
+        }
     }
 
     /// A connection calls a function of `box` or of a program.
     fn call_elsewhere(
         &mut self,
-        slot: Slot,
+        slot: ConnectionSlot,
         sync: u64,
-        target: Option<Target>,
+        target: Option<Callee>,
         name: &[u8],
         args: &[u8],
         is_call_16: bool,
@@ -260,9 +377,13 @@ impl Instance {
             out.extend_from_slice(&values);
             let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
             reply::finish_data(out, start, count, self.data.store().schema_version());
-            self.finish_reply(slot);
+            if ABOUT_INSTANCE.contains(&name) {
+                self.finish_reply_about_instance(slot);
+            } else {
+                self.finish_reply(slot);
+            }
         }
-        self.settle();
+        self.deliver_committed();
         Ok(())
     }
 
@@ -270,22 +391,22 @@ impl Instance {
     fn call_target(
         &mut self,
         caller: &Caller,
-        target: Option<Target>,
+        target: Option<Callee>,
         name: &[u8],
         args: &[u8],
         reply: ReplyTo,
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
         match target {
-            Some(Target::Box(Function::Snapshot)) => self.call_snapshot(caller, reply, out),
-            Some(Target::Box(function)) => {
+            Some(Callee::Box(Function::Snapshot)) => self.call_snapshot(caller, reply, out),
+            Some(Callee::Box(function)) => {
                 if function.touches_data() {
                     self.data.check_alive()?;
                 }
                 self.execute_box(caller, function, args, out).map(|count| Called::Done { count })
             }
-            Some(Target::Expiration(function)) => self.call_expiration(caller, function, args, reply, out),
-            Some(Target::Queue(..)) => Err(not_defined(name)),
+            Some(Callee::Expiration(function)) => self.call_expiration(caller, function, args, reply, out),
+            Some(Callee::Queue(..)) => Err(not_defined(name)),
             None if self.settings.lua => {
                 let owner =
                     str::from_utf8(name).ok().and_then(|name| self.data.store().function_by_name(name));
@@ -365,6 +486,11 @@ fn queue_caller(
     lycosa_queue::Caller { connection: session, user: effective, trusted, granted, request, may_wait }
 }
 
+/// Whether a name is that of a function that makes, lists or counts tubes of all types.
+fn is_about_all_tubes(name: &[u8]) -> bool {
+    matches!(name, b"queue.create_tube" | b"queue.statistics" | b"queue.stats" | b"queue.tube")
+}
+
 /// Whether the procedure writes privileges.
 fn gives_rights(procedure: &Procedure) -> bool {
     matches!(procedure.tube_method(), Some(TubeMethod::Grant | TubeMethod::GrantRole))
@@ -381,8 +507,8 @@ fn not_defined(name: &[u8]) -> ErrorObject {
 }
 
 /// The name of the function for one task, if `name` is that of a tube's method for many.
-fn single_name(name: &[u8], target: Option<Target>) -> Option<String> {
-    let Some(Target::Queue(procedure, _)) = target else { return None };
+fn single_name(name: &[u8], target: Option<Callee>) -> Option<String> {
+    let Some(Callee::Queue(procedure, _)) = target else { return None };
     let method = procedure.tube_method()?;
     let tube = str::from_utf8(name).ok()?.strip_suffix(method.name())?;
     Some(format!("{tube}{}", method.single()?.name()))

@@ -14,7 +14,7 @@ use lycosa_iproto::reply;
 use lycosa_store::{Access, UserId, user};
 
 use crate::call::{is_trusted, to_call_16};
-use crate::{Instance, Settings, Slot};
+use crate::{ConnectionSlot, Instance, Lsn, Settings};
 
 /// Number of a request that may be parked; never used twice in a process.
 pub type RequestId = u64;
@@ -23,7 +23,7 @@ pub type RequestId = u64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallerKind {
     /// A connection: its answers are replies.
-    Connection(Slot),
+    Connection(ConnectionSlot),
     /// A fiber of a program.
     Fiber,
     /// A request over HTTP.
@@ -95,6 +95,8 @@ pub struct Answered {
     pub request: RequestId,
     /// Who called.
     pub kind: CallerKind,
+    /// What the answer has seen: it may be told to the world when [`Instance::is_durable`] says so of this row.
+    pub lsn: Lsn,
     /// Number of values and the values back to back.
     pub result: Result<(u32, Vec<u8>), ErrorObject>,
 }
@@ -103,7 +105,7 @@ pub struct Answered {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ReplyTo {
     /// Into a connection's buffer.
-    Frame { slot: Slot, sync: u64, is_call_16: bool },
+    Frame { slot: ConnectionSlot, sync: u64, is_call_16: bool },
     /// To [`Instance::poll_answer`].
     Caller(CallerKind),
 }
@@ -159,6 +161,18 @@ impl Parked {
         requests
     }
 
+    /// All calls that wait for something to happen, the oldest first.
+    pub(crate) fn waiting_calls(&self) -> Vec<RequestId> {
+        let mut requests = self.requests();
+        requests.retain(|request| self.calls.get(request).is_some_and(|call| !call.is_invoke));
+        requests
+    }
+
+    /// The answers that nobody has taken yet are void.
+    pub(crate) fn void_answers(&mut self, error: &ErrorObject) {
+        self.answers.iter_mut().for_each(|answered| answered.result = Err(error.clone()));
+    }
+
     /// The calls of a session that wait for something to happen.
     fn waiting_of(&self, session: u64) -> Vec<RequestId> {
         let all =
@@ -177,7 +191,7 @@ impl Parked {
 
 impl Instance {
     /// The caller behind a connection.
-    pub fn caller(&self, slot: Slot) -> Option<Caller> {
+    pub fn caller(&self, slot: ConnectionSlot) -> Option<Caller> {
         let connection = self.connections.get(slot)?;
         Some(Caller {
             kind: CallerKind::Connection(slot),
@@ -199,7 +213,21 @@ impl Instance {
     pub fn close_session(&mut self, session: u64, now: u64) {
         self.begin_input(now);
         self.end_session(session);
-        self.settle();
+        self.deliver_committed();
+    }
+
+    /// The queue takes a session for ended that goes on: its tasks are released as those of a connection that has closed,
+    /// and its calls that wait are answered with null.
+    pub fn disconnect_session(&mut self, session: u64, now: u64) {
+        self.begin_input(now);
+        for request in self.parked.waiting_of(session) {
+            let (queue, store) = self.data.queue_mut();
+            queue.cancel(store, session, request, now);
+            self.answer(request, Ok((1, &[0xc0])));
+        }
+        let (queue, store) = self.data.queue_mut();
+        queue.disconnect(store, session, now);
+        self.deliver_committed();
     }
 
     pub(crate) fn end_session(&mut self, session: u64) {
@@ -223,7 +251,7 @@ impl Instance {
                 self.answer(request, Err(error.clone()));
             }
         }
-        self.settle();
+        self.deliver_committed();
     }
 
     /// Notes a call whose answer comes later.
@@ -254,7 +282,8 @@ impl Instance {
             ReplyTo::Frame { slot, sync, is_call_16 } => (slot, sync, is_call_16),
             ReplyTo::Caller(kind) => {
                 let result = result.map(|(count, values)| (count, values.to_vec()));
-                self.parked.answers.push_back(Answered { request, kind, result });
+                let lsn = self.data.journaling.awaited();
+                self.parked.answers.push_back(Answered { request, kind, lsn, result });
                 return;
             }
         };
@@ -268,6 +297,7 @@ impl Instance {
                 let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
                 reply::finish_data(out, start, count, schema_version);
                 self.finish_reply(slot);
+                self.account_output(slot);
             }
             Err(error) => self.reply_error(slot, sync, &error),
         }
@@ -284,7 +314,7 @@ impl Instance {
         let now = self.data.now;
         let (queue, store) = self.data.queue_mut();
         queue.cancel(store, session, request, now);
-        self.settle();
+        self.deliver_committed();
     }
 
     /// Answers every parked call with an error.
@@ -294,8 +324,7 @@ impl Instance {
         }
     }
 
-    /// The next answer of a parked call of a caller that is no connection. What it has seen is durable when
-    /// [`Instance::awaited`] is.
+    /// The next answer of a parked call of a caller that is no connection.
     pub fn poll_answer(&mut self) -> Option<Answered> {
         self.parked.answers.pop_front()
     }

@@ -1,19 +1,22 @@
 //! Checkpoints: when one is due, and the way of all data into a snapshot in small steps.
 //!
 //! A checkpoint begins between two transactions, when every row so far is in the journal's batches. Its moment is the
-//! vclock after the last of these rows: a read view of the store is opened, and the batch ends a journal file, so that the
-//! next one begins where the snapshot stands. Then rows of the view are encoded in chunks, one whenever the writer of the
-//! file asks for it. The snapshot may get its name only when the rows before its moment are durable, so the order to complete it
-//! waits for that.
+//! vclock after the last of these rows: a read view of the store is opened, and the batch ends a journal file, so
+//! that the next one begins where the snapshot stands. Then rows of the view are encoded in chunks, one whenever the
+//! writer of the file asks for it. The snapshot may get its name only when the rows before its moment are durable, so
+//! the order to complete it waits for that.
 //!
 //! The instance writes no file. It gives [`CheckpointOrder`]s ([`Instance::poll_checkpoint`]) and is told what has
-//! come of them; they carry the checkpoint's number, so that news of one that was given up is not taken for news of the next.
+//! come of them; they carry the checkpoint's number, so that news of one that was given up is not taken for news of
+//! the next.
 //!
-//! A checkpoint is due when the journal has grown to the limit, when the interval has passed and something has changed,
-//! when the files take more room than they may, when the disk is short of free space and it would make some, and when
-//! somebody asks. After a failure the next one waits for a minute, unless somebody asks or its snapshot fits the disk now.
+//! [`due`] says when one begins, [`order`] what the writer of files is told, [`status`] what the operator sees,
+//! [`disk`] how large files may be.
 
 mod disk;
+mod due;
+mod order;
+mod status;
 
 use std::collections::VecDeque;
 
@@ -24,164 +27,20 @@ use lycosa_store::{Budget, ClosedView};
 use lycosa_tuple::mp;
 
 use self::disk::Bound;
+use self::due::{Look, RETRY_AFTER};
 use crate::caller::{ParkedCall, ReplyTo};
 use crate::{Called, Caller, Instance, RequestId};
 
 pub use self::disk::Files;
-
-/// Pause after a failure before the next checkpoint begins by itself, in microseconds.
-const RETRY_AFTER: u64 = 60_000_000;
-
-/// Time after which sizes are looked at again, in microseconds.
-const LOOK_EVERY: u64 = 1_000_000;
-
-/// Share of the threshold after which sizes are looked at again.
-const LOOKS_PER_THRESHOLD: u64 = 64;
-
-/// Rows of a snapshot as its file holds them, back to back.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Chunk {
-    /// The rows.
-    pub rows: Vec<u8>,
-    /// The offset in `rows` after each row.
-    pub ends: Vec<u32>,
-}
-
-impl Chunk {
-    fn clear(&mut self) {
-        self.rows.clear();
-        self.ends.clear();
-    }
-}
-
-/// What is to be done about a snapshot, by whoever writes files.
-#[derive(Debug)]
-pub enum CheckpointOrder {
-    /// Begin one, and say when it takes rows ([`Instance::handle_checkpoint_wants`]), once for each chunk that may be
-    /// under way.
-    Begin {
-        /// Of the checkpoint.
-        number: u64,
-        /// Its moment.
-        vclock: Box<Vclock>,
-        /// The same in seconds since the epoch.
-        timestamp: f64,
-        /// Which files may stay.
-        keep: Keep,
-    },
-    /// Add rows.
-    Rows {
-        /// Of the checkpoint.
-        number: u64,
-        /// The rows.
-        chunk: Chunk,
-    },
-    /// All rows are there: complete the snapshot, give it its name, remove files that are not needed any more, and say so
-    /// ([`Instance::handle_checkpoint_done`]).
-    Complete {
-        /// Of the checkpoint.
-        number: u64,
-        /// Which files may stay.
-        keep: Keep,
-        /// To be dropped.
-        view: Option<ClosedView>,
-    },
-    /// Give the snapshot up, if it has been begun.
-    Abandon {
-        /// Of the checkpoint.
-        number: u64,
-        /// To be dropped.
-        view: Option<ClosedView>,
-    },
-}
-
-impl CheckpointOrder {
-    /// The number of the checkpoint.
-    #[must_use]
-    pub fn number(&self) -> u64 {
-        match *self {
-            Self::Begin { number, .. }
-            | Self::Rows { number, .. }
-            | Self::Complete { number, .. }
-            | Self::Abandon { number, .. } => number,
-        }
-    }
-}
-
-/// Which files may stay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keep {
-    /// Snapshots; at least one.
-    pub snapshots: usize,
-    /// Bytes of all snapshots and xlogs, as far as they are not needed for a start.
-    pub bytes: u64,
-    /// The disk is short of free space ([`Room`](crate::Room)): the bytes that the snapshot is expected to take. It is refused if these
-    /// do not fit; it may take the reserve down to [`Room::journal_share`](crate::Room::journal_share).
-    pub scarce: Option<u64>,
-}
-
-/// A snapshot that is complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
-    /// Bytes of its file.
-    pub bytes: u64,
-    /// Bytes of all files before old ones were removed.
-    pub peak: u64,
-    /// The files that are left.
-    pub files: Files,
-}
-
-/// The last checkpoint that was completed.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LastCheckpoint {
-    /// Its moment.
-    pub vclock: Vclock,
-    /// The same in microseconds since the epoch.
-    pub at: u64,
-    /// Rows of the snapshot.
-    pub rows: u64,
-    /// Bytes of its file.
-    pub bytes: u64,
-    /// How long it took, in microseconds.
-    pub duration: u64,
-}
-
-/// Checkpoints at one moment.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CheckpointStatus {
-    /// `idle`, `running`, or `failed`: the last one was given up.
-    pub state: &'static str,
-    /// Why the last one was given up.
-    pub failure: Option<String>,
-    /// The last one that was completed since the start.
-    pub last: Option<LastCheckpoint>,
-    /// Completed since the start.
-    pub count: u64,
-    /// Given up since the start.
-    pub failures: u64,
-    /// The longest that the caller's loop was held by one step, in microseconds, as it has measured
-    /// ([`Instance::note_checkpoint_pause`]).
-    pub longest_pause: u64,
-    /// Bytes that the read view takes beside the data.
-    pub memory: u64,
-    /// Bytes journaled since the last snapshot.
-    pub journal_bytes: u64,
-    /// Bytes of that which make a checkpoint due.
-    pub journal_limit: u64,
-    /// Bytes of all snapshots and xlogs.
-    pub disk_used: u64,
-    /// What they may take.
-    pub disk_bound: u64,
-    /// How often they took more.
-    pub disk_excesses: u64,
-}
+pub use self::order::{CheckpointOrder, Chunk, Keep, Written};
+pub use self::status::{CheckpointStatus, LastCheckpoint};
 
 /// A checkpoint under way.
 #[derive(Debug)]
 struct Running {
     vclock: Box<Vclock>,
     /// Signature of the vclock.
-    lsn: u64,
+    signature: u64,
     /// What has to be durable before it is completed.
     awaited: u64,
     began_at: u64,
@@ -189,6 +48,8 @@ struct Running {
     journaled: u64,
     live: u64,
     rows: u64,
+    /// Bytes of the rows, which take as much of the disk at most.
+    bytes: u64,
     /// Buffers for chunks that the writer waits for.
     wanted: VecDeque<Chunk>,
     stage: Stage,
@@ -248,13 +109,6 @@ pub(crate) struct Checkpoints {
     longest_pause: u64,
 }
 
-/// When to look at sizes: at a time, or when so many bytes have been journaled.
-#[derive(Debug, Clone, Copy, Default)]
-struct Look {
-    at: u64,
-    journaled: u64,
-}
-
 impl Checkpoints {
     pub(crate) fn new(signature: u64, now: u64) -> Self {
         Self {
@@ -282,32 +136,18 @@ impl Checkpoints {
         self.has_tried_for_room &= !has_changed;
     }
 
+    /// Bytes of the rows that the running checkpoint has handed out; 0 if none runs.
+    pub(crate) fn snapshot_bytes(&self) -> u64 {
+        self.running.as_ref().map_or(0, |running| running.bytes)
+    }
+
+    /// The calls that wait for a checkpoint.
+    pub(crate) fn waiting_calls(&self) -> &[RequestId] {
+        &self.waiting
+    }
+
     fn is_running(&self) -> bool {
         self.running.is_some()
-    }
-
-    /// Bytes journaled since the last snapshot.
-    fn journal_bytes(&self, journaled: u64) -> u64 {
-        u64::try_from(i128::from(journaled) - self.base.journaled).unwrap_or(0)
-    }
-
-    /// Bytes of all files.
-    fn disk_used(&self, journaled: u64) -> u64 {
-        self.base.files.total.saturating_add(journaled.saturating_sub(self.base.measured))
-    }
-
-    /// What a snapshot will take, judged by the last one.
-    fn expected_snapshot(&self, live: u64) -> u64 {
-        let Base { files, live: then, .. } = self.base;
-        if then == 0 {
-            return live;
-        }
-        let expected = u128::from(files.snapshot) * u128::from(live) / u128::from(then);
-        u64::try_from(expected).unwrap_or(u64::MAX).min(live)
-    }
-
-    fn journal_limit(&self, bound: Bound) -> u64 {
-        bound.journal_limit(self.base.files.snapshot, self.expected_snapshot(bound.live))
     }
 }
 
@@ -340,7 +180,7 @@ impl Instance {
     }
 
     fn has_changed_since_snapshot(&self) -> bool {
-        self.checkpoints.is_forced || self.checkpoints.base.signature != self.data.journaling.lsn()
+        self.checkpoints.is_forced || self.checkpoints.base.signature != self.data.journaling.signature()
     }
 
     /// Whether a checkpoint is under way, about to begin or about to be given up.
@@ -384,72 +224,16 @@ impl Instance {
         }
     }
 
-    /// Looks whether a checkpoint is due. When the interval will have passed, if that is what it waits for.
-    pub(crate) fn tick_checkpoints(&mut self) -> Option<u64> {
-        let now = self.data.now;
-        if self.has_checkpoint() || !self.has_changed_since_snapshot() {
-            return None;
-        }
-        if self.would_make_room() {
-            self.checkpoints.is_wanted = true;
-            return None;
-        }
-        let interval = self.settings.checkpoint_interval;
-        let due_at = (interval > 0).then(|| self.checkpoints.base.at.saturating_add(interval));
-        if now < self.checkpoints.retry_at {
-            return due_at.map(|due_at| due_at.max(self.checkpoints.retry_at));
-        }
-        let is_time = due_at.is_some_and(|due_at| due_at <= now);
-        self.checkpoints.is_wanted = is_time || self.is_too_large();
-        due_at.filter(|_| !is_time)
-    }
-
-    /// Whether the disk is short of free space, and a checkpoint that can be taken would make some. The first attempt removes old
-    /// files, so that only the next ones are held against what is free.
-    fn would_make_room(&mut self) -> bool {
-        let Some(room) = self.data.scarce_room else { return false };
-        let checkpoints = &self.checkpoints;
-        let expected = checkpoints.expected_snapshot(self.data.store().snapshot_bytes());
-        let used = checkpoints.disk_used(self.data.journaling.written_bytes());
-        if used < expected.saturating_add(room.worth()) {
-            return false;
-        }
-        let is_first = !std::mem::replace(&mut self.checkpoints.has_tried_for_room, true);
-        is_first
-            || room.fits(expected)
-                && self.checkpoints.retry_at <= self.data.now.saturating_add(RETRY_AFTER - LOOK_EVERY)
-    }
-
-    /// Which files may stay beside a snapshot; `bytes` is what they may take if there is free space.
-    fn keep(&self, bytes: u64) -> Keep {
-        let snapshots = self.settings.checkpoint_count.max(1);
-        match self.data.scarce_room {
-            None => Keep { snapshots, bytes, scarce: None },
-            Some(_) => {
-                let live = self.data.store().snapshot_bytes();
-                Keep { snapshots: 1, bytes: 0, scarce: Some(self.checkpoints.expected_snapshot(live)) }
-            }
-        }
-    }
-
-    /// Whether the journal or all files together are larger than they may be; looks only now and then.
-    fn is_too_large(&mut self) -> bool {
-        let journaled = self.data.journaling.written_bytes();
-        let threshold = self.settings.checkpoint_wal_threshold;
-        if self.data.now < self.checkpoints.next_look.at && journaled < self.checkpoints.next_look.journaled {
-            return false;
-        }
-        let step = (threshold / LOOKS_PER_THRESHOLD).max(1);
-        self.checkpoints.next_look =
-            Look { at: self.data.now.saturating_add(LOOK_EVERY), journaled: journaled.saturating_add(step) };
-        let live = self.data.store().snapshot_bytes();
-        let bound = Bound { live, threshold };
-        self.checkpoints.journal_bytes(journaled) >= self.checkpoints.journal_limit(bound)
-            || self.checkpoints.disk_used(journaled) > bound.total()
-    }
-
     /// What is to be done next about snapshots: at most one thing a turn, within the budget.
     pub fn poll_checkpoint(&mut self, budget: Budget) -> Option<CheckpointOrder> {
+        let began = self.deadlines.clock();
+        let order = self.next_order(budget);
+        let held = self.deadlines.clock().zip(began).map_or(0, |(now, began)| now.saturating_sub(began));
+        self.checkpoints.longest_pause = self.checkpoints.longest_pause.max(held);
+        order
+    }
+
+    fn next_order(&mut self, budget: Budget) -> Option<CheckpointOrder> {
         let number = self.checkpoints.number;
         if let Some(view) = self.checkpoints.given_up.take() {
             return Some(CheckpointOrder::Abandon { number, view });
@@ -466,8 +250,8 @@ impl Instance {
         if !self.checkpoints.is_wanted || self.data.failure.is_some() {
             return None;
         }
-        self.settle();
-        if self.checkpoints.base.signature == self.data.journaling.lsn() {
+        self.deliver_committed();
+        if self.checkpoints.base.signature == self.data.journaling.signature() {
             // Two snapshots cannot have one moment.
             if !std::mem::take(&mut self.checkpoints.is_forced) {
                 // It was wanted while the one that holds everything was being written.
@@ -489,12 +273,13 @@ impl Instance {
         let vclock = Box::new(self.data.journaling.vclock().clone());
         checkpoints.running = Some(Box::new(Running {
             vclock: vclock.clone(),
-            lsn: self.data.journaling.lsn(),
+            signature: self.data.journaling.signature(),
             awaited: self.data.journaling.lsn(),
             began_at: self.data.now,
             journaled: self.data.journaling.written_bytes(),
             live,
             rows: 0,
+            bytes: 0,
             wanted: VecDeque::new(),
             stage: Stage::Walking,
         }));
@@ -533,6 +318,7 @@ impl Instance {
             );
             running.rows += 1;
         });
+        running.bytes += chunk.rows.len() as u64;
         if !has_more {
             running.stage = Stage::Waiting;
         }
@@ -570,14 +356,15 @@ impl Instance {
         let threshold = self.settings.checkpoint_wal_threshold;
         // Data have come and gone while it ran.
         let live = self.data.store().snapshot_bytes().max(running.live);
-        let excess = written.peak.saturating_sub(Bound { live, threshold }.total());
+        let peak = written.peak.saturating_sub(written.files.replicas);
+        let excess = peak.saturating_sub(Bound { live, threshold }.total());
         let checkpoints = &mut self.checkpoints;
         checkpoints.excesses += u64::from(excess > 0);
         checkpoints.count += 1;
         checkpoints.failure = None;
         checkpoints.retry_at = 0;
         checkpoints.base = Base {
-            signature: running.lsn,
+            signature: running.signature,
             at: running.began_at,
             files: written.files,
             live: running.live,
@@ -609,9 +396,9 @@ impl Instance {
         is_news
     }
 
-    /// Gives up the checkpoint that is under way: the server ends, or the journal has failed. While the journal is sound, one
-    /// that the writer was told to complete goes on: the snapshot may have its name already, and another one of the same
-    /// moment would be refused.
+    /// Gives up the checkpoint that is under way: the server ends, or the journal has failed. While the journal is
+    /// sound, one that the writer was told to complete goes on: the snapshot may have its name already, and another
+    /// one of the same moment would be refused.
     pub fn abandon_checkpoint(&mut self, cause: &str) {
         self.checkpoints.is_wanted = false;
         let running = self.checkpoints.running.as_ref();
@@ -626,39 +413,6 @@ impl Instance {
         }
         let message = format!("the checkpoint was given up: {cause}");
         self.answer_snapshots(&Err(ErrorObject::client(ErrorCode::System, message)));
-    }
-
-    /// A step of a checkpoint has held the caller's loop for so many microseconds.
-    pub fn note_checkpoint_pause(&mut self, microseconds: u64) {
-        self.checkpoints.longest_pause = self.checkpoints.longest_pause.max(microseconds);
-    }
-
-    /// Checkpoints at this moment.
-    pub fn checkpoint_status(&self) -> CheckpointStatus {
-        let checkpoints = &self.checkpoints;
-        let journaled = self.data.journaling.written_bytes();
-        let bound = Bound {
-            live: self.data.store().snapshot_bytes(),
-            threshold: self.settings.checkpoint_wal_threshold,
-        };
-        CheckpointStatus {
-            state: match &checkpoints.failure {
-                _ if checkpoints.is_running() => "running",
-                Some(_) => "failed",
-                None => "idle",
-            },
-            failure: checkpoints.failure.clone(),
-            last: checkpoints.last.clone(),
-            count: checkpoints.count,
-            failures: checkpoints.failures,
-            longest_pause: checkpoints.longest_pause,
-            memory: self.data.store().read_view_memory(),
-            journal_bytes: checkpoints.journal_bytes(journaled),
-            journal_limit: checkpoints.journal_limit(bound),
-            disk_used: checkpoints.disk_used(journaled),
-            disk_bound: bound.total(),
-            disk_excesses: checkpoints.excesses,
-        }
     }
 }
 

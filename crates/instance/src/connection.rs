@@ -3,15 +3,16 @@
 use lycosa_iproto::greeting::SALT_SIZE;
 use lycosa_store::UserId;
 
-use crate::call::Target;
+use crate::call::Callee;
 use crate::replication::ReplicaRequest;
 use crate::replies::Replies;
 
-/// Where a connection sits in the table. Reused after the connection's end; the server keeps it with the socket.
+/// Number of a connection's slot in the table of connections. A slot is used again after its connection; the server keeps
+/// the number with the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(pub(crate) u32);
+pub struct ConnectionSlot(pub(crate) u32);
 
-impl Slot {
+impl ConnectionSlot {
     /// The position in the table, from 0, dense: for tables of the server that run beside it.
     pub fn index(self) -> usize {
         self.0 as usize
@@ -46,7 +47,7 @@ const CACHED_NAMES: usize = 32;
 #[derive(Debug)]
 pub(crate) struct CachedName {
     name: Box<[u8]>,
-    target: Target,
+    target: Callee,
 }
 
 /// One connection.
@@ -55,15 +56,23 @@ pub(crate) struct Connection {
     /// Never reused while the process runs; what `_queue_consumers` and the like show.
     pub(crate) id: u64,
     pub(crate) origin: Origin,
+    /// When it was opened, µs since the epoch.
+    pub(crate) since: u64,
     pub(crate) user: UserId,
     pub(crate) salt: [u8; SALT_SIZE],
     pub(crate) replies: Replies,
+    /// Bytes of its replies as they stand in [`Connections::unread`].
+    accounted: usize,
+    /// When its reader took something, or it had nothing to take.
+    took_at: u64,
     /// Calls that wait for something to happen, a `take` for a task for example.
     pub(crate) waiting: usize,
     /// Calls that wait for programs.
     pub(crate) invoked: u64,
     /// The stream of requests cannot be followed any more: close once everything is written.
     pub(crate) broken: bool,
+    /// Its log-in is answered later; nothing may overtake that.
+    pub(crate) is_logging_in: bool,
     /// A replica is at the other end and gets rows: what it sends are no requests.
     pub(crate) is_replica: bool,
     pub(crate) replica_request: Option<Box<ReplicaRequest>>,
@@ -89,7 +98,7 @@ pub struct Released {
 
 impl Connection {
     /// What `name` stands for, if it was called before and nothing has changed in between.
-    pub(crate) fn cached(&self, name: &[u8], version: u64) -> Option<Target> {
+    pub(crate) fn cached(&self, name: &[u8], version: u64) -> Option<Callee> {
         if self.names_version != version {
             return None;
         }
@@ -97,7 +106,7 @@ impl Connection {
     }
 
     /// Remembers what `name` stands for.
-    pub(crate) fn cache(&mut self, name: &[u8], target: Target, version: u64) {
+    pub(crate) fn cache(&mut self, name: &[u8], target: Callee, version: u64) {
         if self.names_version != version {
             self.forget_names();
             self.names_version = version;
@@ -136,24 +145,36 @@ impl Connection {
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     slots: Vec<Option<Connection>>,
-    free: Vec<Slot>,
+    free: Vec<ConnectionSlot>,
     open: usize,
-    ready: Vec<Slot>,
-    parked: Vec<Slot>,
+    ready: Vec<ConnectionSlot>,
+    parked: Vec<ConnectionSlot>,
     last_id: u64,
+    /// Bytes of replies that wait to leave, as far as [`Connections::account`] knows.
+    unread: usize,
 }
 
 impl Connections {
-    pub(crate) fn open(&mut self, origin: Origin, user: UserId, salt: [u8; SALT_SIZE]) -> Slot {
+    pub(crate) fn open(
+        &mut self,
+        origin: Origin,
+        user: UserId,
+        salt: [u8; SALT_SIZE],
+        now: u64,
+    ) -> ConnectionSlot {
         let connection = Connection {
             id: self.next_id(),
             origin,
+            since: now,
             user,
             salt,
             replies: Replies::default(),
+            accounted: 0,
+            took_at: 0,
             waiting: 0,
             invoked: 0,
             broken: false,
+            is_logging_in: false,
             is_replica: false,
             replica_request: None,
             is_proven: false,
@@ -166,16 +187,17 @@ impl Connections {
         };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
-            Slot(u32::try_from(self.slots.len() - 1).expect("the number of connections is limited"))
+            ConnectionSlot(u32::try_from(self.slots.len() - 1).expect("the number of connections is limited"))
         });
         self.open += 1;
         self.slots[slot.index()] = Some(connection);
         slot
     }
 
-    pub(crate) fn close(&mut self, slot: Slot) -> Option<Connection> {
+    pub(crate) fn close(&mut self, slot: ConnectionSlot) -> Option<Connection> {
         let connection = self.slots.get_mut(slot.index())?.take()?;
         self.open -= 1;
+        self.unread -= connection.accounted;
         if connection.is_listed_parked {
             // Whoever gets the slot next must not be listed twice.
             self.parked.retain(|&parked| parked != slot);
@@ -187,11 +209,11 @@ impl Connections {
         Some(connection)
     }
 
-    pub(crate) fn get(&self, slot: Slot) -> Option<&Connection> {
+    pub(crate) fn get(&self, slot: ConnectionSlot) -> Option<&Connection> {
         self.slots.get(slot.index())?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Connection> {
+    pub(crate) fn get_mut(&mut self, slot: ConnectionSlot) -> Option<&mut Connection> {
         self.slots.get_mut(slot.index())?.as_mut()
     }
 
@@ -209,8 +231,40 @@ impl Connections {
         self.slots.iter().flatten()
     }
 
+    /// Takes note of the bytes of replies that wait for a connection. They may have changed since.
+    pub(crate) fn account(&mut self, slot: ConnectionSlot) {
+        if let Some(connection) = self.slots.get_mut(slot.index()).and_then(Option::as_mut) {
+            let pending = connection.replies.pending_bytes();
+            self.unread = self.unread + pending - std::mem::replace(&mut connection.accounted, pending);
+        }
+    }
+
+    /// Bytes of replies that wait to leave.
+    pub(crate) fn unread(&self) -> usize {
+        self.unread
+    }
+
+    /// The reader of a connection has taken something.
+    pub(crate) fn took(&mut self, slot: ConnectionSlot, now: u64) {
+        if let Some(connection) = self.get_mut(slot) {
+            connection.took_at = now;
+        }
+    }
+
+    /// The connection with the most bytes that could leave: among those whose readers have taken nothing for `patience`
+    /// microseconds, or among all if there is none.
+    pub(crate) fn worst_reader(&self, now: u64, patience: u64) -> Option<ConnectionSlot> {
+        let candidates = self.slots.iter().enumerate().filter_map(|(place, connection)| {
+            let connection = connection.as_ref().filter(|connection| connection.replies.ready_bytes() > 0)?;
+            let is_stalled = now.saturating_sub(connection.took_at) >= patience;
+            Some(((is_stalled, connection.replies.ready_bytes()), place))
+        });
+        let (_, place) = candidates.max()?;
+        u32::try_from(place).ok().map(ConnectionSlot)
+    }
+
     /// Puts the connection on the list of those that have something to write.
-    pub(crate) fn mark_ready(&mut self, slot: Slot) {
+    pub(crate) fn mark_ready(&mut self, slot: ConnectionSlot) {
         if let Some(connection) = self.get_mut(slot)
             && !connection.is_listed_ready
         {
@@ -220,7 +274,7 @@ impl Connections {
     }
 
     /// Takes one connection off that list.
-    pub(crate) fn pop_ready(&mut self) -> Option<Slot> {
+    pub(crate) fn pop_ready(&mut self) -> Option<ConnectionSlot> {
         let slot = self.ready.pop()?;
         if let Some(connection) = self.get_mut(slot) {
             connection.is_listed_ready = false;
@@ -230,7 +284,7 @@ impl Connections {
 
     /// Ends the reply that was just encoded for `slot`: it may leave once `lsn` is durable.
     #[inline]
-    pub(crate) fn finish_reply(&mut self, slot: Slot, lsn: u64, durable: u64) {
+    pub(crate) fn finish_reply(&mut self, slot: ConnectionSlot, lsn: u64, durable: u64) {
         let Some(connection) = self.get_mut(slot) else { return };
         if connection.replies.finish(lsn, durable) {
             self.mark_ready(slot);
@@ -257,6 +311,25 @@ impl Connections {
         });
         self.parked = parked;
         count
+    }
+
+    /// Everything behind `from` was lost: replaces the replies that wait for it, see [`Replies::lose`].
+    pub(crate) fn lose(&mut self, from: u64, mut replace: impl FnMut(&[u8], &mut Vec<u8>)) {
+        for &slot in &self.parked {
+            if let Some(connection) = self.slots.get_mut(slot.index()).and_then(Option::as_mut) {
+                connection.replies.lose(from, &mut replace);
+            }
+        }
+    }
+
+    /// Ends the connections that satisfy `f` once everything is written.
+    pub(crate) fn break_off(&mut self, f: impl Fn(&Connection) -> bool) {
+        for position in 0..self.slots.len() {
+            if let Some(connection) = self.slots[position].as_mut().filter(|connection| f(connection)) {
+                connection.broken = true;
+                self.mark_ready(ConnectionSlot(u32::try_from(position).expect("slots are numbered so")));
+            }
+        }
     }
 
     /// Replaces every reply that waits, see [`Replies::replace_waiting`].

@@ -17,14 +17,17 @@ use std::borrow::Cow;
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::VCLOCK_MAX;
-use lycosa_queue::{Answer, Caller, Procedure, Queue, QueueMethod, Savepoint, TubeMethod};
-use lycosa_store::{IteratorType, Prepared, Space, Statement, Store, UserId, user};
+use lycosa_queue::{Answer, Caller, Procedure, Queue, QueueMethod, Rebuilt, Savepoint, TubeMethod};
+use lycosa_store::{Cursor, Decision, Engine, IteratorType, Proposal, Space, Statement, Store, UserId, user};
 
 use crate::batch::{Journaling, statement};
+use crate::loss::Confirmed;
 use crate::room::Room;
 use crate::wire_error;
 
-/// Sum of a vclock's components: the number of a row. See [`Instance::is_durable`](crate::Instance::is_durable).
+/// The number of a row: the sum of the vclock's components, and the number of rows that were lost
+/// ([`Instance::handle_lost`](crate::Instance::handle_lost)). None is given twice. See
+/// [`Instance::is_durable`](crate::Instance::is_durable).
 pub type Lsn = u64;
 
 /// Largest reply to one SELECT, in bytes.
@@ -57,13 +60,27 @@ pub(crate) struct Data {
     /// The free space on the disk, while it is short.
     pub(crate) scarce_room: Option<Room>,
     pub(crate) read_only: bool,
+    /// What became of the data folder, while it is not where a start would look for it.
+    pub(crate) displaced: Option<String>,
+    /// How many replicas are connected, and how many have to be, while changes are refused because these are too few.
+    pub(crate) missing_replicas: Option<(usize, usize)>,
     /// The time of this turn, in microseconds since the epoch.
     pub(crate) now: u64,
 }
 
 impl Data {
     pub(crate) fn new(store: Store, queue: Queue, journaling: Journaling, now: u64) -> Self {
-        Self { store, queue, journaling, failure: None, scarce_room: None, read_only: false, now }
+        Self {
+            store,
+            queue,
+            journaling,
+            failure: None,
+            scarce_room: None,
+            read_only: false,
+            displaced: None,
+            missing_replicas: None,
+            now,
+        }
     }
 
     /// The data, to be read. Indexes and owners may have deferred entries: see [`Self::read`].
@@ -74,6 +91,18 @@ impl Data {
     /// The store, for what changes no data: memory, read views.
     pub(crate) fn upkeep(&mut self) -> &mut Store {
         &mut self.store
+    }
+
+    /// Goes back to the data that the journal has confirmed, of which `from` is the last row. Returns what the queue made of
+    /// them, and the former data.
+    pub(crate) fn lose(&mut self, from: Lsn, confirmed: Confirmed) -> (Rebuilt, Store) {
+        let Confirmed { mut store, vclock } = confirmed;
+        store.succeed(&self.store);
+        let former = std::mem::replace(&mut self.store, store);
+        self.journaling.lose(from, vclock);
+        let rebuilt = self.queue.rebuild(&mut self.store, self.now);
+        self.collect();
+        (rebuilt, former)
     }
 
     pub(crate) fn queue(&self) -> &Queue {
@@ -159,22 +188,67 @@ impl Data {
         statement: &Statement<'_>,
         out: &mut Vec<u8>,
     ) -> Result<u32, ErrorObject> {
+        self.admit_statement(statement)?;
+        let start = out.len();
+        let mut executed = self.queue.execute(&mut self.store, acting, statement, self.now, out);
+        // A Tarantool does not read the tuple that it deletes from a space of vinyl.
+        if let (Ok(is_shown @ true), Statement::Delete { space, .. }) = (&mut executed, statement)
+            && self.store.space(*space).is_ok_and(|space| space.engine() == Engine::Vinyl)
+        {
+            out.truncate(start);
+            *is_shown = false;
+        }
+        if !self.in_transaction() {
+            self.collect();
+        }
+        executed.map(u32::from).map_err(|error| wire_error::of_queue(&error))
+    }
+
+    /// What has to hold before a statement is executed.
+    fn admit_statement(&mut self, statement: &Statement<'_>) -> Result<(), ErrorObject> {
         self.check_alive()?;
         if self.read_only && !self.is_temporary(statement.space()) {
             return Err(read_only_error());
         }
         if !self.is_temporary(statement.space()) {
+            self.check_place()?;
+            self.check_replicas()?;
             let adds = matches!(
                 statement,
                 Statement::Insert { .. } | Statement::Replace { .. } | Statement::Upsert { .. }
             );
             self.check_room(if adds { Needs::ToAdd } else { Needs::ToFinish })?;
         }
-        let executed = self.queue.execute(&mut self.store, acting, statement, self.now, out);
-        if !self.in_transaction() {
-            self.collect();
-        }
-        executed.map(u32::from).map_err(|error| wire_error::of_queue(&error))
+        Ok(())
+    }
+
+    /// Executes a statement of `acting` in the open transaction, or proposes it to the before hooks of its space.
+    pub(crate) fn submit(
+        &mut self,
+        acting: UserId,
+        statement: &Statement<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Proposal>, ErrorObject> {
+        self.admit_statement(statement)?;
+        let submitted = self.queue.submit(&mut self.store, acting, statement, self.now, out);
+        submitted.map_err(|error| wire_error::of_queue(&error))
+    }
+
+    /// Completes a statement as the hooks decided.
+    pub(crate) fn decide(
+        &mut self,
+        acting: UserId,
+        statement: &Statement<'_>,
+        proposal: Proposal,
+        decision: Decision<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ErrorObject> {
+        self.check_alive()?;
+        let former = self.store.set_user(acting);
+        let decided = self.store.decide(statement, proposal, decision);
+        let decided = decided.map(|tuple| out.extend_from_slice(tuple.unwrap_or_default()));
+        self.store.set_user(former);
+        decided.map_err(|error| wire_error::of_store(&error))
     }
 
     /// Applies a transaction of another instance as a whole, also while this one is read-only. Its rows enter the journal's
@@ -193,6 +267,18 @@ impl Data {
             return Ok(self.journaling.awaited());
         }
         check_stamps(rows, seen)?;
+        if let Some((header, _)) =
+            rows.first().filter(|(header, _)| self.journaling.has_gap_before(header.replica_id, header.lsn))
+        {
+            let message = format!(
+                "rows of replica id {} between LSN {} and {} were lost with the journal: subscribe again from the present \
+                 vclock",
+                header.replica_id,
+                self.journaling.vclock().get(header.replica_id),
+                header.lsn
+            );
+            return Err(ErrorObject::client(ErrorCode::Protocol, message));
+        }
         self.collect();
         self.queue.begin(&mut self.store, user::ADMIN);
         let mut skipped = Vec::new();
@@ -226,10 +312,14 @@ impl Data {
                 _ => Err(unsupported("synchronous replication and rows of unknown types")),
             };
         };
+        self.check_place()?;
         if let Statement::Insert { .. } | Statement::Replace { .. } | Statement::Upsert { .. } = statement {
             self.check_room(Needs::ToAdd)?;
         }
-        self.store.execute(&statement).map(drop).map_err(|error| wire_error::of_store(&error))
+        self.store.take_as_history(true);
+        let executed = self.store.execute(&statement).map(drop);
+        self.store.take_as_history(false);
+        executed.map_err(|error| wire_error::of_store(&error))
     }
 
     fn is_temporary(&self, space: u32) -> bool {
@@ -237,21 +327,32 @@ impl Data {
     }
 
     /// The store with every deferred entry of an index flushed, so that it can be read at once. That may take 1 s for each
-    /// million tuples; a cursor does it in steps.
+    /// million tuples; [`Self::cursor`] does it in steps.
     pub(crate) fn read(&mut self, space: u32, index: u32) -> Result<&Store, ErrorObject> {
-        self.expose(space)?;
-        while matches!(self.store.prepare(space, index, u64::MAX), Ok(Prepared::More)) {}
+        while self.read_step(space, index, u64::MAX)? {}
         Ok(&self.store)
     }
 
-    /// Makes a space show what the queue has cached about it, before it is read.
-    pub(crate) fn expose(&mut self, space: u32) -> Result<(), ErrorObject> {
+    /// A cursor over what a SELECT finds, for [`Store::advance`].
+    pub(crate) fn cursor(&mut self, user: UserId, select: &Select<'_>) -> Result<Cursor, ErrorObject> {
+        let Select { space, index, iterator, key, offset, limit } = *select;
+        self.read_step(space, index, 0)?;
+        Ok(Cursor::new(user, space, index, iterator, key).with_offset(offset).with_limit(limit))
+    }
+
+    /// A step of making an index ready to be read; whether there are more. What does not exist is left to the read.
+    fn read_step(&mut self, space: u32, index: u32, budget: u64) -> Result<bool, ErrorObject> {
         self.check_alive()?;
-        self.queue.show(&mut self.store, space).map_err(|error| wire_error::of_queue(&error))?;
+        let exists = self.store.space(space).is_ok_and(|space| space.index(index).is_some());
+        let has_more = match self.queue.read(&mut self.store, space, index, budget, self.now) {
+            Ok(store) => store.is_none(),
+            Err(error) if exists => return Err(wire_error::of_queue(&error)),
+            Err(_) => false,
+        };
         if !self.in_transaction() {
             self.collect();
         }
-        Ok(())
+        Ok(has_more)
     }
 
     /// Appends the tuples that `user` may see to `out`; returns how many they are.
@@ -301,13 +402,35 @@ impl Data {
     /// Whether something may stand against a call of the queue: see [`Self::admit_call`].
     #[inline]
     pub(crate) fn is_restricted(&self) -> bool {
-        self.failure.is_some() || self.scarce_room.is_some()
+        self.failure.is_some()
+            || self.scarce_room.is_some()
+            || self.displaced.is_some()
+            || self.missing_replicas.is_some()
     }
 
     /// What has to hold before a procedure is called.
     pub(crate) fn admit_call(&self, procedure: &Procedure) -> Result<(), ErrorObject> {
         self.check_alive()?;
+        if needs(procedure) != Needs::Nothing {
+            self.check_place()?;
+            self.check_replicas()?;
+        }
         if self.scarce_room.is_some() { self.check_room(needs(procedure)) } else { Ok(()) }
+    }
+
+    /// The answer to a change that no start would find again.
+    fn check_place(&self) -> Result<(), ErrorObject> {
+        let Some(displaced) = &self.displaced else { return Ok(()) };
+        let message = format!(
+            "Failed to write to disk: {displaced}. Changes are refused, as no start would find them; reading goes on"
+        );
+        Err(ErrorObject::client(ErrorCode::WalIo, message))
+    }
+
+    /// The answer to a change while too few replicas are connected and the configuration refuses it.
+    fn check_replicas(&self) -> Result<(), ErrorObject> {
+        let Some((connected, wanted)) = self.missing_replicas else { return Ok(()) };
+        Err(missing_replicas_error(connected, wanted, "replicas_before_reply is"))
     }
 
     /// The answer to whatever reads or changes data after the journal has failed.
@@ -395,7 +518,8 @@ enum Needs {
 fn needs(procedure: &Procedure) -> Needs {
     match (procedure.tube_method(), procedure.queue_method()) {
         (Some(TubeMethod::Put | TubeMethod::PutMany), _) | (_, Some(QueueMethod::CreateTube)) => Needs::ToAdd,
-        (Some(TubeMethod::Peek | TubeMethod::Truncate | TubeMethod::Drop), _) | (None, _) => Needs::Nothing,
+        (Some(TubeMethod::Peek | TubeMethod::List | TubeMethod::Truncate | TubeMethod::Drop), _)
+        | (None, _) => Needs::Nothing,
         (Some(_), _) => Needs::ToFinish,
     }
 }
@@ -409,6 +533,15 @@ pub(crate) fn too_much_selected() -> ErrorObject {
 }
 
 /// The answer to a change while the instance is read-only.
+/// The answer to a change that too few replicas could confirm. `rule` says who wants so many.
+pub(crate) fn missing_replicas_error(connected: usize, wanted: usize, rule: &str) -> ErrorObject {
+    let message = format!(
+        "Quorum collection for a synchronous transaction is timed out: {connected} replicas are connected and \
+         {rule} {wanted}; changes are refused until they are back (replicas_missing = refuse)"
+    );
+    ErrorObject::client(ErrorCode::SyncQuorumTimeout, message)
+}
+
 pub(crate) fn read_only_error() -> ErrorObject {
     let message = "Can't modify data because this instance is in read-only mode.";
     ErrorObject::client(ErrorCode::Readonly, message)

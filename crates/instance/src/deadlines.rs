@@ -5,7 +5,14 @@
 //! millisecond whatever is due; the rest follows in the next turns, between which requests are served.
 //!
 //! Microseconds of a turn are measured by a monotonic clock that the embedding program gives
-//! ([`Instance::set_elapsed`]). Without one only the number of steps bounds a turn, which is then repeatable.
+//! ([`Instance::set_elapsed`]). Without one only the number of steps bounds a turn, which is then repeatable. A
+//! second clock counts the processor's time ([`Instance::set_processor_time`]): on a busy machine the system may take
+//! the core away in the middle of a step, and only the processor's time says what the step itself has cost.
+//!
+//! Requests that may take long and ends of sessions happen outside of [`Instance::tick`]; [`Instance::measured`] notes
+//! how long they held the loop.
+
+use lycosa_replication::sync::UpstreamState;
 
 use crate::Instance;
 
@@ -16,6 +23,8 @@ enum Source {
     ReadOnly,
     /// Delays, ttl, ttr, waiting calls, sessions, long calls.
     Queue,
+    /// Log-ins whose answer was delayed.
+    Logins,
     /// Expiration tasks. A step is a slice of one task.
     Expiration,
     /// Memory of truncated and dropped spaces.
@@ -27,13 +36,21 @@ enum Source {
 }
 
 impl Source {
-    const ALL: [Self; 6] =
-        [Self::ReadOnly, Self::Queue, Self::Expiration, Self::Garbage, Self::Selects, Self::Checkpoint];
+    const ALL: [Self; 7] = [
+        Self::ReadOnly,
+        Self::Logins,
+        Self::Queue,
+        Self::Expiration,
+        Self::Garbage,
+        Self::Selects,
+        Self::Checkpoint,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
             Self::ReadOnly => "read_only",
             Self::Queue => "queue",
+            Self::Logins => "logins",
             Self::Expiration => "expiration",
             Self::Garbage => "garbage",
             Self::Selects => "selects",
@@ -41,6 +58,36 @@ impl Source {
         }
     }
 }
+
+/// What holds the loop outside of the sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outside {
+    /// One request that may take long: not those by which tasks go through a tube one by one.
+    Request,
+    /// The end of one session.
+    Disconnect,
+}
+
+impl Outside {
+    const ALL: [Self; 2] = [Self::Request, Self::Disconnect];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Request => "requests",
+            Self::Disconnect => "disconnects",
+        }
+    }
+
+    const fn place(self) -> usize {
+        Source::ALL.len() + self as usize
+    }
+}
+
+/// Names of what may hold the loop.
+const NAMES: usize = Source::ALL.len() + Outside::ALL.len();
+
+/// Microseconds after which the processor's time is asked for: that is a system call.
+const WORTH_ASKING: u64 = 50;
 
 /// When a source has something to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +118,13 @@ const GARBAGE_STEP: u64 = 256;
 /// Pause before a reply that waits for the journal is looked at again, in microseconds.
 const SELECT_RETRY: u64 = 1000;
 
+/// How long calls go on waiting on an instance that has become read-only, in microseconds: a change of the role that is
+/// taken back at once costs nobody anything.
+const WAITING_GRACE: u64 = 1_000_000;
+
+/// The longest that the queue waits for rows of the old master before it starts, in microseconds.
+const MAX_STARTUP: u64 = 20_000_000;
+
 /// Pause before the queue is asked again to come up, in microseconds.
 const QUEUE_RETRY: u64 = 1_000_000;
 
@@ -80,15 +134,32 @@ pub(crate) struct Deadlines {
     elapsed: Box<dyn Fn() -> u64 + Send>,
     /// Somebody has given the clock.
     has_clock: bool,
-    /// The longest that each source has held a turn, in microseconds.
-    longest: [u64; Source::ALL.len()],
+    /// Microseconds of the processor that this thread has had.
+    processor: Box<dyn Fn() -> u64 + Send>,
+    /// What it was when it was asked for last.
+    last_processor: u64,
+    /// The longest that each source has held a turn, in microseconds; then each of [`Outside`].
+    longest: [u64; NAMES],
+    /// The same by the processor's time.
+    longest_cpu: [u64; NAMES],
     /// When to ask the queue again to follow a change of `read_only`.
     queue_retry: Option<u64>,
+    /// When to refuse calls that wait since before the instance became read-only.
+    waiting_ends: Option<u64>,
 }
 
 impl Default for Deadlines {
     fn default() -> Self {
-        Self { elapsed: Box::new(|| 0), has_clock: false, longest: [0; Source::ALL.len()], queue_retry: None }
+        Self {
+            elapsed: Box::new(|| 0),
+            has_clock: false,
+            processor: Box::new(|| 0),
+            last_processor: 0,
+            longest: [0; NAMES],
+            longest_cpu: [0; NAMES],
+            queue_retry: None,
+            waiting_ends: None,
+        }
     }
 }
 
@@ -98,10 +169,40 @@ impl Deadlines {
         self.has_clock.then(|| (self.elapsed)())
     }
 
-    /// The longest that each source has held a turn, in microseconds.
-    pub(crate) fn longest_turns(&self) -> Vec<(&'static str, u64)> {
-        Source::ALL.into_iter().map(Source::name).zip(self.longest).collect()
+    /// Microseconds of the processor so far; 0 if nobody has given a clock for it.
+    pub(crate) fn processor(&self) -> u64 {
+        (self.processor)()
     }
+
+    /// Microseconds of the processor since the last call.
+    fn processor_since(&mut self) -> u64 {
+        let now = self.processor();
+        now.saturating_sub(std::mem::replace(&mut self.last_processor, now))
+    }
+
+    /// The longest that each source, a request and the end of a session have held a turn, in microseconds.
+    pub(crate) fn longest_turns(&self) -> Vec<(&'static str, u64)> {
+        names().zip(self.longest).collect()
+    }
+
+    /// The same by the processor's time.
+    pub(crate) fn longest_turns_cpu(&self) -> Vec<(&'static str, u64)> {
+        names().zip(self.longest_cpu).collect()
+    }
+
+    /// Asks the queue again to come up, after a pause.
+    pub(crate) fn retry_queue(&mut self, now: u64) {
+        self.queue_retry = Some(now + QUEUE_RETRY);
+    }
+
+    fn note(&mut self, place: usize, elapsed: u64, processor: u64) {
+        self.longest[place] = self.longest[place].max(elapsed);
+        self.longest_cpu[place] = self.longest_cpu[place].max(processor);
+    }
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    Source::ALL.into_iter().map(Source::name).chain(Outside::ALL.into_iter().map(Outside::name))
 }
 
 impl Instance {
@@ -112,15 +213,32 @@ impl Instance {
         self.deadlines.has_clock = true;
     }
 
+    /// Gives the instance a clock of the processor's time that its thread has had, in microseconds, for the status.
+    pub fn set_processor_time(&mut self, processor: Box<dyn Fn() -> u64 + Send>) {
+        self.deadlines.processor = processor;
+    }
+
+    /// Does something that may hold the loop, and notes for how long.
+    pub(crate) fn measured<T>(&mut self, what: Outside, work: impl FnOnce(&mut Self) -> T) -> T {
+        let began = (self.deadlines.elapsed)();
+        let result = work(self);
+        let elapsed = (self.deadlines.elapsed)().saturating_sub(began);
+        // At most that: the processor's time is counted since it was asked for last.
+        let processor = if elapsed > WORTH_ASKING { self.deadlines.processor_since() } else { 0 };
+        self.deadlines.note(what.place(), elapsed, processor.min(elapsed));
+        result
+    }
+
     /// Does what is due and says when the next thing is, in microseconds since the epoch. While the journal is behind
     /// nothing is done: what is due makes rows too.
     pub fn tick(&mut self, now: u64) -> Option<u64> {
         self.begin_input(now);
         if self.data.failure.is_some() || self.is_journal_behind() {
-            return None;
+            return self.finish_logins();
         }
         let began = (self.deadlines.elapsed)();
         let mut last = began;
+        self.deadlines.processor_since();
         let mut next = None;
         for (place, source) in Source::ALL.into_iter().enumerate() {
             let mut steps = 0;
@@ -132,8 +250,8 @@ impl Instance {
                     break (due, elapsed.saturating_sub(std::mem::replace(&mut last, elapsed)));
                 }
             };
-            let longest = &mut self.deadlines.longest[place];
-            *longest = held.max(*longest);
+            let processor = if held > WORTH_ASKING { self.deadlines.processor_since() } else { 0 };
+            self.deadlines.note(place, held, processor.min(held));
             let at = match due {
                 Due::Now => Some(now),
                 Due::At(at) => Some(at),
@@ -149,11 +267,19 @@ impl Instance {
         let now = self.data.now;
         match source {
             Source::ReadOnly => {
-                self.follow_cluster();
+                self.sync_with_cluster();
+                self.release_replicated();
                 if self.deadlines.queue_retry.is_some_and(|at| at <= now) {
-                    self.follow_read_only();
+                    self.apply_read_only();
                 }
-                self.deadlines.queue_retry.into()
+                if self.deadlines.waiting_ends.is_some_and(|at| at <= now) {
+                    self.deadlines.waiting_ends = None;
+                    let (queue, store) = self.data.queue_mut();
+                    queue.refuse_waiting(store, now);
+                    self.deliver_committed();
+                }
+                let Deadlines { queue_retry, waiting_ends, .. } = self.deadlines;
+                queue_retry.into_iter().chain(waiting_ends).min().into()
             }
             Source::Queue => {
                 let (queue, store) = self.data.queue_mut();
@@ -161,9 +287,10 @@ impl Instance {
                 if tick.handled > 0 {
                     self.lag.record(tick.lag_us);
                 }
-                self.settle();
+                self.deliver_committed();
                 if tick.more { Due::Now } else { tick.next.into() }
             }
+            Source::Logins => self.finish_logins().into(),
             Source::Expiration => match self.tick_expiration() {
                 Some(next) if next <= now => Due::Now,
                 next => next.into(),
@@ -178,17 +305,29 @@ impl Instance {
         }
     }
 
-    /// Lets the queue follow a change of `read_only`, now or later.
-    pub(crate) fn follow_read_only(&mut self) {
+    /// Tells the queue that `read_only` has changed, now or as soon as the rows of the masters are applied.
+    pub(crate) fn apply_read_only(&mut self) {
         let (now, read_only) = (self.data.now, self.data.read_only);
+        self.deadlines.waiting_ends = read_only.then(|| now.saturating_add(WAITING_GRACE));
+        // Twice the greatest lag since the masters were heard last: what they have sent is applied then.
+        let masters = self.upstreams().iter().filter(|upstream| upstream.state == UpstreamState::Following);
+        let caught_up_at =
+            masters.map(|master| master.heard_at.saturating_add(master.lag.saturating_mul(2))).max();
+        let start_at = caught_up_at.unwrap_or(0).min(now.saturating_add(MAX_STARTUP));
         let (queue, store) = self.data.queue_mut();
+        if !read_only && start_at > now && queue.state() == lycosa_queue::QueueState::Waiting {
+            queue.begin_startup();
+            self.deadlines.queue_retry = Some(start_at);
+            self.deliver_committed();
+            return;
+        }
         let has_started = queue.state() != lycosa_queue::QueueState::Init;
-        let followed = if has_started || read_only {
+        let applied = if has_started || read_only || !self.settings.native_queue {
             queue.set_read_only(store, read_only, now)
         } else {
             queue.start(store, now).map(drop)
         };
-        self.deadlines.queue_retry = followed.is_err().then(|| now + QUEUE_RETRY);
-        self.settle();
+        self.deadlines.queue_retry = applied.is_err().then(|| now + QUEUE_RETRY);
+        self.deliver_committed();
     }
 }

@@ -39,6 +39,8 @@ pub struct Declared {
     pub users: Vec<String>,
     /// Tubes that were created.
     pub tubes: Vec<String>,
+    /// Tubes that exist with other options than declared: sentences for the log.
+    pub differences: Vec<String>,
 }
 
 impl Instance {
@@ -57,6 +59,8 @@ impl Instance {
         for tube in tubes {
             if self.declare_tube(tube).map_err(|error| about("tube", &tube.name, error))? {
                 declared.tubes.push(tube.name.clone());
+            } else {
+                declared.differences.extend(self.difference(tube));
             }
         }
         for user in users {
@@ -64,7 +68,7 @@ impl Instance {
                 declared.users.push(user.name.clone());
             }
         }
-        self.settle();
+        self.deliver_committed();
         Ok(declared)
     }
 
@@ -90,6 +94,32 @@ impl Instance {
         Ok(existing.is_none())
     }
 
+    /// What a tube that exists has other than declared. Options that are not declared may be anything.
+    fn difference(&self, declared: &DeclaredTube) -> Option<String> {
+        let store = self.data.store();
+        let space = store.space_by_name("_queue")?.id();
+        let row = store.get(space, 0, &Value::array([declared.name.as_str()]).encode()).ok()??;
+        let row = Value::decode(row).ok()?;
+        let stored = row.as_array()?.get(4)?;
+        let Value::Map(wanted) = &declared.options else { return None };
+        let mut differing = Vec::new();
+        for (name, value) in wanted {
+            let name = name.as_str().unwrap_or_default();
+            let is = stored.get(name).cloned().unwrap_or(Value::Nil);
+            let is_unset = is == Value::Nil && matches!(value, Value::Bool(false));
+            if name != "if_not_exists" && !is_unset && !is_same(&is, value) {
+                differing.push(format!("{name} is {is}, declared {value}"));
+            }
+        }
+        (!differing.is_empty()).then(|| {
+            let (name, differing) = (&declared.name, differing.join("; "));
+            format!(
+                "tube '{name}' of the configuration exists with other options, which stay: {differing}. Options cannot \
+                 change: declare what it has, or drop the tube and let it be created anew"
+            )
+        })
+    }
+
     /// Lets a user use a tube, or with `*` the whole queue.
     fn grant_tube(&mut self, user: &str, tube: &str) -> Result<(), ErrorObject> {
         if tube == "*" {
@@ -99,16 +129,30 @@ impl Instance {
                 granted.map_err(|error| wire_error::of_store(&error))
             });
         }
+        if !self.data.queue().tubes().any(|(name, _)| name == tube) {
+            return Err(ErrorObject::lua(format!(
+                "tube '{tube}' does not exist: declare it with [[tube]], or take it out of the user's tubes"
+            )));
+        }
         let options = Value::map([("call", true), ("truncate", true)]);
         let name = format!("queue.tube.{tube}:grant");
         self.call_as_admin(&name, &[user.into(), options]).map(drop)
     }
 
     fn declare_tube(&mut self, declared: &DeclaredTube) -> Result<bool, ErrorObject> {
-        let tubes = self.call_as_admin("queue.tube", &[declared.name.as_str().into()])?;
-        if Value::decode(&tubes).ok().and_then(|exists| exists.as_bool()) == Some(true) {
-            return Ok(false);
+        let mut tubes = self.data.queue().tubes();
+        if let Some((_, kind)) = tubes.find(|(name, _)| *name == declared.name) {
+            if kind == declared.kind {
+                return Ok(false);
+            }
+            let DeclaredTube { name, kind: wanted, .. } = declared;
+            return Err(ErrorObject::lua(format!(
+                "it exists with the type {kind}, and the configuration says {wanted}. Write type = \"{kind}\", or move its \
+                 tasks: without the declaration start the server, `lycosa export {name} -o {name}.jsonl`, `lycosa tube drop \
+                 {name}`, then declare it again and import them"
+            )));
         }
+        drop(tubes);
         let args =
             vec![declared.name.as_str().into(), declared.kind.as_str().into(), declared.options.clone()];
         self.call_as_admin("queue.create_tube", &args)?;
@@ -125,6 +169,15 @@ impl Instance {
             Called::Parked(_) => Err(ErrorObject::lua(format!("{name} would wait"))),
         }
     }
+}
+
+/// Whether two numbers, texts or flags are the same; 60 and 60.0 are.
+fn is_same(a: &Value, b: &Value) -> bool {
+    let number = |value: &Value| match value {
+        Value::Double(number) => Some(*number),
+        value => value.as_u64().map(|whole| whole as f64),
+    };
+    a == b || number(a).is_some_and(|a| number(b) == Some(a))
 }
 
 fn about(what: &str, name: &str, error: ErrorObject) -> ErrorObject {

@@ -1,14 +1,15 @@
 //! Expiration tasks at work: their slices as transactions of the commit door, and the functions that start and stop them.
 //!
-//! `expiration.start`, `.stop`, `.list` and `.stats` are there like the functions of the queue. `libcapped-expirationd.start`
-//! and `.kill` are there once somebody has registered them in `_func` with the language C, as for the module of that name.
+//! `expiration.start`, `.stop`, `.list` and `.stats` are there like the functions of the queue.
+//! `libcapped-expirationd.start` and `.kill` are there once somebody has registered them in `_func` with the language
+//! C, as for the module of that name.
 //!
 //! Whoever was granted a function may use it on every space: it acts with the rights of its owner. On loopback `guest` may
 //! start and stop tasks over what it may change anyway: tubes, and spaces that it may write to.
 
 use std::collections::VecDeque;
 
-use lycosa_expiration::{Archive, Definition, Expiration, Host, Level, Start, Summary, TaskId};
+use lycosa_expiration::{Archive, Definition, Expiration, Held, Host, Level, Start, Summary, TaskId};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_queue::{Answer, LogLevel, LogLine, Queue};
 use lycosa_store::{Access, Object, Space, SpaceId, Store, user};
@@ -23,6 +24,9 @@ use crate::{Called, Caller, Instance, wire_error};
 /// Microseconds that stand for the time between two looks at the clock where there is none: so long the few deletions in
 /// between take at the most.
 const ASSUMED_STEP: u64 = 40;
+
+/// Microseconds of the processor from which on a slice says what its commit costs.
+const WORTH_LEARNING: u64 = 50;
 
 /// A function of expiration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +89,14 @@ pub(crate) struct Expiring {
     declared: Vec<DeclaredExpiration>,
     declared_at: u32,
     log: VecDeque<LogLine>,
+    /// Percent of a slice's own time that its commit takes, by the slices before; `None` before the first.
+    commit: Option<u64>,
 }
+
+/// Percent that the first slice's commit is assumed to take.
+const ASSUMED_COMMIT: u64 = 100;
+/// Percent that a commit is assumed to take at the most, whatever was measured.
+const MAX_COMMIT: u64 = 300;
 
 /// The world around a slice.
 struct SliceHost<'a> {
@@ -96,12 +107,16 @@ struct SliceHost<'a> {
     began: u64,
     /// Without a clock: the time that is assumed to have passed.
     assumed: u64,
+    /// Percent of the time so far that the commit will take.
+    commit: u64,
 }
 
 impl Host for SliceHost<'_> {
     fn elapsed(&mut self) -> u64 {
         self.assumed += ASSUMED_STEP;
-        self.deadlines.clock().map_or(self.assumed, |clock| clock.saturating_sub(self.began))
+        // The budget is for the slice with its commit.
+        let so_far = |clock: u64| clock.saturating_sub(self.began) * (100 + self.commit) / 100;
+        self.deadlines.clock().map_or(self.assumed, so_far)
     }
 
     fn put(&mut self, store: &mut Store, tube: &str, payload: &[u8]) -> Result<(), String> {
@@ -134,6 +149,12 @@ impl Expiring {
         self.log.push_back(LogLine { level, text });
     }
 
+    /// The data are others now: tasks begin from their rows.
+    pub(crate) fn restart(&mut self) {
+        self.tasks = Expiration::default();
+        self.declared_at = 0;
+    }
+
     pub(crate) fn poll_log(&mut self) -> Option<LogLine> {
         self.log.pop_front().or_else(|| {
             let (level, text) = self.tasks.poll_log()?;
@@ -149,14 +170,18 @@ impl Expiring {
     fn run(&mut self, data: &mut Data, deadlines: &Deadlines, id: TaskId) {
         let now = data.now;
         let began = deadlines.clock().unwrap_or_default();
+        let processor = deadlines.processor();
+        let commit = self.commit.unwrap_or(ASSUMED_COMMIT);
+        let mut sliced_at = processor;
         let mut assumed = 0;
         let done = match data.begin(user::ADMIN) {
             Err(error) => Err(error.message),
             Ok(()) => {
                 let (queue, store) = data.queue_mut();
-                let mut host = SliceHost { queue, now, deadlines, began, assumed };
+                let mut host = SliceHost { queue, now, deadlines, began, assumed, commit };
                 let sliced = self.tasks.slice(id, store, now, &mut host);
                 assumed = host.assumed;
+                sliced_at = deadlines.processor();
                 match sliced {
                     Ok(()) => data.commit().map(drop).map_err(|error| error.message),
                     Err(error) => {
@@ -167,7 +192,13 @@ impl Expiring {
             }
         };
         let elapsed = deadlines.clock().map_or(assumed, |clock| clock.saturating_sub(began));
-        self.tasks.finish(id, data.upkeep(), now, done, elapsed);
+        let (slice, ended_at) = (sliced_at.saturating_sub(processor), deadlines.processor());
+        let processor = ended_at.saturating_sub(processor);
+        if slice >= WORTH_LEARNING {
+            let share = (ended_at.saturating_sub(sliced_at) * 100 / slice).min(MAX_COMMIT);
+            self.commit = Some((commit * 7 + share) / 8);
+        }
+        self.tasks.finish(id, data.upkeep(), now, done, Held { elapsed, processor });
     }
 
     /// Follows what has changed and gives up the rows of tasks whose space was dropped.
@@ -209,7 +240,7 @@ impl Instance {
         }
         if let Some(id) = expiring.tasks.due(data.now) {
             expiring.run(data, deadlines, id);
-            self.settle();
+            self.deliver_committed();
         }
         self.expiring.tasks.next()
     }
@@ -380,7 +411,7 @@ impl Instance {
         if let Some(id) = self.expiring.tasks.id(&name) {
             self.expiring.run(&mut self.data, &self.deadlines, id);
         }
-        self.settle();
+        self.deliver_committed();
         Ok(())
     }
 
@@ -433,7 +464,7 @@ impl Instance {
             }
         }
         self.expiring.declared_at = self.data.store().schema_version();
-        self.settle();
+        self.deliver_committed();
         Ok(begun)
     }
 
@@ -441,7 +472,8 @@ impl Instance {
     fn declare_expiration(&mut self, task: &DeclaredExpiration) -> Result<Option<bool>, ErrorObject> {
         self.expiring.refresh(&mut self.data);
         let Some(space) = self.data.store().space_by_name(&task.space).map(Space::id) else {
-            return Ok(None);
+            let checked = Start::check(&task.name, &task.options);
+            return checked.map(|()| None).map_err(|error| wire_error::of_expiration(&error));
         };
         let arguments = [task.name.as_str().into(), space.into(), task.options.clone()];
         let start = Start::read(self.data.store(), &arguments);

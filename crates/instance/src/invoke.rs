@@ -7,9 +7,65 @@
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::reply;
+use lycosa_store::Statement;
 
 use crate::caller::{ParkedCall, ReplyTo};
 use crate::{Caller, Instance, RequestId};
+
+/// A statement with copies of its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedStatement {
+    /// `insert`, `replace`, `update`, `upsert` or `delete`.
+    pub kind: &'static str,
+    /// The space.
+    pub space: u32,
+    /// The index that finds the tuple; 0 where there is none.
+    pub index: u32,
+    /// The tuple, or the key: a MessagePack array.
+    pub first: Vec<u8>,
+    /// The operations of an UPDATE or UPSERT.
+    pub operations: Vec<u8>,
+    /// The number of the first field in the operations.
+    pub base: i64,
+}
+
+impl OwnedStatement {
+    /// Copies a statement.
+    #[must_use]
+    pub fn of(statement: &Statement<'_>) -> OwnedStatement {
+        let (kind, index, first, operations, base) = match *statement {
+            Statement::Insert { tuple, .. } => ("insert", 0, tuple, &[][..], 0),
+            Statement::Replace { tuple, .. } => ("replace", 0, tuple, &[][..], 0),
+            Statement::Upsert { tuple, operations, base, .. } => ("upsert", 0, tuple, operations, base),
+            Statement::Update { index, key, operations, base, .. } => {
+                ("update", index, key, operations, base)
+            }
+            Statement::Delete { index, key, .. } => ("delete", index, key, &[][..], 0),
+        };
+        OwnedStatement {
+            kind,
+            space: statement.space(),
+            index,
+            first: first.to_vec(),
+            operations: operations.to_vec(),
+            base,
+        }
+    }
+
+    /// The statement.
+    #[must_use]
+    pub fn get(&self) -> Statement<'_> {
+        let (space, index, base) = (self.space, self.index, self.base);
+        let (first, operations) = (self.first.as_slice(), self.operations.as_slice());
+        match self.kind {
+            "insert" => Statement::Insert { space, tuple: first },
+            "replace" => Statement::Replace { space, tuple: first },
+            "update" => Statement::Update { space, index, key: first, operations, base },
+            "upsert" => Statement::Upsert { space, tuple: first, operations, base },
+            _ => Statement::Delete { space, index, key: first },
+        }
+    }
+}
 
 /// What a program is to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +80,8 @@ pub enum InvokeKind {
         /// Its text.
         expression: Vec<u8>,
     },
+    /// A statement on a space that has triggers.
+    Statement(OwnedStatement),
 }
 
 /// A request for a program.
@@ -79,6 +137,7 @@ impl Instance {
         if let Some(connection) = self.connections.get_mut(slot) {
             reply::push(connection.replies.buffer(), sync, schema_version, value);
             self.finish_reply(slot);
+            self.account_output(slot);
         }
         Ok(())
     }

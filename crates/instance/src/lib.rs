@@ -38,6 +38,9 @@ mod deadlines;
 mod declare;
 mod expiring;
 mod invoke;
+mod logins;
+mod loss;
+mod output;
 mod replication;
 mod replies;
 mod request;
@@ -47,10 +50,11 @@ mod settings;
 mod status;
 mod transaction;
 mod wire_error;
+mod wish;
 
 use std::collections::VecDeque;
 
-use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::frame::FrameError;
 use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
 use lycosa_iproto::reply;
@@ -66,12 +70,14 @@ use uuid::Uuid;
 pub use batch::{Batch, Buffers, statement};
 pub use caller::{Answered, Called, Caller, CallerKind, RequestId};
 pub use checkpoint::{CheckpointOrder, CheckpointStatus, Chunk, Files, Keep, LastCheckpoint, Written};
-pub use connection::{Origin, Released, Slot, Trust};
+pub use connection::{ConnectionSlot, Origin, Released, Trust};
 pub use data::{Lsn, Select};
 pub use declare::{Declared, DeclaredTube, DeclaredUser};
 pub use expiring::DeclaredExpiration;
-pub use invoke::{Invoke, InvokeKind};
+pub use invoke::{Invoke, InvokeKind, OwnedStatement};
+pub use loss::{Confirmed, OUTCOME_UNKNOWN};
 pub use lycosa_queue::Savepoint;
+pub use output::Excess;
 pub use replication::{ReplicaRequest, Upstream};
 pub use room::Room;
 pub use settings::Settings;
@@ -84,6 +90,8 @@ use connection::Connections;
 use data::Data;
 use deadlines::Deadlines;
 use expiring::Expiring;
+use logins::Logins;
+use output::Output;
 use replication::Replication;
 use selects::LongSelects;
 
@@ -129,6 +137,7 @@ impl From<FrameError> for Broken {
 pub struct Instance {
     settings: Settings,
     identity: Identity,
+    process: Process,
     data: Data,
     connections: Connections,
     parked: Parked,
@@ -141,6 +150,8 @@ pub struct Instance {
     /// The vclock of the oldest journal file that is kept.
     oldest_vclock: Vclock,
     counts: RequestCounts,
+    logins: Logins,
+    output: Output,
     lag: Lag,
     started_at: u64,
     /// What `box.cfg` shows, in the order of the configuration.
@@ -152,13 +163,19 @@ pub fn store_error(error: &lycosa_store::Error) -> ErrorObject {
     wire_error::of_store(error)
 }
 
-/// Random bytes for salts.
-fn random_salt() -> [u8; SALT_SIZE] {
-    let mut salt = [0; SALT_SIZE];
-    let (first, second) = salt.split_at_mut(SALT_SIZE / 2);
-    first.copy_from_slice(Uuid::new_v4().as_bytes());
-    second.copy_from_slice(Uuid::new_v4().as_bytes());
-    salt
+/// Null, as a value of a reply.
+const NULL: &[u8] = &[0xc0];
+
+/// Fills the bytes that it is given.
+pub type Entropy = Box<dyn FnMut(&mut [u8]) + Send>;
+
+/// What the instance needs from the process that it runs in.
+pub struct Process {
+    /// The process id, which `box.info.pid` shows.
+    pub id: u32,
+    /// The bytes must be random where clients are not trusted: the salt of a greeting is made of them, which keeps a
+    /// recorded password proof from being used again.
+    pub entropy: Entropy,
 }
 
 impl Instance {
@@ -166,6 +183,7 @@ impl Instance {
     pub fn new(
         settings: Settings,
         identity: Identity,
+        process: Process,
         mut store: Store,
         queue: Queue,
         vclock: Vclock,
@@ -174,9 +192,11 @@ impl Instance {
         // Recovery does not know it, and the instance's own row of `_cluster` must stay.
         store.set_replica_id(identity.replica_id);
         let signature = vclock.signature();
+        let output = Output::new(&settings);
         Instance {
             settings,
             identity,
+            process,
             data: Data::new(store, queue, Journaling::new(identity.replica_id, vclock), now),
             connections: Connections::default(),
             parked: Parked::default(),
@@ -188,6 +208,8 @@ impl Instance {
             replication: Replication::default(),
             oldest_vclock: Vclock::new(),
             counts: RequestCounts::default(),
+            logins: Logins::default(),
+            output,
             lag: Lag::default(),
             started_at: now,
             configuration: Vec::new(),
@@ -202,14 +224,22 @@ impl Instance {
         self.begin_input(now);
         let (queue, store) = self.data.queue_mut();
         let report = queue.start(store, now);
-        self.settle();
+        self.deliver_committed();
         report
     }
 
     /// Changes limits and rules; connections that exceed a lower limit are not closed. `memory_limit` is in bytes.
+    /// What [`Self::set_lua`], [`Self::set_native_queue`], [`Self::set_program_tubes`] and [`Self::set_hooked_queue`]
+    /// have set stays as it is.
     pub fn reconfigure(&mut self, settings: Settings, memory_limit: u64) {
         let rule_ends = self.settings.guest_on_loopback && !settings.guest_on_loopback;
-        self.settings = settings;
+        let Settings { lua, native_queue, program_tubes, hooked_queue, .. } =
+            std::mem::replace(&mut self.settings, settings);
+        self.settings.lua = lua;
+        self.settings.native_queue = native_queue;
+        self.settings.program_tubes = program_tubes;
+        self.settings.hooked_queue = hooked_queue;
+        self.update_allowance();
         // Whether `guest` may call what it has called before is to be asked again.
         self.data.journaling.bump_system_version();
         self.data.upkeep().set_memory_limit(memory_limit);
@@ -227,6 +257,18 @@ impl Instance {
     pub fn set_native_queue(&mut self, native: bool) {
         self.settings.native_queue = native;
         // What connections have resolved is to be resolved again.
+        self.data.journaling.bump_system_version();
+    }
+
+    /// Whether what is about all tubes goes to a program ([`Settings::program_tubes`]).
+    pub fn set_program_tubes(&mut self, program: bool) {
+        self.settings.program_tubes = program;
+        self.data.journaling.bump_system_version();
+    }
+
+    /// Whether clients' operations on tubes go to a program, because a space of the queue has triggers.
+    pub fn set_hooked_queue(&mut self, hooked: bool) {
+        self.settings.hooked_queue = hooked;
         self.data.journaling.bump_system_version();
     }
 
@@ -248,7 +290,8 @@ impl Instance {
         if self.data.read_only != read_only {
             self.data.read_only = read_only;
             self.data.now = now;
-            self.follow_read_only();
+            self.replication.own_until = self.data.journaling.lsn();
+            self.apply_read_only();
         }
     }
 
@@ -256,16 +299,21 @@ impl Instance {
     ///
     /// # Errors
     /// When `max_connections` are open.
-    pub fn connect(&mut self, origin: Origin, now: u64) -> Result<Slot, Refused> {
+    pub fn connect(&mut self, origin: Origin, now: u64) -> Result<ConnectionSlot, Refused> {
         self.begin_input(now);
         if self.connections.len() >= self.settings.max_connections {
             self.counts.refused_connections += 1;
             return Err(Refused::TooMany(self.connections.len(), origin.peer));
         }
-        let salt = random_salt();
+        let mut salt = [0; SALT_SIZE];
+        (self.process.entropy)(&mut salt);
         let greeting = Greeting { version: PROTOCOL_VERSION.to_owned(), uuid: self.identity.instance, salt };
+        if self.counts.connections == 0 {
+            // Nobody was told of what the start has written.
+            self.replication.start_until = self.data.journaling.lsn();
+        }
         let user = if origin.trust == Trust::Admin { user::ADMIN } else { user::GUEST };
-        let slot = self.connections.open(origin, user, salt);
+        let slot = self.connections.open(origin, user, salt, now);
         self.counts.connections += 1;
         if let Some(connection) = self.connections.get_mut(slot) {
             let bytes = greeting.encode().expect("the version is short and without blanks");
@@ -275,12 +323,19 @@ impl Instance {
         Ok(slot)
     }
 
+    /// Whether one more connection than `others` may be opened.
+    pub fn has_room_for(&self, others: usize) -> bool {
+        self.connections.len() + others < self.settings.max_connections
+    }
+
     /// A connection has ended: its waits are over, and so is its queue session if it was the last one to share it.
-    pub fn disconnect(&mut self, slot: Slot, now: u64) {
+    pub fn disconnect(&mut self, slot: ConnectionSlot, now: u64) {
         self.begin_input(now);
         if let Some(connection) = self.connections.close(slot) {
-            self.end_session(connection.id);
-            self.settle();
+            self.measured(deadlines::Outside::Disconnect, |instance| {
+                instance.end_session(connection.id);
+                instance.deliver_committed();
+            });
         }
     }
 
@@ -290,18 +345,17 @@ impl Instance {
     /// The frame is none that a client of this protocol sends, or it is malformed and nothing valid came before it: the
     /// bytes may be another protocol's, a web page's for example. Nothing was done, and nothing more is taken from the
     /// connection, which ends. The caller says how: [`Instance::refuse`] or [`Instance::refuse_stranger`].
-    pub fn handle_frame(&mut self, slot: Slot, frame: &[u8], now: u64) -> Result<(), Box<Broken>> {
-        match lycosa_iproto::request::decode(frame) {
-            Ok(request) => {
-                self.handle_request(slot, &request, now);
-                Ok(())
-            }
-            Err(error) => self.handle_malformed(slot, error),
+    pub fn handle_frame(&mut self, slot: ConnectionSlot, frame: &[u8], now: u64) -> Result<(), Box<Broken>> {
+        let decoded = lycosa_iproto::request::decode(frame);
+        if let Ok(request) = &decoded {
+            self.handle_request(slot, request, now);
         }
+        // Taken apart only here, so that a request is used where it was decoded to.
+        decoded.map(drop).or_else(|error| self.handle_malformed(slot, error))
     }
 
     #[cold]
-    fn handle_malformed(&mut self, slot: Slot, error: RequestError) -> Result<(), Box<Broken>> {
+    fn handle_malformed(&mut self, slot: ConnectionSlot, error: RequestError) -> Result<(), Box<Broken>> {
         let is_proven = self.connections.get(slot).is_some_and(|connection| connection.is_proven);
         if error.ends_stream || !is_proven {
             if let Some(connection) = self.connections.get_mut(slot) {
@@ -315,13 +369,13 @@ impl Instance {
     }
 
     /// The connection's stream is broken: says so in this protocol and lets the connection end.
-    pub fn refuse(&mut self, slot: Slot, broken: &Broken) {
+    pub fn refuse(&mut self, slot: ConnectionSlot, broken: &Broken) {
         self.break_off(slot);
         self.reply_error(slot, broken.sync, &broken.error);
     }
 
     /// The connection's stream is another protocol's: answers with these bytes and lets the connection end.
-    pub fn refuse_stranger(&mut self, slot: Slot, answer: &[u8]) {
+    pub fn refuse_stranger(&mut self, slot: ConnectionSlot, answer: &[u8]) {
         self.break_off(slot);
         self.counts.errors += 1;
         let Some(connection) = self.connections.get_mut(slot) else { return };
@@ -329,7 +383,7 @@ impl Instance {
         self.finish_reply(slot);
     }
 
-    fn break_off(&mut self, slot: Slot) {
+    fn break_off(&mut self, slot: ConnectionSlot) {
         self.counts.malformed += 1;
         if let Some(connection) = self.connections.get_mut(slot) {
             connection.broken = true;
@@ -339,7 +393,12 @@ impl Instance {
     /// The batch that ended with `lsn` is durable: releases the replies that waited for it.
     pub fn handle_durable(&mut self, lsn: u64, buffers: Buffers) -> Released {
         self.data.journaling.mark_durable(lsn, buffers);
-        if self.data.failure.is_none() { self.connections.release(lsn) } else { Released::default() }
+        self.await_replicas();
+        if self.data.failure.is_none() {
+            self.connections.release(self.data.journaling.released())
+        } else {
+            Released::default()
+        }
     }
 
     /// The journal has failed for good. Whoever waits for it, or for a task, is told, and from now on nobody reads or
@@ -365,13 +424,24 @@ impl Instance {
         self.abandon_checkpoint(cause);
     }
 
-    /// The disk is short of free space, or has enough again: see [`Room`]. To be told again whenever the free space has changed
-    /// while it is short. Returns whether the disk has become short or has ceased to be.
+    /// The disk is short of free space, or has enough again: see [`Room`]. To be told again whenever the free space
+    /// has changed while it is short. Returns whether the disk has become short or has ceased to be.
     pub fn handle_room(&mut self, scarce: Option<Room>) -> bool {
         let has_changed = self.data.scarce_room.is_some() != scarce.is_some();
-        self.data.scarce_room = scarce;
+        let snapshot = self.checkpoints.snapshot_bytes();
+        self.data.scarce_room = scarce.map(|room| room.beside_snapshot(snapshot));
         self.checkpoints.room_changed(has_changed);
         has_changed
+    }
+
+    /// The data folder is not where the next start looks for it, and what became of it; or it is there again. Until
+    /// then changes are refused, as nobody would find them. Returns whether that is news.
+    pub fn handle_displaced(&mut self, displaced: Option<&str>) -> bool {
+        let is_news = self.data.displaced.as_deref() != displaced;
+        if is_news {
+            self.data.displaced = displaced.map(str::to_owned);
+        }
+        is_news
     }
 
     fn is_journal_behind(&self) -> bool {
@@ -386,19 +456,28 @@ impl Instance {
         }
     }
 
-    /// Delivers what transactions have brought: rows to the journal's batch, answers to the calls that were woken.
-    fn settle(&mut self) {
+    /// Delivers what transactions have committed: rows to the journal's batch, answers to the waiting calls that were
+    /// woken.
+    fn deliver_committed(&mut self) {
         if self.data.in_transaction() {
             return;
         }
         self.data.collect();
-        self.deliver();
+        self.answer_woken();
     }
 
-    /// Answers the calls that were woken. Their rows are in the journal's batch.
+    /// Answers the waiting calls that were woken. Their rows are in the journal's batch.
     #[inline]
-    fn deliver(&mut self) {
+    fn answer_woken(&mut self) {
         while let Some(woken) = self.data.queue_mut().0.poll_woken() {
+            if !self.replication.wishes.is_empty()
+                && let Some(wanted) = self.wished_earlier(woken.request)
+                && let Ok((count, values)) = &woken.result
+                && values != NULL
+            {
+                self.wish(woken.request, wanted, *count, values.clone());
+                continue;
+            }
             let result = woken.result.as_ref().map(|(count, values)| (*count, values.as_slice()));
             self.answer(woken.request, result.map_err(wire_error::of_queue));
         }
@@ -415,13 +494,29 @@ impl Instance {
     }
 
     /// A connection with bytes to write.
-    pub fn poll_ready(&mut self) -> Option<Slot> {
+    pub fn poll_ready(&mut self) -> Option<ConnectionSlot> {
         self.connections.pop_ready()
     }
 
-    /// Log lines of the queue and of expiration tasks.
+    /// Log lines of the queue, of expiration tasks and of log-ins.
     pub fn poll_log(&mut self) -> Option<LogLine> {
-        self.data.queue_mut().0.poll_log().or_else(|| self.expiring.poll_log())
+        let queue = self.data.queue_mut().0.poll_log();
+        queue.or_else(|| self.expiring.poll_log()).or_else(|| self.logins.poll_log())
+    }
+
+    /// Adds a type of tube that a program brings: see [`lycosa_queue::Queue::register`].
+    ///
+    /// # Errors
+    /// There is a type of that name; the store refuses to release tasks of stored tubes of that type.
+    pub fn register_tube_type(
+        &mut self,
+        tube_type: lycosa_queue::driver::TubeType,
+    ) -> Result<lycosa_queue::StartReport, lycosa_queue::Error> {
+        let now = self.data.now;
+        let (queue, store) = self.data.queue_mut();
+        let report = queue.register(store, tube_type, now);
+        self.data.collect();
+        report
     }
 
     /// Whether changes of a tube's tasks are to be collected for [`Self::poll_event`]. False if there is no such tube.
@@ -435,38 +530,41 @@ impl Instance {
     }
 
     /// What may be written to the connection's socket now.
-    pub fn output(&self, slot: Slot) -> &[u8] {
+    pub fn output(&self, slot: ConnectionSlot) -> &[u8] {
         self.connections.get(slot).map_or(&[], |connection| connection.replies.ready())
     }
 
     /// The first `count` bytes of [`Instance::output`] were written.
-    pub fn consume(&mut self, slot: Slot, count: usize) {
+    pub fn consume(&mut self, slot: ConnectionSlot, count: usize) {
         if let Some(connection) = self.connections.get_mut(slot)
             && connection.replies.consume(count)
         {
             self.connections.mark_ready(slot);
         }
+        self.connections.took(slot, self.data.now);
+        self.account_output(slot);
     }
 
     /// Bytes of replies that are not written yet, whether they may leave or not.
-    pub fn pending_bytes(&self, slot: Slot) -> usize {
+    pub fn pending_bytes(&self, slot: ConnectionSlot) -> usize {
         self.connections.get(slot).map_or(0, |connection| connection.replies.pending_bytes())
     }
 
     /// Whether no more requests of this connection are to be read for the moment: it has too much under way, its reader
     /// is slow, the journal is behind, or its stream is broken.
-    pub fn is_paused(&self, slot: Slot) -> bool {
+    pub fn is_paused(&self, slot: ConnectionSlot) -> bool {
         self.connections.get(slot).is_none_or(|connection| {
             connection.broken
                 || connection.is_replica
-                || connection.replies.pending_bytes() > self.settings.max_output
+                || connection.is_logging_in
+                || connection.replies.pending_bytes() > self.output.allowance()
                 || connection.replies.in_flight() + connection.invoked >= self.settings.max_in_flight.max(1)
                 || self.is_journal_behind()
         })
     }
 
     /// Whether the connection is to be closed once everything is written.
-    pub fn wants_close(&self, slot: Slot) -> bool {
+    pub fn wants_close(&self, slot: ConnectionSlot) -> bool {
         self.connections.get(slot).is_none_or(|connection| connection.broken)
     }
 
@@ -513,11 +611,16 @@ impl Instance {
         self.data.store()
     }
 
-    fn reply_error(&mut self, slot: Slot, sync: u64, error: &ErrorObject) {
+    fn reply_error(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
         self.counts.errors += 1;
         let schema_version = self.data.store().schema_version();
         let Some(connection) = self.connections.get_mut(slot) else { return };
         reply::error(connection.replies.buffer(), sync, schema_version, error);
-        self.finish_reply(slot);
+        // The client is to look for another server, or to wait, at once.
+        if error.code == u32::from(ErrorCode::SyncQuorumTimeout) {
+            self.finish_reply_about_instance(slot);
+        } else {
+            self.finish_reply(slot);
+        }
     }
 }

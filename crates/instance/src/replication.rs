@@ -7,6 +7,8 @@
 //!
 //! Absent: sockets and files; who is connected to whom is told by the server.
 
+use std::collections::VecDeque;
+
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::request::Body;
 use lycosa_iproto::vclock::{VCLOCK_MAX, Vclock};
@@ -17,7 +19,8 @@ use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
-use crate::{Instance, Slot, wire_error};
+use crate::wish::Wishes;
+use crate::{ConnectionSlot, Instance, Settings, wire_error};
 
 /// What a replica asks for, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,11 +61,23 @@ pub(crate) struct Replication {
     cluster_version: u64,
     pub(crate) is_read_only_configured: bool,
     pub(crate) is_orphan: bool,
+    /// Batches that are durable here and not on enough replicas: the LSN and the clock at the end of each.
+    awaiting: VecDeque<(u64, Vclock)>,
+    /// Rows up to here may be this instance's own; later ones come from masters, while it is read-only.
+    pub(crate) own_until: u64,
+    /// Rows up to here were written before the first client came: no reply waits for replicas because of them.
+    pub(crate) start_until: u64,
+    /// Answers that wait for more replicas than others.
+    pub(crate) wishes: Wishes,
 }
 
 impl Instance {
     /// Checks a replica's request and hands it out.
-    pub(crate) fn take_replica_request(&mut self, slot: Slot, body: &Body<'_>) -> Result<(), ErrorObject> {
+    pub(crate) fn take_replica_request(
+        &mut self,
+        slot: ConnectionSlot,
+        body: &Body<'_>,
+    ) -> Result<(), ErrorObject> {
         let Some(connection) = self.connections.get(slot) else { return Ok(()) };
         let request = self.check_replica_request(connection.user, body);
         if request.is_err() && matches!(body, Body::Subscribe(_)) {
@@ -135,17 +150,17 @@ impl Instance {
     }
 
     /// What the replica at the other end of a connection asks for; once.
-    pub fn take_replica(&mut self, slot: Slot) -> Option<ReplicaRequest> {
+    pub fn take_replica(&mut self, slot: ConnectionSlot) -> Option<ReplicaRequest> {
         self.connections.get_mut(slot)?.replica_request.take().map(|request| *request)
     }
 
     /// Whether the connection is a replica's and its bytes are not requests.
-    pub fn is_replica(&self, slot: Slot) -> bool {
+    pub fn is_replica(&self, slot: ConnectionSlot) -> bool {
         self.connections.get(slot).is_some_and(|connection| connection.is_replica)
     }
 
     /// The replica has what it asked for: its next bytes are requests again.
-    pub fn finish_replica(&mut self, slot: Slot) {
+    pub fn finish_replica(&mut self, slot: ConnectionSlot) {
         if let Some(connection) = self.connections.get_mut(slot) {
             connection.is_replica = false;
         }
@@ -178,7 +193,7 @@ impl Instance {
             let inserted = store.execute(&Statement::Insert { space: system::CLUSTER, tuple: &tuple });
             inserted.map(drop).map_err(|error| wire_error::of_store(&error))
         })?;
-        self.settle();
+        self.deliver_committed();
         Ok(id)
     }
 
@@ -232,13 +247,57 @@ impl Instance {
         self.is_journal_behind()
     }
 
+    /// A batch has become durable here: says how far replies may leave.
+    pub(crate) fn await_replicas(&mut self) {
+        let durable = self.data.journaling.durable();
+        if self.settings.replicas_before_reply > 0 {
+            let vclock = self.data.journaling.durable_vclock().clone();
+            self.replication.awaiting.push_back((durable, vclock));
+        }
+        self.count_replicas();
+    }
+
+    /// Moves what is released as far as enough replicas have come.
+    fn count_replicas(&mut self) {
+        let wanted = self.settings.replicas_before_reply;
+        let journaling = &mut self.data.journaling;
+        let Replication { replicas, awaiting, own_until, start_until, .. } = &mut self.replication;
+        if wanted == 0 {
+            awaiting.clear();
+            return journaling.set_released(journaling.durable());
+        }
+        let is_there = |(lsn, vclock): &mut (u64, Vclock)| {
+            // A replica's rows are its master's to answer for.
+            let is_foreign = self.data.read_only && *lsn > *own_until;
+            *lsn <= *start_until || is_foreign || replicas.count_with(vclock) >= wanted
+        };
+        while let Some((lsn, _)) = awaiting.pop_front_if(is_there) {
+            journaling.set_released(lsn);
+        }
+    }
+
+    /// Lets replies leave for which enough replicas have spoken; refuses changes while too few are connected.
+    pub(crate) fn release_replicated(&mut self) {
+        let Settings { replicas_before_reply: wanted, refuses_without_replicas, .. } = self.settings;
+        let before = self.data.journaling.released();
+        self.count_replicas();
+        let released = self.data.journaling.released();
+        if released > before && self.data.failure.is_none() {
+            self.connections.release(released);
+        }
+        self.grant_wishes();
+        let connected = self.replication.replicas.following_count();
+        let is_missing = refuses_without_replicas && connected < wanted && !self.data.read_only;
+        self.data.missing_replicas = is_missing.then_some((connected, wanted));
+    }
+
     /// Brings the known replicas in line with `_cluster`, if that may have changed.
-    pub(crate) fn follow_cluster(&mut self) {
+    pub(crate) fn sync_with_cluster(&mut self) {
         let version = self.data.journaling.system_version();
         if std::mem::replace(&mut self.replication.cluster_version, version) != version {
             let own = self.identity.instance;
             let others: Vec<_> = self.cluster().into_iter().filter(|&(_, uuid)| uuid != own).collect();
-            self.replication.replicas.follow_cluster(&others);
+            self.replication.replicas.sync_with_cluster(&others);
         }
     }
 
@@ -272,7 +331,7 @@ impl Instance {
     pub(crate) fn replication_value(&self) -> Value {
         let members = self.cluster();
         let described = members.into_iter().map(|(id, uuid)| {
-            let lsn = self.data.journaling.vclock().get(id);
+            let lsn = self.durable_vclock().get(id);
             let mut shown =
                 vec![("id", Value::from(id)), ("uuid", uuid.to_string().into()), ("lsn", lsn.into())];
             let upstream = self.replication.upstreams.iter().find(|up| up.uuid == Some(uuid));
@@ -284,10 +343,42 @@ impl Instance {
         Value::Map(described.collect())
     }
 
+    /// Anonymous replicas that are connected.
+    pub(crate) fn guests(&self) -> u64 {
+        let guests = self.replication.replicas.iter().filter(|peer| peer.id == 0 && peer.is_connected());
+        guests.count() as u64
+    }
+
+    /// `box.info.masters`: every master in the order of the configuration, those too that were never reached.
+    pub(crate) fn masters_value(&self) -> Value {
+        Value::Array(
+            self.replication.upstreams.iter().map(|upstream| self.upstream_value(upstream)).collect(),
+        )
+    }
+
+    /// `box.info.journals`: what stays on the disk for replicas alone, and which replica is furthest behind.
+    pub(crate) fn journals_value(&self) -> Value {
+        let status = self.checkpoint_status();
+        let mut shown = vec![
+            ("replica_bytes", Value::from(status.replica_bytes)),
+            ("replica_limit", status.replica_limit.into()),
+        ];
+        if let Some(peer) = self.replication.replicas.furthest_behind() {
+            let behind = peer.acknowledged.as_ref().map(|acknowledged| self.rows_behind(acknowledged));
+            shown.extend([
+                ("held_by", Value::from(peer.id)),
+                ("held_by_uuid", peer.uuid.to_string().into()),
+                ("behind", behind.map_or(Value::Nil, Value::from)),
+            ]);
+        }
+        Value::map(shown)
+    }
+
     fn upstream_value(&self, upstream: &Upstream) -> Value {
+        let heard_at = if upstream.heard_at == 0 { self.started_at } else { upstream.heard_at };
         let mut shown = vec![
             ("status", Value::from(upstream.state.name())),
-            ("idle", Value::Double(self.data.now.saturating_sub(upstream.heard_at) as f64 / 1e6)),
+            ("idle", Value::Double(self.data.now.saturating_sub(heard_at) as f64 / 1e6)),
             ("peer", upstream.peer.as_str().into()),
             ("lag", Value::Double(upstream.lag as f64 / 1e6)),
         ];
@@ -296,14 +387,22 @@ impl Instance {
     }
 
     fn downstream_value(&self, peer: &lycosa_replication::relay::Peer) -> Option<Value> {
-        let acknowledged = peer.acknowledged.as_ref()?;
-        let status = if peer.is_connected { "follow" } else { "stopped" };
-        let mut shown = vec![
-            ("status", Value::from(status)),
-            ("idle", Value::Double(self.data.now.saturating_sub(peer.heard_at) as f64 / 1e6)),
-            ("vclock", crate::boxes::vclock_value(acknowledged)),
-            ("behind", self.rows_behind(acknowledged).into()),
-        ];
+        let status = match (peer.is_subscribed(), peer.is_connected()) {
+            (true, _) => "follow",
+            (false, true) => "join",
+            (false, false) => "stopped",
+        };
+        let idle = self.data.now.saturating_sub(peer.heard_at) as f64 / 1e6;
+        let mut shown = vec![("status", Value::from(status)), ("idle", Value::Double(idle))];
+        match &peer.acknowledged {
+            Some(acknowledged) => shown.extend([
+                ("vclock", crate::boxes::vclock_value(acknowledged)),
+                ("behind", self.rows_behind(acknowledged).into()),
+            ]),
+            None if peer.is_connected() => {}
+            // It was not heard since the start.
+            None => return None,
+        }
         if peer.is_lost {
             shown.push(("message", "journals that it needs were removed: it has to join again".into()));
         }

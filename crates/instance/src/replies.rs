@@ -6,9 +6,9 @@
 //! A long reply was assembled elsewhere, in chunks of its own. It is adopted when everything in the buffer may leave: the
 //! chunks go out as they are, before the buffer, and no byte of them is copied.
 //!
-//! Invariants: `released <= bytes.len()`; marks ascend in both LSN and offset; the last mark's offset is the end of the
-//! buffer, or there are no marks and everything is released; `in_flight` is the sum of the marks' counts. Replies overtake only waiting calls, which are not here
-//! yet.
+//! Invariants: `released <= bytes.len()`; marks ascend in both LSN and offset; the last mark's offset is the end of
+//! the buffer, or there are no marks and everything is released; `in_flight` is the sum of the marks' counts. Replies
+//! overtake only waiting calls, which are not here yet.
 
 use std::collections::VecDeque;
 
@@ -138,23 +138,51 @@ impl Replies {
         }
     }
 
+    /// Bytes that may be written now.
+    pub(crate) fn ready_bytes(&self) -> usize {
+        match self.chunks.is_empty() {
+            true => self.released - self.written,
+            false => self.chunked_bytes + self.released,
+        }
+    }
+
     /// Replies that wait for the journal.
     pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight
     }
 
+    /// Everything behind `lsn` was lost: replaces every reply that waits for it by what `replace` makes of it (frame in, frame
+    /// out). They leave with the last row that was not lost.
+    pub(crate) fn lose(&mut self, lsn: u64, mut replace: impl FnMut(&[u8], &mut Vec<u8>)) {
+        let kept = self.waiting.partition_point(|mark| mark.lsn <= lsn);
+        let lost: u32 = self.waiting.drain(kept..).map(|mark| mark.count).sum();
+        if lost == 0 {
+            return;
+        }
+        let begin = self.waiting.back().map_or(self.released, |mark| mark.end);
+        self.replace_behind(begin, &mut replace);
+        self.waiting.push_back(Mark { lsn, end: self.bytes.len(), count: lost });
+    }
+
     /// Replaces every waiting reply by what `replace` makes of it (frame in, frame out) and releases it.
     pub(crate) fn replace_waiting(&mut self, mut replace: impl FnMut(&[u8], &mut Vec<u8>)) {
-        let waiting = self.bytes.split_off(self.released);
+        self.replace_behind(self.released, &mut replace);
+        self.waiting.clear();
+        self.in_flight = 0;
+        self.released = self.bytes.len();
+    }
+}
+
+impl Replies {
+    /// Replaces the replies from the offset `begin` on.
+    fn replace_behind(&mut self, begin: usize, replace: &mut impl FnMut(&[u8], &mut Vec<u8>)) {
+        let waiting = self.bytes.split_off(begin);
         let mut rest = waiting.as_slice();
         while let Some(length) = frame_length(rest) {
             let (frame, tail) = rest.split_at(length);
             replace(frame, &mut self.bytes);
             rest = tail;
         }
-        self.waiting.clear();
-        self.in_flight = 0;
-        self.released = self.bytes.len();
     }
 }
 
@@ -241,6 +269,23 @@ mod tests {
         assert_eq!(bodies(replies.ready()), [6]);
         assert!(!replies.consume(6));
         assert_eq!(replies.pending_bytes(), 0);
+    }
+
+    #[test]
+    fn lost_replies_are_replaced_and_leave_behind_the_others() {
+        let mut replies = Replies::default();
+        push(&mut replies, 1, 0, 0);
+        push(&mut replies, 2, 5, 0);
+        push(&mut replies, 3, 6, 0);
+        push(&mut replies, 4, 8, 0);
+        replies.lose(5, |frame, out| out.extend_from_slice(&[0xce, 0, 0, 0, 1, frame[5] + 10]));
+        assert_eq!((bodies(replies.ready()), replies.in_flight()), (vec![1], 3));
+        push(&mut replies, 5, 9, 0);
+        assert_eq!(replies.release(5), 3);
+        assert_eq!(bodies(replies.ready()), [1, 2, 13, 14]);
+        replies.lose(9, |_, _| panic!("nothing waits for a lost row"));
+        assert_eq!(replies.release(9), 1);
+        assert_eq!(bodies(replies.ready()), [1, 2, 13, 14, 5]);
     }
 
     #[test]

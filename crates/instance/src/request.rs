@@ -3,20 +3,20 @@
 //! A request is answered at once (its reply is parked on the LSN of everything it has seen) or, if it is a call that has
 //! to wait, when it is woken. Statements of one request are one transaction.
 
-use lycosa_iproto::auth::{self, Hash};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
-use lycosa_iproto::request::{AuthTuple, Body, Header, Request, RequestError, Sql};
+use lycosa_iproto::request::{Body, Header, Request, RequestError, Sql};
 use lycosa_iproto::{keys, reply};
-use lycosa_store::{Access, IteratorType, Statement, UserId, UserKind, user};
+use lycosa_store::{Access, IteratorType, Statement, UserId};
 use lycosa_tuple::mp;
 
 use crate::caller::ReplyTo;
 use crate::data::{Data, Select};
-use crate::{Instance, Slot, wire_error};
+use crate::deadlines::Outside;
+use crate::{ConnectionSlot, Instance, InvokeKind, OwnedStatement, wire_error};
 
 impl Instance {
     /// Does what a request asks. Its reply is among the connection's output, now or later.
-    pub fn handle_request(&mut self, slot: Slot, request: &Request<'_>, now: u64) {
+    pub fn handle_request(&mut self, slot: ConnectionSlot, request: &Request<'_>, now: u64) {
         self.begin_input(now);
         let header = &request.header;
         self.counts.count(header.kind);
@@ -26,6 +26,18 @@ impl Instance {
         let done = match request.body {
             Body::Call { name, args } => return self.handle_call(slot, header.sync, name, args, false),
             Body::Call16 { name, args } => return self.handle_call(slot, header.sync, name, args, true),
+            _ => self.measured(Outside::Request, |instance| instance.handle_body(slot, request)),
+        };
+        if let Err(error) = done {
+            self.reply_error(slot, header.sync, &error);
+        }
+    }
+
+    /// Handles a request that calls nothing.
+    fn handle_body(&mut self, slot: ConnectionSlot, request: &Request<'_>) -> Result<(), ErrorObject> {
+        let header = &request.header;
+        match request.body {
+            Body::Call { .. } | Body::Call16 { .. } => Ok(()),
             Body::Select { space, index, limit, offset, iterator, key } => {
                 let (offset, limit) = (offset.into(), limit.into());
                 IteratorType::try_from(iterator).map_err(|error| wire_error::of_store(&error)).and_then(
@@ -46,7 +58,7 @@ impl Instance {
             Body::Delete { space, index, key } => {
                 self.change(slot, header, &Statement::Delete { space, index, key })
             }
-            Body::Ping => self.reply_empty(slot, header),
+            Body::Ping => self.reply_empty(slot, header.sync),
             Body::Auth { user, scramble } => self.authenticate(slot, header, user, scramble),
             Body::Vote => self.reply_ballot(slot, header),
             Body::VoteDeprecated => self.reply_vclock(slot, header),
@@ -58,14 +70,11 @@ impl Instance {
             Body::Id { .. } | Body::Unknown(_) => {
                 Err(RequestError::unknown_type(header.sync, header.kind).object())
             }
-        };
-        if let Err(error) = done {
-            self.reply_error(slot, header.sync, &error);
         }
     }
 
     /// What has to hold before a request is looked at.
-    fn admit(&mut self, slot: Slot, request: &Request<'_>) -> Result<(), ErrorObject> {
+    fn admit(&mut self, slot: ConnectionSlot, request: &Request<'_>) -> Result<(), ErrorObject> {
         let version = self.data.journaling.system_version();
         let connection = self.connections.get_mut(slot);
         let is_admitted = connection.is_some_and(|connection| {
@@ -104,7 +113,7 @@ impl Instance {
     /// Answers a request with the values that `body` appends: it returns how many they are.
     fn reply_with_data(
         &mut self,
-        slot: Slot,
+        slot: ConnectionSlot,
         header: &Header,
         body: impl FnOnce(&mut Data, UserId, &mut Vec<u8>) -> Result<u32, ErrorObject>,
     ) -> Result<(), ErrorObject> {
@@ -117,63 +126,46 @@ impl Instance {
             Ok(count) => {
                 reply::finish_data(out, start, count, self.data.store().schema_version());
                 self.finish_reply(slot);
-                self.settle();
+                self.deliver_committed();
                 Ok(())
             }
             Err(error) => {
                 out.truncate(undo);
-                self.settle();
+                self.deliver_committed();
                 Err(error)
             }
         }
     }
 
     /// One statement as a transaction of its own.
-    fn change(&mut self, slot: Slot, header: &Header, statement: &Statement<'_>) -> Result<(), ErrorObject> {
+    fn change(
+        &mut self,
+        slot: ConnectionSlot,
+        header: &Header,
+        statement: &Statement<'_>,
+    ) -> Result<(), ErrorObject> {
+        if self.settings.lua && self.data.store().hooks(statement.space()).any() {
+            return self.change_with_triggers(slot, header, statement);
+        }
         self.reply_with_data(slot, header, |data, user, out| data.execute(user, statement, out))
     }
 
-    fn authenticate(
+    /// A statement on a space with triggers: a program executes it.
+    fn change_with_triggers(
         &mut self,
-        slot: Slot,
+        slot: ConnectionSlot,
         header: &Header,
-        name: &[u8],
-        scramble: AuthTuple<'_>,
+        statement: &Statement<'_>,
     ) -> Result<(), ErrorObject> {
-        let Some(connection) = self.connections.get(slot) else { return Ok(()) };
-        let shown = String::from_utf8_lossy(name).into_owned();
-        let known = std::str::from_utf8(name).ok().and_then(|name| self.data.store().user_by_name(name));
-        let Some(account) = known.filter(|account| account.kind == UserKind::User) else {
-            return Err(ErrorObject::client(ErrorCode::NoSuchUser, format!("User '{shown}' is not found")));
-        };
-        let id = account.id;
-        let is_right = match (scramble, account.hash2) {
-            (AuthTuple::Empty, _) if id == user::GUEST => true,
-            (scramble, hash2) => {
-                let scramble: &Hash = scramble
-                    .scramble()
-                    .map_err(|reason| ErrorObject::client(ErrorCode::InvalidMsgpack, reason))?;
-                hash2.is_some_and(|hash2| auth::check(scramble, &connection.salt, &hash2))
-            }
-        };
-        if !is_right {
-            self.counts.failed_logins += 1;
-            return Err(ErrorObject::client(
-                ErrorCode::PasswordMismatch,
-                format!("Incorrect password supplied for user '{shown}'"),
-            ));
-        }
-        self.check_universe(id, Access::SESSION)?;
-        if let Some(connection) = self.connections.get_mut(slot) {
-            connection.user = id;
-            connection.forget_names();
-        }
-        self.reply_empty(slot, header)
+        let Some(caller) = self.caller(slot) else { return Ok(()) };
+        let kind = InvokeKind::Statement(OwnedStatement::of(statement));
+        self.invoke(caller, kind, &[0x90], ReplyTo::Frame { slot, sync: header.sync, is_call_16: false });
+        Ok(())
     }
 
     fn handle_eval(
         &mut self,
-        slot: Slot,
+        slot: ConnectionSlot,
         sync: u64,
         expression: &[u8],
         args: &[u8],
@@ -185,31 +177,31 @@ impl Instance {
 
     fn reply_with(
         &mut self,
-        slot: Slot,
-        header: &Header,
+        slot: ConnectionSlot,
+        sync: u64,
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), ErrorObject> {
         let schema_version = self.data.store().schema_version();
         if let Some(connection) = self.connections.get_mut(slot) {
             let out = connection.replies.buffer();
-            let start = reply::begin(out, keys::CODE_OK, header.sync, schema_version);
+            let start = reply::begin(out, keys::CODE_OK, sync, schema_version);
             body(out);
             reply::finish(out, start);
-            self.finish_reply(slot);
+            self.finish_reply_about_instance(slot);
         }
         Ok(())
     }
 
-    fn reply_empty(&mut self, slot: Slot, header: &Header) -> Result<(), ErrorObject> {
-        self.reply_with(slot, header, |out| mp::write_map(out, 0))
+    pub(crate) fn reply_empty(&mut self, slot: ConnectionSlot, sync: u64) -> Result<(), ErrorObject> {
+        self.reply_with(slot, sync, |out| mp::write_map(out, 0))
     }
 
-    fn reply_ballot(&mut self, slot: Slot, header: &Header) -> Result<(), ErrorObject> {
+    fn reply_ballot(&mut self, slot: ConnectionSlot, header: &Header) -> Result<(), ErrorObject> {
         let vclock = self.data.journaling.vclock().clone();
         let oldest = self.oldest_vclock.clone();
         let read_only = self.data.read_only;
         let is_configured = self.replication.is_read_only_configured;
-        self.reply_with(slot, header, |out| {
+        self.reply_with(slot, header.sync, |out| {
             mp::write_map(out, 1);
             mp::write_uint(out, u64::from(keys::BALLOT));
             mp::write_map(out, 4);
@@ -224,9 +216,9 @@ impl Instance {
         })
     }
 
-    fn reply_vclock(&mut self, slot: Slot, header: &Header) -> Result<(), ErrorObject> {
+    fn reply_vclock(&mut self, slot: ConnectionSlot, header: &Header) -> Result<(), ErrorObject> {
         let vclock = self.data.journaling.vclock().clone();
-        self.reply_with(slot, header, |out| {
+        self.reply_with(slot, header.sync, |out| {
             mp::write_map(out, 1);
             mp::write_uint(out, u64::from(keys::VCLOCK));
             vclock.encode(out);
@@ -235,8 +227,17 @@ impl Instance {
 
     /// Ends the reply that was just encoded. It may leave when everything that is in the journal's batches so far is
     /// durable, because it may have seen any of it.
-    pub(crate) fn finish_reply(&mut self, slot: Slot) {
-        self.connections.finish_reply(slot, self.data.journaling.awaited(), self.data.journaling.durable());
+    pub(crate) fn finish_reply(&mut self, slot: ConnectionSlot) {
+        self.connections.finish_reply(slot, self.data.journaling.awaited(), self.data.journaling.released());
+    }
+
+    /// Ends a reply that tells about the instance and not about data, and that replicas and operators need: with
+    /// [`Settings::replicas_before_reply`](crate::Settings::replicas_before_reply) it does not wait for replicas.
+    pub(crate) fn finish_reply_about_instance(&mut self, slot: ConnectionSlot) {
+        if self.settings.replicas_before_reply == 0 {
+            return self.finish_reply(slot);
+        }
+        self.connections.finish_reply(slot, 0, 0);
     }
 }
 

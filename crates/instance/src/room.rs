@@ -2,12 +2,14 @@
 //!
 //! Below `disk_reserve` three things change, each with its share of the reserve:
 //! 1. Nothing is added: `put`, INSERT. What was added can be taken and finished, which takes journal.
-//! 2. A checkpoint begins once it would free space, whatever the journal's size. It first removes every file that a start can do
-//!    without; only the newest snapshot and the journal since stay. Its snapshot may take the reserve down to
-//!    an eighth, and is only begun if it is expected to fit.
+//! 2. A checkpoint begins once it would free space, whatever the journal's size. It first removes every file that a
+//!    start can do without; only the newest snapshot and the journal since stay. Its snapshot may take the reserve
+//!    down to an eighth, and is only begun if it is expected to fit.
 //! 3. Below a quarter of the reserve nothing is finished either: the journal must never find the disk full, and the
-//!    snapshot needs what is left. Deadlines and the ends of connections go on: their rows are bounded by the tasks that
-//!    there are. So do `truncate` and `drop`, a row or two each, which make the snapshot small.
+//!    snapshot needs what is left. What a snapshot takes while it is written does not count, down to an eighth: it
+//!    comes back when the snapshot is complete or given up, and finishing must not fail for that time. Deadlines and
+//!    the ends of connections go on: their rows are bounded by the tasks that there are. So do `truncate` and `drop`,
+//!    a row or two each, which make the snapshot small.
 
 /// The free space of a disk that is short of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,9 +18,22 @@ pub struct Room {
     pub free: u64,
     /// `disk_reserve`, in bytes: more than `free`, or than four fifths of it.
     pub reserve: u64,
+    /// Bytes that a snapshot has taken of it which is being written.
+    snapshot: u64,
 }
 
 impl Room {
+    /// So many bytes are free of a disk with such a reserve.
+    #[must_use]
+    pub const fn new(free: u64, reserve: u64) -> Self {
+        Room { free, reserve, snapshot: 0 }
+    }
+
+    /// While a snapshot is being written that has taken so many bytes.
+    pub(crate) fn beside_snapshot(self, snapshot: u64) -> Self {
+        Room { snapshot, ..self }
+    }
+
     /// Bytes that a snapshot never takes.
     #[must_use]
     pub fn journal_share(reserve: u64) -> u64 {
@@ -32,7 +47,8 @@ impl Room {
 
     /// Whether there is no free space even for finishing tasks.
     pub(crate) fn is_exhausted(self) -> bool {
-        self.free < self.reserve / 4
+        self.free < Self::journal_share(self.reserve)
+            || self.free.saturating_add(self.snapshot) < self.reserve / 4
     }
 
     /// Bytes that a checkpoint has to free to be worth its work.

@@ -8,7 +8,7 @@
 //! The reply is assembled in chunks, which the connection takes over without a copy when nothing of its other replies
 //! waits for the journal.
 //!
-//! Bounds: [`MAX_SELECTED`] for one reply, [`MAX_UNREAD`] for everything that waits to be read by clients together with
+//! Bounds: [`MAX_SELECTED`] for one reply, `max_output_total` for everything that waits to be read by clients together with
 //! the replies that are being assembled.
 
 use std::collections::VecDeque;
@@ -21,16 +21,13 @@ use lycosa_store::{Budget, Cursor, CursorError, Error as StoreError, Progress};
 use crate::call::too_many_waiting;
 use crate::caller::{ParkedCall, ReplyTo};
 use crate::data::{MAX_SELECTED, Select, too_much_selected};
-use crate::{Instance, RequestId, Slot, wire_error};
+use crate::{ConnectionSlot, Instance, RequestId, wire_error};
 
 /// What a SELECT may read in one step.
 const SLICE: Budget = Budget { rows: 1024, bytes: 256 << 10 };
 
 /// Bytes of a chunk, but for the tuple that reaches them.
 const CHUNK: usize = 256 << 10;
-
-/// Bytes of replies that wait to be read by all clients together, beyond which no long reply is assembled.
-const MAX_UNREAD: usize = 1 << 30;
 
 /// How long a reply waits for its connection to have no reply that waits for the journal, in microseconds. Then it is
 /// copied behind them.
@@ -59,7 +56,7 @@ impl LongSelects {
     }
 
     /// Bytes of the replies that are being assembled.
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.queue.iter().map(|select| select.bytes).sum()
     }
 }
@@ -68,15 +65,12 @@ impl Instance {
     /// SELECT on a connection.
     pub(crate) fn handle_select(
         &mut self,
-        slot: Slot,
+        slot: ConnectionSlot,
         header: &Header,
         select: &Select<'_>,
     ) -> Result<(), ErrorObject> {
         let Some(caller) = self.caller(slot) else { return Ok(()) };
-        let Select { space, index, iterator, key, offset, limit } = *select;
-        self.data.expose(space)?;
-        let mut cursor =
-            Cursor::new(caller.effective, space, index, iterator, key).with_offset(offset).with_limit(limit);
+        let mut cursor = self.data.cursor(caller.effective, select)?;
         let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
         let out = connection.replies.buffer();
         let undo = out.len();
@@ -112,7 +106,7 @@ impl Instance {
                 return Err(select_error(&error));
             }
         }
-        self.settle();
+        self.deliver_committed();
         Ok(())
     }
 
@@ -139,7 +133,7 @@ impl Instance {
             Some(since) => {
                 let is_free = self.connections.get(slot).is_some_and(|connection| {
                     connection.replies.may_adopt()
-                        && self.data.journaling.awaited() <= self.data.journaling.durable()
+                        && self.data.journaling.awaited() <= self.data.journaling.released()
                 });
                 if is_free {
                     self.hand_over(slot, sync, select);
@@ -172,10 +166,9 @@ impl Instance {
         if *bytes > MAX_SELECTED {
             return Err(too_much_selected());
         }
-        let unread: usize =
-            self.connections.iter().map(|connection| connection.replies.pending_bytes()).sum();
-        if unread + self.selects.bytes() + *bytes > MAX_UNREAD {
-            return Err(too_much_unread());
+        let limit = self.settings.max_output_total;
+        if self.connections.unread() + self.selects.bytes() + *bytes > limit {
+            return Err(too_much_unread(limit));
         }
         match advanced {
             Err(CursorError::IndexAltered { .. }) => {
@@ -189,7 +182,7 @@ impl Instance {
     }
 
     /// Gives an assembled reply to its connection, all of whose replies may leave.
-    fn hand_over(&mut self, slot: Slot, sync: u64, select: LongSelect) {
+    fn hand_over(&mut self, slot: ConnectionSlot, sync: u64, select: LongSelect) {
         let mut header = Vec::new();
         let count = count_of(&select.cursor);
         reply::data_header(&mut header, sync, count, select.bytes, self.data.store().schema_version());
@@ -198,6 +191,7 @@ impl Instance {
         let mut chunks = select.chunks;
         chunks.insert(0, header);
         connection.replies.adopt(chunks);
+        self.account_output(slot);
         self.connections.mark_ready(slot);
     }
 }
@@ -219,12 +213,12 @@ fn select_error(error: &CursorError) -> ErrorObject {
     wire_error::of_store(error)
 }
 
-fn too_much_unread() -> ErrorObject {
+fn too_much_unread(limit: usize) -> ErrorObject {
     ErrorObject::client(
         ErrorCode::MemoryIssue,
         format!(
-            "Failed to allocate a reply for select: replies of {MAX_UNREAD} bytes wait to be read by clients; \
-             ask for fewer tuples at a time with limit, or try again"
+            "Failed to allocate a reply for select: with it, replies that wait to be read by clients would have more \
+             than max_output_total ({limit} bytes); ask for fewer tuples at a time with limit, or try again"
         ),
     )
 }

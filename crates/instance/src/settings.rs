@@ -13,15 +13,24 @@ pub struct Settings {
     pub max_waiting: usize,
     /// Bytes of replies that may wait for a slow reader before its requests are no longer read.
     pub max_output: usize,
+    /// Bytes of replies of all connections that may wait for readers. The nearer the sum comes to it, the less may wait for
+    /// one connection; beyond it the worst connection is closed.
+    pub max_output_total: usize,
     /// Bytes of rows that may wait for the journal before no requests are read at all.
     pub max_journal_backlog: usize,
     /// Time after which a checkpoint is due if anything has changed, in microseconds; 0 for never.
     pub checkpoint_interval: u64,
-    /// Bytes of the journal since the last snapshot before which its size makes no checkpoint due. A quarter of the constant
-    /// part of what the data folder may take.
+    /// Bytes of the journal since the last snapshot before which its size makes no checkpoint due. A quarter of the
+    /// constant part of what the data folder may take.
     pub checkpoint_wal_threshold: u64,
     /// Snapshots to keep, as long as there is room; at least one.
     pub checkpoint_count: usize,
+    /// Bytes of journals that may stay for replicas alone. The instance only shows it: who removes files keeps to it.
+    pub replica_journal_limit: u64,
+    /// Replicas that must have the rows of a change on their disks before its reply leaves; 0 waits for none.
+    pub replicas_before_reply: usize,
+    /// Whether changes are refused while fewer replicas are connected. If not, their replies wait.
+    pub refuses_without_replicas: bool,
     /// Whether `guest` may use the queue and create tubes on a loopback connection.
     pub guest_on_loopback: bool,
     /// Whether somebody runs programs: takes what [`Instance::poll_invoke`](crate::Instance::poll_invoke) has. If not, EVAL
@@ -29,6 +38,11 @@ pub struct Settings {
     pub lua: bool,
     /// Names that begin with `queue.` are the native queue's. If not, a program has a queue of its own (default true).
     pub native_queue: bool,
+    /// A program has tubes with drivers of its own: what is about all tubes (`queue.create_tube`, `queue.statistics`)
+    /// goes to the program (default false).
+    pub program_tubes: bool,
+    /// A space of the queue has triggers: operations on tubes go to the program, which runs them (default false).
+    pub hooked_queue: bool,
 }
 
 impl Default for Settings {
@@ -39,13 +53,19 @@ impl Default for Settings {
             max_in_flight: 4096,
             max_waiting: 4096,
             max_output: 16 << 20,
+            max_output_total: 256 << 20,
             max_journal_backlog: 64 << 20,
             checkpoint_interval: 0,
             checkpoint_wal_threshold: 256 << 20,
             checkpoint_count: 2,
+            replica_journal_limit: 1 << 30,
+            replicas_before_reply: 0,
+            refuses_without_replicas: false,
             guest_on_loopback: true,
             lua: false,
             native_queue: true,
+            program_tubes: false,
+            hooked_queue: false,
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct RequestCounts {
     pub connections: u64,
     /// Connections turned away because too many were open.
     pub refused_connections: u64,
-    /// AUTH requests with a wrong password.
+    /// AUTH requests with a wrong user or password.
     pub failed_logins: u64,
 }
 
@@ -72,9 +72,9 @@ impl Lag {
 /// The instance at one moment.
 #[derive(Debug, Clone)]
 pub struct Status {
-    /// `running`, or `failed` once the journal takes no more rows.
+    /// `running`; `failed` once the journal takes no more rows, or while the data folder is not in its place; `orphan`.
     pub status: &'static str,
-    /// Why the journal takes no more rows.
+    /// Why the journal takes no more rows, or what became of the data folder.
     pub failure: Option<String>,
     /// Whether changes are refused.
     pub is_read_only: bool,
@@ -88,6 +88,12 @@ pub struct Status {
     pub connections: usize,
     /// Calls that wait at the moment, `take` for the most part.
     pub waiting_calls: usize,
+    /// Bytes of replies that wait to be fetched by clients.
+    pub unread_output: usize,
+    /// Bytes of replies that may.
+    pub max_output_total: usize,
+    /// Connections that were closed because nobody fetched their replies.
+    pub closed_for_output: u64,
     /// Bytes that tuples take.
     pub memory_used: u64,
     /// Bytes that tuples may take.
@@ -96,8 +102,11 @@ pub struct Status {
     pub checkpoint: CheckpointStatus,
     /// How late deadlines fire.
     pub lag: Lag,
-    /// The longest that each source of deadlines has held a turn, in microseconds.
+    /// The longest that each source of deadlines has held a turn, in microseconds; `requests`: one request that may take
+    /// long, `disconnects`: the end of one session.
     pub longest_turns: Vec<(&'static str, u64)>,
+    /// The same in microseconds of the processor: what the system gave to others does not count.
+    pub longest_turns_cpu: Vec<(&'static str, u64)>,
     /// Expiration tasks.
     pub expiration: lycosa_expiration::Summary,
     /// Requests since the start.

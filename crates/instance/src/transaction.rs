@@ -6,7 +6,7 @@ use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_queue::Savepoint;
-use lycosa_store::{Statement, Store, UserId};
+use lycosa_store::{Change, Decision, OwnedChange, Proposal, Statement, Store, UserId};
 
 use crate::{Instance, Lsn, Select};
 
@@ -41,8 +41,10 @@ impl Instance {
     /// # Errors
     /// The queue's spaces cannot be kept in step, for want of memory for example. The transaction is rolled back then.
     pub fn commit(&mut self) -> Result<Lsn, ErrorObject> {
+        // Programs run the triggers of what they do themselves.
+        self.data.upkeep().mark_hooks_run();
         let committed = self.data.commit();
-        self.settle();
+        self.deliver_committed();
         committed
     }
 
@@ -61,7 +63,7 @@ impl Instance {
         body: impl FnOnce(&mut Store) -> Result<T, ErrorObject>,
     ) -> Result<T, ErrorObject> {
         let result = self.data.transaction(acting, body);
-        self.settle();
+        self.deliver_committed();
         result
     }
 
@@ -77,14 +79,55 @@ impl Instance {
         out: &mut Vec<u8>,
     ) -> Result<u32, ErrorObject> {
         let executed = self.data.execute(acting, statement, out);
-        self.settle();
+        self.deliver_committed();
         executed
     }
 
+    /// Executes a statement of `acting` in the open transaction, or proposes it to the before hooks of its space; then
+    /// [`Self::decide`] completes it. Appends the tuple that an executed statement returns to `out`.
+    ///
+    /// # Errors
+    /// As [`Self::execute`].
+    pub fn submit(
+        &mut self,
+        acting: UserId,
+        statement: &Statement<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Proposal>, ErrorObject> {
+        self.data.submit(acting, statement, out)
+    }
+
+    /// Completes a proposed statement as the hooks decided. Appends the tuple that it returns to `out`.
+    ///
+    /// # Errors
+    /// As [`Store::decide`]. What was executed since the statement was submitted is undone with it.
+    pub fn decide(
+        &mut self,
+        acting: UserId,
+        statement: &Statement<'_>,
+        proposal: Proposal,
+        decision: Decision<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ErrorObject> {
+        self.data.decide(acting, statement, proposal, decision, out)
+    }
+
+    /// The changes of the open transaction, or those since a savepoint; `hooked`: only in spaces with after hooks.
+    pub fn changes_since(&self, savepoint: Option<Savepoint>, hooked: bool) -> Vec<OwnedChange> {
+        let (store, place) = (self.data.store(), savepoint.map(|savepoint| savepoint.in_store()));
+        let changes = store.changes_since(place);
+        changes.filter(|change| !hooked || store.hooks(change.space).after).map(Change::into_owned).collect()
+    }
+
+    /// The next committed change of a space with hooks that no program has made, for triggers that run behind it.
+    pub fn poll_hooked(&mut self) -> Option<OwnedChange> {
+        self.data.upkeep().poll_hooked()
+    }
+
     /// Applies a transaction of another instance: all of its rows, each with its stamp, which is its header. The data
-    /// change, the vclock advances to the stamps, and the rows are journaled as they came; nothing gets a number of this
-    /// instance. A transaction whose rows the vclock has already changes nothing. A read-only instance applies too. A statement that the queue
-    /// adds to keep in step follows as a transaction of this instance.
+    /// change, the vclock advances to the stamps, and the rows are journaled as they came; nothing gets a number of
+    /// this instance. A transaction whose rows the vclock has already changes nothing. A read-only instance applies
+    /// too. A statement that the queue adds to keep in step follows as a transaction of this instance.
     ///
     /// Returns the LSN to wait for: the transaction is durable when [`Self::is_durable`] says so.
     ///
@@ -95,7 +138,7 @@ impl Instance {
     pub fn apply(&mut self, rows: &[(RowHeader, RowBody<'_>)], now: u64) -> Result<Lsn, ErrorObject> {
         self.begin_input(now);
         let applied = self.data.apply(rows, false);
-        self.settle();
+        self.deliver_committed();
         applied
     }
 
@@ -111,7 +154,7 @@ impl Instance {
     ) -> Result<Lsn, ErrorObject> {
         self.begin_input(now);
         let applied = self.data.apply(rows, true);
-        self.settle();
+        self.deliver_committed();
         applied
     }
 
@@ -153,16 +196,19 @@ impl Instance {
         self.data.journaling.vclock()
     }
 
-    /// The LSN up to which rows are durable.
+    /// The LSN up to which rows are durable, on as many replicas as [`Settings`](crate::Settings) says too.
     pub fn durable(&self) -> Lsn {
-        self.data.journaling.durable()
+        self.data.journaling.released()
     }
 
     /// Whether everything up to `lsn` is durable.
     ///
     /// # Errors
-    /// The journal has failed before it was.
+    /// The journal has failed before it was, or has lost rows up to it.
     pub fn is_durable(&self, lsn: Lsn) -> Result<bool, ErrorObject> {
+        if self.data.journaling.is_lost(lsn) {
+            return Err(crate::loss::outcome_unknown());
+        }
         if lsn <= self.durable() { Ok(true) } else { self.data.check_alive().map(|()| false) }
     }
 }

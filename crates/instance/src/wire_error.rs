@@ -47,6 +47,7 @@ fn kind_name(error: &lycosa_queue::Error) -> Option<&'static str> {
     use lycosa_queue::Error as Q;
     Some(match error {
         Q::NotTaken => "TASK_NOT_TAKEN",
+        Q::NotBuried => "TASK_NOT_BURIED",
         Q::TaskNotFound(_) => "NO_SUCH_TASK",
         Q::TubeNotFound | Q::IndexNil => NO_SUCH_TUBE,
         Q::SpaceExists(_) => "TUBE_EXISTS",
@@ -111,7 +112,13 @@ fn code(error: &E) -> C {
         E::CantUpdatePrimaryKey { .. } => C::CantUpdatePrimaryKey,
         E::GuestUserPassword => C::GuestUserPassword,
         E::UnsupportedPriv { .. } => C::UnsupportedPriv,
+        E::LoadFunction { .. } => C::LoadFunction,
         E::FunctionLanguage { .. } => C::FunctionLanguage,
+        E::WrongIndexRecord(..) => C::WrongIndexRecord,
+        E::CreateForeignKey { .. } => C::CreateFkConstraint,
+        E::CreateCheck { .. } => C::CreateCkConstraint,
+        E::SqlSyntaxNearToken(..) => C::SqlSyntaxNearToken,
+        E::SqlUnknownToken { .. } => C::SqlUnknownToken,
         E::WrongIndexParts(..) => C::WrongIndexParts,
         E::WrongIndexOptions { .. } => C::WrongIndexOptions,
         E::MemtxMaxTupleSize(..) => C::MemtxMaxTupleSize,

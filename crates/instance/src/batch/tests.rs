@@ -187,3 +187,26 @@ fn a_failed_journal_is_owed_nothing() {
     assert_eq!((journaling.awaited(), journaling.pending_bytes()), (0, 0));
     assert!(journaling.is_settled());
 }
+
+#[test]
+fn a_buffer_is_never_copied_once_it_is_large() {
+    let (mut store, plain, _) = store();
+    let mut journaling = journaling();
+    let mut places = Vec::new();
+    for id in 0..600_u64 {
+        store.begin(user::ADMIN);
+        let tuple = Value::array([Value::from(id), Value::bin(vec![0; 10_000])]).encode();
+        store.execute(&Statement::Replace { space: plain, tuple: &tuple }).unwrap();
+        store.commit();
+        journaling.collect(&mut store, NOW);
+        if journaling.rows.len() > LARGE_BATCH {
+            places.push(journaling.rows.as_ptr());
+        }
+    }
+    let batches: Vec<Batch> = std::iter::from_fn(|| journaling.take()).collect();
+    places.dedup();
+    assert_eq!((batches.len(), places.len()), (2, 2), "a batch has one place");
+    assert_eq!(batches.iter().map(|batch| batch.ends.len()).sum::<usize>(), 600);
+    assert!(batches.iter().all(|batch| batch.rows.capacity() <= KEPT_CAPACITY));
+    assert!(batches[0].rows.len() >= FULL_BATCH && batches[0].lsn < batches[1].lsn);
+}

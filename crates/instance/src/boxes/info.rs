@@ -14,6 +14,7 @@ fn expiration(summary: &lycosa_expiration::Summary) -> Value {
         ("expired", summary.expired.into()),
         ("lag_us", summary.lag_us.into()),
         ("longest_hold_us", summary.longest_hold_us.into()),
+        ("longest_hold_cpu_us", summary.longest_hold_cpu_us.into()),
         ("next_us", summary.next.map_or(Value::Nil, Value::Uint)),
     ])
 }
@@ -22,24 +23,29 @@ impl Instance {
     /// The instance at this moment.
     pub fn status(&self) -> Status {
         let memory = self.data.store().memory();
+        let failure = self.data.failure.clone().or_else(|| self.data.displaced.clone());
         Status {
-            status: match (&self.data.failure, self.is_orphan()) {
+            status: match (&failure, self.is_orphan()) {
                 (Some(_), _) => "failed",
                 (None, true) => "orphan",
                 (None, false) => "running",
             },
-            failure: self.data.failure.clone(),
+            failure,
             is_read_only: self.data.read_only,
             uptime: self.data.now.saturating_sub(self.started_at),
-            signature: self.data.journaling.lsn(),
-            durable_signature: self.data.journaling.durable(),
+            signature: self.data.journaling.signature(),
+            durable_signature: self.data.journaling.durable_vclock().signature(),
             connections: self.connections.len(),
             waiting_calls: self.parked.len(),
+            unread_output: self.unread_output(),
+            max_output_total: self.settings.max_output_total,
+            closed_for_output: self.output.closed(),
             memory_used: memory.used,
             memory_limit: memory.limit,
             checkpoint: self.checkpoint_status(),
             lag: self.lag,
             longest_turns: self.deadlines.longest_turns(),
+            longest_turns_cpu: self.deadlines.longest_turns_cpu(),
             expiration: self.expiration_summary(),
             requests: self.counts.clone(),
         }
@@ -47,9 +53,11 @@ impl Instance {
 
     pub(super) fn box_info(&self) -> Value {
         let status = self.status();
-        let vclock = vclock_value(self.data.journaling.vclock());
+        // Only what is durable: whoever promotes a replica by its vclock must not count on rows that a crash would take.
+        let durable = self.durable_vclock();
+        let vclock = vclock_value(durable);
         let own = i64::from(self.identity.replica_id);
-        let lsn = self.data.journaling.vclock().get(self.identity.replica_id);
+        let lsn = durable.get(self.identity.replica_id);
         let uuid = self.identity.instance.to_string();
         let Lag { last, longest } = status.lag;
         let mut info = vec![
@@ -57,20 +65,30 @@ impl Instance {
             ("lycosa", Value::from(env!("CARGO_PKG_VERSION"))),
             ("id", own.into()),
             ("uuid", uuid.into()),
-            ("pid", u64::from(std::process::id()).into()),
+            ("pid", u64::from(self.process.id).into()),
             ("status", status.status.into()),
             ("ro", status.is_read_only.into()),
             ("uptime", (status.uptime / 1_000_000).into()),
             ("lsn", lsn.into()),
-            ("signature", status.signature.into()),
+            ("signature", status.durable_signature.into()),
             ("vclock", vclock),
+            ("pending_rows", (status.signature - status.durable_signature).into()),
             ("cluster", Value::map([("uuid", Value::from(self.identity.cluster.to_string()))])),
             ("replication", self.replication_value()),
+            ("replication_anon", Value::map([("count", Value::from(self.guests()))])),
+            ("masters", self.masters_value()),
             ("memory", self.box_info_memory()),
             ("checkpoint", checkpoint(&status.checkpoint)),
             ("deadline_lag", Value::map([("last_us", Value::from(last)), ("longest_us", longest.into())])),
             ("longest_turns_us", Value::map(status.longest_turns)),
+            ("longest_turns_cpu_us", Value::map(status.longest_turns_cpu)),
         ];
+        let is_configured = self.replication.is_read_only_configured || own == 0;
+        let reason = if is_configured { "config" } else { "orphan" };
+        if status.is_read_only {
+            info.push(("ro_reason", reason.into()));
+        }
+        info.push(("journals", self.journals_value()));
         info.push(("expiration", expiration(&status.expiration)));
         if let Some(failure) = status.failure {
             info.push(("failure", failure.into()));

@@ -4,11 +4,14 @@
 //! `box.schema.user.create` and grant with `box.schema.user.grant`. Names, arguments and answers are those of
 //! Tarantool. Absent: everything that returns an object with methods (`box.schema.space.create` and spaces
 //! themselves): spaces are made by INSERT into `_space` and `_index`.
+//!
+//! `queue.sessions` stands here too: only the instance knows the addresses of connections.
 
 mod arguments;
 mod cfg;
 mod info;
 mod schema;
+mod sessions;
 mod stat;
 
 pub(crate) use info::vclock_value;
@@ -28,7 +31,7 @@ macro_rules! functions {
 
         /// The function with that name.
         pub(crate) fn resolve(name: &[u8]) -> Option<Function> {
-            if !name.starts_with(b"box.") {
+            if !name.starts_with(b"box.") && name != b"queue.sessions" {
                 return None;
             }
             $( if name == $name.as_bytes() { return Some(Function::$variant); } )*
@@ -63,6 +66,7 @@ functions! {
     FuncCreate = "box.schema.func.create";
     FuncDrop = "box.schema.func.drop";
     FuncExists = "box.schema.func.exists";
+    Sessions = "queue.sessions";
 }
 
 impl Function {
@@ -78,6 +82,7 @@ impl Function {
                 | Self::Cfg
                 | Self::SessionUser
                 | Self::SessionId
+                | Self::Sessions
         )
     }
 
@@ -105,6 +110,7 @@ impl Instance {
             Function::Cfg => return self.box_cfg(caller, args, out),
             Function::SessionUser => self.user_name(caller.user).into(),
             Function::SessionId => caller.session.into(),
+            Function::Sessions => self.queue_sessions(caller)?,
             _ => return self.box_schema(caller, function, args, out),
         };
         value.write(out);

@@ -265,7 +265,9 @@ fn granted<'a>(
     lenient: &'static str,
 ) -> Result<(Options<'a>, Grant<'a>), ErrorObject> {
     let first = arguments.text(1)?;
-    let options = arguments.options(4, &[lenient, "grantor"])?;
+    // Programs mix the two up, and Tarantool passes over the one that means nothing.
+    let other = if lenient == "if_exists" { "if_not_exists" } else { "if_exists" };
+    let options = arguments.options(4, &[lenient, other, "grantor"])?;
     let grant = match arguments.optional_text(2)? {
         None => Grant { privileges: "execute", object_type: "role", object_name: first },
         Some(object_type) => {

@@ -48,6 +48,14 @@ impl Instance {
                 ]),
             ),
             (
+                "OUTPUT",
+                Value::map([
+                    ("current", Value::from(status.unread_output as u64)),
+                    ("limit", (status.max_output_total as u64).into()),
+                    ("closed", status.closed_for_output.into()),
+                ]),
+            ),
+            (
                 "REQUESTS",
                 Value::map([
                     ("total", Value::from(status.requests.total())),

@@ -1,11 +1,14 @@
 //! How much of the disk the data folder may take, and what follows from it.
 //!
-//! The contract: twice the live data and four times `checkpoint_wal_threshold`, whatever the work looks like. Live data are
-//! the rows of a snapshot, not compressed, so that no snapshot is larger than what lived when it was taken; the most that there
-//! were since the newest one was begun, because that one stays until the next one is complete.
+//! The contract: twice the live data and four times `checkpoint_wal_threshold`, whatever the work looks like. Live
+//! data are the rows of a snapshot, not compressed, so that no snapshot is larger than what lived when it was taken;
+//! the most that there were since the newest one was begun, because that one stays until the next one is complete.
 //!
-//! Two thresholds of the four are for the journal since each of the two newest snapshots; one is for what is journaled
-//! while a checkpoint runs; one is left for sizes that were estimated. A second snapshot is kept as long as there is room for it.
+//! Two thresholds of the four are for the journal since each of the two newest snapshots; one is for what is
+//! journaled while a checkpoint runs; one is left for sizes that were estimated. A second snapshot is kept as long as
+//! there is room for it.
+//!
+//! Xlogs that stay for replicas alone have a bound of their own (`replication_journal_limit`) and are not counted here.
 
 /// What the journal's files take, in bytes, as their keeper has measured it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,6 +19,8 @@ pub struct Files {
     pub journal: u64,
     /// All snapshots and xlogs.
     pub total: u64,
+    /// Of that, xlogs that stay for replicas alone. They have a bound of their own.
+    pub replicas: u64,
 }
 
 /// Bytes of the threshold in the constant part of the bound.
@@ -36,9 +41,9 @@ impl Bound {
         self.live.saturating_mul(2).saturating_add(self.threshold.saturating_mul(THRESHOLDS))
     }
 
-    /// The journal since the last snapshot (of `last` bytes) that makes a checkpoint due: as much as there are live data, so
-    /// that writing snapshots is no more work than writing the journal, if the last snapshot and the next one (of
-    /// `next` bytes) leave that much room; never less than the threshold.
+    /// The journal since the last snapshot (of `last` bytes) that makes a checkpoint due: as much as there are live
+    /// data, so that writing snapshots is no more work than writing the journal, if the last snapshot and the next
+    /// one (of `next` bytes) leave that much room; never less than the threshold.
     pub(super) fn journal_limit(self, last: u64, next: u64) -> u64 {
         let room = self.live.saturating_mul(2).saturating_add(self.threshold);
         self.threshold.max(self.live.min(room.saturating_sub(last.saturating_add(next))))

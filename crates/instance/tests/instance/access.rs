@@ -31,28 +31,81 @@ fn a_login_is_right_or_wrong() {
 
     let wrong =
         |user: &str| (ErrorCode::PasswordMismatch, format!("Incorrect password supplied for user '{user}'"));
-    let unknown = |user: &str| (ErrorCode::NoSuchUser, format!("User '{user}' is not found"));
     assert_eq!(rig.auth(&mut client, "ann", "secret"), Ok(vec![]));
     assert_eq!(user_of(&mut rig, &mut client), Value::from("ann"));
     assert_eq!(refused(rig.auth(&mut client, "ann", "guess")), wrong("ann"));
-    assert_eq!(refused(rig.auth(&mut client, "bob", "secret")), unknown("bob"));
-    assert_eq!(refused(rig.auth(&mut client, "public", "secret")), unknown("public"));
+    assert_eq!(refused(rig.auth(&mut client, "bob", "secret")), wrong("bob"));
+    assert_eq!(refused(rig.auth(&mut client, "public", "secret")), wrong("public"));
     assert_eq!(refused(rig.auth(&mut client, "silent", "")), wrong("silent"));
     assert_eq!(refused(rig.auth(&mut client, "admin", "")), wrong("admin"));
     assert_eq!(refused(rig.auth(&mut client, "guest", "secret")), wrong("guest"));
     assert_eq!(user_of(&mut rig, &mut client), Value::from("ann"), "a failed login changes nothing");
-    assert_eq!(rig.instance.status().requests.failed_logins, 4);
+    assert_eq!(rig.instance.status().requests.failed_logins, 6);
 
+    // Failures are forgotten in time, and with them the delay.
+    rig.advance(600_000_000);
     let malformed = |reason: &str| (ErrorCode::InvalidMsgpack, format!("Invalid MsgPack - {reason}"));
     let answer = auth_with(&mut rig, &mut client, b"ann", AuthTuple::Empty);
     assert_eq!(refused(answer), malformed("authentication request body"));
     let answer = auth_with(&mut rig, &mut client, b"\xff", AuthTuple::Empty);
-    assert_eq!(refused(answer), unknown("\u{fffd}"));
+    assert_eq!(refused(answer), malformed("authentication request body"), "whoever it is");
 
     assert_eq!(rig.auth(&mut client, "guest", ""), Ok(vec![]));
     assert_eq!(auth_with(&mut rig, &mut client, b"guest", AuthTuple::Empty), Ok(vec![]));
     let refusal = refused(rig.call(&mut client, "box.info", &values![]));
     assert_eq!(refusal, denied("Execute access to function 'box.info' is denied for user 'guest'"));
+}
+
+/// Sends AUTH and a request behind it; how long their answers take, and the answers.
+fn slow_login(rig: &mut Rig, client: &mut Client, user: &str, password: &str) -> (u64, Vec<Answer>) {
+    let scramble = lycosa_iproto::auth::scramble(password.as_bytes(), &client.salt);
+    let body = Body::Auth { user: user.as_bytes(), scramble: AuthTuple::ChapSha1(&scramble) };
+    rig.send(client, &body);
+    let began = rig.now;
+    while rig.instance.is_paused(client.slot) {
+        let due = rig.advance(0).expect("a delayed answer is a deadline");
+        rig.advance(due.saturating_sub(rig.now));
+    }
+    rig.sync_journal();
+    (rig.now - began, rig.replies(client).into_iter().map(|reply| reply.answer).collect())
+}
+
+#[test]
+fn guesses_are_slowed_and_right_passwords_still_get_in() {
+    let mut rig = Rig::new();
+    rig.create_user("ann", "secret");
+    rig.grant("ann", "execute", "universe", "");
+    let mut guesser = rig.stranger();
+    let mut working = rig.login("ann", "secret");
+    let mut last = 0;
+    for _ in 0..20 {
+        let (delay, answers) = slow_login(&mut rig, &mut guesser, "ann", "guess");
+        assert!(delay >= last && delay <= 2_000_000, "{delay} after {last}");
+        assert_eq!(answers.len(), 1);
+        last = delay;
+    }
+    assert_eq!(last, 2_000_000);
+    let (unknown, answers) = slow_login(&mut rig, &mut guesser, "nobody", "guess");
+    assert_eq!((unknown, answers.len()), (last, 1), "who does not exist takes as long");
+    let mut newcomer = rig.stranger();
+    let (right, answers) = slow_login(&mut rig, &mut newcomer, "ann", "secret");
+    assert_eq!((right, answers), (last, vec![Ok(vec![])]), "who knows it gets in, as slowly");
+    assert_eq!(user_of(&mut rig, &mut newcomer), Value::from("ann"));
+    assert_eq!(user_of(&mut rig, &mut working), Value::from("ann"), "who is in does not wait");
+    let lines: Vec<_> = std::iter::from_fn(|| rig.instance.poll_log()).map(|line| line.text).collect();
+    let told = lines.iter().filter(|line| line.starts_with("a log-in as \"ann\" from ")).count();
+    assert!((10..=20).contains(&told), "{lines:?}");
+
+    // A connection that ends while its answer waits takes nobody's with it.
+    let mut gone = rig.stranger();
+    let scramble = [0; 20];
+    rig.send(&mut gone, &Body::Auth { user: b"ann", scramble: AuthTuple::ChapSha1(&scramble) });
+    rig.disconnect(&gone);
+    let next = rig.stranger();
+    rig.advance(5_000_000);
+    rig.sync_journal();
+    assert!(rig.replies(&next).is_empty());
+    assert!(!rig.instance.is_paused(next.slot));
 }
 
 #[test]

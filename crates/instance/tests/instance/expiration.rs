@@ -279,3 +279,60 @@ fn declared_tasks_begin_with_their_space_and_follow_the_declaration() {
     let error = rig.instance.declare_expirations(&[wrong], now).expect_err("no such field");
     assert!(error.message.starts_with("expiration 't' of the configuration: Illegal"), "{}", error.message);
 }
+
+#[test]
+fn a_tube_of_any_type_is_an_archive() {
+    for kind in ["fifo", "fifottl", "limfifottl", "utube", "utubettl"] {
+        let mut rig = Rig::new();
+        tester(&mut rig);
+        rig.create_tube("old", kind);
+        (0..3).for_each(|id| put(&mut rig, id, 1));
+        let mut admin = rig.admin();
+        start(&mut rig, &mut admin, 600, options! { field: 3, archive_tube: "old" }).expect("a task");
+        let deadline = rig.now / SECOND + 1;
+        pass(&mut rig, 2 * SECOND);
+        assert_eq!(ids(&mut rig, 600), [0_u64; 0], "{kind}");
+        let mut guest = rig.guest();
+        for id in 0..3 {
+            let taken = rig.call(&mut guest, "queue.tube.old:take", &values![0]).expect("a task");
+            assert_eq!(taken, vec![values![id, "t", values![id, "user@tarantool.io", deadline]]], "{kind}");
+            rig.call(&mut guest, "queue.tube.old:ack", &values![id]).expect("its owner");
+        }
+    }
+}
+
+#[test]
+fn starting_and_stopping_leaves_nothing_behind() {
+    let mut rig = Rig::new();
+    tester(&mut rig);
+    register(&mut rig, "libcapped-expirationd.start");
+    register(&mut rig, "libcapped-expirationd.kill");
+    let mut admin = rig.admin();
+    let kinds = [options! { field: 3 }, options! { field: 3, transient: true }, options! { field: 99 }];
+    let round = |rig: &mut Rig, admin: &mut Client| {
+        for options in kinds.clone() {
+            start(rig, admin, 600, options.clone()).expect("a task");
+            refused(start(rig, admin, 600, options));
+            rig.call(admin, "expiration.stop", &values!["t"]).expect("the task");
+            refused(rig.call(admin, "expiration.stop", &values!["t"]));
+        }
+        refused(start(rig, admin, 600, options! { field: "nope" }));
+        refused(start(rig, admin, 601, options! { field: 3 }));
+        let capped = values!["t", 600, index(0, true), index(7, false), 3, 1024, 3600];
+        refused(rig.call(admin, "libcapped-expirationd.start", &capped));
+        let capped = values!["t", 600, index(0, true), index(1, false), 3, 1024, 3600];
+        for name in ["libcapped-expirationd.start", "libcapped-expirationd.kill"] {
+            rig.call(admin, name, &capped).map(drop).unwrap_or_default();
+            rig.call(admin, "libcapped-expirationd.kill", &values!["t"]).expect("the task, or none");
+        }
+        rig.advance(0);
+        rig.sync_journal();
+    };
+    round(&mut rig, &mut admin);
+    let before = rig.instance.store().memory();
+    (0..200).for_each(|_| round(&mut rig, &mut admin));
+    let after = rig.instance.store().memory();
+    assert_eq!((before.tuples, before.indexes), (after.tuples, after.indexes));
+    assert_eq!(rig.call(&mut admin, "expiration.list", &values![]), Ok(vec![values![]]));
+    assert_eq!(rig.call(&mut admin, "expiration.stats", &values![]), Ok(vec![Value::Map(vec![])]));
+}

@@ -52,6 +52,77 @@ fn replies_to_a_slow_reader_pause_its_connection() {
     assert!(!rig.instance.is_paused(client.slot));
 }
 
+/// What the server does after a read of a socket.
+fn ask_and_account(rig: &mut Rig, client: &mut Client, size: usize) {
+    replace(rig, client, 1, size);
+    rig.instance.account_output(client.slot);
+    rig.sync_journal();
+}
+
+#[test]
+fn replies_to_all_slow_readers_share_one_bound() {
+    const TOTAL: usize = 1_000_000;
+    let mut rig = rig(Settings { max_output: 100_000, max_output_total: TOTAL, ..Settings::default() });
+    let mut clients: Vec<_> = (0..50).map(|_| rig.admin()).collect();
+    let mut worker = rig.admin();
+    let mut goes_on = true;
+    while goes_on {
+        goes_on = false;
+        for client in &mut clients {
+            if !rig.instance.is_paused(client.slot) {
+                ask_and_account(&mut rig, client, 1000);
+                goes_on = true;
+            }
+        }
+    }
+    let unread = rig.instance.status().unread_output;
+    let pending: Vec<_> = clients.iter().map(|client| rig.instance.pending_bytes(client.slot)).collect();
+    assert_eq!(unread, pending.iter().sum::<usize>() + rig.instance.pending_bytes(worker.slot));
+    assert!(unread > TOTAL / 2 && unread < TOTAL, "{unread}");
+    let (least, most) = (pending.iter().min().unwrap(), pending.iter().max().unwrap());
+    assert!(most - least < 5_000, "they share alike: {least} to {most}");
+    assert_eq!(rig.instance.poll_excess(), None);
+
+    // Who reads goes on, however many do not.
+    for _ in 0..100 {
+        assert!(!rig.instance.is_paused(worker.slot));
+        ask_and_account(&mut rig, &mut worker, 1000);
+        let ready = rig.instance.output(worker.slot).len();
+        rig.instance.consume(worker.slot, ready);
+    }
+    rig.disconnect(&clients[0]);
+    assert_eq!(rig.instance.status().unread_output, unread - pending[0]);
+}
+
+#[test]
+fn the_worst_reader_ends_when_replies_that_come_by_themselves_exceed_the_bound() {
+    const TOTAL: usize = 100_000;
+    let mut rig = rig(Settings { max_output_total: TOTAL, ..Settings::default() });
+    rig.create_tube("t", "fifo");
+    let (mut idle, mut modest, mut producer) = (rig.guest(), rig.guest(), rig.guest());
+    let take = values![60];
+    let take = Body::Call { name: b"queue.tube.t:take", args: &take.encode() };
+    rig.send(&mut modest, &take);
+    for _ in 0..60 {
+        rig.send(&mut idle, &take);
+    }
+    let payload = "x".repeat(2000);
+    for _ in 0..61 {
+        rig.call(&mut producer, "queue.tube.t:put", &values![payload.as_str()]).expect("a task");
+        let ready = rig.instance.output(producer.slot).len();
+        rig.instance.consume(producer.slot, ready);
+    }
+    let unread = rig.instance.status().unread_output;
+    assert!(unread > TOTAL, "{unread}");
+    rig.advance(2 * crate::rig::SECOND);
+    let excess = rig.instance.poll_excess().expect("too much waits");
+    assert_eq!((excess.slot, rig.instance.pending_bytes(idle.slot)), (idle.slot, 0));
+    assert!(excess.bytes > TOTAL / 2 && rig.instance.wants_close(idle.slot));
+    assert_eq!(rig.instance.poll_excess(), None, "the others fit");
+    assert!(!rig.instance.wants_close(modest.slot) && !rig.instance.wants_close(producer.slot));
+    assert_eq!(rig.instance.status().closed_for_output, 1);
+}
+
 #[test]
 fn a_journal_that_is_behind_pauses_everybody() {
     let mut rig = rig(Settings { max_journal_backlog: 1000, ..Settings::default() });
@@ -85,18 +156,19 @@ fn much_at_once_becomes_several_batches() {
     for id in 0..140 {
         replace(&mut rig, &mut client, id % 4, 1 << 19);
     }
-    let first = rig.batch();
-    let second = rig.batch();
-    assert!(rig.instance.poll_append().is_none());
-    assert_eq!(first.ends.len() + second.ends.len(), 140);
-    assert!(first.rows.len() >= 64 << 20 && second.rows.len() < 64 << 20);
-    assert_eq!(first.ends.last().map(|&end| end as usize), Some(first.rows.len()));
-    assert_eq!(first.lsn + second.ends.len() as u64, second.lsn);
-    let answered = first.ends.len();
-    rig.make_durable(first);
-    assert_eq!(rig.replies(&client).len(), answered);
-    rig.make_durable(second);
-    assert_eq!(rig.replies(&client).len(), 140 - answered);
+    let batches: Vec<_> = std::iter::from_fn(|| rig.instance.poll_append()).collect();
+    assert_eq!(batches.len(), 24, "six rows each, and two");
+    assert_eq!(batches.iter().map(|batch| batch.ends.len()).sum::<usize>(), 140);
+    let mut last = None;
+    for batch in batches {
+        assert!(batch.rows.len() < 4 << 20, "{}", batch.rows.len());
+        assert_eq!(batch.ends.last().map(|&end| end as usize), Some(batch.rows.len()));
+        let answered = batch.ends.len();
+        assert!(last.is_none_or(|last| last + answered as u64 == batch.lsn));
+        last = Some(batch.lsn);
+        rig.make_durable(batch);
+        assert_eq!(rig.replies(&client).len(), answered);
+    }
     assert!(rig.instance.is_drained());
 }
 

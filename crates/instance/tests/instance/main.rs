@@ -20,3 +20,4 @@ mod rows;
 mod selects;
 mod status;
 mod waiting;
+mod wishes;

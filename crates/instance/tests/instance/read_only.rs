@@ -50,13 +50,14 @@ fn the_queue_pauses_and_goes_on() {
     let put = "queue.tube.t:put";
     assert_eq!(rig.call(&mut producer, put, &values!["a"]), Ok(task(0, "r", "a")));
     assert_eq!(rig.call(&mut worker, "queue.tube.t:take", &values![0]), Ok(task(0, "t", "a")));
-    rig.start_call(&mut worker, "queue.tube.t:take", &values![1]);
+    rig.start_call(&mut worker, "queue.tube.t:take", &values![0.5]);
     switch(&mut rig, &mut admin, true);
     assert_eq!(rig.call(&mut producer, put, &values!["b"]), Ok(vec![Value::Nil]));
     assert_eq!(rig.call(&mut admin, "queue.state", &values![]), Ok(vec!["WAITING".into()]));
-    rig.advance(2 * SECOND);
+    rig.advance(SECOND / 2);
     rig.sync_journal();
     assert_eq!(rig.replies(&worker)[0].answer, Ok(vec![]), "a wait ends whatever the state");
+    rig.advance(2 * SECOND);
     switch(&mut rig, &mut admin, false);
     assert_eq!(rig.call(&mut admin, "queue.state", &values![]), Ok(vec!["RUNNING".into()]));
     assert_eq!(rig.call(&mut producer, put, &values!["c"]), Ok(task(1, "r", "c")));

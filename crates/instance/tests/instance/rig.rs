@@ -1,6 +1,6 @@
 //! What stands around an instance in these tests: connections, a journal that does what it is told, and time.
 
-use lycosa_instance::{Batch, Buffers, Identity, Instance, Origin, Settings, Slot, Trust};
+use lycosa_instance::{Batch, Buffers, ConnectionSlot, Identity, Instance, Origin, Process, Settings, Trust};
 use lycosa_iproto::auth;
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::frame::{DEFAULT_LIMIT, Split, split};
@@ -52,8 +52,8 @@ pub(crate) struct Reply {
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Client {
-    pub(crate) slot: Slot,
-    salt: [u8; 32],
+    pub(crate) slot: ConnectionSlot,
+    pub(crate) salt: [u8; 32],
     last_sync: u64,
 }
 
@@ -85,9 +85,15 @@ impl Rig {
         let (cluster, instance) = (identity.cluster.to_string(), identity.instance.to_string());
         store.bootstrap(&cluster, &instance).expect("a new store takes the first rows");
         prepare(&mut store);
-        let queue = Queue::new(Configuration::default());
+        let mut sessions = 0_u128;
+        let new_session_id = Box::new(move || {
+            sessions += 1;
+            sessions.to_be_bytes()
+        });
+        let queue = Queue::new(Configuration::default(), new_session_id);
         let now = 1_700_000_000 * SECOND;
-        let mut instance = Instance::new(settings.clone(), identity, store, queue, Vclock::new(), now);
+        let mut instance =
+            Instance::new(settings.clone(), identity, process(), store, queue, Vclock::new(), now);
         instance.start(now).expect("the queue starts on a new store");
         let mut rig = Rig { instance, now, settings };
         rig.sync_journal();
@@ -277,7 +283,7 @@ impl Rig {
     }
 
     /// The connections that have something to write.
-    pub(crate) fn ready(&mut self) -> Vec<Slot> {
+    pub(crate) fn ready(&mut self) -> Vec<ConnectionSlot> {
         let mut slots: Vec<_> = std::iter::from_fn(|| self.instance.poll_ready()).collect();
         slots.sort_unstable();
         slots
@@ -312,4 +318,16 @@ pub(crate) fn task(id: u64, state: &str, data: &str) -> Vec<Value> {
 /// `sync` of each reply.
 pub(crate) fn syncs(replies: &[Reply]) -> Vec<u64> {
     replies.iter().map(|reply| reply.sync).collect()
+}
+
+/// A process whose salts are not random.
+fn process() -> Process {
+    let mut last = 0_u8;
+    let entropy = Box::new(move |bytes: &mut [u8]| {
+        for byte in bytes {
+            last = last.wrapping_mul(5).wrapping_add(1);
+            *byte = last;
+        }
+    });
+    Process { id: 4711, entropy }
 }

@@ -1,6 +1,6 @@
 //! The disk is short of free space: what is refused, and when a checkpoint makes some.
 
-use lycosa_instance::{CheckpointOrder, Files, Keep, Room};
+use lycosa_instance::{CheckpointOrder, Chunk, Files, Keep, Room};
 use lycosa_iproto::error::ErrorCode;
 use lycosa_store::Budget;
 
@@ -9,7 +9,7 @@ use crate::rig::{Rig, options, refused, values};
 const RESERVE: u64 = 64 << 20;
 
 fn room(free: u64) -> Option<Room> {
-    Some(Room { free, reserve: RESERVE })
+    Some(Room::new(free, RESERVE))
 }
 
 fn begun(rig: &mut Rig) -> Option<Keep> {
@@ -52,7 +52,7 @@ fn the_shorter_the_space_the_less_is_done() {
 fn a_checkpoint_begins_when_it_makes_space_and_fits() {
     let mut rig = Rig::new();
     rig.create_space(600, "s", options! {});
-    let files = |total| Files { snapshot: 1 << 20, journal: total - (1 << 20), total };
+    let files = |total| Files { snapshot: 1 << 20, journal: total - (1 << 20), total, replicas: 0 };
     rig.instance.set_checkpoint_base(0, files(200 << 20));
     let mut client = rig.admin();
     rig.insert(&mut client, 600, &values![1_u64]).expect("inserted");
@@ -76,8 +76,33 @@ fn a_checkpoint_begins_when_it_makes_space_and_fits() {
 fn a_disk_that_others_have_filled_gets_no_checkpoints() {
     let mut rig = Rig::new();
     rig.create_space(600, "s", options! {});
-    let files = Files { snapshot: 1 << 20, journal: 1 << 20, total: 2 << 20 };
+    let files = Files { snapshot: 1 << 20, journal: 1 << 20, total: 2 << 20, replicas: 0 };
     rig.instance.set_checkpoint_base(0, files);
     rig.instance.handle_room(room(RESERVE / 2));
     assert!(begun(&mut rig).is_none());
+}
+
+#[test]
+fn what_a_snapshot_takes_meanwhile_refuses_no_finishing() {
+    let mut rig = Rig::new();
+    rig.create_tube("t", "fifottl");
+    let mut client = rig.admin();
+    let payload = "x".repeat(2_000);
+    rig.call(&mut client, "queue.tube.t:put", &values![payload.as_str()]).expect("put");
+    let files = Files { snapshot: 1 << 20, journal: 199 << 20, total: 200 << 20, replicas: 0 };
+    rig.instance.set_checkpoint_base(0, files);
+    rig.instance.handle_room(room(RESERVE / 2));
+    assert!(begun(&mut rig).is_some());
+    let low = room(RESERVE / 4 - 1_000);
+    rig.instance.handle_room(low);
+    assert_eq!(refused(rig.call(&mut client, "queue.tube.t:take", &values![0_u64])).0, ErrorCode::WalIo);
+
+    rig.instance.handle_checkpoint_wants(1, Chunk::default());
+    let order = rig.instance.poll_checkpoint(Budget { rows: 1_000, bytes: 1 << 20 });
+    assert!(matches!(order, Some(CheckpointOrder::Rows { .. })), "the snapshot has taken what is missing");
+    rig.instance.handle_room(low);
+    rig.call(&mut client, "queue.tube.t:take", &values![0_u64]).expect("taken");
+    rig.call(&mut client, "queue.tube.t:ack", &values![0_u64]).expect("finished");
+    rig.instance.handle_room(room(RESERVE / 8 - 1));
+    assert_eq!(refused(rig.call(&mut client, "queue.tube.t:take", &values![0_u64])).0, ErrorCode::WalIo);
 }
