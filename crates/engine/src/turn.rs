@@ -1,0 +1,285 @@
+//! The turn: what happens between two waits of a loop, whoever drives it (the server, the simulator, a program that embeds
+//! Lycosa).
+//!
+//! Inputs come between two turns: connections, requests, transactions of programs, news of the writer of snapshots. Then
+//! [`end`] does everything else, in this order:
+//!
+//! 1. news of the journal are told to the instance, which releases replies;
+//! 2. what is due is done ([`Instance::tick`]);
+//! 3. a checkpoint goes on by one step ([`Host::order`]);
+//! 4. rows go to the journal, or wait for more;
+//! 5. replies that may leave are written ([`Host::write`]), readers that do not read are closed, lines are logged.
+//!
+//! What is around the instance is a [`Host`]: its journal, its sockets, its writer of snapshots. Its other methods are told
+//! what happens and need not do anything.
+//!
+//! Invariants: no more batches are on their way than the journal's [`Pace`] allows; while they are, rows gather for
+//! the next one (group commit); a journal that is [`Pace::Immediate`] gets every batch at once.
+
+use std::time::{Duration, Instant};
+
+use lycosa_instance::{Batch, CheckpointOrder, ConnectionSlot, Excess, Instance, Lsn, Released, Room};
+use lycosa_queue::LogLine;
+use lycosa_store::Budget;
+
+use crate::group_commit::GroupCommit;
+use crate::journal::{Journal, News, Pace};
+
+/// What one turn does for a checkpoint: some tenths of a millisecond.
+pub const CHECKPOINT_STEP: Budget = Budget { rows: 512, bytes: 64 << 10 };
+
+/// What a loop remembers from turn to turn.
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// Batches that are on their way.
+    in_flight: usize,
+    group_commit: GroupCommit,
+}
+
+impl Turn {
+    /// Requests have come.
+    #[inline]
+    pub fn received(&mut self, requests: u64) {
+        self.group_commit.received(requests);
+    }
+
+    /// Whether no batch is on its way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.in_flight == 0
+    }
+
+    /// The batch that goes to the journal now, or for how long the rows wait for more.
+    fn next_batch(&mut self, instance: &mut Instance, pace: Pace, clock: Instant) -> Result<Batch, Duration> {
+        const NOTHING: Duration = Duration::MAX;
+        if let Pace::Pipelined(limit) = pace {
+            let until = self.group_commit.waits(clock);
+            if self.in_flight >= limit.max(1) {
+                return Err(NOTHING);
+            }
+            if let Some(until) = until.filter(|_| limit <= 1 && instance.has_open_batch()) {
+                return Err(until - clock);
+            }
+        }
+        let batch = instance.poll_append().ok_or(NOTHING)?;
+        self.in_flight += 1;
+        self.group_commit.handed_over(clock);
+        Ok(batch)
+    }
+
+    fn durable(&mut self, pace: Pace, released: Released, clock: Instant) {
+        self.in_flight = self.in_flight.checked_sub(1).expect("a batch becomes durable once");
+        if pace != Pace::Immediate {
+            self.group_commit.durable(clock, released.answered, released.waiting);
+        }
+    }
+}
+
+/// The three that a turn moves.
+#[allow(missing_debug_implementations, reason = "an instance has no text")]
+pub struct Parts<'a, J> {
+    /// The instance.
+    pub instance: &'a mut Instance,
+    /// What is remembered from turn to turn.
+    pub turn: &'a mut Turn,
+    /// The journal.
+    pub journal: &'a mut J,
+}
+
+/// What is around an instance.
+pub trait Host {
+    /// What makes rows durable.
+    type Journal: Journal;
+    /// Why a turn ends in the middle; [`std::convert::Infallible`] where it never does.
+    type Stop;
+
+    /// What the turn moves.
+    fn parts(&mut self) -> Parts<'_, Self::Journal>;
+
+    /// Hands an order to the writer of snapshots.
+    ///
+    /// # Errors
+    /// Ends the turn.
+    fn order(&mut self, order: CheckpointOrder) -> Result<(), Self::Stop>;
+
+    /// Writes what a connection's client may be told ([`Instance::output`], [`Instance::consume`]).
+    ///
+    /// # Errors
+    /// Ends the turn.
+    fn write(&mut self, slot: ConnectionSlot) -> Result<(), Self::Stop>;
+
+    /// What a checkpoint may do in this turn.
+    fn checkpoint_step(&mut self) -> Budget {
+        CHECKPOINT_STEP
+    }
+
+    /// What was due is done; the next thing is due at `next`.
+    ///
+    /// # Errors
+    /// Ends the turn.
+    fn ticked(&mut self, next: Option<u64>) -> Result<(), Self::Stop> {
+        let _ = next;
+        Ok(())
+    }
+
+    /// A batch goes to the journal.
+    ///
+    /// # Errors
+    /// Ends the turn.
+    fn submits(&mut self, batch: &Batch) -> Result<(), Self::Stop> {
+        let _ = batch;
+        Ok(())
+    }
+
+    /// Rows wait for those of clients that were just answered.
+    fn waits(&mut self, duration: Duration) {
+        let _ = duration;
+    }
+
+    /// The batch that ends with `lsn` is durable; the instance hears of it next.
+    ///
+    /// # Errors
+    /// Ends the turn.
+    fn durable(&mut self, lsn: Lsn, rows: &[u8]) -> Result<(), Self::Stop> {
+        let _ = (lsn, rows);
+        Ok(())
+    }
+
+    /// Everything behind `from` was lost, and the instance has gone back to it. Who feeds [`Instance::apply`] asks its master
+    /// again, from the present vclock on.
+    ///
+    /// # Errors
+    /// Ends the turn.
+    fn lost(&mut self, from: Lsn) -> Result<(), Self::Stop> {
+        let _ = from;
+        Ok(())
+    }
+
+    /// The journal has failed, and the instance knows.
+    ///
+    /// # Errors
+    /// Ends the turn.
+    fn failed(&mut self, cause: &str) -> Result<(), Self::Stop> {
+        let _ = cause;
+        Ok(())
+    }
+
+    /// The disk has become short of free space, or has ceased to be.
+    fn room_changed(&mut self, room: Room, is_scarce: bool) {
+        let _ = (room, is_scarce);
+    }
+
+    /// The data folder is not in its place any more, or is again.
+    fn displaced(&mut self, displaced: Option<&str>) {
+        let _ = displaced;
+    }
+
+    /// The replies of a reader that does not read were dropped; its connection ends.
+    fn close(&mut self, excess: &Excess) {
+        let _ = excess;
+    }
+
+    /// A line for the log.
+    fn log(&mut self, line: &LogLine) {
+        let _ = line;
+    }
+}
+
+/// What came of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// When the next thing is due, in microseconds since the epoch.
+    pub next: Option<u64>,
+    /// For how long at most rows wait to be submitted. Nothing wakes the loop for them.
+    pub waits: Option<Duration>,
+    /// A checkpoint has made a step: a turn that is as long as others are altogether.
+    pub was_long: bool,
+}
+
+/// Ends a turn. `now` is the time in microseconds since the epoch; `clock` never goes back.
+///
+/// # Errors
+/// Of the host.
+pub fn end<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Ended, H::Stop> {
+    hear(host, now, clock)?;
+    let next = host.parts().instance.tick(now);
+    host.ticked(next)?;
+    let was_long = advance_checkpoint(host)?;
+    let waits = submit(host, now, clock)?;
+    while let Some(slot) = host.parts().instance.poll_ready() {
+        host.write(slot)?;
+    }
+    while let Some(excess) = host.parts().instance.poll_excess() {
+        host.close(&excess);
+    }
+    while let Some(line) = host.parts().instance.poll_log() {
+        host.log(&line);
+    }
+    Ok(Ended { next, waits, was_long })
+}
+
+fn advance_checkpoint<H: Host>(host: &mut H) -> Result<bool, H::Stop> {
+    if !host.parts().instance.has_checkpoint() {
+        return Ok(false);
+    }
+    let budget = host.checkpoint_step();
+    let Some(order) = host.parts().instance.poll_checkpoint(budget) else { return Ok(false) };
+    host.order(order)?;
+    Ok(true)
+}
+
+/// Submits batches as far as the journal takes them. If rows wait for more: for how long.
+fn submit<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Option<Duration>, H::Stop> {
+    loop {
+        let Parts { instance, turn, journal } = host.parts();
+        match turn.next_batch(instance, journal.pace(), clock) {
+            Ok(batch) => {
+                host.submits(&batch)?;
+                host.parts().journal.submit(batch);
+                hear(host, now, clock)?;
+            }
+            Err(Duration::MAX) => return Ok(None),
+            Err(duration) => {
+                host.waits(duration);
+                return Ok(Some(duration));
+            }
+        }
+    }
+}
+
+/// Hears what the journal has to say.
+fn hear<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<(), H::Stop> {
+    while let Some(news) = host.parts().journal.poll() {
+        match news {
+            News::Durable { lsn, buffers } => {
+                host.durable(lsn, &buffers.rows)?;
+                let Parts { instance, turn, journal } = host.parts();
+                let released = instance.handle_durable(lsn, buffers);
+                turn.durable(journal.pace(), released, clock);
+            }
+            News::Lost { from, confirmed } => {
+                let Parts { instance, turn, .. } = host.parts();
+                turn.in_flight = 0;
+                instance.handle_lost(from, *confirmed, now);
+                host.lost(from)?;
+            }
+            News::Failed(cause) => {
+                let Parts { instance, turn, .. } = host.parts();
+                turn.in_flight = 0;
+                instance.handle_failed(&cause);
+                host.failed(&cause)?;
+            }
+            News::Displaced(displaced) => {
+                if host.parts().instance.handle_displaced(displaced.as_deref()) {
+                    host.displaced(displaced.as_deref());
+                }
+            }
+            News::Room { room, is_scarce } => {
+                if host.parts().instance.handle_room(is_scarce.then_some(room)) {
+                    host.room_changed(room, is_scarce);
+                }
+            }
+        }
+    }
+    Ok(())
+}

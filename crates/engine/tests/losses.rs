@@ -1,0 +1,516 @@
+//! A journal that has several batches on their way and loses what is not confirmed, as a replicated log does when its leader
+//! changes: after any losses the data are what the confirmed rows make, no acknowledged task is missing, and no task has two
+//! owners.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::convert::Infallible;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::{Duration, Instant};
+
+use lycosa_engine::journal::{Journal, News, Pace};
+use lycosa_engine::replay::Replay;
+use lycosa_engine::turn::{self, Host, Parts, Turn};
+use lycosa_instance::{
+    Batch, Buffers, CheckpointOrder, Confirmed, ConnectionSlot, Identity, Instance, Lsn, OUTCOME_UNKNOWN,
+    Origin, Process, Settings, Trust,
+};
+use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::frame::{DEFAULT_LIMIT, Split, split};
+use lycosa_iproto::greeting::GREETING_SIZE;
+use lycosa_iproto::reply::{self, Content};
+use lycosa_iproto::request::{self, Body};
+use lycosa_iproto::row::{self, RowBody, RowHeader};
+use lycosa_iproto::vclock::Vclock;
+use lycosa_queue::{Configuration, Queue};
+use lycosa_store::{Statement, Store, user};
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::value::Value;
+use uuid::Uuid;
+
+const BEGINNING: u64 = 1_700_000_000_000_000;
+const SECOND: u64 = 1_000_000;
+const IDENTITY: Identity =
+    Identity { instance: Uuid::from_u128(1), cluster: Uuid::from_u128(2), replica_id: 1 };
+const TUBES: [(&str, &str); 3] = [("plain", "fifo"), ("timed", "fifottl"), ("sub", "utube")];
+
+/// xorshift64*
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % limit
+    }
+}
+
+fn new_store() -> Store {
+    let mut store = Store::new(lycosa_store::Settings::default());
+    store.bootstrap(&IDENTITY.cluster.to_string(), &IDENTITY.instance.to_string()).unwrap();
+    store
+}
+
+/// The data that rows make of a new instance.
+fn replayed(rows: &[u8]) -> Store {
+    let mut replay = Replay::new(Store::new(lycosa_store::Settings::default()));
+    new_store().for_each_snapshot_row(&mut |space, tuple, _| {
+        replay.apply(&RowBody::Insert { space, tuple }).unwrap();
+    });
+    replay.end_snapshot().unwrap();
+    let mut reader = Reader::new(rows);
+    while !reader.is_empty() {
+        replay.apply(&row::decode_row(&mut reader).unwrap().1).unwrap();
+    }
+    replay.finish().unwrap()
+}
+
+/// A log of which a majority confirms batches in their order, or never.
+#[derive(Default)]
+struct FakeLog {
+    in_flight: VecDeque<Batch>,
+    /// Rows of the confirmed batches.
+    confirmed: Vec<u8>,
+    last: Lsn,
+    vclock: Vclock,
+    news: VecDeque<News>,
+    /// The turn has not heard yet of a loss: what it submits is void.
+    is_losing: bool,
+    most_in_flight: usize,
+}
+
+impl FakeLog {
+    fn confirm(&mut self) -> bool {
+        let Some(Batch { rows, ends, vclock, previous, lsn, .. }) = self.in_flight.pop_front() else {
+            return false;
+        };
+        assert_eq!(previous, self.last, "a batch follows what is confirmed");
+        self.confirmed.extend_from_slice(&rows);
+        (self.last, self.vclock) = (lsn, vclock);
+        self.news.push_back(News::Durable { lsn, buffers: Buffers { rows, ends } });
+        true
+    }
+
+    fn lose(&mut self) {
+        if std::mem::replace(&mut self.is_losing, true) {
+            return;
+        }
+        self.in_flight.clear();
+        let confirmed = Confirmed { store: replayed(&self.confirmed), vclock: self.vclock.clone() };
+        self.news.push_back(News::Lost { from: self.last, confirmed: Box::new(confirmed) });
+    }
+}
+
+impl Journal for FakeLog {
+    fn pace(&self) -> Pace {
+        Pace::Pipelined(4)
+    }
+
+    fn submit(&mut self, batch: Batch) {
+        if self.is_losing {
+            return;
+        }
+        let before = self.in_flight.back().map_or(self.last, |batch| batch.lsn);
+        assert_eq!(batch.previous, before, "a batch follows the one before it");
+        self.in_flight.push_back(batch);
+        self.most_in_flight = self.most_in_flight.max(self.in_flight.len());
+    }
+
+    fn poll(&mut self) -> Option<News> {
+        let news = self.news.pop_front();
+        if matches!(news, Some(News::Lost { .. })) {
+            self.is_losing = false;
+        }
+        news
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Asked {
+    Put { number: u64 },
+    Take { tube: usize, losses: u64 },
+    Settle { number: u64, ends: bool },
+}
+
+struct Client {
+    slot: ConnectionSlot,
+    last_sync: u64,
+    asked: BTreeMap<u64, Asked>,
+    received: Vec<u8>,
+}
+
+/// Instance, journal and clients.
+struct World {
+    instance: Instance,
+    turn: Turn,
+    journal: FakeLog,
+    clients: Vec<Client>,
+    now: u64,
+    clock: Instant,
+    is_replica_set: bool,
+    puts: u64,
+    /// Puts that were answered with OK.
+    put: HashSet<u64>,
+    /// Tasks that somebody may have acknowledged, and those whose ack was answered with OK.
+    maybe_done: HashSet<u64>,
+    done: HashSet<u64>,
+    /// Tasks whose take was answered with OK and nothing was asked since: client, tube, id, and whether it holds the task for
+    /// certain.
+    held: HashMap<u64, (usize, usize, u64, bool)>,
+    unknown: u64,
+    losses: u64,
+}
+
+impl World {
+    fn new(seed: u64, is_replica_set: bool) -> World {
+        let mut ids = u128::from(seed);
+        let new_session_id = Box::new(move || {
+            ids += 1;
+            ids.to_be_bytes()
+        });
+        let configuration = Configuration { in_replicaset: is_replica_set, ..Configuration::default() };
+        let queue = Queue::new(configuration, new_session_id);
+        let process = Process { id: 1, entropy: Box::new(|bytes| bytes.fill(7)) };
+        let settings =
+            Settings { checkpoint_interval: 0, checkpoint_wal_threshold: u64::MAX, ..Settings::default() };
+        let mut instance =
+            Instance::new(settings, IDENTITY, process, new_store(), queue, Vclock::new(), BEGINNING);
+        instance.start(BEGINNING).unwrap();
+        let mut world = World {
+            instance,
+            turn: Turn::default(),
+            journal: FakeLog::default(),
+            clients: Vec::new(),
+            now: BEGINNING,
+            clock: Instant::now(),
+            is_replica_set,
+            puts: 0,
+            put: HashSet::new(),
+            maybe_done: HashSet::new(),
+            done: HashSet::new(),
+            held: HashMap::new(),
+            unknown: 0,
+            losses: 0,
+        };
+        for _ in 0..4 {
+            let origin = Origin { peer: String::new(), trust: Trust::Admin };
+            let slot = world.instance.connect(origin, world.now).unwrap();
+            world.instance.consume(slot, GREETING_SIZE);
+            world.clients.push(Client { slot, last_sync: 0, asked: BTreeMap::new(), received: Vec::new() });
+        }
+        for (name, kind) in TUBES {
+            world.send(0, "queue.create_tube", &Value::array([Value::from(name), kind.into()]));
+        }
+        world.rest();
+        world
+    }
+
+    /// Sends a call and returns its sync.
+    fn send(&mut self, client: usize, name: &str, args: &Value) -> u64 {
+        let Client { slot, last_sync, .. } = &mut self.clients[client];
+        *last_sync += 1;
+        let (slot, sync) = (*slot, *last_sync);
+        let mut frame = Vec::new();
+        request::encode(&mut frame, sync, &Body::Call { name: name.as_bytes(), args: &args.encode() });
+        let Ok(Split::Frame { content, .. }) = split(&frame, DEFAULT_LIMIT) else { panic!("a frame") };
+        self.instance.handle_frame(slot, content, self.now).unwrap();
+        self.turn.received(1);
+        sync
+    }
+
+    fn ask(&mut self, client: usize, asked: Asked, name: &str, args: &Value) {
+        let sync = self.send(client, name, args);
+        self.clients[client].asked.insert(sync, asked);
+    }
+
+    fn put_task(&mut self, client: usize, tube: usize) {
+        self.puts += 1;
+        let number = self.puts;
+        let mut args = vec![Value::from(number)];
+        if TUBES[tube].1 == "utube" {
+            args.push(Value::map([("utube", Value::from(format!("{}", number % 3)))]));
+        }
+        let name = format!("queue.tube.{}:put", TUBES[tube].0);
+        self.ask(client, Asked::Put { number }, &name, &Value::Array(args));
+    }
+
+    fn take_task(&mut self, client: usize, tube: usize, timeout: u64) {
+        let name = format!("queue.tube.{}:take", TUBES[tube].0);
+        self.ask(
+            client,
+            Asked::Take { tube, losses: self.losses },
+            &name,
+            &Value::array([Value::from(timeout)]),
+        );
+    }
+
+    fn settle_task(&mut self, random: &mut Random) {
+        let mut held: Vec<_> = self.held.iter().map(|(&number, &held)| (number, held)).collect();
+        held.sort_unstable();
+        if held.is_empty() {
+            return;
+        }
+        let (number, (client, tube, id, _)) = held[random.below(held.len() as u64) as usize];
+        let ends = random.below(3) > 0;
+        let method = if ends { "ack" } else { "release" };
+        self.held.remove(&number);
+        if ends {
+            self.maybe_done.insert(number);
+        }
+        let name = format!("queue.tube.{}:{method}", TUBES[tube].0);
+        self.ask(client, Asked::Settle { number, ends }, &name, &Value::array([Value::from(id)]));
+    }
+
+    fn end_turn(&mut self) {
+        self.clock += Duration::from_micros(50);
+        let (now, clock) = (self.now, self.clock);
+        let Ok(_) = turn::end(self, now, clock);
+    }
+
+    /// Confirms everything, and compares the data with what the confirmed rows make.
+    fn rest(&mut self) {
+        loop {
+            self.end_turn();
+            if !self.journal.confirm() && self.turn.is_idle() && !self.instance.has_open_batch() {
+                break;
+            }
+        }
+        assert_eq!(self.instance.store().digest(), replayed(&self.journal.confirmed).digest());
+    }
+
+    fn answered(&mut self, client: usize, asked: &Asked, answer: Result<Vec<Value>, ErrorObject>) {
+        match (asked, answer) {
+            (_, Err(error)) if error.fields.iter().any(|(_, name)| name == OUTCOME_UNKNOWN) => {
+                self.unknown += 1;
+            }
+            (Asked::Put { number }, Ok(_)) => {
+                self.put.insert(*number);
+            }
+            (Asked::Take { tube, losses }, Ok(values)) => {
+                let Some(Value::Array(task)) = values.first() else { return };
+                let [Value::Uint(id), _, Value::Uint(number)] = task[..] else { panic!("a task: {task:?}") };
+                // The reply to a take from before a loss may come after the loss has released the task.
+                let is_certain = self.is_replica_set || *losses == self.losses;
+                let before = self.held.insert(number, (client, *tube, id, is_certain));
+                assert!(!before.is_some_and(|before| before.3), "task {number} has two owners: {before:?}");
+                assert!(!self.done.contains(&number), "task {number} is taken after its ack");
+            }
+            (Asked::Settle { number, ends: true }, Ok(_)) => {
+                self.done.insert(*number);
+            }
+            (Asked::Settle { .. }, Ok(_)) => {}
+            (Asked::Settle { number, .. }, Err(error)) => {
+                assert!(error.message.contains("Task was not taken"), "{}", error.message);
+                assert!(
+                    !self.is_replica_set || self.losses == 0,
+                    "an owner by a confirmed row lost task {number}"
+                );
+            }
+            (asked, Err(error)) => panic!("{asked:?} is refused: {}", error.message),
+        }
+    }
+
+    /// What every promise comes to at the end.
+    fn check(&mut self) {
+        self.now += 100 * SECOND;
+        self.rest();
+        self.rest();
+        for client in &self.clients {
+            assert!(client.asked.is_empty(), "everything is answered: {:?}", client.asked);
+        }
+        let mut stored = HashSet::new();
+        for (name, _) in TUBES {
+            let space = self.instance.store().space_by_name(name).unwrap().id();
+            let mut read = Vec::new();
+            let all = &[0x90];
+            let iterator = lycosa_store::IteratorType::All;
+            let store = self.instance.read(space, 0).unwrap();
+            store
+                .select(user::ADMIN, space, 0, iterator, all, 0, u64::MAX, &mut |tuple| {
+                    read.push(tuple.to_vec());
+                })
+                .unwrap();
+            for tuple in read {
+                let Ok(Value::Array(fields)) = Value::decode(&tuple) else { panic!("a tuple") };
+                let Some(Value::Uint(number)) = fields.last() else { panic!("a number: {fields:?}") };
+                assert!(stored.insert(*number), "task {number} is there twice");
+            }
+        }
+        for number in &self.put {
+            let may_be_gone = self.maybe_done.contains(number);
+            assert!(stored.contains(number) || may_be_gone, "the acknowledged task {number} is lost");
+        }
+        for number in &self.done {
+            assert!(!stored.contains(number), "task {number} is there after its acknowledged ack");
+        }
+    }
+}
+
+impl Host for World {
+    type Journal = FakeLog;
+    type Stop = Infallible;
+
+    fn parts(&mut self) -> Parts<'_, FakeLog> {
+        Parts { instance: &mut self.instance, turn: &mut self.turn, journal: &mut self.journal }
+    }
+
+    fn order(&mut self, order: CheckpointOrder) -> Result<(), Infallible> {
+        panic!("no checkpoint is due: {order:?}")
+    }
+
+    fn lost(&mut self, _: Lsn) -> Result<(), Infallible> {
+        self.losses += 1;
+        if !self.is_replica_set {
+            self.held.clear();
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, slot: ConnectionSlot) -> Result<(), Infallible> {
+        let Some(which) = self.clients.iter().position(|client| client.slot == slot) else { return Ok(()) };
+        let ready = self.instance.output(slot).to_vec();
+        self.instance.consume(slot, ready.len());
+        self.clients[which].received.extend(ready);
+        let received = std::mem::take(&mut self.clients[which].received);
+        let mut rest = received.as_slice();
+        while let Ok(Split::Frame { content, consumed }) = split(rest, DEFAULT_LIMIT) {
+            let reply = reply::decode(content).unwrap();
+            let answer = match reply.content {
+                Content::Ok { data, .. } => match Value::decode(data) {
+                    Ok(Value::Array(values)) => Ok(values),
+                    other => panic!("values, not {other:?}"),
+                },
+                Content::Error(error) => Err(error),
+                Content::Push { .. } => panic!("nothing pushes"),
+            };
+            if let Some(asked) = self.clients[which].asked.remove(&reply.sync) {
+                self.answered(which, &asked, answer);
+            }
+            rest = &rest[consumed..];
+        }
+        self.clients[which].received = rest.to_vec();
+        Ok(())
+    }
+}
+
+fn run(seed: u64, is_replica_set: bool) -> (u64, u64, usize) {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut world = World::new(seed, is_replica_set);
+    for _ in 0..400 {
+        let (client, tube) = (random.below(4) as usize, random.below(3) as usize);
+        match random.below(24) {
+            0..=6 => world.put_task(client, tube),
+            7..=11 => {
+                let timeout = random.below(3);
+                world.take_task(client, tube, timeout);
+            }
+            12..=14 => world.settle_task(&mut random),
+            15..=18 => world.end_turn(),
+            19..=20 => _ = world.journal.confirm(),
+            21 => world.now += random.below(SECOND),
+            22 if random.below(3) == 0 => world.rest(),
+            _ if random.below(4) == 0 => {
+                for _ in 0..random.below(3) {
+                    world.journal.confirm();
+                }
+                world.journal.lose();
+            }
+            _ => {}
+        }
+    }
+    world.check();
+    (world.losses, world.unknown, world.journal.most_in_flight)
+}
+
+#[test]
+fn whatever_is_lost_the_data_are_what_was_confirmed() {
+    let (mut losses, mut unknown, mut most) = (0, 0, 0);
+    // The same worlds each time, and others.
+    let any = RandomState::new().build_hasher().finish();
+    for seed in [1, 2, 3, any, any.wrapping_add(1)] {
+        for is_replica_set in [false, true] {
+            println!("seed {seed}, replica set: {is_replica_set}");
+            let of_world = run(seed, is_replica_set);
+            losses += of_world.0;
+            unknown += of_world.1;
+            most = most.max(of_world.2);
+        }
+    }
+    assert!(losses > 10 && unknown > 10, "{losses} losses, {unknown} requests with an unknown outcome");
+    assert_eq!(most, 4, "several batches were on their way");
+}
+
+fn insert(world: &mut World, key: u64) -> Lsn {
+    let tuple = Value::array([Value::from(format!("key{key}")), Value::from(key)]).encode();
+    let statement = Statement::Insert { space: lycosa_store::system::SCHEMA, tuple: &tuple };
+    world.instance.execute(user::ADMIN, &statement, &mut Vec::new()).unwrap();
+    world.instance.awaited()
+}
+
+#[test]
+fn who_waits_for_a_lost_row_hears_of_it_and_takes_no_later_row_for_it() {
+    let mut world = World::new(1, false);
+    let kept = insert(&mut world, 1);
+    world.end_turn();
+    world.journal.confirm();
+    let lost = insert(&mut world, 2);
+    world.end_turn();
+    assert_eq!(world.instance.is_durable(lost), Ok(false));
+    world.journal.lose();
+    world.end_turn();
+    let later = insert(&mut world, 3);
+    for _ in 0..2 {
+        assert_eq!(world.instance.is_durable(kept), Ok(true));
+        let error = world.instance.is_durable(lost).unwrap_err();
+        assert!(error.fields.iter().any(|(_, name)| name == OUTCOME_UNKNOWN), "{error:?}");
+        world.rest();
+    }
+    assert!(later > lost && world.instance.is_durable(later) == Ok(true));
+    let gone = Value::array([Value::from("key2")]).encode();
+    assert!(world.instance.store().get(lycosa_store::system::SCHEMA, 0, &gone).unwrap().is_none());
+}
+
+#[test]
+fn a_call_that_waits_goes_on_waiting_over_a_loss() {
+    let mut world = World::new(2, false);
+    world.take_task(1, 0, 50);
+    world.end_turn();
+    world.put_task(0, 1);
+    world.end_turn();
+    world.journal.lose();
+    world.end_turn();
+    assert_eq!(world.unknown, 1, "the put was lost");
+    assert_eq!(world.clients[1].asked.len(), 1, "the take waits");
+    world.put_task(0, 0);
+    world.rest();
+    assert_eq!(world.clients[1].asked.len(), 0, "the take has the task that was put after the loss");
+    world.check();
+}
+
+#[test]
+fn rows_of_a_master_leave_no_gap_where_some_were_lost() {
+    let mut world = World::new(3, false);
+    let apply = |world: &mut World, lsn: u64| {
+        let header = RowHeader { replica_id: 2, group_id: 0, lsn, timestamp: 1.5, tsn: lsn, is_commit: true };
+        world.instance.apply(&[(header, RowBody::Nop)], world.now)
+    };
+    apply(&mut world, 1).unwrap();
+    world.rest();
+    let before = world.instance.vclock().get(1);
+    apply(&mut world, 2).unwrap();
+    apply(&mut world, 3).unwrap();
+    assert_eq!(world.instance.vclock().get(2), 3);
+    assert_eq!(world.instance.vclock().get(1), before, "rows of another instance are none of its own");
+    world.end_turn();
+    world.journal.lose();
+    world.end_turn();
+    assert_eq!(world.instance.vclock().get(2), 1);
+    assert!(apply(&mut world, 4).unwrap_err().message.contains("subscribe again"));
+    for lsn in 2..5 {
+        apply(&mut world, lsn).unwrap();
+    }
+    world.rest();
+    assert_eq!(world.instance.durable_vclock().get(2), 4);
+}
