@@ -128,6 +128,15 @@ impl Start {
         definition.plan(store)?;
         Ok(Self { definition, if_not_exists: options.flag("if_not_exists")? })
     }
+
+    /// Checks what can be checked of a task whose space does not exist yet: its name and its options.
+    ///
+    /// # Errors
+    /// [`Error::Illegal`] with the argument that is wrong.
+    pub fn check(name: &str, options: &Value) -> Result<(), Error> {
+        let options = Options::new(Some(options), STORED)?;
+        apart_from_store(name, 0, &options)?.check()
+    }
 }
 
 /// The name of a task, first of the arguments.
@@ -150,6 +159,23 @@ pub(crate) fn definition(
     space: SpaceId,
     options: &Options<'_>,
 ) -> Result<Definition, Error> {
+    let mut definition = apart_from_store(name, space, options)?;
+    definition.index = match options.get("index") {
+        Some(value) => index_of(store.space(space)?, value, "index")?,
+        None => definition.best_index(store)?,
+    };
+    if let Some(value) = options.get("delete_by") {
+        definition.delete_by = index_of(store.space(space)?, value, "delete_by")?;
+    }
+    if let Some(archive) = options.get("archive_space") {
+        definition.archive = Some(Archive::Space(space_of(store, Some(archive), "archive_space")?));
+    }
+    definition.check()?;
+    Ok(definition)
+}
+
+/// The part of a definition that says nothing about the spaces and indexes that exist.
+fn apart_from_store(name: &str, space: SpaceId, options: &Options<'_>) -> Result<Definition, Error> {
     let field = match options.get("field") {
         None => {
             return Err(Error::illegal(
@@ -172,13 +198,6 @@ pub(crate) fn definition(
         definition.unit =
             Unit::parse(unit).ok_or_else(|| Error::illegal(format!("unit is s, ms or us, not '{unit}'")))?;
     }
-    definition.index = match options.get("index") {
-        Some(value) => index_of(store.space(space)?, value, "index")?,
-        None => definition.best_index(store)?,
-    };
-    if let Some(value) = options.get("delete_by") {
-        definition.delete_by = index_of(store.space(space)?, value, "delete_by")?;
-    }
     if let Some(size) = options.u32("scan_size")? {
         definition.scan_size = size;
     }
@@ -193,18 +212,15 @@ pub(crate) fn definition(
     }
     if let Some(value) = options.get("lag_limit") {
         definition.lag_limit = seconds(value).ok_or_else(|| {
-            Error::illegal(format!("lag_limit is seconds, 0 or more, not {}", shown(value)))
+            Error::illegal(format!("lag_limit is 0 to 1000000000000 seconds, not {}", shown(value)))
         })?;
     }
-    definition.archive = match (options.text("archive_tube")?, options.get("archive_space")) {
-        (None, None) => None,
-        (Some(tube), None) => Some(Archive::Tube(tube.to_owned())),
-        (None, Some(space)) => Some(Archive::Space(space_of(store, Some(space), "archive_space")?)),
-        (Some(_), Some(_)) => {
+    if let Some(tube) = options.text("archive_tube")? {
+        if options.get("archive_space").is_some() {
             return Err(Error::illegal("archive_tube and archive_space exclude each other"));
         }
-    };
-    definition.check()?;
+        definition.archive = Some(Archive::Tube(tube.to_owned()));
+    }
     Ok(definition)
 }
 
@@ -366,12 +382,14 @@ fn shown(value: &Value) -> String {
     match value {
         Value::Uint(number) => number.to_string(),
         Value::Int(number) => number.to_string(),
+        Value::Double(number) if number.is_finite() && number.abs() >= 1e18 => format!("{number:e}"),
         Value::Double(number) => number.to_string(),
         Value::Bool(flag) => flag.to_string(),
-        Value::Str(_) => match value.as_str() {
-            Some(text) if text.len() <= 64 => format!("'{text}'"),
-            _ => "a long string".to_owned(),
-        },
+        Value::Str(bytes) if bytes.len() > 64 => "a long string".to_owned(),
+        Value::Str(bytes) => value.as_str().map_or_else(
+            || format!("the bytes '{}', which are no UTF-8", bytes.escape_ascii()),
+            |text| format!("'{text}'"),
+        ),
         other => kind(other).to_owned(),
     }
 }

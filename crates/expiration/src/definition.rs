@@ -11,8 +11,8 @@ use crate::row;
 
 /// Bytes that a task's name may have; the module of the article has 256 with the closing zero.
 pub const MAX_NAME: usize = 255;
-/// Microseconds of the loop that a slice may be given: the loop is never held for longer than 1 ms, and a slice's commit
-/// comes on top.
+/// Microseconds of the loop that a slice may be given: the loop is not to be held for longer than 1 ms, and a slice
+/// ends up to 32 tuples later.
 pub const MAX_MICROSECONDS: u32 = 800;
 /// Tuples that a slice may be given.
 pub const MAX_ROWS: u32 = 100_000;
@@ -42,7 +42,8 @@ pub enum Archive {
 pub struct Budget {
     /// Tuples that a slice looks at: 1 to [`MAX_ROWS`].
     pub rows: u32,
-    /// Microseconds of the loop: 10 to [`MAX_MICROSECONDS`].
+    /// Microseconds of the loop, the commit included as far as the [`Host`](crate::Host) foresees it: 10 to
+    /// [`MAX_MICROSECONDS`].
     pub microseconds: u32,
     /// Percent of the loop's time that the task may take while it is behind: 1 to 100.
     pub share: u32,
@@ -50,7 +51,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { rows: 10_000, microseconds: 300, share: 35 }
+        Self { rows: 10_000, microseconds: 400, share: 35 }
     }
 }
 

@@ -9,7 +9,8 @@
 //! 1. [`Expiration::refresh`] follows what has changed: rows of `_expiration`, the schema, nearer deadlines;
 //! 2. [`Expiration::due`] names a task whose slice is due. Begin a transaction, call [`Expiration::slice`], commit or roll
 //!    back, then [`Expiration::finish`];
-//! 3. [`Expiration::take_ended`] has the names of tasks whose space was dropped: remove their rows with [`Expiration::forget`];
+//! 3. [`Expiration::take_ended`] has the names of tasks whose space was dropped: remove their rows with
+//!    [`Expiration::forget`];
 //! 4. [`Expiration::next`] says when the next slice is due.
 //!
 //! Invariants:
@@ -41,7 +42,7 @@ pub use definition::{
 };
 pub use error::Error;
 pub use report::Summary;
-pub use task::{State, Statistics};
+pub use task::{Held, State, Statistics};
 pub use walk::Host;
 
 use task::{NEVER, Notice, Task};
@@ -301,17 +302,10 @@ impl Expiration {
         task.slice(store, now, host)
     }
 
-    /// A slice's transaction is committed, or rolled back because of an error. `elapsed`: µs that the slice held the loop.
-    pub fn finish(
-        &mut self,
-        id: TaskId,
-        store: &mut Store,
-        now: u64,
-        done: Result<(), String>,
-        elapsed: u64,
-    ) {
+    /// A slice's transaction is committed, or rolled back because of an error.
+    pub fn finish(&mut self, id: TaskId, store: &mut Store, now: u64, done: Result<(), String>, held: Held) {
         let Some(task) = self.tasks.get_mut(id.0) else { return };
-        let Some(notice) = task.finish(store, now, done, elapsed) else { return };
+        let Some(notice) = task.finish(store, now, done, held) else { return };
         let name = task.definition.name.clone();
         let (level, text) = match notice {
             Notice::Failed(text) => (Level::Warning, format!("expiration task '{name}' failed: {text}")),

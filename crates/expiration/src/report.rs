@@ -21,6 +21,8 @@ pub struct Summary {
     pub lag_us: u64,
     /// The longest that a slice held the loop, µs.
     pub longest_hold_us: u64,
+    /// The most processor time that a slice took, µs.
+    pub longest_hold_cpu_us: u64,
     /// When the next slice is due, µs since the epoch.
     pub next: Option<u64>,
 }
@@ -37,6 +39,8 @@ impl Expiration {
             summary.expired += task.statistics.expired;
             summary.lag_us = summary.lag_us.max(task.measure(store, now).0);
             summary.longest_hold_us = summary.longest_hold_us.max(task.statistics.longest_hold_us);
+            summary.longest_hold_cpu_us =
+                summary.longest_hold_cpu_us.max(task.statistics.longest_hold_cpu_us);
         }
         summary
     }
@@ -120,6 +124,7 @@ impl Expiration {
         add("lag_us", lag.into());
         add("longest_lag_us", numbers.longest_lag_us.into());
         add("longest_hold_us", numbers.longest_hold_us.into());
+        add("longest_hold_cpu_us", numbers.longest_hold_cpu_us.into());
         add("errors", numbers.errors.into());
         if let Some(failure) = &task.failure {
             add("error", failure.message.as_str().into());

@@ -1,7 +1,7 @@
 //! Tasks as rows of the space `_expiration`, and as the maps that calls return.
 //!
-//! The space is an ordinary one, made when the first task is to be kept, so that a Tarantool opens the data folder and shows it.
-//! A row is `[name, space id, options]`. Whoever changes the rows changes the tasks.
+//! The space is an ordinary one, made when the first task is to be kept, so that a Tarantool opens the data folder
+//! and shows it. A row is `[name, space id, options]`. Whoever changes the rows changes the tasks.
 
 use std::ops::ControlFlow;
 

@@ -40,8 +40,19 @@ pub struct Statistics {
     pub longest_lag_us: u64,
     /// The longest that a slice held the loop, its commit included, µs.
     pub longest_hold_us: u64,
+    /// The most processor time that a slice took, its commit included, µs: what the system gave to others does not count.
+    pub longest_hold_cpu_us: u64,
     /// Slices that failed.
     pub errors: u64,
+}
+
+/// How long a slice held the loop, its commit included, in µs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// By a clock.
+    pub elapsed: u64,
+    /// Of the processor.
+    pub processor: u64,
 }
 
 /// Where a task stands.
@@ -282,17 +293,18 @@ impl Task {
         Ok(())
     }
 
-    /// The slice's transaction is committed, or rolled back with this error. `elapsed`: µs that it held the loop.
+    /// The slice's transaction is committed, or rolled back with this error.
     pub(crate) fn finish(
         &mut self,
         store: &mut Store,
         now: u64,
         done: Result<(), String>,
-        elapsed: u64,
+        held: Held,
     ) -> Option<Notice> {
         let statistics = &mut self.statistics;
         statistics.slices += 1;
-        statistics.longest_hold_us = statistics.longest_hold_us.max(elapsed);
+        statistics.longest_hold_us = statistics.longest_hold_us.max(held.elapsed);
+        statistics.longest_hold_cpu_us = statistics.longest_hold_cpu_us.max(held.processor);
         if let Err(message) = done {
             return Some(self.fail(now, message));
         }
@@ -316,7 +328,7 @@ impl Task {
         }
         let share = u64::from(self.definition.budget.share);
         if !slice.is_over && share < 100 {
-            self.next = self.next.max(now + elapsed * 100 / share);
+            self.next = self.next.max(now + held.elapsed * 100 / share);
         }
         if self.failure.take().is_some() {
             self.note_lag(lag);
@@ -441,12 +453,12 @@ impl Task {
         None
     }
 
-    /// Microseconds since the deadline of the oldest tuple that is due, and tuples without a deadline, as far as a look at the
-    /// index can tell.
+    /// Microseconds since the deadline of the oldest tuple that is due, and tuples without a deadline, as far as a
+    /// look at the index can tell.
     pub(crate) fn measure(&self, store: &Store, now: u64) -> (u64, u64) {
         let known = (self.lag, self.statistics.undated);
         let Some((order, plan)) = self.ordered(store) else { return known };
-        let Ok(first) = plan.first_prepared(store, order) else { return known };
+        let Ok(first) = plan.first_flushed(store, order) else { return known };
         let lag = first.map_or(0, |first| now.saturating_sub(first));
         let from = order.key(0, plan.unit);
         let dated = store.count(plan.space, plan.index, IteratorType::Ge, &from);

@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use lycosa_store::{Cursor, IteratorType, Prepared, Progress, SpaceId, Statement, Store};
+use lycosa_store::{Cursor, IteratorType, Progress, SpaceId, Statement, Store};
 use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
 
@@ -130,17 +130,17 @@ impl Plan {
         deadline(TupleRef::trusted(tuple).field(self.field)?, self.unit)
     }
 
-    /// The first deadline of an index that is ordered by it. An index that has to flush deferred entries first has none yet:
-    /// then `now` is it.
+    /// The first deadline of an index that is ordered by it. An index that has to flush deferred entries first has
+    /// none yet: then `now` is it.
     pub(crate) fn first(&self, store: &mut Store, order: Order, now: u64) -> Result<Option<u64>, Error> {
-        if store.prepare(self.space, self.index, u64::from(CHUNK))? == Prepared::More {
-            return Ok(Some(now));
+        match store.read(self.space, self.index, u64::from(CHUNK))? {
+            Some(store) => self.first_flushed(store, order),
+            None => Ok(Some(now)),
         }
-        self.first_prepared(store, order)
     }
 
     /// The same where nothing is deferred.
-    pub(crate) fn first_prepared(&self, store: &Store, order: Order) -> Result<Option<u64>, Error> {
+    pub(crate) fn first_flushed(&self, store: &Store, order: Order) -> Result<Option<u64>, Error> {
         let key = order.key(0, self.unit);
         let first = store.first(self.space, self.index, IteratorType::Ge, &key)?;
         Ok(first.and_then(|tuple| self.deadline_of(tuple)))
@@ -158,7 +158,7 @@ impl Plan {
         let mut slice = Slice::default();
         let from = order.key(0, self.unit);
         while slice.looked < u64::from(limits.rows) {
-            if store.prepare(self.space, self.index, u64::from(CHUNK))? == Prepared::More {
+            if store.read(self.space, self.index, u64::from(CHUNK))?.is_none() {
                 break;
             }
             let left = u64::from(limits.rows) - slice.looked;
@@ -308,7 +308,7 @@ pub(crate) fn count_due(
     if count == 0 {
         return Ok((0, None, None));
     }
-    let oldest = plan.first_prepared(store, order)?;
+    let oldest = plan.first_flushed(store, order)?;
     let newest = store.first(plan.space, plan.index, IteratorType::Le, &until)?;
     Ok((count, oldest, newest.and_then(|tuple| plan.deadline_of(tuple))))
 }

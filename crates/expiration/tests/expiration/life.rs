@@ -32,7 +32,12 @@ fn wrong_arguments_say_what_is_wrong() {
         (vec![field_3(), ("budget_rows", 0_u32.into())], "budget_rows is 1 to 100000, not 0"),
         (vec![field_3(), ("budget_us", 1000_u32.into())], "budget_us is 10 to 800, not 1000"),
         (vec![field_3(), ("share", 101_u32.into())], "share is 1 to 100, not 101"),
-        (vec![field_3(), ("lag_limit", (-2_i64).into())], "lag_limit is seconds"),
+        (vec![field_3(), ("lag_limit", (-2_i64).into())], "lag_limit is 0 to 1000000000000 seconds, not -2"),
+        (
+            vec![field_3(), ("lag_limit", Value::Double(1e300))],
+            "lag_limit is 0 to 1000000000000 seconds, not 1e300",
+        ),
+        (vec![("field", Value::Str(vec![0xff]))], r"not the bytes '\xff', which are no UTF-8"),
         (vec![field_3(), ("transient", 1_u32.into())], "transient is true or false, not 1"),
         (vec![field_3(), ("scansize", 1_u32.into())], "no option 'scansize' (did you mean 'scan_size'?)"),
         (vec![field_3(), field_3()], "option 'field' is given twice"),
@@ -65,7 +70,7 @@ fn start_stop_and_restart_in_every_order() {
         rig.stop("t");
         rig.stop("t");
         rig.start("t", space, &[field_3()]).unwrap();
-        rig.settle();
+        rig.run_until_idle();
         rig.restart();
         rig.put(space, 1, 1_u64);
         rig.advance(2 * SECOND);
@@ -80,7 +85,7 @@ fn start_stop_and_restart_in_every_order() {
         rig.advance(2 * SECOND);
         assert_eq!(rig.ids(space), [0_u64; 0]);
         rig.restart();
-        rig.settle();
+        rig.run_until_idle();
         assert!(rig.expiration.is_empty(), "a transient task ends with the process");
     }
 }
@@ -91,10 +96,10 @@ fn a_task_ends_with_its_space_and_not_with_its_name() {
         let mut rig = Rig::new();
         let space = rig.space("s", IndexKind::Tree, Some("unsigned"));
         rig.start("t", space, &[field_3(), ("transient", Value::Bool(is_transient))]).unwrap();
-        rig.settle();
+        rig.run_until_idle();
         rig.transaction(|store| ddl::rename_space(store, space, "renamed").unwrap());
         rig.put(space, 1, 1_u64);
-        rig.settle();
+        rig.run_until_idle();
         assert_eq!(rig.ids(space), [0_u64; 0], "the task survives an alter");
         // Dropped, and another space made with the number, before the task sees it.
         rig.transaction(|store| {
@@ -109,7 +114,7 @@ fn a_task_ends_with_its_space_and_not_with_its_name() {
         assert_eq!(rig.ids(space), [1], "the new space is not the task's");
         assert!(rig.expiration.is_empty());
         rig.restart();
-        rig.settle();
+        rig.run_until_idle();
         assert!(rig.expiration.is_empty(), "its row is gone too");
     }
 }
@@ -124,12 +129,12 @@ fn rows_are_the_tasks_whoever_writes_them() {
     let options = Value::map([("field", Value::from(3_u32)), ("unit", "ms".into())]);
     rig.replace(rows, &Value::Array(vec!["u".into(), space.into(), options]));
     rig.replace(rows, &Value::Array(vec!["bad".into(), space.into(), Value::Map(vec![])]));
-    rig.settle();
+    rig.run_until_idle();
     assert_eq!(rig.expiration.len(), 2);
     let (_, line) = rig.expiration.poll_log().expect("a line");
     assert!(line.contains("task 'bad'") && line.contains("field is missing"), "{line}");
     rig.transaction(|store| ddl::truncate(store, rows).unwrap());
-    rig.settle();
+    rig.run_until_idle();
     assert!(rig.expiration.is_empty());
     refused(rig.start("v", rows, &[field_3()]), "the server's own");
 }
@@ -168,14 +173,14 @@ fn a_dry_run_counts_and_deletes_nothing() {
         }
         let options = [field_3(), ("dry_run", Value::Bool(true)), ("budget_rows", 7_u32.into())];
         rig.start("d", space, &options).unwrap();
-        rig.settle();
+        rig.run_until_idle();
         assert_eq!(rig.ids(space).len(), 100);
         assert_eq!(rig.number("d", "due"), 51, "{ty:?}");
         assert_eq!(rig.number("d", "oldest_us"), rig.now - 50 * SECOND);
         assert_eq!(rig.number("d", "newest_us"), rig.now);
         assert_eq!(rig.state("d"), "done");
         rig.now += 61 * SECOND;
-        rig.settle();
+        rig.run_until_idle();
         assert!(rig.expiration.is_empty(), "nobody has to clean up after a dry run");
     }
 }

@@ -172,8 +172,8 @@ impl Checked {
         self.compare()
     }
 
-    /// When a tuple that is due has to be gone: at once by an ordered index if slices take no time, else within two passes and what small spaces
-    /// wait at the most.
+    /// When a tuple that is due has to be gone: at once by an ordered index if slices take no time, else within two
+    /// passes and what small spaces wait at the most.
     fn bound(&self) -> u64 {
         match self.setup {
             Setup { is_ordered: true, step: 0, .. } => 0,

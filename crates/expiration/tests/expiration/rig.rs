@@ -184,12 +184,18 @@ impl Rig {
             }
         };
         let elapsed = self.host.elapsed;
-        self.expiration.finish(id, &mut self.store, self.now, done, elapsed);
+        self.expiration.finish(
+            id,
+            &mut self.store,
+            self.now,
+            done,
+            lycosa_expiration::Held { elapsed, processor: elapsed },
+        );
         true
     }
 
     /// Turns while something is due.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn run_until_idle(&mut self) {
         for _ in 0..100_000 {
             if !self.turn() {
                 return;
@@ -202,14 +208,14 @@ impl Rig {
     pub(crate) fn advance(&mut self, microseconds: u64) {
         let until = self.now + microseconds;
         loop {
-            self.settle();
+            self.run_until_idle();
             match self.expiration.next() {
                 Some(next) if next <= until => self.now = self.now.max(next),
                 _ => break,
             }
         }
         self.now = until;
-        self.settle();
+        self.run_until_idle();
     }
 
     /// A number of a task's statistics.

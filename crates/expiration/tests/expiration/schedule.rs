@@ -11,7 +11,7 @@ fn an_ordered_index_is_waited_for_exactly() {
     let mut rig = Rig::new();
     let space = rig.space("s", IndexKind::Tree, Some("number"));
     rig.start("t", space, &[field_3()]).unwrap();
-    rig.settle();
+    rig.run_until_idle();
     assert_eq!(rig.expiration.next(), None, "nothing to wait for");
 
     let start = rig.now;
@@ -24,10 +24,10 @@ fn an_ordered_index_is_waited_for_exactly() {
     assert_eq!(rig.expiration.next(), Some(start + SECOND), "a nearer deadline wakes the task");
 
     rig.now = start + SECOND - 1;
-    rig.settle();
+    rig.run_until_idle();
     assert_eq!(rig.ids(space), [1, 2, 3]);
     rig.now += 1;
-    rig.settle();
+    rig.run_until_idle();
     assert_eq!(rig.ids(space), [1, 2]);
     rig.advance(60 * SECOND);
     assert_eq!(rig.ids(space), [0_u64; 0]);
@@ -43,7 +43,7 @@ fn a_deadline_that_is_changed_in_place_wakes_the_task() {
     let later = rig.seconds() + 1000;
     rig.put(space, 1, later);
     rig.start("t", space, &[field_3()]).unwrap();
-    rig.settle();
+    rig.run_until_idle();
     let operations = Value::Array(vec![Value::Array(vec!["=".into(), 2_u64.into(), (later - 999).into()])]);
     let (key, operations) = (Value::Array(vec![1_u64.into()]).encode(), operations.encode());
     rig.transaction(|store| {
@@ -125,7 +125,7 @@ fn a_slice_keeps_to_its_rows_and_grows_under_backlog() {
     assert_eq!(rig.ids(space).len(), 998);
     rig.turn();
     assert_eq!(rig.ids(space).len(), 994);
-    rig.settle();
+    rig.run_until_idle();
     assert_eq!(rig.ids(space), [0_u64; 0]);
     assert_eq!(rig.largest, 64, "one transaction never deletes more than the budget");
     assert!(rig.slices < 30, "{} slices", rig.slices);
@@ -177,7 +177,7 @@ fn a_pass_takes_its_time_and_meets_everything() {
         }
         let options = [field_3(), ("scan_size", 10_u32.into()), ("scan_time", 20_u32.into())];
         rig.start("t", space, &options).unwrap();
-        rig.settle();
+        rig.run_until_idle();
         assert_eq!(rig.slices, 1);
         rig.advance(21 * SECOND);
         assert!((10..=12).contains(&rig.slices), "{} slices in a pass", rig.slices);
@@ -233,7 +233,7 @@ fn an_error_stops_a_task_visibly_and_it_is_tried_again() {
         ..definition("t", space)
     };
     rig.start_definition(archived).unwrap();
-    rig.settle();
+    rig.run_until_idle();
     assert_eq!(rig.state("t"), "failing");
     assert_eq!(rig.ids(space), [1], "nothing is lost");
     assert!(rig.text("t", "error").as_str().unwrap().contains("tube 'old': it is full"));
@@ -262,10 +262,10 @@ fn lag_is_shown_and_told() {
     rig.turn();
     let (_, line) = rig.expiration.poll_log().expect("a line");
     assert!(line.contains("is 90.0 s late"), "{line}");
-    rig.settle();
+    rig.run_until_idle();
     assert_eq!(rig.number("t", "lag_us"), 0);
     rig.put(space, 1, rig.seconds());
-    rig.settle();
+    rig.run_until_idle();
     let (_, line) = rig.expiration.poll_log().expect("a line");
     assert!(line.contains("has caught up"), "{line}");
     assert_eq!(rig.expiration.poll_log(), None);
@@ -276,7 +276,7 @@ fn the_index_or_the_field_may_go_and_come_back() {
     let mut rig = Rig::new();
     let space = rig.space("s", IndexKind::Tree, Some("unsigned"));
     rig.start("t", space, &[field_3(), ("index", "exp".into())]).unwrap();
-    rig.settle();
+    rig.run_until_idle();
     rig.transaction(|store| ddl::drop_index(store, space, 1).unwrap());
     rig.put(space, 1, 1_u64);
     rig.advance(SECOND);
