@@ -1,4 +1,4 @@
-//! Addresses of peers: `[tarantool://][USER[:PASSWORD]@]HOST:PORT`.
+//! Addresses of peers: `[tarantool://|tls://][USER[:PASSWORD]@]HOST:PORT`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,11 +14,13 @@ pub struct Uri {
     pub password: String,
     /// `HOST:PORT`; an IPv6 host stands in brackets.
     pub address: String,
+    /// Whether the peer is to be spoken to with TLS.
+    pub is_tls: bool,
 }
 
 /// Why a text is not an address of a peer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not an address of a peer: {reason}; expected [USER[:PASSWORD]@]HOST:PORT")]
+#[error("{text:?} is not an address of a peer: {reason}; expected [tls://][USER[:PASSWORD]@]HOST:PORT")]
 pub struct UriError {
     text: String,
     reason: &'static str,
@@ -27,12 +29,18 @@ pub struct UriError {
 /// The account of a peer that is addressed without one.
 pub const DEFAULT_USER: &str = "guest";
 
+/// What an address begins with whose peer speaks TLS.
+const TLS_SCHEME: &str = "tls://";
+
 impl FromStr for Uri {
     type Err = UriError;
 
     fn from_str(text: &str) -> Result<Self, UriError> {
         let rest = text.trim();
-        let rest = rest.strip_prefix("tarantool://").unwrap_or(rest);
+        let (rest, is_tls) = match rest.strip_prefix(TLS_SCHEME) {
+            Some(rest) => (rest, true),
+            None => (rest.strip_prefix("tarantool://").unwrap_or(rest), false),
+        };
         let (account, address) = match rest.rsplit_once('@') {
             Some((account, address)) => (Some(account), address),
             None => (None, rest),
@@ -60,12 +68,15 @@ impl FromStr for Uri {
         }
         let decoded =
             |text: &str| percent_decoded(text).ok_or_else(|| error("a % is not followed by two digits"));
-        Ok(Self { user: decoded(user)?, password: decoded(password)?, address })
+        Ok(Self { user: decoded(user)?, password: decoded(password)?, address, is_tls })
     }
 }
 
 impl fmt::Display for Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_tls {
+            f.write_str(TLS_SCHEME)?;
+        }
         if self.user == DEFAULT_USER {
             f.write_str(&self.address)
         } else {
@@ -100,9 +111,15 @@ mod tests {
 
     #[test]
     fn forms_of_an_address() {
-        let guest = Uri { user: "guest".into(), password: String::new(), address: "10.0.0.1:3301".into() };
+        let guest = Uri {
+            user: "guest".into(),
+            password: String::new(),
+            address: "10.0.0.1:3301".into(),
+            is_tls: false,
+        };
         assert_eq!(uri("10.0.0.1:3301"), guest);
         assert_eq!(uri(" tarantool://10.0.0.1:3301"), guest);
+        assert_eq!(uri("tls://repl:x@10.0.0.1:3301").to_string(), "tls://repl@10.0.0.1:3301");
         assert_eq!(uri("3301").address, "localhost:3301");
         assert_eq!(uri("[::1]:3301").address, "[::1]:3301");
         let named = uri("repl:s%40cr:et@db.example:3301");
@@ -116,7 +133,7 @@ mod tests {
         for text in ["", "host", ":3301", "host:", "host:0", "host:70000", "a:b@host", ":x@host:1", "a%4@h:1"]
         {
             let error = text.parse::<Uri>().expect_err(text).to_string();
-            assert!(error.contains("expected [USER[:PASSWORD]@]HOST:PORT"), "{error}");
+            assert!(error.contains("expected [tls://][USER[:PASSWORD]@]HOST:PORT"), "{error}");
         }
         assert!(!"me:secret@host".parse::<Uri>().expect_err("no port").to_string().contains("secret"));
     }

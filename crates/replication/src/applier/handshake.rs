@@ -115,6 +115,15 @@ impl Handshake {
         Self { uri, stage: Stage::Greeting, incoming: Vec::new() }
     }
 
+    /// Who the peer is, once its greeting has come.
+    #[must_use]
+    pub fn peer(&self) -> Option<Uuid> {
+        match &self.stage {
+            Stage::Greeting => None,
+            Stage::Answers { greeting, .. } => Some(greeting.uuid),
+        }
+    }
+
     fn authenticates(&self) -> bool {
         self.uri.user != DEFAULT_USER || !self.uri.password.is_empty()
     }

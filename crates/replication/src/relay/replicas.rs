@@ -14,12 +14,28 @@ pub struct Peer {
     pub id: u32,
     /// What it has on its disk; None as long as it has not said so since this process began.
     pub acknowledged: Option<Vclock>,
-    /// Whether a relay serves it now.
-    pub is_connected: bool,
+    /// Connections on which it joins.
+    joins: u32,
+    /// Connections on which it follows the log: a new one may be there before the old one is known to be dead.
+    relays: u32,
     /// When it was heard last, 0 for never.
     pub heard_at: u64,
     /// Whether it has to join again: journals that it needs were removed.
     pub is_lost: bool,
+}
+
+impl Peer {
+    /// Whether it is served now: it joins or follows.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.joins > 0 || self.is_subscribed()
+    }
+
+    /// Whether it follows the log now.
+    #[must_use]
+    pub fn is_subscribed(&self) -> bool {
+        self.relays > 0
+    }
 }
 
 /// All replicas of an instance.
@@ -35,7 +51,8 @@ impl Replicas {
             uuid,
             id,
             acknowledged: None,
-            is_connected: false,
+            joins: 0,
+            relays: 0,
             heard_at: 0,
             is_lost: false,
         });
@@ -47,37 +64,70 @@ impl Replicas {
     }
 
     /// Brings the replicas in line with `_cluster`: `rows` are its rows but for the instance's own.
-    pub fn follow_cluster(&mut self, rows: &[(u32, Uuid)]) {
+    pub fn sync_with_cluster(&mut self, rows: &[(u32, Uuid)]) {
         self.peers.retain(|uuid, peer| peer.id == 0 || rows.iter().any(|(_, known)| known == uuid));
         rows.iter().for_each(|&(id, uuid)| self.register(uuid, id));
     }
 
-    /// A replica has subscribed, or joins, from `vclock` on. `id` 0: it is anonymous.
-    pub fn connected(&mut self, uuid: Uuid, id: u32, vclock: &Vclock, now: u64) {
-        self.register(uuid, id);
+    /// A replica begins to join: it is not known yet which journals it will need, so all are kept for it. To be followed by
+    /// [`Self::joined`].
+    pub fn joining(&mut self, uuid: Uuid, now: u64) {
+        self.reached(uuid, 0, &Vclock::new(), now);
+        if let Some(peer) = self.peers.get_mut(&uuid) {
+            peer.acknowledged = None;
+            peer.joins += 1;
+        }
+    }
+
+    /// A connection on which a replica joins has come to its end.
+    pub fn joined(&mut self, uuid: Uuid) {
+        if let Some(peer) = self.peers.get_mut(&uuid) {
+            peer.joins = peer.joins.saturating_sub(1);
+        }
+        self.forget_guest(uuid);
+    }
+
+    /// A replica has subscribed from `vclock` on. `id` as for [`Self::reached`]. To be followed by [`Self::unsubscribed`].
+    pub fn subscribed(&mut self, uuid: Uuid, id: u32, vclock: &Vclock, now: u64) {
+        self.reached(uuid, id, vclock, now);
+        if let Some(peer) = self.peers.get_mut(&uuid) {
+            peer.relays += 1;
+        }
+    }
+
+    /// A relay has ended. The replica may have another one.
+    pub fn unsubscribed(&mut self, uuid: Uuid) {
+        if let Some(peer) = self.peers.get_mut(&uuid) {
+            peer.relays = peer.relays.saturating_sub(1);
+        }
+        self.forget_guest(uuid);
+    }
+
+    /// A replica has everything up to `vclock`. `id` 0: it is anonymous, or has the number that is known.
+    pub fn reached(&mut self, uuid: Uuid, id: u32, vclock: &Vclock, now: u64) {
+        let known = self.peers.get(&uuid).map_or(0, |peer| peer.id);
+        self.register(uuid, if id == 0 { known } else { id });
         if let Some(peer) = self.peers.get_mut(&uuid) {
             peer.acknowledged = Some(vclock.replicated());
-            peer.is_connected = true;
             peer.heard_at = now;
             peer.is_lost = false;
+        }
+    }
+
+    /// Nobody waits for an anonymous replica that has gone.
+    fn forget_guest(&mut self, uuid: Uuid) {
+        if self.peers.get(&uuid).is_some_and(|peer| peer.id == 0 && !peer.is_connected()) {
+            self.peers.remove(&uuid);
         }
     }
 
     /// A replica has made rows durable.
     pub fn acknowledged(&mut self, uuid: Uuid, vclock: &Vclock, now: u64) {
         if let Some(peer) = self.peers.get_mut(&uuid) {
+            // One that goes on from memory, or from a file that is still open, needs no join.
+            peer.is_lost &= peer.acknowledged.as_ref() == Some(vclock);
             peer.acknowledged = Some(vclock.clone());
             peer.heard_at = now;
-        }
-    }
-
-    /// A relay has ended. Nobody waits for an anonymous replica.
-    pub fn disconnected(&mut self, uuid: Uuid) {
-        if let Some(peer) = self.peers.get_mut(&uuid) {
-            peer.is_connected = false;
-            if peer.id == 0 {
-                self.peers.remove(&uuid);
-            }
         }
     }
 
@@ -92,40 +142,37 @@ impl Replicas {
         self.peers.get(uuid)
     }
 
-    /// The LSN of `own` up to which at least `count` replicas have this instance's rows on their disks; `u64::MAX` if
-    /// none are asked for, 0 if there are too few replicas.
+    /// How many registered replicas have everything up to `vclock` on their disks.
     #[must_use]
-    pub fn durable_on(&self, count: usize, own: u32) -> u64 {
-        let Some(last) = count.checked_sub(1) else { return u64::MAX };
-        let mut lsns: Vec<u64> = self
-            .peers
-            .values()
-            .filter(|peer| peer.id != 0)
-            .filter_map(|peer| peer.acknowledged.as_ref())
-            .map(|vclock| vclock.get(own))
-            .collect();
-        lsns.sort_unstable_by(|a, b| b.cmp(a));
-        lsns.get(last).copied().unwrap_or(0)
+    pub fn count_with(&self, vclock: &Vclock) -> usize {
+        let has = |known: &Vclock| vclock.iter().all(|(id, lsn)| id == 0 || lsn <= known.get(id));
+        let peers = self.peers.values().filter(|peer| peer.id != 0);
+        peers.filter(|peer| peer.acknowledged.as_ref().is_some_and(has)).count()
     }
 
-    /// How many registered replicas are connected.
+    /// How many registered replicas follow the log.
     #[must_use]
-    pub fn connected_count(&self) -> usize {
-        self.peers.values().filter(|peer| peer.id != 0 && peer.is_connected).count()
+    pub fn following_count(&self) -> usize {
+        self.peers.values().filter(|peer| peer.id != 0 && peer.is_subscribed()).count()
     }
 
     /// The places that journals are to be kept from: of every replica that is not lost, with the replica. None as a
     /// place: nobody knows, so everything is kept.
     pub fn needs(&self) -> impl Iterator<Item = (Uuid, Option<&Vclock>)> {
-        let kept = self.peers.values().filter(|peer| !peer.is_lost && (peer.id != 0 || peer.is_connected));
+        let kept = self.peers.values().filter(|peer| !peer.is_lost && (peer.id != 0 || peer.is_connected()));
         kept.map(|peer| (peer.uuid, peer.acknowledged.as_ref()))
     }
 
-    /// Journals that a replica needs were removed: it has to join again.
-    pub fn lose(&mut self, uuid: Uuid) {
-        if let Some(peer) = self.peers.get_mut(&uuid) {
-            peer.is_lost = true;
-        }
+    /// The replica that is furthest behind of those for which journals are kept: all others need less.
+    #[must_use]
+    pub fn furthest_behind(&self) -> Option<&Peer> {
+        let kept = self.peers.values().filter(|peer| !peer.is_lost && (peer.id != 0 || peer.is_connected()));
+        kept.min_by_key(|peer| peer.acknowledged.as_ref().map_or(0, Vclock::signature))
+    }
+
+    /// Journals that a replica needs were removed: it has to join again. Whether that is news.
+    pub fn lose(&mut self, uuid: Uuid) -> bool {
+        self.peers.get_mut(&uuid).is_some_and(|peer| !std::mem::replace(&mut peer.is_lost, true))
     }
 }
 
@@ -146,32 +193,43 @@ mod tests {
     #[test]
     fn durability_counts_replicas() {
         let mut replicas = Replicas::default();
-        assert_eq!((replicas.durable_on(0, 1), replicas.durable_on(1, 1)), (u64::MAX, 0));
+        assert_eq!(replicas.count_with(&clock(0)), 0);
         for (number, lsn) in [(2, 10), (3, 30), (4, 20)] {
-            replicas.connected(uuid(number), number as u32, &clock(lsn), 5);
+            replicas.subscribed(uuid(number), number as u32, &clock(lsn), 5);
         }
-        replicas.connected(uuid(9), 0, &clock(99), 5);
-        assert_eq!([1, 2, 3, 4].map(|count| replicas.durable_on(count, 1)), [30, 20, 10, 0]);
+        replicas.subscribed(uuid(9), 0, &clock(99), 5);
+        assert_eq!([10, 11, 25, 31].map(|lsn| replicas.count_with(&clock(lsn))), [3, 2, 1, 0]);
         replicas.acknowledged(uuid(2), &clock(40), 6);
-        assert_eq!(replicas.durable_on(1, 1), 40);
-        replicas.disconnected(uuid(2));
-        assert_eq!((replicas.durable_on(1, 1), replicas.connected_count()), (40, 2));
+        assert_eq!(replicas.count_with(&clock(40)), 1);
+        replicas.subscribed(uuid(2), 2, &clock(40), 6);
+        replicas.unsubscribed(uuid(2));
+        assert_eq!(replicas.following_count(), 3, "the old connection ends after the new one has begun");
+        replicas.unsubscribed(uuid(2));
+        assert_eq!((replicas.count_with(&clock(40)), replicas.following_count()), (1, 2));
+        replicas.joining(uuid(2), 7);
+        assert_eq!(replicas.following_count(), 2, "one that joins confirms nothing yet");
     }
 
     #[test]
     fn journals_are_kept_for_registered_replicas_and_connected_guests() {
         let mut replicas = Replicas::default();
-        replicas.follow_cluster(&[(2, uuid(2)), (3, uuid(3))]);
-        replicas.connected(uuid(2), 2, &clock(10), 5);
-        replicas.connected(uuid(9), 0, &clock(4), 5);
+        replicas.sync_with_cluster(&[(2, uuid(2)), (3, uuid(3))]);
+        replicas.subscribed(uuid(2), 2, &clock(10), 5);
+        replicas.subscribed(uuid(9), 0, &clock(4), 5);
         let needs: Vec<_> = replicas.needs().map(|(uuid, vclock)| (uuid, vclock.map(|v| v.get(1)))).collect();
         assert_eq!(needs, [(uuid(2), Some(10)), (uuid(3), None), (uuid(9), Some(4))]);
-        replicas.disconnected(uuid(9));
-        replicas.disconnected(uuid(2));
+        replicas.unsubscribed(uuid(9));
+        replicas.unsubscribed(uuid(2));
         replicas.lose(uuid(3));
         let needs: Vec<_> = replicas.needs().map(|(uuid, _)| uuid).collect();
         assert_eq!(needs, [uuid(2)]);
-        replicas.follow_cluster(&[(3, uuid(3))]);
+        assert_eq!(replicas.furthest_behind().map(|peer| peer.uuid), Some(uuid(2)));
+        replicas.acknowledged(uuid(3), &clock(5), 6);
+        assert!(!replicas.get(&uuid(3)).expect("registered").is_lost, "it goes on");
+        replicas.joining(uuid(2), 7);
+        let joining = replicas.get(&uuid(2)).expect("registered");
+        assert_eq!((joining.id, joining.acknowledged.as_ref()), (2, None));
+        replicas.sync_with_cluster(&[(3, uuid(3))]);
         assert!(replicas.get(&uuid(2)).is_none() && replicas.get(&uuid(3)).is_some());
     }
 }
