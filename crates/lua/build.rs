@@ -2,6 +2,8 @@
 //!
 //! LuaJIT is built here and not by `mlua-sys` because compiled traces must look at hooks
 //! (`LUAJIT_ENABLE_CHECKHOOK`): without that an endless loop could not be interrupted.
+//! Its C files call Lua through the shim, which knows the limit of a fiber's C stack (`lycosa_vm_call`); therefore only the
+//! library is built, and not the program `luajit`.
 //! `LYCOSA_LUAJIT_ASSERT=1` builds LuaJIT with its internal assertions, which is slow and finds misuse.
 
 use std::env;
@@ -13,8 +15,14 @@ fn main() {
     println!("cargo:rerun-if-env-changed=LYCOSA_LUAJIT_ASSERT");
     let asserts = env::var_os("LYCOSA_LUAJIT_ASSERT").is_some_and(|value| value != "0");
     let flags = env::var("CFLAGS").unwrap_or_default();
+    // Macros with arguments, because the assembly has the plain names. The shell of `make` takes the quotes away.
+    let renamed =
+        "'-Dlj_vm_call(l,b,n)=lycosa_vm_call(l,b,n)' '-Dlj_vm_pcall(l,b,n,h)=lycosa_vm_pcall(l,b,n,h)'";
     // SAFETY: the build script has one thread.
-    unsafe { env::set_var("CFLAGS", format!("{flags} -DLUAJIT_ENABLE_CHECKHOOK")) };
+    unsafe {
+        env::set_var("CFLAGS", format!("{flags} -DLUAJIT_ENABLE_CHECKHOOK {renamed}"));
+        env::set_var("TARGET_T", "libluajit.a");
+    }
     let artifacts = luajit_src::Build::new().lua52compat(false).debug(asserts).build();
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let private = out.join("luajit-build").join("src");
@@ -23,6 +31,8 @@ fn main() {
     if asserts {
         shim.define("LUA_USE_ASSERT", None).define("LUA_USE_APICHECK", None);
     }
+    // SAFETY: as above. The shim itself calls LuaJIT's own functions.
+    unsafe { env::set_var("CFLAGS", flags) };
     // The shim stands before LuaJIT, whose symbols it uses.
     shim.compile("lycosa_lua_shim");
     artifacts.print_cargo_metadata();

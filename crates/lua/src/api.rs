@@ -110,13 +110,14 @@ impl Lua {
         self.set_top(-count - 1);
     }
 
-    /// Makes room for `count` more values; the 20 that every call has need no reservation.
+    /// Makes room for `count` more values; the 20 that every call has need no reservation. What recurses in Rust calls this
+    /// on every level.
     ///
     /// # Errors
-    /// The stack would grow beyond LuaJIT's limit.
+    /// The stack would grow beyond LuaJIT's limit, or the fiber's own stack is nearly used up.
     pub fn reserve(self, count: i32) -> Result<(), Error> {
         // SAFETY: grows the stack, protected.
-        if unsafe { sys::lua_checkstack(self.raw, count + SLOTS) } == 0 {
+        if self.shared().is_stack_ending() || unsafe { sys::lua_checkstack(self.raw, count + SLOTS) } == 0 {
             return Err(Error::text("stack overflow"));
         }
         Ok(())
@@ -366,7 +367,7 @@ impl Lua {
         // SAFETY: two slots are free; `thunk` reads the upvalue as what it is.
         unsafe {
             sys::lua_pushlightuserdata(self.raw, function as *mut std::ffi::c_void);
-            sys::lua_pushcclosure(self.raw, thunk, 1);
+            sys::lua_pushcclosure(self.raw, THUNK, 1);
         }
     }
 
@@ -376,7 +377,7 @@ impl Lua {
         unsafe {
             sys::lua_pushlightuserdata(self.raw, function as *mut std::ffi::c_void);
             sys::lua_insert(self.raw, -1 - count);
-            sys::lua_pushcclosure(self.raw, thunk, 1 + count);
+            sys::lua_pushcclosure(self.raw, THUNK, 1 + count);
         }
     }
 
@@ -604,6 +605,16 @@ impl Lua {
         self.number(index).ok_or_else(|| Error::here(usage))
     }
 
+    /// Collects all garbage.
+    ///
+    /// # Errors
+    /// A finalizer raised an error.
+    pub(crate) fn collect_garbage(self) -> Result<(), Error> {
+        // SAFETY: a slot is free.
+        unsafe { sys::lua_pushcclosure(self.raw, collect, 0) };
+        self.call(0, 0)
+    }
+
     /// Pushes a new table with functions by their names.
     pub fn new_library(self, functions: &[(&str, Native)]) {
         self.new_table(0, functions.len());
@@ -629,13 +640,28 @@ unsafe extern "C-unwind" fn set_with_metamethods(l: *mut lua_State) -> c_int {
 }
 
 /// What Lua calls instead of a [`Native`] function: runs it and raises its error when nothing is left to drop.
-unsafe extern "C-unwind" fn thunk(l: *mut lua_State) -> c_int {
+///
+/// The result is as wide as a register: LuaJIT reads all of it, and the upper half of a `c_int`'s register is anything.
+unsafe extern "C-unwind" fn thunk(l: *mut lua_State) -> isize {
     let outcome = run(l);
     if outcome < 0 {
         // SAFETY: the error is at the top, and this frame owns nothing.
         unsafe { sys::lua_error(l) }
     }
-    outcome
+    outcome as isize
+}
+
+type WideFunction = unsafe extern "C-unwind" fn(*mut lua_State) -> isize;
+
+/// [`thunk`] as Lua wants it.
+// SAFETY: a `c_int` is returned in the lower half of the register that an `isize` is returned in.
+const THUNK: sys::lua_CFunction = unsafe { std::mem::transmute::<WideFunction, sys::lua_CFunction>(thunk) };
+
+/// A whole collection; a bare C function, so that what finalizers raise crosses nothing of Rust.
+unsafe extern "C-unwind" fn collect(l: *mut lua_State) -> c_int {
+    // SAFETY: the state is live.
+    unsafe { sys::lua_gc(l, sys::LUA_GCCOLLECT, 0) };
+    0
 }
 
 /// The number of results, or -1 with an error at the top.

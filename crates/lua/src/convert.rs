@@ -4,6 +4,7 @@
 //! arrays and maps carry a metatable (`__serialize` = `seq` or `map`), so that an empty map stays a map. A table whose keys
 //! are 1…n is an array; one with holes too, unless it is mostly holes.
 
+use lycosa_tuple::decimal::Decimal;
 use lycosa_tuple::mp::{self, Kind as MpKind, Reader};
 
 use crate::api::{Kind, Lua};
@@ -432,6 +433,23 @@ impl Lua {
         let mid = u16::from_ne_bytes(mid.try_into().ok()?);
         let high = u16::from_ne_bytes(high.try_into().ok()?);
         Some(uuid::Uuid::from_fields(low, mid, high, bytes[8..16].try_into().ok()?))
+    }
+
+    /// The number of a decimal.
+    pub fn decimal(self, index: i32) -> Option<Decimal> {
+        let bytes = self.struct_bytes(index, self.shared().types.get().decimal, DECIMAL_SIZE)?;
+        Decimal::from_ext(bytes.get(1..=usize::from(bytes[0]))?)
+    }
+
+    /// Pushes a decimal.
+    pub fn push_decimal(self, value: Decimal) {
+        let mut encoded = Vec::new();
+        value.encode(&mut encoded);
+        let (_, payload) = Reader::new(&encoded).ext().expect("a decimal is an extension");
+        let mut bytes = [0; DECIMAL_SIZE];
+        bytes[0] = payload.len() as u8;
+        bytes[1..=payload.len()].copy_from_slice(payload);
+        self.push_struct(self.shared().types.get().decimal, &[&bytes]);
     }
 
     /// Pushes a `uuid` object.

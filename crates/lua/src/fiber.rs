@@ -27,10 +27,17 @@ use crate::sys::{self, Switch, lua_State};
 pub type FiberId = u64;
 
 /// Address space of a fiber's stack, in bytes; pages that are not touched cost nothing.
-const STACK_SIZE: usize = 256 << 10;
+const STACK_SIZE: usize = 1 << 20;
 
-/// Bytes of a fiber's stack below which native functions refuse to run: what LuaJIT itself may need.
-const STACK_RESERVE: usize = 64 << 10;
+/// Bytes at the end of a fiber's stack that no further call of Lua and no native function may begin in. They hold what
+/// calls no Lua: LuaJIT's parser, its compiler and the raising of errors, and the work of a native function.
+pub(crate) const STACK_RESERVE: usize = 192 << 10;
+
+/// The part of the reserve that handlers of errors and finalizers may not begin in either.
+const LAST_RESERVE: usize = 128 << 10;
+
+/// The part of the reserve that a native function which recurses leaves for what it calls.
+pub(crate) const NATIVE_RESERVE: usize = 64 << 10;
 
 /// Idle workers that are kept for new fibers.
 const MAX_IDLE: usize = 1024;
@@ -68,15 +75,15 @@ pub struct Ticket {
     pub wait: u64,
 }
 
-/// What a fiber is to run.
-pub(crate) enum Entry {
-    /// A function and so many arguments on the fiber's Lua stack.
+/// Where a new fiber begins.
+pub(crate) enum EntryPoint {
+    /// A function below this number of arguments on the fiber's Lua stack.
     Function(i32),
     /// A Rust function.
-    Native(NativeEntry),
+    Native(NativeFunction),
 }
 
-type NativeEntry = Box<dyn FnOnce(Lua) -> Result<i32, Error>>;
+type NativeFunction = Box<dyn FnOnce(Lua) -> Result<i32, Error>>;
 
 /// One fiber.
 pub struct Fiber {
@@ -88,7 +95,7 @@ pub struct Fiber {
     wake: Cell<Wake>,
     cancelled: Cell<bool>,
     joinable: Cell<bool>,
-    entry: RefCell<Option<Entry>>,
+    entry: RefCell<Option<EntryPoint>>,
     worker: RefCell<Option<Worker>>,
     yielder: Cell<*const Yielder<Rc<Fiber>, ()>>,
     raw: Cell<*mut lua_State>,
@@ -168,6 +175,11 @@ impl Fiber {
     /// What other modules keep with the fiber.
     pub fn local<T: 'static>(&self) -> Option<Rc<T>> {
         self.local.borrow().clone()?.downcast().ok()
+    }
+
+    /// Takes what other modules keep with the fiber, or puts it back; returns what was there.
+    pub(crate) fn swap_local(&self, value: Option<Rc<dyn Any>>) -> Option<Rc<dyn Any>> {
+        self.local.replace(value)
     }
 
     /// Keeps a value with the fiber; there is one.
@@ -269,13 +281,25 @@ impl Scheduler {
         shared: &'static Shared,
         name: &str,
         local: Option<Rc<dyn Any>>,
-        entry: NativeEntry,
+        entry: NativeFunction,
     ) -> Result<Rc<Fiber>, Error> {
         let fiber = self.create(shared, name)?;
-        *fiber.entry.borrow_mut() = Some(Entry::Native(entry));
+        *fiber.entry.borrow_mut() = Some(EntryPoint::Native(entry));
         *fiber.local.borrow_mut() = local;
         self.make_ready(&fiber, Wake::Woken);
         Ok(fiber)
+    }
+
+    /// A fiber that will run a Rust function before all that are ready.
+    pub(crate) fn spawn_first(
+        &self,
+        shared: &'static Shared,
+        name: &str,
+        entry: impl FnOnce(Lua) -> Result<i32, Error> + 'static,
+    ) -> Result<(), Error> {
+        self.spawn_native(shared, name, None, Box::new(entry))?;
+        self.ready.borrow_mut().rotate_right(1);
+        Ok(())
     }
 
     /// A fiber that will run the function below the top `args` values of `lua`, which are moved to it.
@@ -285,7 +309,7 @@ impl Scheduler {
         let to = unsafe { Lua::new(fiber.raw.get()) };
         to.reserve(args + 1)?;
         lua.move_to(to, args + 1);
-        *fiber.entry.borrow_mut() = Some(Entry::Function(args));
+        *fiber.entry.borrow_mut() = Some(EntryPoint::Function(args));
         Ok(fiber)
     }
 
@@ -344,7 +368,24 @@ impl Scheduler {
             return Some(now);
         }
         self.forget_stale_timers();
-        self.timers.borrow().peek().map(|Reverse((deadline, _))| *deadline)
+        self.next_deadline()
+    }
+
+    /// When the next fiber is due. Timers of waits that ended otherwise do not count: a program whose other fibers have
+    /// ended would not end.
+    fn next_deadline(&self) -> Option<u64> {
+        let mut timers = self.timers.borrow_mut();
+        while let Some(Reverse((deadline, ticket))) = timers.peek() {
+            let fibers = self.fibers.borrow();
+            let waits = |fiber: &Rc<Fiber>| {
+                fiber.wait.get() == ticket.wait && fiber.status.get() == Status::Suspended
+            };
+            if fibers.get(&ticket.fiber).is_some_and(waits) {
+                return Some(*deadline);
+            }
+            timers.pop();
+        }
+        None
     }
 
     /// Whether a fiber waits for its turn.
@@ -370,7 +411,7 @@ impl Scheduler {
         // SAFETY: the fiber's coroutine lives as long as its worker.
         let shared = unsafe { Lua::new(worker.raw) }.shared();
         let outer = self.current.replace(Some(fiber.clone()));
-        let floor = shared.stack_floor.replace(fiber.floor.get());
+        let floor = shared.set_stack_floor(fiber.floor.get());
         let native = shared.in_native.replace(true);
         fiber.status.set(Status::Running);
         fiber.switches.set(fiber.switches.get() + 1);
@@ -381,7 +422,7 @@ impl Scheduler {
         fiber.busy.set(fiber.busy_us());
         fiber.resumed.set(None);
         shared.in_native.set(native);
-        shared.stack_floor.set(floor);
+        shared.set_stack_floor(floor);
         *self.current.borrow_mut() = outer;
         if fiber.status.get() == Status::Dead {
             let mut idle = self.idle.borrow_mut();
@@ -458,12 +499,14 @@ fn run_fiber(fiber: &Rc<Fiber>) {
     // SAFETY: the fiber's coroutine is live and nobody else runs it.
     let lua = unsafe { Lua::new(fiber.raw.get()) };
     let outcome = match fiber.entry.take() {
-        Some(Entry::Function(args)) => lua.call(args, -1).map(|()| lua.top()),
-        Some(Entry::Native(entry)) => catch_unwind(AssertUnwindSafe(|| entry(lua))).unwrap_or_else(|panic| {
-            let text = panic_text(&*panic);
-            tracing::error!("a fiber's native function panicked: {text}");
-            Err(Error::text(format!("internal error: {text}")))
-        }),
+        Some(EntryPoint::Function(args)) => lua.call(args, -1).map(|()| lua.top()),
+        Some(EntryPoint::Native(entry)) => {
+            catch_unwind(AssertUnwindSafe(|| entry(lua))).unwrap_or_else(|panic| {
+                let text = panic_text(&*panic);
+                tracing::error!("a fiber's native function panicked: {text}");
+                Err(Error::text(format!("internal error: {text}")))
+            })
+        }
         None => Ok(0),
     };
     let result = match outcome {
@@ -490,6 +533,15 @@ fn run_fiber(fiber: &Rc<Fiber>) {
     };
     lua.set_top(0);
     lua.shared().scheduler.finish(fiber, result);
+}
+
+impl Shared {
+    /// Says where the running fiber's reserve begins (0: unlimited); returns where the former one's did.
+    pub(crate) fn set_stack_floor(&self, floor: usize) -> usize {
+        // SAFETY: sets two numbers of this thread.
+        unsafe { sys::lycosa_set_floor(floor, floor.saturating_sub(STACK_RESERVE - LAST_RESERVE)) };
+        self.stack_floor.replace(floor)
+    }
 }
 
 /// Where the stack of a fiber is kept from overflow: reads the address of a local.

@@ -41,9 +41,22 @@ pub trait Host {
     /// `os.exit`: the process ends soon.
     fn exit(&self, code: i32);
 
-    /// A line of standard input, for the console: `Some` if there is one already, and else the fiber is woken. An empty
-    /// `Some(None)` is the end.
-    fn read_line(&self, ticket: Ticket) -> Option<Option<String>>;
+    /// A line of the console, asked for with a prompt: `Some` if there is one already, and else the fiber is woken.
+    fn read_line(&self, ticket: Ticket, prompt: &str) -> Option<Input>;
+
+    /// A statement of the console, for its history.
+    fn remember(&self, statement: &str);
+}
+
+/// What a console reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// A line.
+    Line(String),
+    /// The user has given up what was typed.
+    Interrupted,
+    /// There is nothing more.
+    End,
 }
 
 /// On whose behalf a fiber acts.
@@ -89,28 +102,28 @@ impl Bridge {
 
     /// Wakes whoever waits for what has become durable or answered.
     pub(crate) fn wake(&self, shared: &Shared) {
-        let (durable, failed) = {
+        let decided: Vec<Ticket> = {
             let Some(mut instance) = self.host.instance() else { return };
             while let Some(answer) = instance.poll_answer() {
                 if self.calls.borrow().contains_key(&answer.request) {
                     self.answers.borrow_mut().insert(answer.request, answer);
                 }
             }
-            (instance.durable(), instance.is_durable(Lsn::MAX).is_err())
+            let mut waiting = self.durable.borrow_mut();
+            let mut decided = Vec::new();
+            while let Some((&(lsn, ticket), ())) = waiting.first_key_value()
+                && !matches!(instance.is_durable(lsn), Ok(false))
+            {
+                waiting.pop_first();
+                decided.push(ticket);
+            }
+            decided
         };
         let answered: Vec<Ticket> = {
             let answers = self.answers.borrow();
             self.calls.borrow().iter().filter(|(id, _)| answers.contains_key(id)).map(|(_, at)| *at).collect()
         };
-        for ticket in answered {
-            shared.scheduler.wake(ticket, Wake::Woken);
-        }
-        let mut waiting = self.durable.borrow_mut();
-        while let Some((&(lsn, ticket), ())) = waiting.first_key_value() {
-            if lsn > durable && !failed {
-                break;
-            }
-            waiting.pop_first();
+        for ticket in answered.into_iter().chain(decided) {
             shared.scheduler.wake(ticket, Wake::Woken);
         }
     }
@@ -212,9 +225,14 @@ impl Lua {
         if self.in_transaction() {
             return Ok(());
         }
+        let lsn = self.with_instance(|instance| Ok(instance.awaited()))?;
+        self.wait_durable_row(lsn)
+    }
+
+    /// Waits until everything up to a row is durable.
+    fn wait_durable_row(self, lsn: Lsn) -> Result<(), Error> {
         let bridge = self.bridge()?;
         bridge.host.touch();
-        let lsn = self.with_instance(|instance| Ok(instance.awaited()))?;
         loop {
             if self.with_instance(|instance| instance.is_durable(lsn))? {
                 return Ok(());
@@ -237,7 +255,10 @@ impl Lua {
             let answer = bridge.answers.borrow_mut().remove(&request);
             if let Some(answer) = answer {
                 bridge.calls.borrow_mut().remove(&request);
-                return answer.result.map_err(to_error);
+                let values = answer.result.map_err(to_error)?;
+                // What the answer has seen may be lost before the fiber runs.
+                self.wait_durable_row(answer.lsn)?;
+                return Ok(values);
             }
             let ticket = self.ticket()?;
             bridge.calls.borrow_mut().insert(request, ticket);

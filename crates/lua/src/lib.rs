@@ -15,10 +15,12 @@
 
 mod api;
 mod big_stack;
+mod body;
 mod cdata;
 mod convert;
 mod error;
 pub mod fiber;
+mod files;
 mod host;
 mod memory;
 pub mod modules;
@@ -29,8 +31,9 @@ mod watchdog;
 
 pub use api::{Kind, Lua, Native, Ref};
 pub use big_stack::on_big_stack;
+pub use body::check_body;
 pub use cdata::Cdata;
 pub use convert::{MAX_NESTING, Options as EncodeOptions};
 pub use error::Error;
-pub use host::{Host, Session};
+pub use host::{Host, Input, Session};
 pub use runtime::{Limits, Runtime};

@@ -2,6 +2,9 @@
 //!
 //! Beyond the limit an allocation of Lua code fails, which is a Lua error ("not enough memory"). An allocation that native
 //! code asks for never fails, because the error would cross its frames; the next one of Lua code does.
+//!
+//! LuaJIT does not collect garbage before it gives up, and what failed has left garbage. Therefore a fiber of its own
+//! collects it all before any other fiber goes on (`Runtime::resume_ready`); otherwise all further code would fail.
 
 use std::alloc::{Layout, alloc, dealloc, realloc};
 use std::os::raw::c_void;
@@ -35,6 +38,7 @@ pub(crate) unsafe extern "C" fn allocate(
         let old = if block.is_null() { 0 } else { old };
         let used = shared.used.get().saturating_sub(old) + new;
         if new > old && used > shared.limits.get().memory && !shared.in_native.get() {
+            shared.is_exhausted.set(true);
             return std::ptr::null_mut();
         }
         let Some(new_layout) = layout(new) else { return std::ptr::null_mut() };

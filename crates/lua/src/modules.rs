@@ -4,14 +4,20 @@
 //! `require`. A Lua source gets its native part by `require 'lycosa.NAME'`. Adding one is a line in a table here.
 
 mod boxes;
+mod console;
 mod convert;
+mod crypto;
+mod decimal;
 mod digest;
 mod fiber;
 mod json;
 mod log;
 mod msgpack;
+mod netbox;
 mod options;
+mod socket;
 mod system;
+mod utf8;
 mod yaml;
 
 use crate::api::{Lua, Native};
@@ -21,21 +27,30 @@ use crate::runtime::Types;
 /// Modules in Rust, by the name that `require` takes. The function pushes the module.
 const NATIVE: &[(&str, Native)] = &[
     ("lycosa.box", boxes::open),
+    ("lycosa.console", console::open),
     ("lycosa.convert", convert::open),
+    ("lycosa.crypto", crypto::open),
+    ("lycosa.decimal", decimal::open),
     ("lycosa.digest", digest::open),
     ("lycosa.fiber", fiber::open),
     ("lycosa.json", json::open),
     ("lycosa.log", log::open),
     ("lycosa.msgpack", msgpack::open),
+    ("lycosa.netbox", netbox::open),
+    ("lycosa.socket", socket::open),
     ("lycosa.system", system::open),
     ("lycosa.yaml", yaml::open),
+    ("utf8", utf8::open),
 ];
 
 /// Modules in Lua.
 const EMBEDDED: &[(&str, &str)] = &[
+    ("buffer", include_str!("modules/buffer.lua")),
     ("checks", include_str!("modules/checks.lua")),
     ("clock", include_str!("modules/clock.lua")),
+    ("crypto", include_str!("modules/crypto.lua")),
     ("csv", include_str!("modules/csv.lua")),
+    ("decimal", include_str!("modules/decimal.lua")),
     ("digest", include_str!("modules/digest.lua")),
     ("errno", include_str!("modules/errno.lua")),
     ("fiber", include_str!("modules/fiber.lua")),
@@ -44,19 +59,31 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("json", include_str!("modules/json.lua")),
     ("log", include_str!("modules/log.lua")),
     ("msgpack", include_str!("modules/msgpack.lua")),
+    ("net.box", include_str!("modules/net_box.lua")),
+    ("popen", include_str!("modules/popen.lua")),
     ("pwd", include_str!("modules/pwd.lua")),
     ("serializer", include_str!("modules/serializer.lua")),
+    ("socket", include_str!("modules/socket.lua")),
     ("strict", include_str!("modules/strict.lua")),
     ("tap", include_str!("modules/tap.lua")),
+    ("title", include_str!("modules/title.lua")),
     ("uri", include_str!("modules/uri.lua")),
     ("uuid", include_str!("modules/uuid.lua")),
     ("yaml", include_str!("modules/yaml.lua")),
     ("box", include_str!("modules/box.lua")),
+    ("box.func", include_str!("modules/box_func.lua")),
     ("box.schema", include_str!("modules/box_schema.lua")),
+    ("box.trigger", include_str!("modules/box_trigger.lua")),
+    ("trigger", include_str!("modules/trigger.lua")),
+    ("internal.trigger", include_str!("modules/trigger.lua")),
     ("box.tuple", include_str!("modules/box_tuple.lua")),
     ("console", include_str!("modules/console.lua")),
+    ("lycosa.expirationd", include_str!("modules/expirationd.lua")),
     ("lycosa.program", include_str!("modules/program.lua")),
-    ("lycosa.queue", include_str!("modules/queue.lua")),
+    ("lycosa.queue", include_str!("modules/queue/init.lua")),
+    ("lycosa.queue.driver", include_str!("modules/queue/driver.lua")),
+    ("lycosa.queue.helpers", include_str!("modules/queue/helpers.lua")),
+    ("lycosa.queue.tube", include_str!("modules/queue/tube.lua")),
     ("package.reload", include_str!("modules/reload.lua")),
 ];
 
@@ -95,7 +122,8 @@ pub(crate) fn install(lua: Lua) -> Result<(), Error> {
     Ok(())
 }
 
-pub(crate) use boxes::{define_box, run_invoke, run_session_triggers, run_task_callback};
+pub(crate) use boxes::{define_box, run_invoke, run_replaced, run_session_triggers, run_task_callback};
+pub(crate) use console::complete;
 
 /// Adds a module in Rust to a state.
 pub fn preload(lua: Lua, name: &str, open: Native) {

@@ -2,15 +2,21 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lycosa_instance::{Caller, Invoke};
+use lycosa_store::{OwnedChange, user};
+use tokio::io::unix::AsyncFd;
 
 use crate::api::{Lua, Ref};
 use crate::error::Error;
-use crate::fiber::{Fiber, FiberId, Scheduler, Status, Ticket, Wake, stack_pointer};
+use crate::fiber::{
+    Fiber, FiberId, NATIVE_RESERVE, STACK_RESERVE, Scheduler, Status, Ticket, Wake, stack_pointer,
+};
+use crate::files::Files;
 use crate::host::{Bridge, Host, Session, before_switch, bridge_of};
 use crate::memory;
 use crate::modules;
@@ -24,11 +30,17 @@ pub struct Limits {
     pub memory: usize,
     /// The longest time that code may run without a pause before it ends with an error; zero for no limit (default 5 s).
     pub time_budget: Duration,
+    /// The same for code that runs beside an operation: triggers and callbacks of tubes (default 1 s).
+    pub hook_time_budget: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory: 256 << 20, time_budget: Duration::from_secs(5) }
+        Self {
+            memory: 256 << 20,
+            time_budget: Duration::from_secs(5),
+            hook_time_budget: Duration::from_secs(1),
+        }
     }
 }
 
@@ -40,11 +52,17 @@ pub(crate) struct Types {
     pub(crate) decimal: u32,
 }
 
+/// Bytes of the thread's stack for finalizers that run when the state is closed; with the reserve below, half of what a
+/// thread of Rust has.
+const CLOSING_STACK: usize = 768 << 10;
+
 /// What native functions find from any coroutine.
 pub(crate) struct Shared {
     main: Cell<*mut lua_State>,
     pub(crate) used: Cell<usize>,
     pub(crate) limits: Cell<Limits>,
+    /// An allocation has failed since the last whole collection.
+    pub(crate) is_exhausted: Cell<bool>,
     /// Native code runs: an allocation must not fail.
     pub(crate) in_native: Cell<bool>,
     pub(crate) types: Cell<Types>,
@@ -53,7 +71,10 @@ pub(crate) struct Shared {
     /// Makes `box.error` objects: `function(type, code, message)`.
     pub(crate) make_error: RefCell<Option<Ref>>,
     pub(crate) watch: Arc<Watch>,
+    /// Triggers and callbacks that failed.
+    pub(crate) hook_failures: Cell<u64>,
     pub(crate) scheduler: Scheduler,
+    pub(crate) files: Files,
     /// Stack addresses below this one are the running fiber's reserve.
     pub(crate) stack_floor: Cell<usize>,
     /// Called before a fiber gives up the processor.
@@ -69,6 +90,11 @@ impl Shared {
 
     pub(crate) fn is_stack_short(&self) -> bool {
         stack_pointer() < self.stack_floor.get()
+    }
+
+    /// Whether native functions that recurse have to give up.
+    pub(crate) fn is_stack_ending(&self) -> bool {
+        stack_pointer() < self.stack_floor.get().saturating_sub(STACK_RESERVE - NATIVE_RESERVE)
     }
 
     pub(crate) fn before_switch(&self) {
@@ -108,17 +134,22 @@ impl Runtime {
     /// # Errors
     /// There is not enough memory, or a module of this crate is broken.
     pub fn new(limits: Limits) -> Result<Runtime, Error> {
+        let files =
+            Files::new().map_err(|error| Error::text(format!("descriptors cannot be watched: {error}")))?;
         let mut watchdog = Watchdog::start();
         let shared = Box::new(Shared {
             main: Cell::new(std::ptr::null_mut()),
             used: Cell::new(0),
+            is_exhausted: Cell::new(false),
             limits: Cell::new(limits),
             in_native: Cell::new(true),
             types: Cell::default(),
             hints: RefCell::default(),
             make_error: RefCell::default(),
             watch: watchdog.watch.clone(),
+            hook_failures: Cell::new(0),
             scheduler: Scheduler::default(),
+            files,
             stack_floor: Cell::new(0),
             on_switch: Cell::new(None),
             host: RefCell::default(),
@@ -132,11 +163,14 @@ impl Runtime {
             return Err(Error::text("not enough memory for Lua"));
         }
         shared.main.set(state);
-        watchdog.watch(state, limits.time_budget);
+        watchdog.watch(state, limits.time_budget, limits.hook_time_budget);
         let runtime = Runtime { watchdog, shared };
         let lua = runtime.main();
         // SAFETY: runs protected by nothing, but an allocation of native code does not fail.
-        unsafe { sys::luaL_openlibs(state) };
+        unsafe {
+            sys::luaL_openlibs(state);
+            sys::lycosa_limit_coroutines(state);
+        }
         if let Err(error) = modules::install(lua) {
             return Err(Error::text(error.message(lua)));
         }
@@ -193,7 +227,9 @@ impl Runtime {
     /// # Errors
     /// There is no memory for another stack.
     pub fn run_session_triggers(&self, caller: Caller, peer: String, connected: bool) -> Result<(), Error> {
-        let session = Rc::new(Session { caller: caller.in_fiber(), peer, request: None });
+        // As in Tarantool, triggers have the rights of the administrator, and the session of the one they are about.
+        let caller = caller.in_fiber().acting_as(user::ADMIN);
+        let session = Rc::new(Session { caller, peer, request: None });
         self.spawn_with("main", session, move |lua| modules::run_session_triggers(lua, connected)).map(drop)
     }
 
@@ -206,10 +242,43 @@ impl Runtime {
             .map(drop)
     }
 
+    /// Runs the triggers of spaces for changes that no program has made, in order, in one fiber.
+    ///
+    /// # Errors
+    /// There is no memory for another stack.
+    pub fn run_replaced(&self, changes: Vec<OwnedChange>) -> Result<(), Error> {
+        let run = move |lua| {
+            for change in &changes {
+                modules::run_replaced(lua, change)?;
+            }
+            Ok(0)
+        };
+        self.spawn("on_replace", run).map(drop)
+    }
+
+    /// Completes a line of a console at a place (in bytes) and tells `answer` where the completed word begins and
+    /// what it may become. Nothing is told if that fails.
+    ///
+    /// # Errors
+    /// There is no memory for another stack.
+    pub fn complete(
+        &self,
+        line: String,
+        place: usize,
+        answer: impl FnOnce(usize, Vec<String>) + 'static,
+    ) -> Result<(), Error> {
+        let completing = move |lua: Lua| {
+            let (start, words) = modules::complete(lua, &line, place)?;
+            answer(start, words);
+            Ok(0)
+        };
+        self.spawn("console completion", completing).map(drop)
+    }
+
     /// Changes the limits.
     pub fn set_limits(&mut self, limits: Limits) {
         self.shared.limits.set(limits);
-        self.watchdog.watch(self.shared.main(), limits.time_budget);
+        self.watchdog.watch(self.shared.main(), limits.time_budget, limits.hook_time_budget);
     }
 
     /// Bytes of memory that Lua uses.
@@ -250,7 +319,34 @@ impl Runtime {
     /// Wakes the fibers that are due at `now` (microseconds since the epoch) and resumes the ready ones once each. When to
     /// call again; `now` if at once, `None` if nobody waits for a time.
     pub fn resume_ready(&self, now: u64) -> Option<u64> {
+        if self.shared.is_exhausted.replace(false)
+            && let Err(error) = self
+                .shared
+                .scheduler
+                .spawn_first(self.shared(), "collector", |lua| lua.collect_garbage().map(|()| 0))
+        {
+            tracing::error!("Lua's garbage is not collected: {}", error.message(self.main()));
+        }
         self.shared.scheduler.run(now)
+    }
+
+    /// What is readable when a fiber's wait for a descriptor is over: then clear it and call [`Runtime::wake_files`]. To be
+    /// called inside of a loop of tokio.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub fn watch_files(&self) -> std::io::Result<AsyncFd<OwnedFd>> {
+        self.shared.files.watch()
+    }
+
+    /// Wakes the fibers whose descriptors are ready, waiting for the first one at most `timeout` (without end if `None`).
+    pub fn wake_files(&self, timeout: Option<Duration>) {
+        self.shared.files.wake(&self.shared, timeout);
+    }
+
+    /// Whether a fiber waits for a descriptor.
+    pub fn waits_for_files(&self) -> bool {
+        self.shared.files.waits()
     }
 
     /// Whether a fiber waits for its turn.
@@ -291,12 +387,15 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         // The watchdog must not touch the state while it goes.
-        self.watchdog.watch(self.shared.main(), Duration::ZERO);
+        self.watchdog.watch(self.shared.main(), Duration::ZERO, Duration::ZERO);
         self.shared.scheduler.abandon();
         self.shared.hints.take();
         self.shared.make_error.take();
         self.shared.host.take();
+        // Finalizers of the program run now, on the thread's own stack.
+        self.shared.set_stack_floor(stack_pointer().saturating_sub(CLOSING_STACK));
         // SAFETY: nobody runs in the state any more; the references to it are gone, or forgotten with their stacks.
         unsafe { sys::lua_close(self.shared.main()) };
+        self.shared.set_stack_floor(0);
     }
 }

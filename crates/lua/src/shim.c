@@ -1,7 +1,7 @@
 /*
 ** What the runtime needs of LuaJIT's inside and its public API does not give: the global state that a switch of C stacks
-** has to save, and C data of the FFI. Compiled against the private headers of the very LuaJIT that is linked, so that a
-** change of its structures is a compile error here and not a crash.
+** has to save, the limit of a fiber's C stack, and C data of the FFI. Compiled against the private headers of the very
+** LuaJIT that is linked, so that a change of its structures is a compile error here and not a crash.
 */
 #define LUA_CORE
 #include "lua.h"
@@ -14,6 +14,9 @@
 #include "lj_jit.h"
 #include "lj_dispatch.h"
 #include "lj_trace.h"
+#include "lj_err.h"
+#include "lj_str.h"
+#include "lj_vm.h"
 
 /* What belongs to whoever runs, and has to be there again when it runs again. */
 typedef struct lycosa_switch {
@@ -40,6 +43,135 @@ void lycosa_switch_restore(lua_State *L, const lycosa_switch *saved)
   CTState *cts = ctype_ctsG(g);
   setgcref(g->cur_L, obj2gco(saved->current));
   if (cts) cts->L = saved->ffi;
+}
+
+/*
+** The limit of a fiber's C stack.
+**
+** LuaJIT nests on the C stack whenever a C function calls Lua (string.gsub, table.sort, require, print, finalizers) and
+** whenever a coroutine is resumed, and has no limit for either. Its C files call lycosa_vm_call and lycosa_vm_pcall
+** instead of lj_vm_call and lj_vm_pcall (build.rs renames them), and the functions `resume` and `wrap` of the library
+** `coroutine` are those below. All look at the stack pointer first. What calls no Lua fits into the reserve below the floor.
+*/
+typedef struct lycosa_floor {
+  uintptr_t floor;	/* Below this address no further call of Lua begins. */
+  uintptr_t last;	/* The same for handlers of errors and for finalizers. */
+} lycosa_floor;
+
+static _Thread_local lycosa_floor stack;
+
+void lycosa_set_floor(uintptr_t floor, uintptr_t last)
+{
+  stack.floor = floor;
+  stack.last = last;
+}
+
+static int is_stack_short(lua_State *L)
+{
+  uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+  if (LJ_LIKELY(here >= stack.floor)) return 0;
+  return here < stack.last || !(L->status == LUA_ERRERR || (G(L)->hookmask & HOOK_GC));
+}
+
+/* Instead of lj_vm_call: raises "stack overflow". */
+void lycosa_vm_call(lua_State *L, TValue *base, int results)
+{
+  if (LJ_UNLIKELY(is_stack_short(L))) lj_err_stkov(L);
+  lj_vm_call(L, base, results);
+}
+
+/* Instead of lj_vm_pcall: returns the error as a failed call does, in place of function and arguments. */
+int lycosa_vm_pcall(lua_State *L, TValue *base, int results, ptrdiff_t handler)
+{
+  if (LJ_UNLIKELY(is_stack_short(L))) {
+    TValue *function = base - 1 - LJ_FR2;
+    setstrV(L, function, lj_err_str(L, LJ_ERR_STKOV));
+    L->top = function + 1;
+    return LUA_ERRRUN;
+  }
+  return lj_vm_pcall(L, base, results, handler);
+}
+
+/*
+** Resumes a coroutine with the values above `first` of L. Returns the number of results, which are on L's stack, or -1
+** with the error there.
+*/
+static int resume(lua_State *L, lua_State *co, int first)
+{
+  int count = lua_gettop(L) - first, status;
+  if (co->cframe != NULL || co->status > LUA_YIELD || (co->status == LUA_OK && co->top == co->base)) {
+    setstrV(L, L->top, lj_err_str(L, co->cframe ? LJ_ERR_CORUN : LJ_ERR_CODEAD));
+    incr_top(L);
+    return -1;
+  }
+  if (LJ_UNLIKELY(is_stack_short(L))) {
+    setstrV(L, L->top, lj_err_str(L, LJ_ERR_STKOV));
+    incr_top(L);
+    return -1;
+  }
+  if (!lua_checkstack(co, count)) luaL_error(L, "too many arguments to resume");
+  lua_xmove(L, co, count);
+  status = lua_resume(co, count);
+  setgcref(G(L)->cur_L, obj2gco(L));
+  if (status == LUA_OK || status == LUA_YIELD) {
+    count = lua_gettop(co);
+    if (!lua_checkstack(L, count + 1)) luaL_error(L, "too many results to resume");
+    lua_xmove(co, L, count);
+    return count;
+  }
+  lua_xmove(co, L, 1);
+  return -1;
+}
+
+static int coroutine_resume(lua_State *L)
+{
+  lua_State *co;
+  int count;
+  if (!(L->base < L->top && tvisthread(L->base))) lj_err_arg(L, 1, LJ_ERR_NOCORO);
+  co = threadV(L->base);
+  count = resume(L, co, 1);
+  if (count < 0) {
+    lua_pushboolean(L, 0);
+    lua_insert(L, -2);
+    return 2;
+  }
+  lua_pushboolean(L, 1);
+  lua_insert(L, -(count + 1));
+  return count + 1;
+}
+
+static int coroutine_wrapped(lua_State *L)
+{
+  int count = resume(L, lua_tothread(L, lua_upvalueindex(1)), 0);
+  if (count < 0) {
+    if (tvisstr(L->top-1)) lj_err_callermsg(L, strVdata(L->top-1));
+    lua_error(L);
+  }
+  return count;
+}
+
+/* With the function `create` as the upvalue. */
+static int coroutine_wrap(lua_State *L)
+{
+  if (!(L->base < L->top && tvisfunc(L->base))) lj_err_argt(L, 1, LUA_TFUNCTION);
+  lua_settop(L, 1);
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_insert(L, 1);
+  lua_call(L, 1, 1);
+  lua_pushcclosure(L, coroutine_wrapped, 1);
+  return 1;
+}
+
+/* Puts `resume` and `wrap` with a limit into the library `coroutine`. */
+void lycosa_limit_coroutines(lua_State *L)
+{
+  lua_getglobal(L, "coroutine");
+  lua_pushcfunction(L, coroutine_resume);
+  lua_setfield(L, -2, "resume");
+  lua_getfield(L, -1, "create");
+  lua_pushcclosure(L, coroutine_wrap, 1);
+  lua_setfield(L, -2, "wrap");
+  lua_pop(L, 1);
 }
 
 /* The value at an index from the base (positive) or the top (negative). */

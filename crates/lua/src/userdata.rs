@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::sys;
 
 /// A value in a userdata: gone once the collector has finalized it.
-struct Slot<T> {
+struct UserdataCell<T> {
     value: Option<T>,
 }
 
@@ -35,11 +35,12 @@ impl Lua {
 
     /// Pushes a Rust value of a class that was declared with [`Lua::new_class`]. Its alignment is at most 8.
     pub fn push_userdata<T: 'static>(self, value: T) {
-        const { assert!(align_of::<Slot<T>>() <= 8, "Lua aligns userdata to 8 bytes") };
+        const { assert!(align_of::<UserdataCell<T>>() <= 8, "Lua aligns userdata to 8 bytes") };
         // SAFETY: the block is of the size and alignment, and is written before anybody sees it.
         unsafe {
-            let place = sys::lua_newuserdata(self.raw(), size_of::<Slot<T>>()).cast::<Slot<T>>();
-            place.write(Slot { value: Some(value) });
+            let place =
+                sys::lua_newuserdata(self.raw(), size_of::<UserdataCell<T>>()).cast::<UserdataCell<T>>();
+            place.write(UserdataCell { value: Some(value) });
         }
         self.registry_table(type_name::<T>());
         self.set_metatable(-2);
@@ -54,7 +55,8 @@ impl Lua {
         let same = self.raw_equal(-1, -2);
         self.pop(2);
         // SAFETY: only `push_userdata::<T>` gives this metatable to a userdata; Lua code cannot reach it.
-        let slot = same.then(|| unsafe { &*sys::lua_touserdata(self.raw(), index).cast::<Slot<T>>() })?;
+        let slot =
+            same.then(|| unsafe { &*sys::lua_touserdata(self.raw(), index).cast::<UserdataCell<T>>() })?;
         slot.value.as_ref()
     }
 }
@@ -62,7 +64,7 @@ impl Lua {
 fn finalize<T: 'static>(lua: Lua) -> Result<i32, Error> {
     if lua.userdata::<T>(1).is_some() {
         // SAFETY: as in `userdata`; nobody else holds a reference while the collector finalizes.
-        let slot = unsafe { &mut *sys::lua_touserdata(lua.raw(), 1).cast::<Slot<T>>() };
+        let slot = unsafe { &mut *sys::lua_touserdata(lua.raw(), 1).cast::<UserdataCell<T>>() };
         slot.value = None;
     }
     Ok(0)

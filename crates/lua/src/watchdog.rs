@@ -1,12 +1,13 @@
 //! Ends Lua code that runs too long without a pause.
 //!
-//! A thread looks at how long the current slice (from a fiber's resumption to its next suspension) has been running. Beyond
+//! A thread looks at how long the current slice (from a fiber's resumption to its next suspension) has been running, and
+//! sleeps while there has been none for a while. Beyond
 //! the budget it sets a count hook, which compiled traces look at too because LuaJIT is built with
 //! `LUAJIT_ENABLE_CHECKHOOK`; LuaJIT allows setting it from another thread. The hook runs in the fiber and raises an error.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use crate::sys::{self, lua_Debug, lua_State};
@@ -14,6 +15,9 @@ use crate::{Error, Lua};
 
 /// How often the thread looks.
 const PERIOD: Duration = Duration::from_millis(20);
+
+/// After so many looks at which no Lua ran the thread sleeps until some does.
+const MAX_IDLE_LOOKS: u32 = 50;
 
 /// What the fibers' thread and the watchdog share.
 #[derive(Debug)]
@@ -23,11 +27,26 @@ pub(crate) struct Watch {
     slice: AtomicU64,
     /// The longest slice allowed, in microseconds; 0 for no limit.
     budget: AtomicU64,
+    /// The budget of slices outside of hooks.
+    base: AtomicU64,
+    /// The budget of hooks.
+    hook: AtomicU64,
     armed: AtomicBool,
     ended: AtomicBool,
+    /// The thread sleeps, and the next slice wakes it.
+    sleeps: AtomicBool,
+    thread: OnceLock<Thread>,
     state: AtomicPtr<lua_State>,
     /// Held while hooks are set or taken away.
     hooks: Mutex<()>,
+}
+
+/// What stood before a hook.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hook {
+    began: u64,
+    outer: u64,
+    budget: u64,
 }
 
 /// The thread, ended when this is dropped.
@@ -44,12 +63,53 @@ impl Watch {
 
     /// A slice begins. Returns what [`Watch::end`] wants back.
     pub(crate) fn start(&self) -> u64 {
-        self.slice.swap(self.now(), Ordering::Relaxed)
+        self.budget.store(self.base.load(Ordering::Relaxed), Ordering::Relaxed);
+        let outer = self.slice.swap(self.now(), Ordering::SeqCst);
+        if self.sleeps.load(Ordering::SeqCst) {
+            self.sleeps.store(false, Ordering::SeqCst);
+            if let Some(thread) = self.thread.get() {
+                thread.unpark();
+            }
+        }
+        outer
+    }
+
+    /// Sleeps until a slice begins; one that begins meanwhile is seen here, or sees that the thread sleeps.
+    fn sleep(&self) {
+        self.sleeps.store(true, Ordering::SeqCst);
+        if self.slice.load(Ordering::SeqCst) == 0 && !self.ended.load(Ordering::SeqCst) {
+            std::thread::park();
+        }
+        self.sleeps.store(false, Ordering::SeqCst);
     }
 
     /// A slice has ended; the one around it (0: none) goes on.
     pub(crate) fn end(&self, outer: u64) {
         self.slice.store(outer, Ordering::Relaxed);
+        if self.armed.load(Ordering::Acquire) {
+            self.disarm();
+        }
+    }
+
+    /// A hook begins: until its end, or until it pauses, the budget of hooks counts. Returns what [`Watch::end_hook`]
+    /// wants back.
+    pub(crate) fn begin_hook(&self) -> Hook {
+        let hook = self.hook.load(Ordering::Relaxed);
+        let budget = self.budget.load(Ordering::Relaxed);
+        let began = self.now();
+        let outer = self.slice.swap(began, Ordering::Relaxed);
+        if hook != 0 && (budget == 0 || hook < budget) {
+            self.budget.store(hook, Ordering::Relaxed);
+        }
+        Hook { began, outer, budget }
+    }
+
+    /// A hook has ended. If it never paused, the slice around it goes on.
+    pub(crate) fn end_hook(&self, hook: Hook) {
+        if self.slice.load(Ordering::Relaxed) == hook.began {
+            self.slice.store(hook.outer, Ordering::Relaxed);
+        }
+        self.budget.store(hook.budget, Ordering::Relaxed);
         if self.armed.load(Ordering::Acquire) {
             self.disarm();
         }
@@ -106,7 +166,7 @@ fn push_verdict(l: *mut lua_State) -> bool {
     let native = lua.shared().in_native.replace(true);
     let place = lua.place(0);
     Error::text(format!(
-        "{place}this code ran for more than {budget} ms without a pause, which is lua.time_budget; \
+        "{place}this code ran for more than {budget} ms without a pause, which is its time budget; \
          call fiber.yield() in long loops"
     ))
     .push(lua);
@@ -121,26 +181,40 @@ impl Watchdog {
             begin: Instant::now(),
             slice: AtomicU64::new(0),
             budget: AtomicU64::new(0),
+            base: AtomicU64::new(0),
+            hook: AtomicU64::new(0),
             armed: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            sleeps: AtomicBool::new(false),
+            thread: OnceLock::new(),
             state: AtomicPtr::new(std::ptr::null_mut()),
             hooks: Mutex::new(()),
         });
         Watchdog { watch, thread: None }
     }
 
-    /// Watches this state with this budget (zero: no limit).
-    pub(crate) fn watch(&mut self, state: *mut lua_State, budget: Duration) {
+    /// Watches this state with these budgets (zero: no limit) of slices and of hooks.
+    pub(crate) fn watch(&mut self, state: *mut lua_State, budget: Duration, hook: Duration) {
         self.watch.state.store(state, Ordering::Relaxed);
-        let budget = u64::try_from(budget.as_micros()).unwrap_or(u64::MAX);
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let (budget, hook) = (micros(budget), micros(hook));
+        self.watch.base.store(budget, Ordering::Relaxed);
         self.watch.budget.store(budget, Ordering::Relaxed);
-        if budget == 0 || self.thread.is_some() {
+        self.watch.hook.store(hook, Ordering::Relaxed);
+        if budget == 0 && hook == 0 || self.thread.is_some() {
             return;
         }
         let watch = self.watch.clone();
         let thread = std::thread::Builder::new().name("lua watchdog".to_owned()).spawn(move || {
-            while !watch.ended.load(Ordering::Relaxed) {
+            let _ = watch.thread.set(std::thread::current());
+            let mut idle = 0;
+            while !watch.ended.load(Ordering::SeqCst) {
                 std::thread::park_timeout(PERIOD);
+                idle = if watch.slice.load(Ordering::Relaxed) == 0 { idle + 1 } else { 0 };
+                if idle >= MAX_IDLE_LOOKS {
+                    watch.sleep();
+                    idle = 0;
+                }
                 if watch.is_over() {
                     watch.arm();
                 }
@@ -155,7 +229,7 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        self.watch.ended.store(true, Ordering::Relaxed);
+        self.watch.ended.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             let _ = thread.join();

@@ -90,8 +90,9 @@ fn run_script(script: &Path) -> ExitCode {
     while !runtime.is_dead(&fiber) {
         match runtime.resume_ready(now()) {
             Some(next) => {
-                std::thread::sleep(Duration::from_micros(next.saturating_sub(now())));
+                runtime.wake_files(Some(Duration::from_micros(next.saturating_sub(now()))));
             }
+            None if runtime.waits_for_files() => runtime.wake_files(None),
             None => {
                 if !runtime.is_dead(&fiber) {
                     eprintln!("the script waits for something that never comes");

@@ -5,7 +5,14 @@ local ffi = require('ffi')
 
 local box = {}
 _G.box = box
+_G._TARANTOOL = '2.6.0'
 box.NULL = ffi.cast('void *', 0)
+
+local function native(name, ...)
+    if internal.has_hooked_tubes then return internal.hooked_call(name, ...) end
+    return internal.call(name, { n = select('#', ...), ... })
+end
+internal.native = native
 
 -- Errors. An error is C data with a number; what it says stands beside, as long as it lives.
 
@@ -27,7 +34,7 @@ local CODES = {
     CREATE_FUNCTION = 50, NO_SUCH_FUNCTION = 51, FUNCTION_EXISTS = 52, CFG = 59, NO_CONNECTION = 77, TIMEOUT = 78,
     ACTIVE_TRANSACTION = 79, NO_SUCH_ROLE = 82, ROLE_EXISTS = 83, INDEX_EXISTS = 85, GRANT = 88, PRIV_GRANTED = 89,
     ROLE_GRANTED = 90, NO_SUCH_SAVEPOINT = 61, WRONG_INDEX_PARTS = 107, WRONG_INDEX_OPTIONS = 108,
-    WRONG_SPACE_OPTIONS = 111, NO_TRANSACTION = 114, LOADING = 116, TRANSACTION_YIELD = 154,
+    WRONG_SPACE_OPTIONS = 111, LOAD_FUNCTION = 99, NO_TRANSACTION = 114, COMMIT_IN_SUB_STMT = 122, ROLLBACK_IN_SUB_STMT = 123, BEFORE_REPLACE_RET = 53, LOADING = 116, TRANSACTION_YIELD = 154,
 }
 
 local function make_error(kind, code, message, trace)
@@ -110,70 +117,21 @@ local function client_error(name, message) error(make_error('ClientError', CODES
 internal.client_error = client_error
 internal.error_t = error_t
 
--- Transactions.
+-- Transactions and triggers.
 
-box.begin, box.commit, box.rollback = internal.begin, internal.commit, internal.rollback
-box.savepoint, box.rollback_to_savepoint = internal.savepoint, internal.rollback_to
-box.is_in_txn = internal.in_txn
-
-local function finish_atomic(done, ...)
-    if done then
-        box.commit()
-        return ...
-    end
-    box.rollback()
-    error((...), 0)
-end
-
-function box.atomic(body, ...)
-    box.begin()
-    return finish_atomic(pcall(body, ...))
-end
+require('box.trigger')
+local trigger_list, run_list = internal.trigger_list, internal.run_list
 
 -- Sessions.
 
 local storages, storage_order = {}, {}
+-- Sessions whose triggers of the end run: they have no peer any more.
+local closing = {}
 
 local function session_id() return (internal.session()) end
 
 local function user_name(id)
-    local row = box.space._user and internal.get(304, 0, { id })
-    return row and row[3] or tostring(id)
-end
-
--- Lists of triggers: `list(new, old)` adds, replaces or removes; `list()` shows them.
-local function trigger_list()
-    local list = {}
-    return list, function(new, old)
-        if new == nil and old == nil then
-            local shown = {}
-            for i = #list, 1, -1 do shown[#shown + 1] = list[i] end
-            return shown
-        end
-        if new ~= nil and type(new) ~= 'function' and type(new) ~= 'table' then
-            error('trigger reset: Trigger is not found', 2)
-        end
-        if old ~= nil then
-            for i, known in ipairs(list) do
-                if known == old then
-                    if new ~= nil then list[i] = new else table.remove(list, i) end
-                    return new
-                end
-            end
-            if new == nil then client_error('NO_SUCH_TRIGGER', 'Trigger is not found') end
-        end
-        list[#list + 1] = new
-        return new
-    end
-end
-internal.trigger_list = trigger_list
-
-local function run_list(list, ...)
-    local log = require('log')
-    for i = #list, 1, -1 do
-        local done, message = pcall(list[i], ...)
-        if not done then log.error('%s', tostring(message)) end
-    end
+    return internal.configured() and internal.user_name(id) or tostring(id)
 end
 
 local on_connect, set_on_connect = trigger_list()
@@ -182,7 +140,10 @@ local on_auth, set_on_auth = trigger_list()
 
 local session = {
     id = session_id,
-    peer = function() local _, peer = internal.session() return peer ~= '' and peer or nil end,
+    peer = function()
+        local id, peer = internal.session()
+        return peer ~= '' and not closing[id] and peer or nil
+    end,
     user = function() local _, _, user = internal.session() return user_name(user) end,
     effective_user = function() local _, _, _, user = internal.session() return user_name(user) end,
     uid = function() local _, _, user = internal.session() return user end,
@@ -195,8 +156,35 @@ local session = {
     on_connect = set_on_connect,
     on_disconnect = set_on_disconnect,
     on_auth = set_on_auth,
-    su = function(_, body, ...) if body then return body(...) end end,
+    su = function(name, body, ...)
+        local row
+        if type(name) == 'number' then
+            row = internal.find_user(name)
+        elseif type(name) == 'string' then
+            row = internal.find_user(name)
+        else
+            error('session.su(): bad arguments', 2)
+        end
+        if not row then client_error('NO_SUCH_USER', ("User '%s' is not found"):format(tostring(name))) end
+        if body == nil then return internal.set_user(row[1]) end
+        return internal.as_user(row[1], body, ...)
+    end,
 }
+function internal.release_session(uuid)
+    internal.with_new_session(function()
+        local rows = box.space._queue_taken_2.index.uuid:select({ uuid })
+        if #rows == 0 then return end
+        native('queue.identify', uuid)
+        for _, row in ipairs(rows) do
+            local tube = box.space._queue.index.tube_id:get(row[1])
+            if tube then
+                local done, message = pcall(native, 'queue.tube.' .. tube[1] .. ':release', row[2])
+                if not done then require('log').error('task %s: %s', tostring(row[2]), tostring(message)) end
+            end
+        end
+    end)
+end
+
 box.session = setmetatable(session, {
     __index = function(_, key)
         if key ~= 'storage' then return nil end
@@ -211,10 +199,14 @@ box.session = setmetatable(session, {
 })
 internal.on_auth = on_auth
 
+-- The row of a user or role by name or number, whoever asks.
+function internal.find_user(name) return internal.system_row(304, type(name) == 'number' and 0 or 2, name) end
+
 function internal.connected() run_list(on_connect) end
 function internal.disconnected()
+    closing[session_id()] = true
     run_list(on_disconnect)
-    storages[session_id()] = nil
+    closing[session_id()], storages[session_id()] = nil, nil
 end
 
 -- Configuration.
@@ -245,6 +237,7 @@ local OPTIONS = {
     replication_sync_lag = 'number', replication_sync_timeout = 'number', replication_synchro_quorum = 'number',
     replication_synchro_timeout = 'number', replication_connect_timeout = 'number',
     replication_connect_quorum = 'number', replication_skip_conflict = 'boolean', replication_anon = 'boolean',
+    replicas_before_reply = 'number', replicas_missing = 'string',
     feedback_enabled = 'boolean', feedback_host = 'string', feedback_interval = 'number',
     net_msg_max = 'number', sql_cache_size = 'number',
 }
@@ -303,17 +296,13 @@ local function configure(options)
         __serialize = function() return current end,
     }))
     if internal.has_own_queue then internal.set_native_queue(false) end
-    internal.refresh()
+    if internal.after_cfg then internal.after_cfg() end
 end
 
 box.cfg = configure
 
 -- Information.
 
-local function native(name, ...)
-    return internal.call(name, { n = select('#', ...), ... })
-end
-internal.native = native
 
 local function asks(name)
     return setmetatable({}, {
@@ -336,7 +325,11 @@ end
 GUARDED.info = asks('box.info')
 GUARDED.stat = asks('box.stat')
 GUARDED.slab = asks('box.slab.info')
-GUARDED.runtime = { info = function() return { used = internal.memory(), lua = internal.memory(), maxalloc = 0 } end }
+GUARDED.runtime = {
+    info = function()
+        return { used = internal.memory(), lua = internal.memory(), maxalloc = 0, hook_errors = internal.hook_errors() }
+    end,
+}
 
 function GUARDED.snapshot() return native('box.snapshot') end
 
@@ -361,6 +354,7 @@ internal.on_schema_init, box.ctl.on_schema_init = trigger_list()
 internal.guarded = GUARDED
 require('box.tuple')
 require('box.schema')
+require('box.func')
 
 setmetatable(box, {
     __index = function(_, name)

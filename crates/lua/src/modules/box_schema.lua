@@ -10,12 +10,21 @@ local function fields(row) return row:totable() end
 
 local space_methods, index_methods = {}, {}
 local spaces = {}
-local loaded_version
 local names_by_space = {}
 
+local lookup
+
+-- Numbers of the fields of a space by their names; nil without a format.
 internal.names_of = function(space)
     if space == 0 then return nil end
-    return names_by_space[space]
+    local names = names_by_space[space]
+    if names == nil then
+        -- Until the space is loaded, and for one that is gone, there are none.
+        names_by_space[space] = false
+        lookup(space)
+        names = names_by_space[space]
+    end
+    return names or nil
 end
 
 local ITERATORS = {
@@ -36,9 +45,6 @@ local function iterator_of(options, key)
     if not number then client_error('ITERATOR_TYPE', ("Unknown iterator type '%s'"):format(tostring(given))) end
     return number
 end
-
--- Triggers of a space: kept by its number, over refreshes of the objects.
-local replace_triggers = {}
 
 local index_mt = {
     __index = index_methods,
@@ -71,68 +77,79 @@ local function describe_parts(parts)
     return shown
 end
 
--- Makes the objects of all spaces from the rows of the schema.
-local function refresh()
-    local version = internal.schema_version()
-    if version == loaded_version then return end
-    loaded_version = version
-    local seen = {}
-    for _, row in ipairs(internal.select(SPACE, 0, ITERATORS.ALL, {}, 0, 4294967295)) do
-        local id, _, name, engine, field_count, flags, format = row:unpack()
-        local space = spaces[id]
-        if type(space) ~= 'table' then
-            space = setmetatable({ index = {}, enabled = false }, space_mt)
-            spaces[id] = space
-        end
-        if space.name and space.name ~= name and rawget(spaces, space.name) == space then spaces[space.name] = nil end
-        space.id, space.name, space.engine, space.field_count = id, name, engine, field_count
-        space.temporary = flags.temporary == true
-        space.is_local = flags.group_id == 1
-        space.enabled = false
-        for key in pairs(space.index) do space.index[key] = nil end
-        local names = {}
-        for number, field in ipairs(format) do
-            if field.name ~= nil and names[field.name] == nil then names[field.name] = number end
-        end
-        names_by_space[id] = next(names) and names or nil
-        spaces[name] = space
-        seen[id], seen[name] = true, true
+-- Objects of spaces by number, and what was found by name or number, with the version of the schema that it is of.
+local objects, found = {}, {}
+
+-- Makes an object show the rows of its space.
+local function load(row, version)
+    local id, _, name, engine, field_count, flags, format = row:unpack()
+    local space = objects[id]
+    if not space then
+        space = setmetatable({ index = {}, enabled = false }, space_mt)
+        objects[id] = space
     end
-    for _, row in ipairs(internal.select(INDEX, 0, ITERATORS.ALL, {}, 0, 4294967295)) do
-        local space_id, id, name, kind, options, parts = row:unpack()
-        local space = spaces[space_id]
-        if space then
-            local index = setmetatable({
-                id = id, name = name, type = tostring(kind):upper(), unique = options.unique ~= false,
-                parts = describe_parts(parts), space_id = space_id, space = space,
-            }, index_mt)
-            index.space = nil
-            space.index[id] = index
-            space.index[name] = index
-            if id == 0 then space.enabled = true end
-        end
+    space.id, space.name, space.engine, space.field_count = id, name, engine, field_count
+    space.temporary = flags.temporary == true
+    space.is_local = flags.group_id == 1
+    space.enabled = false
+    local names = {}
+    for number, field in ipairs(format) do
+        if field.name ~= nil and names[field.name] == nil then names[field.name] = number end
     end
-    for key in pairs(spaces) do
-        if not seen[key] then
-            spaces[key] = nil
-            if type(key) == 'number' then
-                names_by_space[key] = nil
-                replace_triggers[key] = nil
-            end
-        end
+    names_by_space[id] = next(names) and names or false
+    local former = {}
+    for key, index in pairs(space.index) do
+        former[key] = index
+        space.index[key] = nil
     end
+    for _, index_row in ipairs(internal.system_rows(INDEX, id)) do
+        local _, index_id, index_name, kind, options, parts = index_row:unpack()
+        local index = former[index_id] or setmetatable({}, index_mt)
+        index.id, index.name, index.type = index_id, index_name, tostring(kind):upper()
+        index.unique, index.parts, index.space_id = options.unique ~= false, describe_parts(parts), id
+        space.index[index_id], space.index[index_name] = index, index
+        if index_id == 0 then space.enabled = true end
+    end
+    found[id] = { version = version, space = space }
+    found[name] = found[id]
+    return space
 end
-internal.refresh = refresh
+
+-- The object of a space by name or number, as the schema is now.
+lookup = function(key)
+    local kind = type(key)
+    if kind ~= 'string' and kind ~= 'number' then return nil end
+    local version = internal.schema_version()
+    local known = found[key]
+    if known and known.version == version then return known.space end
+    local done, row = pcall(internal.system_row, SPACE, kind == 'number' and 0 or 2, key)
+    if not done then row = nil end
+    if row == nil then
+        found[key] = nil
+        if kind == 'number' and objects[key] then
+            objects[key], names_by_space[key] = nil, nil
+            internal.forget_triggers(key)
+        end
+        return nil
+    end
+    return load(row, version)
+end
+
+local function all_spaces()
+    local all = {}
+    for _, row in ipairs(internal.system_rows(SPACE)) do
+        local space = lookup(row[1])
+        all[row[1]], all[row[3]] = space, space
+    end
+    return all
+end
 
 setmetatable(spaces, {
-    __index = function(_, name)
-        refresh()
-        return rawget(spaces, name)
-    end,
+    __index = function(_, key) return lookup(key) end,
+    __pairs = function() return pairs(all_spaces()) end,
     __serialize = function()
-        refresh()
         local shown = {}
-        for key, space in pairs(spaces) do if type(key) == 'string' then shown[key] = space end end
+        for key, space in pairs(all_spaces()) do if type(key) == 'string' then shown[key] = space end end
         return shown
     end,
 })
@@ -155,7 +172,7 @@ end
 local function primary(space)
     local index = space.index[0]
     if not index then
-        refresh()
+        lookup(space.id)
         index = space.index[0]
     end
     if not index then
@@ -164,29 +181,7 @@ local function primary(space)
     return index
 end
 
--- Executes a statement and, where the space has triggers, runs them in its transaction.
-local function change(kind, space_id, index_id, key, operations)
-    local triggers = replace_triggers[space_id]
-    if not triggers or #triggers == 0 then
-        return internal.execute(kind, space_id, index_id, key, operations, false)
-    end
-    local own = not internal.in_txn()
-    local place
-    if own then internal.begin() else place = internal.savepoint() end
-    local done, result, old, new = pcall(internal.execute, kind, space_id, index_id, key, operations, true)
-    if done and (old ~= nil or new ~= nil) then
-        for i = #triggers, 1, -1 do
-            local ran, message = pcall(triggers[i], old, new, spaces[space_id].name, kind:upper())
-            if not ran then done, result = false, message break end
-        end
-    end
-    if not done then
-        if own then internal.rollback() else internal.rollback_to(place) end
-        error(result, 0)
-    end
-    if own then internal.commit() end
-    if result ~= nil then return result end
-end
+local change = internal.change
 
 local function operations_of(space_id, operations)
     if type(operations) ~= 'table' then return operations end
@@ -245,7 +240,7 @@ for _, name in ipairs({ 'select', 'pairs', 'count', 'min', 'max', 'random' }) do
     space_methods[name] = function(space, ...)
         check_space(space, name)
         if not space.index[0] then
-            refresh()
+            lookup(space.id)
             if not space.index[0] then
                 if name == 'count' then return 0 end
                 if name == 'select' then return {} end
@@ -297,26 +292,25 @@ end
 
 function space_methods.on_replace(space, new, old)
     check_space(space, 'on_replace')
-    local triggers = replace_triggers[space.id]
-    if not triggers then
-        local list, set = internal.trigger_list()
-        triggers = setmetatable(list, { set = set })
-        replace_triggers[space.id] = triggers
-    end
-    local result = getmetatable(triggers).set(new, old)
-    internal.set_hooked(space.id, #triggers > 0)
-    return result
+    return internal.set_on_replace(space.id, new, old)
 end
 
-function space_methods.run_triggers(space)
+function space_methods.before_replace(space, new, old)
+    check_space(space, 'before_replace')
+    return internal.set_before_replace(space.id, new, old)
+end
+
+function space_methods.run_triggers(space, enabled)
     check_space(space, 'run_triggers')
+    internal.run_triggers(space.id, enabled and true or false)
 end
 
 -- Definitions.
 
-local function schema_statement(kind, space, key, operations)
+-- Changes a row of the schema; the object of the space `id` shows it at once.
+local function schema_statement(id, kind, space, key, operations)
     local result = change(kind, space, 0, key, operations)
-    refresh()
+    if id then lookup(id) end
     return result
 end
 
@@ -358,7 +352,7 @@ local function normalize_format(format)
     return rows
 end
 
-local function row_of_space(space) return internal.get(SPACE, 0, { space.id }) end
+local function row_of_space(space) return internal.system_row(SPACE, 0, { space.id }) end
 
 function space_methods.format(space, format)
     check_space(space, 'format')
@@ -366,25 +360,41 @@ function space_methods.format(space, format)
         local row = row_of_space(space)
         return row and row[7] or {}
     end
-    schema_statement('update', SPACE, { space.id }, { { '=', 7, normalize_format(format) } })
+    schema_statement(space.id, 'update', SPACE, { space.id }, { { '=', 7, normalize_format(format) } })
 end
 
 function space_methods.rename(space, name)
     check_space(space, 'rename')
-    schema_statement('update', SPACE, { space.id }, { { '=', 3, name } })
+    schema_statement(space.id, 'update', SPACE, { space.id }, { { '=', 3, name } })
+end
+
+local function reversed(list)
+    local place = #list + 1
+    return function()
+        place = place - 1
+        if place > 0 then return place, list[place] end
+    end
 end
 
 function space_methods.drop(space)
     check_space(space, 'drop')
     local id = space.id
-    for _, row in ipairs(internal.select(INDEX, 0, ITERATORS.REQ, { id }, 0, 4294967295)) do
+    local attached = internal.system_row(340, 0, { id })
+    if attached then
+        change('delete', 340, 0, { id })
+        if attached[3] then
+            if internal.system_row(285, 0, { attached[2] }) then change('delete', 285, 0, { attached[2] }) end
+            change('delete', SEQUENCE, 0, { attached[2] })
+        end
+    end
+    for _, row in reversed(internal.system_rows(INDEX, id)) do
         change('delete', INDEX, 0, { row[1], row[2] })
     end
     for _, row in ipairs(internal.select(312, 2, ITERATORS.EQ, { 'space', id }, 0, 4294967295)) do
         change('delete', 312, 0, { row[2], row[3], row[4] })
     end
-    if internal.get(TRUNCATE, 0, { id }) then change('delete', TRUNCATE, 0, { id }) end
-    schema_statement('delete', SPACE, { id })
+    if internal.system_row(TRUNCATE, 0, { id }) then change('delete', TRUNCATE, 0, { id }) end
+    schema_statement(id, 'delete', SPACE, { id })
 end
 
 local schema = { space = {}, index = {}, user = {}, role = {}, func = {}, sequence = {} }
@@ -416,8 +426,7 @@ function schema.space.create(name, options)
         client_error('ILLEGAL_PARAMS', 'Illegal parameters, name should be a string')
     end
     options = check_options(options, SPACE_OPTIONS)
-    refresh()
-    local known = rawget(spaces, name)
+    local known = lookup(name)
     if known then
         if options.if_not_exists then return known, 'not created' end
         client_error('SPACE_EXISTS', ("Space '%s' already exists"):format(name))
@@ -428,7 +437,7 @@ function schema.space.create(name, options)
         id = last and last[2] or 511
         if id < 511 then id = 511 end
         repeat id = id + 1 until not internal.get(SPACE, 0, { id })
-        internal.execute('replace', 272, 0, { 'max_id', id }, nil, false)
+        change('replace', 272, 0, { 'max_id', id })
     end
     local owner = box.session.euid()
     if options.user then
@@ -441,9 +450,9 @@ function schema.space.create(name, options)
         group_id = options.is_local and 1 or nil,
         is_sync = options.is_sync and true or nil,
     }, { __serialize = 'map' })
-    schema_statement('insert', SPACE,
+    schema_statement(nil, 'insert', SPACE,
         { id, owner, name, options.engine or 'memtx', options.field_count or 0, flags, normalize_format(options.format) })
-    return rawget(spaces, id), 'created'
+    return lookup(id), 'created'
 end
 schema.create_space = schema.space.create
 
@@ -542,7 +551,7 @@ function space_methods.create_index(space, name, options)
         client_error('ILLEGAL_PARAMS', 'Illegal parameters, name should be a string')
     end
     options = check_options(options, INDEX_OPTIONS)
-    refresh()
+    lookup(space.id)
     local known = space.index[name]
     if known then
         if options.if_not_exists then return known, 'not created' end
@@ -562,7 +571,7 @@ function space_methods.create_index(space, name, options)
         client_error('UNSUPPORTED', 'Lycosa does not support functional indexes')
     end
     local parts = normalize_parts(space, options.parts or { 1, 'unsigned' })
-    schema_statement('insert', INDEX, { space.id, id, name, kind, row_options, parts })
+    schema_statement(space.id, 'insert', INDEX, { space.id, id, name, kind, row_options, parts })
     if options.sequence then
         local sequence = options.sequence
         local field
@@ -582,7 +591,7 @@ function space_methods.create_index(space, name, options)
         local number = parts[1].field
         if type(field) == 'number' then number = field - 1 end
         if type(field) == 'string' then number = (names_by_space[space.id] or {})[field] - 1 end
-        schema_statement('replace', 340, { space.id, sequence_id, generated, number, '' })
+        schema_statement(space.id, 'replace', 340, { space.id, sequence_id, generated, number, '' })
     end
     return space.index[id], 'created'
 end
@@ -666,15 +675,15 @@ end
 
 function index_methods.drop(index)
     check_index(index, 'drop')
-    if internal.get(340, 0, { index.space_id }) and index.id == 0 then
+    if internal.system_row(340, 0, { index.space_id }) and index.id == 0 then
         change('delete', 340, 0, { index.space_id })
     end
-    schema_statement('delete', INDEX, { index.space_id, index.id })
+    schema_statement(index.space_id, 'delete', INDEX, { index.space_id, index.id })
 end
 
 function index_methods.rename(index, name)
     check_index(index, 'rename')
-    schema_statement('update', INDEX, { index.space_id, index.id }, { { '=', 3, name } })
+    schema_statement(index.space_id, 'update', INDEX, { index.space_id, index.id }, { { '=', 3, name } })
 end
 
 function index_methods.alter(index, options)
@@ -689,7 +698,7 @@ function index_methods.alter(index, options)
         kept.unique = options.unique
         operations[#operations + 1] = { '=', 5, kept }
     end
-    if #operations > 0 then schema_statement('update', INDEX, { index.space_id, index.id }, operations) end
+    if #operations > 0 then schema_statement(index.space_id, 'update', INDEX, { index.space_id, index.id }, operations) end
 end
 
 function index_methods.bsize() return 0 end
@@ -709,6 +718,7 @@ end
 for _, name in ipairs({ 'create', 'drop', 'exists' }) do
     schema.func[name] = function(...) return native('box.schema.func.' .. name, ...) end
 end
+
 function schema.user.password(password)
     local digest = require('digest')
     return digest.base64_encode(digest.sha1(digest.sha1(password)))
@@ -747,7 +757,7 @@ function schema.sequence.create(name, options)
     local min = options.min or (descending and -9223372036854775808LL or 1)
     local max = options.max or (descending and -1 or 9223372036854775807LL)
     local start = options.start or (descending and max or min)
-    schema_statement('insert', SEQUENCE,
+    schema_statement(nil, 'insert', SEQUENCE,
         { id, box.session.euid(), name, step, min, max, start, options.cache or 0, options.cycle or false })
     return guarded.sequence[name], 'created'
 end
@@ -779,5 +789,5 @@ function sequence_methods.reset(sequence) change('delete', 285, 0, { sequence.id
 
 function sequence_methods.drop(sequence)
     if internal.get(285, 0, { sequence.id }) then change('delete', 285, 0, { sequence.id }) end
-    schema_statement('delete', SEQUENCE, { sequence.id })
+    schema_statement(nil, 'delete', SEQUENCE, { sequence.id })
 end

@@ -2,7 +2,8 @@
 local internal = require('lycosa.box')
 local ffi = require('ffi')
 
-ffi.cdef('struct tuple { uint32_t size; uint32_t space; uint8_t data[?]; };')
+-- The names are such that no field of a space has them.
+ffi.cdef('struct tuple { uint32_t __tuple_size; uint32_t __tuple_space; uint8_t __tuple_data[?]; };')
 
 local methods = {}
 local tuple_t
@@ -53,7 +54,7 @@ end
 
 function methods.tomap(tuple, options)
     check(tuple)
-    local map, names = {}, internal.names_of(tuple.space)
+    local map, names = {}, internal.names_of(tuple.__tuple_space)
     local only = options and options.names_only
     local count = length(tuple)
     if not only then
@@ -67,7 +68,7 @@ function methods.tomap(tuple, options)
     return setmetatable(map, { __serialize = 'map' })
 end
 
-function methods.bsize(tuple) check(tuple) return tuple.size end
+function methods.bsize(tuple) check(tuple) return tuple.__tuple_size end
 
 function methods.slice(tuple, first, last)
     check(tuple)
@@ -110,7 +111,7 @@ function methods.find(tuple, offset, value) return find(tuple, offset, value, fa
 function methods.findall(tuple, offset, value) return find(tuple, offset, value, true) end
 
 local function by_name(tuple, operations)
-    local names = internal.names_of(tuple.space)
+    local names = internal.names_of(tuple.__tuple_space)
     if not names then return operations end
     local new = {}
     for i, operation in ipairs(operations) do
@@ -128,7 +129,7 @@ end
 function methods.update(tuple, operations)
     check(tuple)
     if type(operations) ~= 'table' then error('Usage: tuple:update({{op, field, arg}+})', 2) end
-    return internal.tuple_update(tuple, by_name(tuple, operations), tuple.space)
+    return internal.tuple_update(tuple, by_name(tuple, operations), tuple.__tuple_space)
 end
 methods.upsert = methods.update
 
@@ -137,7 +138,7 @@ tuple_t = ffi.metatype('struct tuple', {
         local kind = type(key)
         if kind == 'number' then return field(tuple, key) end
         if kind ~= 'string' then return nil end
-        local names = internal.names_of(tuple.space)
+        local names = internal.names_of(tuple.__tuple_space)
         local number = names and names[key]
         if number then return field(tuple, number) end
         return methods[key]

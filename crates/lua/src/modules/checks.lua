@@ -49,7 +49,7 @@ local function admits(expected, value)
 end
 
 local function called(level)
-    return debug.getinfo(level + 1, 'n').name or 'function'
+    return debug.getinfo(level + 1, 'n').name or 'nil'
 end
 
 -- Raises an error about the caller of the function that called `checks`.

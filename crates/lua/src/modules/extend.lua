@@ -234,3 +234,7 @@ setmetatable(debug, {
         return file and file:match('^(.*)/') or '.'
     end,
 })
+
+_G.utf8 = require('utf8')
+-- A tuple may hold decimals though nobody asks for the module.
+require('decimal')

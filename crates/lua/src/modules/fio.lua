@@ -195,7 +195,7 @@ end
 
 -- `read()`, `read(count)`, or `read(buffer, count)`, which returns how many bytes came.
 function handle.read(self, first, second)
-    if type(first) == 'cdata' then
+    if type(first) == 'cdata' and first ~= nil then
         local text, message = read_all(self.fh, second)
         if text == nil then return nil, message end
         ffi.copy(first, text, #text)
@@ -205,7 +205,7 @@ function handle.read(self, first, second)
 end
 
 function handle.pread(self, first, second, third)
-    if type(first) == 'cdata' then
+    if type(first) == 'cdata' and first ~= nil then
         local text, message = read_all(self.fh, second, third)
         if text == nil then return nil, message end
         ffi.copy(first, text, #text)
@@ -215,12 +215,12 @@ function handle.pread(self, first, second, third)
 end
 
 function handle.write(self, data, count)
-    if type(data) == 'cdata' then data = ffi.string(data, count) end
+    if type(data) == 'cdata' and data ~= nil then data = ffi.string(data, count) end
     return write_all(self.fh, data)
 end
 
 function handle.pwrite(self, data, second, third)
-    if type(data) == 'cdata' then return write_all(self.fh, ffi.string(data, second), third) end
+    if type(data) == 'cdata' and data ~= nil then return write_all(self.fh, ffi.string(data, second), third) end
     return write_all(self.fh, data, second)
 end
 

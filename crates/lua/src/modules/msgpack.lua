@@ -3,6 +3,16 @@ local ffi = require('ffi')
 local native = require('lycosa.msgpack')
 local serializer = require('serializer')
 
+local POINTERS = { ffi.typeof('char *'), ffi.typeof('const char *') }
+
+-- Anything else that is cast to a pointer would be read as an address.
+local function is_text(value)
+    for _, pointer in ipairs(POINTERS) do
+        if ffi.istype(pointer, value) then return value ~= nil end
+    end
+    return false
+end
+
 return serializer.new(function(msgpack, cfg)
     --- The MessagePack of a value. With a buffer of the module `buffer` the bytes are added there.
     function msgpack.encode(...)
@@ -14,26 +24,29 @@ return serializer.new(function(msgpack, cfg)
         return #bytes
     end
 
-    local function decoder(name)
-        return function(bytes, offset)
-            if type(bytes) ~= 'cdata' then return native.decode(bytes, offset, cfg, name) end
-            local start = ffi.cast('const char *', bytes)
-            if type(offset) ~= 'number' then
-                error(("msgpack.%s: the size of the memory is expected behind a pointer"):format(name), 2)
-            end
-            local value, after = native.decode(ffi.string(start, offset), 1, cfg, name)
-            return value, ffi.cast(ffi.typeof(bytes), start + (after - 1))
+    --- A value and the offset behind it; of a pointer and a size, a value and the pointer behind it.
+    function msgpack.decode(bytes, offset)
+        if type(bytes) ~= 'cdata' then return native.decode(bytes, offset, cfg) end
+        if not is_text(bytes) then error("msgpack.decode: a Lua string or 'char *' expected", 2) end
+        local start = ffi.cast('const char *', bytes)
+        if type(offset) ~= 'number' or offset < 0 then
+            error('msgpack.decode: the size of the memory is expected behind a pointer', 2)
         end
+        local value, after = native.decode(ffi.string(start, offset), 1, cfg)
+        return value, ffi.cast(ffi.typeof(bytes), start + (after - 1))
     end
 
-    --- A value and the offset behind it; of a pointer and a size, a value and the pointer behind it.
-    msgpack.decode = decoder('decode')
-    msgpack.decode_unchecked = decoder('decode_unchecked')
+    -- Everything is checked here; its errors name `decode` in Tarantool too.
+    msgpack.decode_unchecked = msgpack.decode
 
     local function header(name, short, from16)
         return function(bytes, size)
+            if type(bytes) == 'string' then
+                size = math.min(tonumber(size) or #bytes, #bytes)
+            elseif not is_text(bytes) then
+                error(name .. ": 'char *' expected", 2)
+            end
             local start = ffi.cast('const uint8_t *', bytes)
-            size = size or (type(bytes) == 'string' and #bytes)
             if type(size) ~= 'number' or size < 1 then error(name .. ': the size is expected', 2) end
             local first, count, length = start[0], nil, 1
             if bit.band(first, 0xf0) == short then

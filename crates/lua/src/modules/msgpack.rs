@@ -20,23 +20,22 @@ fn encode(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
-/// `decode(bytes, offset, options, name)`: the value and the offset behind it, both counted from 1.
+/// `decode(bytes, offset, options)`: the value and the offset behind it, both counted from 1.
 fn decode(lua: Lua) -> Result<i32, Error> {
-    let name = format!("msgpack.{}", lua.text(4).unwrap_or_default());
     let Some(bytes) = lua.bytes(1).map(<[u8]>::to_vec) else {
-        return Err(Error::here(format!("{name}: a Lua string or 'char *' expected")));
+        return Err(Error::here("msgpack.decode: a Lua string or 'char *' expected"));
     };
     let offset = match lua.kind(2) {
         Kind::Nil | Kind::None => 1.0,
-        _ => lua.number(2).ok_or_else(|| Error::here(format!("{name}: offset is out of bounds")))?,
+        _ => lua.number(2).ok_or_else(|| Error::here("msgpack.decode: offset is out of bounds"))?,
     };
     let is_inside = offset >= 1.0 && offset.fract() == 0.0 && (offset - 1.0) < bytes.len() as f64;
     let is_empty = bytes.is_empty() && offset == 1.0;
     if !(is_inside || is_empty) {
-        return Err(Error::here(format!("{name}: offset is out of bounds")));
+        return Err(Error::here("msgpack.decode: offset is out of bounds"));
     }
     let rest = bytes.get(offset as usize - 1..).unwrap_or_default();
-    let length = mp::value_len(rest).map_err(|_| Error::here(format!("{name}: invalid MsgPack")))?;
+    let length = mp::value_len(rest).map_err(|_| Error::here("msgpack.decode: invalid MsgPack"))?;
     lua.decode(&mut Reader::new(&rest[..length]))?;
     lua.push_number(offset + length as f64);
     Ok(2)

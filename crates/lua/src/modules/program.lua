@@ -3,17 +3,32 @@ local internal = require('lycosa.box')
 
 local program = {}
 
+-- Who reads the output of a program through a pipe sees each line when it is printed.
+io.stdout:setvbuf('line')
+
+-- Functions of `_func` with a body, compiled, by name.
+local compiled = {}
+
 -- The function that a dotted name or a name with a colon stands for, and the object before the colon.
 local function find(name)
-    local body = rawget(_G, 'box') and internal.configured() and internal.select(296, 2, 0, { name }, 0, 1)[1]
-    if body and body[7] ~= nil and body[7] ~= '' then
-        local chunk, message = loadstring('return ' .. body[7], '=' .. name)
+    local row = rawget(_G, 'box') and internal.configured() and internal.system_row(296, 2, name)
+    if row and row[6] ~= nil and row[6] ~= '' then
+        local known = compiled[name]
+        if known and known.text == row[6] then return known.body end
+        local chunk, message = loadstring('return ' .. row[6], '=' .. name)
         if not chunk then error(message, 0) end
-        return chunk()
+        known = { text = row[6], body = chunk() }
+        compiled[name] = known
+        return known.body
     end
     local object, value = nil, _G
     local path, method = name:match('^(.-):([^:]+)$')
-    for part in (path or name):gmatch('[^.]+') do
+    local known = path or name
+    if rawget(_G, 'queue') == nil and known:match('^queue%f[.%z]') and not internal.has_own_queue
+        and not program.no_native_queue then
+        value, known = { queue = require('lycosa.queue') }, known
+    end
+    for part in known:gmatch('[^.]+') do
         if type(value) ~= 'table' and type(value) ~= 'cdata' and type(value) ~= 'userdata' then
             value = nil
             break
@@ -24,6 +39,10 @@ local function find(name)
         object, value = value, value[method]
     end
     local callable = type(value) == 'function' or (getmetatable(value) or {}).__call ~= nil
+    if not callable and internal.is_native(name) then
+        -- `net.box.self` calls what a connection could call, too.
+        return function(...) return internal.native(name, ...) end
+    end
     if not callable then
         internal.client_error('NO_SUCH_PROC', ("Procedure '%s' is not defined"):format(name))
     end
@@ -42,25 +61,46 @@ function program.eval(text, ...)
     return chunk(...)
 end
 
+-- A client's statement on a space with triggers.
+program.statement = internal.change
+
 function program.connected() internal.connected() end
 function program.disconnected() internal.disconnected() end
 
--- A file `queue.lua` on the path comes first; without one, `queue` is the native queue.
--- With such a file, clients that call `queue.*` mean the program's queue.
+-- `require 'queue'`: the native queue, unless the program has a queue of its own: a file of that name on the path. The
+-- module of Tarantool itself is no such file, because the native queue stands in for it; with `--no-native-queue` it is.
+-- With a queue of its own, clients that call `queue.*` mean the program's.
+local helpers
+
+local function own_queue()
+    local file = package.searchpath('queue', package.path)
+    if not file then return nil end
+    if program.no_native_queue then return file end
+    return not package.searchpath('queue.abstract', package.path) and file or nil
+end
+
 table.insert(package.loaders, 2, function(name)
-    if name == 'queue' and package.searchpath(name, package.path) then
+    if name ~= 'queue' and name:sub(1, 6) ~= 'queue.' then return end
+    if name == 'queue' and own_queue() then
         internal.has_own_queue = true
         if internal.configured() then internal.set_native_queue(false) end
+        return
     end
-end)
-table.insert(package.loaders, function(name)
+    if program.no_native_queue or internal.has_own_queue then return end
     if name == 'queue' then return function() return require('lycosa.queue') end end
+    helpers = helpers or require('lycosa.queue.helpers')
+    return helpers[name]
+end)
+
+-- `expirationd` is the native one, unless a file of that name is on the path.
+table.insert(package.loaders, function(name)
+    if name == 'expirationd' then return function() return require('lycosa.expirationd') end end
 end)
 
 -- Runs a script with its arguments. A first line that begins with `#` is left out by loadfile.
 function program.run(script, ...)
     program.script = script
-    _G.arg = { [0] = script, ... }
+    _G.arg = { [-1] = require('fio').readlink('/proc/self/exe'), [0] = script, ... }
     local folder = script:match('^(.*)/[^/]*$')
     local places = folder and { folder, '.' } or { '.' }
     for i = #places, 1, -1 do
@@ -75,7 +115,7 @@ end
 os.exit = function(code)
     if code == nil or code == true then code = 0 elseif code == false then code = 1 end
     io.flush()
-    for i = #internal.on_shutdown, 1, -1 do pcall(internal.on_shutdown[i]) end
+    internal.run_list(internal.on_shutdown)
     internal.exit(code)
 end
 

@@ -22,7 +22,10 @@ setmetatable(reload, {
         if script then
             local chunk
             chunk, message = loadfile(script)
-            if chunk then done, message = pcall(chunk) else done = false end
+            local internal = require('lycosa.box')
+            internal.is_reloading = true
+            if chunk then done, message = pcall(internal.as_program, chunk) else done = false end
+            internal.is_reloading = nil
         end
         if not done then
             for name, module in pairs(forgotten) do package.loaded[name] = module end

@@ -1,6 +1,7 @@
 -- oracle
 local function try(f,...) local r={pcall(f,...)} if r[1] then for i=2,table.maxn(r) do r[i]=tostring(r[i]) end print(table.concat(r,' ',2,table.maxn(r))) else print('error',(tostring(r[2]):gsub('^[^ ]*:%d+: ',''))) end end
 local msgpack=require'msgpack'
+for _,v in ipairs{-1LL,5ULL,require'uuid'.new(),require'ffi'.cast('int *',0),require'ffi'.new('char[4]') and 7} do try(msgpack.decode,v,5) try(msgpack.decode_unchecked,v) try(msgpack.decode_array_header,v,3) try(msgpack.decode_map_header,v,3) end
 for _,v in ipairs{1,-1,1.5,'x',true,{1,2},{a=1},{},1ULL,2^40,-2^40,1e100,setmetatable({},{__serialize='map'}),{1,{2,{3}}}} do print((msgpack.encode(v):gsub('.',function(c) return ('%02x'):format(c:byte()) end))) end
 try(msgpack.encode,print) try(msgpack.encode) try(msgpack.decode,'\1\2') try(msgpack.decode,'\1\2',2) try(msgpack.decode,'') try(msgpack.decode,'\x92\1') try(msgpack.decode,'\xa5ab') try(msgpack.decode,'\1',5) try(msgpack.decode,5) try(msgpack.decode_unchecked,'\1\2') try(msgpack.decode,'\1',0) try(msgpack.decode,'\xcf\255\255\255\255\255\255\255\255')
 print(msgpack.decode(msgpack.encode({1,{a='b'}}))[2].a, type(msgpack.NULL))

@@ -1,0 +1,292 @@
+//! Calls of native functions, and the queue as its Lua module sees it.
+
+use std::rc::Rc;
+
+use lycosa_instance::{Called, Caller};
+use lycosa_store::IteratorType;
+use lycosa_tuple::mp::{self, Reader};
+
+use super::of_store;
+use crate::api::{Lua, Native};
+use crate::error::Error;
+use crate::host::Session;
+
+pub(super) const FUNCTIONS: &[(&str, Native)] = &[
+    ("call", call),
+    ("check_execute", check_execute),
+    ("is_native", is_native),
+    ("observe", observe),
+    ("set_native_queue", set_native_queue),
+    ("set_program_tubes", set_program_tubes),
+    ("set_hooked_queue", set_hooked_queue),
+    ("queue_state", queue_state),
+    ("queue_row", queue_row),
+    ("queue_rows", queue_rows),
+    ("disconnect_session", disconnect_session),
+    ("with_new_session", with_new_session),
+    ("hook_call", hook_call),
+    ("hook_errors", hook_errors),
+    ("tell_callbacks", tell_callbacks_now),
+];
+
+/// `call(name, args)`: a native function; waits for its answer. Returns its values. What it did to tasks is told to
+/// callbacks of tubes before the fiber goes on.
+fn call(lua: Lua) -> Result<i32, Error> {
+    lua.check_not_aborted()?;
+    let name = lua.bytes(1).unwrap_or_default().to_vec();
+    let mut args = Vec::new();
+    encode_list(lua, 2, &mut args)?;
+    let caller = lua.session()?.caller;
+    let mut out = Vec::new();
+    let called = lua.with_instance(|instance| match instance.procedure(&name) {
+        // A program needs rights to the spaces, as with the Lua module, but none to functions that are not functions there.
+        Some(procedure) => instance.call_queue(&caller, &procedure, &args, &mut out),
+        None => instance.call_native(&caller, &name, &args, &mut out),
+    });
+    let count = match called.map_err(as_lua_error)? {
+        Called::Done { count } => {
+            tell_callbacks(lua)?;
+            lua.wait_durable()?;
+            count
+        }
+        Called::Parked(request) => {
+            let (count, values) = lua.wait_answer(request).map_err(as_lua_error)?;
+            tell_callbacks(lua)?;
+            lua.wait_durable()?;
+            out = values;
+            count
+        }
+    };
+    push_values(lua, count, &out)
+}
+
+/// `check_execute(name)`: an error unless the fiber's user may call the function.
+fn check_execute(lua: Lua) -> Result<i32, Error> {
+    let name = lua.bytes(1).unwrap_or_default().to_vec();
+    let caller = lua.session()?.caller;
+    lua.with_instance(|instance| instance.check_call(&caller, &name))?;
+    Ok(0)
+}
+
+/// `is_native(name)`: whether the server itself has a function of that name.
+fn is_native(lua: Lua) -> Result<i32, Error> {
+    let name = lua.bytes(1).unwrap_or_default().to_vec();
+    let is_native = lua.with_instance(|instance| Ok(instance.has_function(&name)))?;
+    lua.push_bool(is_native);
+    Ok(1)
+}
+
+/// What the queue's Lua module raises as a text is a text here too.
+fn as_lua_error(error: Error) -> Error {
+    match error {
+        Error::Object(object) if object.code == 32 => Error::Text(object.message.clone()),
+        other => other,
+    }
+}
+
+/// Calls the callbacks of tubes for what has happened to their tasks since the last time.
+pub(super) fn tell_callbacks(lua: Lua) -> Result<(), Error> {
+    let mut internal_pushed = false;
+    loop {
+        let event = lua.with_instance(|instance| Ok(instance.poll_event()))?;
+        let Some(event) = event else { break };
+        if !internal_pushed {
+            lua.push_global("require");
+            lua.push_str("lycosa.box");
+            lua.call(1, 1)?;
+            internal_pushed = true;
+        }
+        lua.raw_field(-1, "task_changed");
+        lua.push_str(&event.tube);
+        lua.push_str(event.operation.name());
+        lua.push_tuple(&event.tuple)?;
+        lua.call(3, 0)?;
+    }
+    if internal_pushed {
+        lua.pop(1);
+    }
+    while let Some(change) = lua.with_instance(|instance| Ok(instance.poll_hooked()))? {
+        let top = lua.top();
+        super::request::run_replaced(lua, &change)?;
+        lua.set_top(top);
+    }
+    Ok(())
+}
+
+/// The table at `index`, whose field `n` counts its items, as an array.
+fn encode_list(lua: Lua, index: i32, out: &mut Vec<u8>) -> Result<(), Error> {
+    lua.raw_field(index, "n");
+    let count = lua.number(-1).map_or(lua.raw_len(index) as u32, |count| count as u32);
+    lua.pop(1);
+    mp::write_array(out, count);
+    for number in 1..=count {
+        lua.raw_item(index, i32::try_from(number).unwrap_or(i32::MAX));
+        lua.encode(-1, out)?;
+        lua.pop(1);
+    }
+    Ok(())
+}
+
+pub(super) fn push_values(lua: Lua, count: u32, bytes: &[u8]) -> Result<i32, Error> {
+    let count = i32::try_from(count).unwrap_or(i32::MAX);
+    lua.reserve(count)?;
+    let mut reader = Reader::new(bytes);
+    for _ in 0..count {
+        lua.decode(&mut reader)?;
+    }
+    Ok(count)
+}
+/// `observe(tube, yes)`: changes of the tube's tasks are told to `task_changed`.
+fn observe(lua: Lua) -> Result<i32, Error> {
+    let (tube, observed) = (lua.text(1).unwrap_or_default(), lua.truth(2));
+    let known = lua.with_instance(|instance| Ok(instance.observe(&tube, observed)))?;
+    lua.push_bool(known);
+    Ok(1)
+}
+
+/// `set_native_queue(yes)`: whether clients mean the native queue by `queue.*`.
+fn set_native_queue(lua: Lua) -> Result<i32, Error> {
+    let native = lua.truth(1);
+    lua.with_instance(|instance| {
+        instance.set_native_queue(native);
+        Ok(())
+    })?;
+    Ok(0)
+}
+
+/// `set_program_tubes()`: there are tubes with drivers in Lua, so what is about all tubes goes to the program.
+fn set_program_tubes(lua: Lua) -> Result<i32, Error> {
+    lua.with_instance(|instance| {
+        instance.set_program_tubes(true);
+        Ok(())
+    })?;
+    Ok(0)
+}
+
+/// Returns the state, the `ttr` and whether the queue is in a replica set.
+fn queue_state(lua: Lua) -> Result<i32, Error> {
+    let (state, configuration) =
+        lua.with_instance(|instance| Ok((instance.queue().state(), instance.queue().configuration())))?;
+    lua.push_str(state.name());
+    match configuration.ttr {
+        Some(ttr) => lua.push_number(ttr.to_double()),
+        None => lua.push_nil(),
+    }
+    lua.push_bool(configuration.in_replicaset);
+    Ok(3)
+}
+
+/// The number of `_queue`, if it is there.
+fn queue_space(lua: Lua) -> Result<Option<u32>, Error> {
+    lua.with_instance(|instance| Ok(instance.store().space_by_name("_queue").map(lycosa_store::Space::id)))
+}
+
+/// `queue_row(name)`: the row of a tube, whoever asks.
+fn queue_row(lua: Lua) -> Result<i32, Error> {
+    let Some(space) = queue_space(lua)? else { return Ok(0) };
+    let mut key = Vec::new();
+    mp::write_array(&mut key, 1);
+    lua.encode(1, &mut key)?;
+    let found = lua.with_instance(|instance| {
+        let store = instance.read(space, 0)?;
+        let found = store.get(space, 0, &key).map_err(|error| of_store(&error))?;
+        Ok(found.map(<[u8]>::to_vec))
+    })?;
+    let Some(tuple) = found else { return Ok(0) };
+    lua.push_tuple_of(space, &tuple)?;
+    Ok(1)
+}
+
+/// `queue_rows()`: the rows of all tubes, whoever asks.
+fn queue_rows(lua: Lua) -> Result<i32, Error> {
+    let rows = match queue_space(lua)? {
+        None => Vec::new(),
+        Some(space) => lua.with_instance(|instance| {
+            let store = instance.read(space, 0)?;
+            let all =
+                store.range(space, 0, IteratorType::All, &[0x90], 0).map_err(|error| of_store(&error))?;
+            Ok(all.map(<[u8]>::to_vec).collect())
+        })?,
+    };
+    lua.new_table(rows.len(), 0);
+    for (place, row) in rows.iter().enumerate() {
+        lua.push_tuple(row)?;
+        lua.raw_set_item(-2, i32::try_from(place + 1).unwrap_or(i32::MAX));
+    }
+    Ok(1)
+}
+
+/// `disconnect_session()`: the queue takes the caller's session for ended.
+fn disconnect_session(lua: Lua) -> Result<i32, Error> {
+    let session = lua.session()?.caller.session;
+    let now = lua.shared().scheduler.now();
+    lua.with_instance(|instance| {
+        instance.disconnect_session(session, now);
+        Ok(())
+    })?;
+    lua.host()?.touch();
+    Ok(0)
+}
+
+/// `with_new_session(function)`: calls a function as the instance itself, in a session that ends with the call.
+fn with_new_session(lua: Lua) -> Result<i32, Error> {
+    let fiber = lua.fiber()?;
+    let former = lua.session()?;
+    let number = lua.with_instance(|instance| Ok(instance.open_session()))?;
+    let caller = Caller { session: number, may_wait: true, ..Caller::internal() }.in_fiber();
+    fiber.set_local(Rc::new(Session { caller, peer: String::new(), request: None }));
+    let called = lua.call(0, 0);
+    fiber.set_local(former);
+    let now = lua.shared().scheduler.now();
+    lua.with_instance(|instance| {
+        instance.close_session(number, now);
+        Ok(())
+    })?;
+    called?;
+    Ok(0)
+}
+
+/// `hook_call(function, …)`: as `pcall`, for what runs beside an operation: it may run for `hook_time_budget` without a
+/// pause, and its failures are counted.
+fn hook_call(lua: Lua) -> Result<i32, Error> {
+    let shared = lua.shared();
+    let hook = shared.watch.begin_hook();
+    let called = lua.call(lua.top() - 1, -1);
+    shared.watch.end_hook(hook);
+    match called {
+        Ok(()) => {
+            lua.push_bool(true);
+            lua.insert(1);
+            Ok(lua.top())
+        }
+        Err(error) => {
+            shared.hook_failures.set(shared.hook_failures.get() + 1);
+            lua.set_top(0);
+            lua.push_bool(false);
+            error.push(lua);
+            Ok(2)
+        }
+    }
+}
+
+/// `hook_errors()`: triggers and callbacks that failed since the start.
+fn hook_errors(lua: Lua) -> Result<i32, Error> {
+    lua.push_number(lua.shared().hook_failures.get() as f64);
+    Ok(1)
+}
+
+/// `tell_callbacks()`: what has happened is told before the fiber goes on.
+fn tell_callbacks_now(lua: Lua) -> Result<i32, Error> {
+    tell_callbacks(lua)?;
+    Ok(0)
+}
+
+/// `set_hooked_queue(yes)`: a space of the queue has triggers, so clients' operations on tubes go to the program.
+fn set_hooked_queue(lua: Lua) -> Result<i32, Error> {
+    let hooked = lua.truth(1);
+    lua.with_instance(|instance| {
+        instance.set_hooked_queue(hooked);
+        Ok(())
+    })?;
+    Ok(0)
+}

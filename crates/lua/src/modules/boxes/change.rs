@@ -1,0 +1,258 @@
+//! Changes: statements, transactions, savepoints.
+
+use std::cell::Cell;
+
+use lycosa_instance::{Instance, Lsn, OwnedStatement};
+use lycosa_iproto::error::ErrorCode;
+use lycosa_store::{Decision, Hooks, OwnedChange, Proposal, StatementKind, user};
+
+use super::call::tell_callbacks;
+use super::{id, key, of_store, tuple};
+use crate::api::{Kind, Lua, Native};
+use crate::error::Error;
+
+pub(super) const FUNCTIONS: &[(&str, Native)] = &[
+    ("execute", execute),
+    ("submit", submit),
+    ("decide", decide),
+    ("changes", changes),
+    ("set_hooks", set_hooks),
+    ("begin", begin),
+    ("commit", commit),
+    ("rollback", rollback),
+    ("savepoint", savepoint),
+    ("rollback_to", rollback_to),
+    ("in_txn", in_txn),
+    ("wait_durable", wait_durable),
+];
+
+/// The statement that the arguments from 1 on describe: kind, space, index, key or tuple, operations, and the number of the
+/// first field in operations (1 if it is not given).
+fn statement(lua: Lua) -> Result<OwnedStatement, Error> {
+    let kind = match lua.text(1).unwrap_or_default().as_str() {
+        "insert" => "insert",
+        "replace" => "replace",
+        "update" => "update",
+        "upsert" => "upsert",
+        _ => "delete",
+    };
+    let (space, index) = (id(lua, 2, "the space")?, id(lua, 3, "the index")?);
+    let first = if matches!(kind, "update" | "delete") { key(lua, 4)? } else { tuple(lua, 4)? };
+    let operations = if matches!(kind, "update" | "upsert") { tuple(lua, 5)? } else { Vec::new() };
+    let base = lua.number(6).map_or(1, |base| base as i64);
+    Ok(OwnedStatement { kind, space, index, first, operations, base })
+}
+
+fn push_shown(lua: Lua, space: u32, tuple: &[u8]) -> Result<(), Error> {
+    if tuple.is_empty() {
+        lua.push_nil();
+        return Ok(());
+    }
+    lua.push_tuple_of(space, tuple)
+}
+
+fn push_side(lua: Lua, space: u32, tuple: Option<&[u8]>) -> Result<(), Error> {
+    push_shown(lua, space, tuple.unwrap_or_default())
+}
+
+/// `execute(kind, space, index, key or tuple, operations, base)`: the tuple of the reply.
+fn execute(lua: Lua) -> Result<i32, Error> {
+    lua.check_not_aborted()?;
+    let statement = statement(lua)?;
+    let user = lua.session()?.caller.effective;
+    let mut out = Vec::new();
+    lua.with_instance(|instance| instance.execute(user, &statement.get(), &mut out).map(drop))?;
+    if !lua.in_transaction() {
+        tell_callbacks(lua)?;
+    }
+    lua.wait_durable()?;
+    if out.is_empty() {
+        return Ok(0);
+    }
+    lua.push_tuple_of(statement.space, &out)?;
+    Ok(1)
+}
+
+/// A statement that waits for what its before triggers decide.
+struct Proposed {
+    statement: OwnedStatement,
+    proposal: Cell<Option<Proposal>>,
+}
+
+/// `submit(…)` with the arguments of `execute`, in an open transaction: the tuple of the reply; or `nil`, the proposal,
+/// and the old and the new tuple.
+fn submit(lua: Lua) -> Result<i32, Error> {
+    lua.check_not_aborted()?;
+    let statement = statement(lua)?;
+    let (user, space) = (lua.session()?.caller.effective, statement.space);
+    let mut out = Vec::new();
+    let proposal = lua.with_instance(|instance| instance.submit(user, &statement.get(), &mut out))?;
+    let Some(mut proposal) = proposal else {
+        push_shown(lua, space, &out)?;
+        return Ok(1);
+    };
+    let (old, new) = (proposal.old.take(), proposal.new.clone());
+    proposal.old.clone_from(&old);
+    lua.push_nil();
+    lua.new_class::<Proposed>("proposal", &[], &[]);
+    lua.pop(1);
+    lua.push_userdata(Proposed { statement, proposal: Cell::new(Some(proposal)) });
+    push_side(lua, space, old.as_deref())?;
+    push_side(lua, space, new.as_deref())?;
+    Ok(4)
+}
+
+/// `decide(proposal, decision, tuple)`: completes a statement; `decision` is `proceed`, `skip`, `put` or `remove`. Returns
+/// the tuple of the reply.
+fn decide(lua: Lua) -> Result<i32, Error> {
+    lua.check_not_aborted()?;
+    let Some(proposed) = lua.userdata::<Proposed>(1) else {
+        return Err(Error::here("the argument is no proposal"));
+    };
+    let Some(proposal) = proposed.proposal.take() else {
+        return Err(Error::here("the proposal was decided"));
+    };
+    let wanted =
+        if lua.kind(3) == Kind::Nil || lua.kind(3) == Kind::None { Vec::new() } else { tuple(lua, 3)? };
+    let decision = match lua.text(2).unwrap_or_default().as_str() {
+        "proceed" => Decision::Proceed,
+        "put" => Decision::Put(&wanted),
+        "remove" => Decision::Remove,
+        _ => Decision::Skip,
+    };
+    let user = lua.session()?.caller.effective;
+    let mut out = Vec::new();
+    lua.with_instance(|instance| {
+        instance.decide(user, &proposed.statement.get(), proposal, decision, &mut out)
+    })?;
+    push_shown(lua, proposed.statement.space, &out)?;
+    Ok(1)
+}
+
+/// `changes(savepoint, hooked)`: the changes of the open transaction since a savepoint, or all: an array of `{space, kind,
+/// old, new}`; `hooked`: only in spaces with triggers.
+fn changes(lua: Lua) -> Result<i32, Error> {
+    let place = lua.userdata::<SavepointHandle>(1).map(|place| place.0);
+    let hooked = lua.truth(2);
+    let changes = lua.with_instance(|instance| Ok(instance.changes_since(place, hooked)))?;
+    lua.new_table(changes.len(), 0);
+    for (number, change) in changes.iter().enumerate() {
+        push_change(lua, change)?;
+        lua.raw_set_item(-2, i32::try_from(number + 1).unwrap_or(i32::MAX));
+    }
+    Ok(1)
+}
+
+/// Pushes `{space, kind, old, new}`.
+pub(super) fn push_change(lua: Lua, change: &OwnedChange) -> Result<(), Error> {
+    lua.new_table(0, 4);
+    lua.push_number(f64::from(change.space));
+    lua.raw_set_field(-2, "space");
+    lua.push_str(match change.kind {
+        StatementKind::Insert => "INSERT",
+        StatementKind::Replace => "REPLACE",
+        StatementKind::Update => "UPDATE",
+        StatementKind::Upsert => "UPSERT",
+        StatementKind::Delete => "DELETE",
+    });
+    lua.raw_set_field(-2, "kind");
+    push_side(lua, change.space, change.old.as_deref())?;
+    lua.raw_set_field(-2, "old");
+    push_side(lua, change.space, change.new.as_deref())?;
+    lua.raw_set_field(-2, "new");
+    Ok(())
+}
+
+/// `set_hooks(space, before, after)`: statements on the space are proposed, and its changes are noted, for triggers.
+fn set_hooks(lua: Lua) -> Result<i32, Error> {
+    let space = id(lua, 1, "the space")?;
+    let (before, after) = (lua.truth(2), lua.truth(3));
+    lua.with_instance(|instance| {
+        instance.transaction(user::ADMIN, |store| {
+            store.set_hooks(space, Hooks { before, after }).map_err(|error| of_store(&error))
+        })
+    })?;
+    Ok(0)
+}
+
+fn begin(lua: Lua) -> Result<i32, Error> {
+    lua.check_not_aborted()?;
+    let user = lua.session()?.caller.effective;
+    lua.with_instance(|instance| instance.begin(user))?;
+    lua.set_transaction(true)?;
+    Ok(0)
+}
+
+fn commit(lua: Lua) -> Result<i32, Error> {
+    if let Err(error) = lua.check_not_aborted() {
+        lua.set_transaction(false)?;
+        return Err(error);
+    }
+    if !lua.in_transaction() {
+        return Ok(0);
+    }
+    lua.set_transaction(false)?;
+    let _: Lsn = lua.with_instance(Instance::commit)?;
+    tell_callbacks(lua)?;
+    lua.wait_durable()?;
+    Ok(0)
+}
+
+pub(super) fn rollback(lua: Lua) -> Result<i32, Error> {
+    let aborted = lua.check_not_aborted().is_err();
+    if !lua.in_transaction() {
+        return Ok(0);
+    }
+    lua.set_transaction(false)?;
+    if !aborted {
+        lua.with_instance(|instance| {
+            instance.rollback();
+            Ok(())
+        })?;
+    }
+    Ok(0)
+}
+
+/// The userdata that holds a savepoint for Lua.
+struct SavepointHandle(lycosa_instance::Savepoint);
+
+fn savepoint(lua: Lua) -> Result<i32, Error> {
+    lua.check_not_aborted()?;
+    if !lua.in_transaction() {
+        return Err(Error::Box {
+            code: ErrorCode::NoTransaction.into(),
+            message: "No active transaction".to_owned(),
+        });
+    }
+    let place = lua.with_instance(|instance| Ok(instance.savepoint()))?;
+    lua.new_class::<SavepointHandle>("savepoint", &[], &[]);
+    lua.pop(1);
+    lua.push_userdata(SavepointHandle(place));
+    Ok(1)
+}
+
+fn rollback_to(lua: Lua) -> Result<i32, Error> {
+    lua.check_not_aborted()?;
+    let place = lua.userdata::<SavepointHandle>(1).map(|place| place.0);
+    let Some(place) = place else { return Err(Error::here("Usage: box.rollback_to_savepoint(savepoint)")) };
+    if !lua.in_transaction() {
+        return Err(Error::Box {
+            code: ErrorCode::NoTransaction.into(),
+            message: "No active transaction".to_owned(),
+        });
+    }
+    lua.with_instance(|instance| {
+        instance.rollback_to(place);
+        Ok(())
+    })?;
+    Ok(0)
+}
+
+fn in_txn(lua: Lua) -> Result<i32, Error> {
+    lua.push_bool(lua.in_transaction());
+    Ok(1)
+}
+fn wait_durable(lua: Lua) -> Result<i32, Error> {
+    lua.wait_durable()?;
+    Ok(0)
+}

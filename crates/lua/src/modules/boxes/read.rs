@@ -1,0 +1,176 @@
+//! Reads: SELECT, GET, counts, walks over an index.
+
+use std::cell::RefCell;
+
+use lycosa_instance::{Instance, Select};
+use lycosa_iproto::error::ErrorObject;
+use lycosa_store::{Access, Budget, Cursor, IteratorType, Object, Progress, user};
+use lycosa_tuple::mp::Reader;
+
+use super::{id, iterator, key, of_store};
+use crate::api::{Lua, Native};
+use crate::error::Error;
+
+pub(super) const FUNCTIONS: &[(&str, Native)] = &[
+    ("select", select),
+    ("get", get),
+    ("count", count),
+    ("bsize", bsize),
+    ("cursor", cursor),
+    ("advance", advance),
+    ("system_row", system_row),
+    ("system_rows", system_rows),
+];
+
+/// A walk over an index that survives changes.
+struct Walk {
+    cursor: RefCell<Cursor>,
+}
+
+pub(super) fn define_classes(lua: Lua) {
+    lua.new_class::<Walk>("cursor", &[], &[]);
+    lua.pop(1);
+}
+
+/// `select(space, index, iterator, key, offset, limit)`: a table of tuples.
+fn select(lua: Lua) -> Result<i32, Error> {
+    let (space, index) = (id(lua, 1, "the space")?, id(lua, 2, "the index")?);
+    let iterator = iterator(lua, 3)?;
+    let key = key(lua, 4)?;
+    let offset = lua.integer(5).and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
+    let limit = lua.integer(6).and_then(|number| u64::try_from(number).ok()).unwrap_or(u64::MAX);
+    let user = lua.session()?.caller.effective;
+    let mut out = Vec::new();
+    let count = lua.with_instance(|instance| {
+        let select = Select { space, index, iterator, key: &key, offset, limit };
+        instance.select(user, &select, &mut out)
+    })?;
+    let mut reader = Reader::new(&out);
+    lua.new_table(count as usize, 0);
+    for number in 1..=count {
+        lua.push_tuple_of(space, reader.raw().unwrap_or(&[0x90]))?;
+        lua.raw_set_item(-2, i32::try_from(number).unwrap_or(i32::MAX));
+    }
+    Ok(1)
+}
+
+fn check_read(instance: &Instance, user: u32, space: u32) -> Result<(), ErrorObject> {
+    let checked = instance.store().check_access(user, Object::Space(space), Access::READ);
+    checked.map_err(|error| of_store(&error))
+}
+
+/// `get(space, index, key)`
+fn get(lua: Lua) -> Result<i32, Error> {
+    let user = lua.session()?.caller.effective;
+    find(lua, Some(user))
+}
+
+/// Pushes the tuple of arguments `space`, `index` and `key`, if there is one. `user` is whose right to read is checked.
+fn find(lua: Lua, user: Option<u32>) -> Result<i32, Error> {
+    let (space, index) = (id(lua, 1, "the space")?, id(lua, 2, "the index")?);
+    let key = key(lua, 3)?;
+    let found = lua.with_instance(|instance| {
+        if let Some(user) = user {
+            check_read(instance, user, space)?;
+        }
+        let store = instance.read(space, index)?;
+        let found = store.get(space, index, &key).map_err(|error| of_store(&error))?;
+        Ok(found.map(<[u8]>::to_vec))
+    })?;
+    let Some(tuple) = found else { return Ok(0) };
+    lua.push_tuple_of(space, &tuple)?;
+    Ok(1)
+}
+
+/// `count(space, index, iterator, key)`
+fn count(lua: Lua) -> Result<i32, Error> {
+    let (space, index) = (id(lua, 1, "the space")?, id(lua, 2, "the index")?);
+    let iterator = iterator(lua, 3)?;
+    let key = key(lua, 4)?;
+    let user = lua.session()?.caller.effective;
+    let count = lua.with_instance(|instance| {
+        check_read(instance, user, space)?;
+        let store = instance.read(space, index)?;
+        store.count(space, index, iterator, &key).map_err(|error| of_store(&error))
+    })?;
+    lua.push_uint(count);
+    Ok(1)
+}
+
+/// `bsize(space)`: bytes of its tuples.
+fn bsize(lua: Lua) -> Result<i32, Error> {
+    let space = id(lua, 1, "the space")?;
+    let bytes = lua.with_instance(|instance| {
+        let store = instance.read(space, 0)?;
+        let walk = store.range(space, 0, IteratorType::All, &[0x90], 0).map_err(|error| of_store(&error))?;
+        Ok(walk.map(|tuple| tuple.len() as u64).sum::<u64>())
+    })?;
+    lua.push_uint(bytes);
+    Ok(1)
+}
+
+/// `cursor(space, index, iterator, key, offset)`
+fn cursor(lua: Lua) -> Result<i32, Error> {
+    let (space, index) = (id(lua, 1, "the space")?, id(lua, 2, "the index")?);
+    let iterator = iterator(lua, 3)?;
+    let key = key(lua, 4)?;
+    let offset = lua.integer(5).and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
+    let user = lua.session()?.caller.effective;
+    let cursor = Cursor::new(user, space, index, iterator, &key).with_offset(offset);
+    lua.push_userdata(Walk { cursor: RefCell::new(cursor) });
+    Ok(1)
+}
+
+/// `advance(cursor)`: the next tuple, nothing at the end.
+fn advance(lua: Lua) -> Result<i32, Error> {
+    let Some(walk) = lua.userdata::<Walk>(1) else { return Err(Error::here("the argument is no cursor")) };
+    let mut cursor = walk.cursor.borrow_mut();
+    let mut found = None;
+    lua.with_instance(|instance| {
+        let budget = Budget { rows: 1, bytes: 1 };
+        loop {
+            let step = instance.transaction(user::ADMIN, |store| {
+                let advanced =
+                    store.advance(&mut cursor, budget, &mut |tuple: &[u8]| found = Some(tuple.to_vec()));
+                advanced.map_err(|error| match error {
+                    lycosa_store::CursorError::Refused(error) => of_store(&error),
+                    error => ErrorObject::lua(error.to_string()),
+                })
+            })?;
+            if found.is_some() || step == Progress::End {
+                return Ok(());
+            }
+        }
+    })?;
+    let space = cursor.space();
+    drop(cursor);
+    match found {
+        Some(tuple) => lua.push_tuple_of(space, &tuple)?,
+        None => lua.push_nil(),
+    }
+    Ok(1)
+}
+
+/// `system_row(space, index, key)`: a row of a system space, whoever asks.
+fn system_row(lua: Lua) -> Result<i32, Error> {
+    find(lua, None)
+}
+
+/// `system_rows(space, key)`: the rows of a system space that have the key, or all, whoever asks.
+fn system_rows(lua: Lua) -> Result<i32, Error> {
+    let space = id(lua, 1, "the space")?;
+    let key = key(lua, 2)?;
+    let mut out = Vec::new();
+    let count = lua.with_instance(|instance| {
+        let iterator = if key == [0x90] { IteratorType::All } else { IteratorType::Eq };
+        let select = Select { space, index: 0, iterator, key: &key, offset: 0, limit: u64::MAX };
+        instance.select(user::ADMIN, &select, &mut out)
+    })?;
+    let mut reader = Reader::new(&out);
+    lua.new_table(count as usize, 0);
+    for number in 1..=count {
+        lua.push_tuple_of(space, reader.raw().unwrap_or(&[0x90]))?;
+        lua.raw_set_item(-2, i32::try_from(number).unwrap_or(i32::MAX));
+    }
+    Ok(1)
+}

@@ -1,0 +1,159 @@
+//! Requests of clients, and what the server starts: each in a fiber of its own.
+
+use lycosa_instance::{Invoke, InvokeKind, OwnedStatement};
+use lycosa_iproto::error::ErrorObject;
+use lycosa_store::OwnedChange;
+use lycosa_tuple::mp::Reader;
+
+use super::change::{push_change, rollback};
+use crate::api::{Kind, Lua};
+use crate::error::Error;
+
+/// Runs CALL or EVAL and answers the request.
+pub(crate) fn run_invoke(lua: Lua, invoke: &Invoke) -> Result<i32, Error> {
+    let result = invoke_values(lua, invoke);
+    // A program that leaves a transaction open has not committed it.
+    if lua.in_transaction() {
+        lua.set_top(0);
+        let _ = rollback(lua);
+    }
+    let waited = lua.wait_durable();
+    let result = match (result, waited) {
+        (Ok(values), Ok(())) => Ok(values),
+        (Err(error), _) | (_, Err(error)) => Err(error_object(lua, error)),
+    };
+    lua.with_instance(|instance| {
+        match result {
+            Ok((count, ref values)) => instance.finish_invoke(invoke.request, Ok((count, values))),
+            Err(ref error) => instance.finish_invoke(invoke.request, Err(error.clone())),
+        }
+        Ok(())
+    })?;
+    lua.host()?.touch();
+    Ok(0)
+}
+
+fn invoke_values(lua: Lua, invoke: &Invoke) -> Result<(u32, Vec<u8>), Error> {
+    // `program.call(name, …)` or `program.eval(text, …)`
+    lua.push_global("require");
+    lua.push_str("lycosa.program");
+    lua.call(1, 1)?;
+    let (field, text) = match &invoke.kind {
+        InvokeKind::Call { name } => ("call", name),
+        InvokeKind::Eval { expression } => ("eval", expression),
+        InvokeKind::Statement(statement) => return statement_values(lua, statement),
+    };
+    lua.raw_field(-1, field);
+    lua.remove(-2);
+    lua.push_str(text);
+    let mut reader = Reader::new(&invoke.args);
+    let count = reader.array().map_err(|error| Error::text(error.to_string()))?;
+    let count = i32::try_from(count).unwrap_or(i32::MAX);
+    lua.reserve(count)?;
+    for _ in 0..count {
+        lua.decode(&mut reader)?;
+    }
+    let below = lua.top() - count - 2;
+    lua.call(count + 1, -1)?;
+    let (mut values, top) = (Vec::new(), lua.top());
+    for index in below + 1..=top {
+        lua.encode(index, &mut values)?;
+    }
+    Ok(((top - below).unsigned_abs(), values))
+}
+
+/// Executes a client's statement with the triggers of its space: `program.statement(kind, space, index, key or tuple,
+/// operations, base)`. The module stands at the top.
+fn statement_values(lua: Lua, statement: &OwnedStatement) -> Result<(u32, Vec<u8>), Error> {
+    lua.raw_field(-1, "statement");
+    lua.remove(-2);
+    lua.push_str(statement.kind);
+    lua.push_number(f64::from(statement.space));
+    lua.push_number(f64::from(statement.index));
+    lua.push_tuple(&statement.first)?;
+    if statement.operations.is_empty() {
+        lua.push_nil();
+    } else {
+        lua.push_tuple(&statement.operations)?;
+    }
+    lua.push_number(statement.base as f64);
+    lua.call(6, 1)?;
+    match lua.tuple(-1) {
+        Some(tuple) => Ok((1, tuple.to_vec())),
+        None => Ok((0, Vec::new())),
+    }
+}
+
+/// The error of a program as a client sees it.
+fn error_object(lua: Lua, error: Error) -> ErrorObject {
+    match error {
+        Error::Object(error) => *error,
+        error => {
+            error.push(lua);
+            let index = lua.top();
+            let object = (lua.kind(index) == Kind::Cdata).then(|| box_error(lua, index)).flatten();
+            let object = object.unwrap_or_else(|| ErrorObject::lua(lua.display(index)));
+            lua.set_top(index - 1);
+            object
+        }
+    }
+}
+
+/// A `box.error` object's kind, code and text.
+fn box_error(lua: Lua, index: i32) -> Option<ErrorObject> {
+    let text = |name: &str| {
+        lua.field(index, name).ok()?;
+        let text = lua.text(-1);
+        lua.pop(1);
+        text
+    };
+    let (kind, message) = (text("type")?, text("message")?);
+    lua.field(index, "code").ok()?;
+    let code = lua.number(-1).unwrap_or(32.0) as u32;
+    lua.pop(1);
+    let mut object = ErrorObject::lua(message);
+    object.kind = kind.into();
+    object.code = code;
+    Some(object)
+}
+
+/// Runs the triggers of `box.session.on_connect` or `on_disconnect`.
+pub(crate) fn run_session_triggers(lua: Lua, connected: bool) -> Result<i32, Error> {
+    lua.push_global("require");
+    lua.push_str("lycosa.program");
+    lua.call(1, 1)?;
+    lua.raw_field(-1, if connected { "connected" } else { "disconnected" });
+    lua.call(0, 0)?;
+    Ok(0)
+}
+
+/// Runs the callback of a tube for a change of a task.
+pub(crate) fn run_task_callback(lua: Lua, tube: &str, operation: &str, tuple: &[u8]) -> Result<i32, Error> {
+    lua.push_global("require");
+    lua.push_str("lycosa.box");
+    lua.call(1, 1)?;
+    lua.raw_field(-1, "task_changed");
+    if lua.kind(-1) != Kind::Function {
+        return Ok(0);
+    }
+    lua.push_str(tube);
+    lua.push_str(operation);
+    lua.push_tuple(tuple)?;
+    lua.call(3, 0)?;
+    Ok(0)
+}
+
+/// Runs the triggers of spaces for a change that no program has made: `internal.replaced(change)`.
+pub(crate) fn run_replaced(lua: Lua, change: &OwnedChange) -> Result<i32, Error> {
+    lua.push_global("require");
+    lua.push_str("lycosa.box");
+    lua.call(1, 1)?;
+    lua.raw_field(-1, "replaced");
+    if lua.kind(-1) != Kind::Function {
+        return Ok(0);
+    }
+    push_change(lua, change)?;
+    lua.call(1, 0)?;
+    lua.pop(1);
+    Ok(0)
+}

@@ -1,0 +1,101 @@
+//! Sessions: on whose behalf a fiber acts.
+
+use std::rc::Rc;
+
+use lycosa_instance::Caller;
+use lycosa_iproto::error::ErrorCode;
+use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::tuple::TupleRef;
+
+use crate::api::{Lua, Native};
+use crate::error::Error;
+use crate::host::Session;
+
+use super::{id, of_store};
+
+/// The space `_user`.
+const USERS: u32 = 304;
+
+pub(super) const FUNCTIONS: &[(&str, Native)] = &[
+    ("session", session),
+    ("user_name", user_name),
+    ("push", push),
+    ("set_user", set_user),
+    ("as_user", as_user),
+    ("as_program", as_program),
+];
+
+/// Returns number, peer, user's number, effective user's number of the session.
+fn session(lua: Lua) -> Result<i32, Error> {
+    let session = lua.session()?;
+    lua.push_uint(session.caller.session);
+    lua.push_str(&session.peer);
+    lua.push_number(f64::from(session.caller.user));
+    lua.push_number(f64::from(session.caller.effective));
+    Ok(4)
+}
+
+/// `user_name(number)`: the name of a user, which everybody may know of a session; its number if there is none.
+fn user_name(lua: Lua) -> Result<i32, Error> {
+    let user = id(lua, 1, "the user")?;
+    let mut key = Vec::new();
+    mp::write_array(&mut key, 1);
+    mp::write_uint(&mut key, user.into());
+    let name = lua.with_instance(|instance| {
+        let store = instance.read(USERS, 0)?;
+        let row = store.get(USERS, 0, &key).map_err(|error| of_store(&error))?;
+        let field = row.and_then(|row| TupleRef::trusted(row).field(2));
+        Ok(field.and_then(|field| Reader::new(field).str().ok()).map(<[u8]>::to_vec))
+    })?;
+    lua.push_str(name.unwrap_or_else(|| user.to_string().into_bytes()));
+    Ok(1)
+}
+
+/// `push(value)`: `box.session.push`
+fn push(lua: Lua) -> Result<i32, Error> {
+    let mut value = Vec::new();
+    lua.encode(1, &mut value)?;
+    let request = lua.session()?.request.ok_or_else(|| Error::Box {
+        code: ErrorCode::Unsupported.into(),
+        message: "Session 'background' does not support push()".to_owned(),
+    })?;
+    lua.with_instance(|instance| instance.push(request, &value))?;
+    lua.host()?.touch();
+    lua.push_bool(true);
+    Ok(1)
+}
+
+/// The running fiber acts for another user from now on; `logged_in`: the user counts as the one who has logged in.
+fn act_as(lua: Lua, user: u32, logged_in: bool) -> Result<Rc<Session>, Error> {
+    let (fiber, former) = (lua.fiber()?, lua.session()?);
+    let caller = former.caller.acting_as(user);
+    let caller = if logged_in { Caller { user, ..caller } } else { caller };
+    fiber.set_local(Rc::new(Session { caller, peer: former.peer.clone(), request: former.request }));
+    Ok(former)
+}
+
+/// `set_user(number)`: `box.session.su(name)`.
+fn set_user(lua: Lua) -> Result<i32, Error> {
+    act_as(lua, id(lua, 1, "the user")?, true)?;
+    Ok(0)
+}
+
+/// `as_user(number, function, …)`: `box.session.su(name, function, …)`.
+fn as_user(lua: Lua) -> Result<i32, Error> {
+    let user = id(lua, 1, "the user")?;
+    let former = act_as(lua, user, false)?;
+    let called = lua.call(lua.top() - 2, -1);
+    lua.fiber()?.set_local(former);
+    called?;
+    Ok(lua.top() - 1)
+}
+
+/// `as_program(function, …)`: calls a function in the program's own session, whoever asks. Returns its values.
+fn as_program(lua: Lua) -> Result<i32, Error> {
+    let fiber = lua.fiber()?;
+    let former = fiber.swap_local(None);
+    let called = lua.call(lua.top() - 1, -1);
+    fiber.swap_local(former);
+    called?;
+    Ok(lua.top())
+}

@@ -1,0 +1,274 @@
+-- popen: other programs as children, with pipes. A call waits for the child in steps, so that other fibers run meanwhile.
+local ffi = require('ffi')
+local fiber = require('fiber')
+local clock = require('clock')
+local errno = require('errno')
+
+ffi.cdef([[
+    typedef struct { char opaque[256]; } lycosa_file_actions;
+    typedef struct { char opaque[512]; } lycosa_spawn_attributes;
+    int posix_spawnp(int *pid, const char *file, const lycosa_file_actions *actions,
+        const lycosa_spawn_attributes *attributes, const char *const argv[], const char *const envp[]);
+    int posix_spawn_file_actions_init(lycosa_file_actions *actions);
+    int posix_spawn_file_actions_destroy(lycosa_file_actions *actions);
+    int posix_spawn_file_actions_adddup2(lycosa_file_actions *actions, int from, int to);
+    int posix_spawn_file_actions_addclose(lycosa_file_actions *actions, int fd);
+    int posix_spawn_file_actions_addopen(lycosa_file_actions *actions, int fd, const char *path, int flags, unsigned mode);
+    int posix_spawnattr_init(lycosa_spawn_attributes *attributes);
+    int posix_spawnattr_destroy(lycosa_spawn_attributes *attributes);
+    int posix_spawnattr_setflags(lycosa_spawn_attributes *attributes, short flags);
+    int lycosa_pipe2(int fds[2], int flags) __asm__("pipe2");
+    int lycosa_popen_close(int fd) __asm__("close");
+    long lycosa_popen_read(int fd, void *buffer, size_t count) __asm__("read");
+    long lycosa_popen_write(int fd, const void *buffer, size_t count) __asm__("write");
+    int lycosa_popen_fcntl(int fd, int command, ...) __asm__("fcntl");
+    int lycosa_popen_kill(int pid, int signal) __asm__("kill");
+    int waitpid(int pid, int *status, int options);
+    extern char **environ;
+]])
+
+local C = ffi.C
+local O_RDWR, O_NONBLOCK, O_CLOEXEC = 2, 0x800, 0x80000
+local F_SETFL, WNOHANG, SETSID = 4, 1, 0x80
+local EAGAIN, EINTR, EPIPE = 11, 4, 32
+local READ_SIZE = 64 * 1024
+local FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.02
+local STREAMS = { stdin = 0, stdout = 1, stderr = 2 }
+
+local popen = {
+    opts = { INHERIT = 'inherit', DEVNULL = 'devnull', CLOSE = 'close', PIPE = 'pipe' },
+    state = { ALIVE = 'alive', EXITED = 'exited', SIGNALED = 'signaled' },
+    stream = { OPENED = 'open', CLOSED = 'closed' },
+    signal = {
+        SIGHUP = 1, SIGINT = 2, SIGQUIT = 3, SIGILL = 4, SIGABRT = 6, SIGFPE = 8, SIGKILL = 9, SIGUSR1 = 10, SIGSEGV = 11,
+        SIGUSR2 = 12, SIGPIPE = 13, SIGALRM = 14, SIGTERM = 15, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTSTP = 20,
+        SIGTTIN = 21, SIGTTOU = 22,
+    },
+}
+
+local handle_mt = {}
+handle_mt.__index = handle_mt
+
+local function failed(what, number) return nil, ('popen: %s: %s'):format(what, errno.strerror(number)) end
+
+-- Waits for `ready` to return something but nil, at most `timeout` seconds.
+local function await(timeout, ready)
+    local deadline = timeout and clock.monotonic() + timeout
+    local pause = FIRST_PAUSE
+    while true do
+        local first, second = ready()
+        if first ~= nil then return first, second end
+        if deadline and clock.monotonic() >= deadline then return nil end
+        fiber.sleep(pause)
+        pause = math.min(pause * 2, LONGEST_PAUSE)
+    end
+end
+
+local function check(value, kind, usage)
+    if type(value) ~= kind then error(usage, 3) end
+end
+
+local function close_stream(self, name)
+    local fd = self.fds[name]
+    if fd then
+        self.fds[name] = nil
+        C.lycosa_popen_close(fd)
+    end
+end
+
+local USAGE = 'Bad params, use: popen.new({<string> ...}[, {stdin=, stdout=, stderr=, env=, shell=, setsid=, group_signal=, keep_child=}])'
+
+function popen.new(argv, opts)
+    check(argv, 'table', USAGE)
+    opts = opts or {}
+    check(opts, 'table', USAGE)
+    local words = {}
+    if opts.shell then words = { 'sh', '-c' } end
+    for i = 1, #argv do
+        check(argv[i], 'string', USAGE)
+        words[#words + 1] = argv[i]
+    end
+    if #argv == 0 then error(USAGE, 2) end
+    for name in pairs(STREAMS) do
+        local kind = opts[name]
+        local known = kind == nil or kind == 'inherit' or kind == 'devnull' or kind == 'close' or kind == 'pipe'
+        if not known then error(("popen.new: wrong value '%s' of opts.%s"):format(tostring(kind), name), 2) end
+    end
+
+    local keep = {}
+    local function texts(list)
+        local array = ffi.new('const char *[?]', #list + 1)
+        for i, text in ipairs(list) do
+            keep[#keep + 1] = text
+            array[i - 1] = text
+        end
+        return array
+    end
+    local envp = ffi.cast('const char *const *', C.environ)
+    if opts.env then
+        local list = {}
+        for name, value in pairs(opts.env) do list[#list + 1] = ('%s=%s'):format(name, value) end
+        envp = texts(list)
+    end
+
+    local actions, attributes = ffi.new('lycosa_file_actions'), ffi.new('lycosa_spawn_attributes')
+    C.posix_spawn_file_actions_init(actions)
+    C.posix_spawnattr_init(attributes)
+    if opts.setsid then C.posix_spawnattr_setflags(attributes, SETSID) end
+    local ours, theirs, number = {}, {}, 0
+    for name, fd in pairs(STREAMS) do
+        local kind = opts[name]
+        if kind == 'devnull' then
+            C.posix_spawn_file_actions_addopen(actions, fd, '/dev/null', O_RDWR, 0)
+        elseif kind == 'close' then
+            C.posix_spawn_file_actions_addclose(actions, fd)
+        elseif kind == 'pipe' then
+            local ends = ffi.new('int[2]')
+            if C.lycosa_pipe2(ends, O_CLOEXEC) ~= 0 then
+                number = ffi.errno()
+                break
+            end
+            local mine, his = ends[0], ends[1]
+            if fd == 0 then mine, his = his, mine end
+            C.lycosa_popen_fcntl(mine, F_SETFL, ffi.cast('int', O_NONBLOCK))
+            ours[name], theirs[#theirs + 1] = mine, his
+            C.posix_spawn_file_actions_adddup2(actions, his, fd)
+        end
+    end
+    local pid = ffi.new('int[1]')
+    if number == 0 then number = C.posix_spawnp(pid, words[1], actions, attributes, texts(words), envp) end
+    C.posix_spawn_file_actions_destroy(actions)
+    C.posix_spawnattr_destroy(attributes)
+    for _, fd in ipairs(theirs) do C.lycosa_popen_close(fd) end
+    local self = setmetatable({ fds = ours, command = table.concat(words, ' '), options = opts }, handle_mt)
+    if number ~= 0 then
+        for name in pairs(STREAMS) do close_stream(self, name) end
+        return failed('can not start ' .. words[1], number)
+    end
+    self.pid = pid[0]
+    return self
+end
+
+function popen.shell(command, mode)
+    check(command, 'string', 'Bad params, use: popen.shell(<string> command[, <string> mode])')
+    mode = mode or 'rwR'
+    local function pipe(letter) return mode:find(letter, 1, true) and 'pipe' or 'inherit' end
+    return popen.new({ command }, {
+        shell = true, setsid = true, group_signal = true, stdin = pipe('w'), stdout = pipe('r'), stderr = pipe('R'),
+    })
+end
+
+local function check_open(self)
+    if getmetatable(self) ~= handle_mt then error('popen: use handle:method()', 3) end
+    if self.is_closed then error('popen: attempt to operate on a closed handle', 3) end
+end
+
+-- What has become of the child; a child that has ended is waited for once.
+local function status_of(self)
+    if self.status == nil and self.pid then
+        local status = ffi.new('int[1]')
+        if C.waitpid(self.pid, status, WNOHANG) == self.pid then
+            local number = status[0]
+            local signal = bit.band(number, 0x7f)
+            if signal == 0 then
+                self.status = { state = 'exited', exit_code = bit.band(bit.rshift(number, 8), 0xff) }
+            else
+                self.status = { state = 'signaled', signo = signal }
+            end
+        end
+    end
+    return self.status
+end
+
+function handle_mt:signal(signo)
+    check_open(self)
+    check(signo, 'number', 'Bad params, use: ph:signal(signo)')
+    if status_of(self) then return failed('the process has ended', 3) end
+    local target = self.pid
+    if self.options.group_signal and self.options.setsid then target = -target end
+    if C.lycosa_popen_kill(target, signo) ~= 0 then return failed('can not send a signal', ffi.errno()) end
+    return true
+end
+
+function handle_mt:terminate() return self:signal(popen.signal.SIGTERM) end
+
+function handle_mt:kill() return self:signal(popen.signal.SIGKILL) end
+
+function handle_mt:wait()
+    check_open(self)
+    return await(nil, function() return status_of(self) end)
+end
+
+function handle_mt:info()
+    check_open(self)
+    local info = { command = self.command, opts = self.options, status = status_of(self) or { state = 'alive' } }
+    if info.status.state == 'alive' then info.pid = self.pid end
+    for name in pairs(STREAMS) do
+        if self.options[name] == 'pipe' then info[name] = self.fds[name] and 'open' or 'closed' end
+    end
+    return info
+end
+
+function handle_mt:read(opts)
+    check_open(self)
+    opts = opts or {}
+    local name = opts.stderr and 'stderr' or 'stdout'
+    local fd = self.fds[name]
+    if not fd then error(('popen: %s is no open pipe'):format(name), 2) end
+    local buffer = ffi.new('char[?]', READ_SIZE)
+    local data, number = await(opts.timeout, function()
+        local count = tonumber(C.lycosa_popen_read(fd, buffer, READ_SIZE))
+        if count >= 0 then return ffi.string(buffer, count) end
+        local code = ffi.errno()
+        if code ~= EAGAIN and code ~= EINTR then return false, code end
+    end)
+    if data then return data end
+    if data == nil then return nil, 'timed out' end
+    return failed('can not read', number)
+end
+
+function handle_mt:write(text, opts)
+    check_open(self)
+    check(text, 'string', 'Bad params, use: ph:write(str[, {timeout = <number>}])')
+    local fd = self.fds.stdin
+    if not fd then error('popen: stdin is no open pipe', 2) end
+    local written = 0
+    local bytes = ffi.cast('const char *', text)
+    local done, number = await(opts and opts.timeout, function()
+        while written < #text do
+            local count = tonumber(C.lycosa_popen_write(fd, bytes + written, #text - written))
+            if count < 0 then
+                local code = ffi.errno()
+                if code == EAGAIN then return nil end
+                if code ~= EINTR then return false, code end
+            else
+                written = written + count
+            end
+        end
+        return true
+    end)
+    if done then return true end
+    if done == nil then return nil, 'timed out' end
+    return failed('can not write', number or EPIPE)
+end
+
+function handle_mt:shutdown(opts)
+    check_open(self)
+    for name in pairs(STREAMS) do
+        if (opts or {})[name] then close_stream(self, name) end
+    end
+    return true
+end
+
+function handle_mt:close()
+    if self.is_closed then return true end
+    for name in pairs(STREAMS) do close_stream(self, name) end
+    if not self.options.keep_child and not status_of(self) then
+        self:kill()
+        self:wait()
+    end
+    self.is_closed = true
+    return true
+end
+
+return popen
