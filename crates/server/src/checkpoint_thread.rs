@@ -5,13 +5,18 @@
 //! the next one is made. After a failure what there is of the snapshot is removed, the failure is told, and the thread
 //! waits for the next order to begin.
 //!
-//! A snapshot never takes the last free space on the disk, which the journal needs: below `disk_reserve` it is given up. When the
-//! disk is short already and the snapshot is to make space, it may take a part of the reserve ([`Room::journal_share`]).
+//! A snapshot never takes the last free space on the disk, which the journal needs: below `disk_reserve` it is given
+//! up. When the disk is short already and the snapshot is to make space, it may take a part of the reserve
+//! ([`Room::journal_share`]).
 //!
-//! The thread asks the system for less of the processor than the others have: a checkpoint may take longer, requests may not.
+//! Xlogs that known replicas still read stay longer, within `replication_journal_limit` ([`Holds`]). When the disk is
+//! short of space none stay for replicas.
+//!
+//! The thread asks the system for less of the processor than the others have: a checkpoint may take longer, requests
+//! may not.
 
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -19,8 +24,9 @@ use lycosa_instance::{CheckpointOrder, Chunk, Files, Keep, Room, Written};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::directory::{Directory, file_name};
 use lycosa_journal::meta::FileKind;
-use lycosa_journal::retention::{self, Inventory, Rule};
+use lycosa_journal::retention::{self, Held, Inventory, Rule};
 use lycosa_journal::snap::SnapshotWriter;
+use lycosa_journal::tail::{Tail, TailError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use uuid::Uuid;
 
@@ -50,6 +56,29 @@ pub(crate) enum News {
     Done { number: u64, written: Written },
     /// There is no snapshot.
     Failed { number: u64, cause: String },
+    /// Xlogs that these replicas would read have to go: they take more than `limit` bytes.
+    Lost { replicas: Vec<Uuid>, limit: u64 },
+}
+
+/// Which replicas read the journal, and from where on. The loop says so before it orders anything and before files are
+/// opened for a replica; the thread looks when it removes files.
+#[derive(Clone, Default)]
+pub(crate) struct Holds(Arc<Mutex<Readers>>);
+
+/// What [`Holds`] share.
+#[derive(Default)]
+pub(crate) struct Readers {
+    /// Bytes of xlogs that may stay for replicas alone.
+    pub(crate) limit: u64,
+    /// The replicas with what each has. `None`: nobody knows, so that all xlogs stay.
+    pub(crate) places: Vec<(Uuid, Option<Vclock>)>,
+}
+
+impl Holds {
+    /// What is shared. Both threads hold it for moments only.
+    pub(crate) fn readers(&self) -> MutexGuard<'_, Readers> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The loop's end of the channel to the thread.
@@ -68,8 +97,8 @@ pub(crate) struct CheckpointThread {
     closer: mpsc::SyncSender<Job>,
 }
 
-/// Where snapshots go, and what is known of those that are there.
-pub(crate) struct Place {
+/// The folder that snapshots are written to, and what is known of the snapshots in it.
+pub(crate) struct SnapshotFolder {
     pub(crate) directory: Directory,
     /// The folder of the directory, to look at its disk.
     pub(crate) folder: PathBuf,
@@ -79,12 +108,13 @@ pub(crate) struct Place {
     pub(crate) instance: Uuid,
     /// Signature of the snapshot that the data were recovered from.
     pub(crate) sound: u64,
+    pub(crate) holds: Holds,
 }
 
 impl CheckpointThread {
     /// Starts the thread.
     pub(crate) fn spawn(
-        place: Place,
+        place: SnapshotFolder,
     ) -> std::io::Result<(CheckpointThread, CheckpointSender, UnboundedReceiver<News>)> {
         let (jobs, inbox) = mpsc::sync_channel(ORDERS);
         let (outbox, news) = unbounded_channel();
@@ -105,7 +135,7 @@ impl CheckpointThread {
 }
 
 struct Worker {
-    place: Place,
+    place: SnapshotFolder,
     outbox: UnboundedSender<News>,
     writing: Option<Writing>,
 }
@@ -231,28 +261,39 @@ impl Worker {
         tracing::info!("checkpoint at {vclock}: {rows} rows, {bytes} bytes in {elapsed:.2?}");
         let peak = Inventory::of(&self.place.directory).map_or(bytes, |inventory| inventory.bytes());
         let files = match self.collect(keep) {
-            Some(inventory) => files(&inventory, self.place.sound),
-            None => Files { snapshot: bytes, journal: 0, total: peak },
+            Some((inventory, held)) => Files { replicas: held.bytes, ..files(&inventory, self.place.sound) },
+            None => Files { snapshot: bytes, journal: 0, total: peak, replicas: 0 },
         };
         Ok(Written { bytes, peak, files })
     }
 
-    /// Removes the journal file that ends where the last snapshot stands, if nobody needs it. That can be told only when there is
-    /// a file after it, and the first rows of that one may still have been on their way when this snapshot was begun.
+    /// Removes the journal file that ends where the last snapshot stands, if nobody needs it. That can be told only
+    /// when there is a file after it, and the first rows of that one may still have been on their way when this
+    /// snapshot was begun.
     fn collect_ended(&self, keep: Keep) {
         self.collect(Keep { bytes: u64::MAX, ..keep });
     }
 
     /// Removes files that need not stay. `None` if the folder cannot be read or changed.
-    fn collect(&self, keep: Keep) -> Option<Inventory> {
-        let rule = Rule { sound: self.place.sound, snapshots: keep.snapshots, bytes: keep.bytes };
-        match retention::collect(&self.place.directory, &rule) {
-            Ok((removed, inventory)) => {
+    fn collect(&self, keep: Keep) -> Option<(Inventory, Held)> {
+        let directory = &self.place.directory;
+        let rule = Rule {
+            sound: self.place.sound,
+            snapshots: keep.snapshots,
+            bytes: keep.bytes,
+            held_from: u64::MAX,
+        };
+        let collected = self.hold(&rule, keep).and_then(|held| {
+            let rule = Rule { held_from: held.from, ..rule };
+            retention::collect(directory, &rule).map(|(removed, inventory)| (removed, inventory, held))
+        });
+        match collected {
+            Ok((removed, inventory, held)) => {
                 if !removed.is_empty() {
                     let bytes: u64 = removed.iter().map(|(_, file)| file.bytes).sum();
                     tracing::info!("removed {} old files of {bytes} bytes", removed.len());
                 }
-                Some(inventory)
+                Some((inventory, held))
             }
             Err(error) => {
                 tracing::warn!("old files could not be removed; the next checkpoint tries again: {error}");
@@ -261,9 +302,37 @@ impl Worker {
         }
     }
 
+    /// Which xlogs stay for replicas. Tells the loop of those that are too far behind.
+    fn hold(&self, rule: &Rule, keep: Keep) -> std::io::Result<Held> {
+        let (places, limit) = {
+            let readers = self.place.holds.readers();
+            (readers.places.clone(), if keep.scarce.is_some() { 0 } else { readers.limit })
+        };
+        let inventory = Inventory::of(&self.place.directory)?;
+        let oldest = inventory.xlogs.first().map_or(0, |file| file.signature);
+        let needed = |(_, place): &(Uuid, Option<Vclock>)| match place {
+            None => Some(oldest),
+            Some(place) => match Tail::after(&self.place.directory, place) {
+                Ok(tail) => Some(tail.signature()),
+                // Nothing that stays would help.
+                Err(TailError::Gap { .. }) => None,
+                Err(_) => Some(oldest),
+            },
+        };
+        let needed: Vec<_> = places.iter().filter_map(|place| Some((place.0, needed(place)?))).collect();
+        let signatures: Vec<_> = needed.iter().map(|(_, signature)| *signature).collect();
+        let held = retention::hold(&inventory, rule, &signatures, limit);
+        if !held.lost.is_empty() {
+            let replicas = held.lost.iter().map(|&place| needed[place].0).collect();
+            // Nobody is there to be told when the server ends.
+            let _ = self.outbox.send(News::Lost { replicas, limit });
+        }
+        Ok(held)
+    }
+
     /// Refuses if after `expected` bytes more the disk had less free space than the journal may need.
     fn check_room(&self, keep: Keep, expected: u64) -> Result<(), String> {
-        let Place { folder, reserve, .. } = &self.place;
+        let SnapshotFolder { folder, reserve, .. } = &self.place;
         if *reserve == 0 {
             return Ok(());
         }
@@ -289,6 +358,7 @@ pub(crate) fn files(inventory: &Inventory, snapshot: u64) -> Files {
         snapshot: inventory.snapshot_bytes(snapshot),
         journal: inventory.journal_bytes(snapshot),
         total: inventory.bytes(),
+        replicas: 0,
     }
 }
 
@@ -312,7 +382,14 @@ mod tests {
         let directory = Directory::open(folder.path()).unwrap();
         let instance = Uuid::from_u128(7);
         SnapshotWriter::create(directory.clone(), instance, &Vclock::new(), 1.5).unwrap().finish().unwrap();
-        let place = Place { directory, folder: folder.path().to_owned(), reserve, instance, sound: 0 };
+        let place = SnapshotFolder {
+            directory,
+            folder: folder.path().to_owned(),
+            reserve,
+            instance,
+            sound: 0,
+            holds: Holds::default(),
+        };
         let (thread, sender, news) = CheckpointThread::spawn(place).unwrap();
         Rig { folder, thread, sender, news }
     }

@@ -11,16 +11,17 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lycosa_instance::{Broken, Caller, Instance, Origin, Slot};
+use lycosa_instance::{Broken, Caller, ConnectionSlot, Instance, Origin};
 use lycosa_iproto::frame;
 use tokio::io::ReadBuf;
 
+use crate::clock::now;
 use crate::replication::Replica;
 use crate::socket::{Reader, Writer};
 use crate::strangers::{Protocol, http_refusal};
-use crate::turn::{Core, Link, now};
+use crate::turn::{Core, Link};
 
 /// How long replies that are on their way may still be written after the client has closed its sending side.
 const LINGER: Duration = Duration::from_secs(1);
@@ -35,10 +36,11 @@ const NOT_HTTP: &str = "This is the port of a Lycosa task queue for its binary p
 /// Serves one connection until it ends.
 pub(crate) async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin: Origin) {
     let peer = origin.peer.clone();
-    let slot = match core.instance.borrow_mut().connect(origin, now()) {
+    let connected = core.instance.borrow_mut().connect(origin, now());
+    let slot = match connected {
         Ok(slot) => slot,
         Err(refused) => {
-            tracing::warn!("connection refused: {refused}");
+            core.note_stranger(&peer, &refused.to_string());
             return;
         }
     };
@@ -52,6 +54,7 @@ pub(crate) async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin
     connection.run().await;
     connection.linger().await;
     connection.discard().await;
+    connection.link.writer.finish();
     if let (Some(program), Some(caller)) = (connection.core.program(), caller(&connection.core, slot)) {
         program.disconnected(caller, &connection.peer);
     }
@@ -60,13 +63,13 @@ pub(crate) async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin
     connection.core.end.notify_one();
 }
 
-fn caller(core: &Core, slot: Slot) -> Option<Caller> {
+fn caller(core: &Core, slot: ConnectionSlot) -> Option<Caller> {
     core.instance.borrow().caller(slot)
 }
 
 struct Connection {
     core: Rc<Core>,
-    slot: Slot,
+    slot: ConnectionSlot,
     /// The peer's address, for the log.
     peer: String,
     link: Rc<Link>,
@@ -191,7 +194,9 @@ impl Connection {
     async fn linger(&self) {
         self.link.lingering.set(true);
         let drained = async {
-            while !self.link.closing.get() && self.core.instance.borrow().pending_bytes(self.slot) > 0 {
+            let is_pending =
+                || self.core.instance.borrow().pending_bytes(self.slot) > 0 || self.link.writer.has_backlog();
+            while !self.link.closing.get() && is_pending() {
                 tokio::select! {
                     () = self.link.wake.notified() => {}
                     writable = self.link.writer.writable(), if self.link.blocked.get() => match writable {
@@ -234,7 +239,7 @@ impl Connection {
 }
 
 /// Handles the whole frames at the start of `bytes`; returns what is left.
-fn handle<'a>(core: &Core, slot: Slot, peer: &str, bytes: &'a [u8]) -> (Step, &'a [u8]) {
+fn handle<'a>(core: &Core, slot: ConnectionSlot, peer: &str, bytes: &'a [u8]) -> (Step, &'a [u8]) {
     let mut instance = core.instance.borrow_mut();
     let limit = instance.max_frame_size();
     let now = now();
@@ -262,6 +267,7 @@ fn handle<'a>(core: &Core, slot: Slot, peer: &str, bytes: &'a [u8]) -> (Step, &'
         rest = &[];
         break Step::Pause;
     };
+    instance.account_output(slot);
     core.received(requests);
     (step, rest)
 }
@@ -269,7 +275,14 @@ fn handle<'a>(core: &Core, slot: Slot, peer: &str, bytes: &'a [u8]) -> (Step, &'
 /// Answers a stream that cannot be followed, in the protocol that it seems to be. `bytes` begins where it cannot be
 /// followed any more.
 #[cold]
-fn refuse(core: &Core, instance: &mut Instance, slot: Slot, peer: &str, bytes: &[u8], broken: &Broken) {
+fn refuse(
+    core: &Core,
+    instance: &mut Instance,
+    slot: ConnectionSlot,
+    peer: &str,
+    bytes: &[u8],
+    broken: &Broken,
+) {
     let cause = match Protocol::recognize(bytes) {
         Protocol::Http => {
             instance.refuse_stranger(slot, &http_refusal(NOT_HTTP));
@@ -284,12 +297,5 @@ fn refuse(core: &Core, instance: &mut Instance, slot: Slot, peer: &str, bytes: &
             format!("it sent what no client of the binary protocol sends ({})", broken.error.message)
         }
     };
-    if let Some(held_back) = core.strangers.borrow_mut().event(Instant::now()) {
-        let more = if held_back > 0 {
-            format!(" ({held_back} more since the last such line)")
-        } else {
-            String::new()
-        };
-        tracing::warn!("connection from {peer} closed: {cause}{more}");
-    }
+    core.note_stranger(peer, &cause);
 }

@@ -1,87 +1,155 @@
 //! The journal as the loop sees it: batches go in, and it hears when they are durable.
 //!
-//! With `wal_mode` `fsync` the disk is waited for by a [thread](crate::journal_thread) while the loop goes on. In the other
-//! modes nothing is waited for: a batch is a `write` into the system's cache, which costs less than waking a thread and being
-//! woken by it, so the loop appends it itself. (Where the system's cache is full of what the disk has not taken yet, that
-//! `write` waits; nobody's reply could leave before it anyway.)
+//! With `wal_mode` `fsync` the disk is waited for by a [thread](crate::journal_thread) while the loop goes on. In the
+//! other modes nothing is waited for: a batch is a `write` into the system's cache, which costs less than waking a
+//! thread and being woken by it, so the loop appends it itself. (Where the system's cache is full of what the disk
+//! has not taken yet, that `write` waits; nobody's reply could leave before it anyway.)
 //!
 //! After a failure it says so once and answers every later batch with the same failure: a journal that failed never
 //! writes again.
 //!
-//! It also watches the room on the disk and says when it becomes scarce and when it is back, so that tasks are refused
-//! while there is still room to journal how the accepted ones end.
+//! It also watches the free space of the disk, and says when that becomes scarce and when it is back. So tasks are
+//! refused while there is still space to journal how the accepted ones end. And it watches whether the data folder is
+//! still in its place: what is journaled into a folder that was removed or moved away, no start finds again.
 
-use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lycosa_instance::{Batch, Buffers, Room};
-use lycosa_journal::log::{self, Log};
+use lycosa_engine::files;
+use lycosa_engine::journal::{self, News, Pace};
+use lycosa_instance::{Batch, Room};
+use lycosa_journal::directory::Directory;
+use lycosa_journal::writer::XlogWriter;
 
 use crate::journal_thread::JournalSender;
 
+/// The journal: who appends, and what the turn has not heard yet.
+pub(crate) struct Journal {
+    appends: Appends,
+    news: VecDeque<News>,
+}
+
 /// Who appends.
-pub(crate) enum Journal {
+pub(crate) enum Appends {
     /// The journal thread.
     Thread(JournalSender),
     /// The loop.
-    Here(Box<RefCell<Appender>>),
+    Here(Box<Appender>),
 }
 
-/// What came of a batch, and of looking at the disk.
-pub(crate) enum Done {
-    /// Everything up to `lsn` is durable in the sense of the `wal_mode`; the buffers come back for reuse.
-    Durable { lsn: u64, buffers: Buffers },
-    /// The batch could not be made durable; nothing after it will be.
-    Failed(String),
-    /// What is free where the journal is. Sent when that falls below the reserve, whenever it was looked at while it is, and
-    /// when it is back.
-    Room {
-        /// Free space and reserve.
-        room: Room,
-        /// Whether there is less free space than the reserve.
-        is_scarce: bool,
-    },
+impl Journal {
+    pub(crate) fn new(appends: Appends) -> Journal {
+        Journal { appends, news: VecDeque::new() }
+    }
+
+    /// The journal thread has said something: the next turn hears it.
+    pub(crate) fn tell(&mut self, news: News) {
+        self.news.push_back(news);
+    }
+
+    /// Ends the log cleanly if no thread does.
+    ///
+    /// # Errors
+    /// As [`Appender::close`].
+    pub(crate) fn close(&mut self) -> Result<(), Unclosed> {
+        match &mut self.appends {
+            Appends::Here(appender) => appender.close(),
+            Appends::Thread(_) => Ok(()),
+        }
+    }
 }
 
-/// Appends batches to a log and watches the room for it.
+impl journal::Journal for Journal {
+    fn pace(&self) -> Pace {
+        match self.appends {
+            Appends::Thread(_) => Pace::Pipelined(1),
+            Appends::Here(_) => Pace::Immediate,
+        }
+    }
+
+    fn submit(&mut self, batch: Batch) {
+        match &mut self.appends {
+            Appends::Thread(sender) => sender.send(batch),
+            Appends::Here(appender) => self.news.extend(appender.append(batch).into_iter().flatten()),
+        }
+    }
+
+    fn poll(&mut self) -> Option<News> {
+        let heard = self.news.pop_front();
+        match &mut self.appends {
+            Appends::Here(appender) if heard.is_none() => appender.look(),
+            _ => heard,
+        }
+    }
+}
+
+/// Appends batches to a log and watches the folder and the room for it.
 pub(crate) struct Appender {
-    log: Box<dyn Log + Send>,
+    log: XlogWriter,
+    directory: Directory,
+    /// What became of the folder.
+    displaced: Option<String>,
     room: RoomWatch,
     looked: Instant,
 }
 
 impl Appender {
-    /// Appends to `log` as long as there is room.
-    pub(crate) fn new(log: Box<dyn Log + Send>, room: RoomWatch) -> Appender {
-        Appender { log, room, looked: Instant::now() }
+    /// Appends to `log`, which is in `directory`, as long as there is room.
+    pub(crate) fn new(log: XlogWriter, directory: Directory, room: RoomWatch) -> Appender {
+        Appender { log, directory, displaced: None, room, looked: Instant::now() }
     }
 
     /// Makes a batch durable in the sense of the `wal_mode`. What is to be said of it, and what of the room if that has
     /// changed.
-    pub(crate) fn append(&mut self, batch: Batch) -> (Done, Option<Done>) {
+    pub(crate) fn append(&mut self, batch: Batch) -> [Option<News>; 2] {
         let bytes = batch.rows.len() as u64;
-        let done = append(&mut *self.log, batch);
-        let room = self.room.written(bytes).or_else(|| self.look());
-        (done, room)
+        let news = files::append(&mut self.log, batch);
+        if let News::Failed(cause) = &news {
+            tracing::error!("the journal failed, no more changes are taken: {cause}");
+        }
+        [Some(news), self.room.written(bytes).or_else(|| self.look())]
     }
 
-    /// Looks at the room on the disk if that has not been done for [`ROOM_INTERVAL`].
-    pub(crate) fn look(&mut self) -> Option<Done> {
+    /// Looks at the folder and at the room on the disk if that has not been done for [`ROOM_INTERVAL`].
+    pub(crate) fn look(&mut self) -> Option<News> {
         if self.looked.elapsed() < ROOM_INTERVAL {
             return None;
         }
         self.looked = Instant::now();
-        self.room.look()
+        self.look_for_folder().or_else(|| self.room.look())
+    }
+
+    /// Looks whether the folder is in its place; says so if that has changed.
+    fn look_for_folder(&mut self) -> Option<News> {
+        let displaced = self.directory.disk().check_place().err();
+        let displaced =
+            displaced.map(|what| format!("the data folder {} {what}", self.directory.path("").display()));
+        if displaced == self.displaced {
+            return None;
+        }
+        self.displaced.clone_from(&displaced);
+        Some(News::Displaced(displaced))
     }
 
     /// Ends the log cleanly.
-    pub(crate) fn close(&mut self) {
-        if let Err(error) = self.log.close() {
-            tracing::error!("the journal was not closed cleanly: {error}");
+    ///
+    /// # Errors
+    /// The log is not closed, or it is where no start looks for it: [`Unclosed`].
+    pub(crate) fn close(&mut self) -> Result<(), Unclosed> {
+        self.log.close().map_err(|error| Unclosed(error.to_string()))?;
+        self.look_for_folder();
+        match self.displaced.take() {
+            Some(displaced) => Err(Unclosed(displaced)),
+            None => Ok(()),
         }
     }
 }
+
+/// The journal did not end as it should.
+#[derive(Debug, thiserror::Error)]
+#[error("the journal was not closed cleanly: {0}")]
+pub struct Unclosed(pub(crate) String);
 
 /// How often the room on the disk is looked at when nothing is written.
 pub(crate) const ROOM_INTERVAL: Duration = Duration::from_secs(1);
@@ -104,14 +172,14 @@ impl RoomWatch {
     }
 
     /// So many bytes of rows were written: looks if it is time to.
-    fn written(&mut self, bytes: u64) -> Option<Done> {
+    fn written(&mut self, bytes: u64) -> Option<News> {
         self.unseen += bytes;
         if self.unseen < ROOM_STEP { None } else { self.look() }
     }
 
-    /// Looks, and says what there is while it is short, and once when it is not any more. Room is back once there is a quarter more than the reserve, so that
-    /// the answer does not flutter.
-    fn look(&mut self) -> Option<Done> {
+    /// Looks, and says what there is while it is short, and once when it is not any more. Room is back once there is
+    /// a quarter more than the reserve, so that the answer does not flutter.
+    fn look(&mut self) -> Option<News> {
         self.unseen = 0;
         if self.reserve == 0 {
             return None;
@@ -120,21 +188,7 @@ impl RoomWatch {
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         let is_scarce = free < if self.is_scarce { self.reserve + self.reserve / 4 } else { self.reserve };
         let was_scarce = std::mem::replace(&mut self.is_scarce, is_scarce);
-        (is_scarce || was_scarce)
-            .then_some(Done::Room { room: Room { free, reserve: self.reserve }, is_scarce })
-    }
-}
-
-fn append(log: &mut dyn Log, batch: Batch) -> Done {
-    let (lsn, ends_file) = (batch.lsn, batch.ends_file);
-    let batch = log::Batch { rows: batch.rows, ends: batch.ends, vclock: batch.vclock };
-    let written = log.append(&batch).and_then(|()| log.sync());
-    match written.and_then(|()| if ends_file { log.rotate() } else { Ok(()) }) {
-        Ok(()) => Done::Durable { lsn, buffers: Buffers { rows: batch.rows, ends: batch.ends } },
-        Err(error) => {
-            tracing::error!("the journal failed, no more changes are taken: {error}");
-            Done::Failed(error.to_string())
-        }
+        (is_scarce || was_scarce).then_some(News::Room { room: Room::new(free, self.reserve), is_scarce })
     }
 }
 
@@ -146,11 +200,11 @@ mod tests {
     fn scarce_room_is_said_while_it_lasts_and_its_return_once() {
         let folder = tempfile::tempdir().unwrap();
         let mut watch = RoomWatch::new(folder.path().to_owned(), u64::MAX / 2);
-        assert!(matches!(watch.written(1), Some(Done::Room { is_scarce: true, .. })));
-        assert!(matches!(watch.look(), Some(Done::Room { is_scarce: true, .. })));
+        assert!(matches!(watch.written(1), Some(News::Room { is_scarce: true, .. })));
+        assert!(matches!(watch.look(), Some(News::Room { is_scarce: true, .. })));
         watch.reserve = 1;
         assert!(watch.written(ROOM_STEP - 1).is_none());
-        assert!(matches!(watch.written(1), Some(Done::Room { is_scarce: false, .. })));
+        assert!(matches!(watch.written(1), Some(News::Room { is_scarce: false, .. })));
         assert!(watch.look().is_none());
         watch.reserve = 0;
         assert!(watch.look().is_none());

@@ -5,10 +5,11 @@
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 
+use lycosa_engine::journal::News;
 use lycosa_instance::Batch;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::journal::{Appender, Done, ROOM_INTERVAL};
+use crate::journal::{Appender, ROOM_INTERVAL, Unclosed};
 
 /// What the loop sends to the journal thread.
 enum Job {
@@ -20,7 +21,7 @@ enum Job {
 pub(crate) struct JournalSender(mpsc::Sender<Job>);
 
 impl JournalSender {
-    /// Hands a batch over. The caller sends the next one only after [`Done`].
+    /// Hands a batch over. The caller sends the next one only after [`News`] of it.
     pub(crate) fn send(&self, batch: Batch) {
         self.put(Job::Append(Box::new(batch)));
     }
@@ -38,7 +39,7 @@ impl JournalSender {
 
 /// The running thread.
 pub(crate) struct JournalThread {
-    thread: JoinHandle<()>,
+    thread: JoinHandle<Result<(), Unclosed>>,
     closer: JournalSender,
 }
 
@@ -46,7 +47,7 @@ impl JournalThread {
     /// Starts the thread.
     pub(crate) fn spawn(
         appender: Appender,
-    ) -> std::io::Result<(JournalThread, JournalSender, UnboundedReceiver<Done>)> {
+    ) -> std::io::Result<(JournalThread, JournalSender, UnboundedReceiver<News>)> {
         let (jobs, inbox) = mpsc::channel();
         let (outbox, done) = unbounded_channel();
         let thread = thread::Builder::new()
@@ -57,28 +58,30 @@ impl JournalThread {
     }
 
     /// Closes the log cleanly and waits for the thread's end.
-    pub(crate) fn close(self) {
+    ///
+    /// # Errors
+    /// As [`Appender::close`].
+    pub(crate) fn close(self) -> Result<(), Unclosed> {
         self.closer.close();
-        if self.thread.join().is_err() {
-            tracing::error!("the journal thread panicked");
-        }
+        self.thread.join().unwrap_or_else(|_| Err(Unclosed("its thread panicked".to_owned())))
     }
 }
 
-fn run(mut appender: Appender, inbox: &mpsc::Receiver<Job>, outbox: &UnboundedSender<Done>) {
+fn run(
+    mut appender: Appender,
+    inbox: &mpsc::Receiver<Job>,
+    outbox: &UnboundedSender<News>,
+) -> Result<(), Unclosed> {
     loop {
         let news = match inbox.recv_timeout(ROOM_INTERVAL) {
-            Ok(Job::Append(batch)) => {
-                let (done, room) = appender.append(*batch);
-                [Some(done), room]
-            }
+            Ok(Job::Append(batch)) => appender.append(*batch),
             Ok(Job::Close) => return appender.close(),
             Err(RecvTimeoutError::Timeout) => [None, appender.look()],
-            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
         };
         for done in news.into_iter().flatten() {
             if outbox.send(done).is_err() {
-                return;
+                return Ok(());
             }
         }
     }

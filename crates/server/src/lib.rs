@@ -7,15 +7,16 @@
 //! Invariants: the instance is touched by one thread only; no lock, no blocking call and no file access on that thread
 //! once it serves. Absent: anything that knows what a request means.
 
+mod certificates;
 mod checkpoint_thread;
+mod clock;
 pub mod config;
 mod connection;
-mod gathering;
-pub mod inspect;
 mod journal;
 mod journal_thread;
 mod listener;
 pub mod logging;
+mod notify;
 pub mod program;
 mod replication;
 pub mod serve;
@@ -23,6 +24,9 @@ mod socket;
 mod startup;
 mod storage;
 mod strangers;
+mod terminal;
+mod tls;
 mod turn;
 
+pub use journal::Unclosed;
 pub use listener::ADMIN_SOCKET;

@@ -7,15 +7,18 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
 use lycosa_instance::{Origin, Trust};
-use tokio::net::{TcpListener, UnixListener};
+use lycosa_tls::rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::task::spawn_local;
 
 use crate::connection;
-use crate::socket::{split_tcp, split_unix};
+use crate::socket::{split_tcp, split_tls, split_unix};
+use crate::tls;
 use crate::turn::Core;
 
 /// The administrator's socket, in the data folder.
@@ -47,21 +50,61 @@ pub(crate) async fn accept_tcp(core: Rc<Core>, listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!("connection from {peer}: {error}");
-                    continue;
-                }
-                let trust = if is_loopback(stream.local_addr()) { Trust::Loopback } else { Trust::Nobody };
-                let origin = Origin { peer: peer.to_string(), trust };
+                let Some(origin) = origin(&stream, peer) else { continue };
                 let (reader, writer) = split_tcp(stream);
                 spawn_local(connection::serve(core.clone(), reader, writer, origin));
             }
-            Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+            Err(error) => cannot_accept(&core, &error).await,
         }
     }
+}
+
+/// Accepts connections with TLS on a TCP address until the task is dropped.
+pub(crate) async fn accept_tls(core: Rc<Core>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let (Some(origin), Some(config)) = (origin(&stream, peer), core.tls.borrow().clone()) else {
+                    continue;
+                };
+                if !core.may_accept() {
+                    core.note_stranger(&origin.peer, "max_connections are open");
+                    continue;
+                }
+                spawn_local(serve_tls(core.clone(), stream, config, origin));
+            }
+            Err(error) => cannot_accept(&core, &error).await,
+        }
+    }
+}
+
+async fn serve_tls(core: Rc<Core>, stream: TcpStream, config: Arc<ServerConfig>, origin: Origin) {
+    core.handshakes.set(core.handshakes.get() + 1);
+    let accepted = tls::accept(stream, config).await;
+    core.handshakes.set(core.handshakes.get() - 1);
+    match accepted {
+        Ok(Some(stream)) => {
+            let (reader, writer) = split_tls(stream);
+            connection::serve(core, reader, writer, origin).await;
+        }
+        Ok(None) => {}
+        Err(cause) => core.note_stranger(&origin.peer, &cause),
+    }
+}
+
+/// Where a connection comes from; nothing if it has gone already.
+fn origin(stream: &TcpStream, peer: SocketAddr) -> Option<Origin> {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!("connection from {peer}: {error}");
+        return None;
+    }
+    let trust = if is_loopback(stream.local_addr()) { Trust::Loopback } else { Trust::Nobody };
+    Some(Origin { peer: peer.to_string(), trust })
+}
+
+async fn cannot_accept(core: &Core, error: &io::Error) {
+    core.note_accept_error(error);
+    tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
 /// Accepts the administrator's connections until the task is dropped.
@@ -73,10 +116,7 @@ pub(crate) async fn accept_admin(core: Rc<Core>, listener: UnixListener) {
                 let (reader, writer) = split_unix(stream);
                 spawn_local(connection::serve(core.clone(), reader, writer, origin));
             }
-            Err(error) => {
-                tracing::warn!("cannot accept a connection on the administrator's socket: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+            Err(error) => cannot_accept(&core, &error).await,
         }
     }
 }

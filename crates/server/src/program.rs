@@ -6,7 +6,6 @@
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
-use std::io::BufRead;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -14,17 +13,21 @@ use std::time::Duration;
 
 use lycosa_instance::{Caller, Instance, Invoke};
 use lycosa_lua::fiber::Ticket;
-use lycosa_lua::{Host, Limits, Runtime};
+use lycosa_lua::{Host, Input, Limits, Runtime};
 use lycosa_queue::TaskEvent;
+use lycosa_store::OwnedChange;
 use lycosa_tuple::value::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::LocalSet;
 
+use crate::clock::now;
 use crate::config::{Addresses, ByteSize, Config, Flags, WalMode};
+use crate::replication::{self, Settings};
 use crate::serve::{self, Running};
-use crate::turn::{Core, Listener, now};
+use crate::terminal::{Event, Modes, Terminal};
+use crate::turn::{Core, Listener};
 
 /// What to run.
 #[derive(Debug, Clone, Default)]
@@ -39,13 +42,32 @@ pub struct Script {
     pub modules: Vec<String>,
     /// A console follows the file (`-i`).
     pub interactive: bool,
+    /// A module `queue` on the path comes before the native queue (`--no-native-queue`).
+    pub no_native_queue: bool,
+    /// There is no file but the console of a server.
+    pub console: Option<Console>,
 }
+
+/// What runs before a program beside a server.
+const START_WITH_QUEUE: &[u8] = b"box.cfg{} rawset(_G, 'queue', require('queue'))";
+const START_WITHOUT_QUEUE: &[u8] = b"require('lycosa.program').no_native_queue = true box.cfg{}";
+
+/// Whose console it is.
+#[derive(Debug, Clone, Default)]
+pub struct Console {
+    /// Where the server listens; empty for this process.
+    pub address: String,
+    /// The user; guest if absent.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<String>,
+}
+
+/// Exit code of a console that has no server.
+const NO_CONNECTION: f64 = 4.0;
 
 /// The longest sleep without a deadline.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-
-/// A line of standard input; `None` is its end.
-type Line = Option<String>;
 
 /// The program's side of the server.
 struct Program {
@@ -57,14 +79,23 @@ struct Program {
     peers: RefCell<HashMap<u64, String>>,
     /// What `box.cfg` asks for, and who waits for it.
     request: RefCell<Option<(Config, Ticket)>>,
+    /// Fibers that have changed the masters, and the configuration whose masters they wait for.
+    connecting: RefCell<Vec<(Config, Ticket)>>,
+    /// Those of them that need not wait any more.
+    connected: RefCell<Vec<Ticket>>,
     configured: RefCell<Result<(), String>>,
     options: RefCell<Vec<(String, Value)>>,
+    /// The configuration of the server that the program runs beside.
+    base: OnceCell<Config>,
     exit: Cell<Option<i32>>,
+    /// There is a file to load again.
+    has_file: Cell<bool>,
+    /// The program has a queue of its own (`--no-native-queue`).
+    no_native_queue: Cell<bool>,
     events: RefCell<VecDeque<TaskEvent>>,
+    changes: RefCell<Vec<OwnedChange>>,
     waits: Cell<bool>,
-    lines: RefCell<VecDeque<Line>>,
-    reader: Cell<Option<Ticket>>,
-    input: RefCell<Option<UnboundedSender<Line>>>,
+    terminal: Terminal,
 }
 
 impl Host for Program {
@@ -80,12 +111,16 @@ impl Host for Program {
 
     fn configure(&self, options: &[(String, Value)], ticket: Ticket) -> Result<bool, String> {
         if self.core.get().is_some() {
-            return self.reconfigure(options).map(|()| true);
+            let Some(config) = self.reconfigure(options)? else { return Ok(true) };
+            self.connecting.borrow_mut().push((config, ticket));
+            self.news.notify_one();
+            return Ok(false);
         }
         if self.request.borrow().is_some() {
             return Err("box.cfg is under way in another fiber".to_owned());
         }
-        let config = config_of(options)?;
+        let mut config = self.config_of(options)?;
+        config.native_queue = !self.no_native_queue.get();
         *self.options.borrow_mut() = options.to_vec();
         *self.request.borrow_mut() = Some((config, ticket));
         self.news.notify_one();
@@ -101,15 +136,12 @@ impl Host for Program {
         self.news.notify_one();
     }
 
-    fn read_line(&self, ticket: Ticket) -> Option<Line> {
-        if let Some(line) = self.lines.borrow_mut().pop_front() {
-            return Some(line);
-        }
-        self.reader.set(Some(ticket));
-        if let Some(input) = self.input.borrow_mut().take() {
-            read_standard_input(input);
-        }
-        None
+    fn read_line(&self, ticket: Ticket, prompt: &str) -> Option<Input> {
+        self.terminal.read_line(ticket, prompt)
+    }
+
+    fn remember(&self, statement: &str) {
+        self.terminal.remember(statement);
     }
 }
 
@@ -123,7 +155,11 @@ impl Listener for Program {
         while let Some(event) = instance.poll_event() {
             events.push_back(event);
         }
-        if !invokes.is_empty() || !events.is_empty() || self.waits.get() {
+        let mut changes = self.changes.borrow_mut();
+        while let Some(change) = instance.poll_hooked() {
+            changes.push(change);
+        }
+        if !invokes.is_empty() || !events.is_empty() || !changes.is_empty() || self.waits.get() {
             self.news.notify_one();
         }
     }
@@ -142,8 +178,8 @@ impl Listener for Program {
 }
 
 impl Program {
-    fn new() -> (Rc<Program>, UnboundedReceiver<Line>) {
-        let (input, lines) = unbounded_channel();
+    fn new() -> (Rc<Program>, UnboundedReceiver<Event>) {
+        let (terminal, events) = Terminal::new();
         let program = Program {
             core: OnceCell::new(),
             news: Notify::new(),
@@ -151,31 +187,49 @@ impl Program {
             sessions: RefCell::default(),
             peers: RefCell::default(),
             request: RefCell::default(),
+            connecting: RefCell::default(),
+            connected: RefCell::default(),
             configured: RefCell::new(Ok(())),
             options: RefCell::default(),
+            base: OnceCell::new(),
             exit: Cell::new(None),
+            has_file: Cell::new(true),
+            no_native_queue: Cell::new(false),
             events: RefCell::default(),
+            changes: RefCell::default(),
             waits: Cell::new(false),
-            lines: RefCell::default(),
-            reader: Cell::new(None),
-            input: RefCell::new(Some(input)),
+            terminal,
         };
-        (Rc::new(program), lines)
+        (Rc::new(program), events)
     }
 
-    /// `box.cfg` of a running instance: what can change changes; what stays the same is accepted.
-    fn reconfigure(&self, options: &[(String, Value)]) -> Result<(), String> {
-        let known = self.options.borrow().clone();
+    /// The configuration that the options of `box.cfg` ask for.
+    fn config_of(&self, options: &[(String, Value)]) -> Result<Config, String> {
+        let mut config = self.base.get().cloned().map_or_else(config_of_programs, Ok)?;
+        set_options(&mut config, options)?;
+        Ok(config)
+    }
+
+    /// `box.cfg` of a running instance: what can change changes; what stays the same is accepted; if anything is refused,
+    /// nothing changes. Returns the configuration if its masters are to be waited for.
+    fn reconfigure(&self, options: &[(String, Value)]) -> Result<Option<Config>, String> {
+        let mut known = self.options.borrow().clone();
+        let mut replication = Vec::new();
+        let mut read_only = None;
         for (name, value) in options {
-            match (name.as_str(), value.as_bool()) {
-                ("read_only", Some(read_only)) => {
-                    if let Some(core) = self.core.get() {
-                        core.instance.borrow_mut().set_read_only(read_only, now());
-                        core.end.notify_one();
-                    }
+            let is_known = known.iter().any(|(other, old)| other == name && old == value);
+            match name.as_str() {
+                "read_only" => read_only = value.as_bool(),
+                "log_level" | "too_long_threshold" => {}
+                _ if is_known && name != "replication" => {}
+                "replication_anon" => {
+                    return Err(format!(
+                        "Can't set option '{name}' dynamically: an instance joins as an anonymous replica or never is one"
+                    ));
                 }
-                ("log_level" | "too_long_threshold" | "replication_timeout", _) => {}
-                _ if known.iter().any(|(other, old)| other == name && old == value) => {}
+                name if replication::options::is_one(name) => {
+                    replication.push((name.to_owned(), value.clone()));
+                }
                 _ => {
                     return Err(format!(
                         "Can't set option '{name}' dynamically: set it in the first box.cfg and restart"
@@ -183,17 +237,98 @@ impl Program {
                 }
             }
         }
-        Ok(())
+        let has_masters = replication.iter().any(|(name, _)| name == "replication");
+        let changes = !replication.is_empty();
+        known.retain(|(name, _)| replication.iter().all(|(new, _)| new != name));
+        known.append(&mut replication);
+        let config = self.config_of(&known)?;
+        let Some(core) = self.core.get() else { return Ok(None) };
+        if let Some(read_only) = read_only {
+            core.instance.borrow_mut().set_read_only(read_only, now());
+            core.end.notify_one();
+        }
+        if !changes {
+            return Ok(None);
+        }
+        *core.hub.settings.borrow_mut() = Settings::of(&config);
+        *self.options.borrow_mut() = known;
+        replication::options::apply(core, &config);
+        if has_masters {
+            core.hub.appliers.borrow_mut().start(core, &config.replication.0);
+        }
+        Ok(has_masters.then_some(config))
     }
 }
 
-/// The configuration that the options of `box.cfg` ask for. Without `listen` nobody can connect; without a folder the data
-/// are in the working directory, as in Tarantool.
-fn config_of(options: &[(String, Value)]) -> Result<Config, String> {
+/// Pause between two looks whether the masters are in sync.
+const SYNC_POLL: Duration = Duration::from_millis(5);
+
+/// Waits as `box.cfg` does: until enough masters are connected, at most for `replication_connect_timeout`, and then until
+/// enough are in sync, at most for `replication_sync_timeout`.
+async fn wait_for_masters(core: &Core, config: &Config) {
+    let until = async |holds: fn(&Progress) -> bool| {
+        while !holds(&Progress::of(core, config)) {
+            tokio::time::sleep(SYNC_POLL).await;
+        }
+    };
+    let connected = until(|progress| progress.connected >= progress.wanted);
+    let is_connected = tokio::time::timeout(config.replication_connect_timeout, connected).await.is_ok();
+    let synced = until(|progress| progress.synced >= progress.wanted || progress.connected < progress.wanted);
+    if is_connected {
+        // Whoever waited in vain is told below.
+        let _ = tokio::time::timeout(config.replication_sync_timeout, synced).await;
+    }
+    let Progress { connected, synced, wanted } = Progress::of(core, config);
+    if synced < wanted {
+        let consequence = match core.instance.borrow().is_orphan() {
+            true => ": the instance is an orphan and takes no writes",
+            false => "",
+        };
+        tracing::warn!(
+            "box.cfg goes on: {connected} masters are connected and {synced} in sync, of {wanted} that \
+             replication_connect_quorum asks for{consequence}"
+        );
+    }
+}
+
+/// How far the masters of an instance are.
+struct Progress {
+    connected: usize,
+    synced: usize,
+    /// How many of both are to be there.
+    wanted: usize,
+}
+
+impl Progress {
+    fn of(core: &Core, config: &Config) -> Self {
+        use lycosa_replication::sync::UpstreamState as State;
+        let instance = core.instance.borrow();
+        let states: Vec<_> = instance.upstreams().iter().map(|upstream| upstream.state).collect();
+        let is_connected =
+            |state: &&State| !matches!(state, State::Disconnected | State::Connecting | State::Stopped);
+        let is_synced = |state: &&State| matches!(state, State::Following | State::Myself);
+        Self {
+            connected: states.iter().filter(is_connected).count(),
+            synced: states.iter().filter(is_synced).count(),
+            wanted: config.replication_connect_quorum.of(states.len()),
+        }
+    }
+}
+
+/// The configuration of a program before its first `box.cfg`. Without `listen` nobody can connect; without a folder
+/// the data are in the working directory, as in Tarantool.
+fn config_of_programs() -> Result<Config, String> {
     let none = std::iter::empty::<(String, String)>();
     let mut config = Config::load(None, none, &Flags::default()).map_err(|error| error.to_string())?;
     config.listen = Addresses(Vec::new());
     config.data_dir = PathBuf::from(".");
+    // A program cannot be begun anew in the middle.
+    config.replication_rejoin = false;
+    Ok(config)
+}
+
+/// Changes a configuration as the options of `box.cfg` ask for.
+fn set_options(config: &mut Config, options: &[(String, Value)]) -> Result<(), String> {
     let text_of = |value: &Value| match value {
         Value::Str(text) => String::from_utf8_lossy(text).into_owned(),
         other => other.as_u64().map_or_else(String::new, |number| number.to_string()),
@@ -221,10 +356,12 @@ fn config_of(options: &[(String, Value)]) -> Result<Config, String> {
                 config.checkpoint_interval = Duration::from_secs(value.as_u64().ok_or_else(wrong)?);
             }
             "checkpoint_count" => config.checkpoint_count = value.as_u64().ok_or_else(wrong)?,
-            _ => {}
+            name => {
+                replication::options::set(config, name, value)?;
+            }
         }
     }
-    Ok(config)
+    Ok(())
 }
 
 /// `3301`, `:3301`, `host:3301`, `*:3301`.
@@ -235,22 +372,6 @@ fn address_of(text: &str) -> Option<String> {
     Some(format!("{host}:{port}"))
 }
 
-/// Reads lines in a thread of its own: standard input may be a terminal or a pipe that never ends.
-fn read_standard_input(input: UnboundedSender<Line>) {
-    let reading = std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            let Ok(line) = line else { break };
-            if input.send(Some(line)).is_err() {
-                return;
-            }
-        }
-        let _ = input.send(None);
-    });
-    if let Err(error) = reading {
-        tracing::error!("standard input cannot be read: {error}");
-    }
-}
-
 /// Runs a program to its end.
 ///
 /// # Errors
@@ -258,14 +379,19 @@ fn read_standard_input(input: UnboundedSender<Line>) {
 pub fn run(script: Script) -> anyhow::Result<ExitCode> {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = LocalSet::new();
-    let code = local.block_on(&tokio, run_script(script))?;
+    let modes = Modes::of_terminal();
+    let code = local.block_on(&tokio, run_script(script));
+    modes.restore();
+    let code = code?;
     Ok(ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1)))
 }
 
 async fn run_script(script: Script) -> anyhow::Result<i32> {
-    let (program, mut lines) = Program::new();
+    let (program, mut events) = Program::new();
+    program.no_native_queue.set(script.no_native_queue);
     // A program's own code has no time limit: it is the operator's, as under `tarantool`.
-    let limits = Limits { time_budget: Duration::ZERO, memory: 2 << 30 };
+    let limits =
+        Limits { time_budget: Duration::ZERO, hook_time_budget: Duration::from_secs(5), memory: 2 << 30 };
     let failed =
         |error: &lycosa_lua::Error, runtime: &Runtime| anyhow::anyhow!("{}", error.message(runtime.main()));
     let runtime = match Runtime::new(limits) {
@@ -277,10 +403,16 @@ async fn run_script(script: Script) -> anyhow::Result<i32> {
         runtime.spawn("main", move |lua| run_main(lua, &script)).map_err(|error| failed(&error, &runtime))?;
     main.set_joinable(true);
     let mut server: Option<(Running, Config)> = None;
-    let code = drive(&program, &runtime, &main, &mut server, &mut lines).await?;
+    let code = drive(&program, &runtime, &main, &mut server, &mut events).await?;
     drop(runtime);
     if let Some((running, config)) = server {
-        running.stop(&config).await?;
+        // A program that has removed its folder ends as it wanted to; what could not be written is said.
+        if let Err(error) = running.stop(&config).await {
+            if program.exit.get().is_none() {
+                return Err(error);
+            }
+            tracing::error!("the data were not closed cleanly: {error:#}");
+        }
     }
     Ok(code)
 }
@@ -291,37 +423,49 @@ async fn run_script(script: Script) -> anyhow::Result<i32> {
 /// # Errors
 /// Lua cannot be started.
 pub(crate) fn start_beside(core: &Rc<Core>, config: &Config) -> anyhow::Result<tokio::task::JoinHandle<()>> {
-    let (program, mut lines) = Program::new();
+    let (program, mut events) = Program::new();
     let memory = usize::try_from(config.lua_memory.0).unwrap_or(usize::MAX);
-    let limits = Limits { time_budget: config.lua_time_budget, memory };
+    let limits =
+        Limits { time_budget: config.lua_time_budget, hook_time_budget: config.hook_time_budget, memory };
     let Ok(runtime) = Runtime::new(limits) else { anyhow::bail!("Lua cannot be started: is there memory?") };
     let _ = program.core.set(core.clone());
+    let _ = program.base.set(config.clone());
+    program.has_file.set(!config.app.is_empty());
     runtime.attach(program.clone()).map_err(|error| anyhow::anyhow!("{}", error.message(runtime.main())))?;
     core.listen(program.clone());
     core.allow_programs();
-    let app = config.app.clone();
+    let (app, native_queue) = (config.app.clone(), config.native_queue);
     let main = runtime
         .spawn("main", move |lua| {
-            lua.load(b"box.cfg{} rawset(_G, 'queue', require('queue'))", "=start")?;
+            lua.load(if native_queue { START_WITH_QUEUE } else { START_WITHOUT_QUEUE }, "=start")?;
             lua.call(0, 0)?;
             let file = (!app.is_empty()).then(|| app.into());
             run_main(lua, &Script { file, ..Script::default() })
         })
         .map_err(|error| anyhow::anyhow!("{}", error.message(runtime.main())))?;
     main.set_joinable(true);
+    let core = core.clone();
     Ok(tokio::task::spawn_local(async move {
         let mut server = None;
-        match drive(&program, &runtime, &main, &mut server, &mut lines).await {
-            Ok(code) => {
-                tracing::info!("the program has ended with code {code}; the server goes on without it");
+        let code = match drive(&program, &runtime, &main, &mut server, &mut events).await {
+            Ok(code) => code,
+            Err(error) => {
+                tracing::error!("Lua has ended: {error:#}");
+                1
             }
-            Err(error) => tracing::error!("Lua has ended: {error:#}"),
-        }
+        };
+        // Requests for programs would wait without end if the server went on.
+        core.exit_code.set(Some(code));
+        core.told_to_exit.notify_one();
     }))
 }
 
 /// The main fiber: expressions, modules, the file, a console.
 fn run_main(lua: lycosa_lua::Lua, script: &Script) -> Result<i32, lycosa_lua::Error> {
+    if script.no_native_queue {
+        lua.load(b"require('lycosa.program').no_native_queue = true", "=start")?;
+        lua.call(0, 0)?;
+    }
     for module in &script.modules {
         lua.push_global("require");
         lua.push_str(module);
@@ -343,6 +487,28 @@ fn run_main(lua: lycosa_lua::Lua, script: &Script) -> Result<i32, lycosa_lua::Er
         let count = i32::try_from(script.arguments.len()).unwrap_or(0);
         lua.call(1 + count, 0)?;
     }
+    if let Some(console) = &script.console {
+        lua.push_global("require");
+        lua.push_str("console");
+        lua.call(1, 1)?;
+        lua.raw_field(-1, "attach");
+        lua.push_str(&console.address);
+        for text in [&console.user, &console.password] {
+            match text {
+                Some(text) => lua.push_str(text),
+                None => lua.push_nil(),
+            }
+        }
+        lua.call(3, 2)?;
+        let is_done = lua.truth(-2);
+        if let Some(message) = lua.text(-1).filter(|_| !is_done) {
+            eprintln!("lycosa: {message}");
+        }
+        lua.push_global("os");
+        lua.raw_field(-1, "exit");
+        lua.push_number(if is_done { 0.0 } else { NO_CONNECTION });
+        lua.call(1, 0)?;
+    }
     if script.interactive {
         lua.push_global("require");
         lua.push_str("console");
@@ -359,11 +525,13 @@ async fn drive(
     runtime: &Runtime,
     main: &lycosa_lua::fiber::Fiber,
     server: &mut Option<(Running, Config)>,
-    lines: &mut UnboundedReceiver<Line>,
+    events: &mut UnboundedReceiver<Event>,
 ) -> anyhow::Result<i32> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
     let is_beside = program.core.get().is_some();
+    let files = runtime.watch_files()?;
     let mut is_over = false;
     loop {
         deliver(program, runtime);
@@ -386,9 +554,10 @@ async fn drive(
         }
         let request = program.request.borrow_mut().take();
         if let Some((config, ticket)) = request {
-            let started = serve::start(&config).await;
+            let started = serve::start(&config, None).await;
             *program.configured.borrow_mut() = match started {
                 Ok(running) => {
+                    wait_for_masters(&running.core, &config).await;
                     running.core.listen(program.clone());
                     running.core.allow_programs();
                     let _ = program.core.set(running.core.clone());
@@ -400,28 +569,91 @@ async fn drive(
             runtime.wake(ticket);
             continue;
         }
+        for (config, ticket) in program.connecting.take() {
+            let (program, core) = (program.clone(), program.core.get().cloned());
+            tokio::task::spawn_local(async move {
+                if let Some(core) = core {
+                    wait_for_masters(&core, &config).await;
+                }
+                program.connected.borrow_mut().push(ticket);
+                program.news.notify_one();
+            });
+        }
+        let connected = program.connected.take();
+        if !connected.is_empty() {
+            for ticket in connected {
+                runtime.wake(ticket);
+            }
+            continue;
+        }
         let now = now();
-        if is_over && program.core.get().is_none() && next.is_none() {
+        if is_over && program.core.get().is_none() && next.is_none() && !runtime.waits_for_files() {
             return Ok(0);
         }
         let wait = next
             .map_or(LONGEST_SLEEP, |next| Duration::from_micros(next.saturating_sub(now)).min(LONGEST_SLEEP));
         if wait.is_zero() {
+            if runtime.waits_for_files() {
+                runtime.wake_files(Some(Duration::ZERO));
+            }
             tokio::task::yield_now().await;
             continue;
         }
         tokio::select! {
             () = program.news.notified() => {}
             () = tokio::time::sleep(wait) => {}
-            Some(line) = lines.recv() => {
-                program.lines.borrow_mut().push_back(line);
-                if let Some(reader) = program.reader.take() {
-                    runtime.wake(reader);
+            ready = files.readable() => {
+                ready?.clear_ready();
+                runtime.wake_files(Some(Duration::ZERO));
+            }
+            Some(event) = events.recv() => match event {
+                Event::Input(input) => {
+                    if let Some(reader) = program.terminal.receive(input) {
+                        runtime.wake(reader);
+                    }
+                }
+                Event::Complete { line, place, answer } => {
+                    // A terminal that waits for no answer any more has ended.
+                    let tell = move |start, words| drop(answer.send((start, words)));
+                    if let Err(error) = runtime.complete(line, place, tell) {
+                        tracing::warn!("nothing is completed: {}", error.message(runtime.main()));
+                    }
+                }
+            },
+            _ = terminate.recv() => end(runtime),
+            _ = interrupt.recv() => end(runtime),
+            _ = hang_up.recv() => {
+                if program.has_file.get() {
+                    reload(runtime);
                 }
             }
-            _ = terminate.recv() => return Ok(0),
-            _ = interrupt.recv() => return Ok(0),
         }
+    }
+}
+
+/// Ends the program as `os.exit(0)` does, with the triggers of its end. A program that does not come to that is not waited
+/// for: see `LAST_WORDS`.
+fn end(runtime: &Runtime) {
+    let ended = runtime.spawn("shutdown", |lua| {
+        lua.load(b"os.exit(0)", "=shutdown")?;
+        lua.call(0, 0)?;
+        Ok(0)
+    });
+    if let Err(error) = ended {
+        tracing::error!("the program's triggers did not run: {}", error.message(runtime.main()));
+    }
+}
+
+/// Loads the program again (`package.reload`). If that fails the former one goes on; it says why itself.
+fn reload(runtime: &Runtime) {
+    tracing::info!("SIGHUP: loading the program again");
+    let started = runtime.spawn("reload", |lua| {
+        lua.load(b"pcall(require('package.reload'))", "=reload")?;
+        lua.call(0, 0)?;
+        Ok(0)
+    });
+    if let Err(error) = started {
+        tracing::error!("the program was not loaded again: {}", error.message(runtime.main()));
     }
 }
 
@@ -433,6 +665,12 @@ fn deliver(program: &Program, runtime: &Runtime) {
         if let Err(error) = runtime.run_session_triggers(caller, peer, connected) {
             tracing::error!("session triggers did not run: {}", error.message(runtime.main()));
         }
+    }
+    let changes = program.changes.take();
+    if !changes.is_empty()
+        && let Err(error) = runtime.run_replaced(changes)
+    {
+        tracing::error!("on_replace triggers did not run: {}", error.message(runtime.main()));
     }
     loop {
         let event = program.events.borrow_mut().pop_front();

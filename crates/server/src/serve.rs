@@ -16,36 +16,38 @@
 //!  ────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Tasks of the main thread share the instance through [`Core`], without locks; the other threads share nothing. The loop
-//! waits for neither of them: it sends a batch when the journal thread is idle, and a chunk when it was asked for. There is a
-//! journal thread with `wal_mode` `fsync` only (see [`crate::journal`]).
+//! Tasks of the main thread share the instance through [`Core`], without locks; the other threads share nothing. The
+//! loop waits for neither of them: it sends a batch when the journal thread is idle, and a chunk when it was asked
+//! for. There is a journal thread with `wal_mode` `fsync` only (see [`crate::journal`]).
 
-use std::cell::RefCell;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Context;
-use lycosa_instance::{DeclaredTube, DeclaredUser, Identity, Instance};
+use lycosa_instance::{DeclaredTube, DeclaredUser, Identity, Instance, Process};
 use lycosa_journal::directory::Directory;
 use lycosa_journal::retention::Inventory;
 use lycosa_queue::Queue;
 use lycosa_tuple::value::Value;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
-use tokio::net::UnixListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{LocalSet, spawn_local};
+use uuid::Uuid;
 
-use crate::checkpoint_thread::{self, CheckpointThread, Place};
+use crate::certificates::Certificates;
+use crate::checkpoint_thread::{self, CheckpointThread, Holds, SnapshotFolder};
+use crate::clock::now;
 use crate::config::{Addresses, Config, Flags, WalMode};
-use crate::journal::{Appender, Journal, RoomWatch};
+use crate::journal::{Appender, Appends, Journal, RoomWatch};
 use crate::journal_thread::JournalThread;
 use crate::logging::LogHandle;
-use crate::replication::Hub;
-use crate::turn::{Core, now};
-use crate::{listener, program, replication, startup, storage};
+use crate::replication::{Hub, rejoin};
+use crate::turn::Core;
+use crate::{listener, notify, program, replication, startup, storage};
 
 /// What `lycosa serve` was told besides the configuration's values: how to read it again.
 #[derive(Debug, Clone)]
@@ -56,30 +58,171 @@ pub struct Reload {
     pub flags: Flags,
 }
 
+/// How long the server's end waits for what a program does at its end (`box.ctl.on_shutdown`).
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
 /// How long the server's end may wait for the journal after the connections are closed.
 const DRAIN_POLL: Duration = Duration::from_millis(2);
 
-/// Runs the server until SIGTERM or SIGINT.
+/// Runs the server until SIGTERM, SIGINT or a program's `os.exit`; returns the process's exit code.
 ///
 /// # Errors
 /// What keeps the server from starting: an address in use, a locked or damaged data folder, a declaration that cannot be
 /// carried out. Each says what to do.
-pub fn run(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result<()> {
+pub fn run(config: Config, reload: &Reload, log: &LogHandle) -> anyhow::Result<i32> {
+    anyhow::ensure!(
+        !config.listen.0.is_empty() || !config.listen_tls.0.is_empty(),
+        "there is no address to listen on: name one with --listen or --listen-tls"
+    );
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let local = LocalSet::new();
-    local.block_on(&runtime, serve(config, reload, log))
+    let mut signals = None;
+    let mut life = Life { config, rejoins: None };
+    loop {
+        // What a life has left behind, the lock on the folder above all, ends with its tasks.
+        let local = LocalSet::new();
+        let next = local.block_on(&runtime, serve(life, reload, log, &mut signals))?;
+        drop(local);
+        let next = match next {
+            Next::End(code) => return Ok(code),
+            Next::Life(life) => *life,
+        };
+        let aside = rejoin::set_aside(&next.config.data_dir, now() / 1_000_000)?;
+        tracing::info!("the files of this instance were set aside: {}", shown(&aside));
+        life = Life { rejoins: next.rejoins.map(|(instance, _)| (instance, aside)), ..next };
+    }
 }
 
-async fn serve(config: Config, reload: Reload, log: LogHandle) -> anyhow::Result<()> {
-    let running = start(&config).await?;
-    startup::announce(&config, &running.addresses, &running.core.instance.borrow());
-    let lua = config.lua || !config.app.is_empty();
-    let program = lua.then(|| program::start_beside(&running.core, &config)).transpose()?;
-    let config = wait_for_end(&running.core, config, &reload, &log).await?;
-    if let Some(program) = program {
-        program.abort();
+/// What one life of the server begins with: a replica that joins again has several.
+struct Life {
+    config: Config,
+    /// The instance that joins again, and where its files are.
+    rejoins: Option<(Uuid, PathBuf)>,
+}
+
+/// What follows a life of the server.
+enum Next {
+    /// The process's end, with this exit code.
+    End(i32),
+    Life(Box<Life>),
+}
+
+/// Serves until a signal, or until this instance has to join again: then the next life.
+async fn serve(
+    life: Life,
+    reload: &Reload,
+    log: &LogHandle,
+    signals: &mut Option<Signals>,
+) -> anyhow::Result<Next> {
+    let Life { config, rejoins } = life;
+    // A program's server, in contrast, may have nobody to listen to.
+    anyhow::ensure!(
+        !config.listen.0.is_empty() || !config.listen_tls.0.is_empty(),
+        "there is no address to listen on: name one with --listen or --listen-tls"
+    );
+    anyhow::ensure!(
+        config.lua || config.app.is_empty(),
+        "lua = false, but app = \"{}\" is a Lua program: leave one of the two out",
+        config.app
+    );
+    let instance = rejoins.as_ref().map(|(instance, _)| *instance);
+    let running = match signals {
+        // Until the first start a signal ends the process at once.
+        None => start(&config, instance).await?,
+        Some(signals) => tokio::select! {
+            running = start(&config, instance) => running?,
+            () = signals.end() => return Ok(Next::End(0)),
+        },
+    };
+    let signals = match signals {
+        Some(signals) => signals,
+        None => signals.insert(Signals::new()?),
+    };
+    if let Some((_, aside)) = rejoins {
+        rejoin::remove_older(&config.data_dir, &aside);
     }
-    running.stop(&config).await
+    startup::announce(&config, &running.addresses, &running.core.instance.borrow());
+    notify::ready(&readiness(&running.addresses));
+    let watchdog = notify::start_watchdog();
+    let program = config.lua.then(|| program::start_beside(&running.core, &config)).transpose()?;
+    let (mut config, end) = wait_for_end(&running.core, config, reload, log, signals).await;
+    if let Some(mut program) = program {
+        // The program hears of a signal too; its triggers of the end get some time. In the next life it starts again.
+        let time = if matches!(end, End::Rejoin) { Duration::ZERO } else { LAST_WORDS };
+        if tokio::time::timeout(time, &mut program).await.is_err() {
+            program.abort();
+        }
+        running.core.forget_program();
+    }
+    let next = match end {
+        End::Told => Next::End(0),
+        End::Exit(code) => Next::End(code),
+        End::Rejoin => {
+            let instance = running.core.instance.borrow().identity().instance;
+            // A port that the system has chosen stays the same.
+            let (tls, plain): (Vec<_>, Vec<_>) =
+                running.addresses.iter().cloned().partition(|address| address.starts_with("tls://"));
+            let any = |addresses: &Addresses| addresses.0.iter().any(|address| address.ends_with(":0"));
+            if any(&config.listen) {
+                config.listen.0 = plain;
+            }
+            if any(&config.listen_tls) {
+                config.listen_tls.0 =
+                    tls.iter().map(|address| address.trim_start_matches("tls://").to_owned()).collect();
+            }
+            Next::Life(Box::new(Life { config: config.clone(), rejoins: Some((instance, PathBuf::new())) }))
+        }
+    };
+    if matches!(next, Next::End(_)) {
+        notify::stopping();
+    }
+    let stopped = running.stop(&config).await;
+    // The end may take long; the service manager is told until it has come.
+    if let Some(watchdog) = watchdog {
+        watchdog.abort();
+    }
+    stopped?;
+    Ok(next)
+}
+
+/// What a service manager shows of a server that is ready.
+fn readiness(addresses: &[String]) -> String {
+    format!("serving on {}", addresses.join(", "))
+}
+
+/// Why a life of the server ends.
+enum End {
+    /// By a signal.
+    Told,
+    /// By a program, with this exit code.
+    Exit(i32),
+    /// To join again.
+    Rejoin,
+}
+
+/// The signals that the server obeys.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for one that ends the server.
+    async fn end(&mut self) {
+        let name = tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        };
+        tracing::info!("{name}: no new connections, finishing what is under way");
+    }
 }
 
 /// A server at work: its threads and its tasks.
@@ -92,24 +235,24 @@ pub(crate) struct Running {
     journal_thread: Option<JournalThread>,
     checkpoints: CheckpointThread,
     admin_path: Option<PathBuf>,
+    directory: Directory,
 }
 
 /// Opens the data, starts the threads and listens.
-pub(crate) async fn start(config: &Config) -> anyhow::Result<Running> {
+pub(crate) async fn start(config: &Config, rejoins: Option<Uuid>) -> anyhow::Result<Running> {
     raise_file_limit(config.max_connections);
     // What the process creates is its own account's alone, from the moment of its creation.
     umask(Mode::RWXG | Mode::RWXO);
     let directory = Directory::open(&config.data_dir)?;
     warn_if_open_to_others(&config.data_dir);
-    let mut listeners = Vec::new();
-    for address in &config.listen.0 {
-        let listener = listener::bind_tcp(address).await.with_context(|| {
-            format!("cannot listen on {address}: is another server running? choose another with --listen")
-        })?;
-        listeners.push(listener);
-    }
-    let opened = storage::open_or_join(directory.clone(), config).await?;
-    let mut instance = start_instance(config, opened.identity, opened.store, opened.vclock)?;
+    let certificates = Certificates::read(config)?;
+    let listeners = bind(&config.listen, "listen").await?;
+    let tls_listeners = bind(&config.listen_tls, "listen-tls").await?;
+    let tls = certificates.client.as_ref();
+    let opened = storage::open_or_join(directory.clone(), config, rejoins, tls).await?;
+    let mut store = opened.store;
+    store.set_body_check(lycosa_lua::check_body);
+    let mut instance = start_instance(config, opened.identity, store, opened.vclock)?;
     instance.set_configuration(effective_values(config));
     let inventory = Inventory::of(&directory).context("cannot read the sizes of the files")?;
     instance.set_checkpoint_base(opened.snapshot, checkpoint_thread::files(&inventory, opened.snapshot));
@@ -117,28 +260,32 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Running> {
         instance.force_checkpoint();
     }
     let room = RoomWatch::new(config.data_dir.clone(), config.disk_reserve.0);
-    let appender = Appender::new(Box::new(opened.log), room);
-    let (journal, journal_thread, done) = if config.wal_mode == WalMode::Fsync {
+    let appender = Appender::new(opened.log, directory.clone(), room);
+    let (appends, journal_thread, done) = if config.wal_mode == WalMode::Fsync {
         let (thread, sender, done) = JournalThread::spawn(appender)?;
-        (Journal::Thread(sender), Some(thread), Some(done))
+        (Appends::Thread(sender), Some(thread), Some(done))
     } else {
-        (Journal::Here(Box::new(RefCell::new(appender))), None, None)
+        (Appends::Here(Box::new(appender)), None, None)
     };
-    let files = directory.clone();
-    let (checkpoints, orders, checkpoint_news) = CheckpointThread::spawn(Place {
+    let (files, folder) = (directory.clone(), directory.clone());
+    let holds = Holds::default();
+    let (checkpoints, orders, checkpoint_news) = CheckpointThread::spawn(SnapshotFolder {
         directory,
         folder: config.data_dir.clone(),
         reserve: config.disk_reserve.0,
         instance: opened.identity.instance,
         sound: opened.snapshot,
+        holds: holds.clone(),
     })?;
-    let hub = Hub::new(files, replication::Settings::of(config), config.replication.0.len());
-    let core = Core::new(instance, journal, orders, hub);
+    let hub = Hub::new(files, holds, replication::Settings::of(config), config.replication.0.len());
+    let core = Core::new(instance, Journal::new(appends), orders, hub);
+    present(&core, certificates);
     core.hub.appliers.borrow_mut().start(&core, &config.replication.0);
 
     let admin = bind_admin(&config.data_dir);
-    let addresses =
-        listeners.iter().map(|l| Ok(l.local_addr()?.to_string())).collect::<anyhow::Result<Vec<_>>>()?;
+    let plain = listeners.iter().map(|listener| Ok(listener.local_addr()?.to_string()));
+    let tls = tls_listeners.iter().map(|listener| Ok(format!("tls://{}", listener.local_addr()?)));
+    let addresses = plain.chain(tls).collect::<anyhow::Result<Vec<_>>>()?;
     let turns = spawn_local(core.clone().run(done, checkpoint_news));
     let mut accepting = Vec::new();
     let admin_path = admin.map(|(listener, path)| {
@@ -148,8 +295,20 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Running> {
     for listener in listeners {
         accepting.push(spawn_local(listener::accept_tcp(core.clone(), listener)));
     }
+    for listener in tls_listeners {
+        accepting.push(spawn_local(listener::accept_tls(core.clone(), listener)));
+    }
     core.end.notify_one();
-    Ok(Running { core, addresses, turns, accepting, journal_thread, checkpoints, admin_path })
+    Ok(Running {
+        core,
+        addresses,
+        turns,
+        accepting,
+        journal_thread,
+        checkpoints,
+        admin_path,
+        directory: folder,
+    })
 }
 
 impl Running {
@@ -173,17 +332,41 @@ impl Running {
         let _ = closed.await;
         let kept = if config.wal_mode == WalMode::None { take_last_checkpoint(core).await } else { Ok(()) };
         self.turns.abort();
-        match self.journal_thread {
+        let closed = match self.journal_thread {
             Some(thread) => thread.close(),
             None => core.close_journal(),
-        }
+        };
         self.checkpoints.close();
-        if let Some(path) = self.admin_path {
+        // In another folder at the path of ours, the socket is somebody else's.
+        if let Some(path) = self.admin_path
+            && self.directory.disk().check_place().is_ok()
+        {
             let _ = std::fs::remove_file(path);
         }
+        if let Err(error) = &closed {
+            tracing::error!("{error}");
+        }
         tracing::info!("ended");
-        kept
+        kept.and(closed.map_err(Into::into))
     }
+}
+
+/// Binds the addresses of a setting.
+async fn bind(addresses: &Addresses, flag: &str) -> anyhow::Result<Vec<TcpListener>> {
+    let mut listeners = Vec::new();
+    for address in &addresses.0 {
+        let listener = listener::bind_tcp(address).await.with_context(|| {
+            format!("cannot listen on {address}: is another server running? choose another with --{flag}")
+        })?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+/// Presents these certificates from now on; connections that exist keep theirs.
+fn present(core: &Core, certificates: Certificates) {
+    *core.tls.borrow_mut() = certificates.server;
+    *core.hub.tls.borrow_mut() = certificates.client;
 }
 
 /// Says so if other accounts can enter a data folder that was there before.
@@ -243,6 +426,13 @@ fn raise_file_limit(max_connections: u64) {
     }
 }
 
+/// Random bytes, 122 random bits in each 16.
+fn fill_randomly(bytes: &mut [u8]) {
+    for part in bytes.chunks_mut(16) {
+        part.copy_from_slice(&Uuid::new_v4().as_bytes()[..part.len()]);
+    }
+}
+
 /// Starts the queue, with the users and tubes that the configuration declares.
 fn start_instance(
     config: &Config,
@@ -250,30 +440,43 @@ fn start_instance(
     store: lycosa_store::Store,
     vclock: lycosa_iproto::vclock::Vclock,
 ) -> anyhow::Result<Instance> {
-    let queue = Queue::new(storage::queue_settings(config));
-    let mut instance =
-        Instance::new(storage::instance_settings(config), identity, store, queue, vclock, now());
+    let queue = Queue::new(storage::queue_settings(config), Box::new(|| Uuid::new_v4().into_bytes()));
+    let process = Process { id: std::process::id(), entropy: Box::new(fill_randomly) };
+    let settings = storage::instance_settings(config);
+    let mut instance = Instance::new(settings, identity, process, store, queue, vclock, now());
     if !config.replication.0.is_empty() {
         // The queue starts when the instance may write: rows of its own now would be in the way of its masters'.
         instance.set_orphan(true, now());
         instance.set_read_only(config.read_only, now());
         return Ok(instance);
     }
+    if !config.native_queue {
+        instance.set_native_queue(false);
+        return Ok(instance);
+    }
     let report = instance.start(now()).context("the queue cannot start on this data")?;
     startup::report(&report);
+    declare(&mut instance, config).map_err(|error| anyhow::anyhow!("{error}"))?;
+    declare_expirations(&mut instance, config).map_err(|error| anyhow::anyhow!("{error}"))?;
+    instance.set_read_only(config.read_only, now());
+    Ok(instance)
+}
+
+/// Makes the users and tubes that the configuration declares, and says what differs from what exists.
+fn declare(instance: &mut Instance, config: &Config) -> Result<(), String> {
     let users: Vec<_> = config.users.iter().map(declared_user).collect();
-    let tubes = config.tubes.iter().map(declared_tube).collect::<anyhow::Result<Vec<_>>>()?;
-    let declared =
-        instance.declare(&users, &tubes, now()).map_err(|error| anyhow::anyhow!("{}", error.message))?;
+    let tubes: Vec<_> = config.tubes.iter().map(declared_tube).collect();
+    let declared = instance.declare(&users, &tubes, now()).map_err(|error| error.message)?;
     if !declared.users.is_empty() {
         tracing::info!("created users of the configuration: {}", declared.users.join(", "));
     }
     if !declared.tubes.is_empty() {
         tracing::info!("created tubes of the configuration: {}", declared.tubes.join(", "));
     }
-    declare_expirations(&mut instance, config).map_err(|error| anyhow::anyhow!("{error}"))?;
-    instance.set_read_only(config.read_only, now());
-    Ok(instance)
+    for difference in &declared.differences {
+        tracing::warn!("{difference}");
+    }
+    Ok(())
 }
 
 /// Begins the expiration tasks that the configuration declares, and changes those that it declares differently now.
@@ -300,21 +503,18 @@ fn declared_user(user: &crate::config::DeclaredUser) -> DeclaredUser {
     }
 }
 
-fn declared_tube(tube: &crate::config::DeclaredTube) -> anyhow::Result<DeclaredTube> {
-    let mut options = Vec::new();
-    for (name, value) in &tube.options {
+fn declared_tube(tube: &crate::config::DeclaredTube) -> DeclaredTube {
+    let options = tube.options.iter().map(|(name, value)| {
         let value = match value {
             toml::Value::Integer(number) => Value::from(*number),
             toml::Value::Float(number) => Value::Double(*number),
             toml::Value::Boolean(flag) => Value::from(*flag),
-            toml::Value::String(text) => Value::from(text.as_str()),
-            other => {
-                anyhow::bail!("tube '{}' of the configuration: option {name} cannot be {other}", tube.name)
-            }
+            // The configuration refuses anything else that is no text.
+            other => Value::from(other.as_str().unwrap_or_default()),
         };
-        options.push((Value::from(name.as_str()), value));
-    }
-    Ok(DeclaredTube { name: tube.name.clone(), kind: tube.kind.clone(), options: Value::Map(options) })
+        (Value::from(name.as_str()), value)
+    });
+    DeclaredTube { name: tube.name.clone(), kind: tube.kind.clone(), options: Value::Map(options.collect()) }
 }
 
 /// The configuration as `box.cfg` shows it.
@@ -325,27 +525,34 @@ fn effective_values(config: &Config) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// Waits for SIGTERM or SIGINT; applies the configuration again at each SIGHUP. Returns the configuration in force.
+/// Waits for what ends this life; applies the configuration again at each SIGHUP. Returns the configuration in force.
 async fn wait_for_end(
     core: &Rc<Core>,
     mut config: Config,
     reload: &Reload,
     log: &LogHandle,
-) -> anyhow::Result<Config> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
+    signals: &mut Signals,
+) -> (Config, End) {
     loop {
         tokio::select! {
-            _ = terminate.recv() => {
+            // A signal reaches the program too, whose end is then no news.
+            biased;
+            _ = signals.terminate.recv() => {
                 tracing::info!("SIGTERM: no new connections, finishing what is under way");
-                return Ok(config);
+                return (config, End::Told);
             }
-            _ = interrupt.recv() => {
+            _ = signals.interrupt.recv() => {
                 tracing::info!("SIGINT: no new connections, finishing what is under way");
-                return Ok(config);
+                return (config, End::Told);
             }
-            _ = hang_up.recv() => {
+            () = core.told_to_exit.notified() => {
+                let code = core.exit_code.get().unwrap_or_default();
+                tracing::info!("os.exit({code}) in Lua: no new connections, finishing what is under way");
+                return (config, End::Exit(code));
+            }
+            () = core.hub.too_far_behind.notified() => return (config, End::Rejoin),
+            _ = signals.hang_up.recv() => {
+                notify::reloading();
                 match Config::load(reload.file.as_deref(), std::env::vars(), &reload.flags) {
                     Ok(fresh) => {
                         let former = config.replication.clone();
@@ -356,6 +563,7 @@ async fn wait_for_end(
                     }
                     Err(error) => tracing::error!("SIGHUP: the configuration stays as it is: {error}"),
                 }
+                notify::ready("serving, the configuration was read again");
             }
         }
     }
@@ -378,11 +586,28 @@ fn apply(core: &Core, old: &Config, mut fresh: Config, log: &LogHandle) -> Confi
     if let Err(error) = log.set_level(&fresh.log_level) {
         tracing::error!("SIGHUP: log_level {:?} is not a filter: {error}", fresh.log_level);
     }
+    match Certificates::read(&fresh) {
+        Ok(certificates) => {
+            if certificates.server.is_some() || certificates.client.is_some() {
+                tracing::info!("SIGHUP: the certificates were read again");
+            }
+            present(core, certificates);
+        }
+        Err(error) => tracing::error!("SIGHUP: the certificates stay as they are: {error:#}"),
+    }
     *core.hub.settings.borrow_mut() = replication::Settings::of(&fresh);
     let mut instance = core.instance.borrow_mut();
     instance.reconfigure(storage::instance_settings(&fresh), fresh.memory_limit.0);
-    instance.set_read_only(fresh.read_only, now());
+    // What `promote`, `demote` or `box.cfg` have set stays, unless the configuration says something new.
+    if fresh.read_only != old.read_only {
+        instance.set_read_only(fresh.read_only, now());
+    }
     instance.set_configuration(effective_values(&fresh));
+    if (&fresh.users, &fresh.tubes) != (&old.users, &old.tubes)
+        && let Err(error) = declare(&mut instance, &fresh)
+    {
+        tracing::error!("SIGHUP: {error}");
+    }
     if let Err(error) = declare_expirations(&mut instance, &fresh) {
         tracing::error!("SIGHUP: {error}");
     }

@@ -1,28 +1,37 @@
-//! One stream socket, TCP or Unix, split into the half that a connection's task reads and the half that a turn writes.
+//! One stream socket, TCP, TLS or Unix, split into the half that a connection's task reads and the half that a turn writes.
 
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rustix::net::Shutdown;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
+use crate::tls::TlsStream;
+
 /// The reading half.
 pub(crate) enum Reader {
     Tcp(tcp::OwnedReadHalf),
+    Tls(Rc<TlsStream>),
     Unix(unix::OwnedReadHalf),
 }
 
 /// The writing half.
 pub(crate) enum Writer {
     Tcp(tcp::OwnedWriteHalf),
+    Tls(Rc<TlsStream>),
     Unix(unix::OwnedWriteHalf),
 }
 
 pub(crate) fn split_tcp(stream: TcpStream) -> (Reader, Writer) {
     let (reader, writer) = stream.into_split();
     (Reader::Tcp(reader), Writer::Tcp(writer))
+}
+
+pub(crate) fn split_tls(stream: Rc<TlsStream>) -> (Reader, Writer) {
+    (Reader::Tls(stream.clone()), Writer::Tls(stream))
 }
 
 pub(crate) fn split_unix(stream: UnixStream) -> (Reader, Writer) {
@@ -38,6 +47,7 @@ impl Reader {
     ) -> Poll<io::Result<()>> {
         match self {
             Reader::Tcp(half) => Pin::new(half).poll_read(cx, buffer),
+            Reader::Tls(stream) => stream.poll_read(cx, buffer),
             Reader::Unix(half) => Pin::new(half).poll_read(cx, buffer),
         }
     }
@@ -48,13 +58,32 @@ impl Writer {
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Writer::Tcp(half) => half.try_write(bytes),
+            Writer::Tls(stream) => stream.try_write(bytes),
             Writer::Unix(half) => half.try_write(bytes),
+        }
+    }
+
+    /// Whether bytes that [`try_write`](Self::try_write) has taken still wait for the kernel; writing again, even
+    /// nothing, passes them on.
+    pub(crate) fn has_backlog(&self) -> bool {
+        match self {
+            Writer::Tcp(_) | Writer::Unix(_) => false,
+            Writer::Tls(stream) => stream.has_backlog(),
+        }
+    }
+
+    /// Says that nothing more comes, in protocols that have a word for it.
+    pub(crate) fn finish(&self) {
+        if let Writer::Tls(stream) = self {
+            stream.finish();
         }
     }
 
     /// Tells the peer that nothing more comes.
     pub(crate) fn shut_down(&self) -> io::Result<()> {
+        self.finish();
         match self {
+            Writer::Tls(stream) => rustix::net::shutdown(stream.socket(), Shutdown::Write)?,
             Writer::Tcp(half) => rustix::net::shutdown(half.as_ref(), Shutdown::Write)?,
             Writer::Unix(half) => rustix::net::shutdown(half.as_ref(), Shutdown::Write)?,
         }
@@ -65,6 +94,7 @@ impl Writer {
     pub(crate) async fn writable(&self) -> io::Result<()> {
         match self {
             Writer::Tcp(half) => half.writable().await,
+            Writer::Tls(stream) => stream.writable().await,
             Writer::Unix(half) => half.writable().await,
         }
     }

@@ -39,14 +39,24 @@ pub(crate) fn announce(config: &Config, addresses: &[String], instance: &Instanc
         durability
     );
     let has_users = instance.has_users();
-    if !is_loopback_only(&config.listen) && !has_users {
+    if !is_loopback_only(&config.listen) {
+        tracing::warn!(
+            "listen {} can be reached from other machines without encryption: tasks can be read and changed on the \
+             way; listen_tls encrypts (docs/security.md)",
+            config.text("listen")
+        );
+    }
+    let is_local = is_loopback_only(&config.listen) && is_loopback_only(&config.listen_tls);
+    if !is_local && !has_users {
         tracing::warn!(
             "nobody may use this server over the network yet: make a user with `lycosa user add NAME --data-dir {}`",
             config.data_dir.display()
         );
     }
     if io::stderr().is_terminal() {
-        let address = addresses.first().map_or("127.0.0.1:3301", String::as_str);
+        let first = addresses.first().map_or("127.0.0.1:3301", String::as_str);
+        let trust = if first.starts_with("tls://") { " --tls-ca CA.pem" } else { "" };
+        let address = format_args!("{first}{trust}");
         let memory = config.memory_limit;
         let text = format!(
             "\n  Lycosa {version} is ready\n\n  \
@@ -55,8 +65,9 @@ pub(crate) fn announce(config: &Config, addresses: &[String], instance: &Instanc
              durability  {durability}\n  \
              memory      {memory} for tuples (memory_limit)\n\n  \
              Try it from another terminal:\n\n    \
-             lycosa put mail '{{\"to\": \"ann\"}}' --create --address {address}\n    \
+             lycosa put mail '{{\"to\": \"ann\"}}' --as json --create --address {address}\n    \
              lycosa work mail --address {address} -- cat\n\n  \
+             Without --as json a payload is text.\n  \
              Ctrl-C ends it. `lycosa help` tells the rest.\n\n",
             version = env!("CARGO_PKG_VERSION"),
             addresses = addresses.join(", "),

@@ -1,26 +1,28 @@
 //! From a data folder to a store and an open log; from nothing to a new instance.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use lycosa_instance::{Identity, statement};
+use lycosa_engine::replay::{LoadError, Observer, Replay};
+use lycosa_engine::{folder, inspect};
+use lycosa_instance::Identity;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::block::DEFAULT_COMPRESSION_LEVEL;
-use lycosa_journal::decision::{Mode, Settled};
+use lycosa_journal::decision::{Mode, Resolution};
 use lycosa_journal::directory::Directory;
 use lycosa_journal::log::WalMode as LogMode;
-use lycosa_journal::recovery::{ApplyError, Recovered, Recovery, Source, Target, Transaction};
-use lycosa_journal::snap::SnapshotWriter;
-use lycosa_journal::writer::{RESERVE_BYTES, Settings as WriterSettings, XlogWriter};
-use lycosa_store::{IndexBuild, IteratorType, Space, Store, system};
+use lycosa_journal::recovery::{Recovered, Recovery, Source, Transaction};
+use lycosa_journal::writer::{PREALLOCATED_BYTES, Settings as WriterSettings, XlogWriter};
+use lycosa_replication::uri::Uri;
+use lycosa_store::{IndexBuild, IteratorType, Store, system};
+use lycosa_tls::rustls::ClientConfig;
 use lycosa_tuple::mp::{self, Reader};
 use uuid::Uuid;
 
-use crate::config::{ByteSize, Config, WalMode};
-use crate::inspect;
-use crate::turn::now;
+use crate::clock::now;
+use crate::config::{ByteSize, Config, ReplicasMissing, WalMode};
 
 /// How often recovery tells how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -44,15 +46,21 @@ pub(crate) struct Opened {
 }
 
 /// Opens the data in a folder. In an empty one, joins the masters of the configuration, or begins a new instance if there
-/// are none.
+/// are none. `rejoins`: the instance that joins again.
 ///
 /// # Errors
 /// As [`open`], and no master can be joined.
-pub(crate) async fn open_or_join(directory: Directory, config: &Config) -> anyhow::Result<Opened> {
+pub(crate) async fn open_or_join(
+    directory: Directory,
+    config: &Config,
+    rejoins: Option<Uuid>,
+    tls: Option<&Arc<ClientConfig>>,
+) -> anyhow::Result<Opened> {
     let listing = directory.list().context("cannot read the data folder")?;
     let is_new = listing.snapshots.is_empty() && listing.xlogs.is_empty();
-    if is_new && !begins_replica_set(config) {
-        return crate::replication::bootstrap::join(directory, config).await;
+    if is_new && (rejoins.is_some() || !begins_replica_set(config)) {
+        let instance = rejoins.unwrap_or_else(Uuid::new_v4);
+        return crate::replication::bootstrap::join(directory, config, instance, tls).await;
     }
     let opened = open(directory, config)?;
     if opened.identity.replica_id == 0 && config.replication.0.is_empty() {
@@ -73,14 +81,18 @@ fn open(directory: Directory, config: &Config) -> anyhow::Result<Opened> {
     let mode = if config.force_recovery { Mode::Force } else { Mode::Strict };
     match Recovery::open(&directory, mode)? {
         Some(recovery) => recover(directory, recovery, config),
-        None => bootstrap(directory, config),
+        None => bootstrap(&directory, config),
     }
 }
 
 /// Whether a new instance begins a replica set: it has no masters, or is itself the first of them.
-fn begins_replica_set(config: &Config) -> bool {
+pub(crate) fn begins_replica_set(config: &Config) -> bool {
     let first = config.replication.0.first();
-    first.is_none_or(|first| config.listen.0.contains(&first.address))
+    let is_own = |first: &Uri| {
+        let own = if first.is_tls { &config.listen_tls } else { &config.listen };
+        own.0.contains(&first.address)
+    };
+    first.is_none_or(is_own)
 }
 
 pub(crate) fn store_settings(config: &Config) -> lycosa_store::Settings {
@@ -98,10 +110,14 @@ pub(crate) fn instance_settings(config: &Config) -> lycosa_instance::Settings {
         max_in_flight: config.max_in_flight,
         max_waiting: size(config.max_waiting),
         max_output: size(config.max_output.0),
+        max_output_total: size(config.max_output_total.0),
         guest_on_loopback: config.guest_on_loopback,
         checkpoint_interval: u64::try_from(config.checkpoint_interval.as_micros()).unwrap_or(u64::MAX),
         checkpoint_wal_threshold: config.checkpoint_wal_threshold.0,
         checkpoint_count: size(config.checkpoint_count),
+        replica_journal_limit: config.replication_journal_limit.0,
+        replicas_before_reply: size(config.replicas_before_reply),
+        refuses_without_replicas: config.replicas_missing == ReplicasMissing::Refuse,
         ..lycosa_instance::Settings::default()
     }
 }
@@ -124,44 +140,17 @@ pub(crate) fn writer_settings(config: &Config) -> WriterSettings {
         },
         max_file_bytes: config.wal_max_size.0,
         compression_level: config.wal_compression.then_some(DEFAULT_COMPRESSION_LEVEL),
-        reserve_bytes: RESERVE_BYTES,
+        preallocated_bytes: PREALLOCATED_BYTES,
     }
 }
 
-fn bootstrap(directory: Directory, config: &Config) -> anyhow::Result<Opened> {
+fn bootstrap(directory: &Directory, config: &Config) -> anyhow::Result<Opened> {
     let identity =
         Identity { instance: Uuid::new_v4(), cluster: Uuid::new_v4(), replica_id: FIRST_REPLICA_ID };
     tracing::info!("the data folder is empty: beginning instance {}", identity.instance);
-    directory.remove_left_overs().context("cannot remove unfinished files")?;
-    let mut store = Store::new(store_settings(config));
-    store.bootstrap(&identity.cluster.to_string(), &identity.instance.to_string())?;
-    let vclock = Vclock::new();
-    write_snapshot(directory.clone(), &store, &identity, &vclock)
-        .context("cannot write the first snapshot")?;
-    let log = XlogWriter::create(directory, writer_settings(config), identity.instance, vclock.clone())?;
-    Ok(Opened { store, identity, vclock, log, snapshot: 0, is_damaged: false })
-}
-
-pub(crate) fn write_snapshot(
-    directory: Directory,
-    store: &Store,
-    identity: &Identity,
-    vclock: &Vclock,
-) -> anyhow::Result<()> {
-    let mut writer = SnapshotWriter::create(directory, identity.instance, vclock, now() as f64 / 1e6)?;
-    let mut failed = None;
-    store.for_each_snapshot_row(&mut |space, tuple, is_local| {
-        if failed.is_none() {
-            failed = writer.add(u32::from(is_local), space, tuple).err();
-        }
-    });
-    match failed {
-        Some(error) => Err(error.into()),
-        None => {
-            writer.finish()?;
-            Ok(())
-        }
-    }
+    let (settings, writer) = (store_settings(config), writer_settings(config));
+    let (store, log) = folder::begin(directory, settings, writer, &identity, now())?;
+    Ok(Opened { store, identity, vclock: Vclock::new(), log, snapshot: 0, is_damaged: false })
 }
 
 fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow::Result<Opened> {
@@ -169,12 +158,11 @@ fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow:
     let total = recovery.progress().bytes_total;
     tracing::info!("recovering instance {instance} from {} bytes", total);
     let started = Instant::now();
-    let mut target =
-        Replay { store: Store::new(store_settings(config)), rows: 0, started, reported: started };
-    let recovered = recovery.run(&mut target)?;
-    let Replay { mut store, rows, .. } = target;
-    lycosa_queue::prepare_tubes(&mut store);
-    store.finish_recovery_with(build_indexes).context("the recovered data are not consistent")?;
+    let narrator = Narrator { started, reported: started, looked_at: 0 };
+    let mut replay = Replay::observed(Store::new(store_settings(config)), narrator);
+    let recovered = recovery.run(&mut replay)?;
+    let rows = replay.rows();
+    let store = replay.finish_with(build_indexes).map_err(LoadError::Inconsistent)?;
     for unsupported in inspect::unsupported(&store) {
         tracing::warn!("{unsupported}");
     }
@@ -234,7 +222,7 @@ pub(crate) fn cluster_of(store: &Store) -> anyhow::Result<Uuid> {
     mp::write_str(&mut key, b"cluster");
     let cluster = store.get(system::SCHEMA, 0, &key)?.and_then(|tuple| text_field(tuple, 1));
     let cluster = cluster.and_then(|text| Uuid::parse_str(text).ok());
-    cluster.context("_schema names no replica set (row 'cluster')")
+    Ok(cluster.ok_or(LoadError::NoReplicaSet)?)
 }
 
 /// The number of an instance in `_cluster`.
@@ -261,15 +249,15 @@ fn text_field(tuple: &[u8], field: u32) -> Option<&str> {
     std::str::from_utf8(reader.str().ok()?).ok()
 }
 
-/// Applies recovered rows to a store and tells how far it is.
-struct Replay {
-    store: Store,
-    rows: u64,
+/// Tells the log how far recovery is.
+struct Narrator {
     started: Instant,
     reported: Instant,
+    /// Rows at the last look at the clock.
+    looked_at: u64,
 }
 
-impl Replay {
+impl Narrator {
     fn report_progress(&mut self, transaction: &Transaction<'_>) {
         if self.reported.elapsed() < PROGRESS_INTERVAL {
             return;
@@ -292,33 +280,19 @@ impl Replay {
     }
 }
 
-impl Target for Replay {
-    fn apply(&mut self, transaction: &Transaction<'_>) -> Result<(), ApplyError> {
-        for row in transaction.rows {
-            if let Some(statement) = statement(&row.body) {
-                self.store.recover(&statement)?;
-            }
-            self.rows += 1;
-            if self.rows.is_multiple_of(PROGRESS_ROWS) {
-                self.report_progress(transaction);
-            }
+impl Observer for Narrator {
+    fn applied(&mut self, rows: u64, transaction: &Transaction<'_>) {
+        if rows - self.looked_at >= PROGRESS_ROWS {
+            self.looked_at = rows;
+            self.report_progress(transaction);
         }
-        Ok(())
     }
 
-    fn end_of_snapshot(&mut self) -> Result<(), ApplyError> {
-        Ok(self.store.finish_snapshot()?)
-    }
-
-    fn is_synchronous(&self, space: u32) -> bool {
-        self.store.space(space).is_ok_and(Space::is_synchronous)
-    }
-
-    fn report(&mut self, settled: &Settled) {
-        if settled.loses_data() {
-            tracing::error!("{settled}");
+    fn resolved(&mut self, resolution: &Resolution) {
+        if resolution.loses_data() {
+            tracing::error!("{resolution}");
         } else {
-            tracing::warn!("{settled}");
+            tracing::warn!("{resolution}");
         }
     }
 }
@@ -330,7 +304,7 @@ mod tests {
     use std::sync::Arc;
 
     use lycosa_iproto::row::{RowBody, RowHeader, encode_row};
-    use lycosa_journal::log::{Batch, Log};
+    use lycosa_journal::log::Batch;
     use lycosa_journal::memory::MemoryDisk;
     use lycosa_tuple::value::Value;
 

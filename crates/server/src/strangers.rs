@@ -7,8 +7,6 @@
 //!
 //! Invariant: an answer repeats nothing of what was sent.
 
-use std::time::{Duration, Instant};
-
 /// Bytes in which a sign of HTTP is looked for: the longest request line that servers commonly take.
 const SEARCHED: usize = 8 << 10;
 
@@ -71,34 +69,6 @@ pub(crate) fn http_refusal(text: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Lets through the first [`BURST`](Self::BURST) events of each [`PERIOD`](Self::PERIOD) and counts the others, so that
-/// whoever causes them cannot fill the log.
-#[derive(Debug, Default)]
-pub(crate) struct Sampled {
-    since: Option<Instant>,
-    passed: u32,
-    held_back: u64,
-}
-
-impl Sampled {
-    pub(crate) const BURST: u32 = 10;
-    pub(crate) const PERIOD: Duration = Duration::from_secs(10);
-
-    /// An event has happened: `Some` if it is to be logged, with the number of those before it that were not.
-    pub(crate) fn event(&mut self, now: Instant) -> Option<u64> {
-        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= Self::PERIOD) {
-            self.since = Some(now);
-            self.passed = 0;
-        }
-        if self.passed == Self::BURST {
-            self.held_back += 1;
-            return None;
-        }
-        self.passed += 1;
-        Some(std::mem::take(&mut self.held_back))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,17 +119,5 @@ mod tests {
         assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n") && head.contains("\r\nConnection: close"));
         assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())));
         assert_eq!(body, "not here\n");
-    }
-
-    #[test]
-    fn events_beyond_the_burst_are_counted() {
-        let mut sampled = Sampled::default();
-        let start = Instant::now();
-        for _ in 0..Sampled::BURST {
-            assert_eq!(sampled.event(start), Some(0));
-        }
-        assert_eq!((sampled.event(start), sampled.event(start)), (None, None));
-        assert_eq!(sampled.event(start + Sampled::PERIOD), Some(2));
-        assert_eq!(sampled.event(start + Sampled::PERIOD), Some(0));
     }
 }

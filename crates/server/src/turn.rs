@@ -1,8 +1,7 @@
-//! The turn: what happens between two waits of the loop.
+//! The loop around the turn: [`lycosa_engine::turn`] says what a turn is, and this gives it the sockets and threads of the
+//! server.
 //!
-//! Connections' tasks read and hand requests to the instance; each asks for the turn to be ended. Ending it does what is
-//! due, appends the turn's rows or gives them to the journal thread if that is idle (else they wait and grow: group
-//! commit; and sometimes they wait for those who were just answered: [`gathering`](crate::gathering)), and writes every
+//! Connections' tasks read and hand requests to the instance; each asks for the turn to be ended. Its end writes every
 //! connection's ready replies with one call each.
 //!
 //! Absent: handing rows over in the middle of a turn, so that the disk begins earlier. It was measured (8×32 and 50×1, on a
@@ -12,34 +11,41 @@
 //! Invariants: only code of this module's thread touches the [`Instance`]; at most one batch is at the journal thread;
 //! the instance is never borrowed across an await.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
+use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use lycosa_instance::{Caller, Instance, Released, Slot};
+use lycosa_engine::journal::News as JournalNews;
+use lycosa_engine::turn::{self, Host, Parts, Turn};
+use lycosa_instance::{Caller, CheckpointOrder, ConnectionSlot, Excess, Instance, Lsn, Room};
+use lycosa_queue::sampled::{Sampled, with_held_back};
 use lycosa_queue::{LogLevel, LogLine};
-use lycosa_store::Budget;
+use lycosa_tls::rustls::ServerConfig;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::checkpoint_thread::{CheckpointSender, News};
-use crate::gathering::Gathering;
-use crate::journal::{Done, Journal};
+use crate::clock::{self, now};
+use crate::journal::{Journal, Unclosed};
+use crate::logging::one_line;
 use crate::replication::Hub;
 use crate::socket::Writer;
-use crate::strangers::Sampled;
 
-/// The longest sleep without a deadline; bounds how late a jump of the system clock is noticed.
+/// The longest sleep without a deadline; bounds how late a step of the system's clock is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Timers are not more exact than this; who must not sleep longer asks again and again.
 const FINEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// Microseconds since the epoch, by the system clock.
-pub(crate) fn now() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+/// Microseconds of the processor that the calling thread has had.
+fn processor_time() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let [seconds, nanoseconds] =
+        [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or_default());
+    seconds * 1_000_000 + nanoseconds / 1000
 }
 
 /// What the loop knows of one connection's socket.
@@ -77,16 +83,26 @@ pub(crate) struct Core {
     pub(crate) scratch: RefCell<Vec<u8>>,
     links: RefCell<Vec<Option<Rc<Link>>>>,
     /// Connections whose tasks have stopped reading.
-    paused: RefCell<Vec<Slot>>,
-    journal: Journal,
-    journal_busy: Cell<bool>,
-    gathering: RefCell<Gathering>,
+    paused: RefCell<Vec<ConnectionSlot>>,
+    journal: RefCell<Journal>,
+    turn: RefCell<Turn>,
     checkpoints: CheckpointSender,
     pub(crate) hub: Hub,
     /// Which connections of strangers are logged.
-    pub(crate) strangers: RefCell<Sampled>,
+    strangers: RefCell<Sampled>,
+    /// Which failures to accept a connection are logged.
+    accept_errors: RefCell<Sampled>,
+    /// Which closed readers are logged.
+    slow_readers: RefCell<Sampled>,
+    /// What is presented to clients that speak TLS.
+    pub(crate) tls: RefCell<Option<Arc<ServerConfig>>>,
+    /// Connections whose TLS handshake is under way.
+    pub(crate) handshakes: Cell<usize>,
     /// Hears of every turn, if a program runs beside the instance.
     program: RefCell<Option<Rc<dyn Listener>>>,
+    /// The code with which a program has ended the server, and who waits for that.
+    pub(crate) exit_code: Cell<Option<i32>>,
+    pub(crate) told_to_exit: Notify,
 }
 
 /// What a program hears of the server.
@@ -100,7 +116,7 @@ pub(crate) trait Listener {
 }
 
 /// What came of a turn.
-struct Turn {
+struct Ended {
     /// When the next one has to be, if nothing happens before.
     wake_in: Duration,
     /// It did a step of a checkpoint: the others come first now.
@@ -108,9 +124,6 @@ struct Turn {
     /// Rows wait for more to be given to the journal with them, and not for long: the next turn has to follow at once.
     gathers: bool,
 }
-
-/// What one turn may do for a checkpoint: some tenths of a millisecond.
-const CHECKPOINT_STEP: Budget = Budget { rows: 512, bytes: 64 << 10 };
 
 /// Bytes that one read takes at most.
 const READ_SIZE: usize = 64 << 10;
@@ -125,20 +138,31 @@ impl Core {
         let began = Instant::now();
         instance
             .set_elapsed(Box::new(move || u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX)));
+        instance.set_processor_time(Box::new(processor_time));
         Rc::new(Core {
             instance: RefCell::new(instance),
             end: Notify::new(),
             scratch: RefCell::new(vec![0; READ_SIZE]),
             links: RefCell::default(),
             paused: RefCell::default(),
-            journal,
-            journal_busy: Cell::new(false),
-            gathering: RefCell::default(),
+            turn: RefCell::default(),
+            journal: RefCell::new(journal),
             checkpoints,
             hub,
             strangers: RefCell::default(),
+            accept_errors: RefCell::default(),
+            slow_readers: RefCell::default(),
+            tls: RefCell::default(),
+            handshakes: Cell::default(),
             program: RefCell::default(),
+            exit_code: Cell::new(None),
+            told_to_exit: Notify::new(),
         })
+    }
+
+    /// The program has ended. It holds this core, which would otherwise hold it, and the lock on the data folder, for ever.
+    pub(crate) fn forget_program(&self) {
+        *self.program.borrow_mut() = None;
     }
 
     /// Lets a program hear of turns and connections.
@@ -157,7 +181,7 @@ impl Core {
     }
 
     /// The socket of a new connection.
-    pub(crate) fn attach(&self, slot: Slot, link: Rc<Link>) {
+    pub(crate) fn attach(&self, slot: ConnectionSlot, link: Rc<Link>) {
         let mut links = self.links.borrow_mut();
         if links.len() <= slot.index() {
             links.resize_with(slot.index() + 1, || None);
@@ -166,7 +190,7 @@ impl Core {
     }
 
     /// The connection is gone.
-    pub(crate) fn detach(&self, slot: Slot) {
+    pub(crate) fn detach(&self, slot: ConnectionSlot) {
         self.links.borrow_mut()[slot.index()] = None;
     }
 
@@ -185,20 +209,21 @@ impl Core {
 
     /// Whether the journal thread has nothing to do.
     pub(crate) fn journal_is_idle(&self) -> bool {
-        !self.journal_busy.get()
+        self.turn.borrow().is_idle()
     }
 
     /// Ends the journal cleanly if no thread does.
-    pub(crate) fn close_journal(&self) {
-        if let Journal::Here(appender) = &self.journal {
-            appender.borrow_mut().close();
-        }
+    ///
+    /// # Errors
+    /// As [`Appender::close`](crate::journal::Appender::close).
+    pub(crate) fn close_journal(&self) -> Result<(), Unclosed> {
+        self.journal.borrow_mut().close()
     }
 
     /// Ends turns until the task is dropped. `done` is what the journal thread says, if there is one.
     pub(crate) async fn run(
         self: Rc<Self>,
-        mut done: Option<UnboundedReceiver<Done>>,
+        mut done: Option<UnboundedReceiver<JournalNews>>,
         mut checkpoint_news: UnboundedReceiver<News>,
     ) {
         let sleep = tokio::time::sleep(Duration::ZERO);
@@ -208,11 +233,11 @@ impl Core {
             tokio::select! {
                 biased;
                 Some(received) = next(&mut done) => match received {
-                    Some(news) => self.journal_news(&mut self.instance.borrow_mut(), news),
+                    Some(news) => self.journal.borrow_mut().tell(news),
                     None => {
                         done = None;
-                        let news = Done::Failed("the journal's thread has ended".to_owned());
-                        self.journal_news(&mut self.instance.borrow_mut(), news);
+                        let news = JournalNews::Failed("the journal's thread has ended".to_owned());
+                        self.journal.borrow_mut().tell(news);
                     }
                 },
                 () = self.end.notified() => {}
@@ -223,7 +248,7 @@ impl Core {
             }
             let wake_in;
             let was_long;
-            Turn { wake_in, was_long, gathers } = self.end_turn();
+            Ended { wake_in, was_long, gathers } = self.end_turn();
             let until = tokio::time::Instant::now() + wake_in;
             if sleep.is_elapsed() || until < sleep.deadline() || sleep.deadline() + LONGEST_SLEEP < until {
                 sleep.as_mut().reset(until);
@@ -235,7 +260,7 @@ impl Core {
     }
 
     /// The connection's task has stopped reading; it is woken when the instance takes its requests again.
-    pub(crate) fn pause(&self, slot: Slot, link: &Link) {
+    pub(crate) fn pause(&self, slot: ConnectionSlot, link: &Link) {
         if !link.paused.replace(true) {
             self.paused.borrow_mut().push(slot);
         }
@@ -254,37 +279,6 @@ impl Core {
         });
     }
 
-    fn journal_news(&self, instance: &mut Instance, done: Done) {
-        match done {
-            Done::Durable { lsn, buffers } => {
-                self.journal_busy.set(false);
-                if let Some(vclock) = instance.batch_vclock(lsn) {
-                    self.hub.durable(&buffers.rows, vclock);
-                }
-                let Released { answered, waiting } = instance.handle_durable(lsn, buffers);
-                self.gathering.borrow_mut().durable(Instant::now(), answered, waiting);
-            }
-            Done::Failed(cause) => {
-                self.journal_busy.set(false);
-                instance.handle_failed(&cause);
-            }
-            Done::Room { room, is_scarce } => {
-                let free = room.free;
-                if !instance.handle_room(is_scarce.then_some(room)) {
-                    return;
-                }
-                if is_scarce {
-                    tracing::error!(
-                        "only {free} bytes are free on the disk, which is less than disk_reserve: no new tasks are \
-                         taken until there is room; ack, release, bury and delete still work"
-                    );
-                } else {
-                    tracing::info!("{free} bytes are free on the disk: new tasks are taken again");
-                }
-            }
-        }
-    }
-
     fn checkpoint_news(&self, news: News) {
         let mut instance = self.instance.borrow_mut();
         match news {
@@ -298,100 +292,177 @@ impl Core {
                 }
             }
             News::Failed { number, cause } => checkpoint_failed(&mut instance, number, &cause),
-        }
-    }
-
-    /// Lets a checkpoint go on by one step. Whether there was one to do.
-    fn advance_checkpoint(&self, instance: &mut Instance) -> bool {
-        if !instance.has_checkpoint() {
-            return false;
-        }
-        let began = Instant::now();
-        let Some(order) = instance.poll_checkpoint(CHECKPOINT_STEP) else { return false };
-        let microseconds = began.elapsed().as_micros();
-        instance.note_checkpoint_pause(u64::try_from(microseconds).unwrap_or(u64::MAX));
-        let number = order.number();
-        if !self.checkpoints.send(order) {
-            checkpoint_failed(instance, number, "the checkpoint's thread does not answer");
-        }
-        true
-    }
-
-    /// Appends the rows that there are, or gives them to the journal thread if that is idle. If they wait for others although it
-    /// is: how long still.
-    fn hand_over(&self, instance: &mut Instance) -> Option<Duration> {
-        match &self.journal {
-            Journal::Thread(sender) => {
-                let now = Instant::now();
-                let mut gathering = self.gathering.borrow_mut();
-                let until = gathering.waits(now);
-                if self.journal_busy.get() {
-                    return None;
-                }
-                if let Some(until) = until.filter(|_| instance.has_open_batch()) {
-                    return Some(until - now);
-                }
-                if let Some(batch) = instance.poll_append() {
-                    gathering.handed_over(now);
-                    self.journal_busy.set(true);
-                    sender.send(batch);
+            News::Lost { replicas, limit } => {
+                for replica in replicas {
+                    let id = instance.replicas().get(&replica).map_or(0, |peer| peer.id);
+                    if instance.replicas_mut().lose(replica) {
+                        tracing::warn!(
+                            "replica {id} ({replica}) is further behind than the {limit} bytes of journal that are kept for \
+                             replicas (replication_journal_limit): it has to join again"
+                        );
+                    }
                 }
             }
-            Journal::Here(appender) => {
-                let mut appender = appender.borrow_mut();
-                while let Some(batch) = instance.poll_append() {
-                    let (done, room) = appender.append(batch);
-                    self.journal_news(instance, done);
-                    room.into_iter().for_each(|room| self.journal_news(instance, room));
-                }
-                appender.look().into_iter().for_each(|room| self.journal_news(instance, room));
-            }
         }
-        None
     }
 
-    fn end_turn(&self) -> Turn {
+    fn end_turn(self: &Rc<Self>) -> Ended {
         let now = now();
-        let mut instance = self.instance.borrow_mut();
-        let next = instance.tick(now);
-        let was_long = self.advance_checkpoint(&mut instance);
-        let waits = self.hand_over(&mut instance);
-        while let Some(slot) = instance.poll_ready() {
-            if let Some(link) = self.links.borrow().get(slot.index()).and_then(Option::as_ref) {
-                write(&mut instance, slot, link);
-            }
-        }
+        clock::adjust(now);
+        self.note_held_back(now);
+        let mut surroundings = Surroundings {
+            core: self,
+            instance: self.instance.borrow_mut(),
+            turn: self.turn.borrow_mut(),
+            journal: self.journal.borrow_mut(),
+        };
+        let Ok(ended) = turn::end(&mut surroundings, now, Instant::now());
+        let mut instance = surroundings.instance;
         self.resume(&instance);
         if let Some(program) = &*self.program.borrow() {
             program.turn_ended(&mut instance);
         }
-        while let Some(line) = instance.poll_log() {
-            log(&line);
-        }
+        let turn::Ended { next, waits, was_long } = ended;
         let wake_in = match next {
             Some(next) => Duration::from_micros(next.saturating_sub(now)).min(LONGEST_SLEEP),
             None => LONGEST_SLEEP,
         };
         let gathers = waits.is_some_and(|waits| waits <= FINEST_SLEEP);
         let wake_in = waits.map_or(wake_in, |waits| wake_in.min(waits));
-        Turn { wake_in, was_long, gathers }
+        Ended { wake_in, was_long, gathers }
+    }
+
+    /// Whether another connection has room beside those that are open and those whose handshake is under way.
+    pub(crate) fn may_accept(&self) -> bool {
+        self.instance.borrow().has_room_for(self.handshakes.get())
+    }
+
+    /// Logs that the connection of whoever does not speak the port's protocol was closed, unless many were lately.
+    pub(crate) fn note_stranger(&self, peer: &str, cause: &str) {
+        if let Some(held_back) = self.strangers.borrow_mut().event(now()) {
+            tracing::warn!(
+                "{}",
+                with_held_back(format!("connection from {peer} closed: {}", one_line(cause)), held_back)
+            );
+        }
+    }
+
+    /// Ends the connection of a client that does not read.
+    fn close_reader(&self, excess: &Excess) {
+        let links = self.links.borrow();
+        if let Some(link) = links.get(excess.slot.index()).and_then(Option::as_ref) {
+            link.closing.set(true);
+            link.wake.notify_one();
+        }
+        if let Some(held_back) = self.slow_readers.borrow_mut().event(now()) {
+            let Excess { peer, bytes, .. } = excess;
+            let text = format!(
+                "connection from {peer} closed: it does not read. {bytes} bytes of replies waited for it, and those of \
+                 all connections had more than max_output_total"
+            );
+            tracing::warn!("{}", with_held_back(text, held_back));
+        }
+    }
+
+    /// Logs that a connection could not be accepted, unless many could not lately.
+    pub(crate) fn note_accept_error(&self, error: &io::Error) {
+        if let Some(held_back) = self.accept_errors.borrow_mut().event(now()) {
+            tracing::warn!("{}", with_held_back(format!("cannot accept a connection: {error}"), held_back));
+        }
+    }
+
+    /// Logs how many such lines were held back, once nobody else does.
+    fn note_held_back(&self, now: u64) {
+        if let Some(count) = self.strangers.borrow_mut().overdue(now) {
+            tracing::warn!("{count} more connections were closed at once");
+        }
     }
 
     /// Requests were handled.
     #[inline]
     pub(crate) fn received(&self, requests: u64) {
-        self.gathering.borrow_mut().received(requests);
+        self.turn.borrow_mut().received(requests);
     }
 
     /// The socket takes bytes again.
-    pub(crate) fn writable(&self, slot: Slot, link: &Link) {
+    pub(crate) fn writable(&self, slot: ConnectionSlot, link: &Link) {
         link.blocked.set(false);
         write(&mut self.instance.borrow_mut(), slot, link);
     }
 }
 
+/// What is around the instance while a turn ends.
+struct Surroundings<'a> {
+    core: &'a Core,
+    instance: RefMut<'a, Instance>,
+    turn: RefMut<'a, Turn>,
+    journal: RefMut<'a, Journal>,
+}
+
+impl Host for Surroundings<'_> {
+    type Journal = Journal;
+    type Stop = Infallible;
+
+    fn parts(&mut self) -> Parts<'_, Journal> {
+        Parts { instance: &mut self.instance, turn: &mut self.turn, journal: &mut self.journal }
+    }
+
+    fn order(&mut self, order: CheckpointOrder) -> Result<(), Infallible> {
+        let number = order.number();
+        self.core.hub.hold_journals(&self.instance);
+        if !self.core.checkpoints.send(order) {
+            checkpoint_failed(&mut self.instance, number, "the checkpoint's thread does not answer");
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, slot: ConnectionSlot) -> Result<(), Infallible> {
+        if let Some(link) = self.core.links.borrow().get(slot.index()).and_then(Option::as_ref) {
+            write(&mut self.instance, slot, link);
+        }
+        Ok(())
+    }
+
+    fn durable(&mut self, lsn: Lsn, rows: &[u8]) -> Result<(), Infallible> {
+        if let Some(vclock) = self.instance.batch_vclock(lsn) {
+            self.core.hub.durable(rows, vclock);
+        }
+        Ok(())
+    }
+
+    fn room_changed(&mut self, room: Room, is_scarce: bool) {
+        let free = room.free;
+        if is_scarce {
+            tracing::error!(
+                "only {free} bytes are free on the disk, which is less than disk_reserve: no new tasks are \
+                 taken until there is room; ack, release, bury and delete still work"
+            );
+        } else {
+            tracing::info!("{free} bytes are free on the disk: new tasks are taken again");
+        }
+    }
+
+    fn displaced(&mut self, displaced: Option<&str>) {
+        match displaced {
+            Some(displaced) => tracing::error!(
+                "{displaced} under the running server: changes are refused, reading goes on. Put it back, or \
+                 save the data with `lycosa export` before this process ends"
+            ),
+            None => tracing::info!("the data folder is in its place again: changes are taken"),
+        }
+    }
+
+    fn close(&mut self, excess: &Excess) {
+        self.core.close_reader(excess);
+    }
+
+    fn log(&mut self, line: &LogLine) {
+        log(line);
+    }
+}
+
 /// What the journal thread says next, which is nothing when it has ended; never if there is none.
-async fn next(done: &mut Option<UnboundedReceiver<Done>>) -> Option<Option<Done>> {
+async fn next(done: &mut Option<UnboundedReceiver<JournalNews>>) -> Option<Option<JournalNews>> {
     match done {
         Some(done) => Some(done.recv().await),
         None => std::future::pending().await,
@@ -407,17 +478,17 @@ fn checkpoint_failed(instance: &mut Instance, number: u64, cause: &str) {
 }
 
 /// Writes what is ready, once; wakes the connection's task if that changes what the task has to wait for.
-fn write(instance: &mut Instance, slot: Slot, link: &Link) {
+fn write(instance: &mut Instance, slot: ConnectionSlot, link: &Link) {
     if link.blocked.get() || link.closing.get() {
         return;
     }
     let ready = instance.output(slot);
-    if !ready.is_empty() {
+    if !ready.is_empty() || link.writer.has_backlog() {
         let length = ready.len();
         match link.writer.try_write(ready) {
             Ok(count) => {
                 instance.consume(slot, count);
-                link.blocked.set(count < length);
+                link.blocked.set(count < length || link.writer.has_backlog());
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => link.blocked.set(true),
             Err(_) => link.closing.set(true),
@@ -426,16 +497,18 @@ fn write(instance: &mut Instance, slot: Slot, link: &Link) {
             link.wake.notify_one();
         }
     }
-    if (link.lingering.get() || instance.wants_close(slot)) && instance.pending_bytes(slot) == 0 {
+    let is_to_end = link.lingering.get() || instance.wants_close(slot);
+    if is_to_end && instance.pending_bytes(slot) == 0 && !link.writer.has_backlog() {
         link.closing.set(true);
         link.wake.notify_one();
     }
 }
 
 fn log(line: &LogLine) {
+    let text = one_line(&line.text);
     match line.level {
-        LogLevel::Error => tracing::error!("{}", line.text),
-        LogLevel::Warning => tracing::warn!("{}", line.text),
-        LogLevel::Info => tracing::info!("{}", line.text),
+        LogLevel::Error => tracing::error!("{text}"),
+        LogLevel::Warning => tracing::warn!("{text}"),
+        LogLevel::Info => tracing::info!("{text}"),
     }
 }

@@ -1,10 +1,13 @@
 //! Users, tubes and expiration tasks that the configuration file declares (`[[user]]`, `[[tube]]`, `[[expiration]]`).
 
+use lycosa_queue::driver::{self, BUILT_IN};
 use lycosa_tuple::value::Value;
 use serde::Deserialize;
 
-/// A user that exists whenever the server runs. Its password and roles are set at each start; what was granted to it
-/// by other means stays.
+use super::{nearest, toml_text};
+
+/// A user that exists whenever the server runs. Its password and roles are set at each start and SIGHUP; what was
+/// granted to it by other means stays.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeclaredUser {
@@ -21,7 +24,7 @@ pub struct DeclaredUser {
     pub tubes: Vec<String>,
 }
 
-/// A tube that is created at start unless it exists.
+/// A tube that is created at start and at SIGHUP unless it exists.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct DeclaredTube {
     /// Its name.
@@ -110,6 +113,82 @@ fn default_type() -> String {
     "fifottl".to_owned()
 }
 
+impl DeclaredTube {
+    /// Refuses what `create_tube` would refuse or ignore, and makes seconds of times such as `1h30m`.
+    fn check(&mut self) -> Result<(), String> {
+        let Self { name, kind, options } = self;
+        if name.contains(['.', ':']) {
+            return Err(format!(
+                "[[tube]] {name}: with '.' or ':' in its name no client can reach it; use letters, digits, '-' and '_'"
+            ));
+        }
+        // Types of programs are not there yet when the file is read.
+        if !BUILT_IN.contains(&kind.as_str()) {
+            let known = BUILT_IN.map(str::to_owned);
+            let nearest =
+                nearest(kind, known.clone().into_iter()).map(|near| format!("; did you mean {near}?"));
+            let advice = nearest.unwrap_or_else(|| format!(": one of {}", known.join(", ")));
+            return Err(format!("[[tube]] {name}: there is no type '{kind}'{advice}"));
+        }
+        for (option, value) in options.iter_mut() {
+            match driver::heeds(kind, option) {
+                None => {
+                    let known = driver::OPTIONS.iter().copied().chain(["name", "type"]);
+                    let nearest = nearest(option, known.map(str::to_owned));
+                    let advice = nearest.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+                    return Err(format!("[[tube]] {name}: there is no option {option}{advice}"));
+                }
+                Some(false) => {
+                    return Err(format!("[[tube]] {name}: {option} means nothing to a tube of type {kind}"));
+                }
+                Some(true) => {}
+            }
+            let expected = match option.as_str() {
+                "ttl" | "ttr" => match toml_text(value).parse::<f64>().ok().or_else(|| seconds(value)) {
+                    Some(span) if span > 0.0 && span.is_finite() => {
+                        let whole = (span.fract() == 0.0 && span < 1e15).then_some(span as i64);
+                        *value = whole.map_or(toml::Value::Float(span), toml::Value::Integer);
+                        continue;
+                    }
+                    _ => "a time, more than 0, such as 90, \"90s\" or \"1h30m\"",
+                },
+                "pri" | "capacity" => match value.as_integer() {
+                    Some(0..) => continue,
+                    _ => "a whole number, 0 or more",
+                },
+                "temporary" | "if_not_exists" if value.is_bool() => continue,
+                "temporary" | "if_not_exists" => "true or false",
+                "storage_mode" if matches!(value.as_str(), Some("default" | "ready_buffer")) => continue,
+                "storage_mode" => "\"default\" or \"ready_buffer\"",
+                _ if matches!(value.as_str(), Some("memtx" | "vinyl")) => continue,
+                _ => "\"memtx\"",
+            };
+            return Err(format!("[[tube]] {name}: {option} = {value} is not valid: expected {expected}"));
+        }
+        Ok(())
+    }
+}
+
+/// A time with units, in seconds.
+fn seconds(value: &toml::Value) -> Option<f64> {
+    let span = <std::time::Duration as super::SettingValue>::parse(value.as_str()?)?;
+    Some(span.as_secs_f64())
+}
+
+/// Refuses a name that is declared twice.
+fn check_names<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        if name.is_empty() {
+            return Err(format!("[[{what}]]: a name is empty"));
+        }
+        if !seen.insert(name) {
+            return Err(format!("[[{what}]]: '{name}' is declared twice"));
+        }
+    }
+    Ok(())
+}
+
 #[derive(Deserialize)]
 struct List<T> {
     list: Vec<T>,
@@ -127,19 +206,20 @@ fn list<T: serde::de::DeserializeOwned>(what: &str, value: toml::Value) -> Resul
 }
 
 pub(super) fn users(value: toml::Value) -> Result<Vec<DeclaredUser>, String> {
-    list("user", value)
+    let users: Vec<DeclaredUser> = list("user", value)?;
+    check_names("user", users.iter().map(|user| user.name.as_str()))?;
+    Ok(users)
 }
 
 pub(super) fn tubes(value: toml::Value) -> Result<Vec<DeclaredTube>, String> {
-    list("tube", value)
+    let mut tubes: Vec<DeclaredTube> = list("tube", value)?;
+    check_names("tube", tubes.iter().map(|tube| tube.name.as_str()))?;
+    tubes.iter_mut().try_for_each(DeclaredTube::check)?;
+    Ok(tubes)
 }
 
 pub(super) fn expirations(value: toml::Value) -> Result<Vec<DeclaredExpiration>, String> {
     let tasks: Vec<DeclaredExpiration> = list("expiration", value)?;
-    for (position, task) in tasks.iter().enumerate() {
-        if tasks[..position].iter().any(|earlier| earlier.name == task.name) {
-            return Err(format!("[[expiration]]: the task '{}' is declared twice", task.name));
-        }
-    }
+    check_names("expiration", tasks.iter().map(|task| task.name.as_str()))?;
     Ok(tasks)
 }

@@ -7,6 +7,7 @@
 //! Invariants: an unknown key in the file, an unknown `LYCOSA_*` variable and a value of the wrong form are errors that
 //! name the key, where it stands and what would be right; no setting is silently ignored.
 
+mod bounds;
 mod declared;
 mod value;
 
@@ -16,8 +17,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub(crate) use bounds::fault_of_number;
 pub use declared::{DeclaredExpiration, DeclaredTube, DeclaredUser, NumberOrName};
-pub use value::{Addresses, ByteSize, LogFormat, Quorum, SettingValue, Uris, WalMode};
+pub use value::{Addresses, ByteSize, LogFormat, Quorum, ReplicasMissing, SettingValue, Uris, WalMode};
 
 /// Where a setting's value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +157,17 @@ macro_rules! settings {
 
 settings! {
     listen: Addresses = "127.0.0.1:3301", "listen", false,
-        "Addresses of the binary protocol, HOST:PORT, several separated by commas";
+        "Addresses of the binary protocol, HOST:PORT, several separated by commas; nothing for none";
+    listen_tls: Addresses = "", "listen_tls", false,
+        "Addresses of the binary protocol over TLS, with the certificate tls.certificate";
+    tls_certificate: Option<PathBuf> = "", "tls.certificate", true,
+        "PEM file with the certificate that listen_tls presents to clients, and replication to masters; SIGHUP reads it again";
+    tls_key: Option<PathBuf> = "", "tls.key", true,
+        "PEM file with the private key of tls.certificate, readable by the server's account alone";
+    tls_client_ca: Option<PathBuf> = "", "tls.client_ca", true,
+        "PEM file with authorities: with it listen_tls takes only clients that present a certificate of one of them";
+    tls_ca: Option<PathBuf> = "", "tls.ca", true,
+        "PEM file with the certificates that are trusted when this server connects to masters at tls:// addresses";
     data_dir: PathBuf = "data", "data_dir", false,
         "Folder of the journal and the snapshots; created if missing";
     wal_mode: WalMode = "fsync", "wal_mode", false,
@@ -181,7 +193,7 @@ settings! {
     read_only: bool = "false", "read_only", true,
         "Refuse every change";
     replication: Uris = "", "replication", true,
-        "Masters to follow, USER:PASSWORD@HOST:PORT, several separated by commas; a new instance joins the first that it can";
+        "Masters to follow, [tls://]USER:PASSWORD@HOST:PORT, several separated by commas; a new instance joins the first that it can";
     replication_timeout: Duration = "1", "replication_timeout", true,
         "Seconds between heartbeats; a peer that is silent for four times as long counts as dead";
     replication_connect_timeout: Duration = "30", "replication_connect_timeout", true,
@@ -190,12 +202,22 @@ settings! {
         "Masters that must be in sync before the instance takes writes: all, or a number";
     replication_sync_lag: Duration = "10", "replication_sync_lag", true,
         "Seconds by which a master may be ahead and still count as in sync";
+    replication_sync_timeout: Duration = "300", "replication_sync_timeout", true,
+        "Seconds that box.cfg of a program waits for masters that are connected to be in sync, before it goes on as an orphan";
     replication_skip_conflict: bool = "false", "replication_skip_conflict", true,
         "Skip rows of masters whose key is taken here, instead of stopping";
     replication_anon: bool = "false", "replication_anon", false,
         "Join without a number in _cluster: a replica that can never take writes";
     replication_window: ByteSize = "64MiB", "replication_window", false,
         "Memory for the newest rows, from which replicas are served; those that are further behind are served from files";
+    replication_journal_limit: ByteSize = "1GiB", "replication_journal_limit", true,
+        "Journal kept for replicas alone; a replica that is further behind has to join again";
+    replicas_before_reply: u64 = "0", "replicas_before_reply", true,
+        "Replicas that must have a change on their disks before its reply leaves; 0 waits for none";
+    replicas_missing: ReplicasMissing = "wait", "replicas_missing", true,
+        "What happens to changes while fewer than replicas_before_reply replicas are connected: wait or refuse";
+    replication_rejoin: bool = "true", "replication_rejoin", true,
+        "Join again by itself when the masters' journals do not reach back to this replica; its files are set aside";
     max_connections: u64 = "10240", "max_connections", true,
         "Connections at a time; further ones are closed at once";
     max_frame_size: ByteSize = "16MiB", "max_frame_size", true,
@@ -206,6 +228,8 @@ settings! {
         "Waiting calls (take, put on a full tube) of one connection; further ones are refused";
     max_output: ByteSize = "16MiB", "max_output", true,
         "Bytes that wait for a slow reader; reading from it pauses beyond that";
+    max_output_total: ByteSize = "256MiB", "max_output_total", true,
+        "The same of all connections together: each may have a quarter of what is left; beyond it the worst reader is closed";
     guest_on_loopback: bool = "true", "guest_on_loopback", true,
         "On a loopback address the user guest may use the queue and create tubes";
     drain_timeout: Duration = "5", "drain_timeout", true,
@@ -214,14 +238,18 @@ settings! {
         "What is logged: error, warn, info, debug, trace, or a filter such as info,lycosa_server=debug";
     log_format: LogFormat = "text", "log_format", false,
         "How log lines look: text or json";
-    lua: bool = "false", "lua", false,
-        "Run Lua: EVAL, and CALL of functions that a program has defined";
+    lua: bool = "true", "lua", false,
+        "Run Lua: EVAL by users with the right to execute everything, and CALL of functions of Lua; if not, nothing of it runs";
     app: String = "", "app", false,
-        "Lua file that the server runs when it is ready; implies lua";
+        "Lua file that the server runs when it is ready";
+    native_queue: bool = "true", "native_queue", false,
+        "Run the queue; if not, a program has one of its own, the Lua module of Tarantool for example";
     lua_memory: ByteSize = "256MiB", "lua_memory", false,
         "Memory for Lua; beyond it Lua code gets an error";
     lua_time_budget: Duration = "5", "lua_time_budget", false,
         "Seconds that Lua code may run without a pause before it ends with an error; 0 for no limit";
+    hook_time_budget: Duration = "1", "hook_time_budget", false,
+        "Seconds that a trigger or a callback of a tube may run without a pause before it ends with an error; 0 for no limit";
     queue_ttr: Duration = "0", "queue.ttr", false,
         "Seconds for which a queue session outlives its last connection; 0 releases its tasks at once";
     queue_in_replicaset: bool = "false", "queue.in_replicaset", false,
@@ -256,6 +284,10 @@ impl Layers {
                 text: text.to_owned(),
                 expected: setting.expected.to_owned(),
             });
+        }
+        if let Some(expected) = bounds::fault(setting.key, text) {
+            let (key, text) = (setting.key.to_owned(), text.to_owned());
+            return Err(ConfigError::Value { place: source, key, text, expected });
         }
         self.values.insert(setting.key, (text.to_owned(), source));
         Ok(())
@@ -311,7 +343,8 @@ impl Layers {
 }
 
 /// Variables that belong to the command line tools or name the configuration file itself.
-const NOT_SETTINGS: [&str; 4] = ["LYCOSA_CONFIG", "LYCOSA_ADDRESS", "LYCOSA_USER", "LYCOSA_PASSWORD"];
+const NOT_SETTINGS: [&str; 5] =
+    ["LYCOSA_CONFIG", "LYCOSA_ADDRESS", "LYCOSA_USER", "LYCOSA_PASSWORD", "LYCOSA_TLS_SERVER_NAME"];
 
 /// The file that is read when none is named, if it is there.
 pub const DEFAULT_FILE: &str = "lycosa.toml";
@@ -365,8 +398,8 @@ impl Config {
     pub fn keep_fixed(&mut self, running: &Config) {
         let mut layers = Layers {
             values: self.sources.clone(),
-            users: running.users.clone(),
-            tubes: running.tubes.clone(),
+            users: self.users.clone(),
+            tubes: self.tubes.clone(),
             expirations: self.expirations.clone(),
         };
         for setting in SETTINGS.iter().filter(|setting| !setting.reloads) {
@@ -393,29 +426,10 @@ fn toml_text(value: &toml::Value) -> String {
 /// The candidate that shares most with `wanted`, if it is near enough to be a slip.
 pub fn nearest(wanted: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
     candidates
-        .map(|candidate| (edit_distance(wanted, &candidate), candidate))
+        .map(|candidate| (strsim::osa_distance(wanted, &candidate), candidate))
         .min()
         .filter(|(distance, candidate)| *distance <= (candidate.chars().count() / 3).max(1))
         .map(|(_, candidate)| candidate)
-}
-
-/// How many letters have to be added, removed, replaced or exchanged with their neighbor to make `b` of `a`.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    rows[0] = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        rows[i][0] = i;
-        for j in 1..=b.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
-            }
-            rows[i][j] = least;
-        }
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]

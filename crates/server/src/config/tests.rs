@@ -69,7 +69,7 @@ fn wrong_configurations_say_what_where_and_what_is_right() {
         (
             "[[expiration]]\nname = \"x\"\nspace = \"s\"\nfield = 3\n\
              [[expiration]]\nname = \"x\"\nspace = \"t\"\nfield = 3",
-            &["the task 'x' is declared twice"],
+            &["'x' is declared twice"],
         ),
     ];
     for (text, wanted) in cases {

@@ -65,21 +65,24 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// Addresses to listen on, separated by commas.
+/// Addresses to listen on, separated by commas; none if the text is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addresses(pub Vec<String>);
 
 impl SettingValue for Addresses {
-    const EXPECTED: &'static str = "one or more HOST:PORT, separated by commas";
+    const EXPECTED: &'static str = "HOST:PORT, several separated by commas, or nothing";
 
     fn parse(text: &str) -> Option<Self> {
+        if text.trim().is_empty() {
+            return Some(Addresses(Vec::new()));
+        }
         let list: Vec<String> = text.split(',').map(|part| part.trim().to_owned()).collect();
         let plausible = |address: &String| {
             address
                 .rsplit_once(':')
                 .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
         };
-        (!list.is_empty() && list.iter().all(plausible)).then_some(Addresses(list))
+        list.iter().all(plausible).then_some(Addresses(list))
     }
 
     fn print(&self) -> String {
@@ -114,6 +117,17 @@ pub enum Quorum {
     Of(u64),
 }
 
+impl Quorum {
+    /// How many that are, of `masters` that are configured.
+    #[must_use]
+    pub fn of(self, masters: usize) -> usize {
+        match self {
+            Self::All => masters,
+            Self::Of(count) => usize::try_from(count).map_or(masters, |count| count.min(masters)),
+        }
+    }
+}
+
 impl SettingValue for Quorum {
     const EXPECTED: &'static str = "all, or a whole number";
 
@@ -126,6 +140,35 @@ impl SettingValue for Quorum {
             Self::All => "all".to_owned(),
             Self::Of(count) => count.to_string(),
         }
+    }
+}
+
+/// What happens to changes while too few replicas are connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplicasMissing {
+    /// Their replies wait.
+    Wait,
+    /// They are refused.
+    Refuse,
+}
+
+impl SettingValue for ReplicasMissing {
+    const EXPECTED: &'static str = "one of wait, refuse";
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "wait" => Some(Self::Wait),
+            "refuse" => Some(Self::Refuse),
+            _ => None,
+        }
+    }
+
+    fn print(&self) -> String {
+        match self {
+            Self::Wait => "wait",
+            Self::Refuse => "refuse",
+        }
+        .to_owned()
     }
 }
 
@@ -239,6 +282,19 @@ impl SettingValue for PathBuf {
     }
 }
 
+/// A path that may be absent: empty text.
+impl SettingValue for Option<PathBuf> {
+    const EXPECTED: &'static str = "a path, or nothing";
+
+    fn parse(text: &str) -> Option<Self> {
+        Some((!text.is_empty()).then(|| PathBuf::from(text)))
+    }
+
+    fn print(&self) -> String {
+        self.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
+    }
+}
+
 /// Units of time spans with their seconds. A unit that begins like another stands before it.
 const SPANS: [(&str, f64); 7] =
     [("ms", 0.001), ("min", 60.0), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0), ("w", 604_800.0)];
@@ -291,7 +347,8 @@ mod tests {
     #[test]
     fn addresses_need_host_and_port() {
         assert_eq!(Addresses::parse("127.0.0.1:3301, [::1]:3301").map(|a| a.0.len()), Some(2));
-        for text in ["", "3301", ":3301", "localhost", "localhost:99999", "a:1,"] {
+        assert_eq!(Addresses::parse("").map(|a| a.0.len()), Some(0));
+        for text in ["3301", ":3301", "localhost", "localhost:99999", "a:1,"] {
             assert_eq!(Addresses::parse(text), None, "{text}");
         }
     }

@@ -1,23 +1,29 @@
 //! One task for each master: connects, follows its log, applies it, and connects again.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lycosa_instance::Upstream;
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::greeting::Version;
 use lycosa_iproto::vclock::Vclock;
-use lycosa_replication::applier::{Follower, Handshake, Row, Session, Step, Subscription, acknowledge};
+use lycosa_replication::applier::{
+    Ballot, Follower, Handshake, Row, Session, Step, Subscription, acknowledge,
+};
 use lycosa_replication::backoff::Backoff;
 use lycosa_replication::stream::StreamError;
 use lycosa_replication::sync::{SyncRule, UpstreamState};
 use lycosa_replication::uri::Uri;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use lycosa_tls::rustls::ClientConfig;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, spawn_local};
+use tokio_rustls::TlsConnector;
+use uuid::Uuid;
 
-use crate::config::Quorum;
-use crate::turn::{Core, now};
+use crate::clock::now;
+use crate::turn::Core;
 
 /// Bytes that are read from a master at once: what is applied before others have their turn.
 const READ_SIZE: usize = 64 << 10;
@@ -42,6 +48,8 @@ enum End {
     Lost(String),
     /// It will not before somebody does something.
     Stopped(String),
+    /// The master's journal does not reach back to this instance, which has to join again.
+    TooFarBehind(String),
     /// The address is this instance's own.
     Myself,
 }
@@ -81,10 +89,7 @@ impl From<FollowError> for End {
                 cause.message, cause.code
             )),
             FollowError::Stream(StreamError::Refused(error)) if error.message.starts_with(GAP) => {
-                Self::Stopped(format!(
-                    "{}; this instance has to join again: stop it, remove its data folder, start it",
-                    error.message
-                ))
+                Self::TooFarBehind(error.message)
             }
             FollowError::Stream(error) => Self::Lost(error.to_string()),
         }
@@ -112,16 +117,38 @@ impl Appliers {
 }
 
 async fn run(core: Rc<Core>, uri: Uri, place: usize) {
-    let mut applier = Applier { core, uri, place };
+    let mut applier = Applier { core, uri, place, ballot: None };
     let mut backoff = Backoff::new();
     let mut said = String::new();
     loop {
-        applier.enter(UpstreamState::Connecting, None);
+        applier.set_state(UpstreamState::Connecting, None);
         let message = match applier.connect(&mut backoff).await {
-            End::Myself => return applier.enter(UpstreamState::Myself, None),
+            End::Myself => return applier.set_state(UpstreamState::Myself, None),
             End::Stopped(message) => {
                 tracing::error!("master {}: replication has stopped: {message}", applier.uri);
-                return applier.enter(UpstreamState::Stopped, Some(message));
+                return applier.set_state(UpstreamState::Stopped, Some(message));
+            }
+            // What this one's journal does not hold any more comes from another one.
+            End::TooFarBehind(message) if applier.follows_another() => message,
+            End::TooFarBehind(message) => {
+                let advice = match applier.refuses_rejoin() {
+                    None => {
+                        tracing::warn!("master {}: {message}; this instance joins again", applier.uri);
+                        applier.core.hub.too_far_behind.notify_one();
+                        "this instance joins again".to_owned()
+                    }
+                    Some(reason) => {
+                        let advice = format!(
+                            "it does not do so by itself, because {reason}: stop it, move its data folder away, start it"
+                        );
+                        tracing::error!(
+                            "master {}: replication has stopped: {message}; {advice}",
+                            applier.uri
+                        );
+                        advice
+                    }
+                };
+                return applier.set_state(UpstreamState::Stopped, Some(format!("{message}; {advice}")));
             }
             End::Lost(message) => message,
         };
@@ -129,7 +156,7 @@ async fn run(core: Rc<Core>, uri: Uri, place: usize) {
             tracing::warn!("master {}: {message}; trying again", applier.uri);
             said.clone_from(&message);
         }
-        applier.enter(UpstreamState::Disconnected, Some(message));
+        applier.set_state(UpstreamState::Disconnected, Some(message));
         let wait = backoff.failed(applier.core.hub.timeout());
         tokio::time::sleep(Duration::from_micros(wait)).await;
     }
@@ -139,10 +166,35 @@ struct Applier {
     core: Rc<Core>,
     uri: Uri,
     place: usize,
+    /// What the master has said of itself last.
+    ballot: Option<Ballot>,
 }
 
 impl Applier {
-    fn enter(&self, state: UpstreamState, message: Option<String>) {
+    /// Why this instance may not join again by itself; `None` if it may. What it has must be a part of what the master
+    /// has, nobody may be writing here, and the master must be able to take it.
+    fn refuses_rejoin(&self) -> Option<&'static str> {
+        let instance = self.core.instance.borrow();
+        let covers = |ballot: &Ballot| {
+            instance.vclock().iter().all(|(id, lsn)| id == 0 || lsn <= ballot.vclock.get(id))
+        };
+        match &self.ballot {
+            _ if !self.core.hub.settings.borrow().rejoins => Some("replication_rejoin does not allow it"),
+            _ if !instance.status().is_read_only => Some("it takes writes"),
+            Some(ballot) if ballot.is_read_only => Some("the master is read-only"),
+            Some(ballot) if covers(ballot) => None,
+            _ => Some("it has rows that the master does not have"),
+        }
+    }
+
+    /// Whether another master sends its log.
+    fn follows_another(&self) -> bool {
+        let instance = self.core.instance.borrow();
+        let mut others = instance.upstreams().iter().enumerate().filter(|(place, _)| *place != self.place);
+        others.any(|(_, other)| matches!(other.state, UpstreamState::Following | UpstreamState::Syncing))
+    }
+
+    fn set_state(&self, state: UpstreamState, message: Option<String>) {
         let changed = {
             let mut instance = self.core.instance.borrow_mut();
             instance.upstream_mut(self.place).map(|upstream| {
@@ -162,16 +214,13 @@ impl Applier {
         let settings = hub.settings.borrow();
         let mut instance = self.core.instance.borrow_mut();
         let states: Vec<_> = instance.upstreams().iter().map(|upstream| upstream.state).collect();
-        let quorum = match settings.quorum {
-            Quorum::All => states.len(),
-            Quorum::Of(count) => usize::try_from(count).unwrap_or(usize::MAX),
-        };
+        let quorum = settings.quorum.of(states.len());
         let rule = SyncRule { quorum, sync_lag: settings.sync_lag };
         let mut sync = hub.sync.borrow_mut();
         if sync.update(&rule, &states) {
             tracing::info!(
                 "{} of {} masters are in sync: the instance is no orphan any more",
-                quorum.min(states.len()),
+                quorum,
                 states.len()
             );
             instance.set_orphan(sync.is_orphan(), now());
@@ -188,16 +237,17 @@ impl Applier {
 
     async fn session(&mut self, backoff: &mut Backoff) -> Result<std::convert::Infallible, End> {
         let patience = self.core.hub.settings.borrow().connect_timeout;
-        let connected = tokio::time::timeout(patience, open(&self.uri)).await;
+        let tls = self.core.hub.tls.borrow().clone();
+        let own = self.core.instance.borrow().identity().instance;
+        let connected = tokio::time::timeout(patience, open(&self.uri, tls, Some(own))).await;
         let (stream, session) = connected
             .map_err(|_| End::Lost(format!("no answer within {} s", patience.as_secs_f64())))?
-            .map_err(End::Lost)?;
+            .map_err(End::Lost)?
+            .ok_or(End::Myself)?;
+        self.ballot = Some((*session.ballot).clone());
         let (subscription, vclock) = {
             let mut instance = self.core.instance.borrow_mut();
             let identity = instance.identity();
-            if session.peer == identity.instance {
-                return Err(End::Myself);
-            }
             if let Some(upstream) = instance.upstream_mut(self.place) {
                 upstream.uuid = Some(session.peer);
             }
@@ -213,25 +263,25 @@ impl Applier {
             };
             (subscription, vclock)
         };
-        self.enter(UpstreamState::Connected, None);
+        self.set_state(UpstreamState::Connected, None);
         let mut out = Vec::new();
         let peer = session.peer;
         let mut follower = session.subscribe(&subscription, &mut out);
         follower.start(now());
-        self.follow(stream, &mut follower, out, vclock, backoff, peer).await
+        self.apply_stream(stream, &mut follower, out, vclock, backoff, peer).await
     }
 
-    async fn follow(
+    async fn apply_stream(
         &mut self,
-        mut stream: TcpStream,
+        stream: Stream,
         follower: &mut Follower,
         mut out: Vec<u8>,
         mut acknowledged: Vclock,
         backoff: &mut Backoff,
-        peer: uuid::Uuid,
+        peer: Uuid,
     ) -> Result<std::convert::Infallible, End> {
         let core = self.core.clone();
-        let (mut reader, mut writer) = stream.split();
+        let (mut reader, mut writer) = tokio::io::split(stream);
         let mut buffer = vec![0; READ_SIZE];
         let mut wants_ack = false;
         loop {
@@ -247,7 +297,11 @@ impl Applier {
             let timeout = core.hub.timeout();
             if !out.is_empty() {
                 let patience = Duration::from_micros(lycosa_replication::disconnect_timeout(timeout));
-                let written = tokio::time::timeout(patience, writer.write_all(&out)).await;
+                let writing = async {
+                    writer.write_all(&out).await?;
+                    writer.flush().await
+                };
+                let written = tokio::time::timeout(patience, writing).await;
                 written.map_err(|_| End::Lost("the master does not read".to_owned()))??;
                 out.clear();
             }
@@ -308,27 +362,51 @@ impl Applier {
             let rule = SyncRule { quorum: 0, sync_lag };
             rule.is_synced(progress.lag, instance.vclock(), progress.master_at_start.as_ref())
         };
-        self.enter(if is_synced { UpstreamState::Following } else { UpstreamState::Syncing }, None);
+        self.set_state(if is_synced { UpstreamState::Following } else { UpstreamState::Syncing }, None);
     }
 }
 
-/// Connects and tells the peer who asks.
-pub(super) async fn open(uri: &Uri) -> Result<(TcpStream, Session), String> {
+/// A connection to a master, with or without TLS.
+pub(super) type Stream = Box<dyn Duplex>;
+
+/// Bytes in both directions.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Duplex for S {}
+
+/// Connects and tells the peer who asks. `tls` says whom a `tls://` address is believed. `None`: the peer is `own`, this
+/// instance, whose account need not exist yet.
+pub(super) async fn open(
+    uri: &Uri,
+    tls: Option<Arc<ClientConfig>>,
+    own: Option<Uuid>,
+) -> Result<Option<(Stream, Session)>, String> {
     let text = |error: std::io::Error| error.to_string();
-    let mut stream = TcpStream::connect(&uri.address).await.map_err(text)?;
+    let stream = TcpStream::connect(&uri.address).await.map_err(text)?;
     stream.set_nodelay(true).map_err(text)?;
+    let mut stream: Stream = if uri.is_tls {
+        let config = tls.ok_or("no certificates are trusted: name them with tls.ca")?;
+        let name = lycosa_tls::server_name(&uri.address).map_err(|error| error.to_string())?;
+        let connecting = TlsConnector::from(config).connect(name, stream);
+        Box::new(connecting.await.map_err(|error| format!("no TLS: {}", crate::tls::explain(&error)))?)
+    } else {
+        Box::new(stream)
+    };
     let mut handshake = Handshake::new(uri.clone());
     let mut buffer = vec![0; 4096];
     loop {
-        let count = stream.read(&mut buffer).await.map_err(text)?;
+        let count = stream.read(&mut buffer).await.map_err(|error| crate::tls::explain(&error))?;
         if count == 0 {
             return Err("the peer has closed the connection".to_owned());
         }
         let mut out = Vec::new();
         let step = handshake.receive(&buffer[..count], &mut out).map_err(|error| error.to_string())?;
         stream.write_all(&out).await.map_err(text)?;
+        stream.flush().await.map_err(text)?;
         handshake = match step {
-            Step::Done(session) => return Ok((stream, session)),
+            Step::Done(session) if Some(session.peer) == own => return Ok(None),
+            Step::Done(session) => return Ok(Some((stream, session))),
+            Step::More(handshake) if own.is_some() && handshake.peer() == own => return Ok(None),
             Step::More(handshake) => handshake,
         };
     }

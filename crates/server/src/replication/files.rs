@@ -28,8 +28,8 @@ pub(super) enum Piece {
     Frames(Vec<u8>),
     /// Everything was handed over. Of a log: what the replica has then.
     End(Option<LogRows>),
-    /// Rows that the replica needs are gone.
-    Gap(String),
+    /// Rows that the replica needs are gone: where the oldest journal file begins.
+    Gap(Box<Vclock>),
     /// The files cannot be read.
     Failed(String),
 }
@@ -52,7 +52,7 @@ fn spawn(
     thread::Builder::new().name(name.to_owned()).spawn(move || {
         let piece = match read(&sender) {
             Ok(()) | Err(Stop::Gone) => return,
-            Err(Stop::Gap(text)) => Piece::Gap(text),
+            Err(Stop::Gap(oldest)) => Piece::Gap(oldest),
             Err(Stop::Failed(text)) => Piece::Failed(text),
         };
         // Whoever has gone need not be told.
@@ -64,14 +64,14 @@ fn spawn(
 /// Why a thread stops early.
 enum Stop {
     Gone,
-    Gap(String),
+    Gap(Box<Vclock>),
     Failed(String),
 }
 
 impl From<TailError> for Stop {
     fn from(error: TailError) -> Self {
         match error {
-            TailError::Gap { .. } => Self::Gap(error.to_string()),
+            TailError::Gap { oldest, .. } => Self::Gap(oldest),
             error => Self::Failed(error.to_string()),
         }
     }

@@ -6,24 +6,31 @@
 //!
 //! As replica: one task for each master ([`applier`]); a new instance gets its data by [`bootstrap`] before it serves.
 //!
-//! Invariants: no file is read on the loop's thread; a replica that does not read is waited for by its task alone, and for no
-//! longer than four heartbeat periods; only durable rows are sent.
+//! Invariants: no file is read on the loop's thread; a replica that does not read is waited for by its task alone,
+//! and for no longer than four heartbeat periods; only durable rows are sent.
 
 pub(crate) mod applier;
 pub(crate) mod bootstrap;
 mod files;
+pub(crate) mod options;
+pub(crate) mod rejoin;
 mod replica;
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::time::Duration;
 
+use lycosa_instance::Instance;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::directory::Directory;
 use lycosa_replication::relay::Window;
 use lycosa_replication::sync::Sync;
+use lycosa_tls::rustls::ClientConfig;
 use tokio::sync::Notify;
 
+use crate::checkpoint_thread::Holds;
 use crate::config::{Config, Quorum, WalMode};
+use crate::storage;
 
 use self::applier::Appliers;
 pub(crate) use self::replica::Replica;
@@ -41,6 +48,10 @@ pub(crate) struct Settings {
     pub(crate) is_journaled: bool,
     /// Bytes of the window.
     window: usize,
+    /// Bytes of journals that stay for replicas alone.
+    journal_limit: u64,
+    /// Whether to join again when the masters' journals do not reach back.
+    pub(crate) rejoins: bool,
 }
 
 impl Settings {
@@ -54,6 +65,8 @@ impl Settings {
             skips_conflicts: config.replication_skip_conflict,
             is_journaled: config.wal_mode != WalMode::None,
             window: usize::try_from(config.replication_window.0).unwrap_or(usize::MAX),
+            journal_limit: config.replication_journal_limit.0,
+            rejoins: config.replication_rejoin && !storage::begins_replica_set(config),
         }
     }
 }
@@ -61,7 +74,10 @@ impl Settings {
 /// What all tasks of replication share.
 pub(crate) struct Hub {
     pub(crate) directory: Directory,
+    holds: Holds,
     pub(crate) settings: RefCell<Settings>,
+    /// How masters at `tls://` addresses are spoken to.
+    pub(crate) tls: RefCell<Option<Arc<ClientConfig>>>,
     pub(crate) sync: RefCell<Sync>,
     /// There while somebody is subscribed.
     window: RefCell<Option<Window>>,
@@ -69,19 +85,32 @@ pub(crate) struct Hub {
     /// A batch has become durable.
     pub(crate) changed: Notify,
     pub(crate) appliers: RefCell<Appliers>,
+    /// This instance has to join again, and may.
+    pub(crate) too_far_behind: Notify,
 }
 
 impl Hub {
-    pub(crate) fn new(directory: Directory, settings: Settings, masters: usize) -> Self {
+    pub(crate) fn new(directory: Directory, holds: Holds, settings: Settings, masters: usize) -> Self {
         Self {
             directory,
+            holds,
             settings: RefCell::new(settings),
+            tls: RefCell::default(),
             sync: RefCell::new(Sync::new(masters)),
             window: RefCell::default(),
             relays: Cell::default(),
             changed: Notify::new(),
             appliers: RefCell::default(),
+            too_far_behind: Notify::new(),
         }
+    }
+
+    /// Tells who removes files which journals the replicas still read.
+    pub(crate) fn hold_journals(&self, instance: &Instance) {
+        let places = instance.replicas().needs().map(|(replica, place)| (replica, place.cloned()));
+        let mut readers = self.holds.readers();
+        readers.limit = self.settings.borrow().journal_limit;
+        readers.places = places.collect();
     }
 
     /// A batch with these rows is durable, up to `vclock`.
@@ -100,7 +129,7 @@ impl Hub {
     }
 
     /// Somebody subscribes; `durable` is what is durable now.
-    fn enter(&self, durable: &Vclock) -> Subscribed<'_> {
+    fn subscribe(&self, durable: &Vclock) -> Subscribed<'_> {
         self.relays.set(self.relays.get() + 1);
         let limit = self.settings.borrow().window;
         self.window.borrow_mut().get_or_insert_with(|| Window::new(durable.clone(), limit));

@@ -1,6 +1,7 @@
 //! One connection with a replica at its other end.
 //!
-//! After JOIN, FETCH_SNAPSHOT and REGISTER the connection makes requests again; a SUBSCRIBE lasts as long as the connection.
+//! After JOIN, FETCH_SNAPSHOT and REGISTER the connection makes requests again; a SUBSCRIBE lasts as long as the
+//! connection.
 
 use std::future::poll_fn;
 use std::io;
@@ -8,7 +9,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use lycosa_instance::{ReplicaRequest, Slot};
+use lycosa_instance::{ConnectionSlot, ReplicaRequest};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_replication::relay::{Cursor, LogRows, Pulse, Relay, SubscribeRequest};
@@ -18,8 +19,9 @@ use tokio::sync::mpsc::Receiver;
 use uuid::Uuid;
 
 use super::files::{self, Piece};
+use crate::clock::now;
 use crate::socket::Reader;
-use crate::turn::{Core, Link, now};
+use crate::turn::{Core, Link};
 
 /// Bytes that are read from a replica at once: ACKs.
 const READ_SIZE: usize = 4096;
@@ -56,7 +58,7 @@ enum Source {
 /// A replica on a connection.
 pub(crate) struct Replica<'a> {
     core: &'a Rc<Core>,
-    slot: Slot,
+    slot: ConnectionSlot,
     peer: &'a str,
     link: &'a Rc<Link>,
     reader: &'a mut Reader,
@@ -68,7 +70,7 @@ impl<'a> Replica<'a> {
     /// The replica that has made a request on the connection in `slot`.
     pub(crate) fn new(
         core: &'a Rc<Core>,
-        slot: Slot,
+        slot: ConnectionSlot,
         peer: &'a str,
         link: &'a Rc<Link>,
         reader: &'a mut Reader,
@@ -110,7 +112,7 @@ impl<'a> Replica<'a> {
         match request {
             ReplicaRequest::Join(request) => self.join(request.replica).await,
             ReplicaRequest::FetchSnapshot => {
-                let vclock = self.send_snapshot().await?;
+                let vclock = self.send_snapshot(None).await?;
                 self.send_vclock(&vclock).await
             }
             ReplicaRequest::Register(request, vclock) => {
@@ -118,24 +120,27 @@ impl<'a> Replica<'a> {
                 tracing::info!("replica {}: instance {} has number {id} now", self.peer, request.replica);
                 self.send_log(LogRows::after(&vclock)).await
             }
-            ReplicaRequest::Subscribe(request, id) => self.follow(&request, id).await,
+            ReplicaRequest::Subscribe(request, id) => self.serve_subscription(&request, id).await,
         }
     }
 
     /// All data from files: the newest snapshot, then the log since, which ends with the replica's own number.
     async fn join(&mut self, replica: Uuid) -> Result<(), Stop> {
         tracing::info!("replica {}: instance {replica} joins", self.peer);
-        let snapshot = self.send_snapshot().await?;
-        // Journals since the snapshot are kept for it from here on.
-        self.core.instance.borrow_mut().replicas_mut().connected(replica, 0, &snapshot, now());
-        let result = self.finish_join(replica, &snapshot).await;
-        self.core.instance.borrow_mut().replicas_mut().disconnected(replica);
+        {
+            let mut instance = self.core.instance.borrow_mut();
+            instance.replicas_mut().joining(replica, now());
+            self.core.hub.hold_journals(&instance);
+        }
+        let result = self.finish_join(replica).await;
+        self.core.instance.borrow_mut().replicas_mut().joined(replica);
         result
     }
 
-    async fn finish_join(&mut self, replica: Uuid, snapshot: &Vclock) -> Result<(), Stop> {
+    async fn finish_join(&mut self, replica: Uuid) -> Result<(), Stop> {
+        let snapshot = &self.send_snapshot(Some(replica)).await?;
         let id = self.register(replica).await?;
-        self.core.instance.borrow_mut().replicas_mut().connected(replica, id, snapshot, now());
+        self.core.instance.borrow_mut().replicas_mut().reached(replica, id, snapshot, now());
         let vclock = self.core.instance.borrow().durable_vclock().replicated();
         self.send_vclock(&vclock).await?;
         self.send_log(LogRows::after(snapshot)).await?;
@@ -163,19 +168,24 @@ impl<'a> Replica<'a> {
         }
     }
 
-    /// The newest snapshot. Returns its clock.
-    async fn send_snapshot(&mut self) -> Result<Vclock, Stop> {
+    /// The newest snapshot. Returns its clock. Journals since then are kept for a replica that joins.
+    async fn send_snapshot(&mut self, joining: Option<Uuid>) -> Result<Vclock, Stop> {
         let mut pieces = files::snapshot(self.core.hub.directory.clone())?;
         let mut clock = Vclock::new();
         loop {
             match self.next_piece(&mut pieces, None).await? {
                 Piece::Snapshot(vclock) => {
                     clock = vclock.replicated();
+                    if let Some(replica) = joining {
+                        let mut instance = self.core.instance.borrow_mut();
+                        instance.replicas_mut().reached(replica, 0, &clock, now());
+                    }
                     self.send_vclock(&clock).await?;
                 }
                 Piece::Frames(frames) => self.send(&frames, None).await?,
                 Piece::End(_) => return Ok(clock),
-                Piece::Gap(cause) | Piece::Failed(cause) => return Err(unreadable(&cause)),
+                Piece::Gap(_) => return Err(unreadable("journals were removed; try again")),
+                Piece::Failed(cause) => return Err(unreadable(&cause)),
             }
         }
     }
@@ -189,12 +199,13 @@ impl<'a> Replica<'a> {
                 Piece::Snapshot(_) => {}
                 Piece::Frames(frames) => self.send(&frames, None).await?,
                 Piece::End(_) => return self.send_vclock(&durable.replicated()).await,
-                Piece::Gap(cause) | Piece::Failed(cause) => return Err(unreadable(&cause)),
+                Piece::Gap(_) => return Err(unreadable("journals were removed; try again")),
+                Piece::Failed(cause) => return Err(unreadable(&cause)),
             }
         }
     }
 
-    async fn follow(&mut self, request: &SubscribeRequest, id: u32) -> Result<(), Stop> {
+    async fn serve_subscription(&mut self, request: &SubscribeRequest, id: u32) -> Result<(), Stop> {
         let core = self.core.clone();
         let (mut relay, mut out) = {
             let mut instance = core.instance.borrow_mut();
@@ -203,19 +214,20 @@ impl<'a> Replica<'a> {
             let identity = instance.identity();
             let mut out = Vec::new();
             stream::subscribed(&mut out, identity.replica_id, &durable.replicated(), identity.cluster);
-            instance.replicas_mut().connected(request.replica, id, &request.vclock, now());
+            instance.replicas_mut().subscribed(request.replica, id, &request.vclock, now());
+            core.hub.hold_journals(&instance);
             (relay, out)
         };
         tracing::info!("replica {}: instance {} follows from {}", self.peer, request.replica, request.vclock);
         let durable = core.instance.borrow().durable_vclock().clone();
-        let subscribed = core.hub.enter(&durable);
+        let subscribed = core.hub.subscribe(&durable);
         let pending = std::mem::take(&mut self.received);
         let result = match self.heard(&mut relay, &pending) {
             Ok(()) => self.relay(&mut relay, &mut out).await,
             Err(stop) => Err(stop),
         };
         drop(subscribed);
-        core.instance.borrow_mut().replicas_mut().disconnected(request.replica);
+        core.instance.borrow_mut().replicas_mut().unsubscribed(request.replica);
         core.end.notify_one();
         result
     }
@@ -288,9 +300,14 @@ impl<'a> Replica<'a> {
                     rows.into_iter().for_each(|rows| relay.resume(rows, now()));
                     return Ok(Source::Window(cursor));
                 }
-                Piece::Gap(cause) => {
+                Piece::Gap(oldest) => {
                     core.instance.borrow_mut().replicas_mut().lose(relay.replica());
-                    let message = format!("{cause}: the replica has to join again");
+                    let wanted = relay.acknowledged();
+                    let message = format!(
+                        "Missing .xlog file between LSN {} {wanted} and {} {oldest}: the replica has to join again",
+                        wanted.signature(),
+                        oldest.signature()
+                    );
                     return Err(ErrorObject::client(ErrorCode::InvalidXlog, message).into());
                 }
                 Piece::Failed(cause) => return Err(unreadable(&cause)),
@@ -378,13 +395,17 @@ impl<'a> Replica<'a> {
     /// Writes all of `bytes`, however slowly the replica reads; meanwhile takes what a subscribed replica says.
     async fn send(&mut self, bytes: &[u8], mut relay: Option<&mut Relay>) -> Result<(), Stop> {
         let mut rest = bytes;
-        while !rest.is_empty() {
+        while !rest.is_empty() || self.link.writer.has_backlog() {
             match self.link.writer.try_write(rest) {
-                Ok(0) => return Err(Stop::Gone("the replica takes no more bytes".to_owned())),
-                Ok(count) => {
+                Ok(0) if !rest.is_empty() => {
+                    return Err(Stop::Gone("the replica takes no more bytes".to_owned()));
+                }
+                Ok(count) if count > 0 => {
                     rest = &rest[count..];
                     continue;
                 }
+                Ok(_) if !self.link.writer.has_backlog() => return Ok(()),
+                Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }

@@ -1,0 +1,74 @@
+//! What the configuration says about TLS: read at the start, and again at SIGHUP.
+//!
+//! A file that is wrong keeps a server from starting. It does not end one that runs: that goes on with what it has read
+//! before, and says so.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use lycosa_tls::Identity;
+use lycosa_tls::rustls::{ClientConfig, ServerConfig};
+
+use crate::config::Config;
+
+/// What is presented to clients and to masters; `None` where nobody speaks TLS.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Certificates {
+    /// For `listen_tls`.
+    pub(crate) server: Option<Arc<ServerConfig>>,
+    /// For masters at `tls://` addresses.
+    pub(crate) client: Option<Arc<ClientConfig>>,
+}
+
+impl Certificates {
+    /// Reads the files that the configuration names.
+    ///
+    /// # Errors
+    /// A file is wrong, or one that is needed is not named.
+    pub(crate) fn read(config: &Config) -> anyhow::Result<Self> {
+        let identity = match (&config.tls_certificate, &config.tls_key) {
+            (Some(certificate), Some(key)) => {
+                warn_if_open_to_others(key);
+                Some(Identity { certificate: certificate.clone(), key: key.clone() })
+            }
+            (None, None) => None,
+            (Some(_), None) => {
+                bail!("tls.certificate is set and tls.key is not: name the file of its private key")
+            }
+            (None, Some(_)) => {
+                bail!("tls.key is set and tls.certificate is not: name the file of its certificate")
+            }
+        };
+        let server = match (config.listen_tls.0.is_empty(), &identity) {
+            (true, _) => None,
+            (false, None) => bail!(
+                "listen_tls {} needs a certificate: name the files with tls.certificate and tls.key \
+                 (docs/security.md shows how to make them)",
+                config.text("listen_tls")
+            ),
+            (false, Some(identity)) => Some(
+                lycosa_tls::server(identity, config.tls_client_ca.as_deref())
+                    .context("listen_tls cannot be served")?,
+            ),
+        };
+        let master = config.replication.0.iter().find(|uri| uri.is_tls);
+        let client = match (master, &config.tls_ca) {
+            (None, _) => None,
+            (Some(uri), None) => {
+                bail!("replication names {uri}: name the file with the trusted certificates, tls.ca")
+            }
+            (Some(_), Some(ca)) => {
+                Some(lycosa_tls::client(ca, identity.as_ref()).context("replication cannot speak TLS")?)
+            }
+        };
+        Ok(Self { server, client })
+    }
+}
+
+fn warn_if_open_to_others(key: &Path) {
+    if lycosa_tls::is_key_open_to_others(key) {
+        let key = key.display();
+        tracing::warn!("other accounts can read the private key {key}: `chmod 600 {key}` keeps them out");
+    }
+}

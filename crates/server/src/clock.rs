@@ -1,0 +1,203 @@
+//! The time of the process: microseconds since the epoch that never step.
+//!
+//! Stored deadlines are times of day, as in Tarantool. The system's clock may be set while the process lives, by hours
+//! even, and no wait, ttr, delay or heartbeat may take part in that. So the time of day is asked once, at the start,
+//! and from then on a clock that cannot be set counts. It stands still while the machine sleeps, so that a sleep looks
+//! like a step.
+//!
+//! If the two drift apart the process follows slowly, by a tenth of the time that passes at most ([`Follower`]): after
+//! the clock was put forward by an hour, deadlines are up to 11 % early for ten hours. A step is logged. At a restart
+//! the time of day counts again.
+//!
+//! Invariant: the time never goes back. Absent: the time of certificates, of log lines and of Lua's `os.time`, which is the
+//! system's.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Shortest time between two looks at the system's clock, in microseconds.
+const PERIOD: i64 = 1_000_000;
+
+/// A difference between two looks that counts as a step, in microseconds: far more than any discipline of a clock.
+const STEP: i64 = 500_000;
+
+/// The part of the time that passes by which the process follows the system's clock at most.
+const FOLLOWED: i64 = 10;
+
+/// What has to be added to the steady clock, in microseconds. [`UNSET`] until somebody asks.
+static OFFSET: AtomicI64 = AtomicI64::new(UNSET);
+
+const UNSET: i64 = i64::MIN;
+
+thread_local! {
+    /// The loop's: nobody else looks.
+    static FOLLOWER: Cell<Option<Follower>> = const { Cell::new(None) };
+}
+
+/// Microseconds since the epoch, by the process's own count.
+pub(crate) fn now() -> u64 {
+    let offset = match OFFSET.load(Ordering::Relaxed) {
+        UNSET => begin(),
+        offset => offset,
+    };
+    u64::try_from(steady() + offset).unwrap_or(0)
+}
+
+#[cold]
+fn begin() -> i64 {
+    let offset = wall() - steady();
+    match OFFSET.compare_exchange(UNSET, offset, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => offset,
+        Err(others) => others,
+    }
+}
+
+/// Looks at the system's clock if the last look was a while ago, and follows it. For the loop's thread, to be called every
+/// second at least.
+pub(crate) fn adjust(now: u64) {
+    let offset = OFFSET.load(Ordering::Relaxed);
+    let Some(mut follower) = FOLLOWER.get() else {
+        return FOLLOWER.set(Some(Follower { steady: steady(), difference: offset }));
+    };
+    if now.saturating_add_signed(-offset) < (follower.steady + PERIOD).unsigned_abs() {
+        return;
+    }
+    let seen = Seen { wall: wall(), steady: steady() };
+    let Followed { offset, step } = follower.look(seen, offset);
+    OFFSET.store(offset, Ordering::Relaxed);
+    FOLLOWER.set(Some(follower));
+    if let Some(step) = step {
+        let seconds = step as f64 / 1e6;
+        tracing::warn!(
+            "the system's clock was set by {seconds:+.1} s: deadlines do not jump with it, they follow by at most 6 \
+             minutes an hour; after a restart the new time counts"
+        );
+    }
+}
+
+/// Microseconds of a clock that cannot be set, since the first look at it. The standard library asks the C library, under
+/// valgrind too (`lycosa bench count`).
+fn steady() -> i64 {
+    static BEGINNING: OnceLock<Instant> = OnceLock::new();
+    let passed = BEGINNING.get_or_init(Instant::now).elapsed();
+    i64::try_from(passed.as_micros()).unwrap_or(i64::MAX / 2)
+}
+
+/// Microseconds since the epoch by the system's clock, which may be set.
+fn wall() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX / 2)
+}
+
+/// Both clocks at one moment, in microseconds.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    wall: i64,
+    steady: i64,
+}
+
+/// Finds steps of the system's clock, and follows it slowly.
+#[derive(Debug, Clone, Copy)]
+struct Follower {
+    /// The steady clock at the last look.
+    steady: i64,
+    /// By how much the system's clock was ahead of the steady one then.
+    difference: i64,
+}
+
+/// What a look has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Followed {
+    /// What is to be added to the steady clock from now on.
+    offset: i64,
+    /// By how much the system's clock was set, if it was.
+    step: Option<i64>,
+}
+
+impl Follower {
+    fn look(&mut self, seen: Seen, offset: i64) -> Followed {
+        let passed = (seen.steady - self.steady).max(0);
+        let difference = seen.wall - seen.steady;
+        let step = difference - self.difference;
+        *self = Self { steady: seen.steady, difference };
+        let most = passed / FOLLOWED;
+        Followed {
+            offset: offset + (difference - offset).clamp(-most, most),
+            step: (step.abs() >= STEP).then_some(step),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000;
+
+    /// A process whose clocks a test sets.
+    struct Process {
+        steady: i64,
+        wall: i64,
+        offset: i64,
+        follower: Follower,
+    }
+
+    impl Process {
+        fn new() -> Self {
+            let (steady, wall) = (77 * SECOND, 1_700_000_000 * SECOND);
+            let offset = wall - steady;
+            Self { steady, wall, offset, follower: Follower { steady, difference: offset } }
+        }
+
+        fn now(&self) -> i64 {
+            self.steady + self.offset
+        }
+
+        /// A second passes, at whose end the system's clock is set by so much.
+        fn second(&mut self, set_by: i64) -> Option<i64> {
+            let before = self.now();
+            self.steady += SECOND;
+            self.wall += SECOND + set_by;
+            let found = self.follower.look(Seen { wall: self.wall, steady: self.steady }, self.offset);
+            self.offset = found.offset;
+            let passed = self.now() - before;
+            assert!((SECOND * 9 / 10..=SECOND * 11 / 10).contains(&passed), "{passed} µs in a second");
+            found.step
+        }
+    }
+
+    #[test]
+    fn a_step_is_told_once_and_followed_slowly() {
+        for step in [3600 * SECOND, -3600 * SECOND, -600 * SECOND] {
+            let mut process = Process::new();
+            assert_eq!(process.second(0), None);
+            assert_eq!(process.second(step), Some(step));
+            let away = (process.wall - process.now()).abs();
+            assert!(away > step.abs() - SECOND, "{away}");
+            for _ in 0..step.abs() / SECOND * FOLLOWED {
+                assert_eq!(process.second(0), None);
+            }
+            assert_eq!(process.now(), process.wall);
+        }
+    }
+
+    #[test]
+    fn drift_is_followed_without_a_word() {
+        let mut process = Process::new();
+        for _ in 0..1000 {
+            assert_eq!(process.second(500), None);
+            assert_eq!(process.now(), process.wall);
+        }
+    }
+
+    #[test]
+    fn the_process_begins_with_the_time_of_day_and_goes_on() {
+        let first = now();
+        assert!(i64::try_from(first).unwrap().abs_diff(wall()) < 60_000_000);
+        adjust(first);
+        let second = now();
+        assert!(second >= first);
+    }
+}
