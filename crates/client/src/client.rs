@@ -24,6 +24,9 @@ use crate::queue::Queue;
 use crate::response::Response;
 use crate::status::{Link, Status, StatusWatch};
 
+/// What a queue that does not run answers in place of a task.
+const NIL: u8 = 0xc0;
+
 const IDENTIFY: &str = "queue.identify";
 
 /// A client of one server that survives its connections. Clones share it; it is closed when the last is dropped,
@@ -163,7 +166,10 @@ impl Client {
         if mode.is_repeatable {
             return self.repeating(&body, timeout).await;
         }
-        self.session_connection(mode).await?.request_within(&body, timeout).await
+        let connection = self.session_connection(mode).await?;
+        let result = connection.request_within(&body, timeout).await;
+        self.look_for_master(&connection, &result);
+        result
     }
 
     /// The same for a procedure that takes tasks, which are given back as `give_back` says if the caller is gone when
@@ -177,7 +183,27 @@ impl Client {
     ) -> Result<Response> {
         let body = Body::Call { name: name.as_bytes(), args: args.as_bytes() };
         let connection = self.session_connection(mode).await?;
-        connection.request_giving_back(&body, self.timeout(mode), Some(give_back)).await
+        let result = connection.request_giving_back(&body, self.timeout(mode), Some(give_back)).await;
+        self.look_for_master(&connection, &result);
+        result
+    }
+
+    /// With several addresses: if the answer lets doubt that the server takes writes, and the server says so too, another
+    /// connection is made.
+    fn look_for_master(&self, connection: &Connection, result: &Result<Response>) {
+        let is_doubtful = match result {
+            Ok(response) => response.first() == Some(&[NIL]),
+            Err(error) => error.kind() == Some(Kind::ReadOnly),
+        };
+        if !is_doubtful || !self.handle.core.options.has_several() {
+            return;
+        }
+        let connection = connection.clone();
+        tokio::spawn(async move {
+            if let Ok(false) = connection.takes_writes().await {
+                connection.leave("the server takes no writes any more");
+            }
+        });
     }
 
     fn timeout(&self, mode: CallMode) -> Option<Duration> {

@@ -11,12 +11,15 @@ use std::time::Duration;
 
 use lycosa_iproto::auth;
 use lycosa_iproto::frame::{self, Split};
-use lycosa_iproto::greeting::{GREETING_SIZE, Greeting};
+use lycosa_iproto::greeting::{GREETING_SIZE, Greeting, REFUSAL_PREFIX};
+use lycosa_iproto::keys::{self, ballot};
 use lycosa_iproto::reply::{self, Content};
 use lycosa_iproto::request::{self, AuthTuple, Body};
+use lycosa_tuple::value::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use tokio::task::JoinSet;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -25,6 +28,7 @@ use crate::kind::Kind;
 use crate::options::ConnectOptions;
 use crate::pending::{Pending, Waiter};
 use crate::response::Response;
+use crate::tls::TlsOptions;
 
 /// Room for what is read at once.
 const READ_SIZE: usize = 64 << 10;
@@ -71,20 +75,99 @@ struct State {
 }
 
 impl Connection {
-    /// Connects over TCP and authenticates.
+    /// Connects over TCP, with TLS if the options say so, and authenticates. Of several addresses all are tried at
+    /// once, and the first server that takes writes is the one.
     ///
     /// # Errors
-    /// No connection, no greeting, a wrong user or password ([`Error::Server`] of code 45 or 47), too slow.
+    /// None of several servers takes writes ([`Error::NoMaster`]), no connection, no greeting, a wrong user or
+    /// password ([`Error::Server`] of code 45 or 47), a certificate that is not trusted ([`Error::Tls`]), too slow.
     pub async fn connect(options: &ConnectOptions) -> Result<Self> {
+        if options.has_several() {
+            return Self::connect_to_master(options).await;
+        }
+        Self::connect_to(options, options.addresses().next().unwrap_or_default()).await
+    }
+
+    async fn connect_to_master(options: &ConnectOptions) -> Result<Self> {
+        let mut attempts = JoinSet::new();
+        for address in options.addresses() {
+            let options = options.clone();
+            attempts.spawn(async move {
+                let connected = async {
+                    let connection = Self::connect_to(&options, address.clone()).await?;
+                    let takes_writes = connection.takes_writes().await?;
+                    Ok::<_, Error>(takes_writes.then_some(connection))
+                };
+                (connected.await, address)
+            });
+        }
+        let mut causes = Vec::new();
+        while let Some(attempt) = attempts.join_next().await {
+            match attempt {
+                Ok((Ok(Some(connection)), _)) => return Ok(connection),
+                Ok((Ok(None), address)) => causes.push(format!("{address} takes no writes")),
+                Ok((Err(error @ (Error::Connect { .. } | Error::Tls { .. })), _)) => {
+                    causes.push(error.to_string());
+                }
+                Ok((Err(error), address)) => causes.push(format!("{address}: {error}")),
+                Err(error) => causes.push(error.to_string()),
+            }
+        }
+        causes.sort();
+        Err(Error::NoMaster(causes.join("; ")))
+    }
+
+    /// Whether the server takes writes now.
+    pub(crate) async fn takes_writes(&self) -> Result<bool> {
+        let vote = self.request(&Body::Vote).await?.first_value()?;
+        let Value::Map(vote) = vote else { return Err(Error::protocol("a vote is a map")) };
+        let is_read_only = vote.iter().find(|(key, _)| key.as_u64() == Some(ballot::IS_READ_ONLY.into()));
+        Ok(is_read_only.is_none_or(|(_, value)| value.as_bool() != Some(true)))
+    }
+
+    /// Ends the connection; `reason` is what requests in flight are told.
+    pub(crate) fn leave(&self, reason: &str) {
+        self.handle.shared.finish(reason);
+    }
+
+    async fn connect_to(options: &ConnectOptions, address: String) -> Result<Self> {
         within(options.connect_timeout, async {
-            let address = options.address_with_port();
             let error = |cause| Error::Connect { address: address.clone(), cause };
             let stream = TcpStream::connect(&address).await.map_err(error)?;
             stream.set_nodelay(true).map_err(error)?;
-            let (reader, writer) = stream.into_split();
-            Self::start(reader, writer, options).await
+            match &options.tls {
+                None => {
+                    let (reader, writer) = stream.into_split();
+                    Self::start(reader, writer, options).await
+                }
+                Some(tls) => Self::start_tls(stream, &address, tls, options).await,
+            }
         })
         .await
+    }
+
+    #[cfg(feature = "tls")]
+    async fn start_tls(
+        stream: TcpStream,
+        address: &str,
+        tls: &TlsOptions,
+        options: &ConnectOptions,
+    ) -> Result<Self> {
+        let stream = tls.handshake(stream, address).await?;
+        let (reader, writer) = tokio::io::split(stream);
+        // The verdict of the server about a client certificate comes with the first read.
+        Self::start(reader, writer, options).await.map_err(|error| match error {
+            Error::Disconnected(reason) => {
+                Error::Tls { address: address.to_owned(), reason: reason.to_string() }
+            }
+            error => error,
+        })
+    }
+
+    #[cfg(not(feature = "tls"))]
+    async fn start_tls(_: TcpStream, address: &str, _: &TlsOptions, _: &ConnectOptions) -> Result<Self> {
+        let reason = "lycosa-client was built without its feature `tls`".to_owned();
+        Err(Error::Tls { address: address.to_owned(), reason })
     }
 
     /// Greets and authenticates over any stream. The address in `options` is not looked at.
@@ -106,14 +189,15 @@ impl Connection {
     {
         let mut greeting = [0; GREETING_SIZE];
         reader.read_exact(&mut greeting).await.map_err(lost)?;
-        let greeting = Greeting::decode(&greeting)?;
+        let greeting =
+            Greeting::decode(&greeting).map_err(|error| refusal(&greeting).unwrap_or(error.into()))?;
         let mut input = Vec::with_capacity(READ_SIZE);
         if let Some(user) = &options.user {
             let scramble = auth::scramble(options.password.as_bytes(), &greeting.salt);
             let mut output = Vec::new();
             let body = Body::Auth { user: user.as_bytes(), scramble: AuthTuple::ChapSha1(&scramble) };
             request::encode(&mut output, 0, &body);
-            writer.write_all(&output).await.map_err(lost)?;
+            write(&mut writer, &output).await.map_err(lost)?;
             read_answer(&mut reader, &mut input, options.max_answer_size).await?;
         }
         let shared = Arc::new(Shared {
@@ -393,6 +477,10 @@ impl Shared {
 
 fn answer(reply: reply::Reply<'_>) -> Result<Response> {
     match reply.content {
+        // A vote comes under a key of its own.
+        Content::Ok { body: &[0x81, keys::BALLOT, ref ballot @ ..], .. } => {
+            Ok(Response::new([&[0x91], ballot].concat(), reply.schema_version))
+        }
         Content::Ok { data, .. } | Content::Push { data } => {
             Ok(Response::new(data.to_vec(), reply.schema_version))
         }
@@ -459,7 +547,7 @@ async fn receive(
         match reader.read_buf(&mut input).await {
             Ok(0) => return String::from("the server closed the connection"),
             Ok(_) => {}
-            Err(error) => return error.to_string(),
+            Err(error) => return reason(&error),
         }
     }
 }
@@ -472,12 +560,18 @@ async fn transmit(shared: &Shared, mut writer: impl AsyncWrite + Unpin) -> Strin
             shared.has_output.notified().await;
             continue;
         }
-        if let Err(error) = writer.write_all(&batch).await {
+        if let Err(error) = write(&mut writer, &batch).await {
             return error.to_string();
         }
         batch.clear();
         batch.shrink_to(OUTPUT_KEPT);
     }
+}
+
+/// TLS keeps what it has encrypted until it is flushed.
+async fn write(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+    writer.write_all(bytes).await?;
+    writer.flush().await
 }
 
 async fn keep_alive(shared: &Shared, period: Duration) -> String {
@@ -526,7 +620,22 @@ async fn within<T>(timeout: Duration, work: impl Future<Output = Result<T>>) -> 
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
 fn lost(error: io::Error) -> Error {
-    Error::disconnected(error.to_string())
+    Error::disconnected(reason(&error))
+}
+
+/// Why a stream ended, for people.
+fn reason(error: &io::Error) -> String {
+    #[cfg(feature = "tls")]
+    if let Some(error) = error.get_ref().and_then(|cause| cause.downcast_ref()) {
+        return lycosa_tls::explain(error);
+    }
+    error.to_string()
+}
+
+/// What a server of Lycosa says to a client that it cannot serve, in place of a greeting.
+fn refusal(bytes: &[u8; GREETING_SIZE]) -> Option<Error> {
+    let text = std::str::from_utf8(bytes).ok()?.trim_end();
+    text.starts_with(REFUSAL_PREFIX).then(|| Error::disconnected(text))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server refused the request; nothing was changed by it.
+    /// The server refused the request; nothing was changed by it, unless the kind is [`Kind::OutcomeUnknown`].
     #[error("{message}")]
     Server {
         /// The code, mostly one of [`ErrorCode`].
@@ -38,6 +38,17 @@ pub enum Error {
         /// Why not.
         cause: io::Error,
     },
+    /// No server of several takes writes.
+    #[error("no master: {0}")]
+    NoMaster(String),
+    /// No connection with TLS could be made: a file is wrong, or one side does not trust the other.
+    #[error("no TLS connection to {address}: {reason}")]
+    Tls {
+        /// Where to.
+        address: String,
+        /// Why not.
+        reason: String,
+    },
     /// The connection ended before the answer came, or there is none. Whether the server has done what was asked is
     /// unknown.
     #[error("disconnected: {0}")]
@@ -48,6 +59,9 @@ pub enum Error {
     /// An answer was not of the form that belongs to the request.
     #[error("unexpected answer: {0}")]
     Protocol(String),
+    /// A payload cannot be made of a value, or is not of the type that was asked for.
+    #[error("{0}")]
+    Payload(String),
     /// The queue answered with nothing where a task belongs: it is not in state RUNNING, or the tube is full.
     #[error("the queue is not running, or the tube is full")]
     Unavailable,
@@ -64,7 +78,7 @@ impl Error {
 
     /// Whether the connection is gone, so that the next request needs another.
     pub fn is_disconnected(&self) -> bool {
-        matches!(self, Self::Disconnected(_) | Self::Connect { .. })
+        matches!(self, Self::Disconnected(_) | Self::Connect { .. } | Self::Tls { .. } | Self::NoMaster(_))
     }
 
     /// The kind of an error that the server sent.
@@ -78,6 +92,12 @@ impl Error {
     /// Whether the server said that the task is not taken by this session (any more).
     pub fn is_not_taken(&self) -> bool {
         self.kind() == Some(Kind::NotTaken)
+    }
+
+    /// Whether the server may have done what was asked although there is no answer that says so: the connection ended, the
+    /// time was over, or the server's journal has lost the request's rows.
+    pub fn is_outcome_unknown(&self) -> bool {
+        matches!(self, Self::Disconnected(_) | Self::Timeout(_)) || self.kind() == Some(Kind::OutcomeUnknown)
     }
 
     pub(crate) fn disconnected(reason: impl Into<Arc<str>>) -> Self {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::frame::{self, Split};
+use lycosa_iproto::keys;
 use lycosa_iproto::reply;
 use lycosa_iproto::request::{self, Body, Request};
 use lycosa_tuple::value::Value;
@@ -104,6 +105,17 @@ pub(crate) fn ok_bytes(sync: u64, values: &[Value]) -> Vec<u8> {
 pub(crate) fn empty(request: &Request<'_>) -> Act {
     let mut out = Vec::new();
     reply::ok_empty(&mut out, request.header.sync, SCHEMA_VERSION);
+    Act::Send(out)
+}
+
+/// The answer to VOTE.
+pub(crate) fn ballot(request: &Request<'_>, is_read_only: bool) -> Act {
+    let mut out = Vec::new();
+    let start = reply::begin(&mut out, 0, request.header.sync, SCHEMA_VERSION);
+    let vote = Value::Map(vec![(Value::from(u64::from(keys::ballot::IS_READ_ONLY)), is_read_only.into())]);
+    out.extend_from_slice(&[0x81, keys::BALLOT]);
+    vote.write(&mut out);
+    reply::finish(&mut out, start);
     Act::Send(out)
 }
 

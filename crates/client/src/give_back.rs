@@ -15,6 +15,15 @@ pub(crate) enum GiveBack {
     One(Arc<str>),
     /// The answer is an array of tasks; the procedure wants an array of their ids.
     Many(Arc<str>),
+    /// As [`Self::One`], of a take that counts as an attempt, which this was none.
+    OneCounted(Arc<str>),
+    /// As [`Self::Many`], of takes that count as attempts, which these were none.
+    ManyCounted(Arc<str>),
+}
+
+/// The options with which a take is not counted as an attempt.
+pub(crate) fn unattempted() -> Value {
+    Value::map([("attempted", false)])
 }
 
 impl GiveBack {
@@ -23,11 +32,16 @@ impl GiveBack {
         let first = response.first()?;
         match self {
             Self::One(procedure) => Some((procedure, Array::from([Value::from(task_id(first)?)]))),
-            Self::Many(procedure) => {
+            Self::OneCounted(procedure) => {
+                Some((procedure, Array::from([Value::from(task_id(first)?), unattempted()])))
+            }
+            Self::Many(procedure) | Self::ManyCounted(procedure) => {
                 let mut reader = Reader::new(first);
                 let count = reader.array().ok().filter(|count| *count > 0)?;
                 let ids: Option<Vec<u64>> = (0..count).map(|_| task_id(reader.raw().ok()?)).collect();
-                Some((procedure, Array::from([Value::array(ids?)])))
+                let options = matches!(self, Self::ManyCounted(_)).then(unattempted);
+                let arguments: Vec<_> = std::iter::once(Value::array(ids?)).chain(options).collect();
+                Some((procedure, Array::from(arguments)))
             }
         }
     }
@@ -54,6 +68,14 @@ mod tests {
         assert_eq!(one.call(&answer(&[task(7)])), call("release", Value::from(7)));
         let tasks = Value::array([task(7), task(300)]);
         assert_eq!(many.call(&answer(&[tasks])), call("release_many", Value::array([7, 300])));
+        let counted = [GiveBack::OneCounted("release".into()), GiveBack::ManyCounted("release_many".into())];
+        let told: Vec<_> = counted
+            .iter()
+            .zip([answer(&[task(7)]), answer(&[Value::array([task(7)])])])
+            .filter_map(|(give_back, answer)| Some(give_back.call(&answer)?.1))
+            .collect();
+        let seven = [Value::from(7), Value::array([7])];
+        assert_eq!(told, seven.map(|seven| Array::from([seven, unattempted()])));
         for nothing in [answer(&[]), answer(&[Value::Nil]), answer(&[Value::Array(Vec::new())])] {
             assert_eq!(one.call(&nothing), None);
             assert_eq!(many.call(&nothing), None);

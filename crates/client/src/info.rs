@@ -10,7 +10,7 @@ use crate::error::Result;
 /// What a server says of a task beside its payload: the map behind `[id, state, data]` in extended form.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TaskInfo {
-    /// How often the task was taken in extended form since it was put; the present take counts.
+    /// How often the task was taken in extended form since it was put or kicked; the present take counts.
     pub attempts: u64,
     /// The reason of the last `release` or `bury` that had one.
     pub last_error: Option<String>,

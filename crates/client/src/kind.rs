@@ -15,6 +15,8 @@ const NAME: &str = "name";
 pub enum Kind {
     /// This session does not hold the task (any more).
     NotTaken,
+    /// The task is not buried, so it cannot be kicked.
+    NotBuried,
     /// No task has this id.
     NoSuchTask,
     /// No tube has this name.
@@ -47,6 +49,9 @@ pub enum Kind {
     ReadOnly,
     /// The server cannot write its journal: a full or broken disk.
     Disk,
+    /// The server's journal has lost the rows of the request, or of what the request has read: it may have been done or not,
+    /// as after [`Error::Disconnected`](crate::Error::Disconnected).
+    OutcomeUnknown,
     /// Any other error: look at the code and the text.
     Other,
 }
@@ -78,6 +83,7 @@ impl Kind {
     fn of_name(name: &str) -> Option<Self> {
         Some(match name {
             "TASK_NOT_TAKEN" => Self::NotTaken,
+            "TASK_NOT_BURIED" => Self::NotBuried,
             "NO_SUCH_TASK" => Self::NoSuchTask,
             "NO_SUCH_TUBE" => Self::NoSuchTube,
             "TUBE_EXISTS" => Self::TubeExists,
@@ -86,6 +92,7 @@ impl Kind {
             "NO_SUCH_SESSION" => Self::NoSuchSession,
             "FRAME_TOO_LARGE" => Self::FrameTooLarge,
             "TUBE_IN_USE" => Self::TubeInUse,
+            "OUTCOME_UNKNOWN" => Self::OutcomeUnknown,
             _ => return None,
         })
     }
@@ -131,6 +138,7 @@ mod tests {
         let named = |name| kind(ErrorCode::ProcLua, "whatever it says", Some(name));
         assert_eq!(named("TASK_NOT_TAKEN"), Kind::NotTaken);
         assert_eq!(named("NO_SUCH_TUBE"), Kind::NoSuchTube);
+        assert_eq!(kind(ErrorCode::SyncRollback, "x", Some("OUTCOME_UNKNOWN")), Kind::OutcomeUnknown);
         assert_eq!(named("A_NAME_OF_A_LATER_VERSION"), Kind::Other);
         assert_eq!(kind(ErrorCode::NoSuchProc, "x", Some("NO_SUCH_TUBE")), Kind::NoSuchTube);
     }

@@ -24,21 +24,24 @@
 //! # }
 //! ```
 //!
-//! Many small tasks are cheaper in batches: [`Tube::put_many`], [`Tube::take_many`], [`Tube::ack_many`] and
-//! [`Tube::release_many`] ask once for many tasks, and each does it for all of them or for none.
+//! Many small tasks are cheaper in batches: [`Tube::put_many`], [`Tube::take_many`], [`Tube::ack_many`],
+//! [`Tube::release_many`] and their likes ask once for many tasks, and each does it for all of them or for none.
 //!
 //! # When a connection breaks
 //!
 //! A request that was in flight ends with [`Error::Disconnected`] and is never repeated behind the caller's back: the
-//! server may have done it. Only requests that change nothing are repeated once by a [`Client`]:
-//! [`Tube::peek`], [`Tube::statistics`], [`Queue::statistics`], [`Queue::state`], [`Queue::tubes`], [`Client::ping`].
-//! A task that a lost `take` or `take_many` had already been given to this session stays taken until its ttr or the session's ends.
+//! server may have done it. Only requests that change nothing are repeated once by a [`Client`]: [`Tube::peek`],
+//! [`Tube::statistics`], [`Queue::statistics`], [`Queue::state`], [`Queue::tubes`], [`Client::ping`]. A task that a
+//! lost `take` or `take_many` had already been given to this session stays taken until its ttr or the session's ends.
 //!
 //! The server keeps a session without connections for the ttr of `queue.cfg`; without one it releases the session's
 //! tasks at once. If it no longer knows the session, the client begins another and
 //! [`Status::session_changes`] counts it: whatever was taken before belongs to nobody here.
 //!
-//! Absent: TLS and Unix sockets by address ([`Connection::over`] takes any stream), pushed packets (they are passed
+//! With [`ConnectOptions::tls`] the connection is encrypted and the server proves who it is (the feature `tls`, which is
+//! on unless the dependency says `default-features = false`).
+//!
+//! Absent: Unix sockets by address ([`Connection::over`] takes any stream), pushed packets (they are passed
 //! over), SQL, and reading of the schema: spaces and indexes are named by number.
 
 mod array;
@@ -57,6 +60,7 @@ mod response;
 mod statistics;
 mod status;
 mod task;
+mod tls;
 mod tube;
 pub mod worker;
 
@@ -79,5 +83,6 @@ pub use self::response::Response;
 pub use self::statistics::{Statistics, TaskCounts};
 pub use self::status::{Link, Status, StatusWatch};
 pub use self::task::{Task, TaskState};
+pub use self::tls::TlsOptions;
 pub use self::tube::{PutOptions, Tube};
 pub use self::worker::Worker;

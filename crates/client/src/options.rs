@@ -4,27 +4,44 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::tls::TlsOptions;
+
+/// What an address begins with whose server speaks TLS.
+const TLS_SCHEME: &str = "tls://";
+
 /// Port of an address that names none.
 const DEFAULT_PORT: u16 = 3301;
 
 /// Where to connect, as whom, and how long to wait.
 ///
-/// Reads the form that Tarantool uses, `[user[:password]@]host[:port]`:
+/// Reads the form that Tarantool uses, `[user[:password]@]host[:port]`, with `tls://` before it for a server that
+/// speaks TLS:
 ///
 /// ```
-/// let options: lycosa_client::ConnectOptions = "worker:secret@queue.example:3301".parse().unwrap();
+/// use lycosa_client::{ConnectOptions, TlsOptions};
+///
+/// let options: ConnectOptions = "worker:secret@queue.example:3301".parse().unwrap();
 /// assert_eq!(options.address, "queue.example:3301");
 /// assert_eq!(options.user.as_deref(), Some("worker"));
+///
+/// let options: ConnectOptions = "worker:secret@one.example,two.example:3302".parse().unwrap();
+/// assert_eq!(options.address, "one.example:3301,two.example:3302");
+///
+/// let options: ConnectOptions = "tls://worker:secret@queue.example:3302".parse().unwrap();
+/// let options = options.tls(TlsOptions::new("ca.pem"));
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// `host:port` or `host`, which means port 3301; the host is a name or an IP address, an IPv6 address in brackets.
+    /// Several, separated by commas, are the servers of one replica set: the one that takes writes is connected to.
     pub address: String,
     /// The user; `None` stays `guest`.
     pub user: Option<String>,
     /// The user's password.
     pub password: String,
-    /// For name lookup, TCP, greeting and authentication together. Default 5 s.
+    /// How to speak TLS; `None` does not.
+    pub tls: Option<TlsOptions>,
+    /// For name lookup, TCP, TLS, greeting and authentication together. Default 5 s.
     pub connect_timeout: Duration,
     /// For the answer to a request, from the moment it is made. Default 30 s. A `take` waits so much longer than it
     /// asks the server to.
@@ -51,6 +68,7 @@ impl ConnectOptions {
             address: address.into(),
             user: None,
             password: String::new(),
+            tls: None,
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(30),
             max_in_flight: 16_384,
@@ -61,18 +79,29 @@ impl ConnectOptions {
         }
     }
 
-    /// The address with the port that it names or the default one.
-    pub(crate) fn address_with_port(&self) -> String {
-        match split_port(&self.address) {
-            (_, Some(_)) => self.address.clone(),
+    /// The addresses, each with the port that it names or the default one.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = String> {
+        self.address.split(',').map(str::trim).map(|address| match split_port(address) {
+            (_, Some(_)) => address.to_owned(),
             (host, None) => format!("{host}:{DEFAULT_PORT}"),
-        }
+        })
+    }
+
+    /// Whether there are several addresses.
+    pub(crate) fn has_several(&self) -> bool {
+        self.address.contains(',')
     }
 
     /// The same, as `user`.
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self.password = password.into();
+        self
+    }
+
+    /// The same with TLS.
+    pub fn tls(mut self, tls: TlsOptions) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -89,33 +118,41 @@ impl ConnectOptions {
     }
 }
 
-/// An address that is not of the form `[user[:password]@]host[:port]`.
+/// An address that is not of the form `[tls://][user[:password]@]host[:port]`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an address: expected [user[:password]@]host[:port]")]
+#[error("`{0}` is not an address: expected [tls://][user[:password]@]host[:port][,host[:port]…]")]
 pub struct AddressError(String);
 
 impl FromStr for ConnectOptions {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (text, is_tls) = text.strip_prefix(TLS_SCHEME).map_or((text, false), |rest| (rest, true));
         // The text may hold a password, the error must not.
         let (credentials, address) =
             text.rsplit_once('@').map_or((None, text), |(left, right)| (Some(left), right));
-        let error = || AddressError(address.to_owned());
-        let (host, port) = match split_port(address) {
-            (host, Some(port)) => (host, port.parse::<u16>().map_err(|_| error())?),
-            (host, None) => (host, DEFAULT_PORT),
-        };
-        let is_bracketed = host.starts_with('[') && host.ends_with(']');
-        if host.is_empty() || host.contains(char::is_whitespace) || (host.contains(':') && !is_bracketed) {
-            return Err(error());
-        }
-        let options = Self::new(format!("{host}:{port}"));
+        let addresses = address.split(',').map(|address| one_address(address.trim()));
+        let mut options = Self::new(addresses.collect::<Result<Vec<_>, _>>()?.join(","));
+        options.tls = is_tls.then(TlsOptions::default);
         Ok(match credentials.map(|text| text.split_once(':').unwrap_or((text, ""))) {
             Some((user, password)) => options.credentials(user, password),
             None => options,
         })
     }
+}
+
+/// `host[:port]` with the port.
+fn one_address(address: &str) -> Result<String, AddressError> {
+    let error = || AddressError(address.to_owned());
+    let (host, port) = match split_port(address) {
+        (host, Some(port)) => (host, port.parse::<u16>().map_err(|_| error())?),
+        (host, None) => (host, DEFAULT_PORT),
+    };
+    let is_bracketed = host.starts_with('[') && host.ends_with(']');
+    if host.is_empty() || host.contains(char::is_whitespace) || (host.contains(':') && !is_bracketed) {
+        return Err(error());
+    }
+    Ok(format!("{host}:{port}"))
 }
 
 /// The host, and the text behind it that stands for a port.
@@ -132,6 +169,7 @@ impl fmt::Debug for ConnectOptions {
         f.debug_struct("ConnectOptions")
             .field("address", &self.address)
             .field("user", &self.user)
+            .field("tls", &self.tls)
             .field("connect_timeout", &self.connect_timeout)
             .field("request_timeout", &self.request_timeout)
             .field("max_in_flight", &self.max_in_flight)
@@ -161,13 +199,23 @@ mod tests {
         assert_eq!(parsed("127.0.0.1:3302"), guest("127.0.0.1:3302"));
         assert_eq!(parsed("[::1]"), guest("[::1]:3301"));
         assert_eq!(parsed("[::1]:5"), guest("[::1]:5"));
+        assert_eq!(parsed("h, [::1]:5"), guest("h:3301,[::1]:5"));
+        assert!("h,".parse::<ConnectOptions>().is_err() && "h,g:x".parse::<ConnectOptions>().is_err());
         assert_eq!(parsed("me@h"), user("h:3301", "me", ""));
         assert_eq!(parsed("me:a:b@c@h:1"), user("h:1", "me", "a:b@c"));
     }
 
     #[test]
+    fn a_scheme_asks_for_tls() {
+        let options: ConnectOptions = "tls://me:a@h".parse().expect("an address");
+        assert_eq!((options.address.as_str(), options.user.as_deref()), ("h:3301", Some("me")));
+        assert_eq!(options.tls, Some(TlsOptions::default()));
+        assert_eq!("h".parse::<ConnectOptions>().expect("an address").tls, None);
+    }
+
+    #[test]
     fn a_host_alone_has_the_default_port() {
-        let port = |address: &str| ConnectOptions::new(address).address_with_port();
+        let port = |address: &str| ConnectOptions::new(address).addresses().collect::<Vec<_>>().join(" ");
         assert_eq!(port("queue.example"), "queue.example:3301");
         assert_eq!(port("[::1]"), "[::1]:3301");
         assert_eq!(port("[::1]:5"), "[::1]:5");

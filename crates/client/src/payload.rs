@@ -5,6 +5,9 @@ use std::fmt;
 use lycosa_tuple::mp::{self, MpError, Reader};
 use lycosa_tuple::value::Value;
 
+#[cfg(feature = "serde")]
+use crate::error::Error;
+
 /// What a task carries: one MessagePack value, kept as its bytes.
 ///
 /// Text and bytes become MessagePack's string and binary; everything else goes through [`Value`] or comes as
@@ -26,6 +29,28 @@ impl Payload {
     /// The same for bytes that have just been stepped over as one value.
     pub(crate) fn trusted(bytes: &[u8]) -> Self {
         Self(bytes.to_vec())
+    }
+
+    /// The payload that stands for a value of any type that serde knows. Structures become maps with the names of their
+    /// fields, which every client can read.
+    ///
+    /// # Errors
+    /// [`Error::Payload`]: the type cannot be serialized, a map with an unknown length for example.
+    #[cfg(feature = "serde")]
+    pub fn of<T: serde::Serialize + ?Sized>(value: &T) -> Result<Self, Error> {
+        rmp_serde::to_vec_named(value).map(Self).map_err(|error| Error::Payload(error.to_string()))
+    }
+
+    /// The value as a type that serde knows.
+    ///
+    /// # Errors
+    /// [`Error::Payload`]: the payload is not of that type, text instead of a map for example.
+    #[cfg(feature = "serde")]
+    pub fn to<T: serde::de::DeserializeOwned>(&self) -> Result<T, Error> {
+        rmp_serde::from_slice(&self.0).map_err(|error| {
+            let shown = self.value().map_or_else(|_| "the payload".to_owned(), |value| value.to_string());
+            Error::Payload(format!("{shown} is not what was expected: {error}"))
+        })
     }
 
     /// The value's MessagePack.

@@ -16,16 +16,16 @@ pub(crate) struct Waiter {
 
 /// Requests that await their replies, by `sync`.
 ///
-/// A `sync` is a place in a table in its lower half and, in its upper half, how often that place has been used before.
+/// A `sync` is a slot in a table in its lower half and, in its upper half, how often that slot has been used before.
 /// So a reply finds its request without hashing, and one that nobody waits for any more finds none.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    places: Vec<Place>,
+    slots: Vec<PendingSlot>,
     free: Vec<u32>,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct PendingSlot {
     uses: u32,
     waiter: Option<Waiter>,
 }
@@ -34,20 +34,20 @@ impl Pending {
     /// Notes a request and gives it a `sync`. Never more than 2^32 − 1 at once; the last number is never used.
     pub(crate) fn insert(&mut self, waiter: Waiter) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
-            self.places.len() as u32 - 1
+            self.slots.push(PendingSlot::default());
+            self.slots.len() as u32 - 1
         });
-        let place = &mut self.places[index as usize];
-        place.waiter = Some(waiter);
-        u64::from(place.uses) << 32 | u64::from(index)
+        let slot = &mut self.slots[index as usize];
+        slot.waiter = Some(waiter);
+        u64::from(slot.uses) << 32 | u64::from(index)
     }
 
     /// The request with this `sync`, which is forgotten.
     pub(crate) fn remove(&mut self, sync: u64) -> Option<Waiter> {
         let (uses, index) = ((sync >> 32) as u32, sync as u32);
-        let place = self.places.get_mut(index as usize).filter(|place| place.uses == uses)?;
-        let waiter = place.waiter.take()?;
-        place.uses = place.uses.wrapping_add(1);
+        let slot = self.slots.get_mut(index as usize).filter(|slot| slot.uses == uses)?;
+        let waiter = slot.waiter.take()?;
+        slot.uses = slot.uses.wrapping_add(1);
         self.free.push(index);
         Some(waiter)
     }
@@ -55,7 +55,7 @@ impl Pending {
     /// All requests, which are forgotten.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Waiter> + use<> {
         self.free.clear();
-        std::mem::take(&mut self.places).into_iter().filter_map(|place| place.waiter)
+        std::mem::take(&mut self.slots).into_iter().filter_map(|slot| slot.waiter)
     }
 }
 

@@ -31,6 +31,9 @@ methods! {
     TakeMany "take_many",
     AckMany "ack_many",
     ReleaseMany "release_many",
+    BuryMany "bury_many",
+    KickMany "kick_many",
+    DeleteMany "delete_many",
 }
 
 /// The full names of a tube's methods, made once per tube.

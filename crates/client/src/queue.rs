@@ -161,11 +161,14 @@ impl fmt::Display for QueueState {
 }
 
 /// How a tube orders its tasks and what it can do with them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// The default is [`FifoTtl`](Self::FifoTtl), as for the command line and the server's configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum TubeType {
     /// First in, first out.
     Fifo,
     /// The same with priorities, lifetimes, delays and time to run.
+    #[default]
     FifoTtl,
     /// The same with a limited number of tasks.
     LimFifoTtl,

@@ -105,6 +105,14 @@ impl Task {
         self.tube.release(self.id, delay).await.map(drop)
     }
 
+    /// Gives it back as one that was not tried in earnest: the take does not count as an attempt.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub async fn release_unattempted(&self) -> Result<()> {
+        self.tube.release_unattempted(self.id).await.map(drop)
+    }
+
     /// Puts it aside until somebody kicks it.
     ///
     /// # Errors

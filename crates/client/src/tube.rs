@@ -1,5 +1,7 @@
 //! A tube: where tasks are put and taken.
 
+mod batch;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use lycosa_tuple::value::Value;
 use crate::array::Array;
 use crate::client::{CallMode, Client};
 use crate::error::{Error, Result};
-use crate::give_back::GiveBack;
+use crate::give_back::{GiveBack, unattempted};
 use crate::payload::Payload;
 use crate::procedures::{Method, Procedures, procedure};
 use crate::response::Response;
@@ -72,7 +74,8 @@ impl Tube {
             Some(timeout) => Array::from([seconds(timeout)]),
             None => Array::from(()),
         };
-        self.take_with(timeout, &args).await
+        let give_back = GiveBack::One(self.release_procedure());
+        self.take_with(timeout, &args, give_back).await
     }
 
     /// As [`take`](Self::take), and asks for what else is known of the task ([`Task::info`]): attempts, the last
@@ -82,14 +85,23 @@ impl Tube {
     /// As [`take`](Self::take).
     pub async fn take_extended(&self, timeout: Option<Duration>) -> Result<Option<Task>> {
         let wait = timeout.map_or(Value::Nil, seconds);
-        self.take_with(timeout, &Array::from([wait, extended()])).await
+        let give_back = GiveBack::OneCounted(self.release_procedure());
+        self.take_with(timeout, &Array::from([wait, extended()]), give_back).await
     }
 
-    async fn take_with(&self, timeout: Option<Duration>, args: &Array) -> Result<Option<Task>> {
+    fn release_procedure(&self) -> Arc<str> {
+        Arc::clone(self.named.procedures.name(Method::Release))
+    }
+
+    async fn take_with(
+        &self,
+        timeout: Option<Duration>,
+        args: &Array,
+        give_back: GiveBack,
+    ) -> Result<Option<Task>> {
         let mode = CallMode { extra_time: timeout, ..CallMode::OWNED };
-        let procedures = &self.named.procedures;
-        let give_back = GiveBack::One(Arc::clone(procedures.name(Method::Release)));
-        let response = self.client.take(procedures.name(Method::Take), args, mode, give_back).await?;
+        let name = self.named.procedures.name(Method::Take);
+        let response = self.client.take(name, args, mode, give_back).await?;
         self.optional_task(&response)
     }
 
@@ -125,107 +137,14 @@ impl Tube {
         self.task(&self.call(Method::Release, &args, CallMode::OWNED).await?)
     }
 
-    /// Adds many tasks, all with the same options: all of them or, on an error, none. They come back in order.
-    ///
-    /// A server takes 10 000 tasks in a batch at most. One with the Lua module knows no batches.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] if they do not all fit the tube (limfifottl) or the queue is not running; see [`Error`].
-    pub async fn put_many<T: Into<Payload>>(
-        &self,
-        tasks: impl IntoIterator<Item = T>,
-        options: PutOptions,
-    ) -> Result<Vec<Task>> {
-        let (count, payloads) = joined(tasks, |task, out| out.extend_from_slice(task.into().encoded()));
-        let args = Array::written(2, |out| {
-            mp::write_array(out, count);
-            out.extend_from_slice(&payloads);
-            options.write(out);
-        });
-        self.put_all(&args, options.timeout).await
-    }
-
-    /// The same with options for each task. A batch that does not fit waits as long as the most patient of them.
+    /// As [`release`](Self::release) at once, of a task that was not tried in earnest: the take does not count as an
+    /// attempt. A server without this extension releases the task all the same.
     ///
     /// # Errors
-    /// As [`Self::put_many`].
-    pub async fn put_many_with<T: Into<Payload>>(
-        &self,
-        tasks: impl IntoIterator<Item = (T, PutOptions)>,
-    ) -> Result<Vec<Task>> {
-        let mut all_options = Vec::new();
-        let mut timeout = None;
-        let (count, payloads) = joined(tasks, |(task, options), out| {
-            out.extend_from_slice(task.into().encoded());
-            options.write(&mut all_options);
-            timeout = timeout.max(options.timeout);
-        });
-        let args = Array::written(2, |out| {
-            mp::write_array(out, count);
-            out.extend_from_slice(&payloads);
-            mp::write_array(out, count);
-            out.extend_from_slice(&all_options);
-        });
-        self.put_all(&args, timeout).await
-    }
-
-    async fn put_all(&self, args: &Array, timeout: Option<Duration>) -> Result<Vec<Task>> {
-        let mode = CallMode { extra_time: Some(timeout.unwrap_or_default()), ..CallMode::CHANGE };
-        self.tasks(&self.call(Method::PutMany, args, mode).await?)
-    }
-
-    /// Takes up to `limit` tasks at once. If none is ready, the server waits for the first until `timeout` is over, with
-    /// `None` for ever; it does not wait for more. Empty when the time is over.
-    ///
-    /// A server gives 10 000 tasks or 16 MiB at a time at most. What is said at [`Self::take`] holds for each task.
-    ///
-    /// # Errors
-    /// `limit` is 0; [`Error::Unavailable`] if the queue is not running; see [`Error`].
-    pub async fn take_many(&self, limit: u32, timeout: Option<Duration>) -> Result<Vec<Task>> {
-        let limit = Value::from(limit);
-        let args = match timeout {
-            Some(timeout) => Array::from([limit, seconds(timeout)]),
-            None => Array::from([limit]),
-        };
-        let mode = CallMode { extra_time: timeout, ..CallMode::OWNED };
-        let procedures = &self.named.procedures;
-        let give_back = GiveBack::Many(Arc::clone(procedures.name(Method::ReleaseMany)));
-        let name = procedures.name(Method::TakeMany);
-        self.tasks(&self.client.take(name, &args, mode, give_back).await?)
-    }
-
-    /// Says that taken tasks are done, which removes them: all of them or, on an error, none.
-    ///
-    /// # Errors
-    /// This session has not taken one of them ([`Error::is_not_taken`]), which the text names; see [`Error`].
-    pub async fn ack_many(&self, ids: impl IntoIterator<Item = u64>) -> Result<Vec<Task>> {
-        let (count, ids) = joined(ids, |id, out| mp::write_uint(out, id));
-        let args = Array::written(1, |out| {
-            mp::write_array(out, count);
-            out.extend_from_slice(&ids);
-        });
-        self.tasks(&self.call(Method::AckMany, &args, CallMode::OWNED).await?)
-    }
-
-    /// Gives taken tasks back, to be taken again at once or after `delay` (tubes with a ttl only): all of them or, on
-    /// an error, none.
-    ///
-    /// # Errors
-    /// This session has not taken one of them ([`Error::is_not_taken`]), which the text names; see [`Error`].
-    pub async fn release_many(
-        &self,
-        ids: impl IntoIterator<Item = u64>,
-        delay: Option<Duration>,
-    ) -> Result<Vec<Task>> {
-        let (count, ids) = joined(ids, |id, out| mp::write_uint(out, id));
-        let args = Array::written(1 + u32::from(delay.is_some()), |out| {
-            mp::write_array(out, count);
-            out.extend_from_slice(&ids);
-            if let Some(delay) = delay {
-                Value::map([("delay", seconds(delay))]).write(out);
-            }
-        });
-        self.tasks(&self.call(Method::ReleaseMany, &args, CallMode::OWNED).await?)
+    /// As [`release`](Self::release).
+    pub async fn release_unattempted(&self, id: u64) -> Result<Task> {
+        let args = Array::from([Value::from(id), unattempted()]);
+        self.task(&self.call(Method::Release, &args, CallMode::OWNED).await?)
     }
 
     /// Makes a taken task's time to run and lifetime longer (tubes with a ttl only). `None` if there was nothing to
@@ -345,17 +264,6 @@ impl Tube {
         self.optional_task(response)?.ok_or(Error::Unavailable)
     }
 
-    /// The tasks of an answer that is an array of them. Nil in its place means that the queue refused.
-    fn tasks(&self, response: &Response) -> Result<Vec<Task>> {
-        let first = response.first().ok_or_else(|| Error::protocol("no array of tasks"))?;
-        let mut reader = Reader::new(first);
-        if reader.kind()? == Kind::Nil {
-            return Err(Error::Unavailable);
-        }
-        let count = reader.array()?;
-        (0..count).map(|_| Task::decode(self, reader.raw()?)).collect()
-    }
-
     /// The task of an answer: none if the answer is empty. Nil in a task's place means that the queue refused.
     fn optional_task(&self, response: &Response) -> Result<Option<Task>> {
         let Some(first) = response.first() else {
@@ -377,6 +285,7 @@ pub struct PutOptions {
     priority: Option<u64>,
     utube: Option<String>,
     timeout: Option<Duration>,
+    replicas: Option<u64>,
 }
 
 impl PutOptions {
@@ -421,11 +330,19 @@ impl PutOptions {
         self
     }
 
+    /// How many replicas must have the task on their disks before the put is answered, where that is more than the server's
+    /// `replicas_before_reply`.
+    pub fn replicas(mut self, replicas: u64) -> Self {
+        self.replicas = Some(replicas);
+        self
+    }
+
     fn write(&self, out: &mut Vec<u8>) {
         let durations =
             [("ttl", self.ttl), ("ttr", self.ttr), ("delay", self.delay), ("timeout", self.timeout)];
         let given = durations.iter().filter(|(_, duration)| duration.is_some()).count() as u32;
-        mp::write_map(out, given + u32::from(self.priority.is_some()) + u32::from(self.utube.is_some()));
+        let others = [self.priority.is_some(), self.utube.is_some(), self.replicas.is_some()];
+        mp::write_map(out, given + others.into_iter().map(u32::from).sum::<u32>());
         for (name, duration) in durations {
             if let Some(duration) = duration {
                 mp::write_str(out, name.as_bytes());
@@ -440,18 +357,11 @@ impl PutOptions {
             mp::write_str(out, b"utube");
             mp::write_str(out, utube.as_bytes());
         }
+        if let Some(replicas) = self.replicas {
+            mp::write_str(out, b"replicas");
+            mp::write_uint(out, replicas);
+        }
     }
-}
-
-/// What `write` appends for each of the items, and how many there are. More than 2^32 − 1 do not fit memory.
-fn joined<T>(items: impl IntoIterator<Item = T>, mut write: impl FnMut(T, &mut Vec<u8>)) -> (u32, Vec<u8>) {
-    let mut out = Vec::new();
-    let mut count = 0;
-    for item in items {
-        write(item, &mut out);
-        count += 1;
-    }
-    (count, out)
 }
 
 /// The option that asks for [`Task::info`].

@@ -1,11 +1,12 @@
 use std::sync::Mutex as SyncMutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::request::Request;
 use lycosa_tuple::value::Value;
 
 use super::*;
-use crate::fake_server::{Act, FakeServer, call, empty, fail, ok};
+use crate::fake_server::{Act, FakeServer, ballot, call, empty, fail, ok};
 use crate::tube::PutOptions;
 
 const FIRST: [u8; 16] = *b"first-session-id";
@@ -187,4 +188,45 @@ async fn the_first_attempt_may_fail() {
         FakeServer::start(|_, request| fail(request, ErrorCode::NoSuchUser, "User 'x' is not found")).await;
     let error = Client::connect(server.options().credentials("x", "")).await.expect_err("refused");
     assert_eq!(error.code(), Some(ErrorCode::NoSuchUser));
+}
+
+/// A server of a pair: the master is the one whose number `master` holds. Each knows the session of the other.
+async fn member(number: usize, master: &Arc<AtomicUsize>) -> FakeServer {
+    let master = Arc::clone(master);
+    FakeServer::start(move |_, request| {
+        let is_master = master.load(Ordering::Relaxed) == number;
+        if matches!(request.body, Body::Vote) {
+            return ballot(request, !is_master);
+        }
+        let (name, args) = call(request);
+        match name.as_str() {
+            "queue.identify" => identified(request, &args, Some(FIRST)),
+            _ if !is_master => ok(request, &[Value::Nil]),
+            "queue.tube.t:take" => ok(request, &[task("t")]),
+            "queue.tube.t:put" => fail(request, ErrorCode::Readonly, "read-only"),
+            _ => ok(request, &[task("-")]),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_master_is_followed_with_the_session() {
+    let master = Arc::new(AtomicUsize::new(2));
+    let (first, second) = (member(1, &master).await, member(2, &master).await);
+    let mut options = quick(&first);
+    options.address = format!("{},{}", options.address, second.options().address);
+    let client = Client::connect(options.clone()).await.expect("the second is the master");
+    let tube = client.queue().tube("t");
+    let task = tube.take(None).await.expect("an answer").expect("a task");
+    // A refusal by a server that is the master still changes nothing.
+    assert!(tube.put("x", PutOptions::new()).await.is_err());
+    master.store(1, Ordering::Relaxed);
+    assert!(matches!(tube.take(None).await, Err(Error::Unavailable)));
+    let status = connects(&client, 2).await;
+    assert_eq!((status.session, status.session_changes), (Some(Uuid::from_bytes_le(FIRST)), 0));
+    task.ack().await.expect("at the new master, in the same session");
+    master.store(0, Ordering::Relaxed);
+    let Err(Error::NoMaster(causes)) = Client::connect(options).await else { panic!("nobody takes writes") };
+    assert_eq!(causes.matches("takes no writes").count(), 2, "{causes}");
 }

@@ -61,7 +61,8 @@ async fn the_life_of_a_task() {
         .delay(milliseconds(5_000))
         .priority(3)
         .utube("u")
-        .timeout(milliseconds(250));
+        .timeout(milliseconds(250))
+        .replicas(2);
     assert_eq!(tube.put(Value::from(true), options).await.expect("put").state, TaskState::Delayed);
     let taken = tube.take(Some(milliseconds(500))).await.expect("take").expect("a task");
     assert_eq!(taken.state, TaskState::Taken);
@@ -76,7 +77,7 @@ async fn the_life_of_a_task() {
     assert_eq!(tube.delete(1).await.expect("delete").state, TaskState::Done);
     let expected = [
         r#"put ["x", {}]"#,
-        r#"put [true, {"ttl": 60, "ttr": 1.5, "delay": 5, "timeout": 0.25, "pri": 3, "utube": "u"}]"#,
+        r#"put [true, {"ttl": 60, "ttr": 1.5, "delay": 5, "timeout": 0.25, "pri": 3, "utube": "u", "replicas": 2}]"#,
         "take [0.5]",
         "touch [0, 10]",
         "touch [0, 0]",
@@ -221,6 +222,7 @@ async fn making_tubes() {
     ];
     assert_eq!(*calls.lock().expect("not poisoned"), expected);
     assert_eq!(TubeType::from("utubettl"), TubeType::UtubeTtl);
+    assert_eq!(TubeType::default().name(), "fifottl");
 }
 
 #[tokio::test]
@@ -270,4 +272,54 @@ async fn the_whole_queue() {
         r#"queue.tube.a:grant ["me", {"call": true}]"#,
     ];
     assert_eq!(*calls.lock().expect("not poisoned"), expected);
+}
+
+#[tokio::test]
+async fn batches_with_reasons_and_whoever_holds_the_tasks() {
+    let tasks = |ids: &[u64], state: &str, info: Option<Value>| {
+        let task = |id: &u64| {
+            let plain = [Value::from(*id), Value::from(state), Value::from("x")];
+            Value::Array(plain.into_iter().chain(info.clone()).collect())
+        };
+        Ok(vec![Value::Array(ids.iter().map(task).collect())])
+    };
+    let (client, calls) = scripted(vec![
+        tasks(&[0, 1], "t", Some(Value::map([("attempts", 3)]))),
+        tasks(&[], "t", None),
+        tasks(&[0], "r", None),
+        tasks(&[0], "~", None),
+        tasks(&[0, 1], "!", None),
+        tasks(&[0, 1], "!", None),
+        tasks(&[0, 1], "r", None),
+        tasks(&[0, 1], "-", None),
+        Err("task 9: Task 9 not found"),
+    ])
+    .await;
+    let tube = client.queue().tube("t");
+    let taken = tube.take_many_extended(5, Some(milliseconds(500))).await.expect("take");
+    let attempts: Vec<_> = taken.iter().map(|task| task.info.as_ref().map(|info| info.attempts)).collect();
+    assert_eq!(attempts, [Some(3), Some(3)]);
+    assert!(tube.take_many_extended(5, None).await.expect("take").is_empty());
+    tube.release_many_because([0], None, "busy").await.expect("release");
+    let later = Some(milliseconds(2_000));
+    let released = tube.release_many_because([0], later, "busy").await.expect("release");
+    assert_eq!(released[0].state, TaskState::Delayed);
+    tube.bury_many([0, 1]).await.expect("bury");
+    let buried = tube.bury_many_because([0, 1], "given up").await.expect("bury");
+    assert!(buried.iter().all(|task| task.state == TaskState::Buried));
+    assert_eq!(tube.kick_many([0, 1]).await.expect("kick").len(), 2);
+    assert_eq!(tube.delete_many([0, 1]).await.expect("delete").len(), 2);
+    assert!(tube.delete_many([9]).await.is_err());
+    let expected = [
+        r#"take_many [5, 0.5, {"extended": true}]"#,
+        r#"take_many [5, null, {"extended": true}]"#,
+        r#"release_many [[0], {"reason": "busy"}]"#,
+        r#"release_many [[0], {"reason": "busy", "delay": 2}]"#,
+        "bury_many [[0, 1]]",
+        r#"bury_many [[0, 1], {"reason": "given up"}]"#,
+        "kick_many [[0, 1]]",
+        "delete_many [[0, 1]]",
+        "delete_many [[9]]",
+    ];
+    assert_eq!(*calls.lock().expect("not poisoned"), expected.map(|call| format!("queue.tube.t:{call}")));
 }

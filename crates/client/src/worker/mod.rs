@@ -39,8 +39,9 @@
 //! - Counters of [`Summary`] count tasks that the server says are settled, nothing else.
 //! - [`StopHandle::finish`] lets running handlers end. [`StopHandle::abort`] drops them and releases their tasks.
 //!
-//! Attempts are the server's count, which holds over workers and restarts. A server that does not count (Tarantool's Lua
-//! module) leaves it to the worker, which knows its own attempts only.
+//! Attempts are the server's count, which holds over workers and restarts. A task that comes back after its last
+//! attempt, because the worker died over it, is buried without another one; a kick counts anew. A server that does
+//! not count (Tarantool's Lua module) leaves it to the worker, which knows its own attempts only.
 
 mod policy;
 mod run;
@@ -140,7 +141,7 @@ pub enum Settled {
     Released(Duration),
     /// It failed and was buried.
     Buried,
-    /// [`StopHandle::abort`] ended its handler, and it was released; this is no failure.
+    /// [`StopHandle::abort`] ended its handler, and it was released; this is no failure and no attempt.
     GivenBack,
 }
 
@@ -243,7 +244,8 @@ impl Worker {
         self
     }
 
-    /// After how many failed attempts a task is buried; at least one. Default 10.
+    /// How many attempts a task gets before it is buried; at least one. An attempt of which nobody said how it ended
+    /// counts, too: the worker may have died of the task. Default 10.
     pub fn max_attempts(mut self, attempts: u64) -> Self {
         self.policy.max_attempts = attempts.max(1);
         self

@@ -132,7 +132,10 @@ where
 fn passes(error: &Error) -> bool {
     error.is_disconnected()
         || matches!(error, Error::Timeout(_) | Error::Unavailable)
-        || matches!(error.kind(), Some(Kind::ReadOnly | Kind::Disk | Kind::MemoryLimit))
+        || matches!(
+            error.kind(),
+            Some(Kind::ReadOnly | Kind::Disk | Kind::MemoryLimit | Kind::OutcomeUnknown)
+        )
 }
 
 impl<F, W> Shared<F>
@@ -149,7 +152,10 @@ where
         };
         let job = Job { task, attempt };
         self.running.fetch_add(1, Ordering::Relaxed);
-        let end = self.execute(&job).await;
+        let end = match given_up(&job, self.worker.policy.max_attempts) {
+            Some(failure) => End::Failed(failure),
+            None => self.execute(&job).await,
+        };
         self.settle(&job, end).await;
         self.running.fetch_sub(1, Ordering::Relaxed);
     }
@@ -244,7 +250,7 @@ where
                     Settled::Done => task.ack().await,
                     Settled::Released(delay) => task.release_because(Some(delay), reason).await,
                     Settled::Buried => self.bury(task, reason).await,
-                    Settled::GivenBack => task.release(None).await,
+                    Settled::GivenBack => task.release_unattempted().await,
                 }
             };
             let told = match wanted {
@@ -259,7 +265,7 @@ where
                     return Ok(());
                 }
                 Err(error)
-                    if error.is_disconnected()
+                    if (error.is_disconnected() || error.kind() == Some(Kind::OutcomeUnknown))
                         && attempt < SETTLE_ATTEMPTS
                         && *stop.borrow_and_update() < Stop::Abort =>
                 {
@@ -328,6 +334,23 @@ where
         self.running.load(Ordering::Relaxed) == 0
             && lock(&self.retries).values().all(|retry| retry.due + wait <= now)
     }
+}
+
+/// Why a task is not tried any more: its last allowed attempt began and nobody said how it ended. A task that kills its
+/// worker would otherwise come back for ever.
+fn given_up(job: &Job, max_attempts: u64) -> Option<Failure> {
+    if job.attempt <= max_attempts {
+        return None;
+    }
+    let mut reason = format!(
+        "attempt {} of at most {max_attempts}: an attempt before it ended without a result, as the worker died or lost the \
+         task",
+        job.attempt
+    );
+    if let Some(last) = job.task.info.as_ref().and_then(|info| info.last_error.as_deref()) {
+        reason = format!("{reason}; the last reason: {last}");
+    }
+    Some(Failure::bury(reason))
 }
 
 fn end_of(ended: Result<Result<(), Failure>, JoinError>) -> End {

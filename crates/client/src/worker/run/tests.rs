@@ -84,8 +84,8 @@ async fn what_the_handler_returns_settles_the_task() {
 
 #[tokio::test]
 async fn the_server_s_count_of_attempts_holds_and_the_worker_s_own_where_there_is_none() {
-    let last_of_ten = task(0, counted(10));
-    let (worker, calls) = tube_of(vec![last_of_ten, task(1, None), task(1, None)], fine).await;
+    let last = task(0, counted(2));
+    let (worker, calls) = tube_of(vec![last, task(1, None), task(1, None)], fine).await;
     let worker = worker.max_attempts(2).retry_delay(Duration::ZERO, Duration::ZERO);
     let attempts = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&attempts);
@@ -95,8 +95,28 @@ async fn the_server_s_count_of_attempts_holds_and_the_worker_s_own_where_there_i
     });
     let summary = summary.await.expect("a summary");
     assert_eq!((summary.failed, summary.buried), (3, 2));
-    assert_eq!(*lock(&attempts), [(0, 10), (1, 1), (1, 2)]);
+    assert_eq!(*lock(&attempts), [(0, 2), (1, 1), (1, 2)]);
     assert_eq!(texts(&calls).iter().filter(|call| call.starts_with("bury")).count(), 2);
+}
+
+#[tokio::test]
+async fn a_task_that_killed_its_workers_is_buried_unseen() {
+    let last = Value::map([("attempts", Value::from(4)), ("last_error", Value::str("exit code 3"))]);
+    let (worker, calls) = tube_of(vec![task(0, Some(last))], fine).await;
+    let ran = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&ran);
+    let summary = worker.max_attempts(3).run(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { Ok(()) }
+    });
+    let summary = summary.await.expect("a summary");
+    assert_eq!(summary, Summary { failed: 1, buried: 1, ..Summary::default() });
+    assert_eq!(ran.load(Ordering::Relaxed), 0);
+    let bury = texts(&calls).into_iter().find(|call| call.starts_with("bury")).expect("a burial");
+    assert!(
+        bury.contains("attempt 4 of at most 3: ") && bury.contains("the last reason: exit code 3"),
+        "{bury}"
+    );
 }
 
 #[tokio::test]
@@ -164,7 +184,8 @@ async fn finish_lets_the_handler_end_and_abort_gives_the_task_back() {
     let (summary, calls) = stopped(StopHandle::finish, true).await;
     assert_eq!((summary.done, calls), (1, vec!["ack [0]".to_owned()]));
     let (summary, calls) = stopped(StopHandle::abort, false).await;
-    assert_eq!((summary.given_back, calls), (1, vec!["release [0]".to_owned()]));
+    let expected = vec![r#"release [0, {"attempted": false}]"#.to_owned()];
+    assert_eq!((summary.given_back, calls), (1, expected));
 }
 
 #[tokio::test]
