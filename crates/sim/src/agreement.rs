@@ -229,6 +229,7 @@ pub(crate) fn adopt(store: &Store, model: &mut Model, after: &Model, names: &Nam
         let sequence = store.space_by_name(&tube.plan.name).and_then(lycosa_store::Space::sequence);
         let last = sequence.and_then(|sequence| store.sequence(sequence)?.value);
         tube.next_id = last.and_then(|last| u64::try_from(last + 1).ok()).unwrap_or(0);
+        tube.reserved = tube.next_id;
         hold!(
             tasks.keys().next_back().is_none_or(|last| *last < tube.next_id),
             "the next id {} of tube {} is in use",

@@ -88,7 +88,12 @@ impl Checkpointer {
 
     /// What files were last to be kept.
     pub(crate) fn rule(&self) -> Option<Rule> {
-        self.keep.map(|keep| Rule { sound: self.sound, snapshots: keep.snapshots, bytes: keep.bytes })
+        self.keep.map(|keep| Rule {
+            sound: self.sound,
+            snapshots: keep.snapshots,
+            bytes: keep.bytes,
+            held_from: u64::MAX,
+        })
     }
 
     /// Whether the next thing to do is to give a snapshot its name and to remove old files.
@@ -218,7 +223,7 @@ impl Checkpointer {
         let peak = Inventory::of(&self.directory).map_or(bytes, |inventory| inventory.bytes());
         let files = match self.collect(keep) {
             Some(inventory) => measure(&inventory, self.sound),
-            None => Files { snapshot: bytes, journal: 0, total: peak },
+            None => Files { snapshot: bytes, journal: 0, total: peak, replicas: 0 },
         };
         Ok(Written { bytes, peak, files })
     }
@@ -239,7 +244,8 @@ impl Checkpointer {
 
     fn collect(&mut self, keep: Keep) -> Option<Inventory> {
         self.keep = Some(keep);
-        let rule = Rule { sound: self.sound, snapshots: keep.snapshots, bytes: keep.bytes };
+        let rule =
+            Rule { sound: self.sound, snapshots: keep.snapshots, bytes: keep.bytes, held_from: u64::MAX };
         retention::collect(&self.directory, &rule).ok().map(|(_, inventory)| inventory)
     }
 }
@@ -249,5 +255,6 @@ fn measure(inventory: &Inventory, snapshot: u64) -> Files {
         snapshot: inventory.snapshot_bytes(snapshot),
         journal: inventory.journal_bytes(snapshot),
         total: inventory.bytes(),
+        replicas: 0,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use lycosa_instance::{Slot, Trust};
+use lycosa_instance::{ConnectionSlot, Trust};
 use lycosa_iproto::frame::{self, Split};
 use lycosa_iproto::greeting::GREETING_SIZE;
 
@@ -33,7 +33,7 @@ pub(crate) struct Outcome {
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) slot: Slot,
+    pub(crate) slot: ConnectionSlot,
     /// The instance's number for it: how many there were before it in this process, and one.
     pub(crate) number: u64,
     pub(crate) trust: Trust,
@@ -57,7 +57,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(slot: Slot, number: u64, trust: Trust) -> Self {
+    pub(crate) fn new(slot: ConnectionSlot, number: u64, trust: Trust) -> Self {
         Self {
             slot,
             number,

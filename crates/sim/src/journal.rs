@@ -1,18 +1,15 @@
 //! The journal without a thread: what it does next, it does when it is told to.
 //!
-//! With `fsync` a batch is written, then synced, then the file ended if a snapshot stands there, then reported; anything may
-//! happen in between. In the other modes the server's loop does all that at once, at the end of a turn, and so does this.
+//! With `fsync` a batch is written, then synced, then the file ended if a snapshot stands there, then reported;
+//! anything may happen in between. In the other modes all that happens when the batch is submitted, as in the server.
+//! The turn hears of it when it asks.
 
+use std::collections::VecDeque;
+
+use lycosa_engine::journal::{self, News, Pace};
 use lycosa_instance::{Batch, Buffers};
-use lycosa_journal::log::{self, Log, WalMode};
+use lycosa_journal::log::{self, WalMode};
 use lycosa_journal::writer::XlogWriter;
-
-/// What the instance has to be told.
-#[derive(Debug)]
-pub(crate) enum Done {
-    Durable { lsn: u64, buffers: Buffers },
-    Failed(String),
-}
 
 #[derive(Debug)]
 enum Stage {
@@ -41,16 +38,18 @@ pub(crate) struct Journal {
     mode: WalMode,
     stage: Stage,
     durable: u64,
+    news: VecDeque<News>,
 }
 
 impl Journal {
     /// A journal over an open log whose rows up to `durable` are on the disk.
     pub(crate) fn new(log: XlogWriter, mode: WalMode, durable: u64) -> Self {
-        Self { log, mode, stage: Stage::Idle, durable }
+        Self { log, mode, stage: Stage::Idle, durable, news: VecDeque::new() }
     }
 
+    /// Whether it has nothing to do, though the turn may have something to hear.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.stage, Stage::Idle)
+        matches!(self.stage, Stage::Idle | Stage::Dead)
     }
 
     /// The signature of the last row that survives whatever the mode promises to survive, as the disk knows it.
@@ -63,63 +62,49 @@ impl Journal {
         &mut self.log
     }
 
-    /// Takes a batch. The journal must be idle.
-    pub(crate) fn send(&mut self, batch: Batch) {
-        let Batch { rows, ends, vclock, lsn, ends_file } = batch;
-        self.stage = Stage::Queued(Work { batch: log::Batch { rows, ends, vclock }, lsn, ends_file });
-    }
-
-    /// Whether batches wait for a thread. Otherwise the loop [appends](Self::append) them itself.
+    /// Whether batches wait for a thread.
     pub(crate) fn has_thread(&self) -> bool {
         self.mode == WalMode::Fsync
     }
 
-    /// Appends a batch, as the loop does it where there is no thread.
-    pub(crate) fn append(&mut self, batch: Batch) -> Done {
-        self.send(batch);
-        loop {
-            if let (_, Some(done)) = self.step() {
-                return done;
-            }
-        }
-    }
-
-    /// Does the next thing. Returns its name, and what the instance has to be told after it.
-    pub(crate) fn step(&mut self) -> (&'static str, Option<Done>) {
+    /// Does the next thing. Returns its name.
+    pub(crate) fn step(&mut self) -> &'static str {
         match std::mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::Idle => ("nothing", None),
+            Stage::Idle => "nothing",
             Stage::Queued(work) => {
                 let written = self.log.append(&work.batch);
-                self.enter(written, self.mode != WalMode::Fsync, work.lsn, Stage::Written(work));
-                ("write", None)
+                self.advance(written, self.mode != WalMode::Fsync, work.lsn, Stage::Written(work));
+                "write"
             }
             Stage::Written(work) => {
                 let synced = self.log.sync();
-                self.enter(synced, self.mode == WalMode::Fsync, work.lsn, Stage::Synced(work));
-                ("sync", None)
+                self.advance(synced, self.mode == WalMode::Fsync, work.lsn, Stage::Synced(work));
+                "sync"
             }
             Stage::Synced(work) if work.ends_file => {
                 let ended = self.log.rotate();
-                self.enter(ended, false, work.lsn, Stage::Ended(work));
-                ("end of the file", None)
+                self.advance(ended, false, work.lsn, Stage::Ended(work));
+                "end of the file"
             }
             Stage::Synced(work) | Stage::Ended(work) => {
                 let log::Batch { rows, ends, .. } = work.batch;
-                ("report", Some(Done::Durable { lsn: work.lsn, buffers: Buffers { rows, ends } }))
+                self.news.push_back(News::Durable { lsn: work.lsn, buffers: Buffers { rows, ends } });
+                "report"
             }
             Stage::Failed(cause) => {
                 self.stage = Stage::Dead;
-                ("report of a failure", Some(Done::Failed(cause)))
+                self.news.push_back(News::Failed(cause));
+                "report of a failure"
             }
             Stage::Dead => {
                 self.stage = Stage::Dead;
-                ("nothing", None)
+                "nothing"
             }
         }
     }
 
     /// Goes on to `next`, unless the disk has refused. `is_durable`: the rows up to `lsn` are durable then.
-    fn enter(&mut self, done: Result<(), log::LogError>, is_durable: bool, lsn: u64, next: Stage) {
+    fn advance(&mut self, done: Result<(), log::LogError>, is_durable: bool, lsn: u64, next: Stage) {
         self.stage = match done {
             Ok(()) => next,
             Err(error) => return self.stage = Stage::Failed(error.to_string()),
@@ -127,5 +112,25 @@ impl Journal {
         if is_durable {
             self.durable = lsn;
         }
+    }
+}
+
+impl journal::Journal for Journal {
+    fn pace(&self) -> Pace {
+        if self.has_thread() { Pace::Pipelined(1) } else { Pace::Immediate }
+    }
+
+    fn submit(&mut self, batch: Batch) {
+        assert!(self.is_idle(), "one batch is under way at a time");
+        let Batch { rows, ends, vclock, previous, lsn, ends_file } = batch;
+        assert_eq!(previous, self.log.vclock().signature(), "a batch follows the one before it");
+        self.stage = Stage::Queued(Work { batch: log::Batch { rows, ends, vclock }, lsn, ends_file });
+        while !self.has_thread() && !self.is_idle() {
+            self.step();
+        }
+    }
+
+    fn poll(&mut self) -> Option<News> {
+        self.news.pop_front()
     }
 }

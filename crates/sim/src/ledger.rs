@@ -1,9 +1,9 @@
 //! The clients' own account of every reply that reached them: what was put is there, what was finished is gone.
 //!
-//! The account knows nothing of the server, of the model or of the disk. A task of which somebody was told that it was
-//! put must be found by every later start, unless somebody has since asked for something that may have ended it, or it had
-//! a life that may be over. A task of which somebody was told that it was finished must never be found again. What was
-//! asked for and not answered may have happened or not, and may yet happen.
+//! The account knows nothing of the server, of the model or of the disk. A client was told that a task was put: every
+//! later start must find the task. Exceptions are a task that a later request may have ended, and one with a ttl that
+//! may be over. A task of which somebody was told that it was finished must never be found again. What was asked for
+//! and not answered may have happened or not, and may yet happen.
 //!
 //! Ids begin anew when a tube is emptied or dropped. So the account of a tube begins anew too when somebody asks for that;
 //! what was asked for before and is still under way may concern the tasks that come after, and counts for them.

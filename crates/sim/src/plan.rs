@@ -76,7 +76,7 @@ pub(crate) enum Action {
     /// A client stops reading, or reads again.
     Stall,
     /// Everything comes to rest, with nothing on its way.
-    Settle,
+    RunUntilIdle,
     /// The process or the machine dies.
     Crash,
     /// The server is stopped in order and started again.
@@ -174,7 +174,7 @@ impl Plan {
                 },
                 max_file_bytes: *random.pick(&[0, 3_000, 20_000, 256 << 20]),
                 compression_level: *random.pick(&[None, Some(3)]),
-                reserve_bytes: *random.pick(&[0, 100, 2_000]),
+                preallocated_bytes: *random.pick(&[0, 100, 2_000]),
             },
             memory: random.one_in(5).then(|| random.between(2_000, 120_000)),
             fullest: *random.pick(&[4, 12, 40]),
@@ -214,7 +214,7 @@ fn actions(random: &mut Random) -> Vec<(u32, Action)> {
         (some(8, 16), Action::Connect),
         (some(0, 8), Action::Disconnect),
         (some(0, 4), Action::Stall),
-        (some(1, 6), Action::Settle),
+        (some(1, 6), Action::RunUntilIdle),
         (some(ends.0, ends.1), Action::Crash),
         (some(0, 2), Action::Stop),
         (some(0, faults), Action::Fault),

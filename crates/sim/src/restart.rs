@@ -13,12 +13,12 @@
 //! | `write` | every row that was reported | the newest snapshot that was reported, and of what was journaled since a beginning | every row |
 //! | `none` | the newest snapshot that was reported | the same | every row: the stop takes a snapshot |
 //!
-//! Absent: a machine that dies in mode `write` after bytes of a later xlog have reached the disk and those of an earlier one
-//! have not. There a start finds a gap between files and is refused.
+//! Absent: a machine that dies in mode `write` after bytes of a later xlog have reached the disk and those of an
+//! earlier one have not. There a start finds a gap between files and is refused.
 
-use lycosa_instance::Instance;
+use lycosa_instance::{Instance, Process};
 use lycosa_iproto::vclock::Vclock;
-use lycosa_journal::log::{Log, WalMode};
+use lycosa_journal::log::WalMode;
 use lycosa_journal::memory::{Crash, Fault, MemoryDisk};
 use lycosa_journal::meta::FileKind;
 use lycosa_journal::recovery::Recovered;
@@ -104,12 +104,7 @@ struct Opened {
 /// What the disk holds; `None` if that is no instance yet.
 fn recovered(disk: &MemoryDisk, plan: &Plan) -> Checked<Option<(Store, Recovered)>> {
     let found = storage::recover(disk, plan.memory);
-    let mut found = found.map_err(|error| Violation(format!("a start is refused: {error}")))?;
-    if let Some((store, _)) = &mut found {
-        lycosa_queue::prepare_tubes(store);
-        store.finish_recovery().map_err(|error| Violation(format!("the data are not sound: {error}")))?;
-    }
-    Ok(found)
+    found.map_err(|error| Violation(format!("a start is refused: {error}")))
 }
 
 fn life(plan: &Plan, random: &mut Random, opened: Opened, disk: &MemoryDisk, now: u64) -> Checked<Life> {
@@ -125,12 +120,15 @@ fn life(plan: &Plan, random: &mut Random, opened: Opened, disk: &MemoryDisk, now
         id[8..].copy_from_slice(&ids.next().to_be_bytes());
         id
     });
-    let queue = Queue::with_session_ids(configuration, new_session_id);
+    let queue = Queue::new(configuration, new_session_id);
     let durable = vclock.signature();
     if let Some(limit) = storage::memory_limit(plan.memory) {
         store.set_memory_limit(limit);
     }
-    let mut instance = Instance::new(plan.instance.clone(), IDENTITY, store, queue, vclock, now);
+    let mut salts = random.fork();
+    let entropy = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| salts.next() as u8));
+    let process = Process { id: 1, entropy };
+    let mut instance = Instance::new(plan.instance.clone(), IDENTITY, process, store, queue, vclock, now);
     let checkpointer = Checkpointer::new(disk, snapshot);
     let files = checkpointer.files();
     let files = files.map_err(|error| Violation(format!("the folder cannot be read: {error}")))?;
@@ -158,7 +156,7 @@ fn machine_crash(random: &mut Random) -> Crash {
 }
 
 /// The disk that the next start finds after the machine has died.
-fn dead_machine(disk: &MemoryDisk, random: &mut Random, trace: &mut Trace) -> MemoryDisk {
+pub(crate) fn dead_machine(disk: &MemoryDisk, random: &mut Random, trace: &mut Trace) -> MemoryDisk {
     let mut crash = machine_crash(random);
     let mut image = disk.crash(crash);
     if !matches!(crash, Crash::Scattered(_)) && !can_be_told(disk, &image) {
@@ -169,8 +167,9 @@ fn dead_machine(disk: &MemoryDisk, random: &mut Random, trace: &mut Trace) -> Me
     image
 }
 
-/// The disk that the next start finds after the machine has died and nothing but snapshots was ever synced: xlogs up to some
-/// byte in the order in which they were written. What was synced nevertheless is there, and so is what was written before it.
+/// The disk that the next start finds after the machine has died and nothing but snapshots was ever synced: xlogs up
+/// to some byte in the order in which they were written. What was synced nevertheless is there, and so is what was
+/// written before it.
 fn dead_unsynced_machine(disk: &MemoryDisk, random: &mut Random, trace: &mut Trace) -> MemoryDisk {
     let mut image = disk.crash(Crash::Machine).files();
     // Each with the number of bytes at its beginning that are as they were synced.
@@ -271,10 +270,10 @@ impl Simulation<'_> {
         if self.random.one_in(2) {
             self.life.instance.abandon_checkpoint("the server ends");
         }
-        self.settle()?;
+        self.run_until_idle()?;
         if self.plan.writer.mode == WalMode::None {
             self.want_checkpoint();
-            self.settle()?;
+            self.run_until_idle()?;
         }
         self.life.checkpointer.give_up();
         if self.life.has_failed {
@@ -359,8 +358,8 @@ impl Simulation<'_> {
     fn check_recovered(&mut self, store: &Store, recovered: &Recovered, left: Left) -> Checked {
         let signature = recovered.vclock.signature();
         self.trace.line(format_args!("{} recovered {signature} rows", self.step));
-        for settled in &recovered.settled {
-            self.trace.line(format_args!("{} recovery: {settled}", self.step));
+        for resolution in &recovered.resolutions {
+            self.trace.line(format_args!("{} recovery: {resolution}", self.step));
         }
         let (reported, last) = (self.life.journal.durable(), self.shadow.last());
         let durable = match left {

@@ -1,22 +1,26 @@
 //! The world: one instance, its clients, its disk, its clock, and what happens to them step by step.
 //!
-//! What the server's loop does with sockets and threads, this does with vectors, in the same order and under the same
-//! rules: requests are handled as they are cut off a stream, unless the instance asks for a pause; a turn ends with a tick,
-//! then a batch for the journal if that is idle, then what may be written; at most one batch is at the journal.
+//! What the server does with sockets and threads, this does with vectors: requests are handled as they are cut off a
+//! stream, unless the instance asks for a pause. The turn is the server's own ([`lycosa_engine::turn`]), and the
+//! world is its host.
 //!
 //! After everything that reaches the instance the model is told the same, and the spaces are compared with it. Each
 //! answer is noted when it is determined, with the signature of the rows that it may have seen, and looked at when it
 //! reaches the client: it must be the one that was noted, and the disk must hold those rows.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
-use lycosa_instance::{Instance, Room};
+use lycosa_engine::turn::{self, Host, Parts, Turn};
+use lycosa_instance::{Batch, CheckpointOrder, ConnectionSlot, Instance, Lsn, Room};
 use lycosa_journal::memory::{Fault, MemoryDisk};
+use lycosa_queue::LogLine;
+use lycosa_store::Budget;
 
 use crate::agreement;
 use crate::checkpoint::Checkpointer;
 use crate::connection::{Connection, Outcome};
-use crate::journal::{Done, Journal};
+use crate::journal::Journal;
 use crate::ledger::Ledger;
 use crate::model::{Answer, Model, Token};
 use crate::names::Names;
@@ -32,13 +36,16 @@ use crate::workload::Workload;
 const BEGINNING: u64 = 1_700_000_000_000_000;
 
 /// What is free on a disk that is short of it.
-const SHORT_OF_ROOM: Room = Room { free: 4_096, reserve: 8_192 };
+const SHORT_OF_ROOM: Room = Room::new(4_096, 8_192);
 
 /// Nobody waits for what is farther away than this, in µs: lives end after a hundred years unless somebody says otherwise.
 const FAR: u64 = 24 * 3_600_000_000;
 
 /// Bytes of rows that no run has under way.
 const MOST_ROWS_UNDER_WAY: usize = 16 << 20;
+
+/// What a step takes by the clock that never goes back.
+const STEP: Duration = Duration::from_micros(50);
 
 /// What happened in a run, in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,12 +74,15 @@ pub struct Totals {
     pub failures: u64,
     /// Of the crashes, those that took rows which had been reported, in a mode that does not promise to keep them.
     pub losses: u64,
+    /// Turns that kept rows back for the clients that had just been answered.
+    pub waits: u64,
 }
 
 /// One life of the process.
 pub(crate) struct Life {
     pub(crate) instance: Instance,
     pub(crate) journal: Journal,
+    pub(crate) turn: Turn,
     pub(crate) checkpointer: Checkpointer,
     /// By the number of the client.
     pub(crate) connections: BTreeMap<usize, Connection>,
@@ -103,6 +113,7 @@ impl Life {
         let watch = Watch::new(checkpointer.sound(), live, now);
         Self {
             instance,
+            turn: Turn::default(),
             journal,
             checkpointer,
             connections: BTreeMap::new(),
@@ -130,6 +141,8 @@ pub(crate) struct Simulation<'a> {
     pub(crate) step: u64,
     /// µs since the epoch.
     pub(crate) now: u64,
+    /// The clock that never goes back.
+    pub(crate) clock: Instant,
     pub(crate) disk: MemoryDisk,
     pub(crate) shadow: Shadow,
     /// The data as the newest snapshot holds them, if that is all that some end of the process leaves.
@@ -168,6 +181,7 @@ impl<'a> Simulation<'a> {
             trace,
             step: 0,
             now: BEGINNING,
+            clock: Instant::now(),
             disk: opening.disk,
             shadow: Shadow::new()?,
             model,
@@ -182,8 +196,9 @@ impl<'a> Simulation<'a> {
     /// Lets something happen.
     pub(crate) fn next(&mut self) -> Checked {
         self.step += 1;
+        self.clock += STEP;
         if self.life.has_failed && self.random.one_in(20) {
-            self.settle()?;
+            self.run_until_idle()?;
             return self.crash();
         }
         let action = match self.random.weighted(&self.plan.actions) {
@@ -197,7 +212,7 @@ impl<'a> Simulation<'a> {
             Action::Send => self.send(),
             Action::Deliver => self.deliver()?,
             Action::Turn => self.turn()?,
-            Action::Journal => self.journal_step()?,
+            Action::Journal => self.journal_step(),
             Action::Advance => self.advance(),
             Action::Connect => self.connect()?,
             Action::Disconnect => {
@@ -206,7 +221,7 @@ impl<'a> Simulation<'a> {
                 }
             }
             Action::Stall => self.stall()?,
-            Action::Settle => self.settle()?,
+            Action::RunUntilIdle => self.run_until_idle()?,
             Action::Crash => self.crash()?,
             Action::Stop => self.stop()?,
             Action::Fault => self.fault(false),
@@ -232,7 +247,7 @@ impl<'a> Simulation<'a> {
 
     /// Something has reached the instance: notes the answers that are determined now, and compares the spaces with the
     /// model.
-    pub(crate) fn settled_on(&mut self, mut answers: Vec<(Token, Answer)>) -> Checked {
+    pub(crate) fn check_answers(&mut self, mut answers: Vec<(Token, Answer)>) -> Checked {
         answers.extend(self.model.take_woken());
         let signature = if self.life.has_failed { 0 } else { self.life.signature() };
         for (token, answer) in answers {
@@ -263,51 +278,8 @@ impl<'a> Simulation<'a> {
 
     /// Ends a turn as the server does.
     pub(crate) fn turn(&mut self) -> Checked {
-        let next = self.life.instance.tick(self.now);
-        if !self.life.has_failed {
-            let mut ticked = self.model.clone();
-            ticked.tick(self.now);
-            if !self.is_held_up(next, &ticked) {
-                self.model = ticked;
-                self.settled_on(Vec::new())?;
-                self.check_next(next)?;
-            }
-        }
-        self.advance_checkpoint()?;
-        self.hand_over()?;
-        while let Some(slot) = self.life.instance.poll_ready() {
-            self.write(slot)?;
-        }
-        while let Some(line) = self.life.instance.poll_log() {
-            self.trace.line(format_args!("{} log: {}", self.step, line.text));
-        }
-        Ok(())
-    }
-
-    /// Appends the rows that there are, or gives them to the journal if that is idle.
-    fn hand_over(&mut self) -> Checked {
-        while self.life.journal.is_idle()
-            && let Some(batch) = self.life.instance.poll_append()
-        {
-            self.trace.line(format_args!(
-                "{} a batch up to {}{}",
-                self.step,
-                batch.lsn,
-                if batch.ends_file { ", which ends the file" } else { "" }
-            ));
-            self.trace.bytes(&batch.rows);
-            self.shadow.append(&batch)?;
-            if let Some(kept) = &mut self.kept {
-                kept.append(&batch)?;
-            }
-            if self.life.journal.has_thread() {
-                self.life.journal.send(batch);
-            } else {
-                let done = self.life.journal.append(batch);
-                self.journal_has(done)?;
-            }
-        }
-        Ok(())
+        let (now, clock) = (self.now, self.clock);
+        turn::end(self, now, clock).map(drop)
     }
 
     /// Whether a tick has done nothing because the journal is behind. `ticked`: what it would have led to.
@@ -326,9 +298,9 @@ impl<'a> Simulation<'a> {
         agreement::sessions_agree(&self.life.instance, model, &mut self.names.clone()).is_err()
     }
 
-    /// The moment for which a tick wants to be called again must not be too late, nor now for nothing: the instance knows of a
-    /// tube's deadlines that none is earlier than some moment, and that may be the deadline of a task which has lived and
-    /// died within the tick. The next tick finds out, and then knows better.
+    /// The moment for which a tick wants to be called again must not be too late, nor now for nothing: the instance
+    /// knows of a tube's deadlines that none is earlier than some moment, and that may be the deadline of a task
+    /// which has lived and died within the tick. The next tick finds out, and then knows better.
     fn check_next(&mut self, next: Option<u64>) -> Checked {
         let due = self.model.next_deadline();
         if let Some(due) = due {
@@ -345,41 +317,14 @@ impl<'a> Simulation<'a> {
                 "two ticks at {} ask to be called at {next:?} and {again:?} although nothing is due before {due:?}",
                 self.now
             );
-            self.settled_on(Vec::new())?;
+            self.check_answers(Vec::new())?;
         }
         Ok(())
     }
 
-    pub(crate) fn journal_step(&mut self) -> Checked {
-        let (what, done) = self.life.journal.step();
+    pub(crate) fn journal_step(&mut self) {
+        let what = self.life.journal.step();
         self.trace.line(format_args!("{} journal: {what}", self.step));
-        done.map_or(Ok(()), |done| self.journal_has(done))
-    }
-
-    /// The journal says what has come of a batch.
-    fn journal_has(&mut self, done: Done) -> Checked {
-        match done {
-            Done::Durable { lsn, buffers } => {
-                self.life.instance.handle_durable(lsn, buffers);
-                self.life.reported = lsn;
-                self.totals.batches += 1;
-                self.shadow.advance(lsn)?;
-                if self.kept.is_none() {
-                    self.forget_history(lsn);
-                }
-            }
-            Done::Failed(cause) => {
-                self.trace.line(format_args!("{} the journal has failed: {cause}", self.step));
-                hold!(
-                    self.life.is_faulty,
-                    "the journal has failed although the disk took everything: {cause}"
-                );
-                self.life.instance.handle_failed(&cause);
-                self.life.has_failed = true;
-                self.totals.failures += 1;
-            }
-        }
-        Ok(())
     }
 
     /// No recovery ends before the row `signature` any more.
@@ -390,6 +335,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn advance(&mut self) {
+        let before = self.now;
         let soon = self.now + FAR;
         let due = self.model.next_deadline().filter(|due| *due < soon);
         self.now = match self.random.below(8) {
@@ -405,11 +351,12 @@ impl<'a> Simulation<'a> {
                 None => self.now + self.random.below(10_000_000),
             },
         };
+        self.clock += Duration::from_micros(self.now.saturating_sub(before));
         self.trace.line(format_args!("{} it is {}", self.step, self.now));
     }
 
-    /// Lets everything that is under way arrive, without time passing.
-    pub(crate) fn settle(&mut self) -> Checked {
+    /// Delivers everything that is under way, without time passing, until nothing more happens.
+    pub(crate) fn run_until_idle(&mut self) -> Checked {
         self.trace.line(format_args!("{} all comes to rest", self.step));
         let clients: Vec<usize> = self.life.connections.keys().copied().collect();
         for client in &clients {
@@ -423,9 +370,11 @@ impl<'a> Simulation<'a> {
                 connection.buffer.extend(arrived);
                 self.handle_buffer(*client)?;
             }
+            // Longer than rows wait for anybody.
+            self.clock += Duration::from_millis(10);
             self.turn()?;
             while !self.is_journal_at_rest() {
-                self.journal_step()?;
+                self.journal_step();
             }
             while !self.life.checkpointer.is_idle() {
                 self.checkpointer_step()?;
@@ -440,7 +389,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn is_journal_at_rest(&self) -> bool {
-        self.life.has_failed || self.life.journal.is_idle()
+        self.life.journal.is_idle()
     }
 
     /// With nothing under way every request is answered, unless it waits for something to happen.
@@ -488,5 +437,82 @@ impl<'a> Simulation<'a> {
             self.disk.fail_after(operations, fault);
             self.life.is_faulty = true;
         }
+    }
+}
+
+impl Host for Simulation<'_> {
+    type Journal = Journal;
+    type Stop = Violation;
+
+    fn parts(&mut self) -> Parts<'_, Journal> {
+        let Life { instance, turn, journal, .. } = &mut self.life;
+        Parts { instance, turn, journal }
+    }
+
+    fn ticked(&mut self, next: Option<u64>) -> Checked {
+        if !self.life.has_failed {
+            let mut ticked = self.model.clone();
+            ticked.tick(self.now);
+            if !self.is_held_up(next, &ticked) {
+                self.model = ticked;
+                self.check_answers(Vec::new())?;
+                self.check_next(next)?;
+            }
+        }
+        self.check_due()
+    }
+
+    fn checkpoint_step(&mut self) -> Budget {
+        self.life.watch.before_step = Some(self.life.instance.checkpoint_status());
+        Budget { rows: self.random.between(1, 120) as u32, bytes: self.random.between(1, 9_000) as usize }
+    }
+
+    fn order(&mut self, order: CheckpointOrder) -> Checked {
+        self.note_order(&order);
+        self.life.checkpointer.send(order);
+        Ok(())
+    }
+
+    fn submits(&mut self, batch: &Batch) -> Checked {
+        self.trace.line(format_args!(
+            "{} a batch up to {}{}",
+            self.step,
+            batch.lsn,
+            if batch.ends_file { ", which ends the file" } else { "" }
+        ));
+        self.trace.bytes(&batch.rows);
+        self.shadow.append(batch)?;
+        self.kept.as_mut().map_or(Ok(()), |kept| kept.append(batch))
+    }
+
+    fn waits(&mut self, duration: Duration) {
+        self.trace.line(format_args!("{} rows wait for {duration:?}", self.step));
+        self.totals.waits += 1;
+    }
+
+    fn durable(&mut self, lsn: Lsn, _: &[u8]) -> Checked {
+        self.life.reported = lsn;
+        self.totals.batches += 1;
+        self.shadow.advance(lsn)?;
+        if self.kept.is_none() {
+            self.forget_history(lsn);
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, cause: &str) -> Checked {
+        self.trace.line(format_args!("{} the journal has failed: {cause}", self.step));
+        hold!(self.life.is_faulty, "the journal has failed although the disk took everything: {cause}");
+        self.life.has_failed = true;
+        self.totals.failures += 1;
+        Ok(())
+    }
+
+    fn write(&mut self, slot: ConnectionSlot) -> Checked {
+        self.write_replies(slot)
+    }
+
+    fn log(&mut self, line: &LogLine) {
+        self.trace.line(format_args!("{} log: {}", self.step, line.text));
     }
 }

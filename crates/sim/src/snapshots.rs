@@ -1,20 +1,22 @@
 //! What is asked of checkpoints: that they begin when they are due, hold the data of their moment, replace old files, keep
 //! to the bound of the disk, and are nothing to the journal when they fail.
 //!
-//! The bound is the contract of `docs/checkpoints.md`: twice the live data and four times the threshold, for all files when a
-//! snapshot is complete and the old ones are still there. It is checked more closely than it is promised: of the two times
-//! the live data, one is the most that lived since this snapshot was begun, the other that or the last snapshot as large as it is.
+//! The bound is the contract of `docs/checkpoints.md`: twice the live data and four times the threshold, for all
+//! files when a snapshot is complete and the old ones are still there. It is checked more closely than it is
+//! promised: of the two times the live data, one is the most that lived since this snapshot was begun, the other that
+//! or the last snapshot as large as it is.
 //!
-//! A world may do what nobody does with real thresholds (journal many thresholds between two turns, or while a snapshot is
-//! written by a few bytes at a time), so what was journaled too much since the last snapshot is measured and added; what was journaled
-//! before it is not, and neither are older snapshots. What was on its way to the disk when a checkpoint began is as if it had
-//! been journaled while that ran: nobody could see it in the files then. A snapshot may also be larger than the last one let expect. What is
-//! left to find are files that stay.
+//! A world may journal many thresholds between two turns, or while a snapshot is written by a few bytes at a time, as
+//! no real one does. So what was journaled too much since the last snapshot is measured and added; what was journaled
+//! before it is not, and neither are older snapshots. What was on its way to the disk when a checkpoint began is as
+//! if it had been journaled while that ran: nobody could see it in the files then. A snapshot may also be larger than
+//! the last one let expect. What is left to find are files that stay.
+
+use std::time::Duration;
 
 use lycosa_instance::{CheckpointOrder, CheckpointStatus, Written};
 use lycosa_journal::memory::Fault;
 use lycosa_journal::retention::{self, Inventory};
-use lycosa_store::Budget;
 
 use crate::simulation::Simulation;
 use crate::storage;
@@ -42,6 +44,8 @@ pub(crate) struct Watch {
     retry_at: u64,
     /// Since when there is more journal than there may be.
     overdue_since: Option<u64>,
+    /// What the instance said before the turn's step of a checkpoint.
+    pub(crate) before_step: Option<CheckpointStatus>,
     begun: Option<Begun>,
 }
 
@@ -70,9 +74,20 @@ pub(crate) fn live(status: &CheckpointStatus, threshold: u64) -> u64 {
 
 impl Watch {
     pub(crate) fn new(base: u64, base_live: u64, now: u64) -> Self {
-        Self { base_at: now, base, base_live, retry_at: 0, overdue_since: None, begun: None }
+        Self {
+            base_at: now,
+            base,
+            base_live,
+            retry_at: 0,
+            overdue_since: None,
+            before_step: None,
+            begun: None,
+        }
     }
 }
+
+/// What a turn takes while nothing but a checkpoint is waited for.
+const HASTE: Duration = Duration::from_micros(100);
 
 impl Simulation<'_> {
     /// The operator wants a snapshot.
@@ -83,19 +98,10 @@ impl Simulation<'_> {
         }
     }
 
-    /// Lets a checkpoint go on by one step, at the end of a turn.
-    pub(crate) fn advance_checkpoint(&mut self) -> Checked {
-        self.check_due()?;
-        if !self.life.instance.has_checkpoint() {
-            return Ok(());
-        }
-        let budget = Budget {
-            rows: self.random.between(1, 120) as u32,
-            bytes: self.random.between(1, 9_000) as usize,
-        };
-        let before = self.life.instance.checkpoint_status();
-        let Some(order) = self.life.instance.poll_checkpoint(budget) else { return Ok(()) };
-        if let CheckpointOrder::Begin { vclock, .. } = &order {
+    /// The instance orders something of the writer of snapshots.
+    pub(crate) fn note_order(&mut self, order: &CheckpointOrder) {
+        let before = self.life.watch.before_step.take();
+        if let (CheckpointOrder::Begin { vclock, .. }, Some(before)) = (order, before) {
             let threshold = self.plan.instance.checkpoint_wal_threshold;
             let signature = vclock.signature();
             self.shadow.mark(signature);
@@ -112,12 +118,10 @@ impl Simulation<'_> {
                 expected: (files.snapshot * live).checked_div(then).map_or(live, |bytes| bytes.min(live)),
             });
         }
-        self.life.checkpointer.send(order);
-        Ok(())
     }
 
     /// After a tick a checkpoint that is due must be under way.
-    fn check_due(&mut self) -> Checked {
+    pub(crate) fn check_due(&mut self) -> Checked {
         let has_small_backlog =
             self.plan.instance.max_journal_backlog < lycosa_instance::Settings::default().max_journal_backlog;
         if self.plan.backwards || has_small_backlog || self.life.has_failed {
@@ -244,8 +248,10 @@ impl Simulation<'_> {
                 self.checkpointer_step()?;
             } else if self.life.journal.is_idle() {
                 self.turn()?;
+                // Rows may wait for those of clients that were just answered.
+                self.clock += HASTE;
             } else {
-                self.journal_step()?;
+                self.journal_step();
             }
         }
         Ok(())

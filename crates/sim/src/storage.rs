@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use lycosa_instance::{Identity, statement};
-use lycosa_iproto::vclock::Vclock;
+use lycosa_engine::folder::{self, OpenError};
+use lycosa_engine::replay::{LoadError, Replay};
+use lycosa_instance::Identity;
 use lycosa_journal::decision::Mode;
 use lycosa_journal::directory::{Directory, file_name};
-use lycosa_journal::log::LogError;
 use lycosa_journal::memory::MemoryDisk;
 use lycosa_journal::meta::FileKind;
-use lycosa_journal::recovery::{ApplyError, Recovered, Recovery, RecoveryError, Target, Transaction};
-use lycosa_journal::snap::{SnapshotError, SnapshotWriter};
+use lycosa_journal::recovery::{Recovered, Recovery};
 use lycosa_journal::writer::{Settings, XlogWriter};
 use lycosa_store::Store;
 use uuid::Uuid;
@@ -24,19 +23,6 @@ pub(crate) const IDENTITY: Identity = Identity {
     replica_id: 1,
 };
 
-/// Why a new instance was not begun.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum BootstrapError {
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
-    #[error(transparent)]
-    Store(#[from] lycosa_store::Error),
-    #[error(transparent)]
-    Snapshot(#[from] SnapshotError),
-    #[error(transparent)]
-    Log(#[from] LogError),
-}
-
 pub(crate) fn directory(disk: &MemoryDisk) -> Directory {
     Directory::on(Arc::new(disk.clone()))
 }
@@ -49,36 +35,8 @@ pub(crate) fn new_store() -> Result<Store, lycosa_store::Error> {
 }
 
 /// Begins a new instance in a folder that has no snapshot.
-pub(crate) fn bootstrap(
-    disk: &MemoryDisk,
-    settings: Settings,
-) -> Result<(Store, XlogWriter), BootstrapError> {
-    let directory = directory(disk);
-    directory.remove_left_overs()?;
-    let store = new_store()?;
-    write_snapshot(&directory, &store, &Vclock::new(), 0)?;
-    let log = XlogWriter::create(directory, settings, IDENTITY.instance, Vclock::new())?;
-    Ok((store, log))
-}
-
-/// Writes all data, which has to be that of `vclock`. `now` is in µs since the epoch.
-pub(crate) fn write_snapshot(
-    directory: &Directory,
-    store: &Store,
-    vclock: &Vclock,
-    now: u64,
-) -> Result<(), SnapshotError> {
-    let mut writer = SnapshotWriter::create(directory.clone(), IDENTITY.instance, vclock, now as f64 / 1e6)?;
-    let mut failed = None;
-    store.for_each_snapshot_row(&mut |space, tuple, is_local| {
-        if failed.is_none() {
-            failed = writer.add(u32::from(is_local), space, tuple).err();
-        }
-    });
-    match failed {
-        Some(error) => Err(error),
-        None => writer.finish().map(drop),
-    }
+pub(crate) fn bootstrap(disk: &MemoryDisk, settings: Settings) -> Result<(Store, XlogWriter), OpenError> {
+    folder::begin(&directory(disk), lycosa_store::Settings::default(), settings, &IDENTITY, 0)
 }
 
 /// The memory limit that leaves `memory` bytes beside what a new instance takes.
@@ -91,13 +49,13 @@ pub(crate) fn memory_limit(memory: Option<u64>) -> Option<u64> {
 pub(crate) fn recover(
     disk: &MemoryDisk,
     memory: Option<u64>,
-) -> Result<Option<(Store, Recovered)>, RecoveryError> {
+) -> Result<Option<(Store, Recovered)>, LoadError> {
     let Some(recovery) = Recovery::open(&directory(disk), Mode::Strict)? else { return Ok(None) };
     let mut settings = lycosa_store::Settings::default();
     settings.memory_limit = memory_limit(memory).unwrap_or(settings.memory_limit);
-    let mut replay = Replay(Store::new(settings));
+    let mut replay = Replay::new(Store::new(settings));
     let recovered = recovery.run(&mut replay)?;
-    Ok(Some((replay.0, recovered)))
+    Ok(Some((replay.finish()?, recovered)))
 }
 
 /// The digest of what the snapshot with that signature holds, all by itself.
@@ -108,24 +66,6 @@ pub(crate) fn snapshot_digest(disk: &MemoryDisk, signature: u64) -> Checked<u128
     let alone = MemoryDisk::with_files([(name.clone(), bytes)]);
     let found =
         recover(&alone, None).map_err(|error| Violation(format!("{name} cannot be read: {error}")))?;
-    let (mut store, _) = found.ok_or_else(|| Violation(format!("{name} is no instance")))?;
-    store.finish_recovery().map_err(|error| Violation(format!("{name} is not sound: {error}")))?;
+    let (store, _) = found.ok_or_else(|| Violation(format!("{name} is no instance")))?;
     Ok(store.digest())
-}
-
-struct Replay(Store);
-
-impl Target for Replay {
-    fn apply(&mut self, transaction: &Transaction<'_>) -> Result<(), ApplyError> {
-        for row in transaction.rows {
-            if let Some(statement) = statement(&row.body) {
-                self.0.recover(&statement)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn end_of_snapshot(&mut self) -> Result<(), ApplyError> {
-        Ok(self.0.finish_snapshot()?)
-    }
 }

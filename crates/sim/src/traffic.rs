@@ -1,7 +1,7 @@
 //! Clients and what passes between them and the server: bytes cut anywhere, requests, and replies, each of which is held
 //! against the answer that was noted when it was determined.
 
-use lycosa_instance::{Origin, Slot, Trust};
+use lycosa_instance::{ConnectionSlot, Origin, Trust};
 use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::frame::{self, Split};
 use lycosa_iproto::reply::{self, Content};
@@ -13,7 +13,7 @@ use crate::model::{Answer, Model, Token};
 use crate::request::{Malformed, Request, RowChange};
 use crate::simulation::Simulation;
 use crate::violation::{Checked, Violation, hold};
-use crate::workload::View;
+use crate::workload::WorkloadContext;
 
 /// Requests that a client leaves unanswered before it waits.
 const MOST_IN_FLIGHT: usize = 40;
@@ -60,7 +60,7 @@ impl Simulation<'_> {
             if connection.is_broken || connection.in_flight() >= MOST_IN_FLIGHT {
                 return;
             }
-            let request = self.workload.request(&View {
+            let request = self.workload.request(&WorkloadContext {
                 plan: &self.plan,
                 model: &self.model,
                 store: self.life.instance.store(),
@@ -144,7 +144,7 @@ impl Simulation<'_> {
                         awaited.is_handled = true;
                     }
                     let token = Token { connection: number, sync: 0 };
-                    return self.settled_on(vec![(token, Answer::AnyFailure)]);
+                    return self.check_answers(vec![(token, Answer::AnyFailure)]);
                 }
             }
         }
@@ -163,6 +163,7 @@ impl Simulation<'_> {
         awaited.is_handled = true;
         let request = awaited.request.clone();
         self.totals.requests += 1;
+        self.life.turn.received(1);
         self.trace.line(format_args!("{} at {} {client}:{sync} is handled", self.step, self.now));
         let before = self.plan.memory.map(|_| self.model.clone());
         let mut answer = match self.life.has_failed {
@@ -184,7 +185,7 @@ impl Simulation<'_> {
             self.model = before;
             answer = Some(Answer::AnyFailure);
         }
-        self.settled_on(answer.map(|answer| (token, answer)).into_iter().collect())
+        self.check_answers(answer.map(|answer| (token, answer)).into_iter().collect())
     }
 
     /// Whether a request that memory did not suffice for has changed nothing.
@@ -248,7 +249,7 @@ impl Simulation<'_> {
     }
 
     /// Writes to a connection what its client takes.
-    pub(crate) fn write(&mut self, slot: Slot) -> Checked {
+    pub(crate) fn write_replies(&mut self, slot: ConnectionSlot) -> Checked {
         let mut connections = self.life.connections.iter_mut();
         let Some((&client, connection)) = connections.find(|(_, connection)| connection.slot == slot) else {
             return Err(Violation(format!(
@@ -377,7 +378,7 @@ impl Simulation<'_> {
             return Ok(());
         }
         self.model.disconnect(connection.number, self.now);
-        self.settled_on(Vec::new())
+        self.check_answers(Vec::new())
     }
 
     pub(crate) fn stall(&mut self) -> Checked {
@@ -393,7 +394,7 @@ impl Simulation<'_> {
         connection.is_stalled = false;
         if std::mem::take(&mut connection.is_blocked) {
             let slot = connection.slot;
-            self.write(slot)?;
+            self.write_replies(slot)?;
         }
         Ok(())
     }

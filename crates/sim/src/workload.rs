@@ -20,8 +20,8 @@ pub(crate) struct Workload {
     puts: u64,
 }
 
-/// What a request is drawn from.
-pub(crate) struct View<'a> {
+/// What the next request depends on.
+pub(crate) struct WorkloadContext<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) model: &'a Model,
     pub(crate) store: &'a Store,
@@ -38,7 +38,7 @@ impl Workload {
     }
 
     /// The next request of a client.
-    pub(crate) fn request(&mut self, view: &View<'_>) -> Request {
+    pub(crate) fn request(&mut self, view: &WorkloadContext<'_>) -> Request {
         let wish = self.random.weighted(&view.plan.wishes);
         let tube = self.random.below(view.plan.tubes.len() as u64) as usize;
         let Some(known) = view.model.tubes.get(&tube) else {
@@ -62,7 +62,13 @@ impl Workload {
         self.wished(wish, view, tube, Some(known))
     }
 
-    fn wished(&mut self, wish: Wish, view: &View<'_>, tube: usize, known: Option<&Tube>) -> Request {
+    fn wished(
+        &mut self,
+        wish: Wish,
+        view: &WorkloadContext<'_>,
+        tube: usize,
+        known: Option<&Tube>,
+    ) -> Request {
         let own = |task: &Task| {
             let session = view.model.connections.get(&view.connection);
             task.owner.is_some_and(|owner| Some(&owner.session) == session)
@@ -121,12 +127,12 @@ impl Workload {
         }
     }
 
-    fn put(&mut self, view: &View<'_>, tube: usize) -> Request {
+    fn put(&mut self, view: &WorkloadContext<'_>, tube: usize) -> Request {
         let options = self.options(view, tube);
         Request::Put { tube, data: self.payload(view.plan.largest), options }
     }
 
-    fn put_many(&mut self, view: &View<'_>, tube: usize) -> Request {
+    fn put_many(&mut self, view: &WorkloadContext<'_>, tube: usize) -> Request {
         let count = self.random.below(6) as usize;
         let are_shared = count == 0 || self.random.one_in(2);
         let options = (0..if are_shared { 1 } else { count }).map(|_| self.options(view, tube)).collect();
@@ -137,7 +143,7 @@ impl Workload {
         }
     }
 
-    fn options(&mut self, view: &View<'_>, tube: usize) -> PutOptions {
+    fn options(&mut self, view: &WorkloadContext<'_>, tube: usize) -> PutOptions {
         let random = &mut self.random;
         let timed = view.plan.tubes[tube].kind.is_timed();
         let mut maybe = |times: u64| random.one_in(times).then(|| span(random));
@@ -176,7 +182,7 @@ impl Workload {
         .encode()
     }
 
-    fn row(&mut self, view: &View<'_>, tube: usize, known: Option<&Tube>) -> Request {
+    fn row(&mut self, view: &WorkloadContext<'_>, tube: usize, known: Option<&Tube>) -> Request {
         let space =
             view.store.space_by_name(&view.plan.tubes[tube].name).map_or(9_999, lycosa_store::Space::id);
         let task = id(&mut self.random, known, |_| true);
@@ -191,7 +197,7 @@ impl Workload {
     }
 
     /// A row that somebody writes past the queue, with an id that was never handed out.
-    fn new_row(&mut self, view: &View<'_>, known: Option<&Tube>) -> (u64, RowChange) {
+    fn new_row(&mut self, view: &WorkloadContext<'_>, known: Option<&Tube>) -> (u64, RowChange) {
         let Some(tube) = known else { return (0, RowChange::Select) };
         let id = tube.next_id + self.random.below(3);
         let life = 1_000_000_000;

@@ -1,12 +1,12 @@
 //! The queue as it ought to be, written down as plainly as possible.
 //!
-//! The model is told what the instance is told (requests in the order in which they are handled, the moments of ticks, the
-//! ends of connections) and says what clients must be answered and what the spaces must hold afterwards. It looks through
-//! everything for everything, and knows nothing of indexes, transactions, journals or bytes of the protocol.
+//! The model is told what the instance is told: requests in the order in which they are handled, the times of ticks,
+//! the ends of connections. It says what clients must be answered and what the spaces must hold afterwards. It looks
+//! through everything for everything, and knows nothing of indexes, transactions, journals or bytes of the protocol.
 //!
-//! What follows from it when instance and model agree: a task has one owner at a time, a sub-queue at most one taken
-//! task, a waiting call is served in its turn and only with what it may have, an id is handed out once, a deadline
-//! fires at the first tick that is not before it and never earlier.
+//! What follows from it when instance and model agree: a task has one owner at a time, and a sub-queue at most one
+//! taken task. A waiting call is served in its turn and only with what it may have. An id is handed out once. A
+//! deadline fires at the first tick that is not before it and never earlier.
 //!
 //! Absent: errors for want of memory, room or rights, the limits of a connection, and the budget of a tick, which runs keep
 //! clear of.
@@ -192,7 +192,7 @@ impl Model {
             }),
             Request::Truncate { tube } => self.with_tube(tube, "truncate", |tube| {
                 tube.tasks.clear();
-                tube.next_id = 0;
+                (tube.next_id, tube.reserved) = (0, 0);
                 Answer::nothing()
             }),
         })

@@ -97,6 +97,9 @@ pub(crate) struct Waiter {
     pub(crate) wanted: Wanted,
 }
 
+/// Ids that a temporary tube reserves at once.
+const RESERVED_IDS: u64 = 1000;
+
 /// A tube. Waiters stand in the order of their arrival.
 #[derive(Debug, Clone)]
 pub(crate) struct Tube {
@@ -104,6 +107,8 @@ pub(crate) struct Tube {
     pub(crate) id: u64,
     pub(crate) tasks: BTreeMap<u64, Task>,
     pub(crate) next_id: u64,
+    /// Where the ids of a temporary tube go on after a restart.
+    pub(crate) reserved: u64,
     pub(crate) waiters: Vec<Waiter>,
     counts: [u64; Operation::ALL.len()],
     done: u64,
@@ -116,6 +121,7 @@ impl Tube {
             id,
             tasks: BTreeMap::new(),
             next_id: 0,
+            reserved: 0,
             waiters: Vec::new(),
             counts: [0; Operation::ALL.len()],
             done: 0,
@@ -142,7 +148,7 @@ impl Tube {
         self.waiters.clear();
         if self.plan.temporary {
             self.tasks.clear();
-            self.next_id = 0;
+            self.next_id = self.reserved;
         }
     }
 
@@ -210,6 +216,9 @@ impl Tube {
         };
         let id = self.next_id;
         self.next_id += 1;
+        if self.plan.temporary && id >= self.reserved {
+            self.reserved = id + RESERVED_IDS;
+        }
         self.tasks.insert(id, task);
         self.count(Operation::Put);
         Answer::task(id, status, data)

@@ -1,0 +1,246 @@
+//! What was put, what has gone since, and whether it was allowed to go.
+//!
+//! The account knows nothing of the server's own idea of a deadline: it keeps for each tuple the moment that the
+//! world had in mind when it wrote the tuple. It learns from the spaces what has expired, and judges that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lycosa_store::Store;
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::value::Value;
+
+use super::plan::{ARCHIVE, GRAVE, Kept, Plan};
+use crate::agreement::rows;
+use crate::violation::{Checked, Violation, hold};
+
+/// A tuple that was put.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Put {
+    pub(super) tuple: Vec<u8>,
+    /// µs since the epoch; `None`: never.
+    pub(super) deadline: Option<u64>,
+}
+
+impl Put {
+    pub(super) fn is_due(&self, now: u64) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+}
+
+/// A task that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Running {
+    /// Number of its space in the plan.
+    pub(super) space: usize,
+    pub(super) transient: bool,
+    /// It walks the index over the deadline.
+    pub(super) is_ordered: bool,
+    /// Seconds.
+    pub(super) scan_time: u32,
+    /// Its space was dropped; the row of the task goes with the next tick that may write.
+    pub(super) is_orphan: bool,
+}
+
+impl Running {
+    fn is_of(&self, space: usize) -> bool {
+        self.space == space && !self.is_orphan
+    }
+
+    /// Microseconds after which nothing is left that was due, if nothing hinders the task: two passes, and what a small
+    /// space waits at most; with an index, what a small share of the loop may take.
+    fn bound(&self) -> u64 {
+        match self.is_ordered {
+            true => 1_000_000,
+            false => (2 * u64::from(self.scan_time) + 2) * 1_000_000,
+        }
+    }
+}
+
+/// Everything that is known of the data.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Account {
+    /// The tuples of each space of the plan, by id.
+    pub(super) spaces: Vec<BTreeMap<u64, Put>>,
+    /// What the spaces are called now.
+    pub(super) names: Vec<String>,
+    /// Which of them have the index over the deadline now.
+    pub(super) has_index: Vec<bool>,
+    /// Tuples in the archive, by id.
+    pub(super) archive: BTreeMap<u64, Vec<u8>>,
+    /// Tuples in the tube that no client has removed.
+    pub(super) grave: BTreeSet<Vec<u8>>,
+    /// By name.
+    pub(super) tasks: BTreeMap<String, Running>,
+    /// Tuples that have expired so far.
+    pub(super) expired: u64,
+}
+
+/// What the spaces hold.
+#[derive(Debug)]
+struct Found {
+    spaces: Vec<BTreeMap<u64, Vec<u8>>>,
+    archive: BTreeMap<u64, Vec<u8>>,
+    grave: BTreeSet<Vec<u8>>,
+    /// Names of the tasks that are kept.
+    tasks: BTreeSet<String>,
+}
+
+fn by_id(store: &Store, space: &str) -> Checked<BTreeMap<u64, Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    for row in rows(store, space)?.unwrap_or_default() {
+        let mut reader = Reader::new(&row);
+        let id = reader.array().and_then(|_| reader.uint());
+        let id = id.map_err(|_| Violation(format!("space {space} holds something that nobody put")))?;
+        found.insert(id, row);
+    }
+    Ok(found)
+}
+
+impl Found {
+    fn read(store: &Store, names: &[String], plan: &Plan) -> Checked<Self> {
+        let payload = if plan.capacity > 0 { 7 } else { 2 };
+        let mut grave = BTreeSet::new();
+        for row in rows(store, GRAVE)?.unwrap_or_default() {
+            let task = Value::decode(&row).ok();
+            let task = task.as_ref().and_then(Value::as_array).and_then(|fields| fields.get(payload));
+            let data = task.map(Value::encode).unwrap_or_default();
+            hold!(!grave.contains(&data), "a tuple was archived twice: {data:02x?}");
+            grave.insert(data);
+        }
+        let mut tasks = BTreeSet::new();
+        for row in rows(store, "_expiration")?.unwrap_or_default() {
+            let row = Value::decode(&row).ok();
+            let name = row.as_ref().and_then(|row| row.as_array()?.first()?.as_str());
+            tasks.extend(name.map(str::to_owned));
+        }
+        Ok(Self {
+            spaces: names.iter().map(|name| by_id(store, name)).collect::<Checked<_>>()?,
+            archive: by_id(store, ARCHIVE)?,
+            grave,
+            tasks,
+        })
+    }
+}
+
+impl Account {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self {
+            spaces: vec![BTreeMap::new(); plan.spaces.len()],
+            names: plan.spaces.iter().map(|space| space.name.clone()).collect(),
+            has_index: plan.spaces.iter().map(|space| space.is_ordered).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Compares the spaces with the account after something has happened at `now`. What
+    /// a running task may have removed is taken out of the account. `is_paused`: nothing may have expired.
+    pub(super) fn check(&mut self, store: &Store, plan: &Plan, now: u64, is_paused: bool) -> Checked {
+        let found = Found::read(store, &self.names, plan)?;
+        for (number, tuples) in found.spaces.iter().enumerate() {
+            self.check_space(number, tuples, plan, now, is_paused)?;
+        }
+        hold!(
+            found.archive == self.archive,
+            "the archive holds {} tuples instead of {}",
+            found.archive.len(),
+            self.archive.len()
+        );
+        hold!(
+            found.grave == self.grave,
+            "the tube of archived tuples holds {} instead of {}",
+            found.grave.len(),
+            self.grave.len()
+        );
+        self.tasks.retain(|name, task| !task.is_orphan || found.tasks.contains(name));
+        let kept = self.tasks.iter().filter(|(_, task)| !task.transient).map(|(name, _)| name.clone());
+        let kept: BTreeSet<String> = kept.collect();
+        hold!(found.tasks == kept, "tasks {:?} are kept instead of {kept:?}", found.tasks);
+        Ok(())
+    }
+
+    fn check_space(
+        &mut self,
+        number: usize,
+        found: &BTreeMap<u64, Vec<u8>>,
+        plan: &Plan,
+        now: u64,
+        is_paused: bool,
+    ) -> Checked {
+        let name = &plan.spaces[number].name;
+        let known = &mut self.spaces[number];
+        for (id, tuple) in found {
+            hold!(
+                known.get(id).is_some_and(|put| put.tuple == *tuple),
+                "tuple {id} of {name} is there, and nobody put it so"
+            );
+        }
+        let gone: Vec<u64> = known.keys().copied().filter(|id| !found.contains_key(id)).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let has_task = self.tasks.values().any(|task| task.is_of(number));
+        hold!(has_task, "tuples {gone:?} of {name} have gone, and no task is there to remove them");
+        hold!(!is_paused, "tuples {gone:?} of {name} have expired on an instance that only reads");
+        for id in gone {
+            let Some(put) = known.remove(&id) else { continue };
+            hold!(put.is_due(now), "tuple {id} of {name} was alive at {now}, and is gone: {put:?}");
+            self.expired += 1;
+            match plan.spaces[number].kept {
+                Kept::Nowhere => {}
+                Kept::Space => _ = self.archive.insert(id, put.tuple),
+                Kept::Tube => {
+                    hold!(self.grave.insert(put.tuple), "tuple {id} of {name} expired a second time");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The process has ended: tasks that are not kept end with it.
+    pub(super) fn end_process(&mut self) {
+        self.tasks.retain(|_, task| !task.transient);
+    }
+
+    /// Makes this account, of the moment before a step, that of recovered data which end in the middle of the step. `after`
+    /// is the account of the moment after it. A step of several transactions is one in which tuples expire, so what is not
+    /// as before is as after: a tuple that expired is either in its space or archived.
+    pub(super) fn adopt(&mut self, store: &Store, plan: &Plan, after: &Self) -> Checked {
+        let found = Found::read(store, &self.names, plan)?;
+        for (number, tuples) in found.spaces.iter().enumerate() {
+            let name = &plan.spaces[number].name;
+            let known = &mut self.spaces[number];
+            let expired: Vec<u64> = known.keys().copied().filter(|id| !tuples.contains_key(id)).collect();
+            for id in expired {
+                hold!(
+                    !after.spaces[number].contains_key(&id),
+                    "tuple {id} of {name} is lost, and nothing has removed it"
+                );
+                let Some(put) = known.remove(&id) else { continue };
+                match plan.spaces[number].kept {
+                    Kept::Nowhere => {}
+                    Kept::Space => _ = self.archive.insert(id, put.tuple),
+                    Kept::Tube => _ = self.grave.insert(put.tuple),
+                }
+            }
+        }
+        for (name, task) in after.tasks.iter().filter(|(name, _)| found.tasks.contains(*name)) {
+            self.tasks.insert(name.clone(), *task);
+        }
+        self.tasks.retain(|name, _| found.tasks.contains(name));
+        Ok(())
+    }
+
+    /// The tuples that are due and that some task has to remove, as space and id, and within how many µs. A task that
+    /// fails, by its name, may pause first.
+    pub(super) fn due(&self, now: u64, pause: impl Fn(&str) -> u64) -> Vec<(u64, usize, u64)> {
+        let mut due = Vec::new();
+        for (number, tuples) in self.spaces.iter().enumerate() {
+            let tasks = self.tasks.iter().filter(|(_, task)| task.is_of(number));
+            let Some(bound) = tasks.map(|(name, task)| task.bound() + pause(name)).min() else { continue };
+            let overdue = tuples.iter().filter(|(_, put)| put.is_due(now));
+            due.extend(overdue.map(|(id, _)| (bound, number, *id)));
+        }
+        due.sort_unstable();
+        due
+    }
+}

@@ -1,0 +1,356 @@
+//! A connection of a replica with a master: the bytes on their way, and the machine at either end.
+//!
+//! The ends are what `lycosa-server` has around the same machines: a [`Handshake`] and a [`Follower`] here, requests to the
+//! instance and then a [`Relay`] there, served from files until it has everything, and from the window after that.
+
+use std::collections::VecDeque;
+
+use lycosa_instance::{ConnectionSlot, Origin, ReplicaRequest, Trust};
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::frame::{self, Split};
+use lycosa_iproto::vclock::Vclock;
+use lycosa_journal::tail::{Tail, TailError};
+use lycosa_replication::applier::{Follower, Handshake, Row, Step, Subscription, acknowledge};
+use lycosa_replication::disconnect_timeout;
+use lycosa_replication::relay::{Cursor, Pulse, Relay};
+use lycosa_replication::stream::{self, StreamError};
+use lycosa_replication::sync::UpstreamState;
+use lycosa_replication::uri::Uri;
+
+use super::node::Node;
+use crate::storage;
+use crate::violation::{Checked, Violation};
+
+/// Period of heartbeats, in microseconds.
+pub(super) const TIMEOUT: u64 = 100_000;
+
+/// Bytes of a transaction at most.
+const MAX_TRANSACTION: usize = 1 << 24;
+
+/// Bytes in one direction.
+#[derive(Debug, Default)]
+pub(super) struct Pipe {
+    bytes: VecDeque<u8>,
+    /// Bytes vanish, and nobody is told.
+    pub(super) is_swallowing: bool,
+}
+
+impl Pipe {
+    fn push(&mut self, bytes: &[u8]) {
+        if !self.is_swallowing {
+            self.bytes.extend(bytes);
+        }
+    }
+
+    fn take(&mut self, limit: usize) -> Vec<u8> {
+        let count = self.bytes.len().min(limit);
+        self.bytes.drain(..count).collect()
+    }
+
+    fn lose(&mut self) {
+        self.bytes.clear();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+enum ReplicaSide {
+    Closed,
+    Handshake { machine: Option<Handshake>, since: u64 },
+    Following { follower: Box<Follower>, acknowledged: Vclock, wants_ack: bool },
+}
+
+enum Source {
+    Files,
+    Window(Cursor),
+}
+
+enum MasterSide {
+    Closed,
+    Requests { slot: ConnectionSlot, buffer: Vec<u8> },
+    Relaying { slot: ConnectionSlot, relay: Box<Relay>, source: Source },
+}
+
+/// A connection.
+pub(super) struct Link {
+    pub(super) replica: usize,
+    pub(super) master: usize,
+    pub(super) up: Pipe,
+    pub(super) down: Pipe,
+    replica_side: ReplicaSide,
+    master_side: MasterSide,
+}
+
+/// What the instance says about a transaction of a master.
+enum FollowError {
+    Stream(StreamError),
+    Apply(Box<ErrorObject>),
+}
+
+impl From<StreamError> for FollowError {
+    fn from(error: StreamError) -> Self {
+        Self::Stream(error)
+    }
+}
+
+impl Link {
+    /// The replica connects. `None`: the master does not take the connection.
+    pub(super) fn open(replica: usize, master: &mut Node, world: u64) -> Option<Self> {
+        let now = master.now(world);
+        let number = master.number;
+        let life = master.life.as_mut()?;
+        let origin = Origin { peer: format!("replica {replica}"), trust: Trust::Admin };
+        let slot = life.instance.connect(origin, now).ok()?;
+        let uri: Uri = "localhost:3301".parse().ok()?;
+        Some(Self {
+            replica,
+            master: number,
+            up: Pipe::default(),
+            down: Pipe::default(),
+            replica_side: ReplicaSide::Handshake { machine: Some(Handshake::new(uri)), since: world },
+            master_side: MasterSide::Requests { slot, buffer: Vec::new() },
+        })
+    }
+
+    pub(super) fn is_followed(&self) -> bool {
+        !matches!(self.replica_side, ReplicaSide::Closed)
+    }
+
+    pub(super) fn is_served(&self) -> bool {
+        !matches!(self.master_side, MasterSide::Closed)
+    }
+
+    /// The replica's end is closed, or its process has died.
+    pub(super) fn leave(&mut self, replica: &mut Node) {
+        if self.is_followed() {
+            self.replica_side = ReplicaSide::Closed;
+            self.note(replica, UpstreamState::Disconnected);
+        }
+        self.down.lose();
+    }
+
+    /// The master's end is closed, or its process has died.
+    pub(super) fn dismiss(&mut self, master: &mut Node, world: u64) {
+        let now = master.now(world);
+        let slot = match std::mem::replace(&mut self.master_side, MasterSide::Closed) {
+            MasterSide::Closed => return,
+            MasterSide::Requests { slot, .. } => slot,
+            MasterSide::Relaying { slot, relay, .. } => {
+                if let Some(life) = &mut master.life {
+                    life.instance.replicas_mut().unsubscribed(relay.replica());
+                }
+                slot
+            }
+        };
+        if let Some(life) = &mut master.life {
+            life.instance.disconnect(slot, now);
+        }
+        self.up.lose();
+    }
+
+    fn note(&self, replica: &mut Node, state: UpstreamState) {
+        if let Some(upstream) = replica.life.as_mut().and_then(|life| life.instance.upstream_mut(self.master))
+        {
+            upstream.state = state;
+        }
+    }
+
+    /// Bytes reach the replica, at most `limit`. False: it closes the connection.
+    pub(super) fn deliver_down(&mut self, replica: &mut Node, world: u64, limit: usize) -> Checked<bool> {
+        let bytes = self.down.take(limit);
+        let now = replica.now(world);
+        let (number, identity) = (replica.number, replica.identity);
+        let Some(life) = replica.life.as_mut() else { return Ok(false) };
+        match &mut self.replica_side {
+            ReplicaSide::Closed => return Ok(false),
+            ReplicaSide::Handshake { machine: handshake, .. } => {
+                let Some(machine) = handshake.take() else { return Ok(false) };
+                let mut out = Vec::new();
+                match machine.receive(&bytes, &mut out) {
+                    Err(_) => return Ok(false),
+                    Ok(Step::More(machine)) => *handshake = Some(machine),
+                    Ok(Step::Done(session)) => {
+                        let vclock = life.instance.durable_vclock().replicated();
+                        let subscription = Subscription {
+                            cluster: identity.cluster,
+                            instance: identity.instance,
+                            vclock: vclock.clone(),
+                            version: 0,
+                            is_anonymous: false,
+                            filter: Vec::new(),
+                        };
+                        let mut follower = session.subscribe(&subscription, &mut out);
+                        follower.start(now);
+                        self.replica_side = ReplicaSide::Following {
+                            follower: Box::new(follower),
+                            acknowledged: vclock,
+                            wants_ack: false,
+                        };
+                    }
+                }
+                self.up.push(&out);
+            }
+            ReplicaSide::Following { follower, wants_ack, .. } => {
+                let instance = &mut life.instance;
+                let mut apply = |rows: &[Row<'_>]| {
+                    let applied = instance.apply(rows, now).map(drop);
+                    applied.map_err(|error| FollowError::Apply(Box::new(error)))
+                };
+                let received = follower.receive(&bytes, MAX_TRANSACTION, now, &mut apply);
+                match received {
+                    Ok(received) => *wants_ack |= received.wants_ack,
+                    Err(FollowError::Apply(error)) if error.code == u32::from(ErrorCode::WalIo) => {
+                        return Ok(false);
+                    }
+                    Err(FollowError::Apply(error)) => {
+                        return Err(Violation(format!("replication of {number} stops: {}", error.message)));
+                    }
+                    Err(FollowError::Stream(StreamError::Refused(_))) => return Ok(false),
+                    Err(FollowError::Stream(error)) => {
+                        return Err(Violation(format!("the stream from {} is broken: {error}", self.master)));
+                    }
+                }
+                let progress = follower.progress();
+                if let Some(upstream) = life.instance.upstream_mut(self.master) {
+                    upstream.state = UpstreamState::Following;
+                    upstream.lag = progress.lag;
+                    upstream.heard_at = progress.heard_at;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Bytes reach the master, at most `limit`. False: it closes the connection.
+    pub(super) fn deliver_up(&mut self, master: &mut Node, world: u64, limit: usize) -> Checked<bool> {
+        let bytes = self.up.take(limit);
+        let now = master.now(world);
+        let identity = master.identity;
+        let Some(life) = master.life.as_mut() else { return Ok(false) };
+        match &mut self.master_side {
+            MasterSide::Closed => Ok(false),
+            MasterSide::Relaying { relay, .. } => {
+                let heard = relay.receive(&bytes, now).is_ok();
+                life.instance.replicas_mut().acknowledged(relay.replica(), relay.acknowledged(), now);
+                Ok(heard)
+            }
+            MasterSide::Requests { slot, buffer } => {
+                let slot = *slot;
+                buffer.extend_from_slice(&bytes);
+                while let Ok(Split::Frame { content, consumed }) = frame::split(buffer, 1 << 20) {
+                    let content = content.to_vec();
+                    buffer.drain(..consumed);
+                    if life.instance.handle_frame(slot, &content, now).is_err() {
+                        return Ok(false);
+                    }
+                    if life.instance.is_replica(slot) {
+                        break;
+                    }
+                }
+                let rest = std::mem::take(buffer);
+                let Some(request) = life.instance.take_replica(slot) else {
+                    *buffer = rest;
+                    return Ok(!life.instance.wants_close(slot));
+                };
+                let ReplicaRequest::Subscribe(request, id) = request else {
+                    return Err(Violation("a follower asks for something else than the log".to_owned()));
+                };
+                let answered = life.instance.output(slot).to_vec();
+                life.instance.consume(slot, answered.len());
+                let durable = life.instance.durable_vclock().clone();
+                let mut relay = Relay::new(&request, id, &durable, now);
+                let mut out = answered;
+                stream::subscribed(&mut out, identity.replica_id, &durable.replicated(), identity.cluster);
+                life.instance.replicas_mut().subscribed(request.replica, id, &request.vclock, now);
+                let heard = relay.receive(&rest, now).is_ok();
+                self.down.push(&out);
+                self.master_side =
+                    MasterSide::Relaying { slot, relay: Box::new(relay), source: Source::Files };
+                Ok(heard)
+            }
+        }
+    }
+
+    /// The replica's share of a turn: what it acknowledges. False: the master is silent.
+    pub(super) fn follow_turn(&mut self, replica: &mut Node, world: u64) -> bool {
+        let now = replica.now(world);
+        if let ReplicaSide::Handshake { since, .. } = self.replica_side {
+            return world < since + disconnect_timeout(TIMEOUT);
+        }
+        let (ReplicaSide::Following { follower, acknowledged, wants_ack }, Some(life)) =
+            (&mut self.replica_side, &replica.life)
+        else {
+            return true;
+        };
+        let durable = life.instance.durable_vclock().replicated();
+        if *wants_ack || durable != *acknowledged {
+            let mut out = Vec::new();
+            acknowledge(&mut out, &durable);
+            self.up.push(&out);
+            *acknowledged = durable;
+            *wants_ack = false;
+        }
+        !follower.is_dead(TIMEOUT, now)
+    }
+
+    /// The master's share of a turn: what it sends. False: the replica is silent.
+    pub(super) fn serve_turn(&mut self, master: &mut Node, world: u64) -> Checked<bool> {
+        let now = master.now(world);
+        let (identity, directory) = (master.identity, storage::directory(&master.disk));
+        let Some(life) = master.life.as_mut() else { return Ok(true) };
+        let unreadable = |error: &dyn std::fmt::Display| Violation(format!("a log is not relayed: {error}"));
+        match &mut self.master_side {
+            MasterSide::Closed => Ok(true),
+            MasterSide::Requests { slot, .. } => {
+                let bytes = life.instance.output(*slot).to_vec();
+                life.instance.consume(*slot, bytes.len());
+                self.down.push(&bytes);
+                Ok(true)
+            }
+            MasterSide::Relaying { relay, source, .. } => {
+                let mut out = Vec::new();
+                loop {
+                    match source {
+                        Source::Files => {
+                            let (durable, cursor) = (life.window.end().clone(), life.window.next());
+                            let mut rows = relay.log_rows();
+                            let is_complete =
+                                durable.iter().all(|(id, lsn)| id == 0 || lsn <= rows.position().get(id));
+                            if !is_complete {
+                                let mut tail = match Tail::after(&directory, rows.position()) {
+                                    Ok(tail) => tail,
+                                    // The master has joined since: others have the rows.
+                                    Err(TailError::Gap { .. }) => return Ok(false),
+                                    Err(error) => return Err(unreadable(&error)),
+                                };
+                                while tail.clock().signature() < durable.signature() {
+                                    let block = tail.next_block().map_err(|e| unreadable(&e))?;
+                                    let block = block.ok_or_else(|| unreadable(&"the journal ends early"))?;
+                                    rows.send(&block, &mut out).map_err(|e| unreadable(&e))?;
+                                }
+                                relay.resume(rows, now);
+                            }
+                            *source = Source::Window(cursor);
+                        }
+                        Source::Window(cursor) if life.window.has_passed(*cursor) => *source = Source::Files,
+                        Source::Window(cursor) => {
+                            let Some(batch) = life.window.get(*cursor).cloned() else { break };
+                            if relay.takes_whole(&batch) {
+                                relay.sent_whole(&batch, now);
+                                out.extend_from_slice(batch.bytes());
+                            } else {
+                                relay.send_part(&batch, now, &mut out).map_err(|e| unreadable(&e))?;
+                            }
+                            *cursor = cursor.next();
+                        }
+                    }
+                }
+                let pulse = relay.pulse(identity.replica_id, TIMEOUT, now, &mut out);
+                self.down.push(&out);
+                Ok(pulse != Pulse::Dead)
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Worlds of two or three instances that replicate each other while masters change.
+//!
+//! Each instance has its own disk, journal and clock, and follows all others as the address lists of a pair let it. An
+//! operator changes the master as `docs/replication.md` tells: demote the old one, wait until the new one has everything,
+//! promote it; or, when the master has died, promote the replica with the greatest vclock. A dead master that has rows
+//! which the new one lacks joins again. Clients put, take, release and acknowledge, follow the master, and join their queue
+//! sessions there.
+//!
+//! What goes wrong: connections are cut on one side or on both, or swallow bytes. Bytes come late and in pieces. A new
+//! connection is made while the old one is still open at the other end. Machines die, a disk refuses, and a process starts
+//! with a clock that is wrong by minutes.
+//!
+//! What is checked:
+//! - A task whose `put` was answered is there until an `ack` was sent. One whose `ack` was answered never comes back.
+//! - A task that one client holds is not given to another, and its holder's `ack` is accepted, whoever is the master then
+//!   (in worlds whose sessions outlive everything).
+//! - Two instances with equal vclocks have equal digests.
+//! - Replication never stops, and everything comes to rest once nothing goes wrong any more.
+//!
+//! `replicas_before_reply` is 1 in every world: without it a master's death may cost what it has acknowledged.
+//!
+//! Absent: JOIN over a connection (a new instance gets a snapshot), orphans, the end of journal files, more than one
+//! master at a time.
+
+mod client;
+mod link;
+mod node;
+mod world;
+
+use std::fmt;
+
+pub(crate) use world::World;
+
+/// What happened in a world, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReplicaTotals {
+    /// Changes of the master that the old one took part in.
+    pub switches: u64,
+    /// Changes of the master because the old one had died.
+    pub failovers: u64,
+    /// Instances that had to join again.
+    pub rejoins: u64,
+    /// Machines that died.
+    pub crashes: u64,
+    /// Connections that were cut or swallowed bytes.
+    pub cuts: u64,
+    /// Disks that refused.
+    pub faults: u64,
+    /// Answers that clients got.
+    pub replies: u64,
+    /// Tasks that went all the way.
+    pub finished: u64,
+    /// Pairs of equal vclocks whose digests were compared.
+    pub comparisons: u64,
+}
+
+impl ReplicaTotals {
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            switches: self.switches + other.switches,
+            failovers: self.failovers + other.failovers,
+            rejoins: self.rejoins + other.rejoins,
+            crashes: self.crashes + other.crashes,
+            cuts: self.cuts + other.cuts,
+            faults: self.faults + other.faults,
+            replies: self.replies + other.replies,
+            finished: self.finished + other.finished,
+            comparisons: self.comparisons + other.comparisons,
+        }
+    }
+}
+
+impl fmt::Display for ReplicaTotals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { switches, failovers, rejoins, crashes, cuts, faults, replies, finished, comparisons } =
+            self;
+        write!(
+            f,
+            "{switches} planned switches, {failovers} fail-overs, {rejoins} instances joined again, {crashes} crashes, {cuts} \
+             connections cut or silent, {faults} disk faults, {replies} replies, {finished} tasks finished, {comparisons} \
+             digests compared"
+        )
+    }
+}

@@ -1,0 +1,190 @@
+//! One instance: its disk, its clock, and the process on it while that lives.
+
+use lycosa_engine::folder;
+use lycosa_engine::journal::{Journal as _, News};
+use lycosa_engine::replay::Replay;
+use lycosa_instance::{Identity, Instance, Process, Settings, Upstream};
+use lycosa_iproto::vclock::Vclock;
+use lycosa_journal::decision::Mode;
+use lycosa_journal::memory::{Crash, Fault, MemoryDisk};
+use lycosa_journal::recovery::Recovery;
+use lycosa_journal::writer::{self, XlogWriter};
+use lycosa_queue::{Configuration, Queue, Seconds};
+use lycosa_replication::relay::Window;
+use lycosa_store::Store;
+use uuid::Uuid;
+
+use crate::journal::Journal;
+use crate::random::Random;
+use crate::storage::{self, IDENTITY};
+use crate::violation::{Checked, Violation};
+
+/// What all instances of a world have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) nodes: usize,
+    /// Seconds for which a queue session outlives its last connection.
+    pub(super) session_ttr: f64,
+    pub(super) instance: Settings,
+    pub(super) writer: writer::Settings,
+    /// Bytes of a relay window.
+    pub(super) window: usize,
+}
+
+/// A process.
+pub(super) struct Life {
+    pub(super) instance: Instance,
+    pub(super) journal: Journal,
+    pub(super) window: Window,
+    /// The journal takes no more.
+    pub(super) has_failed: bool,
+}
+
+/// An instance, whether it lives or not.
+pub(super) struct Node {
+    pub(super) number: usize,
+    pub(super) identity: Identity,
+    pub(super) disk: MemoryDisk,
+    pub(super) life: Option<Life>,
+    /// Microseconds by which the clock of its process is ahead of the world's. It stays so for the process's life, as the
+    /// server's own clock does.
+    pub(super) offset: i64,
+    /// The same for the next process.
+    pub(super) next_offset: i64,
+    /// What it has written and another master does not know, so that it has to join again before it lives.
+    pub(super) must_join: bool,
+}
+
+fn violation(error: impl std::fmt::Display) -> Violation {
+    Violation(error.to_string())
+}
+
+/// Who the instance with that number is.
+pub(super) fn identity(number: usize) -> Identity {
+    let instance = Uuid::from_u128(IDENTITY.instance.as_u128() + 0x100 * number as u128);
+    Identity { instance, cluster: IDENTITY.cluster, replica_id: number as u32 + 1 }
+}
+
+/// A disk that holds a snapshot of these data and the beginning of a journal.
+pub(super) fn disk_of(
+    identity: &Identity,
+    store: &Store,
+    vclock: &Vclock,
+    settings: writer::Settings,
+) -> Checked<MemoryDisk> {
+    let disk = MemoryDisk::new();
+    let directory = storage::directory(&disk);
+    folder::write_snapshot(&directory, store, identity, vclock, 0).map_err(violation)?;
+    XlogWriter::create(directory, settings, identity.instance, vclock.clone()).map_err(violation)?;
+    Ok(disk)
+}
+
+impl Node {
+    pub(super) fn new(number: usize, disk: MemoryDisk) -> Self {
+        Self {
+            number,
+            identity: identity(number),
+            disk,
+            life: None,
+            offset: 0,
+            next_offset: 0,
+            must_join: false,
+        }
+    }
+
+    pub(super) fn now(&self, world: u64) -> u64 {
+        world.saturating_add_signed(self.offset)
+    }
+
+    /// Starts a process on the disk. It takes no writes.
+    pub(super) fn start(&mut self, plan: &Plan, random: &mut Random, world: u64) -> Checked {
+        self.offset = self.next_offset;
+        let now = self.now(world);
+        let directory = storage::directory(&self.disk);
+        let recovery = Recovery::open(&directory, Mode::Strict).map_err(violation)?;
+        let recovery = recovery.ok_or_else(|| Violation("the disk holds no instance".to_owned()))?;
+        let mut replay = Replay::new(Store::new(lycosa_store::Settings::default()));
+        let recovered = recovery.run(&mut replay).map_err(violation)?;
+        let store = replay.finish().map_err(violation)?;
+        let log = XlogWriter::resume(directory, plan.writer, &recovered).map_err(violation)?;
+        let vclock = recovered.vclock;
+        let mut ids = random.fork();
+        let new_session_id = Box::new(move || {
+            let mut id = [0; 16];
+            id[..8].copy_from_slice(&ids.next().to_be_bytes());
+            id[8..].copy_from_slice(&ids.next().to_be_bytes());
+            id
+        });
+        let ttr = Some(Seconds::from_double(plan.session_ttr));
+        let queue = Queue::new(Configuration { ttr, in_replicaset: true }, new_session_id);
+        let mut salts = random.fork();
+        let entropy = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| salts.next() as u8));
+        let process = Process { id: 1, entropy };
+        let durable = vclock.clone();
+        let mut instance =
+            Instance::new(plan.instance.clone(), self.identity, process, store, queue, vclock, now);
+        instance.set_read_only(true, now);
+        instance.set_upstreams(vec![Upstream::default(); plan.nodes]);
+        let journal = Journal::new(log, plan.writer.mode, durable.signature());
+        let window = Window::new(durable, plan.window);
+        self.life = Some(Life { instance, journal, window, has_failed: false });
+        Ok(())
+    }
+
+    /// The machine dies: what was not synced is gone.
+    pub(super) fn die(&mut self) {
+        self.life = None;
+        // Nothing goes wrong with the disk of the next process.
+        self.disk = self.disk.crash(Crash::Machine);
+    }
+
+    /// The disk is going to refuse something to the process.
+    pub(super) fn spoil_disk(&self, random: &mut Random) {
+        if self.life.is_some() {
+            self.disk.fail_after(random.below(6), Fault::Fail(std::io::ErrorKind::StorageFull));
+        }
+    }
+
+    /// What the process has on its disk, or the disk of a dead one holds.
+    pub(super) fn durable(&self) -> Option<Vclock> {
+        self.life.as_ref().map(|life| life.instance.durable_vclock().replicated())
+    }
+}
+
+impl Life {
+    /// The journal does the next thing. Returns false if there was nothing to do.
+    pub(super) fn journal_step(&mut self) -> Checked<bool> {
+        if self.has_failed {
+            return Ok(false);
+        }
+        if self.journal.is_idle() {
+            let Some(batch) = self.instance.poll_append() else { return Ok(false) };
+            self.journal.submit(batch);
+            return Ok(true);
+        }
+        self.journal.step();
+        while let Some(news) = self.journal.poll() {
+            match news {
+                News::Durable { lsn, buffers } => {
+                    if let Some(vclock) = self.instance.batch_vclock(lsn).cloned() {
+                        self.window.push(&buffers.rows, &vclock).map_err(violation)?;
+                    }
+                    self.instance.handle_durable(lsn, buffers);
+                }
+                News::Failed(cause) => {
+                    self.has_failed = true;
+                    self.instance.handle_failed(&cause);
+                }
+                // The simulated journal never tells these.
+                News::Lost { .. } | News::Room { .. } | News::Displaced(_) => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// Lets the journal do everything that there is to do.
+    pub(super) fn sync(&mut self) -> Checked {
+        while self.journal_step()? {}
+        Ok(())
+    }
+}

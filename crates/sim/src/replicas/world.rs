@@ -1,0 +1,692 @@
+//! A replica set, its clients and its operator.
+
+use std::collections::HashMap;
+
+use lycosa_instance::{Origin, Settings, Trust};
+use lycosa_iproto::vclock::Vclock;
+use lycosa_journal::log::WalMode;
+use lycosa_journal::memory::MemoryDisk;
+use lycosa_journal::writer;
+use lycosa_queue::QueueState;
+use lycosa_store::{IteratorType, user};
+use lycosa_tuple::value::Value;
+
+use super::ReplicaTotals;
+use super::client::{Ask, Client, Connection, Ledger, State, TUBES};
+use super::link::{Link, TIMEOUT};
+use super::node::{Life, Node, Plan, disk_of, identity};
+use crate::Trace;
+use crate::random::Random;
+use crate::storage;
+use crate::violation::{Checked, Violation, hold};
+
+/// The time at which worlds begin, in microseconds since the epoch.
+const BEGINNING: u64 = 1_700_000_000_000_000;
+
+/// Rounds after which a world in which nothing goes wrong must have come to rest.
+const ROUNDS: usize = 4_000;
+
+/// Time between two rounds, in microseconds.
+const ROUND: u64 = 20_000;
+
+/// The most by which a clock is wrong, in microseconds.
+const WRONG: i64 = 1_800_000_000;
+
+/// What the operator is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Operator {
+    /// There is a master, or one is coming up.
+    Content { master: usize },
+    /// The old master takes no writes; the new one must have everything up to the clock first.
+    Waits { old: usize, new: usize, clock: Box<Vclock> },
+    /// The master has died.
+    Alarmed { dead: usize },
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Action {
+    Calm,
+    Client,
+    Turn,
+    Journal,
+    Deliver,
+    Connect,
+    Advance,
+    Operate,
+    Switch,
+    Crash,
+    Cut,
+    Swallow,
+    Fault,
+    Jump,
+}
+
+pub(crate) struct World<'a> {
+    random: Random,
+    trace: &'a mut Trace,
+    pub(crate) step: u64,
+    now: u64,
+    plan: Plan,
+    actions: Vec<(u32, Action)>,
+    nodes: Vec<Node>,
+    links: Vec<Link>,
+    clients: Vec<Client>,
+    ledger: Ledger,
+    next_payload: u64,
+    operator: Operator,
+    /// Vclocks that some instance had, and the digest then.
+    digests: HashMap<String, (usize, u128)>,
+    pub(crate) totals: ReplicaTotals,
+}
+
+fn plan(random: &mut Random) -> Plan {
+    Plan {
+        nodes: random.between(2, 3) as usize,
+        session_ttr: if random.one_in(3) { 1.0 } else { 100_000.0 },
+        instance: Settings {
+            replicas_before_reply: 1,
+            refuses_without_replicas: random.one_in(3),
+            ..Settings::default()
+        },
+        writer: writer::Settings {
+            mode: WalMode::Fsync,
+            max_file_bytes: *random.pick(&[3_000, 20_000, 256 << 20]),
+            compression_level: None,
+            preallocated_bytes: 0,
+        },
+        window: *random.pick(&[200, 5_000, 1 << 20]),
+    }
+}
+
+fn actions(random: &mut Random) -> Vec<(u32, Action)> {
+    let mut some = |low, high| random.between(low, high) as u32;
+    vec![
+        (some(5, 40), Action::Calm),
+        (some(60, 200), Action::Client),
+        (some(60, 200), Action::Turn),
+        (some(60, 200), Action::Journal),
+        (some(60, 200), Action::Deliver),
+        (some(10, 30), Action::Connect),
+        (some(10, 40), Action::Advance),
+        (some(10, 40), Action::Operate),
+        (some(2, 12), Action::Switch),
+        (some(0, 4), Action::Crash),
+        (some(0, 4), Action::Cut),
+        (some(0, 3), Action::Swallow),
+        (some(0, 2), Action::Fault),
+        (some(0, 3), Action::Jump),
+    ]
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn new(seed: u64, trace: &'a mut Trace) -> Checked<Self> {
+        let mut random = Random::new(seed);
+        let plan = plan(&mut random);
+        let actions = actions(&mut random);
+        trace.line(format_args!("{} instances, sessions for {} s", plan.nodes, plan.session_ttr));
+        let store = storage::new_store().map_err(|error| Violation(error.to_string()))?;
+        let mut first = Node::new(0, disk_of(&identity(0), &store, &Vclock::new(), plan.writer)?);
+        // Nobody is there yet to confirm what it does.
+        let mut alone = plan.clone();
+        alone.instance.replicas_before_reply = 0;
+        first.start(&alone, &mut random, BEGINNING)?;
+        let mut nodes = vec![first];
+        populate(&mut nodes[0], &plan)?;
+        for number in 1..plan.nodes {
+            let mut node = Node::new(number, MemoryDisk::new());
+            join(&mut node, &mut nodes[0], &plan)?;
+            node.start(&plan, &mut random, BEGINNING)?;
+            nodes.push(node);
+        }
+        nodes[0].start(&plan, &mut random, BEGINNING)?;
+        if let Some(life) = &mut nodes[0].life {
+            life.instance.set_read_only(false, BEGINNING);
+        }
+        let ledger = Ledger { sessions_stay: plan.session_ttr > 1_000.0, ..Ledger::default() };
+        let clients = (0..random.between(1, 5) as usize).map(Client::new).collect();
+        Ok(Self {
+            random,
+            trace,
+            step: 0,
+            now: BEGINNING,
+            plan,
+            actions,
+            nodes,
+            links: Vec::new(),
+            clients,
+            ledger,
+            next_payload: 0,
+            operator: Operator::Content { master: 0 },
+            digests: HashMap::new(),
+            totals: ReplicaTotals::default(),
+        })
+    }
+
+    /// Lets something happen.
+    pub(crate) fn next(&mut self) -> Checked {
+        self.step += 1;
+        match self.random.weighted(&self.actions) {
+            Action::Calm => {
+                for _ in 0..self.random.between(1, 20) {
+                    self.now += self.random.between(1, ROUND);
+                    self.round(true)?;
+                }
+            }
+            Action::Client => {
+                let client = self.random.below(self.clients.len() as u64) as usize;
+                self.client(client, true)?;
+            }
+            Action::Turn => {
+                let node = self.any_node();
+                self.turn(node)?;
+            }
+            Action::Journal => {
+                let node = self.any_node();
+                if let Some(life) = &mut self.nodes[node].life {
+                    life.journal_step()?;
+                }
+            }
+            Action::Deliver => {
+                if !self.links.is_empty() {
+                    let link = self.random.below(self.links.len() as u64) as usize;
+                    let limit = *self.random.pick(&[1, 40, 1_000, 1 << 20]);
+                    self.deliver(link, limit)?;
+                }
+            }
+            Action::Connect => {
+                let (replica, master) = (self.any_node(), self.any_node());
+                self.connect(replica, master);
+            }
+            Action::Advance => self.now += self.random.between(1, 3 * TIMEOUT),
+            Action::Operate => self.operate()?,
+            Action::Switch => self.begin_switch(),
+            Action::Crash => {
+                let node = self.any_node();
+                self.crash(node);
+            }
+            Action::Cut => self.cut(),
+            Action::Swallow => {
+                if !self.links.is_empty() {
+                    let link = self.random.below(self.links.len() as u64) as usize;
+                    let (up, down) = (self.random.one_in(2), self.random.one_in(2));
+                    self.links[link].up.is_swallowing |= up || !down;
+                    self.links[link].down.is_swallowing |= down;
+                    self.totals.cuts += 1;
+                }
+            }
+            Action::Fault => {
+                let node = self.any_node();
+                self.nodes[node].spoil_disk(&mut self.random);
+                self.totals.faults += 1;
+            }
+            Action::Jump => {
+                let node = self.any_node();
+                let by = self.random.below(2 * WRONG as u64) as i64 - WRONG;
+                self.nodes[node].next_offset = by;
+                self.trace.line(format_args!("{} the clock of {node} is wrong by {by} µs", self.step));
+            }
+        }
+        self.links.retain(|link| link.is_followed() || link.is_served());
+        if self.random.one_in(16) { self.compare() } else { Ok(()) }
+    }
+
+    fn any_node(&mut self) -> usize {
+        self.random.below(self.nodes.len() as u64) as usize
+    }
+
+    /// A client connects, says who it is, and asks for something. Without `works` it only says who it is.
+    fn client(&mut self, number: usize, works: bool) -> Checked {
+        let client = &mut self.clients[number];
+        if client.pending.is_some() {
+            if works && self.random.one_in(40) {
+                self.leave(number);
+            }
+            return Ok(());
+        }
+        let Some(connection) = &client.connection else {
+            let node = match self.operator {
+                Operator::Content { master } if !works || !self.random.one_in(10) => master,
+                _ => self.any_node(),
+            };
+            let now = self.nodes[node].now(self.now);
+            if let Some(life) = &mut self.nodes[node].life {
+                let origin = Origin { peer: format!("client {number}"), trust: Trust::Admin };
+                let slot = life.instance.connect(origin, now);
+                let slot = slot.map_err(|error| Violation(error.to_string()))?;
+                self.clients[number].connection = Some(Connection::new(node, slot));
+            }
+            return Ok(());
+        };
+        let (node, slot) = (connection.node, connection.slot);
+        let is_elsewhere = !matches!(self.operator, Operator::Content { master } if master == node);
+        if is_elsewhere && self.random.one_in(3) {
+            self.leave(number);
+            return Ok(());
+        }
+        let ask = if !connection.is_identified {
+            Ask::Identify
+        } else if works {
+            let tube = self.random.below(TUBES.len() as u64) as usize;
+            let held = self.clients[number].held.clone();
+            match self.random.below(8) {
+                0..3 => {
+                    self.next_payload += 1;
+                    Ask::Put { tube, payload: self.next_payload }
+                }
+                3..6 => Ask::Take { tube },
+                6 if !held.is_empty() => Ask::Ack(*self.random.pick(&held)),
+                7 if !held.is_empty() && self.random.one_in(2) => Ask::Release(*self.random.pick(&held)),
+                _ => Ask::Take { tube },
+            }
+        } else {
+            return Ok(());
+        };
+        let frame = self.clients[number].send(ask, &mut self.ledger);
+        self.trace.line(format_args!("{} client {number} asks {node}: {ask:?}", self.step));
+        let now = self.nodes[node].now(self.now);
+        let Some(life) = &mut self.nodes[node].life else { return Ok(()) };
+        // Without the prefix of its length.
+        let content = &frame[5..];
+        let taken = life.instance.handle_frame(slot, content, now);
+        taken.map_err(|broken| Violation(format!("a request is malformed: {}", broken.error.message)))
+    }
+
+    fn leave(&mut self, number: usize) {
+        let Some(connection) = &self.clients[number].connection else { return };
+        let (node, slot) = (connection.node, connection.slot);
+        let now = self.nodes[node].now(self.now);
+        if let Some(life) = &mut self.nodes[node].life {
+            life.instance.disconnect(slot, now);
+        }
+        self.clients[number].lose_connection();
+    }
+
+    /// A turn of an instance's loop.
+    fn turn(&mut self, number: usize) -> Checked {
+        let now = self.nodes[number].now(self.now);
+        let Some(life) = &mut self.nodes[number].life else { return Ok(()) };
+        life.instance.tick(now);
+        while let Some(line) = life.instance.poll_log() {
+            self.trace.line(format_args!("{} {number} logs: {}", self.step, line.text));
+        }
+        while life.instance.poll_ready().is_some() {}
+        for client in &mut self.clients {
+            let Some(connection) = client.connection.as_ref().filter(|c| c.node == number) else { continue };
+            let slot = connection.slot;
+            let bytes = life.instance.output(slot).to_vec();
+            life.instance.consume(slot, bytes.len());
+            let is_master = matches!(self.operator, Operator::Content { master } if master == number);
+            client.receive(&bytes, is_master, &mut self.ledger)?;
+        }
+        for place in 0..self.links.len() {
+            let link = &mut self.links[place];
+            if link.replica == number && !link.follow_turn(&mut self.nodes[number], self.now) {
+                link.leave(&mut self.nodes[number]);
+            }
+            let link = &mut self.links[place];
+            if link.master == number && !link.serve_turn(&mut self.nodes[number], self.now)? {
+                link.dismiss(&mut self.nodes[number], self.now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes arrive at both ends of a connection.
+    fn deliver(&mut self, place: usize, limit: usize) -> Checked {
+        let link = &mut self.links[place];
+        let (replica, master) = (link.replica, link.master);
+        if link.is_followed()
+            && !link.down.is_empty()
+            && !link.deliver_down(&mut self.nodes[replica], self.now, limit)?
+        {
+            link.leave(&mut self.nodes[replica]);
+        }
+        if link.is_served()
+            && !link.up.is_empty()
+            && !link.deliver_up(&mut self.nodes[master], self.now, limit)?
+        {
+            link.dismiss(&mut self.nodes[master], self.now);
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, replica: usize, master: usize) {
+        let is_there = |link: &Link| link.replica == replica && link.master == master && link.is_followed();
+        if replica == master || self.nodes[replica].life.is_none() || self.links.iter().any(is_there) {
+            return;
+        }
+        self.links.extend(Link::open(replica, &mut self.nodes[master], self.now));
+    }
+
+    /// A connection ends at one side, or at both.
+    fn cut(&mut self) {
+        if self.links.is_empty() {
+            return;
+        }
+        let place = self.random.below(self.links.len() as u64) as usize;
+        let how = self.random.below(3);
+        let link = &mut self.links[place];
+        let (replica, master) = (link.replica, link.master);
+        self.trace.line(format_args!("{} {replica} and {master} lose their connection: {how}", self.step));
+        if how != 1 {
+            link.leave(&mut self.nodes[replica]);
+        }
+        if how != 2 {
+            link.dismiss(&mut self.nodes[master], self.now);
+        }
+        self.totals.cuts += 1;
+    }
+
+    fn crash(&mut self, number: usize) {
+        if self.nodes[number].life.is_none() {
+            return;
+        }
+        self.trace.line(format_args!("{} {number} dies", self.step));
+        self.totals.crashes += 1;
+        self.nodes[number].die();
+        for client in 0..self.clients.len() {
+            if self.clients[client].connection.as_ref().is_some_and(|c| c.node == number) {
+                self.clients[client].lose_connection();
+            }
+        }
+        for place in 0..self.links.len() {
+            let tells = self.random.one_in(2);
+            let link = &mut self.links[place];
+            if link.replica == number {
+                link.leave(&mut self.nodes[number]);
+                let master = link.master;
+                if tells {
+                    link.dismiss(&mut self.nodes[master], self.now);
+                }
+            } else if link.master == number {
+                link.dismiss(&mut self.nodes[number], self.now);
+                let replica = link.replica;
+                if tells {
+                    link.leave(&mut self.nodes[replica]);
+                }
+            }
+        }
+        let was_master = match &self.operator {
+            Operator::Content { master } => *master == number,
+            Operator::Waits { old, .. } => *old == number,
+            Operator::Alarmed { .. } => false,
+        };
+        if was_master {
+            self.operator = Operator::Alarmed { dead: number };
+        }
+    }
+
+    fn begin_switch(&mut self) {
+        let Operator::Content { master: old } = self.operator else { return };
+        let new = self.any_node();
+        let now = self.nodes[old].now(self.now);
+        let Some(life) = self.nodes[old].life.as_mut().filter(|_| new != old) else { return };
+        life.instance.set_read_only(true, now);
+        let clock = life.instance.vclock().replicated();
+        self.trace.line(format_args!("{} {old} is demoted at {clock}; {new} comes next", self.step));
+        self.operator = Operator::Waits { old, new, clock: Box::new(clock) };
+    }
+
+    /// The operator does the next thing: a dead instance is started, a change of the master goes on.
+    fn operate(&mut self) -> Checked {
+        for number in 0..self.nodes.len() {
+            if self.nodes[number].life.as_ref().is_some_and(|life| life.has_failed) {
+                self.crash(number);
+            }
+        }
+        match self.operator.clone() {
+            Operator::Content { master } => self.revive(Some(master)),
+            Operator::Waits { old, new, clock } => {
+                let reached = self.nodes[new].durable();
+                let has_all = reached.is_some_and(|own| clock.iter().all(|(id, lsn)| own.get(id) >= lsn));
+                if has_all {
+                    self.totals.switches += 1;
+                    self.promote(new);
+                    return Ok(());
+                }
+                self.revive(Some(old))
+            }
+            Operator::Alarmed { dead } => self.replace(dead),
+        }
+    }
+
+    fn promote(&mut self, number: usize) {
+        let now = self.nodes[number].now(self.now);
+        self.trace.line(format_args!("{} {number} is promoted", self.step));
+        if let Some(life) = &mut self.nodes[number].life {
+            life.instance.set_read_only(false, now);
+        }
+        self.operator = Operator::Content { master: number };
+    }
+
+    /// Starts dead instances as replicas. One that has rows which the master lacks joins again.
+    fn revive(&mut self, master: Option<usize>) -> Checked {
+        for number in 0..self.nodes.len() {
+            if self.nodes[number].life.is_some() || !self.random.one_in(2) {
+                continue;
+            }
+            let Some(known) = master.and_then(|master| self.nodes[master].life.as_ref()) else { continue };
+            let known = known.instance.vclock().clone();
+            self.start(number)?;
+            let own = self.nodes[number].durable().unwrap_or_default();
+            if self.nodes[number].must_join && own.iter().any(|(id, lsn)| lsn > known.get(id)) {
+                self.trace.line(format_args!(
+                    "{} {number} has {own}, the master {known}: it joins again",
+                    self.step
+                ));
+                self.nodes[number].life = None;
+                let master = master.unwrap_or_default();
+                let mut node = Node::new(number, MemoryDisk::new());
+                node.next_offset = self.nodes[number].next_offset;
+                join(&mut node, &mut self.nodes[master], &self.plan)?;
+                self.nodes[number] = node;
+                self.totals.rejoins += 1;
+                self.start(number)?;
+            }
+            self.nodes[number].must_join = false;
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, number: usize) -> Checked {
+        self.trace.line(format_args!("{} {number} is started", self.step));
+        self.nodes[number].start(&self.plan, &mut self.random, self.now)
+    }
+
+    /// The master has died: it is started again, or the replica with the greatest vclock takes its place.
+    fn replace(&mut self, dead: usize) -> Checked {
+        let others: Vec<_> = (0..self.nodes.len()).filter(|number| *number != dead).collect();
+        let is_there = |node: &Node| node.life.is_some() && !node.must_join;
+        let may_choose = others.iter().all(|&number| is_there(&self.nodes[number]));
+        if !may_choose || self.random.one_in(2) {
+            self.start(dead)?;
+            self.promote(dead);
+            return Ok(());
+        }
+        // Nothing of the dead one arrives any more.
+        for place in 0..self.links.len() {
+            let link = &mut self.links[place];
+            if link.master == dead {
+                let replica = link.replica;
+                link.leave(&mut self.nodes[replica]);
+            }
+        }
+        let clock = |number: usize| self.nodes[number].durable().unwrap_or_default();
+        let best = others.iter().copied().max_by_key(|&number| clock(number).signature());
+        let best = best.ok_or_else(|| Violation("nobody is left".to_owned()))?;
+        let greatest = clock(best);
+        for &other in &others {
+            let own = clock(other);
+            hold!(
+                own.iter().all(|(id, lsn)| lsn <= greatest.get(id)),
+                "{other} is at {own} and {best} at {greatest}: neither has everything"
+            );
+        }
+        // What the dead one has written and nobody else has will be written differently.
+        self.digests.clear();
+        self.nodes[dead].must_join = true;
+        self.totals.failovers += 1;
+        self.promote(best);
+        Ok(())
+    }
+
+    /// Instances with equal vclocks have equal data.
+    fn compare(&mut self) -> Checked {
+        for node in &self.nodes {
+            let Some(life) = node.life.as_ref().filter(|life| !life.has_failed) else { continue };
+            // What is not durable yet may be lost, and written differently.
+            if life.instance.vclock() != life.instance.durable_vclock() {
+                continue;
+            }
+            let clock = life.instance.vclock().replicated().to_string();
+            let digest = life.instance.store().digest();
+            let &mut (other, known) = self.digests.entry(clock.clone()).or_insert((node.number, digest));
+            self.totals.comparisons += u64::from(other != node.number);
+            hold!(known == digest, "{other} and {} have the vclock {clock} and different data", node.number);
+        }
+        Ok(())
+    }
+
+    /// Nothing goes wrong any more, and everything comes to rest. Then all instances are equal, and the data are what the
+    /// clients know.
+    pub(crate) fn settle(&mut self) -> Checked {
+        self.trace.line(format_args!("{} everything comes to rest", self.step));
+        for link in &mut self.links {
+            if link.up.is_swallowing || link.down.is_swallowing {
+                let (replica, master) = (link.replica, link.master);
+                link.leave(&mut self.nodes[replica]);
+                link.dismiss(&mut self.nodes[master], self.now);
+            }
+        }
+        for node in &self.nodes {
+            node.disk.fail_after(u64::MAX >> 4, lycosa_journal::memory::Fault::Freeze);
+        }
+        for _ in 0..ROUNDS {
+            self.step += 1;
+            self.now += ROUND;
+            self.operate()?;
+            self.round(false)?;
+            if let Some(master) = self.rests() {
+                self.compare()?;
+                return self.check(master);
+            }
+        }
+        let state = |node: &Node| match &node.life {
+            None => "dead".to_owned(),
+            Some(life) => format!(
+                "{} durable {} queue {} following {}",
+                life.instance.vclock(),
+                life.instance.durable_vclock(),
+                life.instance.queue().state(),
+                life.instance.replicas().following_count()
+            ),
+        };
+        let states: Vec<_> = self.nodes.iter().map(state).collect();
+        let pending: Vec<_> = self.clients.iter().filter_map(|client| client.pending).collect();
+        Err(Violation(format!("nothing comes to rest: {:?}, {states:?}, {pending:?}", self.operator)))
+    }
+
+    /// Everybody does everything that there is to do. With `works`, clients ask for things.
+    fn round(&mut self, works: bool) -> Checked {
+        self.links.retain(|link| link.is_followed() || link.is_served());
+        for replica in 0..self.nodes.len() {
+            (0..self.nodes.len()).for_each(|master| self.connect(replica, master));
+        }
+        for node in 0..self.nodes.len() {
+            self.turn(node)?;
+            if let Some(life) = &mut self.nodes[node].life {
+                life.sync()?;
+            }
+            self.turn(node)?;
+        }
+        for link in 0..self.links.len() {
+            self.deliver(link, usize::MAX)?;
+        }
+        (0..self.clients.len()).try_for_each(|client| self.client(client, works))
+    }
+
+    /// The master, if nothing is under way any more.
+    fn rests(&self) -> Option<usize> {
+        let Operator::Content { master } = self.operator else { return None };
+        let life = |number: usize| self.nodes[number].life.as_ref();
+        let first: &Life = life(master)?;
+        let clock = first.instance.vclock().replicated();
+        let is_equal = |node: &Node| {
+            let life = node.life.as_ref();
+            life.is_some_and(|life| life.instance.durable_vclock().replicated() == clock)
+        };
+        let is_done = first.instance.queue().state() == QueueState::Running
+            && self.nodes.iter().all(is_equal)
+            && self.clients.iter().all(|client| {
+                client.pending.is_none()
+                    && client.connection.as_ref().is_some_and(|c| c.node == master && c.is_identified)
+            });
+        is_done.then_some(master)
+    }
+
+    /// The data of the master against what clients were told.
+    fn check(&mut self, master: usize) -> Checked {
+        let Some(life) = &self.nodes[master].life else { return Ok(()) };
+        let store = life.instance.store();
+        let mut found: HashMap<u64, bool> = HashMap::new();
+        for (name, _) in TUBES {
+            let space = store.space_by_name(name).map(lycosa_store::Space::id);
+            let space = space.ok_or_else(|| Violation(format!("tube {name} is gone")))?;
+            let mut look = |tuple: &[u8]| {
+                let Ok(Value::Array(fields)) = Value::decode(tuple) else { return };
+                let is_taken = fields.get(1).and_then(Value::as_str) == Some("t");
+                found.extend(fields.last().and_then(Value::as_u64).map(|payload| (payload, is_taken)));
+            };
+            let all = IteratorType::All;
+            let selected = store.select(user::ADMIN, space, 0, all, &[0x90], 0, u64::MAX, &mut look);
+            selected.map_err(|error| Violation(error.to_string()))?;
+        }
+        for (payload, entry) in &self.ledger.entries {
+            let task = found.get(payload);
+            match entry.state {
+                State::Stored => hold!(task.is_some(), "task {payload} was acknowledged and is lost"),
+                State::Finished => hold!(task.is_none(), "task {payload} was finished and is there again"),
+                State::Asked | State::Finishing => {}
+            }
+            if let Some(holder) = entry.holder.filter(|_| self.ledger.sessions_stay) {
+                hold!(task == Some(&true), "task {payload} of client {holder} is not taken any more");
+            }
+        }
+        self.totals.replies = self.ledger.replies;
+        self.totals.finished = self.ledger.finished;
+        Ok(())
+    }
+}
+
+/// The first instance registers the others and makes the tubes.
+fn populate(node: &mut Node, plan: &Plan) -> Checked {
+    let Some(life) = &mut node.life else { return Ok(()) };
+    life.instance.set_read_only(false, BEGINNING);
+    life.instance.tick(BEGINNING);
+    for number in 1..plan.nodes {
+        let registered = life.instance.register_replica(identity(number).instance, BEGINNING);
+        registered.map_err(|error| Violation(error.message.clone()))?;
+    }
+    let origin = Origin { peer: "operator".to_owned(), trust: Trust::Admin };
+    let slot = life.instance.connect(origin, BEGINNING).map_err(|error| Violation(error.to_string()))?;
+    for (name, kind) in TUBES {
+        let args = Value::array([Value::str(name), Value::str(kind)]).encode();
+        let mut frame = Vec::new();
+        let body = lycosa_iproto::request::Body::Call { name: b"queue.create_tube", args: &args };
+        lycosa_iproto::request::encode(&mut frame, 1, &body);
+        let created = life.instance.handle_frame(slot, &frame[5..], BEGINNING);
+        created.map_err(|broken| Violation(broken.error.message.clone()))?;
+    }
+    life.instance.disconnect(slot, BEGINNING);
+    life.instance.tick(BEGINNING);
+    life.sync()
+}
+
+/// A new instance gets everything that the master has.
+fn join(node: &mut Node, master: &mut Node, plan: &Plan) -> Checked {
+    let Some(life) = &mut master.life else { return Ok(()) };
+    life.sync()?;
+    let vclock = life.instance.durable_vclock().replicated();
+    node.disk = disk_of(&node.identity, life.instance.store(), &vclock, plan.writer)?;
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! A few worlds of several instances, fixed: that they are repeatable, and that what they are for happens in them.
+
+use lycosa_sim::{ReplicaTotals, Trace};
+
+const STEPS: u64 = 1_000;
+
+#[test]
+fn a_seed_is_a_world() {
+    let run = |seed| {
+        let report = lycosa_sim::run_replicas(seed, STEPS, &mut Trace::new(false));
+        report.unwrap_or_else(|failure| panic!("{failure}")).hash
+    };
+    let hash = run(7);
+    assert_eq!(run(7), hash);
+    assert_ne!(run(8), hash);
+}
+
+#[test]
+fn everything_happens_in_some_world() {
+    let mut sum = ReplicaTotals::default();
+    let is_missing = |sum: &ReplicaTotals| {
+        let ReplicaTotals {
+            switches,
+            failovers,
+            rejoins,
+            crashes,
+            cuts,
+            faults,
+            replies,
+            finished,
+            comparisons,
+        } = *sum;
+        [switches, failovers, rejoins, crashes, cuts, faults, replies, finished, comparisons].contains(&0)
+    };
+    let mut seed = 200;
+    while seed < 206 || is_missing(&sum) {
+        assert!(seed < 230, "in worlds 200 to {seed} some things never happen: {sum}");
+        let report = lycosa_sim::run_replicas(seed, STEPS, &mut Trace::new(false));
+        sum = sum.plus(&report.unwrap_or_else(|failure| panic!("{failure}")).totals);
+        seed += 1;
+    }
+}
