@@ -17,6 +17,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         // Whether the server can be reached and lets us in is said as by every other command.
         let client = ClientArguments {
             address: target.address.to_owned(),
+            tls_ca: target.tls_ca.map(Into::into),
+            tls_certificate: target.tls_identity.map(|(certificate, _)| certificate.into()),
+            tls_key: target.tls_identity.map(|(_, key)| key.into()),
+            tls_server_name: target.tls_server_name.map(str::to_owned),
             user: target.user.map(str::to_owned),
             password_file: target.password_file.map(Into::into),
             request_timeout: PATIENCE,

@@ -7,7 +7,7 @@
 mod names;
 mod print;
 
-use std::io::{self, BufWriter, ErrorKind, Read, StdoutLock, Write};
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,9 +25,10 @@ use crate::arguments::{CatArguments, RowType};
 use crate::outcome::Outcome;
 use crate::output;
 use crate::session::runtime;
+use crate::terminal;
 use crate::walk::{Stop, Walk};
 use names::SpaceNames;
-use print::Place;
+use print::RowPosition;
 
 /// How often a file that is followed is looked at.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
@@ -116,7 +117,7 @@ impl OpenFile {
 /// The printing of files.
 struct Cat<'a> {
     arguments: &'a CatArguments,
-    out: BufWriter<StdoutLock<'static>>,
+    out: BufWriter<terminal::Stdout>,
     names: SpaceNames,
     /// Names of spaces that were asked for and not seen yet.
     unseen: Vec<&'a str>,
@@ -129,7 +130,7 @@ impl<'a> Cat<'a> {
         let names = arguments.space.iter().map(String::as_str);
         Self {
             arguments,
-            out: BufWriter::with_capacity(1 << 16, io::stdout().lock()),
+            out: BufWriter::with_capacity(1 << 16, terminal::stdout()),
             names: SpaceNames::default(),
             unseen: names.filter(|name| name.parse::<u32>().is_err()).collect(),
             printed: 0,
@@ -229,7 +230,7 @@ impl<'a> Cat<'a> {
                 let file = (self.arguments.files.len() > 1).then(|| path.display().to_string());
                 print::json(&mut self.out, file.as_deref(), &row.header, &row.body, name)?;
             } else {
-                let place = Place::of(at, rows.len());
+                let place = RowPosition::of(at, rows.len());
                 print::text(&mut self.out, &row.header, &row.body, place, name)?;
             }
             self.printed += 1;

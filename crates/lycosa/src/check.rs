@@ -1,15 +1,18 @@
 //! `lycosa check`: whether a data folder is sound, and what is in it.
 //!
 //! First every file is verified ([`verify`](mod@crate::verify)), then the data are loaded as a start does
-//! ([`lycosa_server::inspect`]). Nothing is locked and nothing is changed.
+//! ([`lycosa_engine::inspect`]). Nothing is locked and nothing is changed.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
+use lycosa_engine::inspect::{self, Contents, Judge, Unsupported};
+use lycosa_engine::replay::LoadError;
 use lycosa_journal::decision::Category;
 use lycosa_journal::directory::{Directory, DirectoryError};
-use lycosa_server::inspect::{self, Contents, LoadError, Unsupported};
+use lycosa_journal::recovery::{Progress, RecoveryError};
 use serde_json::{Value as Json, json};
 
 use crate::arguments::CheckArguments;
@@ -20,6 +23,9 @@ use crate::verify::{self, Fault, FileReport, State};
 
 /// End of the names of the files in which a Tarantool keeps tuples of vinyl spaces.
 const RUN_FILE: &str = "run";
+
+/// How often the loading begins anew at most because a running server has removed a file that was to be read.
+const MAX_LOADS: usize = 5;
 
 /// How often the progress is shown.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -49,9 +55,22 @@ pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<Outcome> {
     let verified_in = meter.started.elapsed();
 
     let mut meter = Meter::new("loading");
-    let loaded = inspect::load(&directory, &mut |progress| {
-        meter.show(progress.bytes_done, progress.bytes_total, progress.rows);
-    });
+    let mut show = |progress: Progress| meter.show(progress.bytes_done, progress.bytes_total, progress.rows);
+    let mut load = || {
+        if !arguments.for_tarantool {
+            return (inspect::load(&directory, &mut show), Vec::new());
+        }
+        let mut judge = Judge::default();
+        let loaded = inspect::judge(&directory, &mut judge, &mut show);
+        (loaded, judge.objections())
+    };
+    let (mut loaded, mut objections) = load();
+    for _ in 1..MAX_LOADS {
+        if !matches!(&loaded, Err(error) if is_gone(error)) {
+            break;
+        }
+        (loaded, objections) = load();
+    }
     meter.finish();
     let loaded_in = meter.started.elapsed();
 
@@ -66,6 +85,9 @@ pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<Outcome> {
             report.rate("loaded", contents.rows, loaded_in)?;
             report.contents(contents)?;
             report.unsupported(folder, &contents.unsupported)?;
+            if arguments.for_tarantool {
+                report.objections(&objections)?;
+            }
         }
         (Ok(_), None) => {}
     }
@@ -73,6 +95,11 @@ pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<Outcome> {
     let category = refused.or_else(|| report.faults.first().map(|fault| fault.category));
     report.verdict(contents, category, &files)?;
     Ok(category.map_or(Outcome::Done, Outcome::Unsound))
+}
+
+/// Whether a file was removed between two looks at the folder, as a running server does with old ones.
+fn is_gone(error: &LoadError) -> bool {
+    matches!(error, LoadError::Recovery(RecoveryError::Io { cause, .. }) if cause.kind() == ErrorKind::NotFound)
 }
 
 /// A progress bar with rows per second.
@@ -166,11 +193,11 @@ impl Report {
 
     /// What a start would say about the files.
     fn findings(&self, contents: &Contents) -> anyhow::Result<()> {
-        for settled in &contents.settled {
+        for resolution in &contents.resolutions {
             if self.json {
-                line(json!({ "finding": settled.to_string() }))?;
+                line(json!({ "finding": resolution.to_string() }))?;
             } else {
-                line(format_args!("a start says: {settled}"))?;
+                line(format_args!("a start says: {resolution}"))?;
             }
         }
         Ok(())
@@ -249,6 +276,23 @@ impl Report {
                 }
                 self.faults.push(Fault { category: Category::Foreign, text });
             }
+        }
+        Ok(())
+    }
+
+    /// What a Tarantool would refuse.
+    fn objections(&mut self, objections: &[String]) -> anyhow::Result<()> {
+        if objections.is_empty() && !self.json {
+            line("a Tarantool 2.6 finds nothing to refuse, as far as can be told without SQL and Lua")?;
+        }
+        for text in objections {
+            if self.json {
+                line(json!({ "for_tarantool": text }))?;
+            } else {
+                line(format_args!("a Tarantool refuses: {text}"))?;
+            }
+            self.faults
+                .push(Fault { category: Category::Foreign, text: format!("a Tarantool refuses {text}") });
         }
         Ok(())
     }

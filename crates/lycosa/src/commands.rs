@@ -9,15 +9,15 @@ use lycosa_client::{Error, Kind, Value};
 use serde_json::json;
 
 use crate::arguments::{
-    ChosenArguments, ClientArguments, KickArguments, TakeArguments, TaskArguments, TouchArguments,
-    TubeCommand, TubeCreateArguments,
+    ClientArguments, TakeArguments, TaskArguments, TouchArguments, TubeCommand, TubeCreateArguments,
 };
+use crate::fits::{self, Needs};
 use crate::look;
 use crate::outcome::Outcome;
 use crate::output::{self, Task};
 use crate::payload;
 use crate::session::Session;
-use crate::values::{self, seconds};
+use crate::values::seconds;
 
 /// The name under which a method of a tube is called.
 pub(crate) fn method(tube: &str, method: &str) -> String {
@@ -62,7 +62,28 @@ fn say(client: &ClientArguments, tube: &str, what: &str) -> anyhow::Result<Outco
 }
 
 fn create(arguments: &TubeCreateArguments) -> anyhow::Result<Outcome> {
+    let given = [
+        ("--ttl", Needs::Ttl, arguments.ttl.is_some()),
+        ("--ttr", Needs::Ttl, arguments.ttr.is_some()),
+        ("--pri", Needs::Ttl, arguments.pri.is_some()),
+        ("--capacity", Needs::Capacity, arguments.capacity.is_some()),
+    ];
+    let (name, kind) = (&arguments.tube, arguments.kind.name());
+    fits::check_type(kind, "a tube", &given)?;
+    fits::check_name(name)?;
     let session = Session::open(&arguments.client)?;
+    let tubes = look::tubes(&session).unwrap_or_default();
+    if let Some(existing) = tubes.iter().find(|line| line.name == *name) {
+        let is_other = !existing.kind.is_empty() && existing.kind != kind;
+        if is_other || !arguments.if_not_exists {
+            let advice = if is_other {
+                format!("; `lycosa tube drop {name}` removes it and its tasks")
+            } else {
+                "; --if-not-exists accepts it".to_owned()
+            };
+            anyhow::bail!("tube \"{name}\" exists already, with the type {}{advice}", existing.kind);
+        }
+    }
     let options = options([
         ("if_not_exists", flag(arguments.if_not_exists)),
         ("temporary", flag(arguments.temporary)),
@@ -71,11 +92,13 @@ fn create(arguments: &TubeCreateArguments) -> anyhow::Result<Outcome> {
         ("pri", arguments.pri.map(Value::from)),
         ("capacity", arguments.capacity.map(Value::from)),
     ]);
-    create_tube(&session, &arguments.tube, arguments.kind.name(), options)?;
-    if arguments.client.json {
-        return say(&arguments.client, &arguments.tube, "created");
+    create_tube(&session, name, kind, options)?;
+    let existed = tubes.iter().any(|line| line.name == *name);
+    match (arguments.client.json, existed) {
+        (true, _) => return say(&arguments.client, name, if existed { "existed" } else { "created" }),
+        (false, true) => output::line(format_args!("tube {name} ({kind}) existed already"))?,
+        (false, false) => output::line(format_args!("created tube {name} ({kind})"))?,
     }
-    output::line(format_args!("created tube {} ({})", arguments.tube, arguments.kind.name()))?;
     Ok(Outcome::Done)
 }
 
@@ -216,7 +239,7 @@ fn take_many(
     let given = vec![Value::from(limit), seconds(arguments.timeout)];
     let values = session.call_waiting(&name, given, wait)?;
     let tasks = Task::read_many(values.first().unwrap_or(&Value::Nil))?.unwrap_or_default();
-    print_tasks(&tasks, arguments.client.json, identity)?;
+    output::tasks(&tasks, arguments.client.json, identity)?;
     if tasks.is_empty() {
         say_why_nothing(session, &arguments.tube);
         return Ok(Outcome::NoTask);
@@ -228,19 +251,8 @@ fn take_many(
     Ok(Outcome::Done)
 }
 
-fn print_tasks(tasks: &[Task], as_json: bool, identity: Option<&str>) -> io::Result<()> {
-    for task in tasks {
-        if as_json {
-            output::line(task.json(identity))?;
-        } else {
-            task.print()?;
-        }
-    }
-    Ok(())
-}
-
 /// Calls a method for all of the ids at once. None if the server has no such method: it runs the Lua module.
-fn for_all_ids(
+pub(crate) fn for_all_ids(
     session: &Session,
     client: &ClientArguments,
     tube: &str,
@@ -253,7 +265,7 @@ fn for_all_ids(
     match session.call(&method(tube, name), arguments) {
         Ok(values) => {
             let tasks = Task::read_many(values.first().unwrap_or(&Value::Nil))?.unwrap_or_default();
-            print_tasks(&tasks, client.json, None)?;
+            output::tasks(&tasks, client.json, None)?;
             Ok(Some(Outcome::Done))
         }
         Err(error) if error.kind() == Some(Kind::NoSuchProcedure) => Ok(None),
@@ -266,7 +278,7 @@ fn for_all_ids(
 }
 
 /// Calls a method for each of the ids; goes on after one that is refused.
-fn for_each_id(
+pub(crate) fn for_each_id(
     session: &Session,
     client: &ClientArguments,
     tube: &str,
@@ -295,40 +307,16 @@ fn for_each_id(
     Ok(outcome)
 }
 
-pub(crate) fn each_task(
-    arguments: &TaskArguments,
-    name: &str,
-    delay: Option<Duration>,
-) -> anyhow::Result<Outcome> {
+pub(crate) fn ack(arguments: &TaskArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(&arguments.client)?;
     session.join(&arguments.session)?;
-    let extra = delay.map(|delay| options([("delay", Some(seconds(delay)))]));
     let TaskArguments { client, tube, ids, .. } = arguments;
-    let many = match name {
-        "ack" => Some("ack_many"),
-        "release" => Some("release_many"),
-        _ => None,
-    };
-    if let Some(many) = many.filter(|_| ids.len() > 1)
-        && let Some(outcome) = for_all_ids(&session, client, tube, many, ids, extra.as_ref())?
+    if ids.len() > 1
+        && let Some(outcome) = for_all_ids(&session, client, tube, "ack_many", ids, None)?
     {
         return Ok(outcome);
     }
-    for_each_id(&session, client, tube, name, ids, extra.as_ref())
-}
-
-/// `delete` and `bury`, by ids or by a filter.
-pub(crate) fn each_chosen(arguments: &ChosenArguments, name: &str) -> anyhow::Result<Outcome> {
-    let ChosenArguments { tube, choice, client, .. } = arguments;
-    let session = Session::open(client)?;
-    session.join(&arguments.session)?;
-    if !choice.is_given() {
-        return for_each_id(&session, client, tube, name, &arguments.ids, None);
-    }
-    match look::chosen(&session, tube, choice, arguments.yes, name)? {
-        Some(ids) => for_each_id(&session, client, tube, name, &ids, None),
-        None => Ok(Outcome::Done),
-    }
+    for_each_id(&session, client, tube, "ack", ids, None)
 }
 
 pub(crate) fn touch(arguments: &TouchArguments) -> anyhow::Result<Outcome> {
@@ -336,18 +324,6 @@ pub(crate) fn touch(arguments: &TouchArguments) -> anyhow::Result<Outcome> {
     session.join(&arguments.session)?;
     let extra = Some(seconds(arguments.seconds));
     for_each_id(&session, &arguments.client, &arguments.tube, "touch", &arguments.ids, extra.as_ref())
-}
-
-pub(crate) fn kick(arguments: &KickArguments) -> anyhow::Result<Outcome> {
-    let session = Session::open(&arguments.client)?;
-    let values = session.call(&method(&arguments.tube, "kick"), vec![arguments.count.into()])?;
-    let kicked = values.first().and_then(Value::as_u64).unwrap_or(0);
-    if arguments.client.json {
-        output::line(json!({ "tube": arguments.tube, "kicked": kicked }))?;
-    } else {
-        output::line(format_args!("kicked {kicked} tasks of {}", arguments.tube))?;
-    }
-    Ok(Outcome::Done)
 }
 
 pub(crate) fn ping(client: &ClientArguments) -> anyhow::Result<Outcome> {
@@ -360,76 +336,6 @@ pub(crate) fn ping(client: &ClientArguments) -> anyhow::Result<Outcome> {
         output::line(json!({ "address": client.address, "microseconds": elapsed.as_micros() as u64 }))?;
     } else {
         output::line(format_args!("{} answers after {elapsed:.0?}", client.address))?;
-    }
-    Ok(Outcome::Done)
-}
-
-/// The expiration tasks in a few words.
-fn expiration(info: &Value) -> String {
-    let number =
-        |name| info.get("expiration").and_then(|e| e.get(name)).and_then(Value::as_u64).unwrap_or_default();
-    let (tasks, expired) = (number("tasks"), number("expired"));
-    let (failing, lag) = (number("failing"), number("lag_us") as f64 / 1e6);
-    format!("{tasks} tasks, {expired} tuples deleted, lag {lag:.3} s, {failing} failing")
-}
-
-pub(crate) fn stats(client: &ClientArguments) -> anyhow::Result<Outcome> {
-    let session = Session::open(client)?;
-    let info = session.call("box.info", Vec::new())?.into_iter().next().context("no box.info")?;
-    let net = session.call("box.stat.net", Vec::new())?.into_iter().next().context("no box.stat.net")?;
-    let stat = session.call("box.stat", Vec::new())?.into_iter().next().context("no box.stat")?;
-    // A server whose journal has failed shows no data any more, but its status.
-    let queue = match session.call("queue.statistics", Vec::new()) {
-        Ok(values) => values.into_iter().next().context("no statistics")?,
-        Err(Error::Server { .. }) if info.get("failure").is_some() => Value::Nil,
-        Err(error) => return Err(error.into()),
-    };
-    if client.json {
-        output::line(json!({
-            "info": payload::to_json(&info),
-            "net": payload::to_json(&net),
-            "requests": payload::to_json(&stat),
-            "tubes": payload::to_json(&queue),
-        }))?;
-        return Ok(Outcome::Done);
-    }
-    let text = |value: &Value, path: &[&str]| {
-        let found = path.iter().try_fold(value, |value, name| value.get(name));
-        match found {
-            Some(Value::Str(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
-            Some(other) => other.to_string(),
-            None => "-".to_owned(),
-        }
-    };
-    let size = |path: &[&str]| {
-        let found = path.iter().try_fold(&info, |value, name| value.get(name)).and_then(Value::as_u64);
-        found.map_or_else(|| "-".to_owned(), values::bytes)
-    };
-    let uptime = info.get("uptime").and_then(Value::as_u64).unwrap_or(0);
-    let uptime = values::time(Duration::from_secs(uptime));
-    let rows = [
-        ("status", text(&info, &["status"])),
-        ("failure", text(&info, &["failure"])),
-        ("version", text(&info, &["lycosa"])),
-        ("uptime", uptime),
-        ("rows journaled", text(&info, &["signature"])),
-        ("memory", format!("{} of {}", size(&["memory", "data"]), size(&["memory", "limit"]))),
-        ("expiration", expiration(&info)),
-        ("connections", text(&net, &["CONNECTIONS", "current"])),
-        ("waiting calls", text(&net, &["REQUESTS", "current"])),
-        ("requests", text(&net, &["REQUESTS", "total"])),
-        ("errors", text(&stat, &["ERROR", "total"])),
-        ("deadlines late", format!("{} us at the most", text(&info, &["deadline_lag", "longest_us"]))),
-    ];
-    for (name, value) in rows.iter().filter(|(name, value)| *name != "failure" || value != "-") {
-        output::line(format_args!("{name:<16}{value}"))?;
-    }
-    if matches!(queue, Value::Map(_)) {
-        let tubes = look::tubes(&session)?;
-        if !tubes.is_empty() {
-            output::line("")?;
-            look::print_tubes(tubes, true)?;
-        }
     }
     Ok(Outcome::Done)
 }

@@ -6,7 +6,7 @@ use anyhow::Context;
 use lycosa_client::Value;
 use serde_json::json;
 
-use crate::arguments::{ExpirationArguments, ExpirationCommand, ExpirationStartArguments};
+use crate::arguments::{ExpirationCommand, ExpirationStartArguments, ServerArguments};
 use crate::outcome::Outcome;
 use crate::output;
 use crate::payload;
@@ -24,7 +24,7 @@ pub(crate) fn run(command: ExpirationCommand) -> anyhow::Result<Outcome> {
     }
 }
 
-fn open(arguments: &ExpirationArguments) -> anyhow::Result<Session> {
+fn open(arguments: &ServerArguments) -> anyhow::Result<Session> {
     match &arguments.data_dir {
         Some(folder) => Session::open_admin(folder),
         None => Session::open(&arguments.client),
@@ -86,7 +86,7 @@ fn finish_dry_run(
     name: &str,
 ) -> anyhow::Result<Outcome> {
     let stop = || session.call("expiration.stop", vec![name.into()]);
-    let until = Instant::now() + Duration::from_secs(arguments.dry_run_timeout);
+    let until = Instant::now() + arguments.dry_run_timeout;
     let result = loop {
         let statistics = session.call("expiration.stats", vec![name.into()])?;
         let statistics = statistics.into_iter().next().context("the server answers no statistics")?;
@@ -100,8 +100,8 @@ fn finish_dry_run(
         }
         if Instant::now() >= until {
             stop()?;
-            let seconds = arguments.dry_run_timeout;
-            anyhow::bail!("the dry run is not over after {seconds} s; allow it more with --dry-run-timeout");
+            let limit = arguments.dry_run_timeout;
+            anyhow::bail!("the dry run is not over after {limit:?}; allow it more with --dry-run-timeout");
         }
         std::thread::sleep(POLL);
     };
@@ -114,7 +114,8 @@ fn finish_dry_run(
         output::line(json!({ "space": space, "due": due, "oldest_us": oldest, "newest_us": newest }))?;
         return Ok(Outcome::Done);
     }
-    output::line(format_args!("{due} tuples of {} would be deleted now", arguments.space))?;
+    let tuples = if due == 1 { "tuple" } else { "tuples" };
+    output::line(format_args!("{due} {tuples} of {} would be deleted now", arguments.space))?;
     for (what, moment) in [("oldest", oldest), ("newest", newest)] {
         if let Some(moment) = moment {
             output::line(format_args!("the deadline of the {what} was {}", ago(moment)))?;
@@ -139,7 +140,7 @@ fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn list(access: &ExpirationArguments) -> anyhow::Result<Outcome> {
+fn list(access: &ServerArguments) -> anyhow::Result<Outcome> {
     let session = open(access)?;
     let values = session.call("expiration.list", Vec::new())?;
     let tasks = values.first().and_then(Value::as_array).unwrap_or_default();
@@ -169,7 +170,7 @@ fn list(access: &ExpirationArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn stats(name: Option<&str>, access: &ExpirationArguments) -> anyhow::Result<Outcome> {
+fn stats(name: Option<&str>, access: &ServerArguments) -> anyhow::Result<Outcome> {
     let session = open(access)?;
     let values = session.call("expiration.stats", name.map(Value::from).into_iter().collect())?;
     let statistics = values.first().context("the server answers no statistics")?;
@@ -207,7 +208,7 @@ fn stats(name: Option<&str>, access: &ExpirationArguments) -> anyhow::Result<Out
     Ok(Outcome::Done)
 }
 
-fn stop(name: &str, if_exists: bool, access: &ExpirationArguments) -> anyhow::Result<Outcome> {
+fn stop(name: &str, if_exists: bool, access: &ServerArguments) -> anyhow::Result<Outcome> {
     let session = open(access)?;
     let options = Value::map([("if_exists", if_exists)]);
     let values = session.call("expiration.stop", vec![name.into(), options])?;
@@ -220,7 +221,10 @@ fn stop(name: &str, if_exists: bool, access: &ExpirationArguments) -> anyhow::Re
     match statistics {
         Some(statistics) => {
             let expired = number(statistics, "expired");
-            output::line(format_args!("stopped {name}, which has deleted {expired} tuples since it began"))?;
+            let tuples = if expired == 1 { "tuple" } else { "tuples" };
+            output::line(format_args!(
+                "stopped {name}, which has deleted {expired} {tuples} since it began"
+            ))?;
         }
         None => output::line(format_args!("there is no task {name}"))?,
     }

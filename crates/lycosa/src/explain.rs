@@ -78,7 +78,7 @@ pub(crate) async fn call(connection: &Connection, procedure: &str, error: Error)
 }
 
 /// The same error with another text and kind.
-fn replaced(error: Error, text: String, kind: Kind) -> Error {
+pub(crate) fn replaced(error: Error, text: String, kind: Kind) -> Error {
     match error {
         Error::Server { code, .. } => Error::Server { code, kind, message: text },
         error => error,

@@ -9,14 +9,19 @@ use serde_json::{Value as Json, json};
 
 use crate::arguments::{Choice, ClientArguments, ListArguments, TaskState};
 use crate::commands::method;
+use crate::fits::{self, Needs};
 use crate::outcome::Outcome;
 use crate::output;
 use crate::payload;
 use crate::session::Session;
 use crate::values::{seconds, time};
+use crate::who::Holders;
 
 /// Tasks of one page.
 const PAGE: u64 = 500;
+/// The table of `lycosa list`.
+const COLUMNS: [&str; 9] =
+    ["id", "state", "age", "due", "attempts", "pri", "held by", "payload", "last error"];
 /// Characters of a payload that a table shows.
 const SHOWN: usize = 60;
 
@@ -88,18 +93,20 @@ pub(crate) fn each_chosen(
 /// `lycosa list`
 pub(crate) fn list(arguments: &ListArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(&arguments.client)?;
+    check_choice(&session, &arguments.tube, &arguments.choice)?;
+    let holders = Holders::new(&session);
     let mut rows = Vec::new();
     each_chosen(&session, &arguments.tube, &arguments.choice, arguments.limit, |task| {
         match arguments.client.json {
-            true => output::line(object(task)).map_err(Into::into),
+            true => output::line(object(task, &holders)).map_err(Into::into),
             false => {
-                rows.push(row(task));
+                rows.push(row(task, &holders));
                 Ok(())
             }
         }
     })?;
     if !arguments.client.json && !rows.is_empty() {
-        output::table(&["id", "state", "age", "due", "attempts", "pri", "payload", "last error"], &rows)?;
+        output::table(&COLUMNS, &rows)?;
         if rows.len() as u64 == arguments.limit {
             eprintln!("lycosa: the first {} tasks; --limit shows more", arguments.limit);
         }
@@ -109,12 +116,12 @@ pub(crate) fn list(arguments: &ListArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn member<'a>(task: &'a Value, name: &str) -> Option<&'a Value> {
+pub(crate) fn member<'a>(task: &'a Value, name: &str) -> Option<&'a Value> {
     task.as_array()?.get(3)?.get(name)
 }
 
 /// Seconds since the epoch as the time from then to now, or from now to then.
-fn distance(moment: &Value) -> Option<Duration> {
+pub(crate) fn distance(moment: &Value) -> Option<Duration> {
     let moment = moment.as_u64().map(|whole| whole as f64).or(match moment {
         Value::Double(seconds) => Some(*seconds),
         _ => None,
@@ -124,7 +131,7 @@ fn distance(moment: &Value) -> Option<Duration> {
 }
 
 /// A text without what would break a table or move a terminal's cursor.
-fn one_line(text: &str, limit: usize) -> String {
+pub(crate) fn one_line(text: &str, limit: usize) -> String {
     let plain: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
     if plain.chars().count() <= limit {
         return plain;
@@ -140,7 +147,7 @@ fn data(task: &Value) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn row(task: &Value) -> Vec<String> {
+fn row(task: &Value, holders: &Holders<'_>) -> Vec<String> {
     let fields = task.as_array().unwrap_or_default();
     let since = |name: &str| member(task, name).and_then(distance).map_or(String::new(), time);
     let number = |name: &str| member(task, name).map_or(String::new(), ToString::to_string);
@@ -152,13 +159,14 @@ fn row(task: &Value) -> Vec<String> {
         since("due"),
         number("attempts"),
         number("pri"),
+        holders.of(task),
         one_line(&data(task), SHOWN),
         one_line(error, SHOWN),
     ]
 }
 
 /// A task in extended form as JSON: its members beside id, state and data.
-fn object(task: &Value) -> Json {
+fn object(task: &Value, holders: &Holders<'_>) -> Json {
     let fields = task.as_array().unwrap_or_default();
     let field = |at: usize| fields.get(at).map_or(Json::Null, payload::to_json);
     let mut object = json!({ "id": field(0), "state": field(1), "data": field(2) });
@@ -167,12 +175,16 @@ fn object(task: &Value) -> Json {
             object[name] = value;
         }
     }
+    if let Some(address) = holders.address(task) {
+        object["address"] = address.into();
+    }
     object
 }
 
 /// `lycosa peek`: everything that is known of tasks.
 pub(crate) fn peek(client: &ClientArguments, tube: &str, ids: &[u64]) -> anyhow::Result<Outcome> {
     let session = Session::open(client)?;
+    let holders = Holders::new(&session);
     let mut outcome = Outcome::Done;
     for (position, &id) in ids.iter().enumerate() {
         let arguments = vec![id.into(), Value::map([("extended", true)])];
@@ -188,18 +200,18 @@ pub(crate) fn peek(client: &ClientArguments, tube: &str, ids: &[u64]) -> anyhow:
             Err(error) => return Err(error.into()),
         };
         if client.json {
-            output::line(object(&task))?;
+            output::line(object(&task, &holders))?;
             continue;
         }
         if position > 0 {
             output::line("")?;
         }
-        print_task(&task)?;
+        print_task(&task, &holders)?;
     }
     Ok(outcome)
 }
 
-fn print_task(task: &Value) -> std::io::Result<()> {
+fn print_task(task: &Value, holders: &Holders<'_>) -> std::io::Result<()> {
     let fields = task.as_array().unwrap_or_default();
     let state = fields.get(1).and_then(Value::as_str).map_or("", word);
     output::line(format_args!("{:<12}{}", "id", fields.first().map_or(String::new(), ToString::to_string)))?;
@@ -221,27 +233,24 @@ fn print_task(task: &Value) -> std::io::Result<()> {
         };
         output::line(format_args!("{:<12}{text}", name.replace('_', " ")))?;
     }
+    if let Some(address) = holders.address(task) {
+        output::line(format_args!("{:<12}{address}", "address"))?;
+    }
     output::line(format_args!("{:<12}{}", "payload", one_line(&data(task), usize::MAX)))
 }
 
-/// The ids that a filter chooses. Without `yes` they are only counted, which is said.
-pub(crate) fn chosen(
-    session: &Session,
-    tube: &str,
-    choice: &Choice,
-    yes: bool,
-    what: &str,
-) -> anyhow::Result<Option<Vec<u64>>> {
-    let mut ids = Vec::new();
-    each_chosen(session, tube, choice, u64::MAX, |task| {
-        ids.extend(task.as_array().and_then(|task| task.first()).and_then(Value::as_u64));
-        Ok(())
-    })?;
-    if yes || ids.is_empty() {
-        return Ok(Some(ids));
-    }
-    eprintln!("lycosa: {what} would change {} tasks of tube \"{tube}\"; --yes does it", ids.len());
-    Ok(None)
+/// Refuses a filter that a tube's type knows nothing of.
+pub(crate) fn check_choice(session: &Session, tube: &str, choice: &Choice) -> anyhow::Result<()> {
+    let given = [
+        ("--sub-queue", Needs::SubQueues, choice.sub_queue.is_some()),
+        ("--older-than", Needs::Ttl, choice.older_than.is_some()),
+    ];
+    fits::check(session, tube, &given)
+}
+
+/// A state for people.
+pub(crate) fn state_name(state: TaskState) -> &'static str {
+    word(state.letter())
 }
 
 /// A tube that the user may look at.
@@ -259,7 +268,7 @@ impl TubeLine {
         value.and_then(Value::as_u64).unwrap_or(0)
     }
 
-    fn backlog(&self) -> u64 {
+    pub(crate) fn backlog(&self) -> u64 {
         self.count("tasks", "ready") + self.count("tasks", "taken") + self.count("tasks", "delayed")
     }
 }
@@ -291,7 +300,7 @@ pub(crate) fn tubes(session: &Session) -> anyhow::Result<Vec<TubeLine>> {
 }
 
 /// A name in parts, so that `mail10` comes behind `mail9`.
-fn natural(name: &str) -> Vec<(u64, String)> {
+pub(crate) fn natural(name: &str) -> Vec<(u64, String)> {
     let mut parts: Vec<(u64, String)> = Vec::new();
     let mut rest = name;
     while !rest.is_empty() {

@@ -1,30 +1,48 @@
 //! The `lycosa` command: the server and the tools around it.
 
+/// Every command prints to standard error like this: see [`terminal`].
+macro_rules! eprintln {
+    ($($text:tt)*) => { $crate::terminal::say(format_args!($($text)*)) };
+}
+
 mod arguments;
 mod bench;
 mod cat;
+mod change;
 mod check;
 mod checkpoint;
 mod commands;
+mod compare;
 mod expiration;
 mod explain;
+mod fits;
+mod follow;
 mod look;
 mod outcome;
 mod output;
+mod pages;
 mod payload;
+mod peer;
 mod put;
+mod reload;
+mod role;
 mod script;
 mod session;
+mod shadow;
+mod stats;
 mod tally;
+mod terminal;
 mod transfer;
 mod user;
 mod values;
 mod verify;
 mod walk;
+mod who;
 mod work;
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use lycosa_server::config::Config;
 use lycosa_server::{logging, serve};
@@ -36,12 +54,16 @@ use outcome::Outcome;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|first| first == work::launch::COMMAND) {
+        return work::launch::run(std::env::args_os().skip(2));
+    }
     if let Some(script) = script::of(std::env::args().skip(1)) {
         return script::run(script);
     }
     let outcome = match Arguments::parse_from(with_default_command(std::env::args_os())).command {
         Command::Serve(arguments) => run_server(arguments),
         Command::Config(arguments) => print_config(&arguments),
+        Command::Man { folder } => write_man_pages(&folder),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "lycosa", &mut script);
@@ -54,20 +76,27 @@ fn main() -> ExitCode {
         Command::Expiration(command) => expiration::run(command),
         Command::Put(arguments) => put::run(&arguments),
         Command::Take(arguments) => commands::take(&arguments),
-        Command::Ack(arguments) => commands::each_task(&arguments, "ack", None),
-        Command::Release(arguments) => commands::each_task(&arguments.task, "release", arguments.delay),
-        Command::Bury(arguments) => commands::each_chosen(&arguments, "bury"),
+        Command::Ack(arguments) => commands::ack(&arguments),
+        Command::Release(arguments) => change::release(&arguments),
+        Command::Bury(arguments) => change::bury(&arguments),
         Command::Peek(arguments) => look::peek(&arguments.client, &arguments.tube, &arguments.ids),
         Command::List(arguments) => look::list(&arguments),
-        Command::Delete(arguments) => commands::each_chosen(&arguments, "delete"),
+        Command::Delete(arguments) => change::delete(&arguments),
         Command::Touch(arguments) => commands::touch(&arguments),
-        Command::Kick(arguments) => commands::kick(&arguments),
+        Command::Kick(arguments) => change::kick(&arguments),
         Command::Work(arguments) => work::run(arguments),
         Command::WorkGuard => work::guard::run(),
-        Command::Stats(arguments) => commands::stats(&arguments),
+        Command::Stats(arguments) => stats::run(&arguments),
+        Command::Session(command) => who::run(&command),
         Command::Ping(arguments) => commands::ping(&arguments),
+        Command::Console(arguments) => return script::run_console(&arguments),
         Command::User(command) => user::run(command),
         Command::Checkpoint(arguments) => checkpoint::run(&arguments),
+        Command::Reload(arguments) => reload::run(&arguments),
+        Command::Promote(arguments) => role::promote(&arguments),
+        Command::Demote(arguments) => role::demote(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
+        Command::Follow(arguments) => follow::arguments(*arguments).and_then(run_server),
         Command::Cat(arguments) => cat::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
@@ -93,8 +122,11 @@ fn run_server(arguments: ServeArguments) -> anyhow::Result<Outcome> {
     let config = load(&arguments)?;
     let log = logging::init(&config.log_level, config.log_format)?;
     let reload = serve::Reload { file: arguments.file, flags: arguments.flags };
-    serve::run(config, reload, log)?;
-    Ok(Outcome::Done)
+    match serve::run(config, &reload, &log)? {
+        0 => Ok(Outcome::Done),
+        // The code that a program gave to `os.exit`; the server has stopped.
+        code => std::process::exit(code),
+    }
 }
 
 fn load(arguments: &ServeArguments) -> anyhow::Result<Config> {
@@ -104,6 +136,14 @@ fn load(arguments: &ServeArguments) -> anyhow::Result<Config> {
 fn print_config(arguments: &ConfigArguments) -> anyhow::Result<Outcome> {
     let config = load(&arguments.serve)?;
     output::config(&config, arguments.json)?;
+    Ok(Outcome::Done)
+}
+
+/// Writes `lycosa.1`, `lycosa-put.1`, `lycosa-tube-create.1` …
+fn write_man_pages(folder: &std::path::Path) -> anyhow::Result<Outcome> {
+    std::fs::create_dir_all(folder)
+        .and_then(|()| clap_mangen::generate_to(Arguments::command(), folder))
+        .with_context(|| format!("cannot write man pages into {}", folder.display()))?;
     Ok(Outcome::Done)
 }
 

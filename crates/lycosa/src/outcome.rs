@@ -1,12 +1,15 @@
 //! How a command ended, as scripts see it.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use lycosa_client::Error;
+use lycosa_engine::replay::LoadError;
 use lycosa_journal::decision::Category;
 use lycosa_journal::directory::DirectoryError;
+use lycosa_journal::log::LogError;
 use lycosa_journal::recovery::RecoveryError;
+use lycosa_journal::snap::SnapshotError;
+use lycosa_server::Unclosed;
 
 /// The end of a command that was carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub(crate) enum Outcome {
     Done,
     /// Part of it was refused, and said so: exit 1.
     Refused,
+    /// Two servers were compared and do not hold the same: exit 1.
+    Different,
     /// There was no task to have: exit 3.
     NoTask,
     /// The connection broke, and it was said over what: exit 4.
@@ -23,7 +28,13 @@ pub(crate) enum Outcome {
     Unsound(Category),
 }
 
+/// Options that do not go together, or not with what they are about: exit 2.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Usage(pub(crate) String);
+
 const EXIT_FAILED: u8 = 1;
+const EXIT_USAGE: u8 = 2;
 const EXIT_NO_TASK: u8 = 3;
 const EXIT_NO_CONNECTION: u8 = 4;
 
@@ -31,7 +42,7 @@ const EXIT_NO_CONNECTION: u8 = 4;
 pub(crate) fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
     match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::Refused) => ExitCode::from(EXIT_FAILED),
+        Ok(Outcome::Refused | Outcome::Different) => ExitCode::from(EXIT_FAILED),
         Ok(Outcome::NoTask) => ExitCode::from(EXIT_NO_TASK),
         Ok(Outcome::NoConnection) => ExitCode::from(EXIT_NO_CONNECTION),
         Ok(Outcome::Unsound(category)) => ExitCode::from(category.exit_code()),
@@ -39,7 +50,7 @@ pub(crate) fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
             if is_broken_pipe(&error) {
                 return ExitCode::SUCCESS;
             }
-            let _ = writeln!(std::io::stderr(), "lycosa: {}", text_of(&error));
+            eprintln!("lycosa: {}", text_of(&error));
             ExitCode::from(code_of(&error))
         }
     }
@@ -56,19 +67,42 @@ fn text_of(error: &anyhow::Error) -> String {
     texts.join(": ")
 }
 
-fn code_of(error: &anyhow::Error) -> u8 {
-    let recovery = error.chain().find_map(|cause| cause.downcast_ref::<RecoveryError>());
-    match recovery {
-        Some(recovery) => recovery.category().exit_code(),
-        None if error
-            .chain()
-            .any(|cause| matches!(cause.downcast_ref(), Some(DirectoryError::Locked(_)))) =>
-        {
-            Category::Locked.exit_code()
-        }
-        None if is_no_connection(error) => EXIT_NO_CONNECTION,
-        None => EXIT_FAILED,
+/// The exit code of an error.
+pub(crate) fn code_of(error: &anyhow::Error) -> u8 {
+    if let Some(category) = error.chain().find_map(category_of) {
+        category.exit_code()
+    } else if error.is::<Usage>() {
+        EXIT_USAGE
+    } else if is_no_connection(error) {
+        EXIT_NO_CONNECTION
+    } else {
+        EXIT_FAILED
     }
+}
+
+/// What is wrong with a data folder or its disk, if that is the cause.
+fn category_of(cause: &(dyn std::error::Error + 'static)) -> Option<Category> {
+    if let Some(recovery) = cause.downcast_ref::<RecoveryError>() {
+        return Some(recovery.category());
+    }
+    if let Some(load) = cause.downcast_ref::<LoadError>() {
+        return Some(load.category());
+    }
+    if let Some(folder) = cause.downcast_ref::<DirectoryError>() {
+        return Some(match folder {
+            DirectoryError::Locked(_) => Category::Locked,
+            DirectoryError::Io { .. } => Category::Disk,
+        });
+    }
+    let is_full = |cause: &std::io::Error| {
+        use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        matches!(cause.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
+    };
+    let is_disk = cause.downcast_ref().is_some_and(is_full)
+        || matches!(cause.downcast_ref(), Some(LogError::Io { .. } | LogError::Poisoned(_)))
+        || matches!(cause.downcast_ref(), Some(SnapshotError::Io { .. }))
+        || cause.is::<Unclosed>();
+    is_disk.then_some(Category::Disk)
 }
 
 /// The reader of our output has had enough.
@@ -84,6 +118,7 @@ fn is_no_connection(error: &anyhow::Error) -> bool {
         matches!(
             cause,
             Error::Connect { .. }
+                | Error::Tls { .. }
                 | Error::Disconnected(_)
                 | Error::Greeting(_)
                 | Error::Unavailable

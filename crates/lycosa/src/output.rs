@@ -9,6 +9,7 @@ use lycosa_server::config::Config;
 use serde_json::{Value as Json, json};
 
 use crate::payload;
+use crate::terminal;
 
 /// A task as the server answers it.
 #[derive(Debug, Clone)]
@@ -56,16 +57,21 @@ impl Task {
 
     /// Prints id, state and payload, separated by tabs.
     pub(crate) fn print(&self) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = terminal::stdout();
         write!(out, "{}\t{}\t", self.id, self.state)?;
         payload::write(&mut out, &self.data)?;
         out.write_all(b"\n")
     }
 }
 
+/// Prints tasks, one a line.
+pub(crate) fn tasks(tasks: &[Task], as_json: bool, session: Option<&str>) -> io::Result<()> {
+    tasks.iter().try_for_each(|task| if as_json { line(task.json(session)) } else { task.print() })
+}
+
 /// Prints one line.
 pub(crate) fn line(text: impl std::fmt::Display) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{text}")
+    writeln!(terminal::stdout(), "{text}")
 }
 
 /// A clock as JSON: LSNs by replica.
@@ -80,7 +86,7 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
         cells.chain([heading[column].chars().count()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..heading.len()).map(width).collect();
-    let mut out = io::stdout().lock();
+    let mut out = terminal::stdout();
     let heading: Vec<String> = heading.iter().map(|name| (*name).to_owned()).collect();
     for row in std::iter::once(&heading).chain(rows) {
         let mut text = String::new();

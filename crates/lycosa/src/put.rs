@@ -9,10 +9,11 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::ops::RangeInclusive;
 
 use anyhow::Context;
-use lycosa_client::{Error, Value};
+use lycosa_client::{Error, TubeType, Value};
 
 use crate::arguments::{PayloadType, PutArguments};
 use crate::commands::{create_tube, flag, method, options, progress_bar};
+use crate::fits::{self, Needs};
 use crate::outcome::Outcome;
 use crate::output::{self, Task};
 use crate::payload;
@@ -35,8 +36,23 @@ const PROGRESS_STEP: u64 = 256;
 pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(&arguments.client)?;
     if arguments.create {
-        create_tube(&session, &arguments.tube, "fifottl", options([("if_not_exists", flag(true))]))?;
+        fits::check_name(&arguments.tube)?;
+        create_tube(
+            &session,
+            &arguments.tube,
+            TubeType::default().name(),
+            options([("if_not_exists", flag(true))]),
+        )?;
     }
+    let given = [
+        ("--pri", Needs::Ttl, arguments.pri.is_some()),
+        ("--delay", Needs::Ttl, arguments.delay.is_some()),
+        ("--ttl", Needs::Ttl, arguments.ttl.is_some()),
+        ("--ttr", Needs::Ttl, arguments.ttr.is_some()),
+        ("--utube", Needs::SubQueues, arguments.utube.is_some()),
+        ("--timeout", Needs::Capacity, arguments.timeout.is_some()),
+    ];
+    fits::check(&session, &arguments.tube, &given)?;
     let options = options([
         ("pri", arguments.pri.map(Value::from)),
         ("delay", arguments.delay.map(seconds)),
@@ -44,6 +60,7 @@ pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
         ("ttr", arguments.ttr.map(seconds)),
         ("utube", arguments.utube.as_deref().map(Value::from)),
         ("timeout", arguments.timeout.map(seconds)),
+        ("replicas", arguments.replicas.map(Value::from)),
     ]);
     let mut putter = Putter::new(&session, arguments, options);
     let paths = arguments.file.iter().map(|path| path.display().to_string());
@@ -180,7 +197,7 @@ impl<'a> Putter<'a> {
             false => (PUTS_IN_FLIGHT / self.batch_size).max(BATCHES_IN_FLIGHT),
         };
         while self.pending.len() >= limit {
-            self.settle_one()?;
+            self.finish_oldest()?;
         }
         Ok(())
     }
@@ -208,7 +225,7 @@ impl<'a> Putter<'a> {
         Ok(())
     }
 
-    fn settle_one(&mut self) -> anyhow::Result<()> {
+    fn finish_oldest(&mut self) -> anyhow::Result<()> {
         let Some(PendingPut { tasks, call }) = self.pending.pop_front() else { return Ok(()) };
         let (runtime, _) = self.session.parts();
         let values = match runtime.block_on(call).context("a put was interrupted")? {
@@ -247,7 +264,7 @@ impl<'a> Putter<'a> {
     fn finish(mut self, arguments: &PutArguments, input: &str) -> anyhow::Result<Outcome> {
         self.send_batch()?;
         while !self.pending.is_empty() {
-            self.settle_one()?;
+            self.finish_oldest()?;
         }
         if self.quiet {
             output::line(format_args!("put {} tasks", self.tally.stored_count()))?;

@@ -4,11 +4,16 @@ use std::process::ExitCode;
 
 use lycosa_server::config::LogFormat;
 use lycosa_server::logging;
-use lycosa_server::program::{self, Script};
+use lycosa_server::program::{self, Console, Script};
+
+use crate::arguments::ConsoleArguments;
+use crate::outcome;
+use crate::session::password_of;
 
 /// The program that the arguments ask for; `None` if they name a subcommand.
 ///
-/// A program is a file whose name ends with `.lua` or `.t` or has a folder in it, and `-e`, `-l`, `-i` before it.
+/// A program is a file whose name ends with `.lua` or `.t` or has a folder in it, and `-e`, `-l`, `-i`,
+/// `--no-native-queue` before it.
 pub(crate) fn of(arguments: impl Iterator<Item = String>) -> Option<Script> {
     let mut script = Script::default();
     let mut arguments = arguments.peekable();
@@ -17,6 +22,7 @@ pub(crate) fn of(arguments: impl Iterator<Item = String>) -> Option<Script> {
             "-e" => script.expressions.push(arguments.next()?),
             "-l" => script.modules.push(arguments.next()?),
             "-i" => script.interactive = true,
+            "--no-native-queue" => script.no_native_queue = true,
             file if is_program(file) => {
                 script.file = Some(file.into());
                 script.arguments = arguments.collect();
@@ -38,10 +44,27 @@ pub(crate) fn run(script: Script) -> ExitCode {
         logging::init("info", LogFormat::Text)?;
         program::run(script)
     };
-    run().unwrap_or_else(|error: anyhow::Error| {
+    report(run())
+}
+
+/// Prints what has kept a program from running.
+fn report(code: anyhow::Result<ExitCode>) -> ExitCode {
+    code.unwrap_or_else(|error| {
         eprintln!("lycosa: {error:#}");
-        ExitCode::FAILURE
+        ExitCode::from(outcome::code_of(&error))
     })
+}
+
+/// Runs `lycosa console`.
+pub(crate) fn run_console(arguments: &ConsoleArguments) -> ExitCode {
+    let run = || {
+        logging::init("warn", LogFormat::Text)?;
+        let file = arguments.password_file.as_deref();
+        let password = arguments.user.as_deref().map(|user| password_of(user, file)).transpose()?;
+        let (address, user) = (arguments.address.clone().unwrap_or_default(), arguments.user.clone());
+        program::run(Script { console: Some(Console { address, user, password }), ..Script::default() })
+    };
+    report(run())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use lycosa_client::{Array, ConnectOptions, Connection, Error, Response, Value};
+use lycosa_client::{Array, ConnectOptions, Connection, Error, Response, TlsOptions, Value};
 use lycosa_iproto::request::Body;
 use tokio::runtime::Runtime;
 
@@ -13,6 +13,9 @@ use crate::explain;
 
 /// The environment variable with the password.
 pub(crate) const PASSWORD_VARIABLE: &str = "LYCOSA_PASSWORD";
+
+/// Environment variables that hold passwords; the commands of a worker do not get them.
+pub(crate) const SECRETS: [&str; 2] = [PASSWORD_VARIABLE, "LYCOSA_REPLICATION"];
 
 /// Added to the wait of a call, for the way there and back.
 const REPLY_MARGIN: Duration = Duration::from_secs(5);
@@ -31,16 +34,48 @@ pub(crate) fn runtime() -> anyhow::Result<Runtime> {
 /// What the client needs to connect.
 pub(crate) fn connect_options(arguments: &ClientArguments) -> anyhow::Result<ConnectOptions> {
     let timeout = arguments.request_timeout;
-    let options = ConnectOptions::new(&arguments.address).connect_timeout(timeout).request_timeout(timeout);
+    let options: ConnectOptions = arguments.address.parse()?;
+    let options = with_tls(options.connect_timeout(timeout).request_timeout(timeout), arguments)?;
     let Some(user) = &arguments.user else { return Ok(options) };
-    let password = match (&arguments.password_file, std::env::var(PASSWORD_VARIABLE)) {
-        (Some(file), _) => read_password(file)?,
-        (None, Ok(password)) => password,
+    let password = password_of(user, arguments.password_file.as_deref())?;
+    Ok(options.credentials(user, password))
+}
+
+/// The password of a user who connects: out of the file, else of the environment.
+pub(crate) fn password_of(user: &str, file: Option<&Path>) -> anyhow::Result<String> {
+    match (file, std::env::var(PASSWORD_VARIABLE)) {
+        (Some(file), _) => read_password(file),
+        (None, Ok(password)) => Ok(password),
         (None, Err(_)) => anyhow::bail!(
             "--user {user} needs a password: set {PASSWORD_VARIABLE} or name a file with --password-file"
         ),
+    }
+}
+
+/// The options with what the arguments say about TLS.
+fn with_tls(options: ConnectOptions, arguments: &ClientArguments) -> anyhow::Result<ConnectOptions> {
+    let ClientArguments { tls_ca, tls_certificate, tls_key, tls_server_name, address, .. } = arguments;
+    if options.tls.is_none() {
+        // A certificate may be the server's, in an environment that the command shares.
+        anyhow::ensure!(
+            tls_ca.is_none() && tls_server_name.is_none(),
+            "{address} would be connected to without TLS, yet --tls-ca or --tls-server-name is given: \
+             write --address tls://{address}"
+        );
+        return Ok(options);
+    }
+    anyhow::ensure!(
+        tls_ca.is_some(),
+        "{address} needs --tls-ca FILE: the certificates to trust, as PEM. For a self-signed server it is the \
+         server's own certificate"
+    );
+    let identity = match (tls_certificate, tls_key) {
+        (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+        (None, None) => None,
+        (Some(_), None) => anyhow::bail!("--tls-certificate needs --tls-key FILE: its private key"),
+        (None, Some(_)) => anyhow::bail!("--tls-key needs --tls-certificate FILE: the key's certificate"),
     };
-    Ok(options.credentials(user, password))
+    Ok(options.tls(TlsOptions { ca: tls_ca.clone(), identity, server_name: tls_server_name.clone() }))
 }
 
 /// The first line of a file.
@@ -53,9 +88,24 @@ pub(crate) fn read_password(file: &Path) -> anyhow::Result<String> {
 impl Session {
     /// Connects to the server that the arguments name.
     pub(crate) fn open(arguments: &ClientArguments) -> anyhow::Result<Session> {
-        let options = connect_options(arguments)?;
+        Session::connect(&connect_options(arguments)?)
+    }
+
+    /// The same as this user with this password; as guest without.
+    pub(crate) fn open_as(
+        arguments: &ClientArguments,
+        account: Option<(String, String)>,
+    ) -> anyhow::Result<Session> {
+        let options = connect_options(&ClientArguments { user: None, ..arguments.clone() })?;
+        Session::connect(&match account {
+            Some((user, password)) => options.credentials(user, password),
+            None => options,
+        })
+    }
+
+    fn connect(options: &ConnectOptions) -> anyhow::Result<Session> {
         let runtime = runtime()?;
-        let connection = runtime.block_on(Connection::connect(&options)).map_err(explain::connect)?;
+        let connection = runtime.block_on(Connection::connect(options)).map_err(explain::connect)?;
         Ok(Session { runtime, connection })
     }
 
@@ -133,6 +183,15 @@ impl Session {
             .block_on(request)
             .and_then(|response: Response| response.values())
             .map_err(|error| self.explain(name, error))
+    }
+
+    /// Evaluates a text of Lua; its values.
+    pub(crate) fn eval(&self, text: &str, arguments: Vec<Value>) -> Result<Vec<Value>, Error> {
+        let answer = self.connection.eval(text, Array::from(arguments));
+        self.runtime
+            .block_on(answer)
+            .and_then(|response: Response| response.values())
+            .map_err(|error| self.explain("EVAL", error))
     }
 
     /// The runtime and the connection, for commands that keep many calls under way.

@@ -120,9 +120,12 @@ impl Tally {
                 self.why_unknown.as_deref().unwrap_or("the connection ended")
             );
         }
-        let stored = if self.stored.0.is_empty() { "none".to_owned() } else { self.stored.text() };
+        let stored = match self.stored.0.is_empty() {
+            true => "none".to_owned(),
+            false => format!("{unit} {}", self.stored.text()),
+        };
         let next = self.last + 1;
-        eprintln!("lycosa: stored: {unit} {stored}; not read: from {unit} {next} on");
+        eprintln!("lycosa: stored: {stored}; not read: from {unit} {next} on");
         if unit == "line" {
             let first = if is_unknown {
                 "look which of the unknown lines are stored"

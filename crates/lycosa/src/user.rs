@@ -8,6 +8,7 @@ use lycosa_client::Value;
 use serde_json::json;
 
 use crate::arguments::UserCommand;
+use crate::explain;
 use crate::outcome::Outcome;
 use crate::output;
 use crate::payload;
@@ -20,6 +21,7 @@ pub(crate) fn run(command: UserCommand) -> anyhow::Result<Outcome> {
     match command {
         UserCommand::Add { name, password_file, role, tube, admin } => {
             let session = Session::open_admin(&admin.data_dir)?;
+            check_tubes(&session, &tube)?;
             let password = password(&name, password_file.as_deref())?;
             let options = Value::map([("password", password)]);
             session.call("box.schema.user.create", vec![name.as_str().into(), options])?;
@@ -28,6 +30,7 @@ pub(crate) fn run(command: UserCommand) -> anyhow::Result<Outcome> {
         }
         UserCommand::Grant { name, role, tube, admin } => {
             let session = Session::open_admin(&admin.data_dir)?;
+            check_tubes(&session, &tube)?;
             grant(&session, &name, &role, &tube)?;
             said(admin.json, &name, "granted")
         }
@@ -43,6 +46,17 @@ pub(crate) fn run(command: UserCommand) -> anyhow::Result<Outcome> {
             said(admin.json, &name, "dropped")
         }
         UserCommand::List { admin } => list(&Session::open_admin(&admin.data_dir)?, admin.json),
+    }
+}
+
+/// Refuses tubes that do not exist, before anything is changed.
+fn check_tubes(session: &Session, wanted: &[String]) -> anyhow::Result<()> {
+    let values = session.call("queue.tube", Vec::new())?;
+    let tubes = values.first().and_then(Value::as_array).unwrap_or_default();
+    let tubes: Vec<String> = tubes.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    match wanted.iter().find(|tube| *tube != "*" && !tubes.contains(tube)) {
+        Some(missing) => anyhow::bail!("{}; nothing was changed", explain::missing_tube(missing, tubes)),
+        None => Ok(()),
     }
 }
 

@@ -5,10 +5,31 @@ use std::time::Duration;
 use lycosa_client::{ConnectOptions, Value};
 use lycosa_server::config::SettingValue;
 
+/// The longest time span: 100 years, which a tube takes for "without an end".
+const MAX_SPAN: Duration = Duration::from_secs(36_500 * 86_400);
+
 /// A time span: seconds, or a text such as `1h30m`.
 pub(crate) fn span(text: &str) -> Result<Duration, String> {
-    <Duration as SettingValue>::parse(text)
-        .ok_or_else(|| format!("expected {}", <Duration as SettingValue>::EXPECTED))
+    let span = <Duration as SettingValue>::parse(text)
+        .ok_or_else(|| format!("expected {}", <Duration as SettingValue>::EXPECTED))?;
+    if span > MAX_SPAN { Err("expected at most 36500d (100 years)".to_owned()) } else { Ok(span) }
+}
+
+/// A time span that is to last: a task that lives for no time is gone before anybody sees it.
+pub(crate) fn lasting(text: &str) -> Result<Duration, String> {
+    let span = span(text)?;
+    if span < Duration::from_millis(1) { Err("expected 1ms or more".to_owned()) } else { Ok(span) }
+}
+
+/// A time span between two looks: long enough for the server to do something else.
+pub(crate) fn pause(text: &str) -> Result<Duration, String> {
+    let span = span(text)?;
+    if span < Duration::from_millis(100) { Err("expected 100ms or more".to_owned()) } else { Ok(span) }
+}
+
+/// The id of a task.
+pub(crate) fn task_id(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "expected the id of a task: a whole number, 0 or more".to_owned())
 }
 
 /// A priority.
@@ -16,14 +37,18 @@ pub(crate) fn priority(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected a whole number, 0 or more; 0 is taken first".to_owned())
 }
 
-/// `HOST` or `HOST:PORT`.
+/// `HOST` or `HOST:PORT`, or several of them with commas between them; with `tls://` before them for TLS.
 pub(crate) fn address(text: &str) -> Result<String, String> {
     if text.contains('@') {
         return Err("expected HOST or HOST:PORT; name the user with --user".to_owned());
     }
     match text.parse::<ConnectOptions>() {
+        Ok(ConnectOptions { address, tls: Some(_), .. }) => Ok(format!("tls://{address}")),
         Ok(options) => Ok(options.address),
-        Err(_) => Err("expected HOST or HOST:PORT, an IPv6 address in brackets".to_owned()),
+        Err(_) => {
+            Err("expected HOST, HOST:PORT or tls://HOST:PORT, an IPv6 address in brackets; several as A,B"
+                .to_owned())
+        }
     }
 }
 
@@ -84,9 +109,24 @@ mod tests {
     #[test]
     fn flags_say_what_would_be_right() {
         assert_eq!(span("1h30m"), Ok(Duration::from_secs(5400)));
+        assert!(span("36500d").is_ok());
+        for (text, part) in [
+            ("36501d", "at most 36500d"),
+            ("1e15", "at most 36500d"),
+            ("1e308", "expected seconds"),
+            ("nan", "expected seconds"),
+            ("inf", "expected seconds"),
+            ("", "expected seconds"),
+        ] {
+            assert!(span(text).unwrap_err().contains(part), "{text}");
+        }
+        for text in ["0", "0.0001", "0ms"] {
+            assert_eq!(lasting(text).unwrap_err(), "expected 1ms or more");
+        }
         assert!(span("-5").unwrap_err().starts_with("expected seconds, 0 or more"));
         assert_eq!(priority("-1").unwrap_err(), "expected a whole number, 0 or more; 0 is taken first");
         assert_eq!(address("localhost"), Ok("localhost:3301".to_owned()));
+        assert_eq!(address("tls://localhost"), Ok("tls://localhost:3301".to_owned()));
         assert!(address("ann:secret@h").unwrap_err().contains("--user"));
         assert!(address("h:x").is_err());
     }

@@ -119,6 +119,16 @@ pub(crate) struct Verification<'a> {
     reached: Option<Vclock>,
     /// Header of the last xlog.
     last_xlog: Option<Vclock>,
+    /// Xlogs before which rows are missing, by the number of their report.
+    gaps: Vec<Gap>,
+}
+
+/// Rows are missing before an xlog.
+struct Gap {
+    report: usize,
+    text: String,
+    /// Where the xlog begins.
+    begins: Vclock,
 }
 
 /// Verifies the files of `directory`, in the order of the history. `progress` is told bytes and rows.
@@ -134,10 +144,21 @@ pub(crate) fn verify(
     let xlogs = listing.xlogs.iter().map(|&signature| (signature, FileKind::Xlog));
     let mut files: Vec<_> = snapshots.chain(xlogs).collect();
     files.sort_unstable();
-    let mut verification =
-        Verification { directory, done: (0, 0), progress, instance: None, reached: None, last_xlog: None };
-    let mut reports: Vec<_> =
-        files.into_iter().map(|(signature, kind)| verification.file(kind, signature)).collect();
+    let mut verification = Verification {
+        directory,
+        done: (0, 0),
+        progress,
+        instance: None,
+        reached: None,
+        last_xlog: None,
+        gaps: Vec::new(),
+    };
+    let mut reports = Vec::new();
+    for (signature, kind) in files {
+        let report = verification.file(kind, signature, reports.len());
+        reports.push(report);
+    }
+    settle_gaps(&mut reports, verification.gaps);
     let set_aside = directory.disk().list()?.into_iter().filter(|name| name.contains(SET_ASIDE));
     let unread = (listing.in_progress.into_iter().map(|name| (name, State::LeftOver)))
         .chain(listing.strangers.into_iter().map(|name| (name, State::Stranger)))
@@ -146,20 +167,42 @@ pub(crate) fn verify(
     Ok(reports)
 }
 
+/// Missing rows are a fault unless no start needs them: a sound snapshot holds them, or a running server has removed
+/// their file since the folder was listed.
+fn settle_gaps(reports: &mut [FileReport], gaps: Vec<Gap>) {
+    for Gap { report, text, begins } in gaps {
+        let holds = |snapshot: &&FileReport| {
+            let is_sound =
+                snapshot.name.ends_with(FileKind::Snapshot.suffix()) && snapshot.state == State::Closed;
+            is_sound && snapshot.begins.as_ref().is_some_and(|vclock| begins <= *vclock)
+        };
+        let holder = reports.iter().rfind(holds).map(|snapshot| snapshot.name.clone());
+        let was_removed = reports[..report].iter().any(|report| report.state == State::Gone);
+        let report = &mut reports[report];
+        match holder {
+            Some(holder) => report.note(&format_args!("{text}; no start needs it, as {holder} has it")),
+            None if was_removed => {
+                report.note(&format_args!("{text}; it was removed while the folder was checked"));
+            }
+            None => report.fault(Category::Missing, &text),
+        }
+    }
+}
+
 /// The component of the clock that counts a row.
 fn component(row: &Row<'_>) -> u32 {
     if row.header.group_id == GROUP_LOCAL { 0 } else { row.header.replica_id }
 }
 
 impl Verification<'_> {
-    fn file(&mut self, kind: FileKind, signature: u64) -> FileReport {
+    fn file(&mut self, kind: FileKind, signature: u64, number: usize) -> FileReport {
         let mut report = FileReport::new(self.directory, file_name(kind, signature), State::Closed);
         match self.directory.read(kind, signature) {
             Ok(mut reader) => {
                 self.header(&mut report, &reader, signature);
                 let read = match kind {
                     FileKind::Snapshot => self.snapshot(&mut report, &mut reader),
-                    FileKind::Xlog => self.xlog(&mut report, &mut reader),
+                    FileKind::Xlog => self.xlog(&mut report, &mut reader, number),
                 };
                 if let Err(error) = read {
                     report.fault(Category::Disk, &error);
@@ -225,7 +268,7 @@ impl Verification<'_> {
         Ok(())
     }
 
-    fn xlog(&mut self, report: &mut FileReport, reader: &mut FileReader) -> io::Result<()> {
+    fn xlog(&mut self, report: &mut FileReport, reader: &mut FileReader, number: usize) -> io::Result<()> {
         let meta = reader.meta();
         let begins = meta.vclock.clone();
         let mut reached = self.reached.take().unwrap_or_else(|| begins.clone());
@@ -233,7 +276,7 @@ impl Verification<'_> {
             let text = format!(
                 "the xlog before it ends at {reached} and it begins at {begins}: what is between is missing"
             );
-            report.fault(Category::Missing, &text);
+            self.gaps.push(Gap { report: number, text, begins: begins.clone() });
         }
         for (id, lsn) in begins.iter() {
             reached.set(id, lsn.max(reached.get(id))).expect("the id comes from a vclock");

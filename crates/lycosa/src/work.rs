@@ -1,23 +1,27 @@
 //! `lycosa work`: a [`Worker`] whose handler runs a command.
 //!
-//! Each command runs in a process group of its own, so that Ctrl-C and a supervisor's SIGTERM reach the worker only. The
-//! first of these signals lets running commands end and settles their tasks; the second kills the commands' groups
-//! and releases their tasks. Should the worker itself be killed, the [`guard`] kills the groups.
+//! Each command runs in a process group of its own, so that Ctrl-C and a supervisor's SIGTERM reach the worker only.
+//! The first of these signals lets running commands end and settles their tasks; the second kills the commands'
+//! groups and releases their tasks. Should the worker itself be killed, the system kills the commands, as each
+//! [launcher](launch) has asked for, and the [`guard`] kills the rest of their groups.
 //!
 //! Standard output belongs to the commands, or with `--json` to the worker; then the commands' output goes to standard
 //! error. Standard error is shared: it passes through the worker, which keeps the end of it as the reason of a failure.
 
 mod command;
 pub(crate) mod guard;
+pub(crate) mod launch;
 
 use std::collections::HashMap;
 use std::io;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use lycosa_client::worker::{Event, Job, Settled, StopHandle, Summary};
 use lycosa_client::{Client, Worker};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -26,9 +30,10 @@ use self::guard::Guard;
 use crate::arguments::WorkArguments;
 use crate::commands::method;
 use crate::explain;
+use crate::fits::{self, Needs};
 use crate::outcome::Outcome;
 use crate::output;
-use crate::session::{connect_options, runtime};
+use crate::session::{Session, connect_options, runtime};
 
 /// What the handlers and the observer of events share.
 #[derive(Debug, Default)]
@@ -60,11 +65,25 @@ impl Drop for Counted {
     }
 }
 
+/// Defaults of the options of the same names, which stand in their help.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
+const TOUCH_INTERVAL: Duration = Duration::from_secs(10);
+
 pub(crate) fn run(arguments: WorkArguments) -> anyhow::Result<Outcome> {
     let options = connect_options(&arguments.client)?;
+    // Other processes of this account, the commands among them, cannot read this one's memory and environment then. A
+    // system that refuses keeps what it had.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let WorkArguments { retry_delay, max_retry_delay, touch_interval, timeout, until_empty, .. } = arguments;
-    anyhow::ensure!(!touch_interval.is_zero(), "--touch-interval 0: expected seconds, more than 0");
-    anyhow::ensure!(timeout.is_none_or(|timeout| !timeout.is_zero()), "--timeout 0: expected more than 0");
+    let given = [
+        ("--retry-delay", Needs::Ttl, retry_delay.is_some()),
+        ("--max-retry-delay", Needs::Ttl, max_retry_delay.is_some()),
+        ("--touch-interval", Needs::Ttl, touch_interval.is_some()),
+    ];
+    if given.iter().any(|(_, _, is_given)| *is_given) {
+        fits::check(&Session::open(&arguments.client)?, &arguments.tube, &given)?;
+    }
     let json = arguments.client.json;
     let tube = arguments.tube;
     runtime()?.block_on(async {
@@ -74,8 +93,8 @@ pub(crate) fn run(arguments: WorkArguments) -> anyhow::Result<Outcome> {
         let mut worker = Worker::new(client.queue().tube(&tube))
             .jobs(arguments.jobs)
             .max_attempts(arguments.max_attempts.into())
-            .retry_delay(retry_delay, max_retry_delay)
-            .touch_interval(touch_interval)
+            .retry_delay(retry_delay.unwrap_or(RETRY_DELAY), max_retry_delay.unwrap_or(MAX_RETRY_DELAY))
+            .touch_interval(touch_interval.unwrap_or(TOUCH_INTERVAL))
             .on_event(move |event| observe(event, &observed, json));
         if let Some(wait) = until_empty {
             worker = worker.until_empty(wait);
@@ -130,14 +149,20 @@ async fn obey_signals(stop: &StopHandle, state: &State) -> io::Error {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        let running = state.running.load(Ordering::Relaxed);
+        match (count, state.running.load(Ordering::Relaxed)) {
+            (1, 0) => eprintln!("lycosa: no new tasks; no command is running"),
+            (1, running) => {
+                eprintln!(
+                    "lycosa: no new tasks; running commands: {running}, waiting for them (a second signal kills them)"
+                );
+            }
+            (_, running) => {
+                eprintln!("lycosa: running commands: {running}, killing them and releasing their tasks");
+            }
+        }
         if count == 1 {
-            eprintln!(
-                "lycosa: no new tasks; waiting for {running} running commands (a second signal kills them)"
-            );
             stop.finish();
         } else {
-            eprintln!("lycosa: killing {running} running commands and releasing their tasks");
             stop.abort();
         }
     }

@@ -40,6 +40,27 @@ fn tuples_expire_while_tasks_go_through_a_tube() {
 }
 
 #[test]
+fn the_longest_turns_are_told_case_by_case() {
+    let output = lycosa(&["bench", "turns", "--scale", "0.0004", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Vec<Json> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let cases: Vec<&str> = found.iter().map(|found| found["case"].as_str().unwrap()).collect();
+    assert_eq!(cases, ["drop", "kick", "disconnect", "watch", "deadlines"]);
+    for found in &found {
+        let sources: Vec<&str> =
+            found["turns"].as_array().unwrap().iter().map(|turn| turn["source"].as_str().unwrap()).collect();
+        assert!(sources.contains(&"queue") && sources.contains(&"disconnects"), "{found}");
+        assert!(found["longest_us"].as_u64() >= found["longest_cpu_us"].as_u64(), "{found}");
+    }
+    let wrong = lycosa(&["bench", "turns", "--scale", "0"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", String::from_utf8_lossy(&wrong.stderr));
+}
+
+#[test]
 fn nobody_to_measure_is_no_connection() {
     // Nobody listens on a port that was just given back.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();

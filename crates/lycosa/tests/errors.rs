@@ -6,7 +6,7 @@ mod support;
 
 use std::fs;
 
-use support::{Run, Server, lycosa};
+use support::{Run, Server, lycosa, wait_until};
 
 /// What a command said on standard error; its exit code must be `code`.
 #[track_caller]
@@ -99,7 +99,20 @@ fn values_of_flags() {
     assert!(usage(&["put", "t", "x", "--pri", "-1"]).contains("a whole number, 0 or more"));
     assert!(usage(&["put", "t", "x", "--delay", "-5"]).contains("expected seconds, 0 or more"));
     assert!(usage(&["take", "t", "--timeout", "soon"]).contains("1h30m"));
-    assert!(usage(&["ping", "--address", "host:port"]).contains("HOST or HOST:PORT"));
+    for flag in ["--ttl", "--ttr"] {
+        assert!(usage(&["put", "t", "x", flag, "0"]).contains("expected 1ms or more"), "{flag}");
+        assert!(usage(&["tube", "create", "t", flag, "0"]).contains("expected 1ms or more"), "{flag}");
+    }
+    assert!(usage(&["touch", "t", "0", "1"]).contains("expected 1ms or more"));
+    assert!(usage(&["work", "t", "--timeout", "0", "--", "true"]).contains("expected 1ms or more"));
+    assert!(usage(&["ping", "--request-timeout", "0"]).contains("expected 1ms or more"));
+    for long in ["10000000d", "1e15"] {
+        assert!(usage(&["put", "t", "x", "--ttl", long]).contains("at most 36500d"), "{long}");
+    }
+    let dry = ["expiration", "start", "x", "s", "--field", "1", "--dry-run", "--dry-run-timeout"];
+    assert!(usage(&[&dry[..], &["9999999999"]].concat()).contains("at most 36500d"));
+    assert!(usage(&["bench", "--seconds", "1e308"]).contains("from 0 to 86400"));
+    assert!(usage(&["ping", "--address", "host:port"]).contains("HOST:PORT"));
     assert!(usage(&["ping", "--address", "ann@host"]).contains("--user"));
 
     let server = Server::start();
@@ -140,4 +153,50 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn the_log_names_options_that_a_tube_ignores() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("init.lua");
+    fs::write(
+        &program,
+        "queue.create_tube('b', 'fifo', {capacity = 3})\nqueue.tube.b:put('a', {dealy = 5})\n",
+    )
+    .unwrap();
+    let server = Server::configured(&["--app", program.to_str().unwrap()]);
+    for line in [
+        "create_tube by user 'admin' in tube 'b' (fifo): tubes of this type ignore option 'capacity'",
+        "put by user 'admin' in tube 'b' (fifo): option 'dealy' does not exist and is ignored",
+    ] {
+        wait_until(line, || server.log().contains(line));
+    }
+}
+
+#[test]
+fn a_tube_that_exists_is_told_with_its_type() {
+    let server = Server::start();
+    assert_eq!(server.ok(&["tube", "create", "t"]), "created tube t (fifottl)\n");
+    assert_eq!(server.ok(&["tube", "create", "t", "--if-not-exists"]), "tube t (fifottl) existed already\n");
+    let again = server.run(&["tube", "create", "t"]);
+    assert!(
+        said(&again, 1).contains("\"t\" exists already, with the type fifottl; --if-not-exists"),
+        "{again:?}"
+    );
+    let other = server.run(&["tube", "create", "t", "--type", "utube", "--if-not-exists"]);
+    assert!(
+        said(&other, 1).contains("\"t\" exists already, with the type fifottl; `lycosa tube drop t`"),
+        "{other:?}"
+    );
+    for name in ["a.b", "a:b", ""] {
+        for command in [&["tube", "create", name][..], &["put", name, "x", "--create"]] {
+            assert_eq!(server.run(command).code, 2, "{command:?}");
+        }
+    }
+    let missing = server.run(&["kick", "t", "--id", "99"]);
+    assert_eq!(said(&missing, 1), "lycosa: t 99: Task 99 not found");
+    for id in ["abc", "-1", "99999999999999999999"] {
+        let run = server.run(&["ack", "t", id]);
+        assert!(said(&run, 2).contains("expected the id of a task"), "{run:?}");
+    }
 }

@@ -4,8 +4,11 @@
 
 mod support;
 
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
-use support::Server;
+use support::{Server, wait_until};
 
 /// A server whose tube `t` has a buried task with its reason, a delayed one and two ready ones.
 fn with_tasks() -> Server {
@@ -101,6 +104,105 @@ fn a_user_with_a_grant_sees_its_tube_and_no_other() {
     assert_eq!(list.lines().iter().map(|tube| tube["tube"].clone()).collect::<Vec<_>>(), ["t"], "{list:?}");
     assert_eq!(as_ann(&["list", "t", "--json"]).lines().len(), 4);
     assert_eq!(as_ann(&["list", "secret"]).code, 1);
+    let stats = as_ann(&["stats"]);
+    assert_eq!(stats.code, 0, "{stats:?}");
+    assert!(stats.stdout.contains("fifottl") && !stats.stdout.contains("secret"), "{stats:?}");
+    server.ok(&["put", "secret", "x"]);
+    assert_eq!(as_ann(&["take", "t", "--json", "--ack"]).code, 0);
+    let sessions = as_ann(&["session", "list"]);
+    assert_eq!((sessions.code, sessions.stdout.contains("secret")), (0, false), "{sessions:?}");
     let users = server.ok(&["user", "list"]);
     assert!(users.contains("ann") && users.contains("public"), "{users}");
+}
+
+/// The tasks of tube `t` in a state.
+fn in_state(server: &Server, state: &str) -> Vec<u64> {
+    let run = server.run(&["list", "t", "--state", state, "--json"]);
+    run.lines().iter().map(|task| task["id"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn tasks_are_kicked_and_released_by_id_and_by_filter() {
+    let server = with_tasks();
+    assert_eq!(server.run(&["kick", "t", "--id", "2"]).code, 1, "it is not buried");
+    server.ok(&["kick", "t", "--id", "0"]);
+    assert_eq!(in_state(&server, "buried"), [0_u64; 0]);
+    server.ok(&["bury", "t", "0", "2", "--reason", "by hand"]);
+    let peeked = server.ok(&["peek", "t", "2"]);
+    assert!(peeked.contains("last error  by hand"), "{peeked}");
+    let counted = server.run(&["kick", "t", "--older-than", "0"]);
+    assert!(counted.stderr.contains("kick would change 2 tasks"), "{counted:?}");
+    let kicked = server.ok(&["kick", "t", "--limit", "1", "--yes"]);
+    assert_eq!(kicked, "kicked 1 tasks of t\n");
+    assert_eq!(in_state(&server, "buried"), [2]);
+    assert_eq!(server.run(&["kick", "t", "--state", "ready"]).code, 2, "kick is for buried tasks");
+    assert_eq!(server.run(&["kick", "t", "5", "--id", "2"]).code, 2);
+
+    // A worker holds two tasks; somebody else takes them from it.
+    let mut worker = server.command(&["work", "t", "--jobs", "2", "--", "sleep", "60"]);
+    let mut worker = worker.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("the worker holds two tasks", || in_state(&server, "taken").len() == 2);
+    let held = in_state(&server, "taken");
+    assert_eq!(server.run(&["release", "t", &held[0].to_string()]).code, 1, "it is the worker's");
+    let list = server.ok(&["list", "t", "--state", "taken"]);
+    assert!(list.contains("guest@127.0.0.1:"), "{list}");
+    let sessions = server.ok(&["session", "list", "t"]);
+    assert!(sessions.contains("guest") && sessions.contains("2 of t"), "{sessions}");
+    let peeked = server.ok(&["peek", "t", &held[0].to_string()]);
+    assert!(peeked.contains("address     127.0.0.1:"), "{peeked}");
+    kill_process(Pid::from_child(&worker), Signal::STOP).unwrap();
+    let released = server.ok(&["release", "t", "--state", "taken", "--delay", "1h", "--yes"]);
+    assert_eq!(released, "released 2 tasks of t\n");
+    assert_eq!(in_state(&server, "taken"), [0_u64; 0]);
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+}
+
+#[test]
+fn statistics_are_watched_with_rates() {
+    let server = with_tasks();
+    let mut watching = server.command(&["stats", "--watch=100ms", "--looks", "2", "--json"]);
+    let watching = watching.stdout(Stdio::piped()).spawn().unwrap();
+    let output = watching.wait_with_output().unwrap();
+    let looks: Vec<Json> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(looks.len(), 2);
+    assert_eq!(looks[0]["tubes"][0]["in"], Json::Null, "one look knows no rate");
+    assert_eq!(looks[1]["tubes"][0]["in"], Json::from(0.0));
+    let table = server.ok(&["stats", "--watch=100ms", "--looks", "2"]);
+    assert_eq!(table.matches("in/s").count(), 2, "{table}");
+    assert_eq!(server.run(&["stats", "--watch=1ms"]).code, 2);
+    assert_eq!(server.run(&["stats", "--looks", "1"]).code, 2);
+}
+
+#[test]
+fn options_that_a_tube_ignores_are_refused() {
+    let server = Server::start();
+    for (kind, option) in
+        [("fifo", ["--ttl", "60"]), ("utube", ["--pri", "1"]), ("fifottl", ["--capacity", "5"])]
+    {
+        let refused = server.run(&[&["tube", "create", "t", "--type", kind], &option[..]].concat());
+        assert_eq!(refused.code, 2, "{refused:?}");
+        let text = format!("{} means nothing to a tube of type {kind}: only to ", option[0]);
+        assert!(refused.stderr.contains(&text), "{refused:?}");
+    }
+    server.ok(&["tube", "create", "t", "--type", "fifo"]);
+    let refused = [
+        vec!["put", "t", "x", "--delay", "5"],
+        vec!["put", "t", "x", "--utube", "a"],
+        vec!["put", "t", "x", "--timeout", "5"],
+        vec!["list", "t", "--older-than", "1h"],
+        vec!["delete", "t", "--sub-queue", "a", "--yes"],
+        vec!["release", "t", "0", "--delay", "5"],
+        vec!["work", "t", "--retry-delay", "5", "--", "true"],
+    ];
+    for arguments in refused {
+        let run = server.run(&arguments);
+        assert_eq!(run.code, 2, "{arguments:?}: {run:?}");
+        assert!(run.stderr.contains("means nothing to tube \"t\" of type fifo"), "{run:?}");
+    }
+    assert!(server.ok(&["tube", "stats", "t", "--json"]).contains(r#""total":0"#));
 }

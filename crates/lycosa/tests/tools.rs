@@ -4,20 +4,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::{Child, Stdio};
 
 use serde_json::{Value as Json, json};
+use support::{Run, Server, command, finish, lycosa};
 use tempfile::TempDir;
-
-/// How long anything may take: a debug build beside many others.
-const LIMIT: Duration = Duration::from_secs(30);
 
 fn corpus(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/files").join(folder)
@@ -44,52 +41,6 @@ fn expected_counts(folder: &str) -> BTreeMap<String, u64> {
     spaces
         .map(|space| (space["name"].as_str().unwrap().to_owned(), space["count"].as_u64().unwrap()))
         .collect()
-}
-
-fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lycosa"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LYCOSA_")) {
-        command.env_remove(name);
-    }
-    command.current_dir(std::env::temp_dir()).stdin(Stdio::null());
-    command
-}
-
-/// How a run ended and what it printed.
-#[derive(Debug)]
-struct Run {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-impl Run {
-    /// The lines of standard output as JSON.
-    fn lines(&self) -> Vec<Json> {
-        self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-}
-
-fn finish(mut command: Command, input: &str) -> Run {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let input = input.as_bytes().to_vec();
-    // It may end before it has read everything.
-    let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
-    let output = child.wait_with_output().unwrap();
-    writer.join().unwrap();
-    Run {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
-}
-
-fn lycosa(arguments: &[&str]) -> Run {
-    let mut command = command();
-    command.args(arguments);
-    finish(command, "")
 }
 
 fn path(folder: &TempDir, name: &str) -> String {
@@ -124,6 +75,17 @@ mod check {
             let verdict = verdict(&run);
             assert_eq!(verdict["sound"], json!(true), "{name}");
             assert_eq!(verdict["digest"].as_str().unwrap().len(), 32, "{name}");
+        }
+    }
+
+    /// In folders of a Tarantool's own there is nothing.
+    #[test]
+    fn a_tarantool_refuses_nothing_of_its_own() {
+        for name in ["empty", "plain", "queue-single", "lycosa-0.1"] {
+            let data = copy(name);
+            let run = lycosa(&["check", folder(&data), "--for-tarantool"]);
+            assert_eq!(run.code, 0, "{name}: {run:?}");
+            assert!(run.stdout.contains("a Tarantool 2.6 finds nothing to refuse"), "{name}: {run:?}");
         }
     }
 
@@ -238,7 +200,7 @@ mod check {
         assert_eq!(sound, digest("corrupt/stray-files"));
         assert_ne!(sound, digest("corrupt/missing-last-xlog"));
         // Beside a server that writes there.
-        let server = Server::start(copy("corrupt/0-sound"));
+        let server = Server::over(copy("corrupt/0-sound"), &[]);
         let run = lycosa(&["check", folder(&server.data), "--json"]);
         assert_eq!(run.code, 0, "{run:?}");
     }
@@ -421,12 +383,12 @@ mod cat {
 
     #[test]
     fn a_growing_file_is_followed() {
-        let server = Server::start(tempfile::tempdir().unwrap());
+        let server = Server::start();
         let xlog = path(&server.data, "00000000000000000000.xlog");
-        server.run(&["tube", "create", "grows", "--type", "fifo"]);
+        server.ok(&["tube", "create", "grows", "--type", "fifo"]);
         let mut following = Following::start(&xlog);
         for payload in ["one", "two", "three"] {
-            server.run(&["put", "grows", payload]);
+            server.ok(&["put", "grows", payload]);
             let row = loop {
                 let row = following.next();
                 if row["space_name"] == json!("grows") {
@@ -441,6 +403,10 @@ mod cat {
 
 mod transfer {
     use super::*;
+
+    fn import(server: &Server, lines: &str) -> Run {
+        server.run_with(&["import"], lines)
+    }
 
     /// The lines of an export, tasks by tube.
     fn tasks(lines: &[Json]) -> BTreeMap<String, Vec<Json>> {
@@ -473,7 +439,7 @@ mod transfer {
 
     #[test]
     fn tubes_go_from_one_server_to_another_and_are_the_same() {
-        let from = Server::start(copy("queue-single"));
+        let from = Server::over(copy("queue-single"), &[]);
         let file = tempfile::tempdir().unwrap();
         let lines = path(&file, "tubes.jsonl");
         let run = lycosa(&["export", "--data-dir", folder(&from.data), "-o", &lines]);
@@ -485,7 +451,7 @@ mod transfer {
             assert_eq!(tasks.len() as u64, counts[&tube], "{tube}");
         }
 
-        let to = Server::start(tempfile::tempdir().unwrap());
+        let to = Server::start();
         let run = lycosa(&["import", &lines, "--address", &to.address, "--json"]);
         assert_eq!(run.code, 0, "{run:?}");
         let total: u64 = tasks(&exported).values().map(|tasks| tasks.len() as u64).sum();
@@ -512,7 +478,7 @@ mod transfer {
 
     #[test]
     fn payloads_keep_their_bytes() {
-        let server = Server::start(tempfile::tempdir().unwrap());
+        let server = Server::start();
         let lines = [
             r#"{"tube":"bytes","type":"fifo","options":{}}"#,
             r#"{"tube":"bytes","data":{"base16":"00ff"}}"#,
@@ -520,7 +486,7 @@ mod transfer {
             r#"{"tube":"bytes","data":{"base16":"cc05","type":"msgpack"}}"#,
             r#"{"tube":"bytes","data":[1.0,{"to":"änn"},18446744073709551615,{"base16":"01","type":-3}]}"#,
         ];
-        let run = server.import(&lines.join("\n"));
+        let run = import(&server, &lines.join("\n"));
         assert_eq!(run.code, 0, "{run:?}");
         let run = lycosa(&["export", "bytes", "--data-dir", folder(&server.data)]);
         let data: Vec<Json> = run.lines().iter().skip(1).map(|line| line["data"].clone()).collect();
@@ -534,12 +500,12 @@ mod transfer {
 
     #[test]
     fn many_tasks_are_read_in_pages_in_their_order() {
-        let server = Server::start(tempfile::tempdir().unwrap());
-        server.run(&["tube", "create", "many", "--type", "utube"]);
+        let server = Server::start();
+        server.ok(&["tube", "create", "many", "--type", "utube"]);
         let lines: String = (0..3000)
             .map(|n| format!("{{\"tube\":\"many\",\"data\":{n},\"utube\":\"{}\"}}\n", n % 7))
             .collect();
-        let run = server.import(&lines);
+        let run = import(&server, &lines);
         assert_eq!(run.code, 0, "{run:?}");
         assert!(run.stdout.contains("imported 3000 tasks"), "{run:?}");
         let run = lycosa(&["export", "many", "--data-dir", folder(&server.data)]);
@@ -550,33 +516,35 @@ mod transfer {
 
     #[test]
     fn a_wrong_line_ends_an_import_and_is_named() {
-        let server = Server::start(tempfile::tempdir().unwrap());
+        let server = Server::start();
         let head = r#"{"tube":"t","type":"fifottl"}"#;
-        let run =
-            server.import(&format!("{head}\n{{\"tube\":\"t\",\"data\":1}}\n{{\"tube\":\"t\",\"prio\":1}}\n"));
+        let run = import(
+            &server,
+            &format!("{head}\n{{\"tube\":\"t\",\"data\":1}}\n{{\"tube\":\"t\",\"prio\":1}}\n"),
+        );
         assert_eq!(run.code, 1, "{run:?}");
         assert!(run.stderr.contains("line 3 was refused: unknown field `prio`"), "{run:?}");
         assert!(run.stdout.contains("imported 1 tasks"), "{run:?}");
-        let run = server.import(r#"{"tube":"absent","data":1}"#);
+        let run = import(&server, r#"{"tube":"absent","data":1}"#);
         assert!(
             run.code == 1 && run.stderr.contains("line 1 was refused: tube \"absent\" does not exist"),
             "{run:?}"
         );
-        let run = server.import(r#"{"tube":"t","type":"fifo"}"#);
+        let run = import(&server, r#"{"tube":"t","type":"fifo"}"#);
         assert!(run.code == 1 && run.stderr.contains("of type fifottl, not fifo"), "{run:?}");
-        let run = server.import(r#"{"tube":"t","data":1,"created":1000,"ttl":60}"#);
+        let run = import(&server, r#"{"tube":"t","data":1,"created":1000,"ttl":60}"#);
         assert!(run.code == 0 && run.stdout.contains("1 were left out"), "{run:?}");
     }
 
     #[test]
     fn a_taken_task_becomes_ready_and_a_buried_one_stays_buried() {
-        let server = Server::start(tempfile::tempdir().unwrap());
+        let server = Server::start();
         let lines = [
             r#"{"tube":"t","type":"fifo"}"#,
             r#"{"tube":"t","data":"taken","state":"t"}"#,
             r#"{"tube":"t","data":"buried","state":"!"}"#,
         ];
-        let run = server.import(&lines.join("\n"));
+        let run = import(&server, &lines.join("\n"));
         assert_eq!(run.code, 0, "{run:?}");
         assert_eq!(run.stdout, "imported 2 tasks, 1 tubes; 1 are buried; 1 were taken and are ready\n");
         let run = lycosa(&["export", "t", "--data-dir", folder(&server.data)]);
@@ -586,21 +554,21 @@ mod transfer {
 
     #[test]
     fn a_full_tube_refuses_the_line() {
-        let server = Server::start(tempfile::tempdir().unwrap());
+        let server = Server::start();
         let lines = [
             r#"{"tube":"small","type":"limfifottl","options":{"capacity":1}}"#,
             r#"{"tube":"small","data":1}"#,
             r#"{"tube":"small","data":2}"#,
         ];
-        let run = server.import(&lines.join("\n"));
+        let run = import(&server, &lines.join("\n"));
         assert_eq!(run.code, 1, "{run:?}");
         assert!(run.stderr.contains("line 3 was refused: the tube is full"), "{run:?}");
     }
 
     #[test]
     fn who_may_not_read_is_told_what_to_do() {
-        let server = Server::start(tempfile::tempdir().unwrap());
-        server.run(&["tube", "create", "t"]);
+        let server = Server::start();
+        server.ok(&["tube", "create", "t"]);
         let run = lycosa(&["export", "--address", &server.address]);
         assert_eq!(run.code, 1, "{run:?}");
         assert!(run.stderr.contains("--data-dir"), "{run:?}");
@@ -621,8 +589,8 @@ mod batches {
 
     #[test]
     fn lines_are_put_in_batches() {
-        let server = Server::start(tempfile::tempdir().unwrap());
-        server.run(&["tube", "create", "t", "--type", "fifottl"]);
+        let server = Server::start();
+        server.ok(&["tube", "create", "t", "--type", "fifottl"]);
         let put = |arguments: &[&str], input: &str| {
             let mut command = command();
             command.args(["put", "t", "--lines", "--address", &server.address]).args(arguments);
@@ -641,7 +609,7 @@ mod batches {
         let statistics = answer(&server, 0, &["tube", "stats", "t", "--json"]).lines();
         assert_eq!(statistics[0]["statistics"]["tasks"]["ready"], json!(2505));
 
-        server.run(&["tube", "create", "small", "--type", "limfifottl", "--capacity", "3"]);
+        server.ok(&["tube", "create", "small", "--type", "limfifottl", "--capacity", "3"]);
         let full = answer(&server, 1, &["put", "small", "a", "b", "c", "d", "--batch", "2"]);
         assert_eq!(full.stdout, "0\n1\n");
         assert!(full.stderr.contains("task 3-4 was refused: the tube is full"), "{full:?}");
@@ -651,9 +619,9 @@ mod batches {
 
     #[test]
     fn tasks_are_taken_and_settled_in_batches() {
-        let server = Server::configured(tempfile::tempdir().unwrap(), &["--queue-ttr", "60"]);
-        server.run(&["tube", "create", "t"]);
-        server.run(&["put", "t", "a", "b", "c", "--batch", "3"]);
+        let server = Server::configured(&["--queue-ttr", "60"]);
+        server.ok(&["tube", "create", "t"]);
+        server.ok(&["put", "t", "a", "b", "c", "--batch", "3"]);
         let taken = answer(&server, 0, &["take", "t", "--limit", "2", "--json"]).lines();
         assert_eq!(taken.len(), 2, "{taken:?}");
         let session = taken[0]["session"].as_str().unwrap();
@@ -674,66 +642,9 @@ mod batches {
         answer(&server, 3, &["take", "t", "--limit", "5"]);
         answer(&server, 2, &["take", "t", "--limit", "0"]);
         answer(&server, 2, &["put", "t", "a", "--batch", "10001"]);
-        server.run(&["put", "t", "d", "e"]);
+        server.ok(&["put", "t", "d", "e"]);
         assert_eq!(answer(&server, 0, &["take", "t", "--limit", "5", "--ack"]).stdout, "3\tt\td\n4\tt\te\n");
         let absent = answer(&server, 1, &["ack", "absent", "0", "1"]);
         assert!(absent.stderr.contains("tube \"absent\" does not exist"), "{absent:?}");
-    }
-}
-
-/// A server on a free port, with a data folder of its own.
-struct Server {
-    data: TempDir,
-    address: String,
-    child: Child,
-}
-
-impl Server {
-    fn start(data: TempDir) -> Self {
-        Self::configured(data, &[])
-    }
-
-    /// The same with settings.
-    fn configured(data: TempDir, flags: &[&str]) -> Self {
-        for _ in 0..4 {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            let address = listener.local_addr().unwrap().to_string();
-            drop(listener);
-            let mut command = command();
-            command.args(["serve", "--listen", &address, "--data-dir", folder(&data)]).args(flags);
-            let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-            let begun = Instant::now();
-            while child.try_wait().unwrap().is_none() {
-                if TcpStream::connect(&address).is_ok() && data.path().join("admin.sock").exists() {
-                    let server = Self { data, address, child };
-                    assert_eq!(lycosa(&["ping", "--address", &server.address]).code, 0);
-                    return server;
-                }
-                assert!(begun.elapsed() < LIMIT, "the server does not listen");
-                sleep(Duration::from_millis(10));
-            }
-            // Somebody else took the port between our look and the start.
-        }
-        panic!("the server does not start");
-    }
-
-    /// Runs a command on this server, which must succeed.
-    fn run(&self, arguments: &[&str]) {
-        let run = lycosa(&[arguments, &["--address", &self.address]].concat());
-        assert_eq!(run.code, 0, "{arguments:?}: {run:?}");
-    }
-
-    fn import(&self, lines: &str) -> Run {
-        let mut command = command();
-        command.args(["import", "--address", &self.address]);
-        finish(command, lines)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended already, which is what is wanted.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -13,12 +13,12 @@ use serde_json::{Value as Json, json};
 use support::{Server, wait_until};
 
 /// A folder for what commands leave, and a server with a tube.
-struct Place {
+struct Fixture {
     server: Server,
     folder: tempfile::TempDir,
 }
 
-impl Place {
+impl Fixture {
     fn new(kind: &str) -> Self {
         let server = Server::start();
         server.ok(&["tube", "create", "t", "--type", kind]);
@@ -65,7 +65,7 @@ fn lives(pid: Pid) -> bool {
 #[test]
 fn sigterm_lets_the_running_command_end_and_settles_its_task() {
     for signal in [Signal::TERM, Signal::INT] {
-        let place = Place::new("fifottl");
+        let place = Fixture::new("fifottl");
         place.server.ok(&["put", "t", "a", "b"]);
         let worker =
             place.worker(&[], "echo begun >> log; while [ ! -e go ]; do sleep 0.05; done; echo ended >> log");
@@ -85,7 +85,7 @@ const LONG: &str = "sleep 600 & echo $! >> pids; echo $$ >> pids; trap '' TERM; 
 
 #[test]
 fn a_second_signal_kills_process_groups_and_gives_tasks_back() {
-    let place = Place::new("fifo");
+    let place = Fixture::new("fifo");
     place.server.ok(&["put", "t", "a"]);
     let worker = place.worker(&[], LONG);
     wait_until("the command runs", || place.pids().len() == 2);
@@ -103,7 +103,7 @@ fn a_second_signal_kills_process_groups_and_gives_tasks_back() {
 
 #[test]
 fn the_commands_of_a_worker_that_was_killed_die_with_it() {
-    let place = Place::new("fifo");
+    let place = Fixture::new("fifo");
     place.server.ok(&["put", "t", "a"]);
     let mut worker = place.worker(&[], LONG);
     wait_until("the command runs", || place.pids().len() == 2);
@@ -113,9 +113,57 @@ fn the_commands_of_a_worker_that_was_killed_die_with_it() {
     wait_until("the task is released", || place.counts()["ready"] == 1);
 }
 
+/// The guard of a worker.
+fn guard_of(worker: &Child) -> Option<Pid> {
+    let parent = format!("PPid:\t{}\n", worker.id());
+    fs::read_dir("/proc").unwrap().filter_map(Result::ok).find_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let status = fs::read_to_string(entry.path().join("status")).ok()?;
+        let line = fs::read_to_string(entry.path().join("cmdline")).ok()?;
+        Pid::from_raw(pid).filter(|_| status.contains(&parent) && line.contains("work-guard"))
+    })
+}
+
+#[test]
+fn a_command_dies_with_a_worker_that_was_killed_together_with_its_guard() {
+    let place = Fixture::new("fifo");
+    place.server.ok(&["put", "t", "a"]);
+    let mut worker = place.worker(&[], "echo $$ >> pids; exec sleep 600");
+    wait_until("the command runs", || place.pids().len() == 1);
+    let guard = guard_of(&worker).expect("a guard");
+    kill_process(guard, Signal::KILL).unwrap();
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    wait_until("the command is gone", || !place.pids().into_iter().any(lives));
+    wait_until("the task is released", || place.counts()["ready"] == 1);
+}
+
+#[test]
+fn a_task_that_kills_its_workers_is_buried() {
+    let place = Fixture::new("fifo");
+    place.server.ok(&["put", "t", "a"]);
+    for attempt in 1..=2 {
+        let mut worker = place.worker(&["--max-attempts", "2"], "echo $$ >> pids; sleep 600");
+        wait_until("the command runs", || place.pids().len() == attempt);
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+        wait_until("the task is released", || place.counts()["ready"] == 1);
+    }
+    let last = place.worker(&["--max-attempts", "2", "--until-empty", "0"], "echo $$ >> pids");
+    assert_eq!(last.wait_with_output().unwrap().status.code(), Some(0));
+    assert_eq!((place.pids().len(), &place.counts()["buried"]), (2, &json!(1)));
+    let shown = place.server.ok(&["peek", "t", "0"]);
+    assert!(shown.contains("attempt 3 of at most 2"), "{shown}");
+    // Who kicks the task wants it to be tried again.
+    place.server.ok(&["kick", "t"]);
+    let last = place.worker(&["--max-attempts", "2", "--until-empty", "0"], "echo $$ >> pids");
+    assert_eq!(last.wait_with_output().unwrap().status.code(), Some(0));
+    assert_eq!((place.pids().len(), &place.counts()["done"]), (3, &json!(1)));
+}
+
 #[test]
 fn a_command_longer_than_its_task_s_ttr_runs_once() {
-    let place = Place::new("fifottl");
+    let place = Fixture::new("fifottl");
     place.server.ok(&["put", "t", "a", "--ttr", "1"]);
     let worker = place.worker(&["--jobs", "2", "--until-empty", "0.1"], "echo run >> log; sleep 3");
     assert_eq!(worker.wait_with_output().unwrap().status.code(), Some(0));
@@ -125,7 +173,7 @@ fn a_command_longer_than_its_task_s_ttr_runs_once() {
 
 #[test]
 fn a_command_that_takes_too_long_is_ended_with_its_group() {
-    let place = Place::new("fifottl");
+    let place = Fixture::new("fifottl");
     place.server.ok(&["put", "t", "a"]);
     let script = "sleep 600 & echo $! >> pids; wait";
     let flags = ["--timeout", "0.3", "--max-attempts", "1", "--until-empty", "0", "--json"];
@@ -140,7 +188,7 @@ fn a_command_that_takes_too_long_is_ended_with_its_group() {
 
 #[test]
 fn json_and_the_output_of_commands_never_share_a_stream() {
-    let place = Place::new("fifottl");
+    let place = Fixture::new("fifottl");
     place.server.ok(&["put", "t", "a", "b"]);
     let script = "echo to stdout; echo to stderr >&2; [ $(cat) = a ] || exit 7";
     let flags = ["--json", "--until-empty", "0", "--max-attempts", "1"];
@@ -161,7 +209,7 @@ fn json_and_the_output_of_commands_never_share_a_stream() {
 
 #[test]
 fn until_empty_waits_for_the_next_attempt_of_what_failed() {
-    let place = Place::new("fifottl");
+    let place = Fixture::new("fifottl");
     place.server.ok(&["put", "t", "a"]);
     let script = "echo $LYCOSA_ATTEMPT >> log; [ $LYCOSA_ATTEMPT = 3 ]";
     let worker = place.worker(&["--until-empty", "0", "--retry-delay", "0.2"], script);
@@ -172,17 +220,35 @@ fn until_empty_waits_for_the_next_attempt_of_what_failed() {
 
 #[test]
 fn a_command_that_cannot_be_run_ends_the_worker_and_costs_no_task() {
-    let place = Place::new("fifo");
+    let place = Fixture::new("fifo");
     place.server.ok(&["put", "t", "a"]);
     let run = place.server.run(&["work", "t", "--", "/no/such/program"]);
     assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stderr.contains("cannot run \"/no/such/program\": No such file or directory"), "{run:?}");
+    assert_eq!(
+        run.stderr.matches("cannot run \"/no/such/program\": No such file or directory").count(),
+        1,
+        "{run:?}"
+    );
     assert_eq!(place.counts()["ready"], 1);
+    // What a shell says of a program that it does not find is the command's failure.
+    let run = place.server.run(&[
+        "work",
+        "t",
+        "--max-attempts",
+        "1",
+        "--until-empty",
+        "0",
+        "--",
+        "sh",
+        "-c",
+        "/no/such/program",
+    ]);
+    assert_eq!((run.code, &place.counts()["buried"]), (0, &json!(1)), "{run:?}");
 }
 
 #[test]
 fn a_task_that_is_settled_by_others_is_not_counted() {
-    let place = Place::new("fifo");
+    let place = Fixture::new("fifo");
     place.server.ok(&["put", "t", "a"]);
     let lycosa = env!("CARGO_BIN_EXE_lycosa");
     let script = format!("{lycosa} delete t $LYCOSA_TASK_ID >/dev/null");
@@ -194,7 +260,7 @@ fn a_task_that_is_settled_by_others_is_not_counted() {
 
 #[test]
 fn attempts_are_counted_over_processes_and_the_reason_stays_with_the_task() {
-    let place = Place::new("fifottl");
+    let place = Fixture::new("fifottl");
     place.server.ok(&["put", "t", "a"]);
     let attempt = |script: &str| {
         let flags = ["--until-empty", "0", "--max-attempts", "3", "--retry-delay", "0", "--json"];
@@ -214,4 +280,21 @@ fn attempts_are_counted_over_processes_and_the_reason_stays_with_the_task() {
         .filter_map(|line| Some((line["attempt"].as_u64()?, line["settled"].as_str()?.to_owned())))
         .collect();
     assert_eq!(settled, [(2, "released".to_owned()), (3, "buried".to_owned())], "{out}");
+}
+
+#[test]
+fn a_command_gets_no_password() {
+    let place = Fixture::new("fifo");
+    let mut add = place.server.command(&["user", "add", "bob", "--tube", "t"]);
+    add.env("LYCOSA_PASSWORD", "hunter2");
+    assert_eq!(support::finish(add, "").code, 0);
+    place.server.ok(&["put", "t", "x"]);
+    let script = "env; ps -eo args 2>/dev/null || cat /proc/[0-9]*/cmdline | tr '\\0' ' '";
+    let mut work =
+        place.server.command(&["work", "t", "--user", "bob", "--until-empty", "0", "--", "sh", "-c", script]);
+    work.env("LYCOSA_PASSWORD", "hunter2").env("LYCOSA_REPLICATION", "repl:hunter2@127.0.0.1:1");
+    let run = support::finish(work, "");
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("LYCOSA_TASK_ID=0"), "{}", run.stdout);
+    assert!(!run.stdout.contains("hunter2"), "{}", run.stdout);
 }

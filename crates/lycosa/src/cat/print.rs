@@ -13,9 +13,9 @@ use crate::payload;
 /// Seconds since the epoch at which the year 10000 begins: dates after it have no RFC 3339.
 const LAST_SECOND: f64 = 253_402_300_800.0;
 
-/// Where a row stands among the rows of its transaction.
+/// The position of a row in its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum RowPosition {
     /// It is the transaction.
     Alone,
     First,
@@ -23,23 +23,23 @@ pub(crate) enum Place {
     Last,
 }
 
-impl Place {
+impl RowPosition {
     /// Of the row number `at`, from 0, of `count`.
     pub(crate) fn of(at: usize, count: usize) -> Self {
         match at {
-            _ if count == 1 => Place::Alone,
-            0 => Place::First,
-            at if at + 1 == count => Place::Last,
-            _ => Place::Middle,
+            _ if count == 1 => RowPosition::Alone,
+            0 => RowPosition::First,
+            at if at + 1 == count => RowPosition::Last,
+            _ => RowPosition::Middle,
         }
     }
 
     fn bracket(self) -> char {
         match self {
-            Place::Alone => ' ',
-            Place::First => '(',
-            Place::Middle => '|',
-            Place::Last => ')',
+            RowPosition::Alone => ' ',
+            RowPosition::First => '(',
+            RowPosition::Middle => '|',
+            RowPosition::Last => ')',
         }
     }
 }
@@ -139,7 +139,7 @@ pub(crate) fn text(
     out: &mut impl Write,
     header: &RowHeader,
     body: &RowBody<'_>,
-    place: Place,
+    place: RowPosition,
     space_name: Option<&str>,
 ) -> io::Result<()> {
     let lsn = format!("{}:{}", header.replica_id, header.lsn);
@@ -184,7 +184,7 @@ mod tests {
 
     fn shown(header: &RowHeader, body: &RowBody<'_>) -> (String, String) {
         let (mut people, mut machine) = (Vec::new(), Vec::new());
-        text(&mut people, header, body, Place::Alone, Some("mail")).unwrap();
+        text(&mut people, header, body, RowPosition::Alone, Some("mail")).unwrap();
         json(&mut machine, None, header, body, Some("mail")).unwrap();
         (String::from_utf8(people).unwrap(), String::from_utf8(machine).unwrap())
     }
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn brackets_hold_a_transaction_together() {
-        let brackets = |count| (0..count).map(|at| Place::of(at, count).bracket()).collect::<String>();
+        let brackets = |count| (0..count).map(|at| RowPosition::of(at, count).bracket()).collect::<String>();
         assert_eq!([brackets(1), brackets(2), brackets(4)], [" ", "()", "(||)"]);
     }
 }

@@ -10,8 +10,8 @@
 //! | `{"base16": "00ff", "type": 2}` | an extension of type 2 |
 //! | `{"base16": "81c0c0", "type": "msgpack"}` | any value, by its MessagePack |
 //!
-//! The last form is for what is left: 32-bit floats, infinities, maps with other or repeated keys or with a key `base16`,
-//! and whatever would not come back as the same bytes, such as an integer in a longer form than it needs.
+//! The last form is for what is left: 32-bit floats, infinities, and maps with other or repeated keys or with a key
+//! `base16`. So is whatever would not come back as the same bytes, such as an integer in a longer form than it needs.
 
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;

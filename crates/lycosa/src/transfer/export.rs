@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
-use lycosa_client::{Array, Error, Response, Value};
+use lycosa_client::{Array, Error, Value};
 use lycosa_iproto::error::ErrorCode;
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
@@ -21,29 +21,17 @@ use crate::arguments::ExportArguments;
 use crate::explain::missing_tube;
 use crate::outcome::Outcome;
 use crate::output;
+use crate::pages::{EQ, LE, Pages, SPACES, select, tuples};
 use crate::session::Session;
+use crate::terminal;
 
-/// `_vspace`, which shows the spaces that the user may see.
-const SPACES: u32 = 281;
-/// Its index by name.
+/// The index of `_vspace` by name.
 const SPACES_BY_NAME: u32 = 2;
 /// Fields of `_vspace`.
 const SPACE_ID: u32 = 0;
 const SPACE_FORMAT: u32 = 6;
 /// The space with a row for every tube: name, number, name of the space, type, options.
 const QUEUE: &str = "_queue";
-
-const EQ: u32 = 0;
-const ALL: u32 = 2;
-const LE: u32 = 4;
-const GT: u32 = 6;
-
-/// Tuples of the first page.
-const FIRST_PAGE: u32 = 64;
-/// Tuples of a page at the most.
-const LARGEST_PAGE: u32 = 4096;
-/// Bytes that a page is to have.
-const PAGE_BYTES: u64 = 1 << 20;
 
 const ADVICE: &str = "reading tubes takes the right to read their spaces; on the server's machine --data-dir DIR, \
                       the server's data folder, needs no rights";
@@ -66,6 +54,13 @@ struct Tube {
 }
 
 pub(crate) fn run(arguments: &ExportArguments) -> anyhow::Result<Outcome> {
+    export_all(arguments).map_err(|error| match error.downcast_ref().and_then(Error::code) {
+        Some(ErrorCode::AccessDenied) => error.context(ADVICE),
+        _ => error,
+    })
+}
+
+fn export_all(arguments: &ExportArguments) -> anyhow::Result<Outcome> {
     let session = open(&arguments.client, arguments.data_dir.as_deref())?;
     let tubes = choose(tubes(&session)?, &arguments.tubes)?;
     let bar = progress_bar(total(&session, &tubes));
@@ -79,7 +74,7 @@ pub(crate) fn run(arguments: &ExportArguments) -> anyhow::Result<Outcome> {
             tasks
         }
         None => {
-            let mut out = BufWriter::new(io::stdout().lock());
+            let mut out = BufWriter::new(terminal::stdout());
             let tasks = export(&session, &tubes, &mut out, &bar)?;
             out.flush()?;
             tasks
@@ -105,7 +100,7 @@ fn tubes(session: &Session) -> anyhow::Result<Vec<Tube>> {
     let queue =
         space(session, QUEUE)?.with_context(|| format!("the server shows no space {QUEUE}: {ADVICE}"))?;
     let mut found = Vec::new();
-    let mut pages = Pages::new(queue.id);
+    let mut pages = Pages::by_first_field(queue.id);
     while let Some(page) = pages.next(session)? {
         for row in tuples(&page) {
             let text = |field: u32| {
@@ -187,7 +182,7 @@ fn export_tube(
     let last = select(session, space.id, 0, LE, Array::from(()), 1)?;
     let Some(last) = tuples(&last).next().and_then(|tuple| layout.id(tuple)) else { return Ok(0) };
     let mut tasks = 0;
-    let mut pages = Pages::new(space.id);
+    let mut pages = Pages::by_first_field(space.id);
     while let Some(page) = pages.next(session)? {
         for tuple in tuples(&page) {
             let Some(task) = layout.task(&tube.name, tuple) else {
@@ -283,7 +278,8 @@ impl Layout {
             b"t" => TaskState::Taken,
             b"~" => TaskState::Delayed,
             b"!" => TaskState::Buried,
-            _ => TaskState::Ready,
+            b"r" => TaskState::Ready,
+            _ => return None,
         };
         let mut task = TaskLine {
             tube: tube.to_owned(),
@@ -312,72 +308,6 @@ impl Layout {
         }
         Some(task)
     }
-}
-
-/// The tuples of a space in the order of its primary key, which is the first field.
-struct Pages {
-    space: u32,
-    limit: u32,
-    /// The key after which the next page begins, as an array.
-    after: Option<Vec<u8>>,
-}
-
-impl Pages {
-    fn new(space: u32) -> Self {
-        Self { space, limit: FIRST_PAGE, after: None }
-    }
-
-    /// The next tuples; `None` when there are no more.
-    fn next(&mut self, session: &Session) -> anyhow::Result<Option<Response>> {
-        loop {
-            let (iterator, key) = match &self.after {
-                None => (ALL, Array::from(())),
-                Some(key) => (GT, Array::from_bytes(key.clone()).context("a key that is none")?),
-            };
-            match select(session, self.space, 0, iterator, key, self.limit) {
-                Err(error) if self.limit > 1 && is_too_long(&error) => self.limit /= 2,
-                answer => return self.turn(answer?),
-            }
-        }
-    }
-
-    fn turn(&mut self, page: Response) -> anyhow::Result<Option<Response>> {
-        let Some(last) = tuples(&page).last() else { return Ok(None) };
-        let mut key = vec![0x91];
-        key.extend_from_slice(last.field(0).context("a tuple without a key")?);
-        self.after = Some(key);
-        let bytes_each = (page.data().len() as u64 / page.len().max(1) as u64).max(1);
-        self.limit = u32::try_from(PAGE_BYTES / bytes_each).unwrap_or(LARGEST_PAGE).clamp(1, LARGEST_PAGE);
-        Ok(Some(page))
-    }
-}
-
-/// Whether the answer to a SELECT would be too long for the server or for us.
-fn is_too_long(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref::<Error>();
-    error.and_then(Error::code) == Some(ErrorCode::MemoryIssue)
-}
-
-fn select(
-    session: &Session,
-    space: u32,
-    index: u32,
-    iterator: u32,
-    key: Array,
-    limit: u32,
-) -> anyhow::Result<Response> {
-    let (runtime, connection) = session.parts();
-    let answer = runtime.block_on(connection.select(space, index, iterator, key, 0, limit));
-    answer.map_err(|error| match error.code() {
-        Some(ErrorCode::AccessDenied) => anyhow::Error::new(error).context(ADVICE),
-        _ => error.into(),
-    })
-}
-
-fn tuples(page: &Response) -> impl Iterator<Item = TupleRef<'_>> {
-    let mut reader = Reader::new(page.data());
-    let count = reader.array().unwrap_or(0);
-    (0..count).map_while(move |_| TupleRef::new(reader.raw().ok()?).ok())
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ impl<'a> Import<'a> {
             }
         }
         while !self.pending.is_empty() {
-            self.settle_one()?;
+            self.finish_oldest()?;
         }
         bar.finish_and_clear();
         Ok(())
@@ -158,12 +158,12 @@ impl<'a> Import<'a> {
             put: runtime.spawn(put),
         });
         while self.pending.len() >= PUTS_IN_FLIGHT {
-            self.settle_one()?;
+            self.finish_oldest()?;
         }
         Ok(())
     }
 
-    fn settle_one(&mut self) -> anyhow::Result<()> {
+    fn finish_oldest(&mut self) -> anyhow::Result<()> {
         let Some(Pending { line, tube, state, put }) = self.pending.pop_front() else { return Ok(()) };
         let (runtime, _) = self.session.parts();
         match runtime.block_on(put).context("a put was interrupted")? {

@@ -14,7 +14,9 @@ use tokio::process::{Child, ChildStderr, Command};
 
 use super::State;
 use super::guard::Guard;
+use super::launch;
 use crate::payload;
+use crate::session::SECRETS;
 
 /// Bytes of standard error that are kept for the reason of a failure.
 const TAIL: usize = 512;
@@ -75,10 +77,7 @@ impl Commands {
         let mut child = match self.spawn(job) {
             Ok(child) => child,
             Err(error) => {
-                // No task will fare better. They are given back, and it is no failure of theirs.
-                let _ = self.cannot_run.set(format!("cannot run {:?}: {error}", self.command[0]));
-                self.stop.abort();
-                return std::future::pending().await;
+                return self.give_up(format!("cannot run {:?}: {error}", self.command[0])).await;
             }
         };
         let Some(mut group) = Group::new(&child, &self.guard) else {
@@ -111,6 +110,10 @@ impl Commands {
         if let Some(reading) = reading {
             let _ = tokio::time::timeout(STDERR_LIMIT, reading).await;
         }
+        let tail = std::mem::take(&mut *tail.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(reason) = launch::refusal(status.code(), &tail) {
+            return self.give_up(reason).await;
+        }
         state.exits().insert(job.task.id, status);
         if status.success() && !timed_out {
             return Ok(());
@@ -119,20 +122,28 @@ impl Commands {
             Some(limit) => format!("timed out after {limit:?}"),
             None => describe(status),
         };
-        let tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
         Err(Failure::retry(with_tail(&what, &tail)))
     }
 
+    /// The command cannot be run, and no task will fare better: tasks are given back, as it is no failure of theirs.
+    async fn give_up(&self, reason: String) -> Result<(), Failure> {
+        let _ = self.cannot_run.set(reason);
+        self.stop.abort();
+        std::future::pending().await
+    }
+
     fn spawn(&self, job: &Job) -> std::io::Result<Child> {
-        let mut command = Command::new(&self.command[0]);
+        let mut command = Command::from(launch::command(&self.command)?);
         command
-            .args(&self.command[1..])
             .env("LYCOSA_TASK_ID", job.task.id.to_string())
             .env("LYCOSA_TUBE", &self.tube)
             .env("LYCOSA_ATTEMPT", job.attempt.to_string())
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
+        for secret in SECRETS {
+            command.env_remove(secret);
+        }
         if self.stdout_is_ours {
             command.stdout(std::io::stderr().as_fd().try_clone_to_owned()?);
         }
@@ -172,9 +183,11 @@ async fn pass_on(mut stderr: ChildStderr, tail: Arc<Mutex<Vec<u8>>>) {
             Ok(0) | Err(_) => return,
             Ok(count) => count,
         };
-        // A closed standard error is no reason to end the work.
-        let _ = std::io::stderr().write_all(&buffer[..count]);
         let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        if !(tail.is_empty() && launch::is_refusal(&buffer[..count])) {
+            // A closed standard error is no reason to end the work.
+            let _ = std::io::stderr().write_all(&buffer[..count]);
+        }
         tail.extend_from_slice(&buffer[..count]);
         let excess = tail.len().saturating_sub(TAIL);
         tail.drain(..excess);

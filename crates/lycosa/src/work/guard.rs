@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::outcome::Outcome;
-use crate::session::runtime;
+use crate::session::{SECRETS, runtime};
 
 /// The name of the hidden command.
 pub(crate) const COMMAND: &str = "work-guard";
@@ -31,7 +31,11 @@ impl Guard {
     /// Starts the guard's process.
     pub(super) fn start() -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot find the program of this process")?;
-        let mut process = Command::new(&program)
+        let mut command = Command::new(&program);
+        for secret in SECRETS {
+            command.env_remove(secret);
+        }
+        let mut process = command
             .arg(COMMAND)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

@@ -124,7 +124,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn open(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(30))?;
         stream.set_nodelay(true)?;
         // A peer that stops reading must fail the test, not hang it.
         stream.set_write_timeout(Some(Duration::from_secs(30)))?;
@@ -132,7 +132,7 @@ impl Connection {
         let reader = (stream.try_clone()?, Arc::clone(&shared));
         std::thread::spawn(move || read_all(reader.0, &reader.1));
         let connection = Self { stream, shared, last_sync: 0, cork: None };
-        connection.greeting(Duration::from_secs(5)).map_err(io::Error::other)?;
+        connection.greeting(Duration::from_secs(30)).map_err(io::Error::other)?;
         Ok(connection)
     }
 

@@ -1,9 +1,10 @@
 //! Data folders that change hands: what one server wrote, the other reads, row by row.
 //!
-//! A scenario is played on one server, that server stops, and the other one starts on a copy of its folder. Every space
-//! of the user's must have the same definition, the same indexes and the same rows. `oracle::files/to-tarantool/…` hands
-//! ours to a real Tarantool, `oracle::files/from-tarantool/…` the other way round, and `oracle::files/killed/…` hands it ours
-//! after a SIGKILL: without an end marker, with a reserve behind the last block.
+//! A scenario is played on one server, that server stops, and the other one starts on a copy of its folder. Every
+//! space of the user's must have the same definition, the same indexes and the same rows.
+//! `oracle::files/to-tarantool/…` hands ours to a real Tarantool, `oracle::files/from-tarantool/…` the other way
+//! round, and `oracle::files/killed/…` hands it ours after a SIGKILL: without an end marker, with a reserve behind
+//! the last block.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::server::{Peer, Server, Setup};
 use crate::value::Value;
 
 /// Folders of scenarios that leave something behind worth reading.
-const WORTH_READING: [&str; 5] = ["own/", "restart/", "spaces/", "stats/", "wire/"];
+const WORTH_READING: [&str; 6] = ["expiration/", "own/", "restart/", "spaces/", "stats/", "wire/"];
 /// Folders of scenarios that are also handed over after a SIGKILL.
 const WORTH_KILLING: &str = "stats/";
 const REPLY_LIMIT: Duration = Duration::from_secs(20);

@@ -1,8 +1,8 @@
 //! A disk that the queue has filled itself gets free again, without anybody's help.
 //!
-//! The data folder is a small disk in memory. Tasks that do not compress are put until the server refuses them, taken and
-//! acknowledged until nothing is left or the rest of the disk is kept for the journal; then the server has to make room and take
-//! tasks again, several times over, the last time after a restart on the full disk.
+//! The data folder is a small disk in memory. Tasks that do not compress are put until the server refuses them. They
+//! are taken and acknowledged until nothing is left or the rest of the disk is kept for the journal. Then the server
+//! has to make room and take tasks again. This happens several times, the last time after a restart on the full disk.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `scenario::` | a golden script of `scenarios/` against our server |
 //! | `transcript::` | a recorded session of `corpus/wire/` replayed against our server |
-//! | `oracle::` | both against a real Tarantool, where it can; data folders that change hands with it |
+//! | `oracle::` | both against a real Tarantool, where it can; data folders that change hands with it; odd definitions sent to both |
+//! | `own::` | rows of an administrator, and starts after them |
 //! | `hostile::` | web pages, other protocols and other accounts at the server's doors |
+//! | `folder::` | the data folder is taken away, its disk is full, its files are damaged |
 //! | `full_disk::` | a queue that has filled its disk makes room on it |
 //! | `replication::` | masters and replicas, killed and restarted; `oracle::replication/` with a real Tarantool |
 //! | `crash::` | load, SIGKILL at a random moment, and the account of what was acknowledged |
@@ -16,7 +18,9 @@
 
 mod connection;
 mod crash;
+mod definitions;
 mod exchange;
+mod folder;
 mod full_disk;
 mod hostile;
 mod replication;
@@ -39,6 +43,8 @@ fn main() -> ExitCode {
         transcript::trials,
         exchange::trials,
         crash::trials,
+        definitions::trials,
+        folder::trials,
         full_disk::trials,
         hostile::trials,
         replication::trials,

@@ -38,9 +38,20 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
         add("replica-is-killed", replica_is_killed);
         add("master-is-killed", master_is_killed);
         add("definitions", definitions);
+        add("compared", compared);
     }
     trials.push(Trial::test("replication::a-conflict-stops-or-is-skipped", || Ok(conflict()?)));
     trials.push(Trial::test("replication::promotion-and-the-way-back", || Ok(promotion()?)));
+    trials.push(Trial::test("replication::a-rehearsal-tells-and-changes-nothing", || Ok(rehearsal()?)));
+    trials.push(Trial::test("replication::one-put-waits-for-a-replica", || Ok(one_put_waits()?)));
+    trials.push(Trial::test("replication::compare-finds-a-row-that-differs", || Ok(a_row_differs()?)));
+    let followed = Trial::test("oracle::replication/follow", || Ok(follow()?));
+    trials.push(if_possible(followed, tarantool_is_installed()));
+    trials.push(Trial::test("replication::journals-are-kept", || Ok(journals_are_kept()?)));
+    trials.push(Trial::test("replication::too-far-behind", || Ok(too_far_behind()?)));
+    trials.push(Trial::test("replication::a-worker-follows-the-master", || Ok(worker()?)));
+    trials.push(Trial::test("replication::replies-wait-for-replicas", || Ok(replies_wait()?)));
+    trials.push(Trial::test("replication::changes-without-replicas-are-refused", || Ok(refuses_alone()?)));
     trials.push(Trial::test("replication::an-anonymous-replica", || Ok(anonymous()?)));
     trials.push(Trial::test("replication::who-may-not-is-told", || Ok(refusals()?)));
     Ok(trials)
@@ -324,10 +335,8 @@ fn conflict() -> Result<()> {
             wait_for("the row behind the conflict", || Ok(own(&replica)? == own(&master)?))?;
         } else {
             wait_for("the stop", || Ok(info(&replica, "replication")?.to_string().contains("stopped")))?;
-            let log = replica.log();
-            if !log.contains("Duplicate key exists in unique index 'primary' in space '_user'") {
-                return Err(format!("the reason is not told: {log}"));
-            }
+            let reason = "Duplicate key exists in unique index 'primary' in space '_user'";
+            wait_for(reason, || Ok(replica.log().contains(reason)))?;
         }
     }
     Ok(())
@@ -344,6 +353,22 @@ fn set_read_only(server: &Server, read_only: bool) -> Result<()> {
     })
 }
 
+/// What a command of the binary prints, asked of a server.
+fn command(server: &Server, arguments: &[&str]) -> Result<String> {
+    let address = server.address().to_string();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_lycosa"))
+        .args(arguments)
+        .args(["--address", &address])
+        .output()
+        .map_err(|error| error.to_string())?;
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() {
+        Ok(said(&output.stdout))
+    } else {
+        Err(format!("{arguments:?}: {}", said(&output.stderr)))
+    }
+}
+
 /// The replica becomes the master with all tasks, and the old master, killed, becomes its replica.
 fn promotion() -> Result<()> {
     let mut old = start_master(Peer::Lycosa)?;
@@ -352,8 +377,19 @@ fn promotion() -> Result<()> {
     some_work(&old, 1)?;
     compare(&old, &mut new)?;
     let waiting = Client::open(&old)?.ask("queue.statistics", vec![Value::str("plain")])?;
-    set_read_only(&old, true)?;
-    set_read_only(&new, false)?;
+    let clock = command(&old, &["demote", "--json"])?;
+    let clock = clock.split("\"vclock\":").nth(1).and_then(|rest| rest.split('}').next());
+    let clock = clock.ok_or("demote tells no vclock")?.replace('"', "") + "}";
+    let promoted = command(&new, &["promote", "--after", &clock])?;
+    if !promoted.contains("its queue is RUNNING") {
+        return Err(format!("promote says {promoted}"));
+    }
+    for (state, server) in [("WAITING", &old), ("RUNNING", &new)] {
+        let said = Client::open(server)?.ask("queue.state", Vec::new())?;
+        if said != Value::Array(vec![Value::str(state)]) {
+            return Err(format!("the queue's state is {said}, not {state}"));
+        }
+    }
     let now = Client::open(&new)?.ask("queue.statistics", vec![Value::str("plain")])?;
     // What was done is counted by each process; what is there must be the same.
     let tasks = |statistics: &Value| {
@@ -377,6 +413,334 @@ fn promotion() -> Result<()> {
     old.replicate(uri);
     old.launch()?;
     compare(&new, &mut old)
+}
+
+/// What the first seconds as the master would do is told, and nothing is done.
+fn rehearsal() -> Result<()> {
+    let master = start_master(Peer::Lycosa)?;
+    let mut client = Client::open(&master)?;
+    client.ask("queue.create_tube", vec![Value::str("plain"), Value::str("fifo")])?;
+    client.ask("queue.create_tube", vec![Value::str("timed"), Value::str("fifottl")])?;
+    for tube in ["plain", "timed"] {
+        client.ask(&format!("queue.tube.{tube}:put"), vec![Value::str("x")])?;
+        client.ask(&format!("queue.tube.{tube}:take"), vec![Value::Int(0)])?;
+    }
+    let delay = Value::Map(vec![(Value::str("delay"), Value::Int(3600))]);
+    client.ask("queue.tube.timed:put", vec![Value::str("later"), delay])?;
+    let refused = command(&master, &["promote", "--shadow"]);
+    if !refused.as_ref().is_err_and(|error| error.contains("takes writes already")) {
+        return Err(format!("a master rehearses: {refused:?}"));
+    }
+    let mut replica = start_replica(Peer::Lycosa, &master)?;
+    compare(&master, &mut replica)?;
+    let before = vclock(&replica)?;
+    let told = command(&replica, &["promote", "--shadow", "--horizon", "2h", "--json"])?;
+    // Owners are not replicated without queue.in_replicaset: nobody holds the taken tasks there.
+    for wanted in [
+        r#""in_replicaset":false"#,
+        r#""tube":"plain""#,
+        r#""released_at_start":1"#,
+        r#""delay_over":1"#,
+        r#""complete":true"#,
+    ] {
+        if !told.contains(wanted) {
+            return Err(format!("{wanted} is not in {told}"));
+        }
+    }
+    let text = command(&replica, &["promote", "--shadow"])?;
+    if !text.contains("nothing is changed") || !text.contains("all taken tasks become ready") {
+        return Err(format!("it says {text}"));
+    }
+    let stats = command(&replica, &["stats"])?;
+    if !stats.contains("takes no writes: read_only") || !stats.contains(": follow, lag") {
+        return Err(format!("the statistics of a replica are {stats}"));
+    }
+    let state = Client::open(&replica)?.ask("queue.state", Vec::new())?;
+    if state != Value::Array(vec![Value::str("INIT")]) || vclock(&replica)? != before {
+        return Err(format!("the replica is in state {state} after a rehearsal"));
+    }
+    Ok(())
+}
+
+/// `lycosa put --replicas 1` is answered when the replica has the task, and refused where nobody could confirm it.
+fn one_put_waits() -> Result<()> {
+    let options = vec!["replication_timeout = 0.2".to_owned(), "replicas_missing = \"refuse\"".to_owned()];
+    let master = Server::start(Peer::Lycosa, Setup { options, ..Setup::default() })?;
+    Client::open(&master)?.ask("queue.create_tube", vec![Value::str("plain"), Value::str("fifo")])?;
+    let refused = command(&master, &["put", "plain", "x", "--replicas", "1"]);
+    if !refused.as_ref().is_err_and(|error| error.contains("0 replicas are connected and the put asks for 1"))
+    {
+        return Err(format!("a put that nobody can confirm: {refused:?}"));
+    }
+    command(&master, &["put", "plain", "cheap"])?;
+    let mut replica = start_replica(Peer::Lycosa, &master)?;
+    compare(&master, &mut replica)?;
+    wait_for("the put that a replica confirms", || {
+        Ok(command(&master, &["put", "plain", "dear", "--replicas", "1"]).is_ok())
+    })?;
+    compare(&master, &mut replica)
+}
+
+/// A master that keeps one snapshot, and `limit` bytes of journal for replicas.
+fn start_frugal_master(limit: &str) -> Result<Server> {
+    let options = [
+        "replication_timeout = 0.2".to_owned(),
+        "checkpoint_count = 1".to_owned(),
+        format!("replication_journal_limit = \"{limit}\""),
+    ];
+    Server::start(Peer::Lycosa, Setup { options: options.to_vec(), ..Setup::default() })
+}
+
+/// Works and takes snapshots until nothing but the last of them would be left.
+fn work_and_snapshots(master: &Server, round: i128) -> Result<()> {
+    for part in 0..3 {
+        some_work(master, round + part)?;
+        Client::open(master)?.ask("box.snapshot", Vec::new())?;
+    }
+    Ok(())
+}
+
+/// Checkpoints remove no journal that a known replica needs, and the master says for whom they stay.
+fn journals_are_kept() -> Result<()> {
+    let master = start_frugal_master("1GiB")?;
+    some_work(&master, 0)?;
+    let mut replica = start_replica(Peer::Lycosa, &master)?;
+    compare(&master, &mut replica)?;
+    replica.kill();
+    work_and_snapshots(&master, 1)?;
+    let kept = info(&master, "journals")?.to_string();
+    if !kept.contains("\"held_by\": 2") {
+        return Err(format!("nobody holds journals back: {kept}"));
+    }
+    replica.launch()?;
+    compare(&master, &mut replica)?;
+    if replica.log().contains("joins again") {
+        return Err(format!("the replica has joined again: {}", replica.log()));
+    }
+    work_and_snapshots(&master, 10)?;
+    compare(&master, &mut replica)
+}
+
+/// A replica for which no journal was kept joins again by itself, as the same instance, unless it may not.
+fn too_far_behind() -> Result<()> {
+    for rejoins in [true, false] {
+        let master = start_frugal_master("0")?;
+        some_work(&master, 0)?;
+        let option = format!("replication_rejoin = {rejoins}");
+        let mut replica = start_replica_with(Peer::Lycosa, &master, vec![option])?;
+        compare(&master, &mut replica)?;
+        let uuid = info(&replica, "uuid")?;
+        replica.kill();
+        work_and_snapshots(&master, 1)?;
+        let lost = "it has to join again";
+        wait_for(lost, || Ok(master.log().contains(lost)))?;
+        replica.launch()?;
+        if !rejoins {
+            wait_for("the advice", || Ok(replica.log().contains("move its data folder away")))?;
+            wait_for("the stop", || Ok(info(&replica, "replication")?.to_string().contains("stopped")))?;
+            continue;
+        }
+        wait_for("the join", || Ok(replica.log().contains("were set aside")))?;
+        wait_for("the second life", || Ok(Client::open(&replica).is_ok()))?;
+        compare(&master, &mut replica)?;
+        some_work(&master, 20)?;
+        compare(&master, &mut replica)?;
+        if info(&replica, "uuid")? != uuid || info(&replica, "id")? != Value::Int(2) {
+            return Err("the replica is another instance now".to_owned());
+        }
+        replica.stop()?;
+    }
+    Ok(())
+}
+
+fn start_careful_master(missing: &str) -> Result<Server> {
+    let options = [
+        "replication_timeout = 0.2".to_owned(),
+        "replicas_before_reply = 1".to_owned(),
+        format!("replicas_missing = \"{missing}\""),
+    ];
+    Server::start(Peer::Lycosa, Setup { options: options.to_vec(), ..Setup::default() })
+}
+
+/// A reply leaves when a replica has the change too; what tells about the instance, and the replica's own way in, do
+/// not wait.
+fn replies_wait() -> Result<()> {
+    let master = start_careful_master("wait")?;
+    let mut client = Client::open(&master)?;
+    let (sender, created) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let tube = vec![Value::str("t"), Value::str("fifo")];
+        // Whoever waits for it has failed already if it cannot be told.
+        let _ = sender.send(client.ask("queue.create_tube", tube).map(|_| client));
+    });
+    let waits = |what: &str| {
+        let pause = Duration::from_millis(300);
+        let early = created.recv_timeout(pause).is_ok();
+        if early { Err(format!("{what}: a reply has not waited for a replica")) } else { Ok(()) }
+    };
+    waits("no replica is there")?;
+    info(&master, "uuid")?;
+    let mut replica = start_replica(Peer::Lycosa, &master)?;
+    let created = created.recv_timeout(REPLY_LIMIT).map_err(|error| error.to_string())?;
+    let mut client = created?;
+    for task in 0..20 {
+        client.ask("queue.tube.t:put", vec![Value::Int(task)])?;
+    }
+    // What was answered is there, whatever becomes of the master now.
+    let has = vclock(&replica)?;
+    let own = vclock(&master)?;
+    if has != own {
+        return Err(format!("the master has answered at {own:?} and the replica is at {has:?}"));
+    }
+    replica.kill();
+    replica.launch()?;
+    client.ask("queue.tube.t:put", vec![Value::str("after the replica's return")])?;
+    compare(&master, &mut replica)
+}
+
+/// Without enough replicas changes are refused, and reads are not.
+fn refuses_alone() -> Result<()> {
+    let master = start_careful_master("refuse")?;
+    let tube = || vec![Value::str("t"), Value::str("fifo")];
+    let alone = Client::open(&master)?.ask("queue.create_tube", tube());
+    if !alone.as_ref().is_err_and(|error| error.contains("replicas_before_reply is 1")) {
+        return Err(format!("a change without replicas is answered with {alone:?}"));
+    }
+    let mut replica = start_replica(Peer::Lycosa, &master)?;
+    wait_for("the replica", || Ok(Client::open(&master)?.ask("queue.create_tube", tube()).is_ok()))?;
+    replica.kill();
+    let put = || Client::open(&master)?.ask("queue.tube.t:put", vec![Value::Int(1)]);
+    wait_for("the refusal", || Ok(put().is_err_and(|error| error.contains("0 replicas are connected"))))?;
+    info(&master, "uuid")?;
+    replica.launch()?;
+    wait_for("the replica's return", || Ok(put().is_ok()))
+}
+
+/// `lycosa work` with both addresses goes on at the new master.
+fn worker() -> Result<()> {
+    let text = |error: std::io::Error| error.to_string();
+    let old = start_master(Peer::Lycosa)?;
+    let tube = vec![Value::str("jobs"), Value::str("fifo")];
+    Client::open(&old)?.ask("queue.create_tube", tube)?;
+    let new = start_replica(Peer::Lycosa, &old)?;
+    let folder = tempfile::tempdir().map_err(text)?;
+    let output = folder.path().join("done");
+    let script = format!("cat >> '{}'", output.display());
+    let addresses = format!("{},{}", old.address(), new.address());
+    let mut worker = std::process::Command::new(env!("CARGO_BIN_EXE_lycosa"))
+        .args(["work", "jobs", "--address", &addresses, "--", "sh", "-c", &script])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .map_err(text)?;
+    let done = |word: &str| Ok(std::fs::read_to_string(&output).unwrap_or_default().contains(word));
+    let work = || {
+        Client::open(&old)?.ask("queue.tube.jobs:put", vec![Value::str("before;")])?;
+        wait_for("the first task", || done("before"))?;
+        command(&old, &["demote"])?;
+        command(&new, &["promote"])?;
+        Client::open(&new)?.ask("queue.tube.jobs:put", vec![Value::str("after;")])?;
+        wait_for("the task at the new master", || done("after"))
+    };
+    let worked = work();
+    worker.kill().and_then(|()| worker.wait()).map_err(text)?;
+    worked
+}
+
+/// How `lycosa compare` of two servers ends, and what it prints.
+fn comparison(a: &str, b: &str, more: &[&str]) -> Result<(Option<i32>, String)> {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_lycosa"))
+        .args(["compare", a, b])
+        .args(more)
+        .env_remove("LYCOSA_USER")
+        .output()
+        .map_err(|error| error.to_string())?;
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((output.status.code(), said(&output.stdout) + &said(&output.stderr)))
+}
+
+fn expect(found: &(Option<i32>, String), code: i32, texts: &[&str]) -> Result<()> {
+    let (status, said) = found;
+    if *status == Some(code) && texts.iter().all(|text| said.contains(text)) {
+        return Ok(());
+    }
+    Err(format!("expected exit code {code} and {texts:?}; got {status:?} and:\n{said}"))
+}
+
+/// `lycosa compare` finds master and replica equal.
+fn compared(from: Peer, to: Peer) -> Result<()> {
+    let master = start_master(from)?;
+    some_work(&master, 0)?;
+    let replica = start_replica(to, &master)?;
+    some_work(&master, 1)?;
+    let (a, b) = (format!("tarantool://{}", master.address()), format!("lycosa://{}", replica.address()));
+    expect(&comparison(&a, &b, &["--timeout", "60"])?, 0, &[": the same", "_index", "_cluster"])
+}
+
+/// Two copies of one folder take a row each: the vclocks are equal, and one key differs, or is missing.
+fn a_row_differs() -> Result<()> {
+    let master = start_master(Peer::Lycosa)?;
+    let mut client = Client::open(&master)?;
+    let tube = vec![Value::str("t"), Value::str("fifo")];
+    client.ask("queue.create_tube", tube)?;
+    for task in 0..200 {
+        client.ask("queue.tube.t:put", vec![Value::Int(task)])?;
+    }
+    drop(client);
+    let mut first = master;
+    first.stop()?;
+    let setup = || Setup { data: Some(first.data_folder()), ..Setup::default() };
+    let (a, b) = (Server::start(Peer::Lycosa, setup())?, Server::start(Peer::Lycosa, setup())?);
+    let (at, to) = (a.address().to_string(), b.address().to_string());
+    expect(&comparison(&at, &to, &[])?, 0, &[": the same"])?;
+    Client::open(&a)?.ask("queue.tube.t:put", vec![Value::str("here")])?;
+    expect(&comparison(&at, &to, &["--timeout", "0"])?, 1, &["the vclocks do not meet", "B lacks 1 rows"])?;
+    let difference = ["[200] only in A", "1 differ"];
+    expect(&comparison(&at, &to, &["--any-vclock"])?, 1, &difference)?;
+    Client::open(&b)?.ask("queue.tube.t:put", vec![Value::str("there")])?;
+    let found = comparison(&at, &to, &["--json"])?;
+    expect(&found, 1, &["\"same\":false", "\"key\":[200]", "\"difference\":\"changed\""])?;
+    expect(&comparison(&at, "nobody:x@127.0.0.1:1", &[])?, 4, &["B (nobody@127.0.0.1:1)"])?;
+    expect(&comparison(&at, &format!("admin:wrong@{to}"), &[])?, 1, &["wrong user or password"])?;
+    expect(&comparison(&at, "admin:wrong@here:x", &[])?, 2, &["is no address"])
+}
+
+/// `lycosa follow` joins a Tarantool, holds the same, and is promoted.
+fn follow() -> Result<()> {
+    let text = |error: std::io::Error| error.to_string();
+    let master = start_master(Peer::Tarantool)?;
+    some_work(&master, 0)?;
+    let folder = tempfile::tempdir().map_err(text)?;
+    let log = folder.path().join("log");
+    let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).map_err(text)?;
+    let listen = listener.local_addr().map_err(text)?.to_string();
+    drop(listener);
+    let mut server = std::process::Command::new(env!("CARGO_BIN_EXE_lycosa"))
+        .args(["follow", &format!("tarantool://guest@{}", master.address()), "--listen", &listen, "--data"])
+        .arg(folder.path().join("data"))
+        .current_dir(folder.path())
+        .stderr(std::fs::File::create(&log).map_err(text)?)
+        .spawn()
+        .map_err(text)?;
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    let work = || {
+        let address = master.address().to_string();
+        wait_for("the follower", || Ok(said().contains("is no orphan any more")))?;
+        some_work(&master, 1)?;
+        expect(&comparison(&address, &listen, &["--timeout", "60"])?, 0, &[": the same"])?;
+        let heads = ["as a read-only replica", "next: `lycosa compare", "lycosa promote"];
+        expect(&(Some(0), said()), 0, &heads)?;
+        Client::open(&master)?.eval("box.cfg{read_only = true}")?;
+        let at = listen.parse::<SocketAddr>().map_err(|error| error.to_string())?;
+        let options = Value::Map(vec![(Value::str("read_only"), Value::Bool(false))]);
+        Client::at(at)?.ask("box.cfg", vec![options])?;
+        wait_for("the first write", || {
+            let tube = vec![Value::str("after"), Value::str("fifo")];
+            Ok(Client::at(at)?.ask("queue.create_tube", tube).is_ok())
+        })
+    };
+    let worked = work().map_err(|error| format!("{error}; its log:\n{}", said()));
+    server.kill().and_then(|()| server.wait()).map_err(text)?;
+    worked
 }
 
 fn anonymous() -> Result<()> {
@@ -404,7 +768,7 @@ fn refusals() -> Result<()> {
     for (uri, expected) in [
         (format!("guest@{}", other.address()), "Replica set UUID mismatch"),
         (format!("admin:wrong@{}", master.address()), "Incorrect password supplied for user 'admin'"),
-        (format!("nobody:x@{}", master.address()), "User 'nobody' is not found"),
+        (format!("nobody:x@{}", master.address()), "Incorrect password supplied for user 'nobody'"),
     ] {
         replica.replicate(uri);
         replica.launch()?;

@@ -119,16 +119,33 @@ impl Server {
         lines[lines.len().saturating_sub(12)..].join("\n")
     }
 
-    /// SIGTERM, and the wait for the end.
+    /// From the next start on damaged files are no hindrance.
+    pub(crate) fn force(&mut self) {
+        self.setup.options.push("force_recovery = true".to_owned());
+    }
+
+    /// SIGTERM, and the wait for the end, which has to be a success.
     pub(crate) fn stop(&mut self) -> Result<(), String> {
-        let Some(mut child) = self.child.take() else { return Ok(()) };
+        match self.terminate()? {
+            Some(status) => self.check_end(status),
+            None => Ok(()),
+        }
+    }
+
+    /// SIGTERM, and the wait for the end: its exit code.
+    pub(crate) fn stop_for_code(&mut self) -> Result<Option<i32>, String> {
+        self.terminate().map(|status| status.and_then(|status| status.code()))
+    }
+
+    fn terminate(&mut self) -> Result<Option<ExitStatus>, String> {
+        let Some(mut child) = self.child.take() else { return Ok(None) };
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)
             .map_err(|error| error.to_string())?;
         let deadline = Instant::now() + STOP_LIMIT;
         loop {
             match child.try_wait() {
-                Ok(Some(status)) => return self.check_end(status),
+                Ok(Some(status)) => return Ok(Some(status)),
                 Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
                 other => {
                     end(&mut child);
@@ -282,7 +299,7 @@ impl Server {
         while Instant::now() < deadline {
             self.check_alive()?;
             if let Ok(mut connection) = Connection::open(self.address) {
-                match connection.ask(question.0, &question.1, Duration::from_secs(5)) {
+                match connection.ask(question.0, &question.1, Duration::from_secs(30)) {
                     Ok(reply) if has_queue && reply.data() == Value::Array(vec![Value::str("RUNNING")]) => {
                         return Ok(());
                     }
@@ -319,7 +336,7 @@ impl Drop for Server {
 }
 
 /// Puts a disk of so many bytes, in memory, at a folder.
-fn mount_disk(folder: &Path, bytes: u64) -> Result<(), String> {
+pub(crate) fn mount_disk(folder: &Path, bytes: u64) -> Result<(), String> {
     let mounted = Command::new("mount")
         .args(["-t", "tmpfs", "-o", &format!("size={bytes},mode=0700"), "tmpfs"])
         .arg(folder)

@@ -91,8 +91,17 @@ impl Server {
         Self::over(tempfile::tempdir().unwrap(), flags)
     }
 
+    /// A server with these variables in its environment.
+    pub(crate) fn with_environment(variables: &[(&str, &str)]) -> Self {
+        Self::started(tempfile::tempdir().unwrap(), &[], variables)
+    }
+
     /// A server on this data folder.
     pub(crate) fn over(data: TempDir, flags: &[&str]) -> Self {
+        Self::started(data, flags, &[])
+    }
+
+    fn started(data: TempDir, flags: &[&str], variables: &[(&str, &str)]) -> Self {
         for _ in 0..4 {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let address = listener.local_addr().unwrap().to_string();
@@ -100,6 +109,7 @@ impl Server {
             let mut command = command();
             let log = std::fs::File::create(data.path().join("test.log")).unwrap();
             command.args(["serve", "--listen", &address, "--data-dir"]).arg(data.path()).args(flags);
+            command.envs(variables.iter().copied());
             let mut child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
             let begun = Instant::now();
             while child.try_wait().unwrap().is_none() {
@@ -116,7 +126,8 @@ impl Server {
 
     /// Kills the server and starts another on its data.
     pub(crate) fn restart(mut self, flags: &[&str]) -> Self {
-        self.child.kill().unwrap();
+        // It may have ended already.
+        let _ = self.child.kill();
         self.child.wait().unwrap();
         let data = std::mem::replace(&mut self.data, tempfile::tempdir().unwrap());
         drop(self);
@@ -128,9 +139,32 @@ impl Server {
         log_in(self.data.path())
     }
 
+    /// Waits for a line of the log with `text`: a line may come after the answer that it is about.
+    #[track_caller]
+    pub(crate) fn expect_log(&self, text: &str) {
+        let begun = Instant::now();
+        while !self.log().contains(text) {
+            assert!(begun.elapsed() < LIMIT, "the log lacks {text:?}: {}", self.log());
+            sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Sends the server a signal.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits until the server has ended by itself; its exit code.
+    #[track_caller]
+    pub(crate) fn wait_for_end(&mut self) -> Option<i32> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(begun.elapsed() < LIMIT, "the server does not end: {}", self.log());
+            sleep(Duration::from_millis(10));
+        }
     }
 
     /// A command on this server, not yet started.

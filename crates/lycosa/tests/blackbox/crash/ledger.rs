@@ -59,13 +59,13 @@ impl Ledger {
         self.acknowledged += 1;
         // Absent if somebody took the task before this reply was read.
         match self.perhaps_put.remove(payload) {
-            Some(lane) => self.enter(id, payload, lane),
+            Some(lane) => self.record(id, payload, lane),
             None => Ok(()),
         }
     }
 
     /// A task that the account did not know by its id.
-    fn enter(&mut self, id: u64, payload: &str, lane: Option<String>) -> Result<(), String> {
+    fn record(&mut self, id: u64, payload: &str, lane: Option<String>) -> Result<(), String> {
         if self.gone.contains(&id) || self.perhaps_gone.contains_key(&id) {
             return Err(format!("id {id} was given out again, for {payload}"));
         }
@@ -81,7 +81,7 @@ impl Ledger {
         if !self.here.contains_key(&id) {
             let lane = self.perhaps_put.remove(payload);
             let lane = lane.ok_or_else(|| format!("task {id} ({payload}) was finished and came back"))?;
-            self.enter(id, payload, lane)?;
+            self.record(id, payload, lane)?;
         }
         let task = &self.here[&id];
         if task.payload != payload {
@@ -153,7 +153,7 @@ impl Ledger {
     }
 
     /// Compares with what the server has after a start, and makes certain what was in doubt.
-    pub(super) fn settle(&mut self, rows: &HashMap<u64, Row>, delays: bool) -> Result<(), String> {
+    pub(super) fn reconcile(&mut self, rows: &HashMap<u64, Row>, delays: bool) -> Result<(), String> {
         self.owners.clear();
         self.lanes.clear();
         self.in_doubt += (self.perhaps_gone.len() + self.perhaps_put.len()) as u64;
@@ -194,7 +194,7 @@ impl Ledger {
             }
             let lane = self.perhaps_put.remove(&row.payload);
             let lane = lane.ok_or_else(|| format!("nobody put task {id} ({})", row.payload))?;
-            self.enter(*id, &row.payload, lane)?;
+            self.record(*id, &row.payload, lane)?;
         }
         self.perhaps_put.clear();
         Ok(())

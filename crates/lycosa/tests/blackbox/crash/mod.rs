@@ -1,5 +1,6 @@
-//! SIGKILL under load: workers put, take, ack, release, bury and delete as fast as they can, the server dies at a random
-//! moment, starts again on its data, and is held against the workers' account of what it had acknowledged.
+//! SIGKILL under load: workers put, take, ack, release, bury and delete as fast as they can. The server dies at a
+//! random time and starts again on its data. The test compares it with the workers' account of what it had
+//! acknowledged.
 //!
 //! Checked while the load runs: no task has two owners, no sub-queue two taken tasks, no id is given out twice, nothing
 //! finished comes back. Checked after each start: what was acknowledged is there, what was finished is gone, taken tasks
@@ -216,7 +217,7 @@ fn verify(server: &Server, tube: Tube, ledger: &Arc<Mutex<Ledger>>) -> Result<()
     let mut connection = open(server)?;
     let rows = rows(&mut connection, tube)?;
     let mut ledger = ledger.lock().expect("no worker panicked");
-    ledger.settle(&rows, tube.delays)?;
+    ledger.reconcile(&rows, tube.delays)?;
 
     let owned = space_id(&mut connection, "_queue_taken_2")?;
     let taken = select(&mut connection, owned)?;
@@ -320,12 +321,12 @@ fn ask(connection: &mut Connection, kind: u32, body: &Value) -> Result<Value, St
 
 /// Numbers from a seed (xorshift64*).
 #[derive(Debug)]
-struct Dice {
+pub(crate) struct Dice {
     state: u64,
 }
 
 impl Dice {
-    fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { state: seed | 1 }
     }
 
@@ -336,11 +337,11 @@ impl Dice {
         self.state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         (self.next() >> 11) % bound.max(1)
     }
 
-    fn chance(&mut self, percent: u64) -> bool {
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 }

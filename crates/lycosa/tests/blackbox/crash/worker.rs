@@ -73,7 +73,7 @@ impl Worker {
             for (sync, operation) in sent {
                 match self.connection.reply(sync, Instant::now() + REPLY_LIMIT) {
                     Ok(reply) if self.is_refusal(&reply) => is_refused = true,
-                    Ok(reply) => self.enter(&operation, &reply)?,
+                    Ok(reply) => self.record(&operation, &reply)?,
                     Err(_) => is_cut = true,
                 }
             }
@@ -166,7 +166,7 @@ impl Worker {
     }
 
     /// Enters a reply in the account.
-    fn enter(&mut self, operation: &Operation, reply: &Reply) -> Result<(), String> {
+    fn record(&mut self, operation: &Operation, reply: &Reply) -> Result<(), String> {
         if reply.error != 0 {
             return Err(format!("{operation:?} was refused: {}", reply.describe()));
         }

@@ -40,9 +40,8 @@ impl Script {
             return Some("the other server's".into());
         }
         match peer {
-            Peer::Lycosa => {
-                Some(format!("needs {}", self.needs)).filter(|_| !matches!(self.needs.as_str(), "" | "lua"))
-            }
+            Peer::Lycosa => Some(format!("needs {}", self.needs))
+                .filter(|_| !matches!(self.needs.as_str(), "" | "lua" | "drivers")),
             Peer::Tarantool if !tarantool_is_installed() => Some("no tarantool".into()),
             Peer::Tarantool => {
                 Some("needs the module queue".into()).filter(|_| !self.oracle && queue_module().is_none())

@@ -23,7 +23,7 @@ const MAX_FAILURES: usize = 4;
 /// Runs the scenario and gives the server that it ran on, without its connections; on failure the message has one
 /// paragraph for each failed line.
 pub(crate) fn run(name: &str, text: &str, scenario: &Scenario, peer: Peer) -> Result<Server, String> {
-    let needs_lua = text.lines().any(|line| line.trim() == "needs: lua");
+    let needs_lua = text.lines().any(|line| matches!(line.trim(), "needs: lua" | "needs: drivers"));
     let options = needs_lua.then(|| "lua = true".to_owned()).into_iter().collect();
     let setup = Setup { queue: scenario.queue.clone(), options, ..Setup::default() };
     let server = Server::start(peer, setup).map_err(|reason| format!("{name}: {reason}"))?;

@@ -1,0 +1,138 @@
+//! Commands on files: export, import, cat, check.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::ClientArguments;
+
+pub(super) const EXPORT_EXAMPLES: &str = "\
+Reading takes the right to read the tubes' spaces. On the server's machine --data-dir needs no rights.
+
+Examples:
+  lycosa export --data-dir /var/lib/lycosa -o tubes.jsonl     all tubes, with a progress bar
+  lycosa export mail crawl --user boss > two-tubes.jsonl      two tubes, over the network
+  lycosa export --data-dir data | lycosa import --address other:3301";
+
+pub(super) const IMPORT_EXAMPLES: &str = "\
+A line is a tube or a task; only `tube` and `data` are needed:
+  {\"tube\": \"mail\", \"type\": \"fifottl\", \"options\": {\"ttl\": 86400}}
+  {\"tube\": \"mail\", \"data\": {\"to\": \"ann\"}, \"pri\": 1, \"ttl\": 3600, \"delay\": 60}
+
+Examples:
+  lycosa import tubes.jsonl
+  zcat tubes.jsonl.gz | lycosa import --address 127.0.0.1:3302";
+
+pub(super) const CAT_EXAMPLES: &str = "\
+Exit codes: 0 read to the end, a torn tail included; 65 damaged; 66 no such file; 74 disk error; 78 another version.
+
+Examples:
+  lycosa cat data/*.xlog                                  all changes
+  lycosa cat data/00000000000000000277.xlog --space mail --type update,delete
+  lycosa cat data/*.snap --json --space _user | jq .tuple
+  lycosa cat data/00000000000000000277.xlog --follow      changes as they come, until Ctrl-C";
+
+pub(super) const CHECK_EXAMPLES: &str = "\
+Takes no lock and changes nothing: beside a running server its last rows may still be on the way. Two folders with
+the same digest hold the same data.
+
+Exit codes: 0 all is sound; 65 damaged; 66 files are missing; 74 disk error; 78 of another instance or version.
+
+Examples:
+  lycosa check /var/lib/lycosa
+  lycosa check backup --json | jq -r 'select(.digest).digest'";
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArguments {
+    /// Tubes; all of them if none is named
+    pub(crate) tubes: Vec<String>,
+    /// File to write; standard output if absent
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// The server's data folder: read as administrator over the socket in it, instead of --address
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArguments {
+    /// File to read; standard input if absent
+    pub(crate) file: Option<PathBuf>,
+    /// The server's data folder: write as administrator over the socket in it, instead of --address
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+/// What a row does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RowType {
+    /// Adds a tuple
+    Insert,
+    /// Puts a tuple in the place of another
+    Replace,
+    /// Changes a tuple
+    Update,
+    /// Removes a tuple
+    Delete,
+    /// Adds or changes a tuple
+    Upsert,
+    /// Nothing
+    Nop,
+    /// Makes synchronous rows final
+    Confirm,
+    /// Makes synchronous rows void
+    Rollback,
+    /// Something that this version does not know
+    Unknown,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CatArguments {
+    /// Files, in any state: .xlog, .snap, .inprogress, .corrupted
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Only rows of this space, by number or name; may be repeated
+    #[arg(long, short = 's', value_name = "SPACE")]
+    pub(crate) space: Vec<String>,
+    /// Only rows from this LSN on
+    #[arg(long, value_name = "LSN")]
+    pub(crate) from: Option<u64>,
+    /// Only rows up to this LSN, which is included
+    #[arg(long, value_name = "LSN")]
+    pub(crate) to: Option<u64>,
+    /// Only rows of these types
+    #[arg(long = "type", short = 't', value_enum, value_delimiter = ',', value_name = "TYPE")]
+    pub(crate) types: Vec<RowType>,
+    /// End after so many rows
+    #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: Option<u64>,
+    /// Print the text header of each file first
+    #[arg(long)]
+    pub(crate) header: bool,
+    /// Wait for more rows, in this file and in those after it, until Ctrl-C
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// Go on after damage, with the next block that is sound
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArguments {
+    /// The data folder
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// Also say what a Tarantool 2.6 would refuse of it; exit code 78 if there is anything
+    #[arg(long)]
+    pub(crate) for_tarantool: bool,
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}

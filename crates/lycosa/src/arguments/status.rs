@@ -1,0 +1,42 @@
+//! `lycosa stats` and `lycosa session`: how the server is and who is connected.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::ClientArguments;
+use crate::values::{pause, span};
+
+pub(super) const STATS_EXAMPLES: &str = "\
+Examples:
+  lycosa stats                        the server, then the tubes, the largest backlog first
+  lycosa stats --watch                tasks a second in and out, every 2 seconds, until Ctrl-C
+  lycosa stats --watch=10s --json     one object for each look";
+
+#[derive(Debug, Args)]
+pub(crate) struct StatsArguments {
+    /// Look again and again, at this distance, and show tasks a second
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "2",
+        value_parser = pause)]
+    pub(crate) watch: Option<Duration>,
+    /// With --watch: end after this many looks
+    #[arg(long, short = 'n', value_name = "COUNT", requires = "watch",
+        value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) looks: Option<u64>,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionCommand {
+    /// List queue sessions: users, addresses, and the tasks that each holds
+    List {
+        /// Only sessions that hold tasks of this tube
+        tube: Option<String>,
+        /// Only sessions that took a task longer ago than this and still hold it
+        #[arg(long, value_name = "TIME", value_parser = span)]
+        older_than: Option<Duration>,
+        #[command(flatten)]
+        client: ClientArguments,
+    },
+}

@@ -1,0 +1,91 @@
+//! `lycosa tube`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::ClientArguments;
+use crate::values::{lasting, priority};
+
+/// Types of tubes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TubeType {
+    /// In order of arrival
+    Fifo,
+    /// With priority, delay, time to live and time to run
+    Fifottl,
+    /// As fifottl, with a capacity
+    Limfifottl,
+    /// One task at a time in each sub-queue
+    Utube,
+    /// As utube, with priority, delay, time to live and time to run
+    Utubettl,
+}
+
+impl TubeType {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            TubeType::Fifo => "fifo",
+            TubeType::Fifottl => "fifottl",
+            TubeType::Limfifottl => "limfifottl",
+            TubeType::Utube => "utube",
+            TubeType::Utubettl => "utubettl",
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TubeCommand {
+    /// Create a tube
+    Create(TubeCreateArguments),
+    /// List the tubes that the user may see, with their types and tasks by state
+    List(ClientArguments),
+    /// Drop a tube and its tasks; refused while tasks are taken or calls wait
+    Drop(TubeArguments),
+    /// Remove all tasks of a tube
+    Truncate(TubeArguments),
+    /// Count tasks by state and calls by kind, of one tube or of all
+    Stats {
+        /// The tube; all of them if absent
+        tube: Option<String>,
+        #[command(flatten)]
+        client: ClientArguments,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TubeArguments {
+    /// The tube
+    pub(crate) tube: String,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TubeCreateArguments {
+    /// Its name
+    pub(crate) tube: String,
+    /// Its type
+    #[arg(long = "type", short = 't', value_enum, default_value = "fifottl")]
+    pub(crate) kind: TubeType,
+    /// An existing tube is no error
+    #[arg(long)]
+    pub(crate) if_not_exists: bool,
+    /// Tasks are not journaled and gone after a restart
+    #[arg(long)]
+    pub(crate) temporary: bool,
+    /// Time that a task lives (ttl types)
+    #[arg(long, value_name = "TIME", value_parser = lasting, allow_negative_numbers = true)]
+    pub(crate) ttl: Option<Duration>,
+    /// Time that a task may be held (ttl types)
+    #[arg(long, value_name = "TIME", value_parser = lasting, allow_negative_numbers = true)]
+    pub(crate) ttr: Option<Duration>,
+    /// Priority of tasks, lower first (ttl types)
+    #[arg(long, value_parser = priority, allow_negative_numbers = true)]
+    pub(crate) pri: Option<u64>,
+    /// How many tasks fit (limfifottl)
+    #[arg(long)]
+    pub(crate) capacity: Option<u64>,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}

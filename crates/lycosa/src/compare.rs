@@ -1,0 +1,512 @@
+//! `lycosa compare`: whether two servers, Lycosa or Tarantool, hold the same at the same vclock.
+//!
+//! Both are read side by side, page by page, in the order of the primary key. A large space holds neither server up,
+//! and the first tuple in which they differ is found on the way. Rows may be written meanwhile: a space that differs is
+//! read again as long as a vclock has moved since both met. Equal is what two readings found equal.
+//!
+//! A HASH index has no order that both share: such a space is read whole, and sorted by the bytes of its keys.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use lycosa_client::{Array, Error, Kind, Value};
+use lycosa_iproto::keys::ballot;
+use lycosa_iproto::request::Body;
+use lycosa_iproto::vclock::Vclock;
+use lycosa_tuple::mp::Reader;
+use serde_json::{Value as Json, json};
+use sha1::{Digest, Sha1};
+
+use crate::arguments::CompareArguments;
+use crate::outcome::Outcome;
+use crate::output;
+use crate::pages::{EQ, INDEXES, Pages, PrimaryKey, SPACES, select, tuples};
+use crate::payload;
+use crate::peer::Peer;
+use crate::session::Session;
+
+/// `_space`: who may read it sees every space.
+const SPACE: u32 = 280;
+/// `_sequence_data`: a Tarantool shows the value of a sequence there only after `next`, not after an insert that used it.
+const SEQUENCE_DATA: u32 = 285;
+/// `_truncate`: has rows of local spaces too, which stay on their instance.
+const TRUNCATE: u32 = 330;
+/// Pause between two looks at the vclocks.
+const POLL: Duration = Duration::from_millis(20);
+/// Characters of the digest that the table shows.
+const SHOWN_DIGEST: usize = 12;
+
+/// One of the two servers.
+struct Server {
+    /// `A` or `B`.
+    letter: char,
+    peer: Peer,
+    session: Session,
+}
+
+/// A space as one server shows it.
+#[derive(Debug, Clone)]
+struct Space {
+    name: String,
+    /// The primary key, and whether its index is in order; `None` without an index.
+    key: Option<(PrimaryKey, bool)>,
+    /// Why replicas do not have it in common.
+    left_out: Option<&'static str>,
+}
+
+/// What was read of a space at one server.
+struct Summary {
+    tuples: u64,
+    digest: Sha1,
+}
+
+/// In which tuple two servers differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Difference {
+    Changed,
+    OnlyIn(char),
+}
+
+/// How a space compares.
+struct Comparison {
+    name: String,
+    /// Count and digest at A and at B; `None` where it cannot be read.
+    sides: [Option<(u64, String)>; 2],
+    first: Option<(Value, Difference)>,
+    verdict: Verdict,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Same,
+    Different,
+    /// Rows were written at each reading, so that a difference may be one of time.
+    Moving,
+    /// A user has no right to read it.
+    Unread,
+}
+
+impl Verdict {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Different => "different",
+            Self::Moving => "moving",
+            Self::Unread => "not read",
+        }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.letter, self.peer)
+    }
+}
+
+pub(crate) fn run(arguments: &CompareArguments) -> anyhow::Result<Outcome> {
+    let peers = [Peer::parse("A", &arguments.a)?, Peer::parse("B", &arguments.b)?];
+    let [a, b] = peers;
+    let servers = [Server::open('A', a, arguments)?, Server::open('B', b, arguments)?];
+    let deadline = Instant::now() + arguments.timeout;
+    let clocks = meet(&servers, deadline, arguments)?;
+    let (spaces, compared, clocks) = compare_until_same(&servers, clocks, deadline, arguments)?;
+    report(&servers, &spaces, &compared, &clocks, arguments.client.json)
+}
+
+/// The spaces of both by their numbers.
+type Spaces = BTreeMap<u32, [Option<Space>; 2]>;
+
+/// Compares all spaces, and those that differ again while rows are written and time is left.
+fn compare_until_same(
+    servers: &[Server; 2],
+    mut clocks: [Vclock; 2],
+    deadline: Instant,
+    arguments: &CompareArguments,
+) -> anyhow::Result<(Spaces, BTreeMap<u32, Comparison>, [Vclock; 2])> {
+    let mut done = BTreeMap::new();
+    loop {
+        let spaces = both(servers)?;
+        done.retain(|id, _| spaces.contains_key(id));
+        for (&id, pair) in &spaces {
+            let is_left_out = pair.iter().flatten().any(|space| space.left_out.is_some());
+            let is_done = done.get(&id).is_some_and(|done: &Comparison| done.verdict == Verdict::Same);
+            if !is_left_out && !is_done {
+                done.insert(id, compare(servers, id, pair, &spaces)?);
+            }
+        }
+        let now = [servers[0].vclock()?, servers[1].vclock()?];
+        let differs = done.values().any(|space| space.verdict == Verdict::Different);
+        if !differs || now == clocks || arguments.any_vclock {
+            return Ok((spaces, done, clocks));
+        }
+        if Instant::now() >= deadline {
+            let different = done.values_mut().filter(|space| space.verdict == Verdict::Different);
+            different.for_each(|space| space.verdict = Verdict::Moving);
+            return Ok((spaces, done, now));
+        }
+        clocks = meet(servers, deadline, arguments)?;
+    }
+}
+
+/// Waits until both have the same vclock.
+fn meet(
+    servers: &[Server; 2],
+    deadline: Instant,
+    arguments: &CompareArguments,
+) -> anyhow::Result<[Vclock; 2]> {
+    loop {
+        let clocks = [servers[0].vclock()?, servers[1].vclock()?];
+        if clocks[0] == clocks[1] || arguments.any_vclock {
+            return Ok(clocks);
+        }
+        if Instant::now() >= deadline {
+            let lacks = |who: &Server, has: &Vclock, other: &Vclock| {
+                let rows = other.iter().filter(|(id, lsn)| *lsn > has.get(*id));
+                let rows = rows.map(|(id, lsn)| format!("{} rows of instance {id}", lsn - has.get(id)));
+                let rows: Vec<_> = rows.collect();
+                (!rows.is_empty()).then(|| format!("{} lacks {}", who.letter, rows.join(", ")))
+            };
+            let [a, b] = &clocks;
+            let lacks: Vec<_> =
+                [lacks(&servers[0], a, b), lacks(&servers[1], b, a)].into_iter().flatten().collect();
+            bail!(
+                "the vclocks do not meet within {} s: {} is at {a}, {} at {b}: {}. Does one follow the other (see \
+                 box.info().replication)? While rows are written without a pause, make the master read-only first; \
+                 --any-vclock compares all the same",
+                arguments.timeout.as_secs_f64(),
+                servers[0],
+                servers[1],
+                lacks.join("; ")
+            );
+        }
+        thread::sleep(POLL);
+    }
+}
+
+impl Server {
+    fn open(letter: char, peer: Peer, arguments: &CompareArguments) -> anyhow::Result<Self> {
+        let mut client = arguments.client.clone();
+        let mut peer = peer;
+        if let Some(user) = client.user.take().filter(|_| peer.is_guest()) {
+            peer.user = user;
+        }
+        client.address = format!("{}{}", if peer.is_tls { "tls://" } else { "" }, peer.address);
+        if !peer.is_tls {
+            (client.tls_ca, client.tls_server_name) = (None, None);
+        }
+        let password = peer.password(client.password_file.as_deref())?;
+        let user = (!peer.is_guest()).then(|| (peer.user.clone(), password));
+        let session = Session::open_as(&client, user).with_context(|| format!("{letter} ({peer})"))?;
+        Ok(Self { letter, peer, session })
+    }
+
+    /// The replicated part of its vclock. A VOTE needs no rights.
+    fn vclock(&self) -> anyhow::Result<Vclock> {
+        let (runtime, connection) = self.session.parts();
+        let vote = runtime.block_on(connection.request(&Body::Vote)).and_then(|vote| vote.first_value());
+        let vote = vote.with_context(|| format!("{self} does not tell its vclock"))?;
+        let Value::Map(vote) = vote else { bail!("{self}: its vote is {vote}, no map") };
+        let clock = vote.iter().find(|(key, _)| key.as_u64() == Some(ballot::VCLOCK.into()));
+        let (_, clock) = clock.with_context(|| format!("{self}: its vote has no vclock"))?;
+        let clock = clock.encode();
+        Ok(Vclock::decode(&mut Reader::new(&clock))
+            .with_context(|| format!("{self}: its vclock"))?
+            .replicated())
+    }
+
+    /// The spaces that the user may see, by their numbers.
+    fn spaces(&self) -> anyhow::Result<BTreeMap<u32, Space>> {
+        let mut spaces = BTreeMap::new();
+        let mut pages = Pages::by_first_field(SPACES);
+        while let Some(page) = pages.next(&self.session).with_context(|| format!("{self}: its spaces"))? {
+            for row in tuples(&page) {
+                let row = Value::decode(row.bytes())?;
+                let fields = row.as_array().unwrap_or_default();
+                let id = fields.first().and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok());
+                let id = id.with_context(|| format!("{self}: a space is {row}"))?;
+                let text = |field: usize| fields.get(field).and_then(Value::as_str).unwrap_or_default();
+                let flag = |name: &str| fields.get(5).and_then(|flags| flags.get(name));
+                let left_out = match text(3) {
+                    "memtx" if id == SEQUENCE_DATA => Some("values of sequences"),
+                    "memtx" if flag("temporary").and_then(Value::as_bool) == Some(true) => Some("temporary"),
+                    "memtx" if flag("group_id").and_then(Value::as_u64) == Some(1) => Some("local"),
+                    "memtx" => None,
+                    "sysview" => Some("view"),
+                    "service" => Some("settings of a session"),
+                    "vinyl" => Some("vinyl"),
+                    _ => Some("engine"),
+                };
+                let key = if left_out.is_some() { None } else { self.primary_key(id)? };
+                spaces.insert(id, Space { name: text(2).to_owned(), key, left_out });
+            }
+        }
+        Ok(spaces)
+    }
+
+    fn primary_key(&self, space: u32) -> anyhow::Result<Option<(PrimaryKey, bool)>> {
+        let key = Array::from([Value::from(space), Value::from(0_u64)]);
+        let index = select(&self.session, INDEXES, 0, EQ, key, 1)
+            .with_context(|| format!("{self}: the primary index of space {space}"))?;
+        if index.is_empty() {
+            return Ok(None);
+        }
+        let index = index.first_value()?;
+        let fields = index.as_array().unwrap_or_default();
+        let kind = fields.get(3).and_then(Value::as_str).unwrap_or_default();
+        let key = fields.get(5).and_then(PrimaryKey::read);
+        let key = key.with_context(|| format!("{self}: the primary index of space {space} is {index}"))?;
+        Ok(Some((key, kind.eq_ignore_ascii_case("tree"))))
+    }
+}
+
+fn both(servers: &[Server; 2]) -> anyhow::Result<Spaces> {
+    let mut spaces = Spaces::new();
+    for (side, server) in servers.iter().enumerate() {
+        for (id, space) in server.spaces()? {
+            spaces.entry(id).or_default()[side] = Some(space);
+        }
+    }
+    Ok(spaces)
+}
+
+/// The keys and tuples of a space, in an order that both servers share.
+struct Rows<'a> {
+    server: &'a Server,
+    space: u32,
+    key: Option<PrimaryKey>,
+    pages: Option<Pages>,
+    read: VecDeque<(Vec<u8>, Vec<u8>)>,
+    /// Spaces whose rows of `_truncate` are not looked at.
+    local: Vec<u64>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(server: &'a Server, id: u32, space: &Space, sorted: bool, local: &[u64]) -> anyhow::Result<Self> {
+        let key = space.key.as_ref().map(|(key, _)| key.clone());
+        let pages = key.clone().map(|key| Pages::new(id, key));
+        let local = if id == TRUNCATE { local.to_vec() } else { Vec::new() };
+        let mut rows = Self { server, space: id, key, pages, read: VecDeque::new(), local };
+        if sorted {
+            while rows.page()? {}
+            rows.read.make_contiguous().sort_unstable();
+        }
+        Ok(rows)
+    }
+
+    /// Reads a page; whether there was one.
+    fn page(&mut self) -> anyhow::Result<bool> {
+        let (Some(pages), Some(key)) = (&mut self.pages, &self.key) else { return Ok(false) };
+        let Some(page) = pages.next(&self.server.session)? else {
+            self.pages = None;
+            return Ok(false);
+        };
+        for tuple in tuples(&page) {
+            let first = tuple.field(0).and_then(|field| Reader::new(field).uint().ok());
+            if first.is_some_and(|first| self.local.contains(&first)) {
+                continue;
+            }
+            let key = key.of(tuple).context("a tuple without a key")?;
+            self.read.push_back((key, tuple.bytes().to_vec()));
+        }
+        Ok(true)
+    }
+
+    fn next(&mut self) -> anyhow::Result<Option<(Vec<u8>, Vec<u8>)>> {
+        while self.read.is_empty() {
+            if !self.page()? {
+                return Ok(None);
+            }
+        }
+        Ok(self.read.pop_front())
+    }
+
+    /// Whether the server has a tuple with this key.
+    fn has(&self, key: &[u8]) -> anyhow::Result<bool> {
+        let key = Array::from_bytes(key.to_vec())?;
+        Ok(!select(&self.server.session, self.space, 0, EQ, key, 1)?.is_empty())
+    }
+}
+
+/// Compares a space that at least one of the servers shows.
+fn compare(
+    servers: &[Server; 2],
+    id: u32,
+    pair: &[Option<Space>; 2],
+    spaces: &Spaces,
+) -> anyhow::Result<Comparison> {
+    let name = pair.iter().flatten().next().map(|space| space.name.clone()).unwrap_or_default();
+    let read = read(servers, id, pair, spaces);
+    let unread = |verdict| Comparison { name: name.clone(), sides: [None, None], first: None, verdict };
+    match read {
+        Ok((summaries, first)) => {
+            let sides =
+                summaries.map(|side| side.map(|side| (side.tuples, hexadecimal(&side.digest.finalize()))));
+            let verdict = if sides[0] == sides[1] { Verdict::Same } else { Verdict::Different };
+            Ok(Comparison { name, sides, first, verdict })
+        }
+        Err(error) => match error.downcast_ref::<Error>().and_then(Error::kind) {
+            Some(Kind::AccessDenied) => Ok(unread(Verdict::Unread)),
+            // It was dropped, or another index was made, since the spaces were listed.
+            Some(_) => Ok(unread(Verdict::Different)),
+            None => Err(error.context(format!("space '{name}'"))),
+        },
+    }
+}
+
+/// What both have of a space, and the first difference.
+#[allow(clippy::type_complexity, reason = "two summaries and what was found on the way")]
+fn read(
+    servers: &[Server; 2],
+    id: u32,
+    pair: &[Option<Space>; 2],
+    spaces: &Spaces,
+) -> anyhow::Result<([Option<Summary>; 2], Option<(Value, Difference)>)> {
+    let is_local = |pair: &[Option<Space>; 2]| pair.iter().flatten().any(|space| space.left_out.is_some());
+    let local: Vec<u64> =
+        spaces.iter().filter(|(_, pair)| is_local(pair)).map(|(id, _)| u64::from(*id)).collect();
+    let sorted = pair.iter().flatten().any(|space| space.key.as_ref().is_some_and(|(_, in_order)| !in_order));
+    let open = |side: usize| {
+        pair[side].as_ref().map(|space| Rows::new(&servers[side], id, space, sorted, &local)).transpose()
+    };
+    let [mut a, mut b] = [open(0)?, open(1)?];
+    let mut sides = [&a, &b].map(|rows| rows.as_ref().map(|_| Summary { tuples: 0, digest: Sha1::new() }));
+    let mut first = None;
+    loop {
+        let next = |rows: &mut Option<Rows<'_>>| rows.as_mut().map_or(Ok(None), Rows::next);
+        let rows = [next(&mut a)?, next(&mut b)?];
+        for (row, side) in rows.iter().zip(&mut sides) {
+            if let (Some((_, tuple)), Some(side)) = (row, side) {
+                side.tuples += 1;
+                side.digest.update(tuple);
+            }
+        }
+        if rows == [None, None] {
+            return Ok((sides, first));
+        }
+        if first.is_some() || rows[0] == rows[1] {
+            continue;
+        }
+        let (key, difference) = match &rows {
+            [Some((a, _)), Some((other, _))] if a == other => (a, Difference::Changed),
+            [Some((key, _)), None] => (key, Difference::OnlyIn('A')),
+            [None, Some((key, _))] => (key, Difference::OnlyIn('B')),
+            [Some((ours, _)), Some((theirs, _))] => {
+                if b.as_ref().map_or(Ok(false), |b| b.has(ours))? {
+                    (theirs, Difference::OnlyIn('B'))
+                } else {
+                    (ours, Difference::OnlyIn('A'))
+                }
+            }
+            [None, None] => continue,
+        };
+        first = Some((Value::decode(key)?, difference));
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Comparison {
+    /// The first key that differs, in words.
+    fn difference(&self) -> String {
+        match &self.first {
+            Some((key, Difference::Changed)) => format!("{key} differs"),
+            Some((key, Difference::OnlyIn(letter))) => format!("{key} only in {letter}"),
+            None => match (self.verdict, &self.sides) {
+                (Verdict::Different, [Some(_), None]) => "the space is only in A".to_owned(),
+                (Verdict::Different, [None, Some(_)]) => "the space is only in B".to_owned(),
+                (Verdict::Unread, _) => "no right to read it".to_owned(),
+                (Verdict::Different | Verdict::Moving, _) => "its definition changed meanwhile".to_owned(),
+                (Verdict::Same, _) => String::new(),
+            },
+        }
+    }
+
+    fn json(&self, id: u32) -> Json {
+        let side = |side: &Option<(u64, String)>| {
+            side.as_ref().map(|(tuples, digest)| json!({ "tuples": tuples, "digest": digest }))
+        };
+        let first = self.first.as_ref().map(|(key, difference)| {
+            let kind = match difference {
+                Difference::Changed => "changed".to_owned(),
+                Difference::OnlyIn(letter) => format!("only in {letter}"),
+            };
+            json!({ "key": payload::to_json(key), "difference": kind })
+        });
+        json!({
+            "space": self.name, "id": id, "verdict": self.verdict.name(), "a": side(&self.sides[0]),
+            "b": side(&self.sides[1]), "first": first,
+        })
+    }
+
+    fn row(&self) -> Vec<String> {
+        let count = |side: &Option<(u64, String)>| {
+            side.as_ref().map_or_else(|| "-".to_owned(), |(tuples, _)| tuples.to_string())
+        };
+        let digest = self.sides[0].as_ref().map(|(_, digest)| digest[..SHOWN_DIGEST].to_owned());
+        let detail = match self.verdict {
+            Verdict::Same => digest.unwrap_or_default(),
+            _ => self.difference(),
+        };
+        let (a, b) = (count(&self.sides[0]), count(&self.sides[1]));
+        vec![self.name.clone(), a, b, self.verdict.name().to_owned(), detail]
+    }
+}
+
+fn report(
+    servers: &[Server; 2],
+    spaces: &Spaces,
+    compared: &BTreeMap<u32, Comparison>,
+    clocks: &[Vclock; 2],
+    as_json: bool,
+) -> anyhow::Result<Outcome> {
+    let count = |verdict: Verdict| compared.values().filter(|space| space.verdict == verdict).count();
+    let (same, unread) = (count(Verdict::Same), count(Verdict::Unread));
+    let is_same = same + unread == compared.len();
+    let is_complete = compared.get(&SPACE).is_some_and(|space| space.verdict != Verdict::Unread);
+    if same == 0 && is_same {
+        bail!(
+            "there is no space that both users may read: grant the role `replication` to {} and {}",
+            servers[0].peer.user,
+            servers[1].peer.user
+        );
+    }
+    if as_json {
+        compared.iter().try_for_each(|(id, space)| output::line(space.json(*id)))?;
+        let left_out = spaces.values().flat_map(|pair| pair.iter().flatten().next());
+        let left_out = left_out.filter_map(|space| Some(json!([space.name, space.left_out?])));
+        output::line(json!({
+            "same": is_same, "complete": is_complete && unread == 0, "a": output::vclock(&clocks[0]),
+            "b": output::vclock(&clocks[1]), "left_out": left_out.collect::<Vec<_>>(),
+        }))?;
+    } else {
+        let rows: Vec<_> = compared.values().map(Comparison::row).collect();
+        output::table(&["space", "in A", "in B", "", "digest, or first difference"], &rows)?;
+        let whole = match clocks[0].partial_cmp(&clocks[1]) {
+            Some(Ordering::Equal) => format!("at vclock {}", clocks[0]),
+            _ => format!("with A at {} and B at {}", clocks[0], clocks[1]),
+        };
+        let verdict = if is_same {
+            "the same".to_owned()
+        } else {
+            format!("{} differ", compared.len() - same - unread)
+        };
+        output::line(format_args!("{} spaces, {whole}: {verdict}", compared.len()))?;
+    }
+    if !is_complete || unread > 0 {
+        eprintln!(
+            "lycosa: only what both users may read was compared; a user with the role `replication` may read everything"
+        );
+    }
+    if count(Verdict::Moving) > 0 {
+        eprintln!(
+            "lycosa: rows were written while the spaces were read: make the master read-only, or give a longer --timeout"
+        );
+    }
+    Ok(if is_same { Outcome::Done } else { Outcome::Different })
+}

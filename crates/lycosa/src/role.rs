@@ -1,0 +1,188 @@
+//! `lycosa promote` and `lycosa demote`: whether a running server takes writes.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use lycosa_client::Value;
+use serde_json::json;
+
+use crate::arguments::{DemoteArguments, PromoteArguments, ServerArguments};
+use crate::outcome::Outcome;
+use crate::output;
+use crate::session::Session;
+use crate::shadow;
+
+/// Pause between two looks at the server.
+const POLL: Duration = Duration::from_millis(10);
+
+/// For each instance of the replica set, the LSN of its last row.
+type Clock = BTreeMap<u64, u64>;
+
+/// The server takes writes from now on.
+pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
+    let session = open(&arguments.server)?;
+    if arguments.shadow {
+        return shadow::run(&session, &info(&session)?, arguments);
+    }
+    let began = Instant::now();
+    if let Some(text) = &arguments.after {
+        wait_for(&session, text, arguments.timeout)?;
+    }
+    let was_read_only = info(&session)?.get("ro").and_then(Value::as_bool).unwrap_or_default();
+    set_read_only(&session, false)?;
+    let state = loop {
+        let state = session.call("queue.state", Vec::new())?.into_iter().next();
+        let state = state.and_then(|state| state.as_str().map(str::to_owned)).unwrap_or_default();
+        if state == "RUNNING" {
+            break state;
+        }
+        let info = info(&session)?;
+        let text = |name| info.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        if info.get("id").and_then(Value::as_u64) == Some(0) {
+            bail!("an anonymous replica (replication_anon) never takes writes");
+        }
+        if began.elapsed() > arguments.timeout {
+            bail!(
+                "the server was told to take writes, but its queue is in state {state} and its status is {} after {} s: see \
+                 box.info().replication and the log",
+                text("status"),
+                arguments.timeout.as_secs_f64()
+            );
+        }
+        thread::sleep(POLL);
+    };
+    let info = info(&session)?;
+    let clock = clock_of(&info);
+    if arguments.server.client.json {
+        output::line(json!({
+            "promoted": was_read_only, "state": state, "vclock": clock, "seconds": began.elapsed().as_secs_f64(),
+        }))?;
+    } else if was_read_only {
+        output::line(format_args!(
+            "the server takes writes since {:.3} s after the command; its queue is {state}, its vclock {}",
+            began.elapsed().as_secs_f64(),
+            shown(&clock)
+        ))?;
+        eprintln!("lycosa: the next start reads read_only from the configuration again: change it there too");
+    } else {
+        output::line("the server took writes before")?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The server takes no writes from now on. Says up to which vclock its replicas have to be waited for.
+pub(crate) fn demote(arguments: &DemoteArguments) -> anyhow::Result<Outcome> {
+    let session = open(&arguments.server)?;
+    let was_read_only = info(&session)?.get("ro").and_then(Value::as_bool).unwrap_or_default();
+    set_read_only(&session, true)?;
+    let clock = clock_of(&settled(&session)?);
+    if arguments.server.client.json {
+        output::line(json!({ "demoted": !was_read_only, "vclock": clock }))?;
+        return Ok(Outcome::Done);
+    }
+    if was_read_only {
+        output::line("the server took no writes before")?;
+    } else {
+        output::line("the server takes no writes any more")?;
+        eprintln!("lycosa: the next start reads read_only from the configuration again: change it there too");
+    }
+    output::line(format_args!("on the new master: lycosa promote --after '{}'", shown(&clock)))?;
+    Ok(Outcome::Done)
+}
+
+fn open(server: &ServerArguments) -> anyhow::Result<Session> {
+    match &server.data_dir {
+        Some(folder) => Session::open_admin(folder),
+        None => Session::open(&server.client),
+    }
+}
+
+fn set_read_only(session: &Session, read_only: bool) -> anyhow::Result<()> {
+    session.call("box.cfg", vec![Value::map([("read_only", Value::from(read_only))])])?;
+    Ok(())
+}
+
+fn info(session: &Session) -> anyhow::Result<Value> {
+    session.call("box.info", Vec::new())?.into_iter().next().context("the server says nothing about itself")
+}
+
+/// The same once every row that the server has made is on its disk, and so in its vclock.
+fn settled(session: &Session) -> anyhow::Result<Value> {
+    loop {
+        let info = info(session)?;
+        if info.get("failure").is_some() || info.get("pending_rows").and_then(Value::as_u64).unwrap_or(0) == 0
+        {
+            return Ok(info);
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// The replicated part of the server's vclock.
+fn clock_of(info: &Value) -> Clock {
+    let Some(Value::Map(pairs)) = info.get("vclock") else { return Clock::new() };
+    let pairs = pairs.iter().filter_map(|(id, lsn)| Some((id.as_u64()?, lsn.as_u64()?)));
+    pairs.filter(|&(id, lsn)| id != 0 && lsn > 0).collect()
+}
+
+fn shown(clock: &Clock) -> String {
+    let parts: Vec<_> = clock.iter().map(|(id, lsn)| format!("{id}: {lsn}")).collect();
+    format!("{{{}}}", parts.join(", "))
+}
+
+/// Reads `{1: 400, 2: 7}`, as `demote` and the log print it.
+fn parse(text: &str) -> Option<Clock> {
+    let inner = text.trim().strip_prefix('{')?.strip_suffix('}')?;
+    let pair = |pair: &str| {
+        let (id, lsn) = pair.split_once(':')?;
+        Some((id.trim().parse::<u64>().ok().filter(|id| (1..32).contains(id))?, lsn.trim().parse().ok()?))
+    };
+    inner.split(',').filter(|part| !part.trim().is_empty()).map(pair).collect()
+}
+
+/// Waits until the server has everything up to the vclock in `text`.
+fn wait_for(session: &Session, text: &str, timeout: Duration) -> anyhow::Result<()> {
+    let wanted = parse(text).with_context(|| {
+        format!("--after {text}: expected a vclock as `lycosa demote` prints it, such as {{1: 400, 2: 7}}")
+    })?;
+    let began = Instant::now();
+    loop {
+        let reached = clock_of(&info(session)?);
+        let lacks: Vec<_> = wanted
+            .iter()
+            .filter(|(id, lsn)| reached.get(id).is_none_or(|reached| reached < lsn))
+            .map(|(id, _)| id.to_string())
+            .collect();
+        if lacks.is_empty() {
+            return Ok(());
+        }
+        if began.elapsed() > timeout {
+            bail!(
+                "the server is at {} after {} s and lacks rows of instance {}; it was not promoted. Is it still following \
+                 its master? See box.info().replication",
+                shown(&reached),
+                timeout.as_secs_f64(),
+                lacks.join(", ")
+            );
+        }
+        thread::sleep(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_are_read_as_they_are_printed() {
+        for text in ["{1: 400, 2: 7}", "{}", "{31: 1}"] {
+            assert_eq!(parse(text).map(|clock| shown(&clock)).as_deref(), Some(text));
+        }
+        assert_eq!(parse(" {1:4,2:7,} "), Some(Clock::from([(1, 4), (2, 7)])));
+        for text in ["", "1: 4", "{1}", "{a: 4}", "{0: 4}", "{32: 4}", "{1: -4}"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

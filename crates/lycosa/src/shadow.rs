@@ -1,0 +1,281 @@
+//! `lycosa promote --shadow`: what the first seconds of a replica as the master would do, read from its spaces.
+//!
+//! Nothing is changed. Of each kind of thing at most [`LIMIT`] are looked at; if there are more, the answer says so.
+//!
+//! Absent: what clients will do, and what the old master still sends.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use lycosa_client::{Array, Response, Value};
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::tuple::TupleRef;
+use serde_json::json;
+
+use crate::arguments::PromoteArguments;
+use crate::outcome::Outcome;
+use crate::output;
+use crate::pages::{select, tuples};
+use crate::session::Session;
+use crate::values;
+
+/// Tuples of one kind that are looked at.
+const LIMIT: u32 = 10_000;
+
+/// View of `_space`, and its index over names.
+const VSPACE: u32 = 281;
+const VSPACE_BY_NAME: u32 = 2;
+
+/// Indexes of a tube's space: by state, and by deadline.
+const BY_STATE: u32 = 1;
+const BY_DEADLINE: u32 = 2;
+
+const EQ: u32 = 0;
+const ALL: u32 = 2;
+const LE: u32 = 4;
+
+/// The longest that a start waits for rows of the old master.
+const LONGEST_WAIT: f64 = 20.0;
+
+/// A tube's line.
+#[derive(Debug, Default)]
+struct Rehearsal {
+    tube: String,
+    kind: String,
+    is_temporary: bool,
+    taken: u64,
+    /// Taken tasks that no session could finish: they become ready at the start.
+    released: u64,
+    /// Taken tasks whose session ends within the time that is looked at.
+    released_later: u64,
+    ttr_over: u64,
+    delay_over: u64,
+    /// Ready and buried tasks that die.
+    ttl_over: u64,
+}
+
+/// What is known of sessions.
+struct Sessions {
+    /// Owners are replicated.
+    in_replicaset: bool,
+    /// Seconds.
+    ttr: f64,
+    /// Microseconds since the epoch at which each one ends at the latest.
+    ends: HashMap<Vec<u8>, u64>,
+    /// Session by tube and task.
+    owners: HashMap<(u64, u64), Vec<u8>>,
+}
+
+struct Look<'a> {
+    session: &'a Session,
+    is_complete: bool,
+}
+
+impl Look<'_> {
+    fn page(&mut self, space: u32, index: u32, iterator: u32, key: Vec<Value>) -> anyhow::Result<Response> {
+        let key = Array::from(key);
+        let page = select(self.session, space, index, iterator, key, LIMIT)?;
+        self.is_complete &= page.len() < LIMIT as usize;
+        Ok(page)
+    }
+
+    /// Number of a space, and whether it is temporary.
+    fn space(&mut self, name: &str) -> anyhow::Result<Option<(u32, bool)>> {
+        let page = self.page(VSPACE, VSPACE_BY_NAME, EQ, vec![name.into()])?;
+        let Some(row) = tuples(&page).next() else { return Ok(None) };
+        let id = number(row, 0).and_then(|id| u32::try_from(id).ok()).context("a space without a number")?;
+        let flags = row.field(5).and_then(|flags| Value::decode(flags).ok());
+        let is_temporary = flags.and_then(|flags| flags.get("temporary").and_then(Value::as_bool));
+        Ok(Some((id, is_temporary.unwrap_or_default())))
+    }
+
+    /// How many tasks in that state have a deadline up to `until`.
+    fn due(&mut self, space: u32, state: &str, until: u64) -> anyhow::Result<u64> {
+        let page = self.page(space, BY_DEADLINE, LE, vec![state.into(), until.into()])?;
+        Ok(tuples(&page).take_while(|row| text(*row, 1) == Some(state.as_bytes())).count() as u64)
+    }
+}
+
+fn number(row: TupleRef<'_>, field: u32) -> Option<u64> {
+    Reader::new(row.field(field)?).uint().ok()
+}
+
+fn text(row: TupleRef<'_>, field: u32) -> Option<&[u8]> {
+    Reader::new(row.field(field)?).str().ok()
+}
+
+/// Rehearses the promotion of the server behind `session`.
+pub(crate) fn run(session: &Session, info: &Value, arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
+    if !info.get("ro").and_then(Value::as_bool).unwrap_or_default() {
+        bail!("--shadow: the server takes writes already, there is nothing to rehearse");
+    }
+    let horizon = arguments.horizon;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+    let until = now.saturating_add(u64::try_from(horizon.as_micros()).unwrap_or(u64::MAX));
+    let mut look = Look { session, is_complete: true };
+    let sessions = sessions(&mut look, now)?;
+    let mut lines = Vec::new();
+    if let Some((queue, _)) = look.space("_queue")? {
+        let rows = look.page(queue, 0, ALL, Vec::new())?;
+        for row in tuples(&rows) {
+            let part = |field| text(row, field).map(|part| String::from_utf8_lossy(part).into_owned());
+            let (Some(tube), Some(id), Some(space), Some(kind)) = (part(0), number(row, 1), part(2), part(3))
+            else {
+                continue;
+            };
+            lines.push(rehearse(&mut look, &sessions, (tube, id, &space, kind), until)?);
+        }
+    }
+    let wait = startup(info);
+    let ending = sessions.ends.values().filter(|end| **end <= until).count();
+    if arguments.server.client.json {
+        let tubes = lines.iter().map(|line| {
+            json!({
+                "tube": line.tube, "type": line.kind, "temporary": line.is_temporary, "taken": line.taken,
+                "released_at_start": line.released, "released_with_sessions": line.released_later,
+                "ttr_over": line.ttr_over, "delay_over": line.delay_over, "ttl_over": line.ttl_over,
+            })
+        });
+        output::line(json!({
+            "shadow": true, "horizon_seconds": horizon.as_secs_f64(), "startup_seconds": wait,
+            "in_replicaset": sessions.in_replicaset, "session_ttr": sessions.ttr,
+            "sessions": sessions.ends.len(), "sessions_ending": ending, "tubes": tubes.collect::<Vec<_>>(),
+            "complete": look.is_complete,
+        }))?;
+        return Ok(Outcome::Done);
+    }
+    output::line(format_args!(
+        "nothing is changed; this is what the first {} as the master would do:",
+        values::time(horizon)
+    ))?;
+    output::line(format_args!("the queue would wait {wait:.3} s for rows of the old master, and then run"))?;
+    output::line(match (sessions.in_replicaset, sessions.ttr > 0.0) {
+        (true, true) => format!(
+            "{} queue sessions go on for {} s each unless their clients come; {ending} of them end in this time",
+            sessions.ends.len(),
+            sessions.ttr
+        ),
+        (true, false) => "queue.ttr is 0: all queue sessions end, and their tasks become ready".to_owned(),
+        (false, _) => {
+            "queue.in_replicaset is off: owners are not replicated, so all taken tasks become ready"
+                .to_owned()
+        }
+    })?;
+    if sessions.in_replicaset && lines.iter().any(|line| line.is_temporary) {
+        output::line("temporary tubes stand against queue.in_replicaset: it would be off")?;
+    }
+    let heading =
+        ["tube", "type", "taken", "released", "with sessions", "ttr over", "delay over", "dead by ttl"];
+    let rows: Vec<Vec<String>> = lines
+        .into_iter()
+        .map(|line| {
+            let name = if line.is_temporary { format!("{} (temporary)", line.tube) } else { line.tube };
+            let counts = [
+                line.taken,
+                line.released,
+                line.released_later,
+                line.ttr_over,
+                line.delay_over,
+                line.ttl_over,
+            ];
+            [name, line.kind].into_iter().chain(counts.map(|count| count.to_string())).collect()
+        })
+        .collect();
+    output::table(&heading, &rows)?;
+    if !look.is_complete {
+        output::line(format_args!("of some kinds there are {LIMIT} or more: these counts are lower bounds"))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn sessions(look: &mut Look<'_>, now: u64) -> anyhow::Result<Sessions> {
+    let configuration = look.session.call("box.cfg", Vec::new())?.into_iter().next().unwrap_or(Value::Nil);
+    let ttr = match configuration.get("queue.ttr") {
+        Some(Value::Double(ttr)) => *ttr,
+        other => other.and_then(Value::as_u64).unwrap_or_default() as f64,
+    };
+    let kept = u64::try_from(Duration::try_from_secs_f64(ttr).unwrap_or_default().as_micros());
+    let mut sessions = Sessions { in_replicaset: false, ttr, ends: HashMap::new(), owners: HashMap::new() };
+    let (Some((shared, _)), Some((taken, is_temporary))) =
+        (look.space("_queue_shared_sessions")?, look.space("_queue_taken_2")?)
+    else {
+        return Ok(sessions);
+    };
+    sessions.in_replicaset = !is_temporary;
+    for row in tuples(&look.page(shared, 0, ALL, Vec::new())?) {
+        let Some(id) = text(row, 0) else { continue };
+        let is_active = row.field(2).is_some_and(|field| Reader::new(field).bool() == Ok(true));
+        let stored = number(row, 1).filter(|_| !is_active);
+        let end = stored.unwrap_or(now.saturating_add(kept.unwrap_or(u64::MAX)));
+        sessions.ends.insert(id.to_vec(), if ttr > 0.0 { end } else { now });
+    }
+    for row in tuples(&look.page(taken, 0, ALL, Vec::new())?) {
+        if let (Some(tube), Some(task), Some(owner)) = (number(row, 0), number(row, 1), text(row, 3)) {
+            sessions.owners.insert((tube, task), owner.to_vec());
+        }
+    }
+    Ok(sessions)
+}
+
+fn rehearse(
+    look: &mut Look<'_>,
+    sessions: &Sessions,
+    (tube, id, space, kind): (String, u64, &str, String),
+    until: u64,
+) -> anyhow::Result<Rehearsal> {
+    let mut line = Rehearsal { tube, kind, ..Rehearsal::default() };
+    let Some((space, is_temporary)) = look.space(space)? else { return Ok(line) };
+    line.is_temporary = is_temporary;
+    let page = look.page(space, BY_STATE, EQ, vec!["t".into()])?;
+    let taken: HashSet<u64> = tuples(&page).filter_map(|row| number(row, 0)).collect();
+    line.taken = taken.len() as u64;
+    for task in taken {
+        let owner = sessions.owners.get(&(id, task)).filter(|_| sessions.in_replicaset);
+        match owner.and_then(|owner| sessions.ends.get(owner)) {
+            None => line.released += 1,
+            Some(_) if sessions.ttr <= 0.0 => line.released += 1,
+            Some(end) => line.released_later += u64::from(*end <= until),
+        }
+    }
+    if line.kind.ends_with("ttl") {
+        line.ttr_over = look.due(space, "t", until)?;
+        line.delay_over = look.due(space, "~", until)?;
+        line.ttl_over = look.due(space, "r", until)? + look.due(space, "!", until)?;
+    }
+    Ok(line)
+}
+
+/// Seconds that the queue would be in STARTUP.
+fn startup(info: &Value) -> f64 {
+    let masters = info.get("masters").and_then(Value::as_array).unwrap_or_default();
+    let following =
+        masters.iter().filter(|master| master.get("status").and_then(Value::as_str) == Some("follow"));
+    let waits = following.map(|master| {
+        let number = |name| match master.get(name) {
+            Some(Value::Double(number)) => *number,
+            _ => 0.0,
+        };
+        2.0 * number("lag") - number("idle")
+    });
+    waits.fold(0.0, f64::max).min(LONGEST_WAIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_is_twice_the_greatest_lag_since_a_master_was_heard() {
+        let master = |status: &str, lag, idle| {
+            let number = |number| Value::Double(number);
+            Value::map([("status", Value::from(status)), ("lag", number(lag)), ("idle", number(idle))])
+        };
+        let info = |masters: Vec<Value>| Value::map([("masters", Value::Array(masters))]);
+        assert_eq!(startup(&info(Vec::new())), 0.0);
+        assert_eq!(startup(&info(vec![master("follow", 0.5, 0.25), master("stopped", 9.0, 0.0)])), 0.75);
+        assert_eq!(startup(&info(vec![master("follow", 0.5, 5.0)])), 0.0);
+        assert_eq!(startup(&info(vec![master("follow", 500.0, 0.0)])), LONGEST_WAIT);
+    }
+}

@@ -1,0 +1,132 @@
+//! What a terminal is shown: text of others without its power over the terminal.
+//!
+//! Payloads, names and error texts come from whoever may put a task. An escape sequence in them could change the
+//! window's title, hide lines, or make the terminal send bytes as if they were typed. So on a terminal control characters
+//! are shown as escapes (`\u001b`), and bytes that are no UTF-8 as `\xff`. Into a pipe or a file everything goes as it
+//! is.
+
+use std::io::{self, IsTerminal, StdoutLock, Write};
+
+use lycosa_server::logging::is_harmless;
+
+/// Bytes of a character at most.
+const LONGEST: usize = 4;
+
+/// Standard output, as long as it is held.
+pub(crate) type Stdout = Output<StdoutLock<'static>>;
+
+/// Standard output.
+pub(crate) fn stdout() -> Stdout {
+    let stdout = io::stdout();
+    Output { escapes: stdout.is_terminal(), inner: stdout.lock(), cut: Vec::new() }
+}
+
+/// Prints a line about what happens to standard error.
+pub(crate) fn say(text: std::fmt::Arguments<'_>) {
+    let stderr = io::stderr();
+    let mut out = Output { escapes: stderr.is_terminal(), inner: stderr.lock(), cut: Vec::new() };
+    // A closed standard error is no reason to end.
+    let _ = writeln!(out, "{text}");
+}
+
+/// Writes to a terminal what cannot do harm there, and elsewhere what it is given.
+pub(crate) struct Output<W: Write> {
+    inner: W,
+    escapes: bool,
+    /// The beginning of a character whose rest comes with the next write.
+    cut: Vec<u8>,
+}
+
+impl<W: Write> Write for Output<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.escapes {
+            return self.inner.write(bytes);
+        }
+        let joined;
+        let mut rest = bytes;
+        if !self.cut.is_empty() {
+            joined = [self.cut.as_slice(), bytes].concat();
+            self.cut.clear();
+            rest = &joined;
+        }
+        let mut shown = Vec::with_capacity(rest.len());
+        while !rest.is_empty() {
+            match std::str::from_utf8(rest) {
+                Ok(text) => {
+                    escape(text, &mut shown);
+                    break;
+                }
+                Err(error) => {
+                    let (text, behind) = rest.split_at(error.valid_up_to());
+                    escape(std::str::from_utf8(text).unwrap_or_default(), &mut shown);
+                    let Some(wrong) = error.error_len() else {
+                        self.cut.extend_from_slice(&behind[..behind.len().min(LONGEST)]);
+                        break;
+                    };
+                    for byte in &behind[..wrong] {
+                        write!(shown, "\\x{byte:02x}")?;
+                    }
+                    rest = &behind[wrong..];
+                }
+            }
+        }
+        self.inner.write_all(&shown)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        for byte in std::mem::take(&mut self.cut) {
+            write!(self.inner, "\\x{byte:02x}")?;
+        }
+        self.inner.flush()
+    }
+}
+
+impl<W: Write> Drop for Output<W> {
+    fn drop(&mut self) {
+        // What cannot be written any more is nobody's.
+        let _ = self.flush();
+    }
+}
+
+fn escape(text: &str, out: &mut Vec<u8>) {
+    for character in text.chars() {
+        if is_harmless(character) {
+            out.extend_from_slice(character.encode_utf8(&mut [0; LONGEST]).as_bytes());
+        } else {
+            out.extend_from_slice(format!("\\u{:04x}", u32::from(character)).as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(escapes: bool, pieces: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut out = Output { inner: &mut bytes, escapes, cut: Vec::new() };
+        pieces.iter().for_each(|piece| out.write_all(piece).unwrap());
+        drop(out);
+        bytes
+    }
+
+    #[test]
+    fn a_terminal_gets_no_control_characters() {
+        let cases: &[(&[&[u8]], &str)] = &[
+            (&[b"plain\ttext\n"], "plain\ttext\n"),
+            (&[b"\x1b]0;title\x07"], "\\u001b]0;title\\u0007"),
+            (&[b"over\rwritten\x08\x7f\0"], "over\\u000dwritten\\u0008\\u007f\\u0000"),
+            (&["\u{9b}2J".as_bytes()], "\\u009b2J"),
+            (&["a\u{202e}b\u{2066}".as_bytes()], "a\\u202eb\\u2066"),
+            (&[b"\xff\xfe", b"\xc3"], "\\xff\\xfe\\xc3"),
+            (&["grüß ".as_bytes(), "🕷".as_bytes()], "grüß 🕷"),
+            (&[b"gr\xc3", b"\xbc\xc3\x9f"], "grüß"),
+            (&[b"\xc2", b"\x9b"], "\\u009b"),
+        ];
+        for (pieces, wanted) in cases {
+            assert_eq!(String::from_utf8(shown(true, pieces)).unwrap(), *wanted);
+            assert_eq!(shown(false, pieces), pieces.concat(), "a pipe gets the bytes");
+        }
+    }
+}

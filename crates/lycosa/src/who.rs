@@ -1,0 +1,151 @@
+//! Who is connected to the queue and holds which tasks: `lycosa session list`, and the holders of tasks that `list` and
+//! `peek` show.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyhow::Context;
+use lycosa_client::Value;
+
+use crate::arguments::{ClientArguments, SessionCommand};
+use crate::look::{distance, member, natural, one_line};
+use crate::outcome::Outcome;
+use crate::output;
+use crate::payload;
+use crate::session::Session;
+use crate::values::time;
+
+/// Names of the table's columns.
+const COLUMNS: [&str; 5] = ["user", "connections", "since", "taken tasks", "longest held"];
+/// Characters of addresses, and of tubes, that the table shows.
+const SHOWN: usize = 80;
+
+fn text<'a>(map: &'a Value, name: &str) -> &'a str {
+    map.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn array<'a>(map: &'a Value, name: &str) -> &'a [Value] {
+    map.get(name).and_then(Value::as_array).unwrap_or_default()
+}
+
+/// Addresses of the connections that hold tasks, asked for when the first is needed.
+pub(crate) struct Holders<'a> {
+    session: &'a Session,
+    addresses: OnceCell<HashMap<u64, String>>,
+}
+
+impl<'a> Holders<'a> {
+    pub(crate) fn new(session: &'a Session) -> Self {
+        Self { session, addresses: OnceCell::new() }
+    }
+
+    /// The address of the connection that holds a task in extended form. `None` if nobody does, if the connection has
+    /// ended, or if the server does not tell.
+    pub(crate) fn address(&self, task: &Value) -> Option<&str> {
+        let connection = member(task, "connection")?.as_u64()?;
+        let addresses = self.addresses.get_or_init(|| {
+            let answer = self.session.call("queue.sessions", Vec::new()).unwrap_or_default();
+            let sessions = answer.first().map(|answer| array(answer, "sessions")).unwrap_or_default();
+            let connections = sessions.iter().flat_map(|session| array(session, "connections"));
+            connections
+                .filter_map(|one| Some((one.get("id")?.as_u64()?, text(one, "address").to_owned())))
+                .filter(|(_, address)| !address.is_empty())
+                .collect()
+        });
+        addresses.get(&connection).map(String::as_str)
+    }
+
+    /// User and address of who holds a task; empty if nobody does.
+    pub(crate) fn of(&self, task: &Value) -> String {
+        let Some(connection) = member(task, "connection").and_then(Value::as_u64) else {
+            return String::new();
+        };
+        let user = member(task, "user").and_then(Value::as_str).unwrap_or("?");
+        match self.address(task) {
+            Some(address) => format!("{user}@{address}"),
+            None => format!("{user}, connection {connection}"),
+        }
+    }
+}
+
+/// `lycosa session`
+pub(crate) fn run(command: &SessionCommand) -> anyhow::Result<Outcome> {
+    match command {
+        SessionCommand::List { tube, older_than, client } => list(tube.as_deref(), *older_than, client),
+    }
+}
+
+fn list(
+    tube: Option<&str>,
+    older_than: Option<Duration>,
+    client: &ClientArguments,
+) -> anyhow::Result<Outcome> {
+    let session = Session::open(client)?;
+    let answer = session.call("queue.sessions", Vec::new())?;
+    let answer = answer.first().context("the server returned no sessions")?;
+    let is_shown = |session: &&Value| {
+        let holds = |tube: &str| session.get("taken").is_some_and(|taken| taken.get(tube).is_some());
+        let held_for = session.get("taken_at").and_then(distance);
+        tube.is_none_or(holds) && older_than.is_none_or(|limit| held_for.is_some_and(|held| held >= limit))
+    };
+    let sessions: Vec<&Value> = array(answer, "sessions").iter().filter(is_shown).collect();
+    if client.json {
+        for session in &sessions {
+            output::line(payload::to_json(session))?;
+        }
+    } else if sessions.is_empty() {
+        eprintln!(
+            "lycosa: no such session: nobody whom this user may see has called the queue, or holds a task"
+        );
+    } else {
+        let rows: Vec<Vec<String>> = sessions.iter().map(|session| row(session)).collect();
+        output::table(&COLUMNS, &rows)?;
+    }
+    if answer.get("complete").and_then(Value::as_bool) == Some(false) {
+        eprintln!(
+            "lycosa: more tasks are taken than the server counts in one look; the numbers are lower bounds"
+        );
+    }
+    Ok(Outcome::Done)
+}
+
+fn row(session: &Value) -> Vec<String> {
+    let connections = array(session, "connections");
+    let addresses: Vec<&str> = connections.iter().map(|one| text(one, "address")).collect();
+    let first = connections.iter().filter_map(|one| distance(one.get("since")?)).max();
+    let state = match session.get("expires").and_then(distance) {
+        Some(left) => format!("none; expires in {}", time(left)),
+        None => one_line(&addresses.join(", "), SHOWN),
+    };
+    let mut tubes: Vec<(&str, u64)> = match session.get("taken") {
+        Some(Value::Map(pairs)) => {
+            pairs.iter().filter_map(|(name, count)| Some((name.as_str()?, count.as_u64()?))).collect()
+        }
+        _ => Vec::new(),
+    };
+    tubes.sort_by_key(|(name, _)| natural(name));
+    let tubes: Vec<String> = tubes.iter().map(|(name, count)| format!("{count} of {name}")).collect();
+    vec![
+        session.get("user").and_then(Value::as_str).unwrap_or("?").to_owned(),
+        state,
+        first.map_or_else(|| "-".to_owned(), time),
+        if tubes.is_empty() { "-".to_owned() } else { one_line(&tubes.join(", "), SHOWN) },
+        session.get("taken_at").and_then(distance).map_or_else(|| "-".to_owned(), time),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_a_row() {
+        let session = Value::map([
+            ("user", Value::from("ann")),
+            ("connections", Value::array([Value::map([("address", Value::from("10.0.0.7:4711"))])])),
+            ("taken", Value::map([("mail10", Value::from(2_u64)), ("mail9", Value::from(1_u64))])),
+        ]);
+        assert_eq!(row(&session), ["ann", "10.0.0.7:4711", "-", "1 of mail9, 2 of mail10", "-"]);
+    }
+}

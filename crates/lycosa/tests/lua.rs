@@ -1,0 +1,90 @@
+//! Lua beside the configured server: who may use it, how it is switched off, and what cannot end the server.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use support::{Server, lycosa};
+
+/// What a console at the server's port, whose user is `guest`, shows of a statement.
+fn as_guest(server: &Server, statement: &str) -> String {
+    server.run_with(&["console", &server.address], &format!("{statement}\n")).stdout
+}
+
+/// The same as `admin`.
+fn as_admin(server: &Server, statement: &str) -> String {
+    let socket = format!("unix://{}", server.data.path().join("admin.sock").display());
+    server.run_with(&["console", &socket], &format!("{statement}\n")).stdout
+}
+
+#[test]
+fn guest_runs_no_code_though_lua_is_on() {
+    let server = Server::start();
+    server.ok(&["tube", "create", "mail"]);
+    for statement in ["1", "io.open('/etc/passwd'):read()", "os.execute('true')", "box.session.su('admin')"] {
+        let shown = as_guest(&server, statement);
+        assert!(shown.contains("Execute access to universe '' is denied for user 'guest'"), "{shown}");
+    }
+    // What guest may do without Lua it still may.
+    server.ok(&["put", "mail", "x"]);
+    // A function that an administrator has defined is no function of everybody.
+    assert!(as_admin(&server, "rawset(_G, 'secret', function() return 7 end)").contains("..."));
+    assert!(as_admin(&server, "secret()").contains("- 7"));
+    assert!(as_guest(&server, "secret()").contains("is denied for user 'guest'"));
+    assert!(as_admin(&server, "box.session.user()").contains("- admin"));
+}
+
+#[test]
+fn nothing_of_lua_runs_where_it_is_off() {
+    let server = Server::configured(&["--lua", "false"]);
+    let shown = as_admin(&server, "1");
+    assert!(shown.contains("this server runs no Lua"), "{shown}");
+    server.ok(&["tube", "create", "mail"]);
+
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().to_str().unwrap();
+    let run = lycosa(&["serve", "--data-dir", data, "--lua", "false", "--app", "init.lua"]);
+    assert_ne!(run.code, 0, "{run:?}");
+    assert!(run.stderr.contains("lua = false, but app = \"init.lua\" is a Lua program"), "{run:?}");
+}
+
+#[test]
+fn recursion_and_loops_without_end_leave_the_server_running() {
+    let server = Server::configured(&["--lua-time-budget", "0"]);
+    server.ok(&["tube", "create", "mail"]);
+    let programs = [
+        "local function f() string.gsub('a', 'a', f) end f()",
+        "local function f() error(select(2, coroutine.resume(coroutine.create(f))), 0) end f()",
+        "local function f() table.sort({2, 1}, f) end f()",
+        "local t = setmetatable({}, {__serialize = function(t) return require('json').encode(t) end}) \
+         return require('json').encode(t)",
+    ];
+    for program in programs {
+        let shown = as_admin(&server, program);
+        assert!(shown.contains("stack overflow"), "{program}: {shown}");
+    }
+    server.ok(&["put", "mail", "x"]);
+    assert!(as_admin(&server, "1 + 1").contains("- 2"));
+
+    let server = Server::configured(&["--lua-time-budget", "1"]);
+    server.ok(&["tube", "create", "mail"]);
+    let shown = as_admin(&server, "while true do end");
+    assert!(shown.contains("this code ran for more than 1000 ms"), "{shown}");
+    let shown = as_admin(&server, "local t = {} for i = 1, 1e9 do t[i] = {i} end");
+    assert!(shown.contains("not enough memory") || shown.contains("without a pause"), "{shown}");
+    server.ok(&["put", "mail", "x"]);
+    assert!(as_admin(&server, "1 + 1").contains("- 2"));
+}
+
+#[test]
+fn os_exit_ends_the_server_with_its_code() {
+    let mut server = Server::start();
+    server.ok(&["tube", "create", "mail"]);
+    server.ok(&["put", "mail", "x"]);
+    as_admin(&server, "os.exit(3)");
+    assert_eq!(server.wait_for_end(), Some(3), "{}", server.log());
+    server.expect_log("os.exit(3) in Lua: no new connections, finishing what is under way");
+    // What was acknowledged is there.
+    let server = server.restart(&[]);
+    assert!(server.ok(&["take", "mail"]).contains('x'));
+}

@@ -1,0 +1,134 @@
+-- net.box against the program's own server; the argument is the port.
+local fiber = require('fiber')
+local net_box = require('net.box')
+
+local port = arg[1]
+local address = '127.0.0.1:' .. port
+box.cfg({ listen = address, log_level = 1 })
+box.schema.user.grant('guest', 'super', nil, nil, { if_not_exists = true })
+box.schema.user.create('someone', { password = 'secret' })
+box.schema.user.grant('someone', 'execute,read,write', 'universe')
+local space = box.schema.space.create('people', { format = { { 'id', 'unsigned' }, { 'name', 'string' } } })
+space:create_index('pk')
+space:create_index('name', { parts = { 2, 'string' }, unique = false })
+space:insert({ 1, 'a' })
+space:insert({ 2, 'b' })
+space:insert({ 3, 'b' })
+function answer(...) return 42, { ... } end
+functions = { nested = function() return 'nested' end }
+
+local function show(value)
+    if type(value) ~= 'table' then return tostring(value) end
+    local parts = {}
+    for key, part in pairs(value) do parts[#parts + 1] = tostring(key) .. '=' .. show(part) end
+    table.sort(parts)
+    return '{' .. table.concat(parts, ' ') .. '}'
+end
+
+local function failure(call, ...)
+    local done, message = pcall(call, ...)
+    local code = type(message) == 'cdata' and message.type == 'ClientError' and message.code or ''
+    return done, (tostring(message):gsub('^[^ ]*%.lua:%d+: ', '')), code
+end
+
+local c = net_box.connect(address)
+print(c.host, c.port == port, c.protocol, c.state, c.error, c.peer_version_id > 0, #c.peer_uuid, c.schema_version > 0)
+
+-- Calls and evaluations.
+print(c:call('functions.nested'), show({ c:call('answer', { 1, box.NULL, 'x' }) }))
+print(show({ c:eval('return 1, nil, {a = 1}, ...', { 5, 6 }) }))
+print(failure(c.call, c, 'nobody'))
+print(failure(c.call, c, 'answer', 1))
+print(failure(c.eval, c, 'return 1', 2))
+print(failure(c.eval, c, 'error("x")'))
+print(failure(c.eval, c, 'box.error({code = 5, reason = "own"})'))
+print(c:eval('return 9007199254740993ULL'), c:eval('return -5, 1.5, true, ""'))
+print(show(c:call_16('box.tuple.new', 1, 2)), show(c:call('box.tuple.new', { { 1, 2 } })))
+
+-- Spaces and indexes.
+local people = c.space.people
+print(people.id == space.id, people.name, people.engine, people.index.pk.id, people.index[1].name, c.space.nobody)
+print(people:select()[3], people:get(1), people:get({ 2 }), people:get(1).name, people:get(9))
+print(show(people:select({ 2 }, { iterator = 'GE', limit = 1 })[1]:totable()), #people:select({}, { offset = 1 }))
+print(people.index.name:select('b')[2], people.index.name:select({ 'a' }, { iterator = 'GT' })[1])
+print(people:insert({ 4, 'd' }), people:replace({ 4, 'e' }), people:update(4, { { '=', 2, 'f' } }))
+print(people:upsert({ 4, 'x' }, { { '=', 2, 'g' } }), people:get(4), people:delete(4), people:delete(4))
+print(people.index.pk:update(3, { { '=', 'name', 'c' } }), people.index.pk:get(3), people.index.pk:delete({ 3 }))
+print(failure(people.insert, people, { 1, 'z' }))
+print(failure(people.insert, people, 5))
+print(failure(people.get, people, 'text'))
+print(failure(people.select, people, 1, { iterator = 'NONE' }) == false)
+print(people.index.name:min(), people.index.name:max('b'), people.index.name:count('b'), people.index.name:count())
+
+-- States, pings, timeouts.
+print(c:ping(), c:ping({ timeout = 10 }), c:is_connected(), c:wait_connected(), c:wait_state('active', 1), c:wait_state({ active = true }))
+print(failure(c.eval, c, 'require("fiber").sleep(0.3)', {}, { timeout = 0.01 }))
+print(c:eval('return "after the timeout"'))
+
+-- Futures.
+local future = c:eval('return 1, 2', {}, { is_async = true })
+print(future:is_ready(), future:result())
+print(show(future:wait_result(10)), future:is_ready(), show(future:result()))
+future = c:eval('error("q")', {}, { is_async = true })
+print(future:wait_result(10))
+future = people:select(nil, { is_async = true })
+print(future:wait_result(10)[1])
+print(people:get(1, { is_async = true }):wait_result(10), people:replace({ 7, 'h' }, { is_async = true }):wait_result(10))
+future = c:eval('require("fiber").sleep(0.2)', {}, { is_async = true })
+print(future:wait_result(0.01))
+future:discard()
+print(future:result())
+print(failure(future.wait_result, future, -1))
+local futures = {}
+for i = 1, 100 do futures[i] = c:eval('return ...', { i }, { is_async = true }) end
+local sum = 0
+for i = 1, 100 do sum = sum + futures[i]:wait_result(10)[1] end
+print(sum)
+
+-- Pushes.
+local pushed = {}
+print(c:eval('box.session.push(1) box.session.push({2}) return 3', {}, { on_push = table.insert, on_push_ctx = pushed }), show(pushed))
+future = c:eval('box.session.push(1) box.session.push({2}) return 3', {}, { is_async = true })
+for i, value in future:pairs() do print(i, show(value)) end
+
+-- Triggers and the schema.
+local events = {}
+c:on_disconnect(function(of) events[#events + 1] = 'disconnect ' .. tostring(of == c) end)
+c:on_schema_reload(function(of) events[#events + 1] = 'reload ' .. tostring(of == c) end)
+box.schema.space.create('new')
+c:ping()
+for _ = 1, 500 do if c.space.new then break end fiber.sleep(0.01) end
+print(c.space.new ~= nil, c.space.people == people)
+c:close()
+fiber.sleep(0.05)
+print(show(events), c.state, c.error, c:is_connected(), c:ping(), c:close())
+print(failure(c.call, c, 'answer'))
+print(c:wait_connected(0.1), c:wait_state('closed'))
+
+-- Accounts.
+local named = net_box.connect('someone:secret@' .. address)
+print(named.state, named:eval('return box.session.user()'), show(named.opts))
+named:close()
+named = net_box.connect('127.0.0.1', port, { user = 'someone', password = 'secret' })
+print(named.state, named:eval('return box.session.user()'))
+local wrong = net_box.connect('someone:wrong@' .. address)
+print(wrong.state, wrong.error, wrong:ping(), failure(wrong.call, wrong, 'x'))
+print(failure(net_box.connect, '127.0.0.1', port, { password = 'x' }))
+
+-- Nobody there.
+local nobody = net_box.connect('127.0.0.1', 1)
+print(nobody.state, nobody.error, failure(nobody.call, nobody, 'x'))
+print(failure(net_box.connect), failure(net_box.connect, {}))
+local later = net_box.connect('127.0.0.1:1', { reconnect_after = 0.01, wait_connected = false })
+fiber.sleep(0.1)
+print(later:wait_connected(0.01), later.error)
+later:close()
+local async = net_box.connect(address, { wait_connected = false })
+print(async.state, async:wait_connected(10), async.state)
+
+
+-- The own instance.
+local own = net_box.self
+print(own:ping(), own:is_connected(), own:eval('return 1, 2'), own:wait_connected(), own.space.people.name)
+print(show(own:call('box.space.people:get', { 1 })), failure(own.call, own, 'nobody'))
+os.exit(0)

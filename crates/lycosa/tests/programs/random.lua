@@ -1,0 +1,238 @@
+-- A random program: `random.lua SEED STEPS`. Calls functions of all modules in any order, with values of any kind, from
+-- places that are odd for it: comparators, callbacks of gsub, metamethods, iterators, coroutines, triggers, finalizers.
+-- Whatever it does, the process has to end by itself: with 0 at the end, or with the code of os.exit.
+local seed, steps = tonumber(arg[1]), tonumber(arg[2])
+math.randomseed(seed)
+local random = math.random
+local exit, unpack_, pcall_, type_ = os.exit, unpack, pcall, type
+local fiber = require('fiber')
+local sleep, create_fiber = fiber.sleep, fiber.create
+
+box.cfg({wal_mode = 'none', log = 'random.log'})
+local space = box.schema.space.create('things', {if_not_exists = true})
+space:create_index('primary', {if_not_exists = true})
+space:create_index('second', {parts = {2, 'string'}, unique = false, if_not_exists = true})
+for i = 1, 20 do space:replace({i, 'thing ' .. i % 5, {a = i}}) end
+local queue = require('queue')
+for number, kind in ipairs({'fifo', 'fifottl', 'utube', 'utubettl', 'limfifottl'}) do
+    queue.create_tube('tube' .. number, kind, {if_not_exists = true, capacity = 100})
+end
+
+-- What ends, stops or reaches beyond the process, waits for a person, or is memory without a type: arrays of C, and what
+-- `debug` shows of the functions that use them.
+local skipped = {
+    ['os.exit'] = true, ['os.execute'] = true, ['os.remove'] = true, ['os.rename'] = true, ['os.tmpname'] = true,
+    ['debug'] = true, ['math.randomseed'] = true, ['io.popen'] = true, ['io.read'] = true, ['io.lines'] = true, ['io.input'] = true,
+    ['io.output'] = true, ['io.close'] = true, ['io.stdout'] = true, ['io.stdin'] = true, ['io.stderr'] = true, ['io.open'] = true,
+    ['coroutine.running'] = true, ['dofile'] = true, ['collectgarbage'] = true, ['string.rep'] = true, ['string.dump'] = true,
+    ['setfenv'] = true, ['table.clear'] = true, ['log.init'] = true,
+    ['box.cfg'] = true, ['package'] = true, ['jit'] = true, ['fiber.kill'] = true, ['fiber.cancel'] = true,
+    ['string.ljust'] = true, ['string.rjust'] = true, ['string.center'] = true, ['_G'] = true,
+    ['digest.pbkdf2'] = true, ['queue.stop'] = true, ['table.new'] = true, ['newproxy'] = false,
+}
+local modules = {
+    'string', 'table', 'math', 'coroutine', 'debug', 'os', 'io', 'bit', 'box', 'fiber', 'json', 'yaml', 'msgpack', 'csv', 'uri',
+    'uuid', 'digest', 'crypto', 'decimal', 'utf8', 'errno', 'clock', 'log', 'queue', 'tap', 'checks', 'pwd',
+    'serializer', 'trigger', 'socket', 'net.box', 'title',
+}
+
+local metatable = debug.getmetatable
+for _, name in ipairs(modules) do pcall_(require, name) end
+-- A table of all modules, `_G` for example, may turn up as a value: what is skipped is not there either.
+for _, name in ipairs({'debug', 'io', 'os', 'jit', 'ffi', 'package', 'fiber'}) do
+    local module = package.loaded[name]
+    for key in pairs(module) do
+        local called = name .. '.' .. tostring(key)
+        if skipped[called] or skipped[name] and name ~= 'package' and called ~= 'debug.traceback' then
+            if name ~= 'ffi' then module[key] = nil end
+        end
+    end
+end
+package.loaded.ffi = nil
+package.preload.ffi = nil
+
+getfenv, setfenv = nil, nil
+
+local functions, seen = {}, {}
+local function collect(name, value, depth)
+    if skipped[name] or seen[value] then return end
+    if type_(value) == 'function' then
+        seen[value] = true
+        table.insert(functions, {name = name, call = value})
+    elseif type_(value) == 'table' and depth > 0 then
+        seen[value] = true
+        for key, item in pairs(value) do
+            if type_(key) == 'string' then collect(name .. '.' .. key, item, depth - 1) end
+        end
+    end
+end
+for _, name in ipairs(modules) do
+    local found, module = pcall_(require, name)
+    collect(name, found and module or rawget(_G, name), 3)
+end
+for _, name in ipairs({'print', 'pairs', 'ipairs', 'next', 'select', 'tostring', 'tonumber', 'tonumber64', 'unpack', 'type',
+    'rawget', 'rawset', 'rawequal', 'setmetatable', 'getmetatable', 'error', 'assert', 'load', 'loadstring', 'pcall',
+    'xpcall', 'require', 'newproxy', 'dostring'}) do
+    collect(name, rawget(_G, name), 0)
+end
+table.sort(functions, function(a, b) return a.name < b.name end)
+print = function(...) for i = 1, select('#', ...) do tostring((select(i, ...))) end end
+
+local pool = {space, space.index.second, queue.tube.tube1, queue.tube.tube4, fiber.channel(1), fiber.cond(), space:get(1),
+    require('uuid').new(), require('decimal').new('1.5'), require('csv').iterate('a,b'), fiber.self()}
+local function keep(value)
+    if value == nil or type_(value) == 'number' or type_(value) == 'string' and #value > 1e5 then return end
+    pool[random(1, 200)] = value
+end
+
+local act, value
+
+local numbers = {0, -1, 1, 2, 3, 255, 65536, 2 ^ 31, 2 ^ 53, -2 ^ 63, 1e308, 0 / 0, 1 / 0, -1 / 0, 0.5}
+local strings = {'', 'a', 'things', 'tube1', 'primary', 'unsigned', 'string', '*', '%', '(', '[', '%b()', '\0', '\xff\xfe', '1', 'r', 'EQ',
+    'return 1', 'function', '127.0.0.1:1', '{"a":[1', '- a\n- b: c', '\x93\x01\x02', 'guest', 'execute', 'universe'}
+local kinds = {
+    function() return nil end,
+    function() return random(2) == 1 end,
+    function() return numbers[random(#numbers)] end,
+    function() return random(1, 5) end,
+    function() return strings[random(#strings)] end,
+    function() return ('ab\0%'):rep(random(1, 5000)) end,
+    function() return {} end,
+    function() return {random(1, 20), 'a', {}} end,
+    function() return {timeout = 0, parts = {1, 'unsigned'}, if_not_exists = true, delay = 1, ttl = 5, utube = 'u', pri = 1} end,
+    function() local t = {1} t.t = t t[2] = t return t end,
+    function() local t = {} for _ = 1, random(300) do t = {t} end return t end,
+    function() local t = {} for i = 1, random(10) do t[i] = value(15) end return t end,
+    function() return box.NULL end,
+    function() return 18446744073709551615ULL end,
+    function() return -1LL end,
+    function() return function(...) act(2) return ... end end,
+    function() return function() error(value(2)) end end,
+    function() return function() sleep(0) return value(2) end end,
+    function() return coroutine.create(function() act(2) coroutine.yield(value(2)) act(2) end) end,
+    function()
+        local meta = {}
+        for _, name in ipairs({'__index', '__newindex', '__call', '__tostring', '__len', '__eq', '__lt', '__le', '__concat', '__unm',
+            '__serialize', '__pairs', '__add', '__mode'}) do
+            if random(3) == 1 then meta[name] = function() act(2) return value(2) end end
+        end
+        return setmetatable({}, meta)
+    end,
+    function()
+        local object = newproxy(true)
+        getmetatable(object).__gc = function() act(2) error(value(2)) end
+        return object
+    end,
+    function() return functions[random(#functions)].call end,
+    function() return pool[random(200)] end,
+    function() return pool[random(200)] end,
+    function() return pool[random(200)] end,
+}
+local depth = 0
+value = function(weight)
+    depth = depth + (weight or 1)
+    if depth > 40 then depth = depth - (weight or 1) return random(5) end
+    local made = kinds[random(#kinds)]()
+    depth = depth - (weight or 1)
+    return made
+end
+
+local function values()
+    local list, count = {}, random(0, 4)
+    for i = 1, count do list[i] = value() end
+    return list, count
+end
+
+local function call()
+    local list, count = values()
+    local called
+    if random(2) == 1 then
+        called = functions[random(#functions)].call
+    else
+        local object = pool[random(200)]
+        local methods = {}
+        if type_(object) == 'table' or type_(object) == 'userdata' then
+            local meta = metatable(object)
+            local index = type_(object) == 'table' and object or type_(meta) == 'table' and meta.__index
+            if type_(object) == 'table' and type_(meta) == 'table' and type_(rawget(meta, '__index')) == 'table' then
+                index = rawget(meta, '__index')
+            end
+            if type_(index) == 'table' then
+                for _, method in next, index do
+                    if type_(method) == 'function' then table.insert(methods, method) end
+                end
+            end
+        end
+        called = methods[random(math.max(#methods, 1))] or functions[random(#functions)].call
+        table.insert(list, 1, object)
+        count = count + 1
+    end
+    if called == exit then return end
+    local results = {called(unpack_(list, 1, count))}
+    for i = 1, math.min(#results, 3) do keep(results[i]) end
+    return results[1]
+end
+
+local places = {
+    call, call, call, call, call, call,
+    function() return pcall_(call) end,
+    function() return xpcall(call, function(...) act(2) return ... end) end,
+    function() table.sort({3, 1, 2, 5, 4}, function(a, b) act(2) if random(3) == 1 then sleep(0) end return a < b end) end,
+    function() return (string.gsub('abcabc', '.', function() act(2) if random(3) == 1 then sleep(0) end return 'x' end)) end,
+    function() for _ in function(_, at) act(2) return (at or 0) < 2 and (at or 0) + 1 or nil end do act(2) end end,
+    function() return coroutine.wrap(function() act(2) coroutine.yield() end)() end,
+    function() local co = coroutine.create(act) coroutine.resume(co) coroutine.resume(co, value()) end,
+    function() return tostring(value()) .. tostring(value()) end,
+    function() return value() == value(), value() < value() end,
+    function() local t = value() return type_(t) ~= 'cdata' and t[value()] end,
+    function() local t = value() t[value()] = value() end,
+    function() return value()(value(), value()) end,
+    function() return -value() + value() end,
+    function() box.begin() act(2) if random(3) == 1 then sleep(0) end if random(2) == 1 then box.commit() elseif random(2) == 1 then box.rollback() end end,
+    function() box.begin() act(2) end,
+    function() box.atomic(act) end,
+    function() local new = create_fiber(act) if random(3) == 1 then pcall_(fiber.cancel, new) end keep(new) end,
+    function() local new = fiber.new(act) new:set_joinable(true) if random(2) == 1 then new:join() end end,
+    function() sleep(0) end,
+    function() collectgarbage(random(2) == 1 and 'step' or 'collect') end,
+    function() local trigger = function() act(2) if random(4) == 1 then sleep(0) end end
+        space:on_replace(trigger) space:replace({random(20), 'x'}) space:on_replace(nil, trigger) end,
+    function() local trigger = function(_, new) act(2) return new end
+        space:before_replace(trigger) space:replace({random(20), 'x'}) space:before_replace(nil, trigger) end,
+    function() queue.tube.tube1:on_task_change(function() act(2) if random(3) == 1 then error('no') end end) end,
+    function() local task = queue.tube['tube' .. random(5)]:put(value(), {utube = 'u'}) keep(task) end,
+    function() local tube = queue.tube['tube' .. random(5)] local task = tube:take(0) if task then tube[({'ack', 'release', 'bury', 'delete', 'peek'})[random(5)]](tube, task[1]) end end,
+    function() create_fiber(function() queue.tube['tube' .. random(5)]:take(random(2) == 1 and 0.01 or nil) end) end,
+    function() space:replace({random(20), strings[random(#strings)], value()}) end,
+    function() for _, tuple in space:pairs(value(), {iterator = value()}) do keep(tuple) act(2) end end,
+    function() space:update(random(20), {{'=', 3, value()}}) end,
+    function() box.on_commit(act) end,
+    function() local function fall() return act(0), fall() and 1 end fall() end,
+    function() local function fall() string.gsub('a', 'a', fall) end fall() end,
+    function() local function fall() return coroutine.wrap(fall)() end fall() end,
+    function() return load(strings[random(#strings)] .. ' ' .. strings[random(#strings)]) end,
+}
+
+local nesting, acts = 0, 0
+act = function()
+    acts = acts + 1
+    if nesting > 6 or acts > steps * 50 then return end
+    nesting = nesting + 1
+    local ok, result = pcall_(places[random(#places)])
+    nesting = nesting - 1
+    if not ok and random(3) == 1 then error(result, 0) end
+    return result
+end
+
+-- A call may wait without end. The program does not wait for it.
+local done = 0
+for _ = 1, steps do
+    local step = fiber.new(function() nesting = 0 act() done = done + 1 end)
+    sleep(0)
+    if random(50) == 1 then
+        box.rollback()
+        pcall_(step.cancel, step)
+    end
+end
+for _ = 1, 20 do sleep(0.001) collectgarbage() end
+exit(0)
