@@ -17,6 +17,7 @@ use crate::program::Files;
 use crate::protocol::iproto::{Access, Credentials, TubeType};
 use crate::server::Cores;
 use crate::trial::{Ground, Length};
+use crate::wire::Tls;
 use crate::workload::{self, Size, Workload};
 
 /// The environment variable with the password, as for all commands of Lycosa.
@@ -35,20 +36,44 @@ pub struct Arguments {
     pub(crate) run: RunArguments,
 }
 
-/// A server that somebody else runs, and who we are to it.
+/// Before an address: with TLS.
+const TLS_SCHEME: &str = "tls://";
+
+/// A server that is not started by the benchmark, and the user to log in as.
 #[derive(Debug, Clone, Copy)]
-pub struct Target<'a> {
-    /// HOST:PORT.
+pub struct ExternalServer<'a> {
+    /// HOST:PORT, with `tls://` before it for TLS.
     pub address: &'a str,
     /// `None` for guest.
     pub user: Option<&'a str>,
     /// The file with the password; without one the environment has it.
     pub password_file: Option<&'a Path>,
+    /// The certificates to trust, with `tls://` before the address.
+    pub tls_ca: Option<&'a Path>,
+    /// A client certificate and its key.
+    pub tls_identity: Option<(&'a Path, &'a Path)>,
+    /// The name that the server's certificate is for.
+    pub tls_server_name: Option<&'a str>,
+}
+
+impl ExternalServer<'_> {
+    /// How to speak TLS with it, if its address asks for that.
+    fn tls(&self) -> Result<Option<Tls>> {
+        let Some(address) = self.address.strip_prefix(TLS_SCHEME) else { return Ok(None) };
+        let ca = self.tls_ca.context("tls:// needs --tls-ca FILE: the certificates to trust, as PEM")?;
+        let identity = self.tls_identity.map(|(certificate, key)| lycosa_tls::Identity {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+        });
+        let config = lycosa_tls::client(ca, identity.as_ref())?;
+        let name = lycosa_tls::server_name(self.tls_server_name.unwrap_or(address))?;
+        Ok(Some(Tls { config, name }))
+    }
 }
 
 impl Arguments {
     /// The server that is to be measured, if it is not one that the benchmark starts.
-    pub fn target(&self) -> Option<Target<'_>> {
+    pub fn target(&self) -> Option<ExternalServer<'_>> {
         match &self.command {
             None => self.run.target(),
             Some(Command::Run(arguments)) => arguments.target(),
@@ -69,6 +94,9 @@ pub(crate) enum Command {
     /// Let tuples expire while tasks go through a tube: how long, how late, and what clients feel
     #[command(after_help = EXPIRE_EXAMPLES)]
     Expire(ExpireArguments),
+    /// Drop, kick, release and expire very many tasks at once: the longest turn of the server's loop
+    #[command(after_help = TURNS_EXAMPLES)]
+    Turns(TurnsArguments),
     /// Run the whole comparison and write docs/performance.md and its chart
     Report(ReportArguments),
     /// List the workloads
@@ -107,6 +135,12 @@ Examples:
   lycosa bench expire --tuples 10000000 --contender lycosa --contender tarantool-lua
   lycosa bench expire --spread 60                      deadlines over a minute: how late
   lycosa bench expire --scan --scan-time 10            without an index over the deadline";
+
+const TURNS_EXAMPLES: &str = "\
+Examples:
+  lycosa bench turns                                   all cases: 5 M tasks dropped, 1 M kicked, …
+  lycosa bench turns --case disconnect --case watch    some of them
+  lycosa bench turns --scale 0.01 --json               with a hundredth of the tasks";
 
 const COUNT_EXAMPLES: &str = "\
 Examples:
@@ -197,7 +231,7 @@ pub(crate) struct RunArguments {
     /// Durability, instead of the contender's
     #[arg(long, value_name = "DURABILITY")]
     wal_mode: Option<Durability>,
-    /// Measure the server that listens there, instead of starting one: HOST:PORT
+    /// Measure the server that listens there, instead of starting one: HOST:PORT, or with TLS tls://HOST:PORT
     #[arg(long, short = 'a')]
     address: Option<String>,
     /// User to authenticate as at --address; guest if absent
@@ -206,6 +240,18 @@ pub(crate) struct RunArguments {
     /// File with the password; otherwise it is taken from LYCOSA_PASSWORD
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+    /// With tls://: PEM file with the certificates to trust, an authority's or the server's own
+    #[arg(long, value_name = "FILE", env = "LYCOSA_TLS_CA")]
+    tls_ca: Option<PathBuf>,
+    /// With tls://: PEM file with a client certificate, for servers that want one
+    #[arg(long, value_name = "FILE", env = "LYCOSA_TLS_CERTIFICATE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// With tls://: PEM file with the private key of the client certificate
+    #[arg(long, value_name = "FILE", env = "LYCOSA_TLS_KEY", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// With tls://: name that the server's certificate is for, if it is not the host of the address
+    #[arg(long, value_name = "NAME", env = "LYCOSA_TLS_SERVER_NAME")]
+    tls_server_name: Option<String>,
     /// Process id of that server, for its processor time
     #[arg(long, value_name = "PID", requires = "address")]
     pub(crate) server_pid: Option<i32>,
@@ -231,20 +277,28 @@ pub(crate) struct RunArguments {
 }
 
 impl RunArguments {
-    pub(crate) fn target(&self) -> Option<Target<'_>> {
-        Some(Target {
+    pub(crate) fn target(&self) -> Option<ExternalServer<'_>> {
+        Some(ExternalServer {
             address: self.address.as_deref()?,
             user: self.user.as_deref(),
             password_file: self.password_file.as_deref(),
+            tls_ca: self.tls_ca.as_deref(),
+            tls_identity: self.tls_certificate.as_deref().zip(self.tls_key.as_deref()),
+            tls_server_name: self.tls_server_name.as_deref(),
         })
     }
 
     /// The server to measure instead of one that is started, and how it is entered.
     pub(crate) fn guest(&self) -> Result<Option<(SocketAddr, Access)>> {
-        let Some(Target { address, user, password_file }) = self.target() else { return Ok(None) };
+        let Some(target) = self.target() else { return Ok(None) };
+        let ExternalServer { user, password_file, .. } = target;
+        let address = target.address.strip_prefix(TLS_SCHEME).unwrap_or(target.address);
+        let tls = target.tls()?;
         let mut found = address.to_socket_addrs().with_context(|| format!("cannot find {address}"))?;
         let found = found.next().with_context(|| format!("{address} is nowhere"))?;
-        let Some(user) = user else { return Ok(Some((found, Access::Guest(None)))) };
+        let Some(user) = user else {
+            return Ok(Some((found, Access::Guest { credentials: None, tls })));
+        };
         let password = match password_file {
             Some(file) => {
                 let text = fs::read_to_string(file)
@@ -255,7 +309,8 @@ impl RunArguments {
                 format!("--user {user} needs a password: set {PASSWORD_VARIABLE} or use --password-file")
             })?,
         };
-        Ok(Some((found, Access::Guest(Some(Credentials { user: user.to_owned(), password })))))
+        let credentials = Some(Credentials { user: user.to_owned(), password });
+        Ok(Some((found, Access::Guest { credentials, tls })))
     }
 
     /// The contender with what flags say instead.
@@ -419,13 +474,44 @@ impl ExpireArguments {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct TurnsArguments {
+    /// What to measure: lycosa with :TUBE-TYPE and :DURABILITY
+    #[arg(long, short, value_name = "CONTENDER", default_value = "lycosa:fifottl:write")]
+    pub(crate) contender: Contender,
+    /// Cases to measure, all if none is named; may be repeated
+    #[arg(long = "case", value_name = "CASE", value_parser = ["drop", "kick", "disconnect", "watch", "deadlines"])]
+    pub(crate) cases: Vec<String>,
+    /// Share of the tasks: 1 is 5 M for drop, 1 M for kick and deadlines, 100 k for disconnect, 10 M for watch
+    #[arg(long, default_value_t = 1.0, value_name = "SHARE", value_parser = share)]
+    pub(crate) scale: f64,
+    /// Print JSON, one object a case
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) servers: ServerArguments,
+}
+
+/// A share: above 0, at most 10.
+fn share(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().map_err(|error| format!("{text:?} is no number: {error}"))?;
+    if number > 0.0 && number <= 10.0 {
+        Ok(number)
+    } else {
+        Err(format!("a share is above 0 and at most 10, not {text}"))
+    }
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
     /// Folder with performance.md, of which the part between the marks is written anew; performance.svg goes there too
     #[arg(long, default_value = "docs", value_name = "DIR")]
     pub(crate) docs: PathBuf,
-    /// Rounds of the comparison with the peers; the other parts have three at the most
+    /// Rounds of the comparison with the peers, and of a server on two cores
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) rounds: u8,
+    /// Rounds of the other parts, in which Lycosa is compared with itself; never more than --rounds
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) own_rounds: u8,
     /// A few hundred tasks for each workload: whether everything works, not how fast
     #[arg(long)]
     pub(crate) small: bool,
@@ -457,9 +543,12 @@ pub(crate) fn named(name: &str, size: Size) -> Result<Workload> {
     found.with_context(|| format!("there is no workload `{name}`: `lycosa bench list` lists them"))
 }
 
+/// The longest that cycles are measured: a day.
+const MAX_SECONDS: f64 = 86_400.0;
+
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().map_err(|error| error.to_string())?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("expected seconds, from 0 to {MAX_SECONDS}"))
 }
 
 fn payload_size(text: &str) -> Result<usize, String> {
@@ -519,13 +608,13 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(address.port(), 3301);
-        assert!(matches!(access, Access::Guest(None)));
+        assert!(matches!(access, Access::Guest { credentials: None, tls: None }));
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("password");
         fs::write(&file, "secret\n").unwrap();
         let line = format!("bench -a 127.0.0.1:1 -u ann --password-file {}", file.display());
         match parse(&line).run.guest().unwrap() {
-            Some((_, Access::Guest(Some(Credentials { user, password })))) => {
+            Some((_, Access::Guest { credentials: Some(Credentials { user, password }), .. })) => {
                 assert_eq!((user.as_str(), password.as_str()), ("ann", "secret"));
             }
             other => panic!("{other:?}"),

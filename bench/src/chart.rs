@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use crate::comparison::{Comparison, Entry, Group, Spread};
+use crate::comparison::{Comparison, ContenderRuns, Group, Spread};
 use crate::contender::{Durability, Program};
 
 /// All lengths in pixels.
@@ -70,7 +70,7 @@ pub(crate) fn svg(comparison: &Comparison) -> String {
 
 /// Draws a workload from `top` on and gives where it ends.
 fn draw_group(group: &Group, mut top: f64, body: &mut String) -> f64 {
-    let rates = group.entries.iter().filter_map(Entry::rate);
+    let rates = group.entries.iter().filter_map(ContenderRuns::rate);
     let greatest = rates.map(|rate| rate.greatest).fold(f64::MIN_POSITIVE, f64::max);
     text(body, "title", MARGIN, top + 14.0, &format!("{}, for each second", group.workload.about));
     top += 30.0;
@@ -112,7 +112,7 @@ fn draw_group(group: &Group, mut top: f64, body: &mut String) -> f64 {
     top + 20.0
 }
 
-fn draw_bar(group: &Group, entry: &Entry, greatest: f64, top: f64, body: &mut String) {
+fn draw_bar(group: &Group, entry: &ContenderRuns, greatest: f64, top: f64, body: &mut String) {
     let is_ours = matches!(entry.contender.program, Program::Lycosa(_));
     let (bar, name) = if is_ours { ("ours", "our-name") } else { ("peer", "name") };
     let base = top + BAR - 3.0;
@@ -141,7 +141,7 @@ fn draw_bar(group: &Group, entry: &Entry, greatest: f64, top: f64, body: &mut St
     }
 }
 
-fn median(entry: &Entry) -> f64 {
+fn median(entry: &ContenderRuns) -> f64 {
     entry.rate().map_or(0.0, |rate| rate.median)
 }
 

@@ -21,7 +21,7 @@ use crate::workload::Workload;
 
 /// The runs of one contender under one workload, one for each round.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ContenderRuns {
     /// With the type of tube that the workload is about.
     pub(crate) contender: Contender,
     /// The error's text for a run that failed.
@@ -32,7 +32,7 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) workload: Workload,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<ContenderRuns>,
 }
 
 /// Everything that was measured.
@@ -102,7 +102,7 @@ impl Spread {
     }
 }
 
-impl Entry {
+impl ContenderRuns {
     fn successes(&self) -> impl Iterator<Item = &Measurement> {
         self.runs.iter().flatten()
     }
@@ -197,18 +197,18 @@ impl Entry {
 }
 
 impl Group {
-    fn entry(&self, contender: Contender) -> Option<&Entry> {
+    fn entry(&self, contender: Contender) -> Option<&ContenderRuns> {
         self.entries.iter().find(|entry| entry.contender == contender)
     }
 
     /// The entry of Lycosa with which a peer is compared: of the same durability, and of the same type of tube if the
     /// peer has one; else of the type that does what the peer does, if it takes part.
-    fn counterpart(&self, peer: Contender) -> Option<&Entry> {
+    fn counterpart(&self, peer: Contender) -> Option<&ContenderRuns> {
         if matches!(peer.program, Program::Lycosa(_)) {
             return None;
         }
         let wanted = Contender { program: Program::Lycosa(peer.comparable_tube()), ..peer };
-        let other = |entry: &&Entry| {
+        let other = |entry: &&ContenderRuns| {
             matches!(entry.contender.program, Program::Lycosa(_))
                 && entry.contender.durability == peer.durability
         };
@@ -216,13 +216,13 @@ impl Group {
     }
 
     /// How many times as fast as `peer` its counterpart is.
-    pub(crate) fn advantage_over(&self, peer: &Entry) -> Option<Spread> {
+    pub(crate) fn advantage_over(&self, peer: &ContenderRuns) -> Option<Spread> {
         let ours = self.counterpart(peer.contender)?;
         ours.ratio(peer, |run| Some(run.rounds_per_second()))
     }
 
     /// How many times as much processor time a round takes of `peer` as of its counterpart.
-    pub(crate) fn cost_of(&self, peer: &Entry) -> Option<Spread> {
+    pub(crate) fn cost_of(&self, peer: &ContenderRuns) -> Option<Spread> {
         let ours = self.counterpart(peer.contender)?;
         peer.ratio(ours, Measurement::processor_time_per_round)
     }
@@ -245,7 +245,7 @@ impl Comparison {
         ensure!(!groups.is_empty(), "no contender can do any of the workloads");
         for round in 1..=rounds {
             for Group { workload, entries } in &mut groups {
-                for Entry { contender, runs } in entries {
+                for ContenderRuns { contender, runs } in entries {
                     said(&format!("round {round} of {rounds}, {}: {contender}", workload.name));
                     let run = ground.hold_trial(*contender, workload, length);
                     let run = run.map_err(|error| format!("{error:#}"));
@@ -269,7 +269,14 @@ impl Comparison {
     /// The cores that others used in the runs: an idle machine has next to none.
     pub(crate) fn other_cores(&self) -> Option<Spread> {
         let entries = self.groups.iter().flat_map(|group| &group.entries);
-        Spread::of(entries.flat_map(Entry::successes).filter_map(Measurement::other_cores))
+        Spread::of(entries.flat_map(ContenderRuns::successes).filter_map(Measurement::other_cores))
+    }
+
+    /// How far the rates of one contender lie apart, in its median: what the machine does to a number.
+    pub(crate) fn noise(&self) -> Option<Spread> {
+        let entries = self.groups.iter().flat_map(|group| &group.entries);
+        let rates = entries.filter(|entry| entry.runs.len() > 1).filter_map(ContenderRuns::rate);
+        Spread::of(rates.map(|rate| (rate.greatest - rate.least) / rate.median))
     }
 
     pub(crate) fn rounds(&self) -> usize {
@@ -317,7 +324,7 @@ impl Comparison {
             json!({
                 "workload": group.workload.name,
                 "about": group.workload.about,
-                "contenders": group.entries.iter().map(Entry::json).collect::<Vec<_>>(),
+                "contenders": group.entries.iter().map(ContenderRuns::json).collect::<Vec<_>>(),
                 "lycosa_times_as_fast_as": advantages.collect::<serde_json::Map<_, _>>(),
                 "server_cpu_in_that_of_lycosa": costs.collect::<serde_json::Map<_, _>>(),
             })
@@ -361,10 +368,10 @@ pub(crate) struct Cost<'a> {
 impl Group {
     /// Nothing measured yet; only of those contenders that can do the workload.
     fn new(workload: Workload, contenders: &[Contender]) -> Self {
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<ContenderRuns> = Vec::new();
         for contender in contenders.iter().filter_map(|contender| workload.applied_to(*contender)) {
             if !entries.iter().any(|entry| entry.contender == contender) {
-                entries.push(Entry { contender, runs: Vec::new() });
+                entries.push(ContenderRuns { contender, runs: Vec::new() });
             }
         }
         Self { workload, entries }
@@ -398,7 +405,7 @@ mod tests {
 
     fn group(contenders: &[(&str, &[Result<Measurement, String>])]) -> Group {
         let shape = Shape { connections: 1, depth: 1 };
-        let entries = contenders.iter().map(|(name, runs)| Entry {
+        let entries = contenders.iter().map(|(name, runs)| ContenderRuns {
             contender: name.parse().unwrap(),
             runs: runs.iter().map(|run| run.as_ref().map(copy).map_err(Clone::clone)).collect(),
         });

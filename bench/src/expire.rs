@@ -114,6 +114,8 @@ struct Expired {
     seconds: f64,
     longest_lag_us: u64,
     longest_hold_us: u64,
+    /// By the processor's time, which does not count what the machine gave to other processes; Lycosa only.
+    longest_hold_cpu_us: Option<u64>,
     scanned: Option<u64>,
 }
 
@@ -180,8 +182,17 @@ fn measure_on(server: &Server, arguments: &ExpireArguments, contender: Contender
         ensure!(began.elapsed() < LONGEST, "tuples are left after {} s", LONGEST.as_secs());
     }
     let seconds = began.elapsed().as_secs_f64();
-    let (longest_lag_us, longest_hold_us, scanned) = told(&mut admin, is_lycosa)?;
-    Ok(Expired { contender, without, with, seconds, longest_lag_us, longest_hold_us, scanned })
+    let Told { longest_lag_us, longest_hold_us, longest_hold_cpu_us, scanned } = told(&mut admin, is_lycosa)?;
+    Ok(Expired {
+        contender,
+        without,
+        with,
+        seconds,
+        longest_lag_us,
+        longest_hold_us,
+        longest_hold_cpu_us,
+        scanned,
+    })
 }
 
 fn cycles(load: &mut Load, bound: Bound, arguments: &ExpireArguments) -> Result<Felt> {
@@ -317,19 +328,36 @@ fn evaluate<S: Read + Write>(admin: &mut Caller<S>, expression: &str) -> Result<
     Ok(Value::decode(&values)?.as_array().unwrap_or_default().to_vec())
 }
 
-/// The longest lag and hold, µs; tuples looked at.
-fn told<S: Read + Write>(admin: &mut Caller<S>, is_lycosa: bool) -> Result<(u64, u64, Option<u64>)> {
+/// What the server tells of its cleaning.
+struct Told {
+    longest_lag_us: u64,
+    longest_hold_us: u64,
+    longest_hold_cpu_us: Option<u64>,
+    scanned: Option<u64>,
+}
+
+fn told<S: Read + Write>(admin: &mut Caller<S>, is_lycosa: bool) -> Result<Told> {
     if is_lycosa {
         let statistics = statistics(admin)?;
         let number = |name| statistic(&statistics, name);
-        return Ok((number("longest_lag_us")?, number("longest_hold_us")?, Some(number("scanned")?)));
+        return Ok(Told {
+            longest_lag_us: number("longest_lag_us")?,
+            longest_hold_us: number("longest_hold_us")?,
+            longest_hold_cpu_us: number("longest_hold_cpu_us").ok(),
+            scanned: Some(number("scanned")?),
+        });
     }
     let told = evaluate(
         admin,
         "return math.floor(cleaned.longest_lag * 1000), math.floor(cleaned.longest_hold * 1000000)",
     )?;
     let number = |place: usize| told.get(place).and_then(Value::as_u64).unwrap_or_default();
-    Ok((number(0), number(1), None))
+    Ok(Told {
+        longest_lag_us: number(0),
+        longest_hold_us: number(1),
+        longest_hold_cpu_us: None,
+        scanned: None,
+    })
 }
 
 impl Expired {
@@ -342,6 +370,7 @@ impl Expired {
             "seconds": self.seconds,
             "longest_lag_us": self.longest_lag_us,
             "longest_hold_us": self.longest_hold_us,
+            "longest_hold_cpu_us": self.longest_hold_cpu_us,
             "scanned": self.scanned,
             "without": self.without.json(),
             "with": self.with.json(),
@@ -357,6 +386,9 @@ impl Expired {
             "{}: {} tuples gone after {:.2} s{lag}; a slice held the loop for {} µs at the most",
             self.contender, arguments.tuples, self.seconds, self.longest_hold_us
         );
+        if let Some(microseconds) = self.longest_hold_cpu_us {
+            text += &format!(", and took {microseconds} µs of the processor at the most");
+        }
         for (name, felt) in [("without", &self.without), ("with", &self.with)] {
             let p99 = felt.percentile(99.0).into_iter().map(|us| format!("{us:.0}")).collect::<Vec<_>>();
             let per_second = felt.per_second();

@@ -3,9 +3,10 @@
 //! It is a library so that the `lycosa` binary has it as a subcommand; what it offers is its command line.
 //!
 //! From the inside out: [`protocol`] speaks to a server; [`load`] keeps it busy and checks its answers against the
-//! [`account`]; [`server`] starts and stops it; [`contender`] and [`program`] know the servers; a [`workload`] says what
-//! is asked; a [`trial`] puts one contender through one workload; a [`comparison`] is many trials in rounds, shown by
-//! [`report`] and [`chart`]. What the command line offers is in [`single`], [`compare`], [`count`], [`expire`] and [`performance`].
+//! [`account`]; [`server`] starts and stops it; [`contender`] and [`program`] know the servers; a [`workload`] says
+//! what is asked; a [`trial`] puts one contender through one workload; a [`comparison`] is many trials in rounds,
+//! shown by [`report`] and [`chart`]. What the command line offers is in [`single`], [`compare`], [`count`],
+//! [`expire`], [`turns`] and [`performance`].
 //!
 //! Everything runs in one thread; nothing is measured while something else is prepared.
 
@@ -27,8 +28,11 @@ mod protocol;
 mod report;
 mod server;
 mod single;
+mod target;
 mod trial;
+mod turns;
 mod tutorial;
+mod wire;
 mod workload;
 
 use std::io;
@@ -38,7 +42,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 
-pub use arguments::{Arguments, Target};
+pub use arguments::{Arguments, ExternalServer};
 
 use arguments::Command;
 use workload::Size;
@@ -58,6 +62,7 @@ pub fn run(arguments: &Arguments, server: Option<&Path>) -> Result<()> {
         Some(Command::Compare(arguments)) => compare::compare(arguments, server),
         Some(Command::Count(arguments)) => count::count(arguments, server),
         Some(Command::Expire(arguments)) => expire::expire(arguments, server),
+        Some(Command::Turns(arguments)) => turns::turns(arguments, server),
         Some(Command::Report(arguments)) => performance::write(arguments, server),
         Some(Command::List) => {
             for workload in workload::all(Size::Full) {

@@ -5,8 +5,8 @@
 //! and sends each request as soon as the answer to the one before has come. What the slots of a connection have to say
 //! after one read leaves in one write.
 //!
-//! Times count from the read that brought a slot the answer before until the read that brings its answer, so that the
-//! load generator's own work on the other answers of a read is part of them.
+//! A request's time begins with the read that brought its slot the answer before, and ends with the read that brings
+//! its answer. The load generator's own work on the other answers of a read is part of it.
 //!
 //! A failed request, a task that the [`Account`] does not expect, or silence end the run with an error. There is no
 //! retry, so a number that comes out is a number of flawless cycles.
@@ -24,8 +24,8 @@ use mio::{Events, Interest, Poll, Token};
 pub(crate) use phase::{Bound, Outcome, Plan, Putting};
 
 use crate::account::{Account, Payload};
-use crate::connect;
 use crate::protocol::Protocol;
+use crate::wire::Wire;
 use connection::Connection;
 use phase::Phase;
 
@@ -67,13 +67,12 @@ impl Load {
         let poll = Poll::new()?;
         let mut connections = Vec::with_capacity(shape.connections);
         for index in 0..shape.connections {
-            let mut stream = connect(address)?;
-            let dialogue = protocol.open(&mut stream, index, shape.depth)?;
-            stream.set_nonblocking(true)?;
-            let mut stream = mio::net::TcpStream::from_std(stream);
+            let mut wire = Wire::connect(address, protocol.tls())?;
+            let dialogue = protocol.open(&mut wire, index, shape.depth)?;
+            let mut wire = wire.into_nonblocking()?;
             let interest = Interest::READABLE | Interest::WRITABLE;
-            poll.registry().register(&mut stream, Token(index), interest)?;
-            connections.push(Connection::new(stream, dialogue, shape.depth, index * shape.depth));
+            poll.registry().register(wire.socket(), Token(index), interest)?;
+            connections.push(Connection::new(wire, dialogue, shape.depth, index * shape.depth));
         }
         let events = Events::with_capacity(shape.connections.max(64));
         let (account, payload) = (Account::default(), Payload::new(payload_size));

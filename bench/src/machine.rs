@@ -107,11 +107,11 @@ pub(crate) fn allowed_cores() -> Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
 }
 
-/// Confines the calling thread, and the processes that it starts from then on, to one core.
-pub(crate) fn run_on(core: usize) -> Result<()> {
+/// Confines the calling thread, and the processes that it starts from then on, to these cores.
+pub(crate) fn run_on(cores: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
-    set.set(core);
-    sched_setaffinity(None, &set).with_context(|| format!("cannot run on core {core}"))
+    cores.iter().for_each(|core| set.set(*core));
+    sched_setaffinity(None, &set).with_context(|| format!("cannot run on the cores {cores:?}"))
 }
 
 /// Whether what is synced in `folder` only goes to memory.

@@ -16,14 +16,12 @@ use crate::comparison::{Comparison, Field};
 use crate::contender::Contender;
 use crate::count::{self, Counted};
 use crate::trial::Ground;
-use crate::{chart, compare, program, report};
+use crate::{chart, compare, program, report, target};
 
 const DOCUMENT: &str = "performance.md";
 const CHART: &str = "performance.svg";
 const BEGIN: &str = "<!-- measured: begin -->";
 const END: &str = "<!-- measured: end -->";
-/// Rounds of what is not compared with the peers, at the most.
-const ROUNDS_BY_ITSELF: u8 = 3;
 /// Cycles whose instructions are counted.
 const COUNTED_CYCLES: u64 = 20_000;
 
@@ -117,6 +115,15 @@ const BY_ITSELF: &[Section] = &[
     },
 ];
 
+/// What is measured again with a server that may use two cores.
+const TWO_CORES: Section = Section {
+    title: "A server on two cores",
+    about: "The same cycles with a server that may run on the load's core too, when the load leaves it free: the journal's thread \
+            then waits for the disk beside the loop. Everywhere else the server has one core.",
+    contenders: &["lycosa:fifottl:fsync", "lycosa:fifottl:write"],
+    workloads: &["8x32", "50x1"],
+};
+
 /// Whose instructions are counted.
 const COUNTED: [&str; 5] = [
     "lycosa:fifo:write",
@@ -150,8 +157,8 @@ pub(crate) fn write(arguments: &ReportArguments, server: Option<&Path>) -> Resul
 
 /// The text between the marks, the chart, and everything as JSON.
 fn measure(arguments: &ReportArguments, ground: &Ground) -> Result<(String, String, Json)> {
-    let parts = 2 + BY_ITSELF.len();
-    let hold = |part: usize, section: &Section, field: &Field, rounds: u8| {
+    let parts = 3 + BY_ITSELF.len();
+    let on = |ground: &Ground, part: usize, section: &Section, field: &Field, rounds: u8| {
         let said = |line: &str| eprintln!("part {part} of {parts}, {line}");
         let workloads = section.workloads.iter().map(|name| named(name, arguments.size()));
         let workloads = workloads.collect::<Result<_>>()?;
@@ -160,36 +167,38 @@ fn measure(arguments: &ReportArguments, ground: &Ground) -> Result<(String, Stri
         ensure!(failures == 0, "{failures} runs failed: nothing is written");
         anyhow::Ok(comparison)
     };
+    let hold =
+        |part: usize, section: &Section, field: &Field, rounds: u8| on(ground, part, section, field, rounds);
     let mut json = Map::new();
     let comparison = hold(1, &PEERS, &compare::usual(&ground.files)?, arguments.rounds)?;
     json.insert(PEERS.title.to_owned(), comparison.json());
     let chart = chart::svg(&comparison);
     let mut text = format!(
-        "{}\n![Cycles for each second, by contender]({CHART})\n\n## {}\n\n{}\n{}",
+        "{}\n![Cycles for each second, by contender]({CHART})\n\n## {}\n\n{}\n{}{}",
         report::circumstances(&comparison),
         PEERS.title,
         PEERS.about,
-        report::results(&comparison)
+        report::results(&comparison),
+        target::results(&comparison)
     );
     for (at, section) in BY_ITSELF.iter().enumerate() {
         let contenders = section.contenders.iter().map(|name| name.parse::<Contender>());
         let field = Field::of(contenders.collect::<Result<Vec<_>>>()?, &ground.files);
-        let comparison = hold(2 + at, section, &field, arguments.rounds.min(ROUNDS_BY_ITSELF))?;
+        let comparison = hold(2 + at, section, &field, arguments.rounds.min(arguments.own_rounds))?;
         json.insert(section.title.to_owned(), comparison.json());
-        let _ = write!(
-            text,
-            "\n## {}\n\n{} ({}.)\n\n{}",
-            section.title,
-            section.about,
-            report::rounds(&comparison),
-            report::overview(&comparison)
-        );
+        text.push_str(&overview(section, &comparison));
     }
     let _ = write!(
         text,
         "\n## Threads and kernel\n\nMicroseconds of the server's processor time for each cycle, by thread: in our code, and in the kernel on its behalf.\n\n{}",
         report::threads(&comparison)
     );
+    let contenders = TWO_CORES.contenders.iter().map(|name| name.parse::<Contender>());
+    let field = Field::of(contenders.collect::<Result<Vec<_>>>()?, &ground.files);
+    let free = Ground { cores: ground.cores.with_free_server(), ..ground.clone() };
+    let comparison = on(&free, parts - 1, &TWO_CORES, &field, arguments.rounds)?;
+    json.insert(TWO_CORES.title.to_owned(), comparison.json());
+    text.push_str(&overview(&TWO_CORES, &comparison));
     if !arguments.small {
         let workload = named("8x32", arguments.size())?;
         let mut counted = Vec::new();
@@ -205,6 +214,17 @@ fn measure(arguments: &ReportArguments, ground: &Ground) -> Result<(String, Stri
         );
     }
     Ok((text, chart, json!(json)))
+}
+
+/// The part of the document about a section: its title, what it is, and its table.
+fn overview(section: &Section, comparison: &Comparison) -> String {
+    format!(
+        "\n## {}\n\n{} ({}.)\n\n{}",
+        section.title,
+        section.about,
+        report::rounds(comparison),
+        report::overview(comparison)
+    )
 }
 
 /// The document with `text` between its marks; `None` without marks.
@@ -230,7 +250,7 @@ mod tests {
 
     #[test]
     fn every_name_is_known_and_every_baseline_stands_in_its_section() {
-        for section in BY_ITSELF.iter().chain([&PEERS]) {
+        for section in BY_ITSELF.iter().chain([&PEERS, &TWO_CORES]) {
             assert!(section.contenders.iter().all(|name| name.parse::<Contender>().is_ok()));
             for name in section.workloads {
                 let workload = named(name, Size::Full).unwrap();

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::contender::{Contender, Durability, Program};
-use crate::server::Place;
+use crate::server::ServerLocation;
 use crate::tutorial;
 
 /// Nobody is measured while he writes snapshots: Redis is started without them, Tarantool's interval is an hour, and how
@@ -110,7 +110,7 @@ fn on_path(name: &str) -> Option<PathBuf> {
 
 impl Contender {
     /// The command that runs it.
-    pub(crate) fn command(self, files: &Files, place: Place<'_>) -> Result<Command> {
+    pub(crate) fn command(self, files: &Files, place: ServerLocation<'_>) -> Result<Command> {
         let mut command = Command::new(self.program.find(files)?);
         let (port, data) = (place.address.port().to_string(), place.data);
         let (host, is_durable) = (place.address.ip().to_string(), self.durability != Durability::None);
@@ -212,7 +212,8 @@ mod tests {
         let contender = contender.parse::<Contender>().unwrap();
         // Any program will do: only the arguments are looked at.
         let files = Files { lycosa: Some(env::current_exe().unwrap()), ..Files::default() };
-        let place = Place { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), data: Path::new("/d") };
+        let place =
+            ServerLocation { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), data: Path::new("/d") };
         let command = contender.command(&files, place).unwrap();
         command.get_args().map(|argument| argument.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }

@@ -18,6 +18,8 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
+use crate::wire::{Tls, Wire};
+
 /// One of the three requests of a task's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -183,8 +185,13 @@ pub(crate) trait Protocol: Debug {
         bail!("this protocol has no request for a snapshot")
     }
 
+    /// How the server is spoken to, if it wants TLS.
+    fn tls(&self) -> Option<&Tls> {
+        None
+    }
+
     /// Says on a new, blocking connection whatever comes before the first request. `index` counts the connections.
-    fn open(&self, stream: &mut TcpStream, index: usize, slots: usize) -> Result<Box<dyn Dialogue>>;
+    fn open(&self, stream: &mut Wire<TcpStream>, index: usize, slots: usize) -> Result<Box<dyn Dialogue>>;
 }
 
 /// Bytes in an error message: text as it is, the rest escaped, cut after a line's length.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::comparison::{Comparison, Cost, Entry, Group, Spread};
+use crate::comparison::{Comparison, ContenderRuns, Cost, Group, Spread};
 use crate::contender::Program;
 use crate::measurement::PERCENTILES;
 use crate::protocol::Operation;
@@ -25,6 +25,17 @@ pub(crate) fn circumstances(comparison: &Comparison) -> String {
     }
     for (program, reason) in &comparison.skipped {
         let _ = writeln!(text, "- skipped: {program}: {reason}");
+    }
+    if let Some(noise) = comparison.noise() {
+        let percent = |share: f64| (100.0 * share).round();
+        let _ = writeln!(
+            text,
+            "- noise: from round to round the rate of one contender differs by {} % (median; {} to {} %), so ratios are formed \
+             within a round, between neighbors in time",
+            percent(noise.median),
+            percent(noise.least),
+            percent(noise.greatest)
+        );
     }
     if let Some(others) = comparison.other_cores() {
         let _ = writeln!(text, "- others used {} of the cores meanwhile", spread(others, 2));
@@ -141,7 +152,7 @@ fn percent(share: Option<Spread>) -> String {
 }
 
 /// Percentiles in microseconds; nothing if the operation did not happen.
-fn latencies(entry: &Entry, operation: Operation) -> String {
+fn latencies(entry: &ContenderRuns, operation: Operation) -> String {
     let values = entry.latencies(operation);
     values.map_or(String::new(), |values| values.map(|value| format!("{value:.0}")).join("/"))
 }
@@ -160,7 +171,7 @@ fn group_table(group: &Group) -> String {
     if has_advantage {
         head.extend(["Lycosa is", "its CPU is"].map(str::to_owned));
     }
-    let row = |entry: &Entry| {
+    let row = |entry: &ContenderRuns| {
         let mut row = vec![
             entry.contender.to_string(),
             optional(entry.rate(), 0),
@@ -187,7 +198,7 @@ fn optional(value: Option<Spread>, digits: usize) -> String {
 }
 
 /// `10.1 (9.8–10.6)`; a single value alone.
-fn spread(Spread { median, least, greatest }: Spread, digits: usize) -> String {
+pub(crate) fn spread(Spread { median, least, greatest }: Spread, digits: usize) -> String {
     if least == greatest {
         return format!("{median:.digits$}");
     }

@@ -22,6 +22,8 @@ const LONGEST_STOP: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cores {
     confined: Option<(usize, usize)>,
+    /// Servers may run on the load's core as well.
+    is_server_free: bool,
 }
 
 impl Cores {
@@ -32,9 +34,14 @@ impl Cores {
             _ => None,
         };
         if let Some((_, load)) = confined {
-            machine::run_on(load)?;
+            machine::run_on(&[load])?;
         }
-        Ok(Self { confined })
+        Ok(Self { confined, is_server_free: false })
+    }
+
+    /// The same cores for servers that may run on both.
+    pub(crate) fn with_free_server(self) -> Self {
+        Self { is_server_free: true, ..self }
     }
 
     /// Whether server and load have a core each.
@@ -49,16 +56,16 @@ impl Cores {
         };
         let Some((server, load)) = self.confined else { return spawn(command) };
         // A process inherits the core of the thread that starts it.
-        machine::run_on(server)?;
+        machine::run_on(&[server, load][..1 + usize::from(self.is_server_free)])?;
         let child = spawn(command);
-        machine::run_on(load)?;
+        machine::run_on(&[load])?;
         child
     }
 }
 
-/// Where a server is to listen and to keep its files.
+/// The address that a server listens on and the folder of its files.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ServerLocation<'a> {
     pub(crate) address: SocketAddr,
     /// An existing folder.
     pub(crate) data: &'a Path,
@@ -75,7 +82,7 @@ pub(crate) struct Server {
 impl Server {
     /// Starts what `command` makes for a place in a new folder under `parent`, and waits until it listens.
     pub(crate) fn start(
-        command: impl FnOnce(Place<'_>) -> Result<Command>,
+        command: impl FnOnce(ServerLocation<'_>) -> Result<Command>,
         parent: &Path,
         cores: Cores,
     ) -> Result<Self> {
@@ -84,7 +91,7 @@ impl Server {
         let address = free_address()?;
         let data = data_folder(&folder);
         fs::create_dir(&data)?;
-        let child = launch(command(Place { address, data: &data })?, folder.path(), cores)?;
+        let child = launch(command(ServerLocation { address, data: &data })?, folder.path(), cores)?;
         let mut server = Self { child, address, folder };
         server.wait_until_it_listens()?;
         Ok(server)
@@ -93,10 +100,10 @@ impl Server {
     /// Starts what `command` makes for the same place, after [`Self::stop_process`].
     pub(crate) fn start_again(
         &mut self,
-        command: impl FnOnce(Place<'_>) -> Result<Command>,
+        command: impl FnOnce(ServerLocation<'_>) -> Result<Command>,
         cores: Cores,
     ) -> Result<()> {
-        let place = Place { address: self.address, data: &self.data() };
+        let place = ServerLocation { address: self.address, data: &self.data() };
         self.child = launch(command(place)?, self.folder.path(), cores)?;
         self.wait_until_it_listens()
     }

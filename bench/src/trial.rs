@@ -18,7 +18,7 @@ use crate::measurement::Measurement;
 use crate::program::Files;
 use crate::protocol::Protocol;
 use crate::protocol::iproto::{Access, TubeType};
-use crate::server::{Cores, Place, Server};
+use crate::server::{Cores, Server, ServerLocation};
 use crate::workload::{Measured, Source, Workload};
 
 /// How long cycles are measured.
@@ -63,7 +63,7 @@ impl Ground {
     }
 
     /// The command that runs the contender.
-    pub(crate) fn command(&self, contender: Contender, place: Place<'_>) -> Result<Command> {
+    pub(crate) fn command(&self, contender: Contender, place: ServerLocation<'_>) -> Result<Command> {
         let command = contender.command(&self.files, place)?;
         let Some((program, arguments)) = self.wrapper.split_first() else { return Ok(command) };
         let mut wrapped = Command::new(program);

@@ -7,13 +7,14 @@ use mio::net::TcpStream;
 
 use super::phase::{Phase, Role};
 use crate::protocol::{Answer, Batch, Dialogue, Given, Heard, Operation, Request};
+use crate::wire::Wire;
 
 /// Free space that a read finds at least.
 const READ_SIZE: usize = 64 << 10;
 
-/// A place for one request at a time.
+/// One of the requests that a connection has in flight.
 #[derive(Debug, Default)]
-struct Slot {
+struct RequestSlot {
     /// Index into the steps of the round.
     step: usize,
     /// Nanoseconds since the phase began.
@@ -28,9 +29,9 @@ struct Slot {
     sub_queue: u64,
 }
 
-impl Slot {
-    /// Takes note of the answer to a batch, which must be about the tasks of the slot, or for a take about as many.
-    fn settle_batch(
+impl RequestSlot {
+    /// Records the answer to a batch, which must be about the tasks of the slot, or for a take about as many.
+    fn record_batch(
         &mut self,
         operation: Operation,
         tasks: &[Given<'_>],
@@ -62,9 +63,9 @@ impl Slot {
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: TcpStream,
+    wire: Wire<TcpStream>,
     dialogue: Box<dyn Dialogue>,
-    slots: Vec<Slot>,
+    slots: Vec<RequestSlot>,
     role: Role,
     /// Received bytes are in `input[read_from..filled]`.
     input: Vec<u8>,
@@ -79,14 +80,14 @@ pub(super) struct Connection {
 impl Connection {
     /// `first_sub_queue` is that of its first slot; the others have the following ones.
     pub(super) fn new(
-        stream: TcpStream,
+        wire: Wire<TcpStream>,
         dialogue: Box<dyn Dialogue>,
         slots: usize,
         first_sub_queue: usize,
     ) -> Self {
-        let slot = |at| Slot { sub_queue: (first_sub_queue + at) as u64, ..Slot::default() };
+        let slot = |at| RequestSlot { sub_queue: (first_sub_queue + at) as u64, ..RequestSlot::default() };
         Self {
-            stream,
+            wire,
             dialogue,
             slots: (0..slots).map(slot).collect(),
             role: Role::Worker,
@@ -123,7 +124,7 @@ impl Connection {
             }
             let space = &mut self.input[self.filled..];
             let room = space.len();
-            let count = match self.stream.read(space) {
+            let count = match self.wire.read(space) {
                 Ok(0) => bail!("the server closed the connection"),
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -133,7 +134,7 @@ impl Connection {
             self.filled += count;
             phase.look_at_clock();
             self.hear(phase)?;
-            if count < room {
+            if count < room && self.wire.short_read_is_last() {
                 break;
             }
         }
@@ -151,7 +152,7 @@ impl Connection {
                 Heard::Skipped { consumed } => at += consumed,
                 Heard::Answer { consumed, slot, answer } => {
                     at += consumed;
-                    self.settle(slot, answer, phase)?;
+                    self.record_answer(slot, answer, phase)?;
                 }
             }
         }
@@ -161,8 +162,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes note of the answer to a slot's request and sends the slot's next one.
-    fn settle(&mut self, index: usize, answer: Answer<'_>, phase: &mut Phase<'_>) -> Result<()> {
+    /// Records the answer to a slot's request and sends the slot's next one.
+    fn record_answer(&mut self, index: usize, answer: Answer<'_>, phase: &mut Phase<'_>) -> Result<()> {
         let slot = self.slots.get_mut(index).with_context(|| format!("an answer to slot {index}"))?;
         let steps = phase.steps(self.role);
         let operation = steps[slot.step];
@@ -176,7 +177,7 @@ impl Connection {
                 slot.receipt.extend_from_slice(receipt);
                 slot.sub_queue = phase.sub_queue_of(slot.number)?.unwrap_or(slot.sub_queue);
             }
-            (_, Answer::Tasks(tasks)) => slot.settle_batch(operation, &tasks, phase)?,
+            (_, Answer::Tasks(tasks)) => slot.record_batch(operation, &tasks, phase)?,
             (Operation::Put | Operation::Ack, Answer::Task { payload, .. }) => {
                 let number = phase.payload.number_of(payload)?;
                 let expected = slot.number;
@@ -255,7 +256,7 @@ impl Connection {
 
     fn flush(&mut self) -> Result<()> {
         while self.written < self.output.len() {
-            match self.stream.write(&self.output[self.written..]) {
+            match self.wire.write(&self.output[self.written..]) {
                 Ok(count) => self.written += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -264,6 +265,9 @@ impl Connection {
         }
         self.output.clear();
         self.written = 0;
-        Ok(())
+        match self.wire.flush() {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error).context("cannot write"),
+            _ => Ok(()),
+        }
     }
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::resp::push_decimal;
 use super::{Answer, Dialogue, Heard, Operation, Protocol, Request, Shown};
 use crate::connect;
+use crate::wire::Wire;
 
 const TUBE: &str = "lycosa_bench";
 /// Priority of tasks that are put without one, as the protocol's document recommends it.
@@ -57,14 +58,14 @@ impl Protocol for Beanstalk {
         Ok(waiting_jobs(&String::from_utf8_lossy(&statistics)))
     }
 
-    fn open(&self, stream: &mut TcpStream, _index: usize, _slots: usize) -> Result<Box<dyn Dialogue>> {
+    fn open(&self, stream: &mut Wire<TcpStream>, _index: usize, _slots: usize) -> Result<Box<dyn Dialogue>> {
         choose_tube(stream)?;
         Ok(Box::new(BeanstalkDialogue::default()))
     }
 }
 
 /// Puts into and takes from our tube only.
-fn choose_tube(stream: &mut TcpStream) -> Result<()> {
+fn choose_tube<S: Read + Write>(stream: &mut S) -> Result<()> {
     let expected = format!("USING {TUBE}\r\nWATCHING 2\r\nWATCHING 1\r\n");
     stream.write_all(format!("use {TUBE}\r\nwatch {TUBE}\r\nignore default\r\n").as_bytes())?;
     let mut answer = vec![0; expected.len()];

@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use lycosa_tuple::mp::{self, MpError, Reader};
 
 use super::{Dialogue, Protocol};
+use crate::wire::{Tls, Wire};
 pub(crate) use caller::Caller;
 use caller::introduce;
 use dialogue::{Form, IprotoDialogue};
@@ -73,7 +74,12 @@ pub(crate) enum Access {
     #[default]
     Own,
     /// It belongs to somebody: only a tube that was not there is made, and it is dropped in the end.
-    Guest(Option<Credentials>),
+    Guest {
+        /// `None` for guest.
+        credentials: Option<Credentials>,
+        /// `None` for plain text.
+        tls: Option<Tls>,
+    },
 }
 
 impl Access {
@@ -84,7 +90,14 @@ impl Access {
     fn credentials(&self) -> Option<&Credentials> {
         match self {
             Self::Own => None,
-            Self::Guest(credentials) => credentials.as_ref(),
+            Self::Guest { credentials, .. } => credentials.as_ref(),
+        }
+    }
+
+    fn tls(&self) -> Option<&Tls> {
+        match self {
+            Self::Own => None,
+            Self::Guest { tls, .. } => tls.as_ref(),
         }
     }
 }
@@ -97,8 +110,8 @@ pub(crate) struct Tube {
 }
 
 impl Tube {
-    fn caller(&self, address: SocketAddr) -> Result<Caller<TcpStream>> {
-        Caller::connect(address, self.access.credentials())
+    fn caller(&self, address: SocketAddr) -> Result<Caller<Wire<TcpStream>>> {
+        Caller::connect(address, &self.access)
     }
 }
 
@@ -156,7 +169,11 @@ impl Protocol for Tube {
         answer.map(drop)
     }
 
-    fn open(&self, stream: &mut TcpStream, _index: usize, _slots: usize) -> Result<Box<dyn Dialogue>> {
+    fn tls(&self) -> Option<&Tls> {
+        self.access.tls()
+    }
+
+    fn open(&self, stream: &mut Wire<TcpStream>, _index: usize, _slots: usize) -> Result<Box<dyn Dialogue>> {
         introduce(stream, self.access.credentials())?;
         Ok(Box::new(IprotoDialogue::new(&method(""), Form::Row)))
     }
@@ -168,24 +185,24 @@ pub(crate) struct Tutorial;
 
 impl Protocol for Tutorial {
     fn prepare(&self, address: SocketAddr) -> Result<()> {
-        let mut caller = Caller::connect(address, None)?;
+        let mut caller = Caller::connect(address, &Access::Own)?;
         caller.call("box.space.queue:truncate", NOTHING)?.map(drop)
     }
 
     fn count_tasks(&self, address: SocketAddr) -> Result<u64> {
-        let values = Caller::connect(address, None)?.call("queue.stats", NOTHING)??;
+        let values = Caller::connect(address, &Access::Own)?.call("queue.stats", NOTHING)??;
         let mut reader = Reader::new(&values);
         let sum = reader.array().and_then(|_| sum_of(&mut reader, &[b"ready", b"waiting"]));
         sum.context("the statistics of the queue are not understood")
     }
 
-    fn open(&self, stream: &mut TcpStream, _index: usize, _slots: usize) -> Result<Box<dyn Dialogue>> {
+    fn open(&self, stream: &mut Wire<TcpStream>, _index: usize, _slots: usize) -> Result<Box<dyn Dialogue>> {
         introduce(stream, None)?;
         Ok(Box::new(IprotoDialogue::new("queue.", Form::Map)))
     }
 }
 
-fn tube_exists(caller: &mut Caller<TcpStream>) -> Result<bool> {
+fn tube_exists(caller: &mut Caller<Wire<TcpStream>>) -> Result<bool> {
     // Without a tube of that name the Lua module answers nil or an error, depending on its version.
     let Ok(values) = caller.call("queue.statistics", &tube_name())? else { return Ok(false) };
     let mut values = Reader::new(&values);
@@ -247,7 +264,10 @@ mod tests {
 
     #[test]
     fn passwords_are_not_shown() {
-        let access = Access::Guest(Some(Credentials { user: "ann".into(), password: "secret".into() }));
+        let access = Access::Guest {
+            credentials: Some(Credentials { user: "ann".into(), password: "secret".into() }),
+            tls: None,
+        };
         let shown = format!("{access:?}");
         assert!(shown.contains("ann") && !shown.contains("secret"), "{shown}");
     }

@@ -1,8 +1,8 @@
 //! NATS JetStream: a stream with work-queue retention and a pull consumer that all connections share.
 //!
-//! A put is a publication that the stream acknowledges, a take is a request for one message, and an acknowledgement asks
-//! for its confirmation, so that each of the three is a request with an answer, as with the other protocols. Every slot
-//! subscribes to an inbox of its own, and the number of the subscription says to whom an answer belongs.
+//! A put is a publication that the stream acknowledges, a take is a request for one message, and an acknowledgement
+//! asks for its confirmation. So each of the three is a request with an answer, as with the other protocols. Every
+//! slot subscribes to an inbox of its own, and the number of the subscription says to whom an answer belongs.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,6 +13,7 @@ use serde_json::{Value as Json, json};
 use super::resp::push_decimal;
 use super::{Answer, Dialogue, Heard, Operation, Protocol, Request, Shown};
 use crate::connect;
+use crate::wire::Wire;
 
 const STREAM: &str = "lycosa_bench";
 const SUBJECT: &str = "lycosa_bench.tasks";
@@ -81,7 +82,7 @@ impl Protocol for JetStream {
             .with_context(|| format!("the stream does not count its messages: {info}"))
     }
 
-    fn open(&self, stream: &mut TcpStream, index: usize, slots: usize) -> Result<Box<dyn Dialogue>> {
+    fn open(&self, stream: &mut Wire<TcpStream>, index: usize, slots: usize) -> Result<Box<dyn Dialogue>> {
         greet(stream)?;
         let mut out = Vec::new();
         let dialogue = JetStreamDialogue::new(index, slots);
@@ -93,7 +94,7 @@ impl Protocol for JetStream {
 }
 
 /// Reads what the server says about itself and says the same of ourselves.
-fn greet(stream: &mut TcpStream) -> Result<()> {
+fn greet<S: Read + Write>(stream: &mut S) -> Result<()> {
     let line = read_line(stream)?;
     ensure!(line.starts_with(b"INFO "), "the server does not speak the NATS protocol: {}", Shown(&line));
     stream.write_all(CONNECT)?;
@@ -101,7 +102,7 @@ fn greet(stream: &mut TcpStream) -> Result<()> {
 }
 
 /// Makes sure that the server has seen everything so far.
-fn wait_for_pong(stream: &mut TcpStream) -> Result<()> {
+fn wait_for_pong<S: Read + Write>(stream: &mut S) -> Result<()> {
     stream.write_all(b"PING\r\n")?;
     loop {
         let line = read_line(stream)?;
@@ -115,7 +116,7 @@ fn wait_for_pong(stream: &mut TcpStream) -> Result<()> {
 }
 
 /// Reads a line without its end.
-fn read_line(stream: &mut TcpStream) -> Result<Vec<u8>> {
+fn read_line<S: Read + Write>(stream: &mut S) -> Result<Vec<u8>> {
     let mut line = Vec::new();
     while !line.ends_with(b"\r\n") {
         let mut byte = [0];
@@ -127,7 +128,7 @@ fn read_line(stream: &mut TcpStream) -> Result<Vec<u8>> {
 }
 
 /// Calls the API of JetStream on a connection without subscriptions.
-fn call(stream: &mut TcpStream, name: &str, request: &Json) -> Result<Json> {
+fn call<S: Read + Write>(stream: &mut S, name: &str, request: &Json) -> Result<Json> {
     const INBOX: &str = "_INBOX.lycosa_bench.api";
     let request = request.to_string();
     let length = request.len();

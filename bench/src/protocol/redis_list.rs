@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use super::resp::{Replies, Value, command, count, execute};
 use super::{Answer, Dialogue, Heard, Operation, Protocol, Request, Shown};
+use crate::wire::Wire;
 
 const READY: &[u8] = b"lycosa_bench";
 
@@ -27,7 +28,7 @@ impl Protocol for RedisList {
         count(address, &[b"LLEN", READY])
     }
 
-    fn open(&self, _stream: &mut TcpStream, index: usize, _slots: usize) -> Result<Box<dyn Dialogue>> {
+    fn open(&self, _stream: &mut Wire<TcpStream>, index: usize, _slots: usize) -> Result<Box<dyn Dialogue>> {
         Ok(Box::new(ListDialogue::new(index)))
     }
 }

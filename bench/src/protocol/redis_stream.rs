@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::resp::{Replies, Value, command, count, execute};
 use super::{Answer, Dialogue, Heard, Operation, Protocol, Request, Shown};
+use crate::wire::Wire;
 
 const STREAM: &[u8] = b"lycosa_bench";
 const GROUP: &[u8] = b"workers";
@@ -29,7 +30,7 @@ impl Protocol for RedisStream {
         count(address, &[b"XLEN", STREAM])
     }
 
-    fn open(&self, _stream: &mut TcpStream, index: usize, _slots: usize) -> Result<Box<dyn Dialogue>> {
+    fn open(&self, _stream: &mut Wire<TcpStream>, index: usize, _slots: usize) -> Result<Box<dyn Dialogue>> {
         Ok(Box::new(StreamDialogue::new(index)))
     }
 }

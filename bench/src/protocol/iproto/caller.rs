@@ -10,8 +10,9 @@ use lycosa_iproto::greeting::{GREETING_SIZE, Greeting};
 use lycosa_iproto::reply::{self, Content};
 use lycosa_iproto::request::{self, AuthTuple, Body};
 
-use super::Credentials;
-use crate::{connect, no_answer};
+use super::{Access, Credentials};
+use crate::no_answer;
+use crate::wire::Wire;
 
 /// Bytes that are read at a time where many answers come.
 const READ_SIZE: usize = 64 << 10;
@@ -60,9 +61,9 @@ pub(crate) struct Caller<S> {
     input: Vec<u8>,
 }
 
-impl Caller<TcpStream> {
-    pub(super) fn connect(address: SocketAddr, credentials: Option<&Credentials>) -> Result<Self> {
-        Self::new(connect(address)?, credentials)
+impl Caller<Wire<TcpStream>> {
+    pub(super) fn connect(address: SocketAddr, access: &Access) -> Result<Self> {
+        Self::new(Wire::connect(address, access.tls())?, access.credentials())
     }
 }
 
@@ -141,7 +142,7 @@ mod tests {
             stream.write_all(&greeting).unwrap();
             stream
         });
-        let mut caller = Caller::connect(address, None).unwrap();
+        let mut caller = Caller::connect(address, &Access::Own).unwrap();
         let error = caller.call("queue.stats", &[0x90]).unwrap_err();
         assert_eq!(error.to_string(), "the server has not answered for 1 s");
         drop(server.join().unwrap());
