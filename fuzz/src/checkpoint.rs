@@ -43,7 +43,7 @@ impl Snapshots {
             CheckpointOrder::Complete { number, .. } => {
                 let snapshot = self.running.take().expect("a checkpoint that ends was begun");
                 snapshot.check();
-                let files = Files { snapshot: 0, journal: 0, total: 0 };
+                let files = Files { snapshot: 0, journal: 0, total: 0, replicas: 0 };
                 let written = Written { bytes: 0, peak: 0, files };
                 instance.handle_checkpoint_done(number, &written, now);
             }
@@ -75,11 +75,11 @@ impl Snapshot {
     }
 
     fn check(&self) {
-        let mut store = match loaded(&self.rows) {
-            Ok(store) => store,
+        let replay = match loaded(&self.rows) {
+            Ok(replay) => replay,
             Err(error) => panic!("a snapshot cannot be loaded: {error}"),
         };
-        store.finish_recovery().expect("a snapshot is consistent");
+        let store = replay.finish().expect("a snapshot is consistent");
         assert_eq!(store.digest(), self.digest, "a snapshot has the data of its moment");
     }
 }

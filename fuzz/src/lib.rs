@@ -23,5 +23,5 @@ mod world;
 pub use mutation::mutate_steps;
 pub use shape::Shape;
 pub use targets::{
-    TARGETS, Target, frame_and_request, instance_frames, meta_header, row, update_operations, xlog_file,
+    FuzzTarget, TARGETS, frame_and_request, instance_frames, meta_header, row, update_operations, xlog_file,
 };

@@ -1,12 +1,16 @@
 //! From rows to a store, as at a start.
 
-use lycosa_instance::statement;
-use lycosa_journal::recovery::{ApplyError, Target, Transaction};
-use lycosa_journal::transaction::{Next, Row, Transactions};
-use lycosa_store::{Error, SpaceId, Statement, Store};
+use lycosa_engine::replay::Replay;
+use lycosa_iproto::row::RowBody;
+use lycosa_journal::transaction::{Next, Transactions};
+use lycosa_store::{Error, SpaceId, Store};
 
-fn new_store() -> Store {
-    Store::new(lycosa_store::Settings { memory_limit: 64 << 20, ..lycosa_store::Settings::default() })
+/// An empty store that takes rows.
+pub(crate) fn new_replay() -> Replay {
+    Replay::new(Store::new(lycosa_store::Settings {
+        memory_limit: 64 << 20,
+        ..lycosa_store::Settings::default()
+    }))
 }
 
 /// Rows of a snapshot: space and tuple.
@@ -20,13 +24,11 @@ pub(crate) fn snapshot(store: &Store) -> SnapshotRows {
 }
 
 /// A store with the rows of a snapshot; its log is still to come.
-pub(crate) fn loaded(rows: &SnapshotRows) -> Result<Store, Error> {
-    let mut store = new_store();
-    for (space, tuple) in rows {
-        store.recover(&Statement::Insert { space: *space, tuple })?;
-    }
-    store.finish_snapshot()?;
-    Ok(store)
+pub(crate) fn loaded(rows: &SnapshotRows) -> Result<Replay, Error> {
+    let mut replay = new_replay();
+    rows.iter().try_for_each(|(space, tuple)| replay.apply(&RowBody::Insert { space: *space, tuple }))?;
+    replay.end_snapshot()?;
+    Ok(replay)
 }
 
 /// What a restart on a snapshot of the data finds.
@@ -34,35 +36,7 @@ pub(crate) fn loaded(rows: &SnapshotRows) -> Result<Store, Error> {
 /// # Errors
 /// A row that cannot be loaded.
 pub(crate) fn reloaded(store: &Store) -> Result<Store, Error> {
-    let mut store = loaded(&snapshot(store))?;
-    store.finish_recovery()?;
-    Ok(store)
-}
-
-/// Applies what is recovered to a store.
-pub(crate) struct Replay {
-    pub(crate) store: Store,
-}
-
-impl Replay {
-    pub(crate) fn new() -> Replay {
-        Replay { store: new_store() }
-    }
-
-    fn apply_rows(&mut self, rows: &[Row<'_>]) -> Result<(), Error> {
-        let mut statements = rows.iter().filter_map(|row| statement(&row.body));
-        statements.try_for_each(|statement| self.store.recover(&statement))
-    }
-}
-
-impl Target for Replay {
-    fn apply(&mut self, transaction: &Transaction<'_>) -> Result<(), ApplyError> {
-        Ok(self.apply_rows(transaction.rows)?)
-    }
-
-    fn end_of_snapshot(&mut self) -> Result<(), ApplyError> {
-        Ok(self.store.finish_snapshot()?)
-    }
+    loaded(&snapshot(store))?.finish()
 }
 
 /// Applies whole transactions, back to back.
@@ -71,7 +45,7 @@ pub(crate) fn replay_rows(replay: &mut Replay, bytes: &[u8]) -> Result<(), Error
     let mut rows = Vec::new();
     loop {
         match transactions.next(&mut rows).expect("rows") {
-            Next::Transaction(_) => replay.apply_rows(&rows)?,
+            Next::Transaction(_) => rows.iter().try_for_each(|row| replay.apply(&row.body))?,
             Next::End => return Ok(()),
             Next::Partial(at) => panic!("the transaction at {at} has no end"),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use lycosa_instance::{Batch, Buffers, Identity, Instance, Origin, Settings, Slot, Trust};
+use lycosa_instance::{Batch, Buffers, ConnectionSlot, Identity, Instance, Origin, Process, Settings, Trust};
 use lycosa_iproto::frame::{Split, split};
 use lycosa_iproto::reply;
 use lycosa_iproto::request::{self, Body};
@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::checkpoint::Snapshots;
 use crate::corpus;
 use crate::indexes;
-use crate::replay::{Replay, SnapshotRows, loaded, reloaded, replay_rows, snapshot};
+use crate::replay::{SnapshotRows, loaded, new_replay, reloaded, replay_rows, snapshot};
 
 /// Lowest bits of a step's control byte: which connection. `admin`, two of `guest` on loopback, one from elsewhere.
 const CONNECTIONS: [Trust; 4] = [Trust::Admin, Trust::Loopback, Trust::Loopback, Trust::Nobody];
@@ -94,17 +94,16 @@ fn recorded() -> Store {
     let disk = MemoryDisk::with_files([("snapshot".to_owned(), bytes)]);
     let file = disk.open("snapshot").expect("the file is there");
     let mut reader = FileReader::open(file, FileKind::Snapshot).expect("a snapshot");
-    let mut replay = Replay::new();
+    let mut replay = new_replay();
     while let Step::Block(block) = reader.next_block().expect("the disk works") {
         replay_rows(&mut replay, block.rows).expect("a sound snapshot");
     }
-    replay.store.finish_recovery().expect("sound data");
-    replay.store
+    replay.finish().expect("sound data")
 }
 
 /// A connection and how many requests of it have not been answered.
 struct Client {
-    slot: Slot,
+    slot: ConnectionSlot,
     unanswered: usize,
 }
 
@@ -123,9 +122,8 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> World {
-        let mut store = loaded(&DATA).expect("the data were loaded before");
-        store.finish_recovery().expect("the data were loaded before");
-        World::over(store)
+        let replay = loaded(&DATA).expect("the data were loaded before");
+        World::over(replay.finish().expect("the data were loaded before"))
     }
 
     fn over(store: Store) -> World {
@@ -135,12 +133,13 @@ impl World {
             ids += 1;
             ids.to_be_bytes()
         });
-        let queue = Queue::with_session_ids(Configuration::default(), new_session_id);
+        let queue = Queue::new(Configuration::default(), new_session_id);
         let mut vclock = Vclock::new();
         vclock.set(1, 225).expect("1 is an id");
         let settings = Settings { max_waiting: 16, ..Settings::default() };
+        let process = Process { id: 1, entropy: Box::new(|bytes| bytes.fill(0x5a)) };
         let identity = Identity { instance: Uuid::nil(), cluster: Uuid::nil(), replica_id: 1 };
-        let mut instance = Instance::new(settings, identity, store, queue, vclock, now);
+        let mut instance = Instance::new(settings, identity, process, store, queue, vclock, now);
         instance.start(now).expect("the queue starts on sound data");
         let clients = CONNECTIONS.map(|trust| connect(&mut instance, trust, now)).into();
         let (batches, journal, snapshots) = (Vec::new(), Vec::new(), Snapshots::default());
@@ -258,12 +257,11 @@ impl World {
         if self.has_failed || self.journal.is_empty() {
             return;
         }
-        let mut replay = Replay { store: loaded(&DATA).expect("the data were loaded before") };
+        let mut replay = loaded(&DATA).expect("the data were loaded before");
         if let Err(error) = replay_rows(&mut replay, &self.journal) {
             panic!("a row of the journal cannot be applied: {error}");
         }
-        let mut store = replay.store;
-        store.finish_recovery().expect("the journal makes sound data");
+        let mut store = replay.finish().expect("the journal makes sound data");
         assert_eq!(store.digest(), self.instance.store().digest(), "the journal makes the same data");
         // Loading costs more than all else: a part of the inputs must do.
         if !self.journal.len().is_multiple_of(RELOADED) {
@@ -274,7 +272,7 @@ impl World {
             Err(error) => panic!("a snapshot cannot be loaded: {error}"),
         }
         // The queue may find its spaces spoilt by a client who may do everything.
-        let _ = Queue::new(Configuration::default()).start(&mut store, self.now);
+        let _ = Queue::new(Configuration::default(), Box::new(|| [7; 16])).start(&mut store, self.now);
     }
 }
 

@@ -4,6 +4,8 @@ mod command;
 mod count;
 mod fuzz;
 mod install;
+mod instructions;
+mod package;
 mod steps;
 mod tidy;
 
@@ -73,11 +75,35 @@ enum Task {
         #[arg(value_name = "TARGET")]
         target: Option<String>,
     },
+    /// Count the instructions of a cycle by type of tube; fail if they have risen since they were recorded
+    Count {
+        /// Record what is counted, instead of comparing
+        #[arg(long)]
+        record: bool,
+    },
     /// Simulate whole lives of an instance from random seeds: clients, clock, disk, crashes
     Sim {
         /// For how long
         #[arg(long, value_name = "N", default_value_t = 60)]
         seconds: u64,
+    },
+    /// Build the release and strip it: target/dist/lycosa, with its debug information beside it
+    Dist {
+        /// Strip this binary instead of building one
+        #[arg(long, value_name = "FILE")]
+        binary: Option<PathBuf>,
+    },
+    /// Write man pages: target/dist/man
+    Man {
+        /// The binary that writes them; built if absent
+        #[arg(long, value_name = "FILE")]
+        binary: Option<PathBuf>,
+    },
+    /// Build a Debian package: target/dist/lycosa_VERSION_ARCHITECTURE.deb
+    Deb {
+        /// Pack this binary instead of building a release
+        #[arg(long, value_name = "FILE")]
+        binary: Option<PathBuf>,
     },
     /// Build the release and run the benchmark program, for example `cargo xtask bench compare --rounds 5`
     Bench {
@@ -106,9 +132,18 @@ fn run(task: Task) -> Result<()> {
         Task::Clippy => steps::clippy(),
         Task::Crash { seconds, kills, faults } => steps::crash(seconds, kills, faults),
         Task::Fuzz { seconds, seed, target } => fuzz::run(seconds, seed, target.as_deref()),
+        Task::Count { record } => instructions::check(record),
         Task::Sim { seconds } => steps::simulate(seconds, None),
+        Task::Dist { binary } => package::dist_binary(absolute(binary)?.as_deref()).map(drop),
+        Task::Man { binary } => package::man(absolute(binary)?.as_deref()).map(drop),
+        Task::Deb { binary } => package::deb(absolute(binary)?.as_deref()),
         Task::Bench { arguments } => steps::bench(&arguments),
     }
+}
+
+/// A path from the caller's folder; programs run at the top of the repository.
+fn absolute(path: Option<PathBuf>) -> Result<Option<PathBuf>> {
+    Ok(path.map(std::path::absolute).transpose()?)
 }
 
 /// The top of the repository.

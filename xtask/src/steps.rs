@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 
 use crate::command::Program;
 use crate::count::{Count, Runner};
-use crate::{fuzz, install, tidy};
+use crate::{fuzz, install, instructions, tidy};
 
 /// Which steps a run has.
 #[derive(Debug)]
@@ -38,6 +38,7 @@ const STEPS: &[Step] = &[
     Step { name: "fmt", about: "formatting", action: Action::Chore(|| format(true)) },
     Step { name: "clippy", about: "lints, warnings as errors", action: Action::Chore(clippy) },
     Step { name: "tidy", about: "the house rules", action: Action::Chore(tidy::check) },
+    Step { name: "deny", about: "licences, bans and sources of dependencies", action: Action::Chore(deny) },
     Step { name: "build", about: "the server's binary", action: Action::Chore(build) },
     Step { name: "unit", about: "tests beside the code", action: Action::Tests(unit) },
     Step { name: "doc", about: "examples in the documentation", action: Action::PerhapsTests(documentation) },
@@ -86,12 +87,23 @@ const STEPS: &[Step] = &[
             simulate(SHORT / 2, None)
         }),
     },
+    Step {
+        name: "count",
+        about: "instructions of a cycle, as recorded",
+        action: Action::Chore(|| instructions::check(false)),
+    },
 ];
+
+/// What `deny.toml` allows, for every crate that is built in.
+fn deny() -> Result<()> {
+    let check = ["--log-level", "error", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"];
+    Program::new(install::deny()?).arguments(check).run()
+}
 
 /// Seconds of the steps that could go on for ever.
 const SHORT: u64 = 20;
-/// The same worlds for every change, so that a failure is the change's. After them come worlds from a random seed, which the
-/// simulator prints.
+/// The same worlds for every change, so that a failure is the change's. After them come worlds from a random seed,
+/// which the simulator prints.
 const FIRST_SEED: u64 = 1;
 
 /// Seconds of the same when they are asked for by name and nobody says for how long.
@@ -305,12 +317,17 @@ fn javascript() -> Result<(Runner, Program)> {
 
 /// The binary that the step `build` made.
 fn binary() -> Result<PathBuf> {
-    let folder = metadata()?["target_directory"].as_str().map(PathBuf::from);
-    let binary = folder.context("cargo metadata names no target folder")?.join("debug/lycosa");
+    let binary = target_folder()?.join("debug/lycosa");
     if !binary.exists() {
         bail!("{} is not there: run `cargo build --package lycosa` first", binary.display());
     }
     Ok(binary)
+}
+
+/// Where cargo builds.
+pub(crate) fn target_folder() -> Result<PathBuf> {
+    let folder = metadata()?["target_directory"].as_str().map(PathBuf::from);
+    folder.context("cargo metadata names no target folder")
 }
 
 /// `cargo metadata` of the workspace, without the dependencies.

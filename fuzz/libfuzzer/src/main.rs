@@ -5,9 +5,9 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
-use lycosa_fuzz::{Shape, TARGETS, Target, mutate_steps};
+use lycosa_fuzz::{Shape, TARGETS, FuzzTarget, mutate_steps};
 
-static TARGET: LazyLock<&Target> = LazyLock::new(|| {
+static TARGET: LazyLock<&FuzzTarget> = LazyLock::new(|| {
     let name = std::env::var("LYCOSA_FUZZ_TARGET").unwrap_or_default();
     TARGETS.iter().find(|target| target.name == name).unwrap_or_else(|| {
         let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();

@@ -7,7 +7,7 @@ use crate::world::World;
 /// The longest frame.
 const FRAME_LIMIT: usize = 1 << 20;
 
-/// Takes the bytes for steps, each a control byte and a frame, and checks at the end that every request has one reply or
+/// Takes the bytes for steps, each a control byte and a frame. Checks at the end that every request has one reply or
 /// waits, and that the journal and a snapshot make the same data.
 ///
 /// # Panics

@@ -22,7 +22,7 @@ use crate::{Shape, corpus};
 
 /// A function of bytes that must return, and what libFuzzer needs to know of it.
 #[derive(Debug)]
-pub struct Target {
+pub struct FuzzTarget {
     /// The function's name.
     pub name: &'static str,
     /// The function.
@@ -34,13 +34,23 @@ pub struct Target {
 }
 
 /// All targets.
-pub static TARGETS: [Target; 6] = [
-    Target { name: "frame_and_request", run: frame_and_request, shape: Shape::Plain, seeds: corpus::frames },
-    Target { name: "row", run: row, shape: Shape::Plain, seeds: corpus::rows },
-    Target { name: "xlog_file", run: xlog_file, shape: Shape::Plain, seeds: corpus::files },
-    Target { name: "update_operations", run: update_operations, shape: Shape::Plain, seeds: corpus::updates },
-    Target { name: "instance_frames", run: instance_frames, shape: Shape::Steps, seeds: corpus::steps },
-    Target { name: "meta_header", run: meta_header, shape: Shape::Plain, seeds: corpus::headers },
+pub static TARGETS: [FuzzTarget; 6] = [
+    FuzzTarget {
+        name: "frame_and_request",
+        run: frame_and_request,
+        shape: Shape::Plain,
+        seeds: corpus::frames,
+    },
+    FuzzTarget { name: "row", run: row, shape: Shape::Plain, seeds: corpus::rows },
+    FuzzTarget { name: "xlog_file", run: xlog_file, shape: Shape::Plain, seeds: corpus::files },
+    FuzzTarget {
+        name: "update_operations",
+        run: update_operations,
+        shape: Shape::Plain,
+        seeds: corpus::updates,
+    },
+    FuzzTarget { name: "instance_frames", run: instance_frames, shape: Shape::Steps, seeds: corpus::steps },
+    FuzzTarget { name: "meta_header", run: meta_header, shape: Shape::Plain, seeds: corpus::headers },
 ];
 
 #[cfg(test)]

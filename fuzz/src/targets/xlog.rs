@@ -10,12 +10,12 @@ use lycosa_journal::disk::Disk;
 use lycosa_journal::memory::MemoryDisk;
 use lycosa_journal::meta::{FileKind, Meta};
 use lycosa_journal::reader::{FileReader, Step};
-use lycosa_journal::recovery::{ApplyError, Recovery, Target, Transaction};
+use lycosa_journal::recovery::{ApplyError, Recovery, RecoveryTarget, Transaction};
 use lycosa_journal::transaction::Transactions;
 
 use crate::corpus;
 use crate::indexes;
-use crate::replay::{Replay, reloaded};
+use crate::replay::{new_replay, reloaded};
 
 /// First byte of an input: the rest is a file.
 pub(crate) const FILE: u8 = 0;
@@ -90,7 +90,7 @@ struct Counted {
     transactions: u64,
 }
 
-impl Target for Counted {
+impl RecoveryTarget for Counted {
     fn apply(&mut self, transaction: &Transaction<'_>) -> Result<(), ApplyError> {
         assert!(transaction.rows.last().is_some_and(|row| row.header.is_commit), "a whole transaction");
         self.transactions += 1;
@@ -135,14 +135,11 @@ fn recover_rows(rows: &[u8], compressed: bool, mode: Mode) {
     let files = [(file_name(FileKind::Snapshot, 0), SNAPSHOT.clone()), (file_name(FileKind::Xlog, 0), xlog)];
     let directory = Directory::on(Arc::new(MemoryDisk::with_files(files)));
     let recovery = Recovery::open(&directory, mode).expect("both files are sound").expect("there are files");
-    let mut replay = Replay::new();
+    let mut replay = new_replay();
     if recovery.run(&mut replay).is_err() {
         return;
     }
-    let mut store = replay.store;
-    if store.finish_recovery().is_err() {
-        return;
-    }
+    let Ok(store) = replay.finish() else { return };
     indexes::check(&store);
     match reloaded(&store) {
         Ok(again) => assert_eq!(again.digest(), store.digest(), "a snapshot holds all data"),

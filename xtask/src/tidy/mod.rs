@@ -5,8 +5,8 @@
 
 mod arrows;
 mod dependencies;
-mod licences;
 mod links;
+mod sentences;
 mod text;
 mod unused;
 
@@ -57,10 +57,10 @@ pub(crate) fn check() -> Result<()> {
     let mut faults = Vec::new();
     arrows::check(&metadata, &mut faults)?;
     dependencies::check(&metadata, &mut faults)?;
-    licences::check(&mut faults)?;
     unused::check(&mut faults)?;
     for source in &sources {
         text::check(source, &mut faults);
+        sentences::check(source, &mut faults);
     }
     links::check(&sources, &mut faults);
     for fault in &faults {
