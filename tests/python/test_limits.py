@@ -166,3 +166,28 @@ def test_a_full_memory_refuses_and_recovers(start_server):
             assert done[1] == "-"
         [task] = ask(sock, call(4, "queue.tube.t:put", PAYLOAD))
         assert task[1] == "r"
+
+
+def test_clients_that_do_not_read_share_one_bound(start_server):
+    """Fifty of them cost little more than max_output_total; who reads is served as before."""
+    limit = 32 * MIB
+    server = start_server(options=['max_output_total = "32MiB"'])
+    worker = server.connect()
+    ask(worker, call(1, "queue.create_tube", "t", "fifo"))
+    ask(worker, call(2, "queue.tube.t:put", "x" * (512 << 10)))
+    before = server.resident_bytes()
+    socks = [server.connect() for _ in range(50)]
+    try:
+        peeks = b"".join(call(sync, "queue.tube.t:peek", 0) for sync in range(100))
+        for sock in socks:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.sendall(peeks)
+        for _ in range(20):
+            assert len(ask(worker, call(3, "queue.tube.t:peek", 0))[0][2]) == 512 << 10
+            time.sleep(0.05)
+        grown = server.resident_bytes() - before
+        assert grown < 3 * limit, f"{grown >> 20} MiB for replies that nobody reads"
+    finally:
+        for sock in socks:
+            sock.close()
+    ask(worker, call(5, "queue.tube.t:peek", 0))
