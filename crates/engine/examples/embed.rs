@@ -3,8 +3,8 @@
 //! `cargo run -p lycosa-engine --example embed -- FOLDER` puts a task and works one off, each time that it is run. What it has
 //! put survives its end, and what it held when it was killed is ready again at the next start.
 //!
-//! It takes no snapshots, so its journal only grows: a program that runs for long carries out
-//! [`CheckpointOrder`]s, as the server and the simulator do.
+//! Snapshots are written in the turn itself, one step in each call: a program that may not wait for the disk then
+//! carries out the orders in a thread, as the server does.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -13,6 +13,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use lycosa_engine::files::FileJournal;
 use lycosa_engine::folder::{self, Opened};
+use lycosa_engine::snapshots::{self, Outcome, Snapshots, Surroundings};
 use lycosa_engine::turn::{self, Host, Parts, Turn};
 use lycosa_instance::{
     Called, Caller, CheckpointOrder, ConnectionSlot, Identity, Instance, Process, Settings,
@@ -27,7 +28,18 @@ pub struct Program {
     instance: Instance,
     turn: Turn,
     journal: FileJournal,
+    snapshots: Snapshots<Disk>,
     caller: Caller,
+}
+
+/// A disk whose free space nobody looks at.
+#[derive(Debug)]
+pub struct Disk;
+
+impl Surroundings for Disk {
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A program without sockets has nobody to write to.
@@ -39,8 +51,15 @@ impl Host for Program {
         Parts { instance: &mut self.instance, turn: &mut self.turn, journal: &mut self.journal }
     }
 
-    fn order(&mut self, _: CheckpointOrder) -> Result<(), Infallible> {
-        unreachable!("the settings ask for no checkpoints")
+    fn order(&mut self, order: CheckpointOrder) -> Result<(), Infallible> {
+        let mut news = Vec::new();
+        self.snapshots.carry_out(order, &mut news);
+        for news in news {
+            if let Outcome::Failed { cause, .. } = snapshots::tell(&mut self.instance, news, now()) {
+                eprintln!("no snapshot could be taken: {cause}");
+            }
+        }
+        Ok(())
     }
 
     fn write(&mut self, _: ConnectionSlot) -> Result<(), Infallible> {
@@ -55,24 +74,33 @@ fn now() -> u64 {
 }
 
 impl Program {
-    /// Opens the data of a folder, or begins new ones in an empty one.
-    pub fn open(path: &Path) -> Result<Program, Box<dyn Error>> {
+    /// Opens the data of a folder, or begins new ones in an empty one. A snapshot is taken when the journal since the
+    /// last one has so many bytes.
+    pub fn open(path: &Path, checkpoint_wal_threshold: u64) -> Result<Program, Box<dyn Error>> {
         let identity = Identity { instance: Uuid::from_u128(1), cluster: Uuid::from_u128(2), replica_id: 1 };
         // Holds the folder's lock: two programs, or a program and a server, cannot open one folder.
         let directory = Directory::open(path)?;
         let writer = lycosa_journal::writer::Settings::default();
-        let Opened { store, vclock, log, .. } =
+        let Opened { store, vclock, log, snapshot } =
             folder::open(&directory, lycosa_store::Settings::default(), writer, &identity, now())?;
         // Ids of sessions and salts are secrets where clients connect; here nobody does.
         let queue = Queue::new(Configuration::default(), Box::new(|| *Uuid::from_u128(3).as_bytes()));
         let process = Process { id: std::process::id(), entropy: Box::new(|bytes| bytes.fill(0)) };
-        let settings =
-            Settings { checkpoint_interval: 0, checkpoint_wal_threshold: u64::MAX, ..Settings::default() };
+        let settings = Settings { checkpoint_wal_threshold, ..Settings::default() };
         let mut instance = Instance::new(settings, identity, process, store, queue, vclock, now());
+        let settings = snapshots::Settings {
+            directory,
+            reserve: 0,
+            look_after: snapshots::LOOK_AFTER,
+            instance: identity.instance,
+            sound: snapshot,
+        };
+        let snapshots = Snapshots::new(settings, Disk);
+        instance.set_checkpoint_base(snapshot, snapshots.files()?);
         instance.start(now())?;
         let caller = Caller { session: instance.open_session(), ..Caller::internal() };
         let turn = Turn::default();
-        Ok(Program { instance, turn, journal: FileJournal::new(log), caller })
+        Ok(Program { instance, turn, journal: FileJournal::new(log), snapshots, caller })
     }
 
     /// Calls a function of the queue. When it returns, what was done is on the disk.
@@ -101,7 +129,7 @@ impl Program {
 
 /// Puts a task with this text and works one off; what that was.
 pub fn run(folder: &Path, text: &str) -> Result<Vec<Value>, Box<dyn Error>> {
-    let mut program = Program::open(folder)?;
+    let mut program = Program::open(folder, 16 << 20)?;
     let options = Value::map([("if_not_exists", true)]);
     program.call("queue.create_tube", &["mail".into(), "fifo".into(), options])?;
     program.call("queue.tube.mail:put", &[text.into()])?;

@@ -8,6 +8,7 @@
 //! | [`inspect`] | says what is in a data folder, and what of it this server does not run |
 //! | [`journal`] | the seam to whatever makes rows durable |
 //! | [`replay`] | makes a store of recovered or received rows |
+//! | [`snapshots`] | writes snapshots and removes old files, as the instance orders |
 //! | [`turn`] | what happens between two waits of a loop |
 //!
 //! `examples/embed.rs` is a program that embeds an instance.
@@ -21,4 +22,5 @@ mod group_commit;
 pub mod inspect;
 pub mod journal;
 pub mod replay;
+pub mod snapshots;
 pub mod turn;

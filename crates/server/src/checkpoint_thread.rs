@@ -1,16 +1,5 @@
-//! The checkpoint thread: writes snapshots and removes files that are not needed any more.
-//!
-//! It does what the instance orders: begins a snapshot under its temporary name, adds rows, completes it. The loop gives it
-//! rows only when it has asked for them, so no more than [`CHUNKS`] chunks are ever under way: one that is written while
-//! the next one is made. After a failure what there is of the snapshot is removed, the failure is told, and the thread
-//! waits for the next order to begin.
-//!
-//! A snapshot never takes the last free space on the disk, which the journal needs: below `disk_reserve` it is given
-//! up. When the disk is short already and the snapshot is to make space, it may take a part of the reserve
-//! ([`Room::journal_share`]).
-//!
-//! Xlogs that known replicas still read stay longer, within `replication_journal_limit` ([`Holds`]). When the disk is
-//! short of space none stay for replicas.
+//! The checkpoint thread: carries out the orders of the instance about snapshots ([`lycosa_engine::snapshots`]) beside the
+//! loop.
 //!
 //! The thread asks the system for less of the processor than the others have: a checkpoint may take longer, requests
 //! may not.
@@ -20,24 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use lycosa_instance::{CheckpointOrder, Chunk, Files, Keep, Room, Written};
-use lycosa_iproto::vclock::Vclock;
-use lycosa_journal::directory::{Directory, file_name};
-use lycosa_journal::meta::FileKind;
-use lycosa_journal::retention::{self, Held, Inventory, Rule};
-use lycosa_journal::snap::SnapshotWriter;
-use lycosa_journal::tail::{Tail, TailError};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use lycosa_engine::snapshots::{CHUNKS, LOOK_AFTER, News, Note, Readers, Settings, Snapshots, Surroundings};
+use lycosa_instance::CheckpointOrder;
+use lycosa_journal::directory::Directory;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use uuid::Uuid;
-
-/// Chunks under way at a time.
-const CHUNKS: usize = 2;
 
 /// Orders that can wait for the thread: the chunks, and what begins and ends the snapshot.
 const ORDERS: usize = CHUNKS + 4;
-
-/// Bytes of a snapshot after which the room on the disk is looked at again.
-const ROOM_STEP: u64 = 4 << 20;
 
 /// How far the thread stands back behind the others, from 0 to 19.
 const NICENESS: i32 = 10;
@@ -48,34 +27,13 @@ enum Job {
     Close,
 }
 
-/// What the thread sends to the loop. Each names the checkpoint by its number.
-pub(crate) enum News {
-    /// The next rows may come; the buffer is for them.
-    Wants { number: u64, buffer: Chunk },
-    /// The snapshot is complete and old files are gone.
-    Done { number: u64, written: Written },
-    /// There is no snapshot.
-    Failed { number: u64, cause: String },
-    /// Xlogs that these replicas would read have to go: they take more than `limit` bytes.
-    Lost { replicas: Vec<Uuid>, limit: u64 },
-}
-
 /// Which replicas read the journal, and from where on. The loop says so before it orders anything and before files are
 /// opened for a replica; the thread looks when it removes files.
 #[derive(Clone, Default)]
 pub(crate) struct Holds(Arc<Mutex<Readers>>);
 
-/// What [`Holds`] share.
-#[derive(Default)]
-pub(crate) struct Readers {
-    /// Bytes of xlogs that may stay for replicas alone.
-    pub(crate) limit: u64,
-    /// The replicas with what each has. `None`: nobody knows, so that all xlogs stay.
-    pub(crate) places: Vec<(Uuid, Option<Vclock>)>,
-}
-
 impl Holds {
-    /// What is shared. Both threads hold it for moments only.
+    /// What is shared. Neither thread waits for anything while it holds it.
     pub(crate) fn readers(&self) -> MutexGuard<'_, Readers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,9 +76,27 @@ impl CheckpointThread {
     ) -> std::io::Result<(CheckpointThread, CheckpointSender, UnboundedReceiver<News>)> {
         let (jobs, inbox) = mpsc::sync_channel(ORDERS);
         let (outbox, news) = unbounded_channel();
-        let worker = Worker { place, outbox, writing: None };
-        let thread =
-            thread::Builder::new().name("checkpoint".to_owned()).spawn(move || worker.run(&inbox))?;
+        let SnapshotFolder { directory, folder, reserve, instance, sound, holds } = place;
+        let settings = Settings { directory, reserve, look_after: LOOK_AFTER, instance, sound };
+        let mut snapshots = Snapshots::new(settings, Disk { folder, holds, began: Instant::now() });
+        let work = move || {
+            // Refused where the system does not let us; then it has as much as the others.
+            let _ = rustix::process::getpriority_process(None)
+                .and_then(|present| rustix::process::setpriority_process(None, (present + NICENESS).min(19)));
+            let mut told = Vec::new();
+            for job in inbox {
+                match job {
+                    Job::Order(order) => snapshots.carry_out(order, &mut told),
+                    Job::Close => break,
+                }
+                for news in told.drain(..) {
+                    // Nobody is there to be told when the server ends.
+                    let _ = outbox.send(news);
+                }
+            }
+            snapshots.give_up();
+        };
+        let thread = thread::Builder::new().name("checkpoint".to_owned()).spawn(work)?;
         Ok((CheckpointThread { thread, closer: jobs.clone() }, CheckpointSender(jobs), news))
     }
 
@@ -134,237 +110,55 @@ impl CheckpointThread {
     }
 }
 
-struct Worker {
-    place: SnapshotFolder,
-    outbox: UnboundedSender<News>,
-    writing: Option<Writing>,
-}
-
-/// A snapshot that is being written.
-struct Writing {
-    writer: SnapshotWriter,
-    vclock: Vclock,
-    keep: Keep,
+/// The disk of the folder, and the log.
+struct Disk {
+    folder: PathBuf,
+    holds: Holds,
+    /// When the last snapshot was begun.
     began: Instant,
-    /// Bytes in the file when the room on the disk was looked at.
-    looked_at: u64,
 }
 
-impl Worker {
-    fn run(mut self, inbox: &mpsc::Receiver<Job>) {
-        // Refused where the system does not let us; then it has as much as the others.
-        let _ = rustix::process::getpriority_process(None)
-            .and_then(|present| rustix::process::setpriority_process(None, (present + NICENESS).min(19)));
-        for job in inbox {
-            let news = match job {
-                Job::Order(order) => self.carry_out(order),
-                Job::Close => break,
-            };
-            for news in news {
-                if self.outbox.send(news).is_err() {
-                    break;
-                }
+impl Surroundings for Disk {
+    fn free_bytes(&self) -> Option<u64> {
+        let disk = rustix::fs::statvfs(&self.folder).ok()?;
+        Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    fn readers(&self) -> Readers {
+        self.holds.readers().clone()
+    }
+
+    fn note(&mut self, note: Note) {
+        match note {
+            Note::Begun => self.began = Instant::now(),
+            Note::Complete { vclock, rows, bytes } => {
+                let elapsed = self.began.elapsed();
+                tracing::info!("checkpoint at {vclock}: {rows} rows, {bytes} bytes in {elapsed:.2?}");
             }
-        }
-        self.give_up();
-    }
-
-    fn carry_out(&mut self, order: CheckpointOrder) -> Vec<News> {
-        match order {
-            CheckpointOrder::Begin { number, vclock, timestamp, keep } => {
-                self.give_up();
-                match self.begin(&vclock, timestamp, keep) {
-                    Ok(()) => (0..CHUNKS).map(|_| News::Wants { number, buffer: Chunk::default() }).collect(),
-                    Err(cause) => vec![self.failed(number, cause)],
-                }
-            }
-            CheckpointOrder::Rows { number, chunk } => match self.add(&chunk) {
-                // Rows of a snapshot that has failed already.
-                None => Vec::new(),
-                Some(Ok(())) => vec![News::Wants { number, buffer: chunk }],
-                Some(Err(cause)) => vec![self.failed(number, cause)],
-            },
-            CheckpointOrder::Complete { number, keep, view } => {
-                let news = self.writing.take().map(|writing| match self.complete(writing, keep) {
-                    Ok(written) => News::Done { number, written },
-                    Err(cause) => self.failed(number, cause),
-                });
-                drop(view);
-                news.into_iter().collect()
-            }
-            CheckpointOrder::Abandon { view, .. } => {
-                self.give_up();
-                drop(view);
-                Vec::new()
-            }
-        }
-    }
-
-    fn failed(&mut self, number: u64, cause: String) -> News {
-        self.give_up();
-        News::Failed { number, cause }
-    }
-
-    /// Removes what there is of a snapshot.
-    fn give_up(&mut self) {
-        if let Some(writing) = self.writing.take()
-            && let Err(error) = writing.writer.abandon()
-        {
-            tracing::warn!("an unfinished snapshot could not be removed; the next start does it: {error}");
-        }
-    }
-
-    fn begin(&mut self, vclock: &Vclock, timestamp: f64, keep: Keep) -> Result<(), String> {
-        self.collect(keep);
-        self.check_room(keep, keep.scarce.unwrap_or(0))?;
-        let signature = vclock.signature();
-        let directory = &self.place.directory;
-        let is_in_the_way =
-            directory.list().map_err(|error| error.to_string())?.snapshots.contains(&signature);
-        if is_in_the_way && signature == self.place.sound {
-            return Err("the newest snapshot is of this moment already".to_owned());
-        }
-        if is_in_the_way {
-            // The start has passed it over.
-            let name = file_name(FileKind::Snapshot, signature);
-            let aside = directory.set_aside(&name).map_err(|error| error.to_string())?;
-            tracing::warn!("the snapshot '{name}' is not sound and is replaced; it is now called '{aside}'");
-        }
-        let writer = SnapshotWriter::create(directory.clone(), self.place.instance, vclock, timestamp);
-        let writer = writer.map_err(|error| error.to_string())?;
-        let vclock = vclock.clone();
-        self.writing = Some(Writing { writer, vclock, keep, began: Instant::now(), looked_at: 0 });
-        Ok(())
-    }
-
-    fn add(&mut self, chunk: &Chunk) -> Option<Result<(), String>> {
-        let writing = self.writing.as_mut()?;
-        if let Err(error) = writing.writer.add_rows(&chunk.rows, &chunk.ends) {
-            return Some(Err(error.to_string()));
-        }
-        if writing.writer.bytes() - writing.looked_at < ROOM_STEP {
-            return Some(Ok(()));
-        }
-        writing.looked_at = writing.writer.bytes();
-        let keep = writing.keep;
-        self.collect_ended(keep);
-        Some(self.check_room(keep, 0))
-    }
-
-    fn complete(&mut self, writing: Writing, keep: Keep) -> Result<Written, String> {
-        let Writing { writer, vclock, began, .. } = writing;
-        self.collect_ended(keep);
-        let snapshot = writer.finish().map_err(|error| error.to_string())?;
-        self.place.sound = vclock.signature();
-        let elapsed = began.elapsed();
-        let (rows, bytes) = (snapshot.rows, snapshot.bytes);
-        tracing::info!("checkpoint at {vclock}: {rows} rows, {bytes} bytes in {elapsed:.2?}");
-        let peak = Inventory::of(&self.place.directory).map_or(bytes, |inventory| inventory.bytes());
-        let files = match self.collect(keep) {
-            Some((inventory, held)) => Files { replicas: held.bytes, ..files(&inventory, self.place.sound) },
-            None => Files { snapshot: bytes, journal: 0, total: peak, replicas: 0 },
-        };
-        Ok(Written { bytes, peak, files })
-    }
-
-    /// Removes the journal file that ends where the last snapshot stands, if nobody needs it. That can be told only
-    /// when there is a file after it, and the first rows of that one may still have been on their way when this
-    /// snapshot was begun.
-    fn collect_ended(&self, keep: Keep) {
-        self.collect(Keep { bytes: u64::MAX, ..keep });
-    }
-
-    /// Removes files that need not stay. `None` if the folder cannot be read or changed.
-    fn collect(&self, keep: Keep) -> Option<(Inventory, Held)> {
-        let directory = &self.place.directory;
-        let rule = Rule {
-            sound: self.place.sound,
-            snapshots: keep.snapshots,
-            bytes: keep.bytes,
-            held_from: u64::MAX,
-        };
-        let collected = self.hold(&rule, keep).and_then(|held| {
-            let rule = Rule { held_from: held.from, ..rule };
-            retention::collect(directory, &rule).map(|(removed, inventory)| (removed, inventory, held))
-        });
-        match collected {
-            Ok((removed, inventory, held)) => {
-                if !removed.is_empty() {
-                    let bytes: u64 = removed.iter().map(|(_, file)| file.bytes).sum();
-                    tracing::info!("removed {} old files of {bytes} bytes", removed.len());
-                }
-                Some((inventory, held))
-            }
-            Err(error) => {
+            Note::Removed { files, bytes } => tracing::info!("removed {files} old files of {bytes} bytes"),
+            Note::NotRemoved(error) => {
                 tracing::warn!("old files could not be removed; the next checkpoint tries again: {error}");
-                None
+            }
+            Note::SetAside { name, aside } => tracing::warn!(
+                "the snapshot '{name}' is not sound and is replaced; it is now called '{aside}'"
+            ),
+            Note::LeftOver(error) => {
+                tracing::warn!(
+                    "an unfinished snapshot could not be removed; the next start does it: {error}"
+                );
             }
         }
-    }
-
-    /// Which xlogs stay for replicas. Tells the loop of those that are too far behind.
-    fn hold(&self, rule: &Rule, keep: Keep) -> std::io::Result<Held> {
-        let (places, limit) = {
-            let readers = self.place.holds.readers();
-            (readers.places.clone(), if keep.scarce.is_some() { 0 } else { readers.limit })
-        };
-        let inventory = Inventory::of(&self.place.directory)?;
-        let oldest = inventory.xlogs.first().map_or(0, |file| file.signature);
-        let needed = |(_, place): &(Uuid, Option<Vclock>)| match place {
-            None => Some(oldest),
-            Some(place) => match Tail::after(&self.place.directory, place) {
-                Ok(tail) => Some(tail.signature()),
-                // Nothing that stays would help.
-                Err(TailError::Gap { .. }) => None,
-                Err(_) => Some(oldest),
-            },
-        };
-        let needed: Vec<_> = places.iter().filter_map(|place| Some((place.0, needed(place)?))).collect();
-        let signatures: Vec<_> = needed.iter().map(|(_, signature)| *signature).collect();
-        let held = retention::hold(&inventory, rule, &signatures, limit);
-        if !held.lost.is_empty() {
-            let replicas = held.lost.iter().map(|&place| needed[place].0).collect();
-            // Nobody is there to be told when the server ends.
-            let _ = self.outbox.send(News::Lost { replicas, limit });
-        }
-        Ok(held)
-    }
-
-    /// Refuses if after `expected` bytes more the disk had less free space than the journal may need.
-    fn check_room(&self, keep: Keep, expected: u64) -> Result<(), String> {
-        let SnapshotFolder { folder, reserve, .. } = &self.place;
-        if *reserve == 0 {
-            return Ok(());
-        }
-        let Ok(disk) = rustix::fs::statvfs(folder) else { return Ok(()) };
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        let kept = if keep.scarce.is_some() { Room::journal_share(*reserve) } else { *reserve };
-        if free >= kept.saturating_add(expected) {
-            return Ok(());
-        }
-        Err(match keep.scarce {
-            None => format!("only {free} bytes are free on the disk, which is less than disk_reserve"),
-            Some(snapshot) => format!(
-                "only {free} bytes are free on the disk: a snapshot of some {snapshot} bytes would leave less than the {kept} \
-                 bytes (an eighth of disk_reserve) that the journal keeps"
-            ),
-        })
-    }
-}
-
-/// What the files take, as the instance wants to know it.
-pub(crate) fn files(inventory: &Inventory, snapshot: u64) -> Files {
-    Files {
-        snapshot: inventory.snapshot_bytes(snapshot),
-        journal: inventory.journal_bytes(snapshot),
-        total: inventory.bytes(),
-        replicas: 0,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use lycosa_instance::{Chunk, Keep};
     use lycosa_iproto::row::encode_snapshot_row;
+    use lycosa_iproto::vclock::Vclock;
+    use lycosa_journal::directory::file_name;
+    use lycosa_journal::meta::FileKind;
+    use lycosa_journal::snap::SnapshotWriter;
 
     use super::*;
 

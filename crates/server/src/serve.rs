@@ -26,6 +26,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Context;
+use lycosa_engine::snapshots;
 use lycosa_instance::{DeclaredTube, DeclaredUser, Identity, Instance, Process};
 use lycosa_journal::directory::Directory;
 use lycosa_journal::retention::Inventory;
@@ -39,7 +40,7 @@ use tokio::task::{LocalSet, spawn_local};
 use uuid::Uuid;
 
 use crate::certificates::Certificates;
-use crate::checkpoint_thread::{self, CheckpointThread, Holds, SnapshotFolder};
+use crate::checkpoint_thread::{CheckpointThread, Holds, SnapshotFolder};
 use crate::clock::now;
 use crate::config::{Addresses, Config, Flags, WalMode};
 use crate::journal::{Appender, Appends, Journal, RoomWatch};
@@ -255,7 +256,7 @@ pub(crate) async fn start(config: &Config, rejoins: Option<Uuid>) -> anyhow::Res
     let mut instance = start_instance(config, opened.identity, store, opened.vclock)?;
     instance.set_configuration(effective_values(config));
     let inventory = Inventory::of(&directory).context("cannot read the sizes of the files")?;
-    instance.set_checkpoint_base(opened.snapshot, checkpoint_thread::files(&inventory, opened.snapshot));
+    instance.set_checkpoint_base(opened.snapshot, snapshots::measure(&inventory, opened.snapshot));
     if opened.is_damaged {
         instance.force_checkpoint();
     }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lycosa_engine::journal::News as JournalNews;
+use lycosa_engine::snapshots::{self, Outcome};
 use lycosa_engine::turn::{self, Host, Parts, Turn};
 use lycosa_instance::{Caller, CheckpointOrder, ConnectionSlot, Excess, Instance, Lsn, Room};
 use lycosa_queue::sampled::{Sampled, with_held_back};
@@ -27,7 +28,7 @@ use lycosa_tls::rustls::ServerConfig;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::checkpoint_thread::{CheckpointSender, News};
+use crate::checkpoint_thread::CheckpointSender;
 use crate::clock::{self, now};
 use crate::journal::{Journal, Unclosed};
 use crate::logging::one_line;
@@ -224,7 +225,7 @@ impl Core {
     pub(crate) async fn run(
         self: Rc<Self>,
         mut done: Option<UnboundedReceiver<JournalNews>>,
-        mut checkpoint_news: UnboundedReceiver<News>,
+        mut checkpoint_news: UnboundedReceiver<snapshots::News>,
     ) {
         let sleep = tokio::time::sleep(Duration::ZERO);
         tokio::pin!(sleep);
@@ -279,28 +280,20 @@ impl Core {
         });
     }
 
-    fn checkpoint_news(&self, news: News) {
-        let mut instance = self.instance.borrow_mut();
-        match news {
-            News::Wants { number, buffer } => instance.handle_checkpoint_wants(number, buffer),
-            News::Done { number, written } => {
-                if let Some(excess) = instance.handle_checkpoint_done(number, &written, now()) {
+    fn checkpoint_news(&self, news: snapshots::News) {
+        match snapshots::tell(&mut self.instance.borrow_mut(), news, now()) {
+            Outcome::Quiet | Outcome::Written { excess: None, .. } => {}
+            Outcome::Written { written, excess: Some(excess) } => tracing::warn!(
+                "the data folder took {} bytes until old files were removed, {excess} more than twice the live data and 4 times checkpoint_wal_threshold",
+                written.peak
+            ),
+            Outcome::Failed { cause, is_first } => log_failed_checkpoint(&cause, is_first),
+            Outcome::Lost { replicas, limit } => {
+                for (replica, id) in replicas {
                     tracing::warn!(
-                        "the data folder took {} bytes until old files were removed, {excess} more than twice the live data and 4 times checkpoint_wal_threshold",
-                        written.peak
+                        "replica {id} ({replica}) is further behind than the {limit} bytes of journal that are kept for \
+                         replicas (replication_journal_limit): it has to join again"
                     );
-                }
-            }
-            News::Failed { number, cause } => checkpoint_failed(&mut instance, number, &cause),
-            News::Lost { replicas, limit } => {
-                for replica in replicas {
-                    let id = instance.replicas().get(&replica).map_or(0, |peer| peer.id);
-                    if instance.replicas_mut().lose(replica) {
-                        tracing::warn!(
-                            "replica {id} ({replica}) is further behind than the {limit} bytes of journal that are kept for \
-                             replicas (replication_journal_limit): it has to join again"
-                        );
-                    }
                 }
             }
         }
@@ -411,7 +404,8 @@ impl Host for Surroundings<'_> {
         let number = order.number();
         self.core.hub.hold_journals(&self.instance);
         if !self.core.checkpoints.send(order) {
-            checkpoint_failed(&mut self.instance, number, "the checkpoint's thread does not answer");
+            let cause = "the checkpoint's thread does not answer";
+            log_failed_checkpoint(cause, self.instance.handle_checkpoint_failed(number, cause, now()));
         }
         Ok(())
     }
@@ -469,8 +463,8 @@ async fn next(done: &mut Option<UnboundedReceiver<JournalNews>>) -> Option<Optio
     }
 }
 
-fn checkpoint_failed(instance: &mut Instance, number: u64, cause: &str) {
-    if instance.handle_checkpoint_failed(number, cause, now()) {
+fn log_failed_checkpoint(cause: &str, is_first: bool) {
+    if is_first {
         tracing::error!("no checkpoint could be taken, another attempt follows in a minute: {cause}");
     } else {
         tracing::debug!("a checkpoint was given up again: {cause}");

@@ -1,60 +1,46 @@
-//! The checkpoint thread without a thread: orders wait, are carried out one by one, and news of them wait too.
+//! The checkpoint thread without a thread: orders wait, [`Snapshots`] carries them out one by one, and news of them wait too.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use lycosa_instance::{CheckpointOrder, Chunk, Files, Instance, Keep, Written};
-use lycosa_iproto::vclock::Vclock;
-use lycosa_journal::directory::{Directory, file_name};
+use lycosa_engine::snapshots::{self, News, Outcome, Settings, Snapshots, Surroundings};
+use lycosa_instance::{CheckpointOrder, Files, Instance, Written};
+use lycosa_journal::directory::Directory;
 use lycosa_journal::memory::MemoryDisk;
-use lycosa_journal::meta::FileKind;
-use lycosa_journal::retention::{self, Inventory, Rule};
-use lycosa_journal::snap::SnapshotWriter;
+use lycosa_journal::retention::Rule;
 
 use crate::disk::SnapshotDisk;
 use crate::storage::IDENTITY;
 
-/// Chunks under way at a time.
-const CHUNKS: usize = 2;
+/// The free space that a snapshot leaves to the journal.
+const RESERVE: u64 = 1 << 60;
 
-#[derive(Debug)]
-enum News {
-    Wants { number: u64, buffer: Chunk },
-    Done { number: u64, written: Written },
-    Failed { number: u64, cause: String },
+/// The free space of the disk: either more than anybody needs, or less than the reserve.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    pub(crate) is_short: bool,
 }
 
-/// A snapshot that is being written.
-#[derive(Debug)]
-struct Writing {
-    writer: SnapshotWriter,
-    signature: u64,
-    keep: Keep,
+impl Surroundings for Space {
+    fn free_bytes(&self) -> Option<u64> {
+        Some(if self.is_short { RESERVE / 2 } else { u64::MAX })
+    }
 }
 
 /// Writes snapshots and removes old files, as the instance orders.
 #[derive(Debug)]
 pub(crate) struct Checkpointer {
-    directory: Directory,
-    /// Signature of the newest snapshot that is known to be sound.
-    sound: u64,
+    snapshots: Snapshots<Space>,
     orders: VecDeque<CheckpointOrder>,
     news: VecDeque<News>,
-    writing: Option<Writing>,
-    /// What was last ordered to be kept.
-    keep: Option<Keep>,
-    /// There is less room on the disk than the journal may need.
-    pub(crate) is_short_of_room: bool,
-    /// A snapshot was given up for that.
-    pub(crate) has_yielded_room: bool,
     disk: SnapshotDisk,
 }
 
 /// What a step of the checkpointer was.
 pub(crate) struct Step {
     pub(crate) text: String,
-    /// The instance was told that there is no snapshot.
-    pub(crate) has_failed: bool,
+    /// The instance was told that there is no snapshot, for this cause.
+    pub(crate) failure: Option<String>,
     /// The instance was told of this snapshot.
     pub(crate) written: Option<Written>,
 }
@@ -63,17 +49,11 @@ impl Checkpointer {
     /// For a folder that was recovered from the snapshot `sound`.
     pub(crate) fn new(disk: &MemoryDisk, sound: u64) -> Self {
         let disk = SnapshotDisk::new(disk.clone());
-        Self {
-            directory: Directory::on(Arc::new(disk.clone())),
-            sound,
-            orders: VecDeque::new(),
-            news: VecDeque::new(),
-            writing: None,
-            keep: None,
-            is_short_of_room: false,
-            has_yielded_room: false,
-            disk,
-        }
+        let directory = Directory::on(Arc::new(disk.clone()));
+        let settings =
+            Settings { directory, reserve: RESERVE, look_after: 0, instance: IDENTITY.instance, sound };
+        let snapshots = Snapshots::new(settings, Space::default());
+        Self { snapshots, orders: VecDeque::new(), news: VecDeque::new(), disk }
     }
 
     /// The disk, for what is to go wrong there.
@@ -81,19 +61,19 @@ impl Checkpointer {
         &self.disk
     }
 
+    /// The free space of the disk.
+    pub(crate) fn space(&mut self) -> &mut Space {
+        self.snapshots.surroundings()
+    }
+
     /// Signature of the newest snapshot that is known to be sound.
     pub(crate) fn sound(&self) -> u64 {
-        self.sound
+        self.snapshots.sound()
     }
 
     /// What files were last to be kept.
     pub(crate) fn rule(&self) -> Option<Rule> {
-        self.keep.map(|keep| Rule {
-            sound: self.sound,
-            snapshots: keep.snapshots,
-            bytes: keep.bytes,
-            held_from: u64::MAX,
-        })
+        self.snapshots.rule()
     }
 
     /// Whether the next thing to do is to give a snapshot its name and to remove old files.
@@ -108,7 +88,7 @@ impl Checkpointer {
 
     /// What the files take, for the instance that starts on them.
     pub(crate) fn files(&self) -> std::io::Result<Files> {
-        Ok(measure(&Inventory::of(&self.directory)?, self.sound))
+        self.snapshots.files()
     }
 
     pub(crate) fn send(&mut self, order: CheckpointOrder) {
@@ -121,22 +101,19 @@ impl Checkpointer {
 
     /// Tells the instance the next news, or carries out the next order.
     pub(crate) fn step(&mut self, instance: &mut Instance, now: u64) -> Option<Step> {
-        let done = |text: &str| Some(Step { text: text.to_owned(), has_failed: false, written: None });
-        match self.news.pop_front() {
-            Some(News::Wants { number, buffer }) => {
-                instance.handle_checkpoint_wants(number, buffer);
-                done("wants rows")
+        let Some(news) = self.news.pop_front() else {
+            return self.carry_on().map(|text| Step { text, failure: None, written: None });
+        };
+        Some(match snapshots::tell(instance, news, now) {
+            Outcome::Quiet => Step { text: "wants rows".to_owned(), failure: None, written: None },
+            Outcome::Written { written, .. } => {
+                Step { text: "is complete".to_owned(), failure: None, written: Some(written) }
             }
-            Some(News::Done { number, written }) => {
-                instance.handle_checkpoint_done(number, &written, now);
-                Some(Step { text: "is complete".to_owned(), has_failed: false, written: Some(written) })
+            Outcome::Failed { cause, .. } => {
+                Step { text: format!("has failed: {cause}"), failure: Some(cause), written: None }
             }
-            Some(News::Failed { number, cause }) => {
-                instance.handle_checkpoint_failed(number, &cause, now);
-                Some(Step { text: format!("has failed: {cause}"), has_failed: true, written: None })
-            }
-            None => self.carry_on().and_then(|text| done(&text)),
-        }
+            Outcome::Lost { .. } => unreachable!("nobody reads the journals of this world"),
+        })
     }
 
     /// Carries out the next order. Its name.
@@ -148,113 +125,12 @@ impl Checkpointer {
             CheckpointOrder::Complete { .. } => "is completed".to_owned(),
             CheckpointOrder::Abandon { .. } => "is given up".to_owned(),
         };
-        self.carry_out(order);
+        self.snapshots.carry_out(order, &mut self.news);
         Some(text)
-    }
-
-    fn carry_out(&mut self, order: CheckpointOrder) {
-        let number = order.number();
-        let done = match order {
-            CheckpointOrder::Begin { vclock, timestamp, keep, .. } => {
-                self.give_up();
-                self.begin(&vclock, timestamp, keep).map(|()| {
-                    let wants = || News::Wants { number, buffer: Chunk::default() };
-                    self.news.extend((0..CHUNKS).map(|_| wants()));
-                })
-            }
-            CheckpointOrder::Rows { chunk, .. } => match &mut self.writing {
-                None => Ok(()),
-                Some(writing) => {
-                    let added = writing.writer.add_rows(&chunk.rows, &chunk.ends);
-                    let added = added.map_err(|error| error.to_string());
-                    let keep = writing.keep;
-                    self.collect_ended(keep);
-                    added.and_then(|()| self.check_room(keep)).map(|()| {
-                        self.news.push_back(News::Wants { number, buffer: chunk });
-                    })
-                }
-            },
-            CheckpointOrder::Complete { keep, .. } => match self.writing.take() {
-                None => Ok(()),
-                Some(writing) => self.complete(writing, keep).map(|written| {
-                    self.news.push_back(News::Done { number, written });
-                }),
-            },
-            CheckpointOrder::Abandon { .. } => {
-                self.give_up();
-                Ok(())
-            }
-        };
-        if let Err(cause) = done {
-            self.give_up();
-            self.news.push_back(News::Failed { number, cause });
-        }
     }
 
     /// Removes what there is of a snapshot. A disk that refuses leaves it to the next start.
     pub(crate) fn give_up(&mut self) {
-        if let Some(writing) = self.writing.take() {
-            let _ = writing.writer.abandon();
-        }
-    }
-
-    fn begin(&mut self, vclock: &Vclock, timestamp: f64, keep: Keep) -> Result<(), String> {
-        self.collect(keep);
-        self.check_room(keep)?;
-        let signature = vclock.signature();
-        let listing = self.directory.list().map_err(|error| error.to_string())?;
-        if listing.snapshots.contains(&signature) && signature == self.sound {
-            return Err("the newest snapshot is of this moment already".to_owned());
-        }
-        if listing.snapshots.contains(&signature) {
-            let name = file_name(FileKind::Snapshot, signature);
-            self.directory.set_aside(&name).map_err(|error| error.to_string())?;
-        }
-        let writer = SnapshotWriter::create(self.directory.clone(), IDENTITY.instance, vclock, timestamp);
-        self.writing = Some(Writing { writer: writer.map_err(|error| error.to_string())?, signature, keep });
-        Ok(())
-    }
-
-    fn complete(&mut self, writing: Writing, keep: Keep) -> Result<Written, String> {
-        self.collect_ended(keep);
-        let snapshot = writing.writer.finish().map_err(|error| error.to_string())?;
-        self.sound = writing.signature;
-        let bytes = snapshot.bytes;
-        let peak = Inventory::of(&self.directory).map_or(bytes, |inventory| inventory.bytes());
-        let files = match self.collect(keep) {
-            Some(inventory) => measure(&inventory, self.sound),
-            None => Files { snapshot: bytes, journal: 0, total: peak, replicas: 0 },
-        };
-        Ok(Written { bytes, peak, files })
-    }
-
-    /// A snapshot never takes the last room on the disk, unless it is to make some.
-    fn check_room(&mut self, keep: Keep) -> Result<(), String> {
-        if !self.is_short_of_room || keep.scarce.is_some() {
-            return Ok(());
-        }
-        self.has_yielded_room = true;
-        Err("the last room is the journal's".to_owned())
-    }
-
-    /// Removes the journal file that ends where the last snapshot stands, once there is one after it.
-    fn collect_ended(&mut self, keep: Keep) {
-        self.collect(Keep { bytes: u64::MAX, ..keep });
-    }
-
-    fn collect(&mut self, keep: Keep) -> Option<Inventory> {
-        self.keep = Some(keep);
-        let rule =
-            Rule { sound: self.sound, snapshots: keep.snapshots, bytes: keep.bytes, held_from: u64::MAX };
-        retention::collect(&self.directory, &rule).ok().map(|(_, inventory)| inventory)
-    }
-}
-
-fn measure(inventory: &Inventory, snapshot: u64) -> Files {
-    Files {
-        snapshot: inventory.snapshot_bytes(snapshot),
-        journal: inventory.journal_bytes(snapshot),
-        total: inventory.bytes(),
-        replicas: 0,
+        self.snapshots.give_up();
     }
 }

@@ -231,7 +231,7 @@ impl<'a> Simulation<'a> {
             Action::Room => {
                 let life = &mut self.life;
                 life.is_short_of_room = !life.is_short_of_room;
-                life.checkpointer.is_short_of_room = life.is_short_of_room;
+                life.checkpointer.space().is_short = life.is_short_of_room;
                 life.instance.handle_room(life.is_short_of_room.then_some(SHORT_OF_ROOM));
                 self.trace.line(format_args!("{} the disk is full: {}", self.step, life.is_short_of_room));
             }

@@ -160,12 +160,11 @@ impl Simulation<'_> {
         let used = life.instance.checkpoint_status().disk_used;
         let Some(step) = life.checkpointer.step(&mut life.instance, self.now) else { return Ok(()) };
         self.trace.line(format_args!("{} snapshot {}", self.step, step.text));
-        if step.has_failed {
+        if let Some(cause) = step.failure {
             self.totals.snapshot_failures += 1;
             life.watch.retry_at = self.now + RETRY_AFTER;
             life.watch.begun = None;
-            let may_fail = life.is_faulty || life.is_snapshot_faulty || life.checkpointer.has_yielded_room;
-            life.checkpointer.has_yielded_room = false;
+            let may_fail = life.is_faulty || life.is_snapshot_faulty || cause.contains("disk_reserve");
             hold!(may_fail, "a snapshot {}", step.text);
         }
         if let Some(written) = step.written

@@ -107,10 +107,10 @@ impl Hub {
 
     /// Tells who removes files which journals the replicas still read.
     pub(crate) fn hold_journals(&self, instance: &Instance) {
-        let places = instance.replicas().needs().map(|(replica, place)| (replica, place.cloned()));
+        let positions = instance.replicas().needs().map(|(replica, place)| (replica, place.cloned()));
         let mut readers = self.holds.readers();
         readers.limit = self.settings.borrow().journal_limit;
-        readers.places = places.collect();
+        readers.positions = positions.collect();
     }
 
     /// A batch with these rows is durable, up to `vclock`.
