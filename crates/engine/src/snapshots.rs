@@ -130,7 +130,7 @@ pub enum Note {
     /// A snapshot is complete.
     Complete {
         /// Where it stands.
-        vclock: Vclock,
+        vclock: Box<Vclock>,
         /// Rows in it.
         rows: u64,
         /// Bytes in it.
@@ -210,7 +210,7 @@ pub struct Snapshots<S> {
 #[derive(Debug)]
 struct Writing {
     writer: SnapshotWriter,
-    vclock: Vclock,
+    vclock: Box<Vclock>,
     keep: Keep,
     /// Bytes in the file when the free space was looked at.
     looked_at: u64,
@@ -250,7 +250,7 @@ impl<S: Surroundings> Snapshots<S> {
         match order {
             CheckpointOrder::Begin { number, vclock, timestamp, keep } => {
                 self.give_up();
-                match self.begin(*vclock, timestamp, keep, news) {
+                match self.begin(vclock, timestamp, keep, news) {
                     Ok(()) => {
                         news.extend((0..CHUNKS).map(|_| News::Wants { number, buffer: Chunk::default() }));
                     }
@@ -295,7 +295,7 @@ impl<S: Surroundings> Snapshots<S> {
 
     fn begin(
         &mut self,
-        vclock: Vclock,
+        vclock: Box<Vclock>,
         timestamp: f64,
         keep: Keep,
         news: &mut impl Extend<News>,

@@ -1,15 +1,19 @@
 //! One instance: its disk, its clock, and the process on it while that lives.
 
+use std::time::{Duration, Instant};
+
 use lycosa_engine::folder;
-use lycosa_engine::journal::{Journal as _, News};
 use lycosa_engine::replay::Replay;
-use lycosa_instance::{Identity, Instance, Process, Settings, Upstream};
+use lycosa_engine::turn::{self, Host, Parts, Turn};
+use lycosa_instance::{
+    CheckpointOrder, ConnectionSlot, Identity, Instance, Lsn, Process, Settings, Upstream,
+};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::decision::Mode;
 use lycosa_journal::memory::{Crash, Fault, MemoryDisk};
 use lycosa_journal::recovery::Recovery;
 use lycosa_journal::writer::{self, XlogWriter};
-use lycosa_queue::{Configuration, Queue, Seconds};
+use lycosa_queue::{Configuration, LogLine, Queue, Seconds};
 use lycosa_replication::relay::Window;
 use lycosa_store::Store;
 use uuid::Uuid;
@@ -36,6 +40,12 @@ pub(super) struct Life {
     pub(super) instance: Instance,
     pub(super) journal: Journal,
     pub(super) window: Window,
+    turn: Turn,
+    /// When the last turn ended, by the instance's clock and by one that never goes back.
+    turned: u64,
+    clock: Instant,
+    /// For the log.
+    pub(super) lines: Vec<String>,
     /// The journal takes no more.
     pub(super) has_failed: bool,
 }
@@ -127,7 +137,16 @@ impl Node {
         instance.set_upstreams(vec![Upstream::default(); plan.nodes]);
         let journal = Journal::new(log, plan.writer.mode, durable.signature());
         let window = Window::new(durable, plan.window);
-        self.life = Some(Life { instance, journal, window, has_failed: false });
+        self.life = Some(Life {
+            instance,
+            journal,
+            window,
+            turn: Turn::default(),
+            turned: now,
+            clock: Instant::now(),
+            lines: Vec::new(),
+            has_failed: false,
+        });
         Ok(())
     }
 
@@ -152,39 +171,56 @@ impl Node {
 }
 
 impl Life {
-    /// The journal does the next thing. Returns false if there was nothing to do.
-    pub(super) fn journal_step(&mut self) -> Checked<bool> {
-        if self.has_failed {
-            return Ok(false);
-        }
-        if self.journal.is_idle() {
-            let Some(batch) = self.instance.poll_append() else { return Ok(false) };
-            self.journal.submit(batch);
-            return Ok(true);
-        }
-        self.journal.step();
-        while let Some(news) = self.journal.poll() {
-            match news {
-                News::Durable { lsn, buffers } => {
-                    if let Some(vclock) = self.instance.batch_vclock(lsn).cloned() {
-                        self.window.push(&buffers.rows, &vclock).map_err(violation)?;
-                    }
-                    self.instance.handle_durable(lsn, buffers);
-                }
-                News::Failed(cause) => {
-                    self.has_failed = true;
-                    self.instance.handle_failed(&cause);
-                }
-                // The simulated journal never tells these.
-                News::Lost { .. } | News::Room { .. } | News::Displaced(_) => {}
-            }
-        }
-        Ok(true)
+    /// A turn of the loop at a time of the instance's clock.
+    pub(super) fn turn(&mut self, now: u64) -> Checked {
+        self.clock += Duration::from_micros(now.saturating_sub(self.turned));
+        self.turned = self.turned.max(now);
+        turn::end(self, now, self.clock).map(|_| ())
     }
 
     /// Lets the journal do everything that there is to do.
-    pub(super) fn sync(&mut self) -> Checked {
-        while self.journal_step()? {}
+    pub(super) fn sync(&mut self, now: u64) -> Checked {
+        while !self.has_failed {
+            // Longer than rows wait for anybody.
+            self.clock += Duration::from_millis(10);
+            self.turn(now)?;
+            if self.journal.is_idle() && !self.instance.has_open_batch() {
+                break;
+            }
+            self.journal.step();
+        }
         Ok(())
+    }
+}
+
+impl Host for Life {
+    type Journal = Journal;
+    type Stop = Violation;
+
+    fn parts(&mut self) -> Parts<'_, Journal> {
+        Parts { instance: &mut self.instance, turn: &mut self.turn, journal: &mut self.journal }
+    }
+
+    fn order(&mut self, _: CheckpointOrder) -> Checked {
+        Err(Violation("the settings of this world ask for no checkpoints".to_owned()))
+    }
+
+    /// The world reads what clients and replicas are told, of all connections after each turn.
+    fn write(&mut self, _: ConnectionSlot) -> Checked {
+        Ok(())
+    }
+
+    fn durable(&mut self, lsn: Lsn, rows: &[u8]) -> Checked {
+        let Some(vclock) = self.instance.batch_vclock(lsn).cloned() else { return Ok(()) };
+        self.window.push(rows, &vclock).map_err(violation)
+    }
+
+    fn failed(&mut self, _: &str) -> Checked {
+        self.has_failed = true;
+        Ok(())
+    }
+
+    fn log(&mut self, line: &LogLine) {
+        self.lines.push(line.text.clone());
     }
 }

@@ -134,7 +134,7 @@ impl<'a> World<'a> {
         populate(&mut nodes[0], &plan)?;
         for number in 1..plan.nodes {
             let mut node = Node::new(number, MemoryDisk::new());
-            join(&mut node, &mut nodes[0], &plan)?;
+            join(&mut node, &mut nodes[0], &plan, BEGINNING)?;
             node.start(&plan, &mut random, BEGINNING)?;
             nodes.push(node);
         }
@@ -183,7 +183,7 @@ impl<'a> World<'a> {
             Action::Journal => {
                 let node = self.any_node();
                 if let Some(life) = &mut self.nodes[node].life {
-                    life.journal_step()?;
+                    life.journal.step();
                 }
             }
             Action::Deliver => {
@@ -305,11 +305,10 @@ impl<'a> World<'a> {
     fn turn(&mut self, number: usize) -> Checked {
         let now = self.nodes[number].now(self.now);
         let Some(life) = &mut self.nodes[number].life else { return Ok(()) };
-        life.instance.tick(now);
-        while let Some(line) = life.instance.poll_log() {
-            self.trace.line(format_args!("{} {number} logs: {}", self.step, line.text));
+        life.turn(now)?;
+        for line in life.lines.drain(..) {
+            self.trace.line(format_args!("{} {number} logs: {line}", self.step));
         }
-        while life.instance.poll_ready().is_some() {}
         for client in &mut self.clients {
             let Some(connection) = client.connection.as_ref().filter(|c| c.node == number) else { continue };
             let slot = connection.slot;
@@ -478,7 +477,7 @@ impl<'a> World<'a> {
                 let master = master.unwrap_or_default();
                 let mut node = Node::new(number, MemoryDisk::new());
                 node.next_offset = self.nodes[number].next_offset;
-                join(&mut node, &mut self.nodes[master], &self.plan)?;
+                join(&mut node, &mut self.nodes[master], &self.plan, self.now)?;
                 self.nodes[number] = node;
                 self.totals.rejoins += 1;
                 self.start(number)?;
@@ -594,8 +593,9 @@ impl<'a> World<'a> {
         }
         for node in 0..self.nodes.len() {
             self.turn(node)?;
+            let now = self.nodes[node].now(self.now);
             if let Some(life) = &mut self.nodes[node].life {
-                life.sync()?;
+                life.sync(now)?;
             }
             self.turn(node)?;
         }
@@ -662,7 +662,7 @@ impl<'a> World<'a> {
 fn populate(node: &mut Node, plan: &Plan) -> Checked {
     let Some(life) = &mut node.life else { return Ok(()) };
     life.instance.set_read_only(false, BEGINNING);
-    life.instance.tick(BEGINNING);
+    life.turn(BEGINNING)?;
     for number in 1..plan.nodes {
         let registered = life.instance.register_replica(identity(number).instance, BEGINNING);
         registered.map_err(|error| Violation(error.message.clone()))?;
@@ -678,14 +678,14 @@ fn populate(node: &mut Node, plan: &Plan) -> Checked {
         created.map_err(|broken| Violation(broken.error.message.clone()))?;
     }
     life.instance.disconnect(slot, BEGINNING);
-    life.instance.tick(BEGINNING);
-    life.sync()
+    life.sync(BEGINNING)
 }
 
 /// A new instance gets everything that the master has.
-fn join(node: &mut Node, master: &mut Node, plan: &Plan) -> Checked {
+fn join(node: &mut Node, master: &mut Node, plan: &Plan, world: u64) -> Checked {
+    let now = master.now(world);
     let Some(life) = &mut master.life else { return Ok(()) };
-    life.sync()?;
+    life.sync(now)?;
     let vclock = life.instance.durable_vclock().replicated();
     node.disk = disk_of(&node.identity, life.instance.store(), &vclock, plan.writer)?;
     Ok(())
