@@ -14,7 +14,7 @@ use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
 
 use crate::driver::Tasks;
-use crate::driver::candidates::{Candidate, SubQueue, Touch};
+use crate::driver::candidates::{Candidate, Touch};
 use crate::error::Error;
 use crate::owners::{Owner, TaskKey};
 use crate::session::taken_key;
@@ -84,25 +84,50 @@ impl TaskChange<'_> {
     fn is_freed(&self) -> bool {
         self.old.as_ref().is_some_and(Side::is_taken) && !self.new.as_ref().is_some_and(Side::is_taken)
     }
+}
 
-    /// What the change means for the task's sub-queue. None: nothing. Of a change that the queue did not make itself others
-    /// may have followed, so that only the store knows.
-    fn touch(&self) -> Option<Touch> {
-        let state = |side: Option<Side<'_>>| side.and_then(|side| side.state);
-        let (was, is) = (state(self.old), state(self.new));
-        let candidate = |side: Option<Side<'_>>| side.map(|side| side.candidate(self.id));
-        let touch = match (was, is) {
-            (_, Some(State::Taken)) | (Some(State::Taken), _) => Touch::Anyhow,
-            (Some(State::Ready), Some(State::Ready)) if candidate(self.old) == candidate(self.new) => {
-                return None;
-            }
-            (Some(State::Ready), Some(State::Ready)) => Touch::Anyhow,
-            (Some(State::Ready), _) => Touch::Left(candidate(self.old)?),
-            (_, Some(State::Ready)) => Touch::Arrived(candidate(self.new)?),
-            _ => return None,
-        };
-        Some(if self.operation.is_some() { touch } else { Touch::Anyhow })
+/// What a change of a task means for one sub-queue.
+#[derive(Debug)]
+pub(crate) struct Touched<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) touch: Touch,
+    /// By how much the number of its taken tasks has grown.
+    pub(crate) taken: i32,
+}
+
+/// What a change of a task means for its sub-queue, or for both if it has moved. After a change that is not `alone` others
+/// may have followed, so that only the store knows which task is first.
+pub(crate) fn touches<'a>(
+    id: u64,
+    old: Option<Side<'a>>,
+    new: Option<Side<'a>>,
+    alone: bool,
+) -> [Option<Touched<'a>>; 2] {
+    let taken = |side: Option<Side<'_>>| i32::from(side.is_some_and(|side| side.is_taken()));
+    let (was_taken, is_taken) = (taken(old), taken(new));
+    if let (Some(old), Some(new)) = (old, new)
+        && old.utube != new.utube
+    {
+        let touched = |name, taken| Some(Touched { name, touch: Touch::Anyhow, taken });
+        return [touched(old.utube, -was_taken), touched(new.utube, is_taken)];
     }
+    let touched = new.or(old).zip(touch(id, old, new, alone));
+    [touched.map(|(side, touch)| Touched { name: side.utube, touch, taken: is_taken - was_taken }), None]
+}
+
+/// What a change of a task means for its sub-queue. None: nothing.
+fn touch(id: u64, old: Option<Side<'_>>, new: Option<Side<'_>>, alone: bool) -> Option<Touch> {
+    let state = |side: Option<Side<'_>>| side.and_then(|side| side.state);
+    let candidate = |side: Option<Side<'_>>| side.map(|side| side.candidate(id));
+    let touch = match (state(old), state(new)) {
+        (_, Some(State::Taken)) | (Some(State::Taken), _) => Touch::Anyhow,
+        (Some(State::Ready), Some(State::Ready)) if candidate(old) == candidate(new) => return None,
+        (Some(State::Ready), Some(State::Ready)) => Touch::Anyhow,
+        (Some(State::Ready), _) => Touch::Left(candidate(old)?),
+        (_, Some(State::Ready)) => Touch::Arrived(candidate(new)?),
+        _ => return None,
+    };
+    Some(if alone { touch } else { Touch::Anyhow })
 }
 
 /// A change that the queue did not make itself, in buffers of its own.
@@ -221,18 +246,11 @@ impl TubeTurn<'_> {
     }
 
     fn account_sub_queues(&mut self, change: &TaskChange<'_>) -> Result<(), Error> {
-        let taken = |side: Option<Side<'_>>| i32::from(side.is_some_and(|side| side.is_taken()));
-        let (was_taken, is_taken) = (taken(change.old), taken(change.new));
-        if let (Some(old), Some(new)) = (change.old, change.new)
-            && old.utube != new.utube
-        {
-            self.account_sub_queue(old.utube, Touch::Anyhow, -was_taken)?;
-            return self.account_sub_queue(new.utube, Touch::Anyhow, is_taken);
-        }
-        match (change.new.or(change.old), change.touch()) {
-            (Some(side), Some(touch)) => self.account_sub_queue(side.utube, touch, is_taken - was_taken),
-            _ => Ok(()),
-        }
+        let touches = touches(change.id, change.old, change.new, change.operation.is_some());
+        touches
+            .into_iter()
+            .flatten()
+            .try_for_each(|Touched { name, touch, taken }| self.account_sub_queue(name, touch, taken))
     }
 
     /// Adjusts the number of a sub-queue's taken tasks, and computes its candidate anew.
@@ -241,15 +259,7 @@ impl TubeTurn<'_> {
         let layout = kind.layout();
         let Some(candidates) = driver.candidates_mut() else { return Ok(()) };
         let tasks = Tasks { store: self.store, space: *space, indexes: *indexes };
-        let order = candidates.order();
-        let mut new = None;
-        let changed = candidates.update(name, |old| {
-            let mut sub_queue = SubQueue { taken: old.taken.saturating_add_signed(taken), ..old };
-            sub_queue.candidate = order.compute(tasks, layout, name, sub_queue, touch)?;
-            new = sub_queue.candidate;
-            Ok(sub_queue)
-        })?;
-        let Some(old) = changed else { return Ok(()) };
+        let Some((old, new)) = candidates.adjust(tasks, layout, name, touch, taken)? else { return Ok(()) };
         self.common.pending.undo_candidate(self.index, name, old);
         if new == old.candidate {
             return Ok(());
@@ -287,10 +297,9 @@ impl TubeTurn<'_> {
 
 impl Turn<'_> {
     /// Takes into account what the open transaction has changed since the last time and the queue has not.
+    ///
+    /// Of a running queue: see [`Self::follow_changes`] for the others.
     pub(crate) fn account_foreign(&mut self) -> Result<(), Error> {
-        if !self.common.keeps_in_step() {
-            return Ok(());
-        }
         let mut read = std::mem::take(&mut self.common.read);
         for change in self.store.changes_since(self.common.pending.accounted) {
             read.read(&change, self.tubes, self.common.spaces.taken);
@@ -348,20 +357,8 @@ fn events(tube: &str, operation: Operation, is_there: bool, mut tuple: Vec<u8>) 
     }
 }
 
-/// Computes all candidates of a tube; none if its space is gone.
-pub(crate) fn rebuild_candidates(tube: &mut Tube, store: &Store) {
-    let (space, indexes) = (tube.space, tube.indexes);
-    let layout = tube.kind.layout();
-    if let Some(candidates) = tube.driver.candidates_mut() {
-        let tasks = Tasks { store, space, indexes };
-        if candidates.rebuild(tasks, layout).is_err() {
-            candidates.clear();
-        }
-    }
-}
-
 /// Index `utube` of a ready buffer.
-const BUFFER_BY_NAME: u32 = 1;
+pub(crate) const BUFFER_BY_NAME: u32 = 1;
 
 /// Makes the ready buffer show `candidate` for the sub-queue.
 pub(crate) fn show_candidate(

@@ -99,14 +99,18 @@ impl Attempts {
         }
     }
 
-    /// Removes the records whose task does not exist.
+    /// Removes the records whose task does not exist, of all tubes or of one.
     pub(crate) fn retain(
         &self,
         store: &mut Store,
+        tube: Option<u64>,
         has_task: impl Fn(&Store, TaskKey) -> bool,
     ) -> Result<(), Error> {
         let Some(space) = self.kept(store) else { return Ok(()) };
-        let all = rows(store, space, 0, IteratorType::All, &[0x90])?;
+        let all = match tube {
+            Some(tube) => rows(store, space, 0, IteratorType::Eq, &ShortKey::id(tube))?,
+            None => rows(store, space, 0, IteratorType::All, &[0x90])?,
+        };
         let keys = all.iter().filter_map(|row| taken_key(row));
         let stale: Vec<_> = keys.filter(|&key| !has_task(store, key)).collect();
         stale.into_iter().try_for_each(|key| self.forget(store, key))

@@ -1,8 +1,9 @@
-//! What operations cost: look-ups in indexes, counted, not timed. The count must not depend on what is in the way.
+//! What operations cost: look-ups in indexes and tuples that walks look at, counted, not timed. The count must not depend on
+//! what is in the way.
 
 use std::cell::Cell;
 
-use lycosa_store::{Settings, Store, user};
+use lycosa_store::{Settings, Statement, Store, user};
 use lycosa_tuple::value::Value;
 
 use crate::{Answer, Caller, Configuration, Queue};
@@ -13,6 +14,19 @@ thread_local! {
 
 pub(crate) fn count_look_up() {
     LOOK_UPS.set(LOOK_UPS.get() + 1);
+}
+
+/// Look-ups are not counted while it lives.
+pub(crate) struct Pause(u64);
+
+pub(crate) fn pause() -> Pause {
+    Pause(LOOK_UPS.get())
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        LOOK_UPS.set(self.0);
+    }
 }
 
 struct Rig {
@@ -150,4 +164,69 @@ fn dead_tasks_are_met_once() {
     rig.put(Vec::new());
     rig.on("ack", 1000);
     assert!(rig.on("take", 0) <= 4);
+}
+
+/// What a promotion costs after `waiting` tasks in as many sub-queues were applied, beside tasks that are taken.
+fn cost_of_promotion(tube_type: &str, storage: &str, waiting: u64) -> u64 {
+    let mut rig = Rig::new(tube_type);
+    rig.call("queue.tube.t:drop", Vec::new());
+    let options = Value::map([("storage_mode", Value::from(storage))]);
+    rig.call("queue.create_tube", vec![Value::from("t"), Value::from(tube_type), options]);
+    for number in 0..16 {
+        rig.put(sub_queue(number));
+        rig.on("take", 0);
+    }
+    rig.store.drain_committed(&mut |_| {});
+    rig.queue.set_read_only(&mut rig.store, true, rig.now).expect("nothing is written");
+    let space = rig.store.space_by_name("t").expect("a tube").id();
+    let buffer = rig.store.space_by_name("t_ready_buffer").map(lycosa_store::Space::id);
+    for id in 16..16 + waiting {
+        let fields: [Value; 9] = if tube_type.ends_with("ttl") {
+            let (ttl, created) = (1000_u64, rig.now);
+            let (id, name) = (Value::from(id), id.to_string());
+            [
+                id,
+                "r".into(),
+                (created + ttl).into(),
+                ttl.into(),
+                ttl.into(),
+                0.into(),
+                created.into(),
+                name.into(),
+                0.into(),
+            ]
+        } else {
+            let rest = || Value::from(0_u64);
+            [id.into(), "r".into(), id.to_string().into(), rest(), rest(), rest(), rest(), rest(), rest()]
+        };
+        let fields =
+            fields.into_iter().enumerate().filter(|(place, _)| *place != 7 || tube_type != "fifottl");
+        let tuple = Value::from(fields.map(|(_, field)| field).collect::<Vec<_>>()).encode();
+        rig.queue.begin(&mut rig.store, user::ADMIN);
+        rig.store.execute(&Statement::Insert { space, tuple: &tuple }).expect("an insert");
+        if let Some(space) = buffer {
+            let shown = [Value::from(id), id.to_string().into(), 0_u64.into()];
+            let columns = if tube_type == "utube" { 2 } else { 3 };
+            let tuple = Value::from(shown[..columns].to_vec()).encode();
+            rig.store.execute(&Statement::Insert { space, tuple: &tuple }).expect("an insert");
+        }
+        rig.queue.commit(&mut rig.store, rig.now).expect("room");
+        rig.store.drain_committed(&mut |_| {});
+    }
+    LOOK_UPS.set(0);
+    rig.queue.set_read_only(&mut rig.store, false, rig.now).expect("a start");
+    let cost = LOOK_UPS.get();
+    assert_eq!(rig.on("take", 0), rig.on("take", 0), "{tube_type}: the first take and the second");
+    cost
+}
+
+#[test]
+fn waiting_tasks_cost_a_promotion_nothing() {
+    for tube_type in ["fifo", "fifottl", "limfifottl", "utube", "utubettl"] {
+        for storage in ["default", "ready_buffer"] {
+            let few = cost_of_promotion(tube_type, storage, 100);
+            assert_eq!(few, cost_of_promotion(tube_type, storage, 5000), "{tube_type}, {storage}");
+            assert!((16..400).contains(&few), "{tube_type}, {storage}: {few}");
+        }
+    }
 }

@@ -13,11 +13,11 @@ use lycosa_store::{
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
 
-use crate::account::rebuild_candidates;
 use crate::arguments::{Arguments, string};
 use crate::driver::options::{IfNotExists, TubeOptions};
 use crate::driver::{Driver, Engine, Indexes, TubeType, TubeTypes};
 use crate::error::Error;
+use crate::follow::Amiss;
 use crate::lua_text;
 use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence, reset_sequence, rows};
 use crate::task::{IndexLayout, Layout, NEXT_EVENT, State, string_key};
@@ -177,8 +177,9 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Makes the process know a tube whose space and row are there: finds its indexes, its ready buffer, its next id
-    /// and its candidates, and creates what a tube of the Lua module lacks. Inside a transaction.
+    /// Makes the process know a tube whose space and row are there: finds its indexes, its ready buffer, its next id and its
+    /// candidates. Candidates that have followed the rows are kept. Inside a transaction it creates what a tube of the Lua
+    /// module lacks, unless the queue only follows.
     pub(crate) fn load_tube(
         &mut self,
         row: &TubeRow<'_>,
@@ -192,9 +193,12 @@ impl Turn<'_> {
         let (id, temporary, sequence) = (space.id(), space.is_temporary(), space.sequence());
         let indexes = find_indexes(space, layout)?;
         let last_stored = self.store.first(id, 0, IteratorType::Le, &[0x90])?.and_then(crate::task::id_of);
+        let creates = self.common.keeps_in_step();
         let former = self.store.set_user(user::ADMIN);
-        let beside = find_buffer(self.store, row.space, layout, &options, temporary).and_then(|buffer| {
-            let (sequence, last) = find_sequence(self.store, id, row.space, sequence, last_stored)?;
+        let buffer = find_buffer(self.store, row.space, layout, &options, creates.then_some(temporary));
+        let beside = buffer.and_then(|buffer| {
+            let (sequence, last) =
+                find_sequence(self.store, id, sequence, last_stored, creates.then_some(row.space))?;
             Ok((buffer, sequence, last))
         });
         self.store.set_user(former);
@@ -211,13 +215,20 @@ impl Turn<'_> {
             buffer,
             kind: kind.clone(),
             driver,
+            amiss: Amiss::default(),
+            candidates_follow: false,
             options,
             sequence,
             next_id: last.map_or(Some(0), |last| last.checked_add(1)),
             counters: crate::statistics::Counters::default(),
             observed: false,
         };
-        rebuild_candidates(&mut tube, self.store);
+        let former = self.tubes.by_name(row.name).and_then(|handle| self.tubes.at_mut(handle.index));
+        if !former.is_some_and(|former| tube.inherit_candidates(former)) {
+            tube.find_candidates(self.store)?;
+        }
+        #[cfg(debug_assertions)]
+        tube.verify_candidates(self.store);
         let index = self.tubes.insert(tube).index;
         let earliest = self.tube(index)?.earliest_event()?;
         self.common.deadlines.set(index, earliest);
@@ -317,13 +328,14 @@ fn free_tube_id(store: &Store, queue: SpaceId) -> Result<u64, StoreError> {
     }
 }
 
-/// The ready buffer of the tube on that space, created if it is missing; None if the tube has none.
+/// The ready buffer of the tube on that space; None if the tube has none. One that is missing is created, temporary or not,
+/// if `create` says which.
 fn find_buffer(
     store: &mut Store,
     space: &str,
     layout: &Layout,
     options: &TubeOptions,
-    temporary: bool,
+    create: Option<bool>,
 ) -> Result<Option<SpaceId>, Error> {
     let Some(buffer) = layout.ready_buffer.as_ref().filter(|_| options.ready_buffer) else { return Ok(None) };
     let name = format!("{space}{BUFFER_SUFFIX}");
@@ -332,24 +344,27 @@ fn find_buffer(
             check_indexes(space, &buffer.indexes)?;
             Ok(Some(space.id()))
         }
-        None => Ok(Some(create_space(store, &name, "memtx", temporary, buffer)?)),
+        None => match create {
+            Some(temporary) => Ok(Some(create_space(store, &name, "memtx", temporary, buffer)?)),
+            None => Ok(None),
+        },
     }
 }
 
-/// The sequence of a tube's ids, attached if the tube has none, and the largest id that was handed out or, in a
-/// temporary tube, reserved.
+/// The sequence of a tube's ids, and the largest id that was handed out or, in a temporary tube, reserved. A tube that has no
+/// sequence gets one if `attach` names its space.
 fn find_sequence(
     store: &mut Store,
     space: SpaceId,
-    name: &str,
     sequence: Option<u32>,
     last_stored: Option<u64>,
+    attach: Option<&str>,
 ) -> Result<(Option<u32>, Option<u64>), Error> {
     let handed_out = sequence.and_then(|id| u64::try_from(store.sequence(id)?.value?).ok());
     let last = handed_out.max(last_stored);
-    match sequence {
-        None => Ok((Some(attach_sequence(store, space, name, last)?), last)),
-        Some(sequence) => Ok((Some(sequence), last)),
+    match (sequence, attach) {
+        (None, Some(name)) => Ok((Some(attach_sequence(store, space, name, last)?), last)),
+        (sequence, _) => Ok((sequence, last)),
     }
 }
 

@@ -44,6 +44,7 @@ mod create;
 mod deadline;
 pub mod driver;
 pub mod error;
+mod follow;
 mod grant;
 mod ignored;
 mod integer_map;
@@ -217,7 +218,8 @@ impl Queue {
 
     /// The instance becomes read-only or writable (`box.cfg{read_only = …}`, a change of the master).
     ///
-    /// A queue that was never started stays so: call [`Self::start`] when the instance is writable for the first time.
+    /// A queue that was never started stays so: call [`Self::start`] when the instance is writable for the first time. While
+    /// the instance is read-only the queue follows the rows that are applied, so that a start costs O(tubes + taken tasks).
     ///
     /// # Errors
     /// The queue could not come up again; it stays in STARTUP, and the call may be repeated.

@@ -425,6 +425,8 @@ impl Tube {
         let mut failed = None;
         let key = ShortKey::state(state, &[]);
         store.scan(self.space, self.indexes.status, IteratorType::Eq, &key, &mut |tuple| {
+            #[cfg(test)]
+            crate::cost::count_look_up();
             let Some(id) = crate::task::id_of(tuple) else { return ControlFlow::Continue(()) };
             match f(id) {
                 Ok(true) => ids.push(id),

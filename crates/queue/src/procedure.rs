@@ -263,7 +263,8 @@ impl Queue {
                 if tube.contains(['.', ':']) {
                     return None;
                 }
-                let handle = self.tubes.by_name(tube)?;
+                // As in the Lua module: before the start there is no tube, though its rows may have been replicated.
+                let handle = self.tubes.by_name(tube).filter(|_| self.common.state != QueueState::Init)?;
                 match method {
                     Some(method) => ProcedureKind::Tube(handle, TubeMethod::parse(method)?),
                     None => ProcedureKind::TubeItself(handle),

@@ -295,6 +295,9 @@ impl Turn<'_> {
 
     /// Releases tasks of closing sessions as far as the allowance goes; the next tick does the rest.
     pub(crate) fn release_at_once(&mut self) {
+        if !self.common.is_running() {
+            return;
+        }
         let allowance = self.common.allowance;
         self.common.allowance = allowance.saturating_sub(self.release_closing(allowance));
     }

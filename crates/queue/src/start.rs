@@ -4,29 +4,30 @@
 //! 2. Each row of `_queue` becomes a tube. A tube that the process already knows keeps its counters.
 //! 3. Tasks that are taken by nobody who could ever come back become ready.
 //! 4. Sessions without a connection begin to expire, or end.
-//! 5. Ready buffers are compared with the candidates and corrected.
+//! 5. Rows that the Lua module left wrong are corrected ([`Amiss`](crate::follow::Amiss)).
+//!
+//! After a restart this costs a look at every task. A start that ends a time as a replica costs O(tubes + taken tasks +
+//! sessions + rows to correct), because the tubes have followed the applied rows ([`crate::follow`]).
 //!
 //! A row of `_queue` that cannot become a tube (an unknown type, a space without an index) stays, without a tube, and
 //! the log says why: one broken tube must not keep the others down.
 
 use std::collections::{HashMap, HashSet};
 
-use lycosa_store::{IteratorType, Space};
-use lycosa_tuple::mp::Reader;
-use lycosa_tuple::tuple::TupleRef;
+use lycosa_store::{IteratorType, Space, Store};
 
 use crate::LogLevel;
 use crate::account::show_candidate;
 use crate::create::TubeRow;
-use crate::driver::candidates::Candidate;
 use crate::driver::{TubeOptions, TubeType};
 use crate::error::Error;
+use crate::follow::is_event_amiss;
+use crate::owners::TaskKey;
 use crate::session::{SessionId, session_field, taken_key};
 use crate::state::QueueState;
 use crate::system::{QUEUE, QUEUE_BY_ID, SystemSpaces, rows};
 use crate::task::{State, Task};
-use crate::time::{MAX_TIMEOUT, MICROSECONDS, NEVER};
-use crate::tube::{Tube, TubeIndex};
+use crate::tube::{Tube, TubeIndex, Tubes};
 use crate::turn::{Common, TubeTurn, Turn};
 use crate::waiter::Waiters;
 
@@ -52,18 +53,21 @@ pub struct Rebuilt {
 
 impl Turn<'_> {
     pub(crate) fn start(&mut self) -> Result<StartReport, Error> {
-        let is_first = self.common.state == QueueState::Init;
+        let has_followed = std::mem::replace(&mut self.common.follows, true);
         self.common.set_state(QueueState::Startup);
         self.common.starts = true;
-        let report = self.come_up(is_first);
+        let report = self.come_up(has_followed);
         self.common.starts = false;
         report
     }
 
-    fn come_up(&mut self, is_first: bool) -> Result<StartReport, Error> {
+    /// `has_followed`: the process has known the tubes before, as a replica or as the master. Otherwise it begins, and nobody
+    /// is connected.
+    fn come_up(&mut self, has_followed: bool) -> Result<StartReport, Error> {
         self.prepare_spaces()?;
         let report = self.load_tubes()?;
-        self.resume(is_first, report)
+        self.find_attempts(has_followed)?;
+        self.resume(!has_followed, report)
     }
 
     /// See [`crate::Queue::rebuild`]. A queue that does not run has nothing that could go on; its start derives the rest.
@@ -75,6 +79,10 @@ impl Turn<'_> {
         let waiters = self.common.forget_data();
         let mut waiting = HashSet::new();
         if !has_run {
+            if self.common.follows {
+                self.common.follows = false;
+                self.follow();
+            }
             return Rebuilt { waiting, started: Ok(StartReport::default()) };
         }
         self.common.set_state(QueueState::Startup);
@@ -111,6 +119,7 @@ impl Turn<'_> {
                 self.common.waiters.push(index, waiter);
             }
         }
+        self.find_attempts(false)?;
         self.resume(false, report)
     }
 
@@ -125,14 +134,14 @@ impl Turn<'_> {
     }
 
     /// The tubes are there: derives the rest of what the process knows, and serves.
-    fn resume(&mut self, is_first: bool, mut report: StartReport) -> Result<StartReport, Error> {
-        self.find_attempts()?;
+    fn resume(&mut self, is_beginning: bool, mut report: StartReport) -> Result<StartReport, Error> {
         report.released = self.release_orphans()?;
         self.start_sessions()?;
-        self.correct_tubes()?;
+        self.common.corrected_later.clear();
+        self.correct_tubes(is_beginning)?;
         self.common.set_state(QueueState::Running);
-        // A start is over before anybody connects; a change of the role goes on with the next ticks.
-        while is_first && self.release_closing(usize::MAX) > 0 {}
+        // The beginning is over before anybody connects; a change of the role goes on with the next ticks.
+        while is_beginning && self.release_closing(usize::MAX) > 0 {}
         self.common.ready.extend(self.tubes.indexes());
         self.serve();
         Ok(report)
@@ -163,8 +172,7 @@ impl Turn<'_> {
             let TubeTurn { store, tube, .. } = self.tube(index)?;
             let orphans = tube.ids_in_state(store, State::Taken, &mut |_| Ok(true))?;
             released += self.release_batches(index, &orphans)?;
-            self.correct_buffer(index)?;
-            self.correct_events(index)?;
+            self.correct(index, usize::MAX)?;
         }
         report.released = released;
         self.serve();
@@ -212,12 +220,15 @@ impl Turn<'_> {
         Ok(loaded)
     }
 
-    fn load_stored(&mut self, row: &TubeRow<'_>) -> Result<TubeIndex, Error> {
+    /// Makes a tube of a row of `_queue`.
+    pub(crate) fn load_stored(&mut self, row: &TubeRow<'_>) -> Result<TubeIndex, Error> {
         let kind = self.common.types.get(row.tube_type).cloned();
         let kind = kind.ok_or_else(|| Error::UnknownTubeType(row.tube_type.into()))?;
         let mut refused = Vec::new();
         let mut options =
             TubeOptions::stored(row.options, kind.layout().timed, &mut |error| refused.push(error));
+        // A queue that only follows leaves that to its start.
+        let refused = if self.common.keeps_in_step() { refused } else { Vec::new() };
         for error in refused {
             let text = format!("tube '{}': {error}; the default counts", row.name);
             self.common.log(LogLevel::Warning, text);
@@ -229,13 +240,22 @@ impl Turn<'_> {
         self.load_tube(row, &kind, driver, options)
     }
 
-    fn find_attempts(&mut self) -> Result<(), Error> {
+    /// Finds what is kept of attempts, and removes what is kept of tasks that do not exist. A transaction that removes a
+    /// task removes its row too. So after a time as a replica only rows of temporary tubes can be left: their tasks were
+    /// another instance's.
+    fn find_attempts(&mut self, has_followed: bool) -> Result<(), Error> {
         self.common.attempts.find(self.store);
+        if has_followed {
+            let temporary = self.tubes.iter().filter(|tube| tube.options.temporary);
+            let temporary: Vec<_> = temporary.map(|tube| tube.id).collect();
+            return self.transact(|Turn { store, tubes, common, .. }| {
+                temporary.iter().try_for_each(|&tube| {
+                    common.attempts.retain(store, Some(tube), |store, task| has_task(tubes, store, task))
+                })
+            });
+        }
         self.transact(|Turn { store, tubes, common, .. }| {
-            common.attempts.retain(store, |store, (tube, task)| {
-                let tube = tubes.by_id(tube).and_then(|index| tubes.at(index));
-                tube.is_some_and(|tube| tube.tasks(store).get(task).is_ok_and(|task| task.is_some()))
-            })
+            common.attempts.retain(store, None, |store, task| has_task(tubes, store, task))
         })
     }
 
@@ -299,32 +319,40 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn correct_tubes(&mut self) -> Result<(), Error> {
+    /// Corrects what is amiss. After a time as a replica a tube's tasks beyond a portion are left to the timer.
+    fn correct_tubes(&mut self, is_beginning: bool) -> Result<(), Error> {
+        let limit = if is_beginning { usize::MAX } else { Self::BATCH };
         let tubes: Vec<_> = self.tubes.indexes().collect();
-        for index in tubes {
-            self.correct_buffer(index)?;
-            self.correct_events(index)?;
+        tubes.into_iter().try_for_each(|index| self.correct(index, limit))
+    }
+
+    /// Makes the ready buffer of a tube show the candidates, and corrects up to `limit` wrong times; the timer does the rest.
+    fn correct(&mut self, index: TubeIndex, limit: usize) -> Result<(), Error> {
+        self.correct_buffer(index)?;
+        let TubeTurn { tube, common, .. } = self.tube(index)?;
+        let count = tube.amiss.events.len();
+        if count == 0 {
+            return Ok(());
+        }
+        let text = format!(
+            "tube '{}': corrects when {count} released tasks expire, as the Lua module stores a wrong time for them",
+            tube.name
+        );
+        common.log(LogLevel::Warning, text);
+        self.correct_events(index, limit)?;
+        if !self.tube(index)?.tube.amiss.events.is_empty() {
+            self.common.corrected_later.push_back(index);
         }
         Ok(())
     }
 
     /// Makes a ready buffer show exactly the candidates.
     fn correct_buffer(&mut self, index: TubeIndex) -> Result<(), Error> {
-        let TubeTurn { store, tube, .. } = self.tube(index)?;
+        let TubeTurn { tube, .. } = self.tube(index)?;
         let (Some(buffer), Some(candidates)) = (tube.buffer, tube.driver.candidates()) else { return Ok(()) };
         let columns = tube.kind.layout().buffer_columns();
-        let mut wrong: HashMap<Vec<u8>, Option<Candidate>> =
-            candidates.iter().map(|(name, candidate)| (name.to_vec(), Some(candidate))).collect();
-        for row in rows(store, buffer, 0, IteratorType::All, &[0x90])? {
-            let Some((candidate, name)) = buffer_row(&row, columns) else { continue };
-            if candidates.get(name) == Some(candidate) {
-                wrong.remove(name);
-            } else {
-                wrong.entry(name.to_vec()).or_insert(None);
-            }
-        }
-        let mut wrong: Vec<_> = wrong.into_iter().collect();
-        wrong.sort_unstable();
+        let names = tube.amiss.names.iter();
+        let wrong: Vec<_> = names.map(|name| (name.clone(), candidates.get(name))).collect();
         for batch in wrong.chunks(Self::BATCH) {
             self.transact(|turn| {
                 let vanished = batch.iter().filter(|(_, candidate)| candidate.is_none());
@@ -334,60 +362,63 @@ impl Turn<'_> {
                 })
             })?;
         }
+        self.tube(index)?.tube.amiss.names.clear();
         Ok(())
     }
 
-    /// Corrects the next events that the Lua module's utubettl stores on release, which may be any number: that of a ready
-    /// task is the end of its life. Says so in the log.
-    fn correct_events(&mut self, index: TubeIndex) -> Result<(), Error> {
-        let now = self.now;
-        let TubeTurn { store, tube, .. } = self.tube(index)?;
-        let layout = tube.kind.layout();
-        if !layout.timed || layout.utube.is_none() {
-            return Ok(());
+    /// Corrects the next events of up to `limit` tasks: that of a ready task is the end of its life. Returns how many tasks
+    /// were looked at.
+    fn correct_events(&mut self, index: TubeIndex, limit: usize) -> Result<usize, Error> {
+        let mut count = 0;
+        while count < limit {
+            let portion = (limit - count).min(Self::BATCH);
+            let events = &self.tube(index)?.tube.amiss.events;
+            let wrong: Vec<_> = events.iter().take(portion).copied().collect();
+            if wrong.is_empty() {
+                break;
+            }
+            self.transact_at(index, |tube| {
+                wrong.iter().try_for_each(|&id| {
+                    let task = tube.tasks().get(id)?;
+                    let task = task.and_then(|tuple| Task::read(tuple, tube.tube.kind.layout()));
+                    // It may have been taken, corrected or removed since.
+                    match task.filter(is_event_amiss) {
+                        Some(task) => tube.postpone(id, task.times.death()),
+                        None => Ok(()),
+                    }
+                })
+            })?;
+            count += wrong.len();
+            let events = &mut self.tube(index)?.tube.amiss.events;
+            wrong.iter().for_each(|id| _ = events.remove(id));
         }
-        let mut wrong = Vec::new();
-        // The index of deadlines would have to flush the entries that it defers, so this looks at all tasks.
-        for tuple in store.range(tube.space, 0, IteratorType::All, &[0x90], 0)? {
-            let Some(task) = Task::read(tuple, layout).filter(|task| task.state() == Some(State::Ready))
-            else {
-                continue;
-            };
-            let (event, death) = (task.times.next_event, task.times.death());
-            let is_endless = event == NEVER && task.times.ttl > MAX_TIMEOUT;
-            if event.abs_diff(death) > EVENT_TOLERANCE && !is_endless {
-                wrong.push((task.id, death));
+        Ok(count)
+    }
+
+    /// Corrects wrong times that a start has left, at most `budget`. Returns how many tasks were looked at.
+    pub(crate) fn correct_later(&mut self, budget: usize) -> usize {
+        let mut done = 0;
+        while done < budget
+            && let Some(&index) = self.common.corrected_later.front()
+        {
+            match self.correct_events(index, budget - done) {
+                Ok(count) if count == budget - done => done = budget,
+                Ok(count) => {
+                    done += count;
+                    self.common.corrected_later.pop_front();
+                }
+                Err(error) => {
+                    // The next start tries again; until then the timer corrects each task when its wrong time has come.
+                    self.common.log_failure("correction of released tasks", &error);
+                    self.common.corrected_later.pop_front();
+                }
             }
         }
-        if wrong.is_empty() {
-            return Ok(());
-        }
-        let expired = wrong.iter().filter(|(_, death)| *death <= now).count();
-        let text = format!(
-            "tube '{}': corrected when {} released tasks expire, as the Lua module stores a wrong time for them; {expired} of \
-             them expire now",
-            tube.name,
-            wrong.len()
-        );
-        for batch in wrong.chunks(Self::BATCH) {
-            self.transact_at(index, |tube| {
-                batch.iter().try_for_each(|&(id, death)| tube.postpone(id, death))
-            })?;
-        }
-        self.common.log(LogLevel::Warning, text);
-        Ok(())
+        done
     }
 }
 
-/// Microseconds by which a ready task's next event may differ from the end of its life: the Lua module asks for the
-/// time more than once.
-const EVENT_TOLERANCE: u64 = MICROSECONDS;
-
-/// A row of a ready buffer: the task and the sub-queue.
-fn buffer_row(row: &[u8], columns: usize) -> Option<(Candidate, &[u8])> {
-    let tuple = TupleRef::trusted(row);
-    let id = Reader::new(tuple.field(0)?).uint().ok()?;
-    let name = Reader::new(tuple.field(1)?).str().ok()?;
-    let pri = if columns > 2 { Reader::new(tuple.field(2)?).uint().ok()? } else { 0 };
-    Some((Candidate { pri, id }, name))
+fn has_task(tubes: &Tubes, store: &Store, (tube, task): TaskKey) -> bool {
+    let tube = tubes.by_id(tube).and_then(|index| tubes.at(index));
+    tube.is_some_and(|tube| tube.tasks(store).get(task).is_ok_and(|task| task.is_some()))
 }

@@ -112,7 +112,7 @@ fn invalid(option: &'static str, value: &[u8]) -> Error {
 }
 
 impl Common {
-    /// Whether changes of the store are accounted for.
+    /// Whether changes of the store are accounted for as those of a running queue.
     pub(crate) fn keeps_in_step(&self) -> bool {
         self.state == QueueState::Running || self.starts
     }
@@ -195,6 +195,10 @@ impl Turn<'_> {
                 self.common.set_state(QueueState::Ending);
                 self.stop_jobs();
                 self.common.set_state(QueueState::Waiting);
+                Ok(())
+            }
+            (QueueState::Init, true) => {
+                self.follow();
                 Ok(())
             }
             (QueueState::Waiting | QueueState::Startup, false) => self.start().map(drop),

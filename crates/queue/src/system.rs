@@ -163,6 +163,8 @@ pub(crate) fn rows(
 ) -> Result<Vec<Vec<u8>>, StoreError> {
     let mut tuples = Vec::new();
     store.scan(space, index, iterator, key, &mut |tuple| {
+        #[cfg(test)]
+        crate::cost::count_look_up();
         tuples.push(tuple.to_vec());
         ControlFlow::Continue(())
     })?;

@@ -53,6 +53,7 @@ impl Turn<'_> {
             let share = budget.div_ceil(Self::SHARES);
             left = left.saturating_sub(self.release_closing(share));
             left = left.saturating_sub(self.work_on_jobs(share));
+            left = left.saturating_sub(self.correct_later(share));
             while left > 0
                 && let Some((due, index)) = self.common.deadlines.first()
                 && due <= now
@@ -111,7 +112,8 @@ impl Common {
         }
         let tasks = self.deadlines.first().map(|(due, _)| due);
         let jobs = self.jobs.front().map(|_| 0);
-        [waiters, tasks, jobs, self.sessions.next_deadline()].into_iter().flatten().min()
+        let corrected_later = self.corrected_later.front().map(|_| 0);
+        [waiters, tasks, jobs, corrected_later, self.sessions.next_deadline()].into_iter().flatten().min()
     }
 }
 

@@ -209,6 +209,14 @@ impl Queue {
 
 impl Turn<'_> {
     fn commit(&mut self) -> Result<(), Error> {
+        if !self.common.keeps_in_step() {
+            let redefined = self.follow_changes();
+            self.store.commit();
+            self.apply_pending();
+            self.reload(&redefined);
+            self.serve();
+            return Ok(());
+        }
         if let Err(error) = self.account_foreign() {
             self.rollback();
             return Err(error);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use lycosa_store::{SpaceId, Store};
 
 use crate::driver::{Driver, Indexes, Tasks, TubeOptions, TubeType};
+use crate::follow::Amiss;
 use crate::integer_map::IntegerMap;
 use crate::statistics::Counters;
 
@@ -38,6 +39,10 @@ pub(crate) struct Tube {
     pub(crate) buffer: Option<SpaceId>,
     pub(crate) kind: Arc<TubeType>,
     pub(crate) driver: Box<dyn Driver>,
+    /// What the next start, or the timer of a running queue, is to correct.
+    pub(crate) amiss: Amiss,
+    /// Whether the driver's candidates and `amiss` are those of the rows.
+    pub(crate) candidates_follow: bool,
     pub(crate) options: TubeOptions,
     /// The sequence that keeps the largest id over restarts. That of a temporary tube is ahead.
     pub(crate) sequence: Option<u32>,
@@ -67,6 +72,8 @@ pub(crate) struct Tubes {
     free: Vec<TubeIndex>,
     by_name: HashMap<String, TubeIndex>,
     by_space: IntegerMap<SpaceId, TubeIndex>,
+    /// By the space of the ready buffer.
+    by_buffer: IntegerMap<SpaceId, TubeIndex>,
     by_id: BTreeMap<u64, TubeIndex>,
 }
 
@@ -83,12 +90,14 @@ impl Tubes {
         let slot = &mut self.slots[index as usize];
         if let Some(former) = slot.tube.take() {
             self.by_space.remove(&former.space);
+            former.buffer.map(|buffer| self.by_buffer.remove(&buffer));
             self.by_id.remove(&former.id);
             tube.counters = former.counters;
             tube.observed = former.observed;
         }
         self.by_name.insert(tube.name.clone(), index);
         self.by_space.insert(tube.space, index);
+        tube.buffer.map(|buffer| self.by_buffer.insert(buffer, index));
         self.by_id.insert(tube.id, index);
         slot.tube = Some(Box::new(tube));
         TubeHandle { index, generation: slot.generation }
@@ -101,6 +110,7 @@ impl Tubes {
         self.free.push(index);
         self.by_name.remove(&tube.name);
         self.by_space.remove(&tube.space);
+        tube.buffer.map(|buffer| self.by_buffer.remove(&buffer));
         self.by_id.remove(&tube.id);
         Some(tube)
     }
@@ -129,6 +139,10 @@ impl Tubes {
 
     pub(crate) fn by_space(&self, space: SpaceId) -> Option<TubeIndex> {
         self.by_space.get(&space).copied()
+    }
+
+    pub(crate) fn by_buffer(&self, space: SpaceId) -> Option<TubeIndex> {
+        self.by_buffer.get(&space).copied()
     }
 
     /// The indexes of all tubes in the order of their ids.

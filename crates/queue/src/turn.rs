@@ -37,6 +37,8 @@ pub(crate) struct Common {
     pub(crate) state: QueueState,
     /// A start is under way: the tubes are those of the store already, or are being made so.
     pub(crate) starts: bool,
+    /// The tubes are known, or would be if there were any: what changes their rows is taken into account.
+    pub(crate) follows: bool,
     pub(crate) configuration: Configuration,
     pub(crate) new_session_id: NewSessionId,
     pub(crate) types: TubeTypes,
@@ -48,6 +50,8 @@ pub(crate) struct Common {
     pub(crate) deadlines: Deadlines,
     /// Long calls under way.
     pub(crate) jobs: VecDeque<Job>,
+    /// Tubes with wrong times that the start has left to the timer.
+    pub(crate) corrected_later: VecDeque<TubeIndex>,
     /// Tasks of closed sessions that may be released before the next tick.
     pub(crate) allowance: usize,
     /// Tubes in which someone waits for what a commit has brought.
@@ -77,6 +81,7 @@ impl Common {
         Self {
             state: QueueState::Init,
             starts: false,
+            follows: false,
             configuration,
             new_session_id,
             types: TubeTypes::built_in(),
@@ -87,6 +92,7 @@ impl Common {
             waiters: Waiters::default(),
             deadlines: Deadlines::default(),
             jobs: VecDeque::new(),
+            corrected_later: VecDeque::new(),
             allowance: Turn::ALLOWANCE,
             ready: Vec::new(),
             pending: Pending::default(),
@@ -119,6 +125,7 @@ impl Common {
         self.pending = Pending::default();
         self.sessions.forget_rows();
         self.jobs.clear();
+        self.corrected_later.clear();
         self.ready.clear();
         self.woken.clear();
         self.events.clear();
@@ -256,14 +263,19 @@ impl Turn<'_> {
         acting: UserId,
         operation: impl FnOnce(&mut Turn<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.account_foreign()?;
+        let is_accounted = self.common.keeps_in_step();
+        if is_accounted {
+            self.account_foreign()?;
+        }
         let (savepoint, mark) = (self.store.savepoint(), self.common.pending.mark());
         let former = self.store.set_user(acting);
         let result = operation(self);
         self.store.set_user(former);
         match result {
             // Operations give account of what they do themselves.
-            Ok(_) => self.common.pending.accounted = Some(self.store.savepoint()),
+            Ok(_) if is_accounted => self.common.pending.accounted = Some(self.store.savepoint()),
+            // What a queue that does not run changes itself is temporary; the commit looks at the whole transaction.
+            Ok(_) => {}
             Err(_) => {
                 self.store.rollback_to(savepoint);
                 self.revert_to(mark);

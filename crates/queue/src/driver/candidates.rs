@@ -61,7 +61,7 @@ pub struct SubQueue {
 
 /// All candidates of a tube. Clients choose the names, so the map has the standard library's keyed hash: nobody outside can
 /// make names that collide.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Candidates {
     order: CandidateOrder,
     by_name: HashMap<Box<[u8]>, SubQueue>,
@@ -157,6 +157,30 @@ impl Candidates {
         Ok(Some(old))
     }
 
+    /// Takes a change of a sub-queue's tasks into account: `taken` is by how much the number of its taken tasks has grown.
+    /// Returns what was known before and the present candidate, if anything has changed.
+    ///
+    /// # Errors
+    /// The space is gone.
+    pub fn adjust(
+        &mut self,
+        tasks: Tasks<'_>,
+        layout: &Layout,
+        name: &[u8],
+        touch: Touch,
+        taken: i32,
+    ) -> Result<Option<(SubQueue, Option<Candidate>)>, Error> {
+        let order = self.order;
+        let mut present = None;
+        let changed = self.update(name, |old| {
+            let mut sub_queue = SubQueue { taken: old.taken.saturating_add_signed(taken), ..old };
+            sub_queue.candidate = order.compute(tasks, layout, name, sub_queue, touch)?;
+            present = sub_queue.candidate;
+            Ok(sub_queue)
+        })?;
+        Ok(changed.map(|former| (former, present)))
+    }
+
     /// Computes all candidates anew, with a few look-ups per sub-queue and a walk over the taken tasks.
     ///
     /// # Errors
@@ -165,6 +189,8 @@ impl Candidates {
         self.clear();
         let taken = ShortKey::state(State::Taken, &[]);
         tasks.store.scan(tasks.space, tasks.indexes.utube, IteratorType::Eq, &taken, &mut |tuple| {
+            #[cfg(test)]
+            crate::cost::count_look_up();
             if let Some(task) = Task::read(tuple, layout) {
                 self.by_name.entry(task.utube.into()).or_default().taken += 1;
             }
@@ -174,6 +200,8 @@ impl Candidates {
         let mut key = ShortKey::state(State::Ready, &[]).to_vec();
         let mut iterator = IteratorType::Ge;
         while let Some(tuple) = tasks.store.first(tasks.space, index, iterator, &key)? {
+            #[cfg(test)]
+            crate::cost::count_look_up();
             let Some(task) = Task::read(tuple, layout) else { break };
             if task.state() != Some(State::Ready) {
                 break;

@@ -4,6 +4,7 @@ mod access;
 mod attempts;
 mod batch;
 mod drivers;
+mod follow;
 mod foreign;
 mod ignored;
 mod jobs;

@@ -95,6 +95,10 @@ pub(crate) struct Rig {
     pub(crate) now: u64,
     pub(crate) users: HashMap<u64, UserId>,
     log: Vec<Row>,
+    /// Where in the log each transaction ends.
+    ends: Vec<usize>,
+    /// Transactions of another rig's log that this one has applied or begun with, if it is a replica.
+    applied: usize,
     answers: HashMap<u64, Reply>,
     order: VecDeque<u64>,
     last_request: u64,
@@ -134,6 +138,8 @@ impl Rig {
             now: 1_800_000_000 * SECOND,
             users: HashMap::new(),
             log: Vec::new(),
+            ends: Vec::new(),
+            applied: 0,
             answers: HashMap::new(),
             order: VecDeque::new(),
             last_request: 0,
@@ -145,11 +151,72 @@ impl Rig {
         rig
     }
 
+    /// A read-only instance with the data of `master`, whose queue follows what [`Self::apply_of`] brings.
+    pub(crate) fn replica_of(master: &Self) -> Self {
+        let boots = master.boots + 1000;
+        let mut rig = Self {
+            store: Store::new(Settings::default()),
+            queue: Queue::new(master.configuration, session_ids(boots)),
+            now: master.now,
+            users: HashMap::new(),
+            log: master.log.clone(),
+            ends: master.ends.clone(),
+            applied: master.ends.len(),
+            answers: HashMap::new(),
+            order: VecDeque::new(),
+            last_request: 0,
+            configuration: master.configuration,
+            logged: 0,
+            boots,
+        };
+        rig.recover();
+        rig.queue.set_read_only(&mut rig.store, true, rig.now).expect("nothing is written");
+        rig
+    }
+
+    /// Applies up to `limit` transactions of the master's log that came since the last time.
+    pub(crate) fn apply_of(&mut self, master: &Self, limit: usize) {
+        for number in self.applied..master.ends.len().min(self.applied.saturating_add(limit)) {
+            let begin = number.checked_sub(1).map_or(0, |before| master.ends[before]);
+            self.queue.begin(&mut self.store, user::ADMIN);
+            self.store.take_as_history(true);
+            for row in &master.log[begin..master.ends[number]] {
+                self.store.execute(&row.statement()).expect("a logged statement");
+            }
+            self.store.take_as_history(false);
+            self.commit();
+            self.applied += 1;
+        }
+    }
+
+    /// The instance takes no writes from now on, and follows `master` from the present end of its log.
+    pub(crate) fn demote(&mut self, master: &Self) {
+        self.queue.set_read_only(&mut self.store, true, self.now).expect("nothing is written");
+        self.collect_committed();
+        self.applied = master.ends.len();
+    }
+
+    /// The instance takes writes from now on.
+    pub(crate) fn promote(&mut self) {
+        if self.queue.state() == lycosa_queue::QueueState::Init {
+            self.queue.start(&mut self.store, self.now).expect("start");
+        } else {
+            self.queue.set_read_only(&mut self.store, false, self.now).expect("start");
+        }
+        self.collect_committed();
+    }
+
     pub(crate) fn with_ttr(seconds: f64, in_replicaset: bool) -> Self {
         Self::configured(Configuration { ttr: Some(Seconds::from_double(seconds)), in_replicaset })
     }
 
     fn boot(&mut self) {
+        self.recover();
+        self.queue.start(&mut self.store, self.now).expect("start");
+        self.collect_committed();
+    }
+
+    fn recover(&mut self) {
         let uuid = "00000000-0000-4000-8000-000000000001";
         self.store = Store::new(Settings { memory_limit: 4 << 30, ..Settings::default() });
         self.store.bootstrap(uuid, uuid).expect("bootstrap");
@@ -157,8 +224,6 @@ impl Rig {
             self.store.recover(&row.statement()).expect("a logged statement");
         }
         lycosa_queue::finish_recovery(&mut self.store).expect("recovery");
-        self.queue.start(&mut self.store, self.now).expect("start");
-        self.collect_committed();
     }
 
     /// Ends the process and begins a new one with what the log has.
@@ -176,9 +241,12 @@ impl Rig {
             return;
         }
         let before = self.log.len();
-        let log = &mut self.log;
+        let (log, ends) = (&mut self.log, &mut self.ends);
         self.store.drain_committed(&mut |committed| {
             log.extend(committed.effects().map(|effect| Row::of(&effect.statement)));
+            if ends.last().copied().unwrap_or(0) < log.len() {
+                ends.push(log.len());
+            }
         });
         self.logged = self.log.len() - before;
         while let Some(woken) = self.queue.poll_woken() {

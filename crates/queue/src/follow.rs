@@ -1,0 +1,357 @@
+//! Following: what a queue that does not run keeps up to date while the rows of another master are applied.
+//!
+//! A replica's queue starts when the replica becomes the master, and clients wait for that. What takes a look at every task
+//! or sub-queue to derive therefore follows each applied transaction, and the start finds it derived:
+//!
+//! | what | who needs it |
+//! |---|---|
+//! | the tubes with their spaces and indexes | each other line |
+//! | the candidates of sub-queues and the numbers of their taken tasks | `take` |
+//! | what is amiss in the rows ([`Amiss`]) | the start, which corrects it |
+//!
+//! The start derives the rest in O(log n) for each tube: next ids, the earliest deadlines, sequences. A tube without
+//! sub-queues costs an applied row one look-up of its space's number.
+//!
+//! Invariants:
+//! - following writes nothing;
+//! - a tube with [`Tube::candidates_follow`] has the candidates that [`Candidates::rebuild`] would compute. Debug builds
+//!   compare the two at each start;
+//! - a change of a definition makes the tubes that it may concern load again, after its transaction.
+//!
+//! [`Candidates::rebuild`]: crate::driver::Candidates::rebuild
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use lycosa_store::{Change, IteratorType, SpaceId, Store, system};
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::tuple::TupleRef;
+
+use crate::account::{BUFFER_BY_NAME, Side, Touched, touches};
+use crate::create::{BUFFER_SUFFIX, TubeRow};
+use crate::driver::Candidates;
+use crate::driver::candidates::Candidate;
+use crate::error::Error;
+use crate::system::{QUEUE, QUEUE_BY_ID, rows};
+use crate::task::{State, Task, Times, id_of, string_key};
+use crate::time::{MAX_TIMEOUT, MICROSECONDS, NEVER};
+use crate::tube::{Tube, Tubes};
+use crate::turn::Turn;
+
+/// Microseconds by which a ready task's next event may differ from the end of its life: the Lua module asks for the
+/// time more than once.
+const EVENT_TOLERANCE: u64 = MICROSECONDS;
+
+/// What the rows of a tube with sub-queues say and should not. A running queue writes no such rows; the Lua module does.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Amiss {
+    /// The sub-queues whose candidate the ready buffer does not show.
+    pub(crate) names: BTreeSet<Box<[u8]>>,
+    /// Ids of ready tasks whose next event is not the end of their life.
+    pub(crate) events: BTreeSet<u64>,
+}
+
+impl Amiss {
+    /// Looks at every sub-queue of a tube with a ready buffer, and at every task of a tube with deadlines.
+    pub(crate) fn find(tube: &Tube, store: &Store) -> Result<Self, Error> {
+        Ok(Self { names: names_amiss(tube, store)?, events: events_amiss(tube, store)? })
+    }
+
+    fn note_name(&mut self, name: &[u8], is_amiss: bool) {
+        if is_amiss {
+            self.names.insert(name.into());
+        } else {
+            self.names.remove(name);
+        }
+    }
+
+    fn note_event(&mut self, id: u64, is_amiss: bool) {
+        if is_amiss {
+            self.events.insert(id);
+        } else {
+            self.events.remove(&id);
+        }
+    }
+}
+
+fn names_amiss(tube: &Tube, store: &Store) -> Result<BTreeSet<Box<[u8]>>, Error> {
+    let (Some(buffer), Some(candidates)) = (tube.buffer, tube.driver.candidates()) else {
+        return Ok(BTreeSet::new());
+    };
+    let columns = tube.kind.layout().buffer_columns();
+    let mut amiss: BTreeSet<Box<[u8]>> = candidates.iter().map(|(name, _)| name.into()).collect();
+    for row in rows(store, buffer, 0, IteratorType::All, &[0x90])? {
+        let Some((shown, name)) = buffer_row(&row, columns) else { continue };
+        if candidates.get(name) == Some(shown) {
+            amiss.remove(name);
+        } else {
+            amiss.insert(name.into());
+        }
+    }
+    Ok(amiss)
+}
+
+fn events_amiss(tube: &Tube, store: &Store) -> Result<BTreeSet<u64>, Error> {
+    let layout = tube.kind.layout();
+    if !layout.timed || layout.utube.is_none() {
+        return Ok(BTreeSet::new());
+    }
+    // The index of deadlines would have to flush the entries that it defers, so this looks at all tasks.
+    let tuples = store.range(tube.space, 0, IteratorType::All, &[0x90], 0)?;
+    #[cfg(test)]
+    let tuples = tuples.inspect(|_| crate::cost::count_look_up());
+    let tasks = tuples.filter_map(|tuple| Task::read(tuple, layout));
+    Ok(tasks.filter(is_event_amiss).map(|task| task.id).collect())
+}
+
+/// Whether a task is ready and its next event is not the end of its life. The Lua module's utubettl stores any number on
+/// release.
+pub(crate) fn is_event_amiss(task: &Task<'_>) -> bool {
+    let Times { next_event, ttl, .. } = task.times;
+    let is_endless = next_event == NEVER && ttl > MAX_TIMEOUT;
+    task.state() == Some(State::Ready)
+        && next_event.abs_diff(task.times.death()) > EVENT_TOLERANCE
+        && !is_endless
+}
+
+/// A row of a ready buffer: the task and the sub-queue.
+fn buffer_row(row: &[u8], columns: usize) -> Option<(Candidate, &[u8])> {
+    let tuple = TupleRef::trusted(row);
+    let id = Reader::new(tuple.field(0)?).uint().ok()?;
+    let name = Reader::new(tuple.field(1)?).str().ok()?;
+    let pri = if columns > 2 { Reader::new(tuple.field(2)?).uint().ok()? } else { 0 };
+    Some((Candidate { pri, id }, name))
+}
+
+/// What a transaction has changed beside the tasks of tubes.
+#[derive(Debug, Default)]
+pub(crate) struct Redefined {
+    /// Names of the tubes that are to be loaded again.
+    tubes: BTreeSet<String>,
+    /// `_queue` was created, dropped or truncated: any tube may have come or gone.
+    all: bool,
+}
+
+impl Redefined {
+    fn is_empty(&self) -> bool {
+        !self.all && self.tubes.is_empty()
+    }
+
+    /// Notes a change of a row of a system space, or of `_queue`.
+    fn note(&mut self, change: &Change<'_>, store: &Store, tubes: &Tubes, queue: SpaceId) {
+        let gone = change.gone();
+        for row in [gone.as_deref(), change.came()].into_iter().flatten() {
+            if change.space == queue {
+                self.tubes.extend(TubeRow::read(row).map(|row| row.name.to_owned()));
+                continue;
+            }
+            let Some(space) = id_of(row).and_then(|id| SpaceId::try_from(id).ok()) else { continue };
+            self.all |= space == queue;
+            let known = tubes.by_space(space).or(tubes.by_buffer(space)).and_then(|index| tubes.at(index));
+            self.tubes.extend(known.map(|tube| tube.name.clone()));
+            let present = store.space(space).ok().map(|space| space.name().to_owned());
+            let former = if change.space == system::SPACE { name_of_space(row) } else { None };
+            for name in present.into_iter().chain(former) {
+                self.all |= name == QUEUE.name;
+                self.tubes.extend(name.strip_suffix(BUFFER_SUFFIX).map(str::to_owned));
+                self.tubes.insert(name);
+            }
+        }
+    }
+}
+
+/// The name in a row of `_space`.
+fn name_of_space(row: &[u8]) -> Option<String> {
+    let name = Reader::new(TupleRef::trusted(row).field(2)?).str().ok()?;
+    str::from_utf8(name).ok().map(str::to_owned)
+}
+
+impl Turn<'_> {
+    /// The queue does not run and other masters' rows are going to be applied: it follows them from now on. It knows no
+    /// tubes yet, or those that it had while it ran.
+    pub(crate) fn follow(&mut self) {
+        if !std::mem::replace(&mut self.common.follows, true) {
+            self.reload(&Redefined { all: true, ..Redefined::default() });
+        }
+    }
+
+    /// Takes into account what the open transaction has changed, just before its commit. Returns what is to be loaded again
+    /// after it.
+    pub(crate) fn follow_changes(&mut self) -> Redefined {
+        let Self { store, tubes, common, .. } = self;
+        let store: &Store = store;
+        let mut redefined = Redefined::default();
+        if !common.follows {
+            return redefined;
+        }
+        let queue = common.spaces.queue;
+        let is_of_task = |change: &Change<'_>| tubes.by_space(change.space).is_some();
+        let is_alone = store.changes().filter(is_of_task).take(2).count() < 2;
+        let mut shown = Vec::new();
+        for change in store.changes() {
+            if let Some(index) = tubes.by_space(change.space) {
+                tubes.at_mut(index).into_iter().for_each(|tube| {
+                    tube.follow_task(store, &change, is_alone, |name| shown.push((index, name)));
+                });
+            } else if let Some(index) = tubes.by_buffer(change.space) {
+                let columns = tubes.at(index).map_or(0, |tube| tube.kind.layout().buffer_columns());
+                let gone = change.gone();
+                let rows = [gone.as_deref(), change.came()].into_iter().flatten();
+                let names = rows.filter_map(|row| buffer_row(row, columns));
+                shown.extend(names.map(|(_, name)| (index, name.into())));
+            } else if change.space == system::TRUNCATE {
+                let id = change.came().and_then(id_of).and_then(|id| SpaceId::try_from(id).ok());
+                let Some(id) = id else { continue };
+                redefined.all |= id == queue;
+                if let Some(tube) = tubes.by_space(id).and_then(|index| tubes.at_mut(index)) {
+                    tube.driver.candidates_mut().into_iter().for_each(Candidates::clear);
+                    tube.amiss.events.clear();
+                }
+                // Any row of its ready buffer may be amiss now, or may have gone.
+                if let Some(index) = tubes.by_space(id).or(tubes.by_buffer(id))
+                    && let Some(tube) = tubes.at_mut(index)
+                    && tube.buffer.is_some()
+                {
+                    tube.candidates_follow = false;
+                    redefined.tubes.insert(tube.name.clone());
+                }
+            } else if [queue, system::SPACE, system::INDEX].contains(&change.space) {
+                redefined.note(&change, store, tubes, queue);
+            }
+        }
+        for (index, name) in shown {
+            tubes.at_mut(index).into_iter().for_each(|tube| tube.compare_shown(store, &name));
+        }
+        redefined
+    }
+
+    /// Loads tubes again whose definition has changed. One that cannot be loaded is unknown until its definition changes again
+    /// or the queue starts, which says why.
+    pub(crate) fn reload(&mut self, redefined: &Redefined) {
+        if redefined.is_empty() {
+            return;
+        }
+        let queue = self.store.space_by_name(QUEUE.name).map(lycosa_store::Space::id);
+        self.common.spaces.queue = queue.unwrap_or_default();
+        let mut names = redefined.tubes.clone();
+        if redefined.all {
+            let stored = queue.map(|queue| rows(self.store, queue, QUEUE_BY_ID, IteratorType::All, &[0x90]));
+            let stored = stored.and_then(Result::ok).unwrap_or_default();
+            names.extend(stored.iter().filter_map(|row| TubeRow::read(row)).map(|row| row.name.to_owned()));
+            names.extend(self.tubes.iter().map(|tube| tube.name.clone()));
+        }
+        let mut stored = Vec::new();
+        for name in &names {
+            let row = queue.and_then(|queue| self.store.get(queue, 0, &string_key(name.as_bytes())).ok()?);
+            let row = row.map(<[u8]>::to_vec);
+            let id = row.as_deref().and_then(TubeRow::read).map(|row| row.id);
+            let known = self.tubes.by_name(name).map(|handle| handle.index);
+            if let Some(index) = known
+                && self.tubes.at(index).map(|tube| tube.id) != id
+            {
+                self.forget_tube(index);
+            }
+            stored.extend(row);
+        }
+        for row in stored.iter().filter_map(|row| TubeRow::read(row)) {
+            if self.load_stored(&row).is_err()
+                && let Some(handle) = self.tubes.by_name(row.name)
+            {
+                self.forget_tube(handle.index);
+            }
+        }
+    }
+}
+
+impl Tube {
+    /// Takes over the candidates of the tube as it was known before. False if they are not those of the same rows.
+    pub(crate) fn inherit_candidates(&mut self, former: &mut Self) -> bool {
+        let is_same = former.space == self.space
+            && former.buffer == self.buffer
+            && former.indexes == self.indexes
+            && Arc::ptr_eq(&former.kind, &self.kind);
+        if !is_same || !former.candidates_follow {
+            return false;
+        }
+        if let (Some(candidates), Some(known)) =
+            (self.driver.candidates_mut(), former.driver.candidates_mut())
+        {
+            *candidates = known.take();
+        }
+        self.amiss = std::mem::take(&mut former.amiss);
+        // The former one is not to be asked again, even if this one does not take its place.
+        former.candidates_follow = false;
+        self.candidates_follow = true;
+        true
+    }
+
+    /// Computes the candidates and what is amiss from the rows.
+    pub(crate) fn find_candidates(&mut self, store: &Store) -> Result<(), Error> {
+        let tasks = self.tasks(store);
+        let layout = self.kind.layout();
+        if let Some(candidates) = self.driver.candidates_mut() {
+            candidates.rebuild(tasks, layout)?;
+        }
+        self.amiss = Amiss::find(self, store)?;
+        self.candidates_follow = true;
+        Ok(())
+    }
+
+    /// Panics if the candidates are not those of the rows.
+    #[cfg(debug_assertions)]
+    pub(crate) fn verify_candidates(&self, store: &Store) {
+        let Some(known) = self.driver.candidates() else { return };
+        #[cfg(test)]
+        let _pause = crate::cost::pause();
+        let mut computed = Candidates::new(known.order());
+        let rebuilt = computed.rebuild(self.tasks(store), self.kind.layout());
+        assert!(rebuilt.is_err() || *known == computed, "tube '{}': {known:?}, not {computed:?}", self.name);
+    }
+
+    /// Takes a change of one task into account. Calls `show` with each sub-queue of which the ready buffer may show the wrong
+    /// candidate now.
+    fn follow_task(
+        &mut self,
+        store: &Store,
+        change: &Change<'_>,
+        is_alone: bool,
+        mut show: impl FnMut(Box<[u8]>),
+    ) {
+        let layout = self.kind.layout();
+        if layout.utube.is_none() || !self.candidates_follow {
+            return;
+        }
+        let gone = change.gone();
+        let old = gone.as_deref().and_then(|tuple| Task::read(tuple, layout));
+        let new = change.came().and_then(|tuple| Task::read(tuple, layout));
+        let Some(id) = new.as_ref().or(old.as_ref()).map(|task| task.id) else { return };
+        if layout.timed {
+            self.amiss.note_event(id, new.as_ref().is_some_and(is_event_amiss));
+        }
+        let (old, new) = (old.as_ref().map(Side::of), new.as_ref().map(Side::of));
+        let (space, indexes, has_buffer) = (self.space, self.indexes, self.buffer.is_some());
+        let Some(candidates) = self.driver.candidates_mut() else { return };
+        let tasks = crate::driver::Tasks { store, space, indexes };
+        for Touched { name, touch, taken } in touches(id, old, new, is_alone).into_iter().flatten() {
+            match candidates.adjust(tasks, layout, name, touch, taken) {
+                Ok(Some(_)) if has_buffer => show(name.into()),
+                Ok(_) => {}
+                // The space or an index has gone with this transaction.
+                Err(_) => self.candidates_follow = false,
+            }
+        }
+    }
+
+    /// Notes whether the ready buffer shows the candidate of a sub-queue.
+    fn compare_shown(&mut self, store: &Store, name: &[u8]) {
+        let (Some(buffer), Some(candidates)) = (self.buffer, self.driver.candidates()) else { return };
+        let columns = self.kind.layout().buffer_columns();
+        let Ok(row) = store.get(buffer, BUFFER_BY_NAME, &string_key(name)) else {
+            self.candidates_follow = false;
+            return;
+        };
+        let shown = row.and_then(|row| buffer_row(row, columns)).map(|(candidate, _)| candidate);
+        let is_amiss = shown != candidates.get(name);
+        self.amiss.note_name(name, is_amiss);
+    }
+}
