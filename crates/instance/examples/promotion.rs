@@ -9,7 +9,7 @@
 //! valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*promote_counted*' target/release/examples/promotion utube 100000
 //! ```
 //!
-//! The program prints the microseconds that the turn took without valgrind.
+//! Without valgrind the program prints the microseconds that the turn took.
 
 use std::error::Error;
 use std::time::Instant;
