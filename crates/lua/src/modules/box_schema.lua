@@ -259,7 +259,7 @@ end
 
 function space_methods.bsize(space)
     check_space(space, 'bsize')
-    return internal.bsize(space.id)
+    return internal.bsize(space.id) + 0ULL
 end
 
 function space_methods.truncate(space)

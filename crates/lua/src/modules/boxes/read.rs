@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use lycosa_instance::{Instance, Select};
 use lycosa_iproto::error::ErrorObject;
-use lycosa_store::{Access, Budget, Cursor, IteratorType, Object, Progress, user};
+use lycosa_store::{Access, Budget, Cursor, IteratorType, Object, Progress, Space, user};
 use lycosa_tuple::mp::Reader;
 
 use super::{id, iterator, key, of_store};
@@ -102,8 +102,7 @@ fn bsize(lua: Lua) -> Result<i32, Error> {
     let space = id(lua, 1, "the space")?;
     let bytes = lua.with_instance(|instance| {
         let store = instance.read(space, 0)?;
-        let walk = store.range(space, 0, IteratorType::All, &[0x90], 0).map_err(|error| of_store(&error))?;
-        Ok(walk.map(|tuple| tuple.len() as u64).sum::<u64>())
+        store.space(space).map(Space::bytes).map_err(|error| of_store(&error))
     })?;
     lua.push_uint(bytes);
     Ok(1)
