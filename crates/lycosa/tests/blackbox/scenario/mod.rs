@@ -3,6 +3,7 @@
 //! Each file is a test of its own on a fresh server: `scenario::fifo/life` against our binary, and, for files that a
 //! plain Tarantool can run too (`# oracle`), `oracle::scenario/own/dml` against that. `scenarios/README.md` has the format.
 
+mod calm;
 mod parse;
 mod request;
 mod run;
@@ -16,6 +17,9 @@ use libtest_mimic::Trial;
 use self::want::Captures;
 use crate::server::{Peer, Server, queue_module, tarantool_is_installed};
 use crate::value::Value;
+
+/// A scenario that fails is run this often, if the machine stalls each time.
+const MAX_RUNS: u32 = 8;
 
 /// JSON as the scenarios write it (`{"$bin": …}` and so on), as a value to send.
 pub(crate) fn value_of(json: &serde_json::Value) -> Result<Value, String> {
@@ -50,10 +54,22 @@ impl Script {
     }
 
     /// Plays it on a server of its own and gives that server, for a look at what it left behind.
+    ///
+    /// Scenarios have times of tenths of a second. Where a run fails and the machine stalled meanwhile, the run says
+    /// nothing: it is repeated once the machine is calm, at most [`MAX_RUNS`] times.
     pub(crate) fn play(&self, peer: Peer) -> Result<Server, String> {
         let shown = format!("scenarios/{}.txt", self.name);
         let scenario = parse::parse(&self.text, peer).map_err(|reason| format!("{shown}:{reason}"))?;
-        run::run(&shown, &self.text, &scenario, peer)
+        for count in 1.. {
+            match run::run(&shown, &self.text, &scenario, peer) {
+                Ok(server) => return Ok(server),
+                Err(broken) if broken.stall < calm::STALL || count == MAX_RUNS => {
+                    return Err(format!("{}(run {count}, stalled for {:?})", broken.message, broken.stall));
+                }
+                Err(_) => calm::wait(),
+            }
+        }
+        unreachable!("the last run returns")
     }
 }
 

@@ -4,35 +4,52 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::calm;
 use super::parse::{Action, Answer, Scenario, Tag, Times};
 use super::request::Request;
 use super::want::Captures;
 use crate::connection::{self, Connection, Reply, frame, key, kind};
 use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup};
+use crate::value;
 
 /// A reply that nothing else is said about must come within this.
-const REPLY_LIMIT: Duration = Duration::from_secs(12);
+const REPLY_LIMIT: Duration = Duration::from_secs(60);
 /// After a close, so that the server has noticed.
 const CLOSE_PAUSE: Duration = Duration::from_millis(150);
-const CLOSED_LIMIT: Duration = Duration::from_secs(3);
+const CLOSED_LIMIT: Duration = Duration::from_secs(30);
 const PENDING_PAUSE: Duration = Duration::from_millis(50);
 const UNTIL_PAUSE: Duration = Duration::from_millis(50);
+/// Syncs of the runner's own PINGs begin here, far above those that a scenario counts.
+const FIRST_PROBE: u64 = 1 << 48;
 /// A file that goes wrong goes wrong everywhere; this many lines are enough to see why.
 const MAX_FAILURES: usize = 4;
 
-/// Runs the scenario and gives the server that it ran on, without its connections; on failure the message has one
-/// paragraph for each failed line.
-pub(crate) fn run(name: &str, text: &str, scenario: &Scenario, peer: Peer) -> Result<Server, String> {
+/// Why a run failed.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    /// One paragraph for each failed line.
+    pub(crate) message: String,
+    /// The longest time for which the machine or the server did not go on during the run.
+    pub(crate) stall: Duration,
+}
+
+/// Runs the scenario and gives the server that it ran on, without its connections.
+pub(crate) fn run(name: &str, text: &str, scenario: &Scenario, peer: Peer) -> Result<Server, Broken> {
+    let watch = calm::Watch::start();
     let needs_lua = text.lines().any(|line| matches!(line.trim(), "needs: lua" | "needs: drivers"));
     let options = needs_lua.then(|| "lua = true".to_owned()).into_iter().collect();
     let setup = Setup { queue: scenario.queue.clone(), options, ..Setup::default() };
-    let server = Server::start(peer, setup).map_err(|reason| format!("{name}: {reason}"))?;
+    let server = Server::start(peer, setup);
+    let server =
+        server.map_err(|reason| Broken { message: format!("{name}: {reason}"), stall: Duration::ZERO })?;
     let mut run = Run {
         server,
         clients: BTreeMap::new(),
         captures: Captures::new(),
         marks: HashMap::new(),
         failures: Vec::new(),
+        probes: 0,
+        slowest: Duration::ZERO,
     };
     let ended = run.all(scenario);
     let mut failures = run.failures;
@@ -47,7 +64,7 @@ pub(crate) fn run(name: &str, text: &str, scenario: &Scenario, peer: Peer) -> Re
         let _ = writeln!(message, "{name}:{line}: {reason}\n    line: {shown}");
     }
     message.push_str(&run.server.why_silent());
-    Err(message)
+    Err(Broken { message, stall: watch.longest().max(run.slowest) })
 }
 
 #[derive(Debug)]
@@ -64,6 +81,8 @@ struct Client {
     /// The last request sent under each tag.
     tagged: HashMap<String, u64>,
     sent: HashMap<u64, Instant>,
+    /// Whether bytes were sent that may be no whole frame.
+    has_bytes: bool,
 }
 
 struct Run {
@@ -72,6 +91,10 @@ struct Run {
     captures: Captures,
     marks: HashMap<String, Instant>,
     failures: Vec<Failure>,
+    /// PINGs of the runner's own.
+    probes: u64,
+    /// The longest wait for a reply that nothing holds back.
+    slowest: Duration,
 }
 
 impl Run {
@@ -143,7 +166,9 @@ impl Run {
                 self.client(connection)?.connection.uncork().map_err(|error| error.to_string())
             }
             Action::Bytes { connection, bytes } => {
-                self.client(connection)?.connection.write(bytes).map_err(|error| error.to_string())
+                let client = self.client(connection)?;
+                client.has_bytes = true;
+                client.connection.write(bytes).map_err(|error| error.to_string())
             }
             Action::Arrived { connection, tags } => self.arrived(connection, tags),
             Action::Pending { connection, tags } => self.pending(connection, tags),
@@ -168,6 +193,7 @@ impl Run {
                 }
             }
             Action::Sleep { seconds } => {
+                self.until_handled()?;
                 std::thread::sleep(Duration::from_secs_f64(*seconds));
                 Ok(())
             }
@@ -197,6 +223,7 @@ impl Run {
                 untagged: VecDeque::new(),
                 tagged: HashMap::new(),
                 sent: HashMap::new(),
+                has_bytes: false,
             };
             self.clients.insert(name.to_owned(), client);
         }
@@ -214,6 +241,10 @@ impl Run {
         loop {
             let sync = self.send_once(name, request)?;
             let reply = self.wait(name, sync, &answer.times)?;
+            if answer.times.after.is_none() {
+                let sent = self.origin(name, sync, None)?;
+                self.slowest = self.slowest.max(reply.at.duration_since(sent));
+            }
             let fits = self.judge(name, &reply, answer);
             if fits.is_err() && Instant::now() < give_up {
                 std::thread::sleep(UNTIL_PAUSE);
@@ -224,6 +255,32 @@ impl Run {
             }
             return Ok(());
         }
+    }
+
+    /// Waits until the server has handled every request that was sent.
+    ///
+    /// A server handles the requests of a connection in their order. So the reply to a PING says that it knows the
+    /// calls before it, those that wait too. Connections that are corked or that were sent bytes are left out.
+    fn until_handled(&mut self) -> Result<(), String> {
+        let mut probes = Vec::new();
+        for (name, client) in &mut self.clients {
+            if client.has_bytes || client.connection.is_corked() || client.sent.is_empty() {
+                continue;
+            }
+            self.probes += 1;
+            let sync = FIRST_PROBE + self.probes;
+            let ping = frame(kind::PING, sync, &value::encode(&connection::body([])));
+            // The server may have closed the connection, as the scenario says later.
+            if client.connection.write(&ping).is_ok() {
+                probes.push((name.clone(), sync, Instant::now()));
+            }
+        }
+        for (name, sync, sent) in probes {
+            if let Ok(reply) = self.client(&name)?.connection.reply(sync, sent + REPLY_LIMIT) {
+                self.slowest = self.slowest.max(reply.at.duration_since(sent));
+            }
+        }
+        Ok(())
     }
 
     fn send_once(&mut self, name: &str, request: &Request) -> Result<u64, String> {
@@ -347,6 +404,7 @@ impl Run {
     }
 
     fn pending(&mut self, name: &str, tags: &[Tag]) -> Result<(), String> {
+        self.until_handled()?;
         std::thread::sleep(PENDING_PAUSE);
         for tag in if tags.is_empty() { &[Tag::Next] } else { tags } {
             let sync = self.peek(name, tag)?;
