@@ -32,6 +32,7 @@
 //! |---|---|---|
 //! | 2055162165 | a task of which a client knew that it was put had gone | A `delete` of task 3 was on its way when the tube was emptied; the server read it when there was a new task 3, and ended that. The ledger had forgotten the request together with the old tasks. Requests under way now count for the tasks that come after. |
 //! | 2055162963, 1000107 | the data folder took more than its bound | The bound was taken of the data at the end of a checkpoint. It holds for the most that lived since the newest snapshot was begun. (The server was mended as well: the journal file that a snapshot ended now goes while the next one is written.) |
+//! | 2226660278 | a task was missing that the model had | A call's time was over, so a put with a ttl of 0 got its room. The server removed that task in the same tick, the model in the next one. The model now ticks until nothing is due. |
 //!
 //! Several instances that replicate each other have worlds of their own: `replicas`.
 //!

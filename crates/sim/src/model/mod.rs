@@ -570,8 +570,16 @@ impl Model {
         self.serve(now);
     }
 
-    /// Does everything that is due.
+    /// Does everything that is due, and what is due at once because of that: a call whose time is over may leave room to
+    /// a put whose task has no life at all.
     pub(crate) fn tick(&mut self, now: u64) {
+        self.tick_once(now);
+        while self.next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.tick_once(now);
+        }
+    }
+
+    fn tick_once(&mut self, now: u64) {
         let numbers: Vec<usize> = self.tubes.keys().copied().collect();
         for number in numbers {
             while self.tubes.get_mut(&number).is_some_and(|tube| tube.expire(now)) {
