@@ -15,6 +15,13 @@ fn a_seed_is_a_world() {
     assert_ne!(run(8), hash);
 }
 
+/// A world in which a client was wrong once; the crate's documentation says how.
+#[test]
+fn a_world_that_failed_without_a_fault_keeps_every_promise() {
+    let report = lycosa_sim::run_replicas(819_827_553, 2_142, &mut Trace::new(false));
+    report.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 #[test]
 fn everything_happens_in_some_world() {
     let mut sum = ReplicaTotals::default();

@@ -24,8 +24,9 @@ fn worlds_that_failed_without_a_fault_keep_every_promise() {
     for seed in [2_055_162_165, 2_055_162_963, 1_000_107] {
         totals(seed);
     }
-    let seed = 2_226_660_278;
-    lycosa_sim::run(seed, 2_349, &mut Trace::new(false)).unwrap_or_else(|failure| panic!("{failure}"));
+    for (seed, steps) in [(2_226_660_278, 2_349), (307_255_977, 3_000)] {
+        lycosa_sim::run(seed, steps, &mut Trace::new(false)).unwrap_or_else(|failure| panic!("{failure}"));
+    }
 }
 
 #[test]

@@ -66,31 +66,45 @@ fn every_state(disk: &MemoryDisk, most: usize, mut check: impl FnMut(&MemoryDisk
     }
 }
 
-#[test]
-fn every_state_of_a_small_batch_starts_by_itself() {
-    // The first payload moves the batch through a sector, so that each byte of its header and of the preallocated
-    // tail's is once the first of a sector.
-    for preallocated_bytes in [0, 4096] {
-        for compression_level in [None, Some(1)] {
-            for shift in 0..512 {
-                let settings = Settings { preallocated_bytes, compression_level, ..Settings::default() };
-                for last in [vec![vec![20]], vec![vec![700], vec![300, 2100]]] {
-                    let disk = MemoryDisk::new();
-                    let sizes = vec![vec![vec![shift]], last];
-                    let (log, plan) = unsynced(&disk, settings, &sizes);
-                    if !is_telling(shift, &log, &plan) {
-                        continue;
-                    }
-                    drop(log);
-                    every_state(&disk, 150, |image, chosen| {
-                        let place =
-                            format!("preallocated {preallocated_bytes}, {sizes:?}, states {chosen:?}");
-                        check_image(image, &plan, acknowledged(&plan), &place);
-                    });
-                }
+/// The first payload moves the batch through a sector, so that each byte of its header and of the preallocated tail's is
+/// once the first of a sector.
+fn every_state_of_a_small_batch(preallocated_bytes: u64, compression_level: Option<i32>) {
+    let settings = Settings { preallocated_bytes, compression_level, ..Settings::default() };
+    for shift in 0..512 {
+        for last in [vec![vec![20]], vec![vec![700], vec![300, 2100]]] {
+            let disk = MemoryDisk::new();
+            let sizes = vec![vec![vec![shift]], last];
+            let (log, plan) = unsynced(&disk, settings, &sizes);
+            if !is_telling(shift, &log, &plan) {
+                continue;
             }
+            drop(log);
+            every_state(&disk, 150, |image, chosen| {
+                let place = format!("preallocated {preallocated_bytes}, {sizes:?}, states {chosen:?}");
+                check_image(image, &plan, acknowledged(&plan), &place);
+            });
         }
     }
+}
+
+#[test]
+fn every_state_of_a_small_batch_starts_by_itself() {
+    every_state_of_a_small_batch(0, None);
+}
+
+#[test]
+fn every_state_of_a_small_compressed_batch_starts_by_itself() {
+    every_state_of_a_small_batch(0, Some(1));
+}
+
+#[test]
+fn every_state_of_a_small_preallocated_batch_starts_by_itself() {
+    every_state_of_a_small_batch(4096, None);
+}
+
+#[test]
+fn every_state_of_a_small_preallocated_and_compressed_batch_starts_by_itself() {
+    every_state_of_a_small_batch(4096, Some(1));
 }
 
 #[test]

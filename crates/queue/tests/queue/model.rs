@@ -545,6 +545,15 @@ impl Pair {
         for id in model.in_state('t') {
             model.change(id, 'r', "release", 0);
         }
+        // What the Lua module stores wrong is corrected: a ready task's next event is the end of its life.
+        if model.kind.timed() && model.kind.sub_queues() {
+            for task in model.tasks.values_mut().filter(|task| task.status == 'r') {
+                let death = task.created + task.ttl;
+                if task.next_event.abs_diff(death) > SECOND {
+                    task.next_event = death;
+                }
+            }
+        }
     }
 
     fn check(&mut self) {

@@ -108,6 +108,7 @@ impl Model {
                 session.expires.get_or_insert(now + self.ttr.0);
             }
         }
+        self.tubes.values_mut().for_each(Tube::correct_events);
         self.serve(now);
         released
     }

@@ -315,6 +315,19 @@ impl Tube {
         any
     }
 
+    /// At a start, ready tasks of sub-queues get their true next event: the Lua module stores a wrong one.
+    pub(crate) fn correct_events(&mut self) {
+        if !self.is_timed() || !self.kind().has_sub_queues() {
+            return;
+        }
+        for task in self.tasks.values_mut().filter(|task| task.status == 'r') {
+            let is_endless = task.next_event == u64::MAX && task.ttl > LONGEST.0;
+            if task.next_event.abs_diff(task.death()) > 1_000_000 && !is_endless {
+                task.next_event = task.death();
+            }
+        }
+    }
+
     /// A deadline that somebody wrote past the queue is corrected, not obeyed.
     fn postpone(&mut self, id: u64) {
         if let Some(task) = self.tasks.get_mut(&id) {

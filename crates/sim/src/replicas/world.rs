@@ -456,6 +456,17 @@ impl<'a> World<'a> {
             life.instance.set_read_only(false, now);
         }
         self.operator = Operator::Content { master: number };
+        // A session that owned nothing may have ended under another master, so clients say again who they are.
+        for client in 0..self.clients.len() {
+            let Client { connection, pending, .. } = &mut self.clients[client];
+            let Some(connection) = connection.as_mut().filter(|connection| connection.node == number) else {
+                continue;
+            };
+            connection.is_identified = false;
+            if *pending == Some(Ask::Identify) {
+                self.leave(client);
+            }
+        }
     }
 
     /// Starts dead instances as replicas. One that has rows which the master lacks joins again.
