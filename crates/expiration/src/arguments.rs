@@ -397,23 +397,8 @@ fn shown(value: &Value) -> String {
 /// ` (did you mean 'x'?)`, if one of the candidates is near.
 pub(crate) fn suggestion<'a>(wanted: &str, candidates: impl Iterator<Item = &'a str>) -> String {
     let near = candidates
-        .map(|candidate| (distance(wanted, candidate), candidate))
+        .map(|candidate| (strsim::osa_distance(wanted, candidate), candidate))
         .min()
-        .filter(|(distance, candidate)| *distance <= candidate.len() / 3);
+        .filter(|(distance, candidate)| *distance <= (candidate.chars().count() / 3).max(1));
     near.map_or_else(String::new, |(_, candidate)| format!(" (did you mean '{candidate}'?)"))
-}
-
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let substitution = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = substitution.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -19,6 +19,19 @@ pub const MAX_ROWS: u32 = 100_000;
 /// The longest `scan_time`, in seconds: a hundred years.
 pub const MAX_SCAN_TIME: u64 = 3_153_600_000;
 
+/// Spaces in which the queue, or a Lua module in its place, keeps sessions and owners. A queue that runs guards its
+/// spaces; the names hold before it starts.
+const BOOKKEEPING: [&str; 8] = [
+    "_queue",
+    "_queue_consumers",
+    "_queue_taken",
+    "_queue_taken_2",
+    "_queue_session_ids",
+    "_queue_shared_sessions",
+    "_queue_inactive_sessions",
+    "_lycosa_attempts",
+];
+
 /// The field that has the deadline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Field {
@@ -148,7 +161,7 @@ impl Definition {
     pub(crate) fn plan(&self, store: &Store) -> Result<Plan, Error> {
         self.check()?;
         let space = store.space(self.space)?;
-        check_space(space, "expire")?;
+        check_space(space, "delete from")?;
         let walked = index_of(space, self.index)?;
         let delete_by = index_of(space, self.delete_by)?;
         if !delete_by.is_unique() {
@@ -195,14 +208,15 @@ fn index_of(space: &Space, id: IndexId) -> Result<&SpaceIndex, Error> {
     })
 }
 
-/// Refuses the spaces whose rows mean something to the server itself.
+/// Refuses the spaces whose rows mean something to the server itself. A tube is no such space, whatever its name.
 fn check_space(space: &Space, what: &str) -> Result<(), Error> {
     let name = space.name();
-    let is_ours = space.id() <= system::MAX || name == row::SPACE_NAME || name.starts_with("_queue");
+    let is_ours = space.id() <= system::MAX
+        || space.is_guarded()
+        || name == row::SPACE_NAME
+        || BOOKKEEPING.contains(&name);
     if is_ours {
-        return Err(Error::illegal(format!(
-            "space '{name}' is the server's own: no task may {what} its tuples"
-        )));
+        return Err(Error::illegal(format!("space '{name}' is the server's own: no task may {what} it")));
     }
     if !space.engine().has_tuples() {
         return Err(Error::illegal(format!("space '{name}' keeps no tuples")));
@@ -216,7 +230,13 @@ fn check_archive(store: &Store, space: &Space, archive: SpaceId) -> Result<(), E
         return Err(Error::illegal(format!("space '{name}' cannot be the archive of its own tuples")));
     }
     let archive = store.space(archive)?;
-    check_space(archive, "archive into")?;
+    check_space(archive, "archive tuples into")?;
+    if archive.index(0).is_none() {
+        return Err(Error::illegal(format!(
+            "the archive, space '{}', has no primary index and takes no tuples: create an index first",
+            archive.name()
+        )));
+    }
     if space.is_temporary() || !archive.is_temporary() {
         return Ok(());
     }

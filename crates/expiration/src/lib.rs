@@ -31,7 +31,7 @@ mod row;
 mod task;
 mod walk;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use lycosa_store::{Space, SpaceId, Store};
 
@@ -81,6 +81,9 @@ pub struct Expiration {
 }
 
 impl Expiration {
+    /// Stands for rows that are to be read again.
+    const UNREAD: (u64, u64, u64) = (u64::MAX, u64::MAX, u64::MAX);
+
     /// No tasks; those of `_expiration` are found by the first [`Self::refresh`].
     #[must_use]
     pub fn new() -> Self {
@@ -121,24 +124,34 @@ impl Expiration {
         if self.tasks.len() >= MAX_TASKS {
             return Err(Error::illegal(format!("there are {MAX_TASKS} expiration tasks, which is the most")));
         }
-        let archive_of = |space: SpaceId| {
-            self.tasks.iter().find_map(|task| match task.definition.archive {
-                Some(Archive::Space(archive)) if task.definition.space == space => Some(archive),
-                _ => None,
-            })
+        self.check_archive(definition, &|_| None)
+    }
+
+    /// Checks that archived tuples do not come back to the space that they expire from. `tube` knows the space of a tube.
+    /// A task with the definition's name does not count: the definition takes its place.
+    ///
+    /// # Errors
+    /// [`Error::Illegal`].
+    pub fn check_archive(
+        &self,
+        definition: &Definition,
+        tube: &dyn Fn(&str) -> Option<SpaceId>,
+    ) -> Result<(), Error> {
+        let archive_of = |definition: &Definition| match definition.archive.as_ref()? {
+            Archive::Space(space) => Some(*space),
+            Archive::Tube(name) => tube(name),
         };
-        let mut next = match definition.archive {
-            Some(Archive::Space(archive)) => Some(archive),
-            _ => None,
-        };
-        for _ in 0..=self.tasks.len() {
-            let Some(space) = next else { return Ok(()) };
-            if space == definition.space {
-                return Err(Error::illegal(
-                    "archived tuples would come back to the space that they expire from",
-                ));
-            }
-            next = archive_of(space);
+        let others = || self.tasks.iter().filter(|task| task.definition.name != definition.name);
+        let mut reached: BTreeSet<SpaceId> = archive_of(definition).into_iter().collect();
+        let mut seen = 0;
+        while reached.len() > seen {
+            seen = reached.len();
+            let from = others().filter(|task| reached.contains(&task.definition.space));
+            let more: Vec<SpaceId> = from.filter_map(|task| archive_of(&task.definition)).collect();
+            reached.extend(more);
+        }
+        if reached.contains(&definition.space) {
+            return Err(Error::illegal("archived tuples would come back to the space that they expire from"));
         }
         Ok(())
     }
@@ -173,6 +186,8 @@ impl Expiration {
     pub fn end(&mut self, name: &str) {
         if let Ok(position) = self.position(name) {
             self.tasks.remove(position);
+            // A row with that name may have come while the task ran.
+            self.rows_read = self.rows_read.map(|_| Self::UNREAD);
         }
     }
 

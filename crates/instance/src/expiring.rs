@@ -321,9 +321,9 @@ impl Instance {
     ) -> Result<Value, ErrorObject> {
         let if_exists = match arguments {
             [_] => false,
-            [_, options] if options.get("if_exists").is_some() => {
-                options.get("if_exists").and_then(Value::as_bool).unwrap_or_default()
-            }
+            [_, Value::Nil] => false,
+            [_, Value::Array(options)] if options.is_empty() => false,
+            [_, Value::Map(options)] => stop_options(options)?,
             _ => return Err(illegal("expected expiration.stop(name[, {if_exists = true}])")),
         };
         let name = lycosa_expiration::task_name(arguments.first());
@@ -388,14 +388,7 @@ impl Instance {
         if self.data.read_only && !definition.dry_run {
             return Err(read_only_error());
         }
-        if let Some(Archive::Tube(tube)) = &definition.archive {
-            if !self.is_tube(tube) {
-                return Err(illegal(&format!("the archive is the tube '{tube}', which does not exist")));
-            }
-            if self.data.store().space(definition.space).is_ok_and(|space| space.name() == tube) {
-                return Err(illegal(&format!("tube '{tube}' cannot be the archive of its own tasks")));
-            }
-        }
+        self.check_tubes(&definition)?;
         let name = definition.name.clone();
         let now = self.data.now;
         if definition.transient || definition.dry_run {
@@ -413,6 +406,38 @@ impl Instance {
         }
         self.deliver_committed();
         Ok(())
+    }
+
+    /// Checks what the task does to tubes and to what belongs to them.
+    fn check_tubes(&self, definition: &Definition) -> Result<(), ErrorObject> {
+        let (queue, store) = (self.data.queue(), self.data.store());
+        let name_of = |space: SpaceId| store.space(space).map(Space::name).unwrap_or_default();
+        let mut spaces = vec![definition.space];
+        match &definition.archive {
+            Some(Archive::Tube(tube)) if !self.is_tube(tube) => {
+                return Err(illegal(&format!("the archive is the tube '{tube}', which does not exist")));
+            }
+            Some(Archive::Tube(tube)) if name_of(definition.space) == tube => {
+                return Err(illegal(&format!("tube '{tube}' cannot be the archive of its own tasks")));
+            }
+            Some(Archive::Space(archive)) if self.is_tube(name_of(*archive)) => {
+                let name = name_of(*archive);
+                let reason = format!("the archive, space '{name}', is a tube: give it as archive_tube");
+                return Err(illegal(&reason));
+            }
+            Some(Archive::Space(archive)) => spaces.push(*archive),
+            _ => {}
+        }
+        for space in spaces {
+            if let Some(tube) = queue.tube_of_buffer(space) {
+                let name = name_of(space);
+                let reason = format!("space '{name}' belongs to tube '{tube}', which keeps its order there");
+                return Err(illegal(&reason));
+            }
+        }
+        let space_of = |tube: &str| store.space_by_name(tube).map(Space::id);
+        let checked = self.expiring.tasks.check_archive(definition, &space_of);
+        checked.map_err(|error| wire_error::of_expiration(&error))
     }
 
     fn end_expiration(&mut self, name: &str) -> Result<(), ErrorObject> {
@@ -481,7 +506,11 @@ impl Instance {
         match self.expiring.tasks.definition(&task.name) {
             Some(present) if *present == wanted => return Ok(Some(false)),
             Some(_) if self.data.read_only => return Ok(Some(false)),
-            Some(_) => self.end_expiration(&task.name)?,
+            Some(_) => {
+                // What cannot begin leaves the task that runs.
+                self.check_tubes(&wanted)?;
+                self.end_expiration(&task.name)?;
+            }
             None if self.data.read_only => return Ok(Some(false)),
             None => {}
         }
@@ -510,6 +539,16 @@ impl Instance {
             }
         }
         self.expiring.declared_at = self.data.store().schema_version();
+    }
+}
+
+/// Reads the options of `expiration.stop`: whether a task that does not exist is no error.
+fn stop_options(options: &[(Value, Value)]) -> Result<bool, ErrorObject> {
+    match options {
+        [] => Ok(false),
+        [(name, Value::Bool(flag))] if name.as_str() == Some("if_exists") => Ok(*flag),
+        [(name, Value::Nil)] if name.as_str() == Some("if_exists") => Ok(false),
+        _ => Err(illegal("the only option of expiration.stop is if_exists, true or false")),
     }
 }
 

@@ -41,7 +41,16 @@ const PREPARED: [(&str, &str); 5] = [
          lycosa put mail '{\"to\": \"ann\"}' b c d\n\
          lycosa work mail --max-attempts 1 --until-empty 0 -- sh -c 'echo no such host >&2; exit 3' 2>/dev/null",
     ),
-    ("docs/expiration.md", "lycosa tube create emails"),
+    (
+        "docs/expiration.md",
+        "export LYCOSA_PASSWORD=root; lycosa user add root --role super\n\
+         lycosa console -u root $LYCOSA_ADDRESS <<'END'\n\
+         emails = box.schema.space.create('emails')\n\
+         emails:create_index('primary')\n\
+         emails:create_index('exp', {unique = false, parts = {3, 'unsigned'}})\n\
+         for i = 1, 4 do emails:insert{i, 'user@example.org', os.time() + (i < 4 and -4000 + i or 4000)} end\n\
+         END",
+    ),
     ("docs/queue.md", ""),
     ("docs/lua.md", "echo 'os.exit(0)' > init.lua"),
 ];
@@ -57,6 +66,8 @@ for _, name in ipairs({ 'emails', 'sessions', 'archive', 'tester' }) do
     space:create_index('pk', { parts = { 1, 'unsigned' } })
     if name ~= 'emails' then space:create_index('created', { unique = false, parts = { { 3, 'unsigned', is_nullable = true } } }) end
 end
+box.space.tester.index.pk:rename('primary')
+box.space.tester.index.created:rename('exp')
 box.space.emails:create_index('created', { unique = false, parts = { { 3, 'unsigned', is_nullable = true } } })
 ";
 

@@ -4,6 +4,9 @@
 
 mod support;
 
+#[path = "expiration/faces.rs"]
+mod faces;
+
 use std::fs;
 use std::path::Path;
 
@@ -204,6 +207,40 @@ fn wrong_arguments_say_so_and_take_no_name() {
         assert!(run.code == 1 && run.stderr.contains("1 to 255 bytes"), "{name:?}: {run:?}");
     }
     assert_eq!(count(&server, "mail"), 10, "nothing was deleted");
+}
+
+#[test]
+fn replicas_follow_and_one_that_is_promoted_goes_on() {
+    let master = with_program(MAIL, &["--replication-timeout", "0.2"]);
+    ok(&master, &["start", "old", "mail", "--field", "3"]);
+    wait_until("five are gone", || count(&master, "mail") == 5);
+    let upstream = format!("guest@{}", master.address);
+    let flags = ["--replication", &upstream, "--read-only", "--replication-timeout", "0.2"];
+    let replica = Server::configured(&flags);
+    wait_until("the replica has the space", || {
+        eval(&replica, "return box.space.mail:count()") == Ok(5.into())
+    });
+    let task =
+        |server: &Server| json(&ok(server, &["stats", "old", "--json"])).remove(0)["statistics"].clone();
+    wait_until("the task is replicated", || expiration(&replica, &["stats", "old"]).code == 0);
+    assert_eq!((&task(&replica)["state"], &task(&replica)["mode"]), (&"paused".into(), &"indexed".into()));
+    eval(&master, "for id = 21, 30 do box.space.mail:insert{id, 'x', 1} end").unwrap();
+    wait_until("the master has deleted them", || task(&master)["expired"] == 15);
+    eval(&master, "box.space.mail:insert{31, 'x', 4000000000}").unwrap();
+    wait_until("the replica follows", || {
+        eval(&replica, "return box.space.mail:get(31) ~= nil") == Ok(true.into())
+    });
+    assert_eq!(count(&replica, "mail"), 6);
+    assert_eq!(task(&replica)["expired"], 0, "the master's deletions came, and none of its own");
+    // A start is refused where nothing can be kept.
+    let refused = expiration(&replica, &["start", "new", "mail", "--field", "3"]);
+    assert!(refused.code == 1 && refused.stderr.contains("read-only"), "{refused:?}");
+
+    drop(master);
+    eval(&replica, "box.cfg{replication = {}, read_only = false}").unwrap();
+    eval(&replica, "box.space.mail:insert{32, 'x', 1}").unwrap();
+    wait_until("the task goes on", || task(&replica)["expired"] == 1);
+    assert_eq!(count(&replica, "mail"), 6);
 }
 
 /// Starts, stops and ends of tasks in pseudo-random order. Who stops a task that runs must succeed, who starts one

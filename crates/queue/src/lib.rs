@@ -351,6 +351,13 @@ impl Queue {
         self.tubes.iter().map(|tube| (tube.name.as_str(), tube.kind.name()))
     }
 
+    /// The tube whose ready buffer the space is.
+    #[must_use]
+    pub fn tube_of_buffer(&self, space: SpaceId) -> Option<&str> {
+        let mut tubes = self.tubes.iter();
+        tubes.find(|tube| tube.buffer == Some(space)).map(|tube| tube.name.as_str())
+    }
+
     /// Number of calls that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {

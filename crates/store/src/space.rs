@@ -156,6 +156,12 @@ impl Space {
         self.def.temporary
     }
 
+    /// Whether part of the program keeps its state in the space, see [`Store::guard`](crate::Store::guard).
+    #[must_use]
+    pub fn is_guarded(&self) -> bool {
+        self.is_guarded
+    }
+
     /// Whether the rows stay on this instance.
     #[must_use]
     pub fn is_local(&self) -> bool {

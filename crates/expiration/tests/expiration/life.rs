@@ -161,6 +161,43 @@ fn archives_do_not_lead_back() {
     rig.put(a, 1, 1_u64);
     rig.advance(10 * SECOND);
     assert_eq!((rig.ids(a), rig.ids(b), rig.ids(c)), (vec![], vec![], vec![1]));
+    // By a second task of one space, too.
+    let [d, e] = ["d", "e"].map(|name| rig.space(name, IndexKind::Tree, None));
+    rig.start("ad", a, &[field_3(), ("archive_space", "d".into())]).unwrap();
+    rig.start("de", d, &[field_3(), ("archive_space", "e".into())]).unwrap();
+    refused(rig.start("ea", e, &[field_3(), ("archive_space", "a".into())]), "would come back");
+}
+
+#[test]
+fn an_archive_takes_tuples() {
+    let mut rig = Rig::new();
+    let space = rig.space("s", IndexKind::Tree, None);
+    let bare = rig.transaction(|store| ddl::create_space(store, &ddl::SpaceSpec::new("bare", &[])).unwrap());
+    refused(
+        rig.start("t", space, &[field_3(), ("archive_space", "bare".into())]),
+        "the archive, space 'bare', has no primary index and takes no tuples: create an index first",
+    );
+    refused(rig.start("t", bare, &[field_3()]), "No index #0 is defined in space 'bare'");
+    assert!(rig.expiration.is_empty(), "no name is left taken");
+}
+
+#[test]
+fn a_row_that_came_beside_a_transient_task_is_read_after_it() {
+    let mut rig = Rig::new();
+    let space = rig.space("s", IndexKind::Tree, None);
+    rig.start("other", space, &[field_3()]).unwrap();
+    rig.start("t", space, &[field_3(), ("transient", Value::Bool(true))]).unwrap();
+    let rows = rig.store.space_by_name("_expiration").unwrap().id();
+    let options = Value::map([("field", Value::from(3_u32)), ("scan_size", 7_u32.into())]);
+    rig.replace(rows, &Value::Array(vec!["t".into(), space.into(), options]));
+    rig.run_until_idle();
+    assert!(rig.expiration.definition("t").unwrap().transient, "the task that runs goes on");
+    rig.expiration.end("t");
+    rig.run_until_idle();
+    assert_eq!(rig.expiration.definition("t").unwrap().scan_size, 7);
+    rig.stop("t");
+    rig.run_until_idle();
+    assert_eq!(rig.expiration.len(), 1);
 }
 
 #[test]

@@ -336,3 +336,117 @@ fn starting_and_stopping_leaves_nothing_behind() {
     assert_eq!(rig.call(&mut admin, "expiration.list", &values![]), Ok(vec![values![]]));
     assert_eq!(rig.call(&mut admin, "expiration.stats", &values![]), Ok(vec![Value::Map(vec![])]));
 }
+
+/// A refused start; code and text, and that no task is left.
+fn refused_start(rig: &mut Rig, client: &mut Client, space: impl Into<Value>, options: Value) -> String {
+    let (code, text) = refused(start(rig, client, space, options));
+    assert_eq!(code, ErrorCode::IllegalParams, "{text}");
+    let list = rig.call(client, "expiration.list", &values![]);
+    assert_eq!(list, Ok(vec![values![]]), "no name is left taken: {text}");
+    text
+}
+
+#[test]
+fn what_the_queue_keeps_does_not_expire() {
+    let mut rig = Rig::new();
+    tester(&mut rig);
+    rig.create_tube("mail", "fifottl");
+    let mut admin = rig.admin();
+    let buffered = values!["busy", "utube", options! { storage_mode: "ready_buffer" }];
+    rig.call(&mut admin, "queue.create_tube", &buffered).expect("a tube");
+    let own = |name: &str, what: &str| {
+        format!("Illegal parameters, space '{name}' is the server's own: no task may {what} it")
+    };
+    for name in
+        ["_queue", "_queue_consumers", "_queue_taken_2", "_queue_session_ids", "_queue_shared_sessions"]
+    {
+        let text = refused_start(&mut rig, &mut admin, name, options! { field: 1 });
+        assert_eq!(text, own(name, "delete from"));
+        let text = refused_start(&mut rig, &mut admin, 600, options! { field: 3, archive_space: name });
+        assert_eq!(text, own(name, "archive tuples into"));
+    }
+    let belongs =
+        "Illegal parameters, space 'busy_ready_buffer' belongs to tube 'busy', which keeps its order there";
+    let text = refused_start(&mut rig, &mut admin, "busy_ready_buffer", options! { field: 1 });
+    assert_eq!(text, belongs);
+    let text =
+        refused_start(&mut rig, &mut admin, 600, options! { field: 3, archive_space: "busy_ready_buffer" });
+    assert_eq!(text, belongs);
+    let text = refused_start(&mut rig, &mut admin, 600, options! { field: 3, archive_space: "mail" });
+    assert_eq!(text, "Illegal parameters, the archive, space 'mail', is a tube: give it as archive_tube");
+    // A tube may have a name such as those.
+    rig.create_tube("_queue_mine", "fifottl");
+    rig.call(&mut admin, "queue.tube._queue_mine:put", &values!["x"]).expect("a task");
+    rig.now += SECOND;
+    start(&mut rig, &mut admin, "_queue_mine", options! { field: 7, unit: "us" })
+        .expect("a tube is no such space");
+    let tube = rig.instance.store().space_by_name("_queue_mine").expect("the tube").id();
+    assert_eq!(ids(&mut rig, tube), [0_u64; 0]);
+}
+
+#[test]
+fn tubes_do_not_archive_into_each_other() {
+    let mut rig = Rig::new();
+    for name in ["a", "b"] {
+        rig.create_tube(name, "fifottl");
+    }
+    let mut admin = rig.admin();
+    let task = |name: &str, from: &str, to: &str| {
+        values![name, from, options! { field: 3, unit: "us", archive_tube: to }]
+    };
+    rig.call(&mut admin, "expiration.start", &task("ab", "a", "b")).expect("a task");
+    let (code, text) = refused(rig.call(&mut admin, "expiration.start", &task("ba", "b", "a")));
+    assert_eq!(code, ErrorCode::IllegalParams);
+    assert_eq!(
+        text,
+        "Illegal parameters, archived tuples would come back to the space that they expire from"
+    );
+}
+
+#[test]
+fn stop_has_one_option() {
+    let mut rig = Rig::new();
+    let mut admin = rig.admin();
+    let mut stop =
+        |options: Value| rig.call(&mut admin, "expiration.stop", &Value::Array(vec!["t".into(), options]));
+    assert_eq!(stop(options! { if_exists: true }), Ok(vec![Value::Nil]));
+    let missing = "Illegal parameters, expiration task 't' does not exist";
+    for options in [
+        Value::Nil,
+        values![],
+        options! {},
+        options! { if_exists: false },
+        options! { if_exists: Value::Nil },
+    ] {
+        assert_eq!(refused(stop(options)).1, missing);
+    }
+    for options in
+        [options! { if_exists: 1 }, options! { if_exist: true }, options! { if_exists: true, x: 1 }]
+    {
+        let text = "Illegal parameters, the only option of expiration.stop is if_exists, true or false";
+        assert_eq!(refused(stop(options)).1, text);
+    }
+    assert!(refused(stop(values![1])).1.contains("expected expiration.stop(name"));
+}
+
+#[test]
+fn a_declaration_that_cannot_begin_leaves_the_task_that_runs() {
+    let mut rig = Rig::with(Settings::default());
+    tester(&mut rig);
+    let declared =
+        |options: Value| DeclaredExpiration { name: "t".to_owned(), space: "tester".to_owned(), options };
+    let now = rig.now;
+    let begun = rig.instance.declare_expirations(&[declared(options! { field: 3, scan_size: 7 })], now);
+    assert_eq!(begun, Ok(vec!["t".to_owned()]));
+    for (options, text) in [
+        (options! { field: 3, archive_tube: "none" }, "the tube 'none', which does not exist"),
+        (options! { field: 3, archive_space: "tester" }, "cannot be the archive of its own tuples"),
+    ] {
+        let error = rig.instance.declare_expirations(&[declared(options)], now).expect_err(text);
+        assert!(error.message.contains(text), "{}", error.message);
+        let mut admin = rig.admin();
+        let list = rig.call(&mut admin, "expiration.list", &values![]).expect("a list").remove(0);
+        let size = list.as_array().and_then(|tasks| tasks.first()?.get("scan_size")?.as_u64());
+        assert_eq!(size, Some(7), "{list:?}");
+    }
+}

@@ -423,6 +423,8 @@ function task_methods.kill(self)
     positions[self.name] = nil
 end
 
+function task_methods.runs(self) return self.run ~= nil end
+
 function task_methods.statistics(self)
     return {
         checked_count = self.checked_tuples_count,
@@ -450,6 +452,11 @@ local function native_numbers(self)
     local all = self.is_running and internal.native('expiration.stats')[self.name]
     if type(all) ~= 'table' then return 0, 0 end
     return all.scanned, all.expired
+end
+
+-- Somebody else may have stopped the task by its name.
+function native_methods.runs(self)
+    return self.is_running and type(internal.native('expiration.stats')[self.name]) == 'table'
 end
 
 function native_methods.stop(self)
@@ -601,16 +608,21 @@ local function start(name, space, is_tuple_expired, options)
             if reason then error(reason, 2) end
         end
     end
+    local former, former_ran
     while tasks[name] do
         log.info('restart task %q', name)
         local position = positions[name]
-        tasks[name]:kill()
+        former = tasks[name]
+        former_ran = former:runs()
+        former:kill()
         positions[name] = position
     end
     tasks[name] = task
     local done, message = pcall(task.start, task)
     if not done then
-        if tasks[name] == task then tasks[name] = nil end
+        -- The server refuses some options only when it is asked to start the task.
+        if tasks[name] == task then tasks[name] = former end
+        if tasks[name] == former and former_ran then pcall(former.start, former) end
         error(message, 2)
     end
     return task

@@ -40,7 +40,7 @@ local function collector()
     end
 end
 
-test:plan(17)
+test:plan(19)
 
 test:test('a task deletes what its condition names', function(test)
     test:plan(6)
@@ -281,6 +281,47 @@ test:test('the task of a field', function(test)
     test:is(#require('lycosa.box').native('expiration.list'), 0, 'gone')
     local done, message = pcall(expirationd.start, 't', 's', nil, { field = 'none' })
     test:ok(not done and tostring(message):find("has no field 'none'", 1, true), 'a field that is missing')
+end)
+
+test:test('triggers of a task of the server', function(test)
+    test:plan(4)
+    local native = require('lycosa.box').native
+    local space = fresh()
+    local fired, asked = {}, 0
+    local function note(old, new)
+        if new ~= nil then return end
+        fired[#fired + 1] = old[1]
+        if old[1] == 2 then error('two') end
+    end
+    space:truncate()
+    space:on_replace(note)
+    space:before_replace(function(_, new)
+        if new == nil then asked = asked + 1 end
+        return new
+    end)
+    for i = 1, 3 do space:replace{ i, tostring(i), 1 } end
+    native('expiration.start', 't', 's', { field = 3 })
+    wait('all have fired', function() return #fired == 3 end)
+    test:is_deeply(fired, { 1, 2, 3 }, 'on_replace learns of each deletion, behind the transaction')
+    test:is(space:count(), 0, 'an error in it takes nothing back')
+    test:is(asked, 0, 'before_replace decides about statements of programs and clients only')
+    test:is(native('expiration.stats', 't').errors, 0, 'and the task does not fail')
+    native('expiration.stop', 't')
+end)
+
+test:test('wrong options of the server leave the task that runs', function(test)
+    test:plan(4)
+    local space = fresh()
+    local task = expirationd.start('t', 's', function() return false end, options())
+    test:ok(not pcall(expirationd.start, 't', 's', nil, { field = 3, unit = 'h' }), 'refused')
+    test:is(expirationd.task('t'), task, 'the task with callbacks runs')
+    wait('it checks', function() return task.checked_tuples_count > 0 end)
+    task = expirationd.start('t', 's', nil, { field = 3 })
+    test:ok(not pcall(expirationd.start, 't', 's', nil, { field = 3, unit = 'h' }), 'refused')
+    space:replace{ 1, 'x', 1 }
+    wait('the task by field runs', function() return space:get(1) == nil end)
+    test:is(expirationd.task('t'), task, 'it is the same')
+    task:kill()
 end)
 
 test:test('wrong arguments leave no name taken', function(test)
