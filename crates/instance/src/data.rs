@@ -244,6 +244,9 @@ impl Data {
         out: &mut Vec<u8>,
     ) -> Result<(), ErrorObject> {
         self.check_alive()?;
+        if !self.in_transaction() {
+            return Err(wire_error::of_store(&lycosa_store::Error::NoTransaction));
+        }
         let former = self.store.set_user(acting);
         let decided = self.store.decide(statement, proposal, decision);
         let decided = decided.map(|tuple| out.extend_from_slice(tuple.unwrap_or_default()));

@@ -8,7 +8,7 @@ use lycosa_iproto::vclock::Vclock;
 use lycosa_queue::Savepoint;
 use lycosa_store::{Change, Decision, OwnedChange, Proposal, Statement, Store, UserId};
 
-use crate::{Instance, Lsn, Select};
+use crate::{Instance, Lsn, Select, wire_error};
 
 impl Instance {
     /// Opens a transaction in which `acting` acts. What is executed and called from now on joins it, each as a part that
@@ -31,9 +31,16 @@ impl Instance {
         self.data.savepoint()
     }
 
-    /// Undoes everything since a savepoint of the open transaction that is not undone itself.
-    pub fn rollback_to(&mut self, savepoint: Savepoint) {
+    /// Undoes everything since a savepoint of the open transaction.
+    ///
+    /// # Errors
+    /// The savepoint is of another transaction, or was undone itself by a rollback to an older one. Nothing changes then.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), ErrorObject> {
+        if !self.data.store().is_live(savepoint.in_store()) {
+            return Err(wire_error::of_store(&lycosa_store::Error::NoSuchSavepoint));
+        }
         self.data.rollback_to(savepoint);
+        Ok(())
     }
 
     /// Commits the open transaction. It is durable when [`Self::is_durable`] says so of the returned LSN.

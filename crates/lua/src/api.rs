@@ -400,51 +400,88 @@ impl Lua {
 
     // ---- tables, without metamethods
 
-    /// Pushes `table[name]`.
+    /// Pushes `table[name]`; `nil` if the value is no table.
     pub fn raw_field(self, table: i32, name: &str) {
         let table = self.absolute(table);
         self.push_str(name);
-        // SAFETY: the index names a table.
-        unsafe { sys::lua_rawget_(self.raw, table) };
+        self.raw_get(table);
     }
 
-    /// Pops a value and sets `table[name]`.
+    /// Whether the value is a table. A program may have put anything in the place of a table that native code knows by its
+    /// name, and LuaJIT would take it for one.
+    fn is_table(self, index: i32) -> bool {
+        self.kind(index) == Kind::Table
+    }
+
+    /// Pops a value and sets `table[name]`; only pops it if there is no table.
     pub fn raw_set_field(self, table: i32, name: &str) {
         let table = self.absolute(table);
         self.push_str(name);
         self.insert(-2);
-        // SAFETY: the index names a table; the key is a string.
-        unsafe { sys::lua_rawset(self.raw, table) };
+        self.raw_set(table);
     }
 
-    /// Pushes `table[number]`.
+    /// Pushes `table[number]`; `nil` if the value is no table.
     pub fn raw_item(self, table: i32, number: i32) {
+        if !self.is_table(table) {
+            self.push_nil();
+            return;
+        }
         // SAFETY: the index names a table.
         unsafe { sys::lua_rawgeti_(self.raw, table, number) };
     }
 
-    /// Pops a value and sets `table[number]`.
+    /// Pops a value and sets `table[number]`; only pops it if there is no table.
     pub fn raw_set_item(self, table: i32, number: i32) {
+        if !self.is_table(table) {
+            self.pop(1);
+            return;
+        }
         // SAFETY: the index names a table.
         unsafe { sys::lua_rawseti_(self.raw, table, number) };
     }
 
-    /// Pops a key and pushes `table[key]`.
+    /// Pops a key and pushes `table[key]`; `nil` if the value is no table.
     pub fn raw_get(self, table: i32) {
+        if !self.is_table(table) {
+            self.pop(1);
+            self.push_nil();
+            return;
+        }
         // SAFETY: the index names a table.
         unsafe { sys::lua_rawget_(self.raw, table) };
     }
 
-    /// Pops a value and a key (neither `nil` nor NaN) and sets `table[key]`.
+    /// Pops a value and a key (neither `nil` nor NaN) and sets `table[key]`; only pops them if there is no table.
     pub fn raw_set(self, table: i32) {
+        if !self.is_table(table) {
+            self.pop(2);
+            return;
+        }
         // SAFETY: the index names a table; the caller has looked at the key.
         unsafe { sys::lua_rawset(self.raw, table) };
     }
 
     /// Pops a key and pushes the next key and its value; nothing at the end. The key is `nil` or came from here.
-    pub fn next(self, table: i32) -> bool {
-        // SAFETY: the index names a table; the key is one of it, so that `lua_next` does not raise.
-        unsafe { sys::lua_next(self.raw, table) != 0 }
+    ///
+    /// # Errors
+    /// The key is not in the table any more: Lua code that ran meanwhile has changed it. A finalizer may run wherever a
+    /// value is pushed.
+    pub fn next(self, table: i32) -> Result<bool, Error> {
+        if !self.is_table(table) {
+            self.pop(1);
+            return Ok(false);
+        }
+        // SAFETY: the index names a table, and a key stands at the top. `lua_next` would raise an error, which would cross
+        // the frames of whoever called this.
+        match unsafe { sys::lycosa_next(self.raw, table) } {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => {
+                self.pop(1);
+                Err(Error::text("invalid key to 'next': the table was changed while it was read"))
+            }
+        }
     }
 
     /// Pushes the metatable of a value, if it has one.
@@ -498,6 +535,27 @@ impl Lua {
         let status = unsafe { sys::lua_pcall(self.raw, args, results, 0) };
         shared.in_native.set(native);
         if status == 0 { Ok(()) } else { Err(self.pop_error()) }
+    }
+
+    /// Calls `require(module)[function]` with the top `args` values. Leaves `results` values (-1: all).
+    ///
+    /// # Errors
+    /// What it raised. A program may have put anything in the place of a module.
+    pub(crate) fn call_module(
+        self,
+        module: &str,
+        function: &str,
+        args: i32,
+        results: i32,
+    ) -> Result<(), Error> {
+        self.reserve(4)?;
+        self.push_global("require");
+        self.push_str(module);
+        self.call(1, 1)?;
+        self.raw_field(-1, function);
+        self.remove(-2);
+        self.insert(-1 - args);
+        self.call(args, results)
     }
 
     pub(crate) fn pop_error(self) -> Error {

@@ -240,11 +240,16 @@ impl Lua {
             Shape::Map(count) => {
                 mp::write_map(out, count);
                 self.push_nil();
-                while self.next(index) {
+                let mut left = count;
+                while self.next(index)? {
                     let top = self.top();
+                    left = left.checked_sub(1).ok_or_else(changed_meanwhile)?;
                     self.encode_at(top - 1, out, options, depth + 1)?;
                     self.encode_at(top, out, options, depth + 1)?;
                     self.set_top(top - 1);
+                }
+                if left > 0 {
+                    return Err(changed_meanwhile());
                 }
             }
         }
@@ -256,7 +261,7 @@ impl Lua {
         let (mut count, mut largest, mut is_array) = (0u32, 0u32, true);
         let length = self.raw_len(index);
         self.push_nil();
-        while self.next(index) {
+        while self.next(index)? {
             self.pop(1);
             count += 1;
             if is_array {
@@ -458,6 +463,11 @@ impl Lua {
         let (low, mid, high, rest) = value.as_fields();
         self.push_struct(types.uuid, &[&low.to_ne_bytes(), &mid.to_ne_bytes(), &high.to_ne_bytes(), rest]);
     }
+}
+
+/// `__serialize` of an item, or a finalizer, has added or removed items after their number was written.
+fn changed_meanwhile() -> Error {
+    Error::text("the table was changed while it was encoded")
 }
 
 fn too_deep(out: &mut Vec<u8>, options: &Options) -> Result<(), Error> {

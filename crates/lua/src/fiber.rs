@@ -480,6 +480,8 @@ fn new_worker(shared: &'static Shared) -> Result<Worker, Error> {
     let (raw, anchor) = unsafe {
         let main = Lua::new(shared.main());
         let raw = sys::lua_newthread(main.raw());
+        // A program may keep `coroutine.running()` of a fiber that has ended, whose coroutine is used again.
+        sys::lycosa_reserve_coroutine(raw, 1);
         (raw, main.pop_ref())
     };
     let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<Rc<Fiber>, ()>, first| {
@@ -498,6 +500,8 @@ fn new_worker(shared: &'static Shared) -> Result<Worker, Error> {
 fn run_fiber(fiber: &Rc<Fiber>) {
     // SAFETY: the fiber's coroutine is live and nobody else runs it.
     let lua = unsafe { Lua::new(fiber.raw.get()) };
+    // SAFETY: as above.
+    unsafe { sys::lycosa_reserve_coroutine(lua.raw(), 0) };
     let outcome = match fiber.entry.take() {
         Some(EntryPoint::Function(args)) => lua.call(args, -1).map(|()| lua.top()),
         Some(EntryPoint::Native(entry)) => {
@@ -532,6 +536,11 @@ fn run_fiber(fiber: &Rc<Fiber>) {
         }
     };
     lua.set_top(0);
+    if let Some(on_end) = lua.shared().on_end.get() {
+        on_end(lua);
+    }
+    // SAFETY: the coroutine is the fiber's own, and idle from here on.
+    unsafe { sys::lycosa_reserve_coroutine(lua.raw(), 1) };
     lua.shared().scheduler.finish(fiber, result);
 }
 

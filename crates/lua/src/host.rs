@@ -144,6 +144,30 @@ pub(crate) fn before_switch(shared: &Shared) {
     bridge.aborted.borrow_mut().insert(owner);
 }
 
+/// Called when a fiber has run to its end: a transaction that it left open is rolled back, with its triggers. Else the
+/// next fiber's statements would join it.
+pub(crate) fn at_end(lua: Lua) {
+    if !lua.in_transaction() {
+        return;
+    }
+    if let Err(error) = leave_transaction(lua) {
+        tracing::error!(target: "lua", "the transaction of a fiber that has ended: {}", error.message(lua));
+    }
+    // Whatever the triggers did.
+    before_switch(lua.shared());
+    if let (Ok(bridge), Ok(fiber)) = (lua.bridge(), lua.fiber()) {
+        bridge.aborted.borrow_mut().remove(&fiber.id);
+    }
+}
+
+/// Rolls back what the running fiber has left open, as `box.rollback()` does.
+pub(crate) fn leave_transaction(lua: Lua) -> Result<(), Error> {
+    let top = lua.top();
+    let left = lua.call_module("lycosa.box", "leave_transaction", 0, 0);
+    lua.set_top(top);
+    left
+}
+
 pub(crate) fn bridge_of(shared: &Shared) -> Option<Rc<Bridge>> {
     shared.host.borrow().clone()?.downcast().ok()
 }
@@ -194,9 +218,15 @@ impl Lua {
         Ok(session)
     }
 
-    /// Refuses to go on in a transaction that a yield has aborted.
+    /// Refuses to go on in a transaction that a yield has aborted, or something else that had to end it.
     pub(crate) fn check_not_aborted(self) -> Result<(), Error> {
         let (bridge, fiber) = (self.bridge()?, self.fiber()?);
+        if bridge.owner.get() == Some(fiber.id)
+            && !bridge.host.instance().is_some_and(|instance| instance.in_transaction())
+        {
+            bridge.owner.set(None);
+            bridge.aborted.borrow_mut().insert(fiber.id);
+        }
         if bridge.aborted.borrow().contains(&fiber.id) {
             return Err(Error::Box {
                 code: TRANSACTION_YIELD,

@@ -17,7 +17,7 @@ use crate::fiber::{
     Fiber, FiberId, NATIVE_RESERVE, STACK_RESERVE, Scheduler, Status, Ticket, Wake, stack_pointer,
 };
 use crate::files::Files;
-use crate::host::{Bridge, Host, Session, before_switch, bridge_of};
+use crate::host::{Bridge, Host, Session, at_end, before_switch, bridge_of};
 use crate::memory;
 use crate::modules;
 use crate::sys::{self, lua_State};
@@ -79,6 +79,8 @@ pub(crate) struct Shared {
     pub(crate) stack_floor: Cell<usize>,
     /// Called before a fiber gives up the processor.
     pub(crate) on_switch: Cell<Option<fn(&Shared)>>,
+    /// Called when a fiber has run to its end, in the fiber.
+    pub(crate) on_end: Cell<Option<fn(Lua)>>,
     /// What the modules around an instance keep.
     pub(crate) host: RefCell<Option<Rc<dyn Any>>>,
 }
@@ -152,6 +154,7 @@ impl Runtime {
             files,
             stack_floor: Cell::new(0),
             on_switch: Cell::new(None),
+            on_end: Cell::new(None),
             host: RefCell::default(),
         });
         // SAFETY: `shared` has a fixed address and outlives the state, which `drop` closes.
@@ -195,6 +198,7 @@ impl Runtime {
         let shared = self.shared();
         *shared.host.borrow_mut() = Some(Bridge::new(host));
         shared.on_switch.set(Some(before_switch));
+        shared.on_end.set(Some(at_end));
         modules::define_box(self.main()).map_err(|error| Error::text(error.message(self.main())))
     }
 

@@ -16,6 +16,7 @@
 #include "lj_trace.h"
 #include "lj_err.h"
 #include "lj_str.h"
+#include "lj_tab.h"
 #include "lj_vm.h"
 
 /* What belongs to whoever runs, and has to be there again when it runs again. */
@@ -90,6 +91,30 @@ int lycosa_vm_pcall(lua_State *L, TValue *base, int results, ptrdiff_t handler)
     return LUA_ERRRUN;
   }
   return lj_vm_pcall(L, base, results, handler);
+}
+
+/* The value at an index from the base (positive) or the top (negative). */
+static TValue *lycosa_value(lua_State *L, int index)
+{
+  return index > 0 ? L->base + (index - 1) : L->top + index;
+}
+
+/* Whether nothing but its fiber may resume a coroutine: it is refused as a dead one. */
+void lycosa_reserve_coroutine(lua_State *co, int reserved)
+{
+  co->status = reserved ? LUA_ERRRUN : LUA_OK;
+}
+
+/*
+** lua_next that does not raise an error: -1 if the key at the top is not in the table (any more); the key stays then.
+*/
+int lycosa_next(lua_State *L, int index)
+{
+  GCtab *t = tabV(lycosa_value(L, index));
+  int more = lj_tab_next(t, L->top-1, L->top-1);
+  if (more > 0) incr_top(L);
+  else if (more == 0) L->top--;
+  return more;
 }
 
 /*
@@ -172,12 +197,6 @@ void lycosa_limit_coroutines(lua_State *L)
   lua_pushcclosure(L, coroutine_wrap, 1);
   lua_setfield(L, -2, "wrap");
   lua_pop(L, 1);
-}
-
-/* The value at an index from the base (positive) or the top (negative). */
-static TValue *lycosa_value(lua_State *L, int index)
-{
-  return index > 0 ? L->base + (index - 1) : L->top + index;
 }
 
 enum { KIND_OTHER, KIND_INT64, KIND_UINT64, KIND_POINTER, KIND_NUMBER, KIND_BOOL, KIND_STRUCT };

@@ -140,7 +140,10 @@ impl Queue {
         Savepoint { store: store.savepoint(), mark: self.common.pending.mark() }
     }
 
-    /// Undoes everything since the savepoint, which must be of this transaction and not undone itself.
+    /// Undoes everything since the savepoint.
+    ///
+    /// # Panics
+    /// The savepoint is of another transaction, or was undone: ask [`Store::is_live`] about [`Savepoint::in_store`].
     pub fn rollback_to(&mut self, store: &mut Store, savepoint: Savepoint) {
         store.rollback_to(savepoint.store);
         self.common.revert_to(&mut self.tubes, savepoint.mark);

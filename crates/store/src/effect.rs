@@ -102,7 +102,7 @@ impl Record {
 }
 
 /// A place in the buffers to which a rollback cuts them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EffectMark {
     records: usize,
     bytes: usize,

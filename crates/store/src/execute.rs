@@ -38,7 +38,7 @@ impl Store {
         match self.apply(statement) {
             Ok(shown) => Ok(shown.map(|handle| self.arena.get(handle))),
             Err(error) => {
-                self.rollback_to(savepoint);
+                self.undo_since(savepoint);
                 Err(error)
             }
         }

@@ -152,7 +152,7 @@ impl Store {
             Ok(Some(proposal)) => Ok(Submitted::Proposed(proposal)),
             Ok(None) => self.execute(statement).map(Submitted::Executed),
             Err(error) => {
-                self.rollback_to(savepoint);
+                self.undo_since(savepoint);
                 Err(error)
             }
         }
@@ -164,6 +164,8 @@ impl Store {
     /// # Errors
     /// As [`Store::execute`]; [`Error::CantUpdatePrimaryKey`] for a tuple with another primary key than the old one. A
     /// refused statement has changed nothing, and what was executed since it was submitted is undone with it.
+    /// [`Error::NoSuchSavepoint`]: the transaction in which it was submitted has ended, or was rolled back to a place
+    /// before; nothing is undone then.
     pub fn decide(
         &mut self,
         statement: &Statement<'_>,
@@ -172,6 +174,9 @@ impl Store {
     ) -> Result<Option<&[u8]>, Error> {
         if !self.transaction.is_open {
             return Err(Error::NoTransaction);
+        }
+        if !self.is_live(proposal.savepoint) {
+            return Err(Error::NoSuchSavepoint);
         }
         match self.complete(statement, &proposal, decision) {
             Ok(shown) => Ok(shown.map(|handle| self.arena.get(handle))),
@@ -182,10 +187,13 @@ impl Store {
         }
     }
 
-    /// Gives a proposed statement up, with all that was executed since it was submitted: a hook has failed.
+    /// Gives a proposed statement up, with all that was executed since it was submitted: a hook has failed. Nothing is left
+    /// to undo if the transaction in which it was submitted has ended.
     #[expect(clippy::needless_pass_by_value, reason = "a proposal is withdrawn once")]
     pub fn withdraw(&mut self, proposal: Proposal) {
-        self.rollback_to(proposal.savepoint);
+        if self.is_live(proposal.savepoint) {
+            self.rollback_to(proposal.savepoint);
+        }
     }
 
     /// The changes of the open transaction, or those since a savepoint, in spaces with after hooks, in order.

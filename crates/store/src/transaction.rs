@@ -81,9 +81,19 @@ impl Change<'_> {
     }
 }
 
-/// A place in the open transaction to which it can be rolled back.
+/// A place in the open transaction to which it can be rolled back. [`Store::is_live`] tells whether it still is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint {
+    place: Place,
+    /// Number of the transaction.
+    transaction: u64,
+    /// Rollbacks to savepoints that the transaction had seen.
+    rollbacks: u64,
+}
+
+/// How far the undo records and effects reach. Places of one transaction are ordered by time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
     undo: usize,
     effects: EffectMark,
 }
@@ -165,6 +175,13 @@ pub(crate) struct Transaction {
     /// Tuples of the first `listed` undo records.
     tuples: HandleSet,
     listed: usize,
+    /// Transactions that were opened, this one included.
+    number: u64,
+    /// Rollbacks to savepoints of this transaction.
+    rollbacks: u64,
+    /// Numbers of rollbacks and where they led to, both ascending; of those that led to one place or behind it only the
+    /// last. There are no more of them than undo records and effects.
+    floors: Vec<(u64, Place)>,
 }
 
 impl Transaction {
@@ -188,6 +205,15 @@ impl Transaction {
         }
         self.listed = self.undo.len();
         self.tuples.contains(handle)
+    }
+
+    /// A rollback has led to `place`: savepoints behind it are void.
+    fn note_rollback(&mut self, place: Place) {
+        self.rollbacks += 1;
+        while self.floors.last().is_some_and(|&(_, floor)| floor >= place) {
+            self.floors.pop();
+        }
+        self.floors.push((self.rollbacks, place));
     }
 
     /// Undo records were taken back, or all have become void.
@@ -221,6 +247,9 @@ impl Store {
         assert!(!self.transaction.is_open, "one transaction is open at a time");
         self.transaction.is_open = true;
         self.transaction.user = user;
+        self.transaction.number += 1;
+        self.transaction.rollbacks = 0;
+        self.transaction.floors.clear();
         self.hooks_run = false;
     }
 
@@ -249,18 +278,48 @@ impl Store {
     /// The present state of the open transaction.
     #[must_use]
     pub fn savepoint(&self) -> Savepoint {
-        Savepoint { undo: self.transaction.undo.len(), effects: self.effects.mark() }
+        let Transaction { number, rollbacks, .. } = self.transaction;
+        Savepoint { place: self.place(), transaction: number, rollbacks }
     }
 
-    /// Undoes everything since the savepoint, which must be of this transaction and not undone itself.
+    fn place(&self) -> Place {
+        Place { undo: self.transaction.undo.len(), effects: self.effects.mark() }
+    }
+
+    /// Whether a savepoint is of the open transaction and was not undone itself. Whoever lets programs keep savepoints asks
+    /// before [`Store::rollback_to`].
+    #[must_use]
+    pub fn is_live(&self, savepoint: Savepoint) -> bool {
+        let Transaction { is_open, number, ref floors, .. } = self.transaction;
+        let later = floors.partition_point(|&(rollback, _)| rollback <= savepoint.rollbacks);
+        is_open
+            && savepoint.transaction == number
+            && floors.get(later).is_none_or(|&(_, floor)| floor >= savepoint.place)
+    }
+
+    /// Undoes everything since the savepoint.
+    ///
+    /// # Panics
+    /// The savepoint is of another transaction, or was undone: see [`Store::is_live`].
     pub fn rollback_to(&mut self, savepoint: Savepoint) {
-        while self.transaction.undo.len() > savepoint.undo {
+        assert!(self.is_live(savepoint), "the savepoint is of the open transaction");
+        self.undo_to(savepoint.place);
+        self.transaction.note_rollback(savepoint.place);
+    }
+
+    /// Undoes what a refused statement has done, of which no savepoint exists.
+    pub(crate) fn undo_since(&mut self, savepoint: Savepoint) {
+        self.undo_to(savepoint.place);
+    }
+
+    fn undo_to(&mut self, place: Place) {
+        while self.transaction.undo.len() > place.undo {
             if let Some(undo) = self.transaction.undo.pop() {
                 self.undo(undo);
             }
         }
         self.transaction.forget_listed();
-        self.effects.cut(savepoint.effects);
+        self.effects.cut(place.effects);
     }
 
     /// The changes of the open transaction in order. A truncation shows as a row of `_truncate`, what goes with a
@@ -271,7 +330,7 @@ impl Store {
 
     /// The changes since a savepoint in order; all of them if there is none.
     pub fn changes_since(&self, savepoint: Option<Savepoint>) -> impl DoubleEndedIterator<Item = Change<'_>> {
-        let place = savepoint.map_or(0, |savepoint| savepoint.undo);
+        let place = savepoint.map_or(0, |savepoint| savepoint.place.undo);
         self.transaction.undo.iter().skip(place).filter_map(|undo| match *undo {
             Undo::Row { space, old, new, kind, .. } => {
                 Some(Change { space, kind, arena: &self.arena, old, new, overwritten: None })

@@ -7,6 +7,8 @@
 local internal = require('lycosa.box')
 local fiber = require('fiber')
 local client_error = internal.client_error
+-- A program may change the module; this has to be right all the same.
+local fiber_id = fiber.id
 
 -- Lists of triggers: `list(new, old)` adds, replaces or removes; `list()` shows them, the newest first.
 local function is_callable(value)
@@ -60,7 +62,7 @@ end
 local transactions, depths = {}, {}
 
 local function check_no_statement(code, text)
-    if (depths[fiber.id()] or 0) > 0 then client_error(code, text) end
+    if (depths[fiber_id()] or 0) > 0 then client_error(code, text) end
 end
 
 local function walk(changes, backwards)
@@ -83,7 +85,7 @@ end
 
 function box.begin()
     internal.begin()
-    transactions[fiber.id()] = nil
+    transactions[fiber_id()] = nil
 end
 
 local function changes_of(own)
@@ -94,7 +96,7 @@ end
 
 function box.commit()
     check_no_statement('COMMIT_IN_SUB_STMT', 'Can not commit transaction in a nested statement')
-    local id = fiber.id()
+    local id = fiber_id()
     local own = transactions[id]
     if not own then return internal.commit() end
     transactions[id] = nil
@@ -107,9 +109,8 @@ function box.commit()
     run_behind(own.on_commit, changes)
 end
 
-function box.rollback()
-    check_no_statement('ROLLBACK_IN_SUB_STMT', 'Rollback called in a nested statement')
-    local id = fiber.id()
+local function rollback()
+    local id = fiber_id()
     local own = transactions[id]
     if not own then return internal.rollback() end
     transactions[id] = nil
@@ -118,7 +119,33 @@ function box.rollback()
     run_behind(own.on_rollback, changes, true)
 end
 
-box.savepoint, box.rollback_to_savepoint = internal.savepoint, internal.rollback_to
+function box.rollback()
+    check_no_statement('ROLLBACK_IN_SUB_STMT', 'Rollback called in a nested statement')
+    return rollback()
+end
+
+-- A fiber has ended, or answered its request.
+function internal.leave_transaction()
+    depths[fiber_id()] = nil
+    return rollback()
+end
+
+-- How deep in statements a savepoint was taken: a trigger has no way back behind its statement.
+local levels = setmetatable({}, { __mode = 'k' })
+
+function box.savepoint()
+    local savepoint = internal.savepoint()
+    levels[savepoint] = depths[fiber_id()] or 0
+    return savepoint
+end
+
+function box.rollback_to_savepoint(savepoint)
+    local level = savepoint ~= nil and levels[savepoint]
+    if level and internal.in_txn() and level ~= (depths[fiber_id()] or 0) then
+        client_error('NO_SUCH_SAVEPOINT', 'Can not rollback to savepoint: the savepoint does not exist')
+    end
+    return internal.rollback_to(savepoint)
+end
 box.is_in_txn = internal.in_txn
 
 local function finish_atomic(done, ...)
@@ -140,7 +167,7 @@ for _, name in ipairs({ 'on_commit', 'on_rollback' }) do
         if not internal.in_txn() then
             error(('Usage inside a transaction: box.%s([function | nil, [function | nil]])'):format(name), 0)
         end
-        local id = fiber.id()
+        local id = fiber_id()
         local own = transactions[id]
         if not own then
             own = { on_commit = {}, on_rollback = {} }
@@ -238,7 +265,7 @@ end
 
 -- Runs `body` as a part of a transaction that fails alone, with triggers inside.
 local function with_triggers(body, ...)
-    local own, id = not internal.in_txn(), fiber.id()
+    local own, id = not internal.in_txn(), fiber_id()
     local place
     if own then box.begin() else place = internal.savepoint() end
     depths[id] = (depths[id] or 0) + 1

@@ -133,7 +133,7 @@ impl Writer {
         }
         lua.reserve(6)?;
         lua.push_nil();
-        while lua.next(index) {
+        while lua.next(index)? {
             let top = lua.top();
             self.count(top - 1, depth + 1)?;
             self.count(top, depth + 1)?;
@@ -243,7 +243,7 @@ impl Writer {
                 let style = if flow { MappingStyle::Flow } else { MappingStyle::Any };
                 self.events.push(Event::mapping_start(anchor.as_deref(), None, true, style));
                 lua.push_nil();
-                while lua.next(index) {
+                while lua.next(index)? {
                     let top = lua.top();
                     self.value(top - 1, depth + 1, flow)?;
                     self.value(top, depth + 1, flow)?;

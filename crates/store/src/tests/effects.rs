@@ -84,6 +84,58 @@ fn savepoints_cut_what_was_logged() {
     assert_eq!(drained(s), ["insert 515 [500]; delete 515/0 [1]"]);
 }
 
+/// Savepoints against a plain list: one is live until its transaction ends or is rolled back to a place before it.
+#[test]
+fn a_savepoint_is_live_until_something_before_it_is_restored() {
+    let mut store = with_wire_data();
+    let s = &mut store;
+    let mut random = 1_u64;
+    let mut next = move |count: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % count
+    };
+    let mut former: Vec<crate::Savepoint> = Vec::new();
+    for _ in 0..40 {
+        s.begin(user::ADMIN);
+        assert!(former.iter().all(|&savepoint| !s.is_live(savepoint)));
+        // Each savepoint with the number of changes before it, and whether it is live.
+        let (mut taken, mut changes) = (Vec::new(), 0);
+        for step in 0..60 {
+            // A statement that hits nothing leaves an effect and no undo record; a refused one leaves neither.
+            let key = row(&format!("[{}]", 900 + step));
+            match next(6) {
+                0 => {
+                    changes +=
+                        s.execute(&Statement::Delete { space: 515, index: 0, key: &key }).map_or(0, |_| 1)
+                }
+                1 => changes += s.execute(&Statement::Insert { space: 515, tuple: &key }).map_or(0, |_| 1),
+                2 => drop(s.execute(&Statement::Insert { space: 515, tuple: &row("[1]") }).unwrap_err()),
+                3 => taken.push((s.savepoint(), changes, true)),
+                _ if taken.is_empty() => {}
+                _ => {
+                    let (savepoint, at, live) = taken[next(taken.len())];
+                    if live {
+                        s.rollback_to(savepoint);
+                        changes = at;
+                        taken.iter_mut().for_each(|(_, place, live)| *live = *live && *place <= at);
+                    }
+                }
+            }
+            for &(savepoint, _, live) in &taken {
+                assert_eq!(s.is_live(savepoint), live);
+            }
+        }
+        if next(2) == 0 {
+            s.commit()
+        } else {
+            s.rollback()
+        }
+        assert!(taken.iter().all(|&(savepoint, _, _)| !s.is_live(savepoint)));
+        drained(s);
+        former = taken.into_iter().map(|(savepoint, _, _)| savepoint).collect();
+    }
+}
+
 #[test]
 fn temporary_and_local_spaces() {
     let mut store = new_store();

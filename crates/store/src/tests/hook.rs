@@ -228,3 +228,35 @@ fn rights_are_checked_before_hooks_are_asked() {
     let refused = store.submit(&Statement::Insert { space, tuple: &tuple }).unwrap_err();
     assert!(matches!(refused, Error::NoTransaction));
 }
+
+#[test]
+fn a_proposal_ends_with_the_transaction_and_with_what_was_before_it() {
+    let (mut store, space) = hooked_space();
+    statements(space, &mut |statement, _| {
+        for decision in [Decision::Proceed, Decision::Skip, Decision::Remove] {
+            let start = store.savepoint();
+            let other = row("[7]");
+            store.execute(&Statement::Replace { space, tuple: &other }).unwrap();
+            let proposal = proposed(&mut store, statement);
+            store.rollback_to(start);
+            let refused = store.decide(statement, proposal, decision).map(drop);
+            assert!(matches!(refused, Err(Error::NoSuchSavepoint)), "{refused:?}");
+            let proposal = proposed(&mut store, statement);
+            store.rollback();
+            assert!(matches!(store.decide(statement, proposal, decision), Err(Error::NoTransaction)));
+            store.begin(user::ADMIN);
+            let proposal = proposed(&mut store, statement);
+            store.rollback();
+            store.begin(user::ADMIN);
+            store.execute(&Statement::Delete { space, index: 0, key: &row("[1]") }).unwrap();
+            let place = store.savepoint();
+            let refused = store.decide(statement, proposal, decision).map(drop);
+            assert!(matches!(refused, Err(Error::NoSuchSavepoint)), "{refused:?}");
+            assert_eq!(store.savepoint(), place);
+            assert_eq!(all(&store, space), "");
+            store.rollback();
+            store.begin(user::ADMIN);
+            assert_eq!(all(&store, space), r#"[1, "a"]"#);
+        }
+    });
+}

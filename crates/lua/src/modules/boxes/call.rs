@@ -9,7 +9,7 @@ use lycosa_tuple::mp::{self, Reader};
 use super::of_store;
 use crate::api::{Lua, Native};
 use crate::error::Error;
-use crate::host::Session;
+use crate::host::{Session, before_switch};
 
 pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("call", call),
@@ -220,6 +220,9 @@ fn queue_rows(lua: Lua) -> Result<i32, Error> {
 fn disconnect_session(lua: Lua) -> Result<i32, Error> {
     let session = lua.session()?.caller.session;
     let now = lua.shared().scheduler.now();
+    lua.check_not_aborted()?;
+    // It commits for itself.
+    before_switch(lua.shared());
     lua.with_instance(|instance| {
         instance.disconnect_session(session, now);
         Ok(())
@@ -238,6 +241,7 @@ fn with_new_session(lua: Lua) -> Result<i32, Error> {
     let called = lua.call(0, 0);
     fiber.set_local(former);
     let now = lua.shared().scheduler.now();
+    before_switch(lua.shared());
     lua.with_instance(|instance| {
         instance.close_session(number, now);
         Ok(())

@@ -198,7 +198,7 @@ fn commit(lua: Lua) -> Result<i32, Error> {
     Ok(0)
 }
 
-pub(super) fn rollback(lua: Lua) -> Result<i32, Error> {
+fn rollback(lua: Lua) -> Result<i32, Error> {
     let aborted = lua.check_not_aborted().is_err();
     if !lua.in_transaction() {
         return Ok(0);
@@ -241,10 +241,7 @@ fn rollback_to(lua: Lua) -> Result<i32, Error> {
             message: "No active transaction".to_owned(),
         });
     }
-    lua.with_instance(|instance| {
-        instance.rollback_to(place);
-        Ok(())
-    })?;
+    lua.with_instance(|instance| instance.rollback_to(place))?;
     Ok(0)
 }
 

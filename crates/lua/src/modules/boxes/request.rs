@@ -5,9 +5,10 @@ use lycosa_iproto::error::ErrorObject;
 use lycosa_store::OwnedChange;
 use lycosa_tuple::mp::Reader;
 
-use super::change::{push_change, rollback};
+use super::change::push_change;
 use crate::api::{Kind, Lua};
 use crate::error::Error;
+use crate::host::leave_transaction;
 
 /// Runs CALL or EVAL and answers the request.
 pub(crate) fn run_invoke(lua: Lua, invoke: &Invoke) -> Result<i32, Error> {
@@ -15,7 +16,7 @@ pub(crate) fn run_invoke(lua: Lua, invoke: &Invoke) -> Result<i32, Error> {
     // A program that leaves a transaction open has not committed it.
     if lua.in_transaction() {
         lua.set_top(0);
-        let _ = rollback(lua);
+        let _ = leave_transaction(lua);
     }
     let waited = lua.wait_durable();
     let result = match (result, waited) {
