@@ -104,6 +104,30 @@ fn random_programs_never_crash_the_process() {
     }
 }
 
+/// Every 29th of 7 500 combinations, from all parts of the table; with `LYCOSA_TEST_STRIDE=1` all, which takes minutes.
+#[test]
+fn triggers_that_do_what_they_should_not_break_nothing() {
+    let stride = std::env::var("LYCOSA_TEST_STRIDE").unwrap_or_else(|_| "29".to_owned());
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = |second: &str| {
+        let mut command = Command::new(lycosa());
+        command.arg(programs().join("hostile_triggers.lua")).args([free_port().to_string().as_str(), second]);
+        let output = command.current_dir(folder.path()).stdin(std::process::Stdio::null()).output();
+        let output = output.expect("the program runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && !errors.contains("panicked"), "{:?}\n{errors}", output.status);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let left = run(&stride);
+    assert!(left.contains("watched [3, 'c', 3]"), "{left}");
+    assert_eq!(run("again"), left, "a restart finds what was there");
+}
+
+#[test]
+fn programs_cannot_confuse_native_code() {
+    passes("borders.lua");
+}
+
 #[test]
 fn triggers_do_what_they_do_there() {
     compare("triggers.lua", &[]);

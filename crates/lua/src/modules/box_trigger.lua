@@ -124,11 +124,8 @@ function box.rollback()
     return rollback()
 end
 
--- A fiber has ended, or answered its request.
-function internal.leave_transaction()
-    depths[fiber_id()] = nil
-    return rollback()
-end
+-- What has left its transaction open has ended: a fiber, a request, a trigger.
+internal.leave_transaction = rollback
 
 -- How deep in statements a savepoint was taken: a trigger has no way back behind its statement.
 local levels = setmetatable({}, { __mode = 'k' })

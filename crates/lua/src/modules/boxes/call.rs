@@ -9,7 +9,7 @@ use lycosa_tuple::mp::{self, Reader};
 use super::of_store;
 use crate::api::{Lua, Native};
 use crate::error::Error;
-use crate::host::{Session, before_switch};
+use crate::host::{Session, before_switch, leave_transaction};
 
 pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("call", call),
@@ -251,12 +251,17 @@ fn with_new_session(lua: Lua) -> Result<i32, Error> {
 }
 
 /// `hook_call(function, …)`: as `pcall`, for what runs beside an operation: it may run for `hook_time_budget` without a
-/// pause, and its failures are counted.
+/// pause, and its failures are counted. A transaction that it has opened and left open is rolled back.
 fn hook_call(lua: Lua) -> Result<i32, Error> {
     let shared = lua.shared();
+    let had_transaction = lua.in_transaction();
     let hook = shared.watch.begin_hook();
     let called = lua.call(lua.top() - 1, -1);
     shared.watch.end_hook(hook);
+    if !had_transaction && lua.in_transaction() {
+        leave_transaction(lua)?;
+        tracing::warn!(target: "lua", "a trigger has left a transaction open, which is rolled back");
+    }
     match called {
         Ok(()) => {
             lua.push_bool(true);
