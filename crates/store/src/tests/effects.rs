@@ -99,16 +99,16 @@ fn a_savepoint_is_live_until_something_before_it_is_restored() {
         s.begin(user::ADMIN);
         assert!(former.iter().all(|&savepoint| !s.is_live(savepoint)));
         // Each savepoint with the number of changes before it, and whether it is live.
-        let (mut taken, mut changes) = (Vec::new(), 0);
+        let (mut taken, mut changes) = (Vec::new(), 0_u32);
         for step in 0..60 {
             // A statement that hits nothing leaves an effect and no undo record; a refused one leaves neither.
             let key = row(&format!("[{}]", 900 + step));
             match next(6) {
                 0 => {
-                    changes +=
-                        s.execute(&Statement::Delete { space: 515, index: 0, key: &key }).map_or(0, |_| 1)
+                    s.execute(&Statement::Delete { space: 515, index: 0, key: &key }).unwrap();
+                    changes += 1;
                 }
-                1 => changes += s.execute(&Statement::Insert { space: 515, tuple: &key }).map_or(0, |_| 1),
+                1 => changes += u32::from(s.execute(&Statement::Insert { space: 515, tuple: &key }).is_ok()),
                 2 => drop(s.execute(&Statement::Insert { space: 515, tuple: &row("[1]") }).unwrap_err()),
                 3 => taken.push((s.savepoint(), changes, true)),
                 _ if taken.is_empty() => {}
@@ -126,9 +126,9 @@ fn a_savepoint_is_live_until_something_before_it_is_restored() {
             }
         }
         if next(2) == 0 {
-            s.commit()
+            s.commit();
         } else {
-            s.rollback()
+            s.rollback();
         }
         assert!(taken.iter().all(|&(savepoint, _, _)| !s.is_live(savepoint)));
         drained(s);
