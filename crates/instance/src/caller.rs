@@ -10,7 +10,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use lycosa_iproto::error::ErrorObject;
-use lycosa_iproto::reply;
+use lycosa_iproto::{keys, reply};
 use lycosa_store::{Access, UserId, user};
 
 use crate::call::{is_trusted, to_call_16};
@@ -301,6 +301,21 @@ impl Instance {
             }
             Err(error) => self.reply_error(slot, sync, &error),
         }
+    }
+
+    /// Answers a parked request of a connection with a body of its own. Nothing if it is not there.
+    pub(crate) fn answer_with_body(&mut self, request: RequestId, body: &[u8]) {
+        let Some(ParkedCall { reply: ReplyTo::Frame { slot, sync, .. }, .. }) = self.unpark(request) else {
+            return;
+        };
+        let schema_version = self.data.store().schema_version();
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let out = connection.replies.buffer();
+        let start = reply::begin(out, keys::CODE_OK, sync, schema_version);
+        out.extend_from_slice(body);
+        reply::finish(out, start);
+        self.finish_reply(slot);
+        self.account_output(slot);
     }
 
     /// Forgets a parked call of a caller that is no connection, a cancelled fiber for example: it is not answered any

@@ -82,6 +82,14 @@ pub enum InvokeKind {
     },
     /// A statement on a space that has triggers.
     Statement(OwnedStatement),
+    /// An SQL statement, to be run with the arguments, prepared or forgotten. The answer is a whole body
+    /// ([`Instance::finish_invoke_with_body`]).
+    Sql {
+        /// It is to be prepared, or forgotten if it is given by its number.
+        prepare: bool,
+        /// Its text, or the number under which it was prepared.
+        statement: Result<Vec<u8>, u32>,
+    },
 }
 
 /// A request for a program.
@@ -121,6 +129,11 @@ impl Instance {
     /// the caller is gone.
     pub fn finish_invoke(&mut self, request: RequestId, result: Result<(u32, &[u8]), ErrorObject>) {
         self.answer(request, result);
+    }
+
+    /// As [`Self::finish_invoke`], for an answer that is no list of values: `body` is the MessagePack map of the reply.
+    pub fn finish_invoke_with_body(&mut self, request: RequestId, body: &[u8]) {
+        self.answer_with_body(request, body);
     }
 
     /// Sends a value to the caller of a program before its answer (`box.session.push`). `value` is one MessagePack value.

@@ -63,7 +63,8 @@ impl Instance {
             Body::Vote => self.reply_ballot(slot, header),
             Body::VoteDeprecated => self.reply_vclock(slot, header),
             Body::Eval { text, args } => self.handle_eval(slot, header.sync, text, args),
-            Body::Execute(sql) | Body::Prepare(sql) => Err(refuse_sql(&sql)),
+            Body::Execute(sql, parameters) => self.handle_sql(slot, header.sync, false, &sql, parameters),
+            Body::Prepare(sql) => self.handle_sql(slot, header.sync, true, &sql, &[0x90]),
             Body::Join { .. } | Body::Subscribe(_) | Body::FetchSnapshot | Body::Register { .. } => {
                 self.take_replica_request(slot, &request.body)
             }
@@ -163,6 +164,30 @@ impl Instance {
         Ok(())
     }
 
+    /// An SQL statement: a program runs it.
+    fn handle_sql(
+        &mut self,
+        slot: ConnectionSlot,
+        sync: u64,
+        prepare: bool,
+        sql: &Sql<'_>,
+        parameters: &[u8],
+    ) -> Result<(), ErrorObject> {
+        if !self.settings.lua {
+            let message = "Lycosa does not support SQL (EXECUTE, PREPARE) on this server, which runs no Lua: \
+                           use SELECT, INSERT, UPDATE and CALL requests";
+            return Err(ErrorObject::client(ErrorCode::Unsupported, message));
+        }
+        let Some(caller) = self.caller(slot) else { return Ok(()) };
+        let statement = match *sql {
+            Sql::Text(text) => Ok(text.to_vec()),
+            Sql::Prepared(id) => Err(id),
+        };
+        let reply = ReplyTo::Frame { slot, sync, is_call_16: false };
+        self.invoke(caller, InvokeKind::Sql { prepare, statement }, parameters, reply);
+        Ok(())
+    }
+
     fn handle_eval(
         &mut self,
         slot: ConnectionSlot,
@@ -239,10 +264,4 @@ impl Instance {
         }
         self.connections.finish_reply(slot, 0, 0);
     }
-}
-
-fn refuse_sql(_: &Sql<'_>) -> ErrorObject {
-    let message =
-        "Lycosa does not support SQL (EXECUTE, PREPARE): use SELECT, INSERT, UPDATE and CALL requests";
-    ErrorObject::client(ErrorCode::Unsupported, message)
 }

@@ -66,8 +66,8 @@ pub enum Body<'a> {
     Call16 { name: &'a [u8], args: &'a [u8] },
     /// Runs a program text.
     Eval { text: &'a [u8], args: &'a [u8] },
-    /// Runs an SQL statement.
-    Execute(Sql<'a>),
+    /// Runs an SQL statement with the values of its parameters, a MessagePack array.
+    Execute(Sql<'a>, &'a [u8]),
     /// Prepares an SQL statement (text), or forgets one (id).
     Prepare(Sql<'a>),
     /// Changes the connection's user.
@@ -385,7 +385,10 @@ fn decode_body<'a>(
             let fields = whole(body, Fields::read)?;
             Body::Delete { space: fields.space()?, index: fields.index, key: fields.key()? }
         }
-        Some(RequestType::Execute) => Body::Execute(whole(body, SqlFields::read)?.statement()?),
+        Some(RequestType::Execute) => {
+            let fields = whole(body, SqlFields::read)?;
+            Body::Execute(fields.statement()?, fields.parameters.unwrap_or(&[0x90]))
+        }
         Some(RequestType::Prepare) => Body::Prepare(whole(body, SqlFields::read)?.statement()?),
         Some(RequestType::Auth) => {
             let (user, scramble) = whole(body, read_auth)?;
@@ -495,6 +498,7 @@ struct SqlFields<'a> {
     text: Option<&'a [u8]>,
     prepared: Option<u32>,
     has_odd_parameters: bool,
+    parameters: Option<&'a [u8]>,
 }
 
 impl<'a> SqlFields<'a> {
@@ -508,7 +512,7 @@ impl<'a> SqlFields<'a> {
                 Some(keys::STATEMENT_ID) => fields.prepared = Some(body.uint()? as u32),
                 Some(keys::SQL_BIND) => {
                     fields.has_odd_parameters = body.kind()? != Kind::Array;
-                    body.skip()?;
+                    fields.parameters = Some(body.raw()?);
                 }
                 _ => body.skip()?,
             }

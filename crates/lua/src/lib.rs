@@ -25,6 +25,7 @@ mod host;
 mod memory;
 pub mod modules;
 mod runtime;
+mod sql;
 mod sys;
 mod userdata;
 mod watchdog;

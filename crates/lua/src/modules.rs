@@ -11,6 +11,7 @@ mod decimal;
 mod digest;
 mod fiber;
 mod json;
+mod key_def;
 mod log;
 mod msgpack;
 mod netbox;
@@ -34,6 +35,7 @@ const NATIVE: &[(&str, Native)] = &[
     ("lycosa.digest", digest::open),
     ("lycosa.fiber", fiber::open),
     ("lycosa.json", json::open),
+    ("lycosa.key_def", key_def::open),
     ("lycosa.log", log::open),
     ("lycosa.msgpack", msgpack::open),
     ("lycosa.netbox", netbox::open),
@@ -56,9 +58,15 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("fiber", include_str!("modules/fiber.lua")),
     ("fio", include_str!("modules/fio.lua")),
     ("fun", include_str!("modules/fun.lua")),
+    ("help", include_str!("modules/help.lua")),
+    ("http.client", include_str!("modules/http_client.lua")),
+    ("iconv", include_str!("modules/iconv.lua")),
     ("json", include_str!("modules/json.lua")),
+    ("key_def", include_str!("modules/key_def.lua")),
     ("log", include_str!("modules/log.lua")),
+    ("merger", include_str!("modules/merger.lua")),
     ("msgpack", include_str!("modules/msgpack.lua")),
+    ("msgpackffi", include_str!("modules/msgpack.lua")),
     ("net.box", include_str!("modules/net_box.lua")),
     ("popen", include_str!("modules/popen.lua")),
     ("pwd", include_str!("modules/pwd.lua")),
@@ -66,13 +74,16 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("socket", include_str!("modules/socket.lua")),
     ("strict", include_str!("modules/strict.lua")),
     ("tap", include_str!("modules/tap.lua")),
+    ("tarantool", include_str!("modules/tarantool.lua")),
     ("title", include_str!("modules/title.lua")),
     ("uri", include_str!("modules/uri.lua")),
     ("uuid", include_str!("modules/uuid.lua")),
     ("yaml", include_str!("modules/yaml.lua")),
     ("box", include_str!("modules/box.lua")),
+    ("box.error", include_str!("modules/box_error.lua")),
     ("box.func", include_str!("modules/box_func.lua")),
     ("box.schema", include_str!("modules/box_schema.lua")),
+    ("box.sql", include_str!("modules/box_sql.lua")),
     ("box.trigger", include_str!("modules/box_trigger.lua")),
     ("trigger", include_str!("modules/trigger.lua")),
     ("internal.trigger", include_str!("modules/trigger.lua")),

@@ -56,6 +56,21 @@ fn net_box_speaks_with_a_server() {
     compare("net_box.lua", &[&free_port().to_string()]);
 }
 
+#[test]
+fn sql_over_one_space_is_theirs() {
+    compare("sql.lua", &[&free_port().to_string()]);
+}
+
+#[test]
+fn errors_have_codes_texts_and_causes() {
+    compare("errors.lua", &[]);
+}
+
+#[test]
+fn keys_and_merged_sources_are_theirs() {
+    compare("key_def.lua", &[]);
+}
+
 /// Programs of `random.lua`: the same seeds each time, and one new seed. `LYCOSA_TEST_SEED` names one to run again.
 /// Open: seed 2172 reads a removed tuple in `Store::propose`, seed 2281 ends with SIGSEGV (both with 120 steps).
 #[test]

@@ -144,7 +144,7 @@ fn a_user_without_usage_can_only_ping() {
         Body::Select { space: 280, index: 0, limit: 1, offset: 0, iterator: 0, key: &empty },
         Body::Call { name: b"box.info", args: &empty },
         Body::Eval { text: b"return 1", args: &empty },
-        Body::Execute(Sql::Text(b"SELECT 1")),
+        Body::Execute(Sql::Text(b"SELECT 1"), &[0x90]),
         Body::Join { instance_uuid: None },
     ] {
         assert_eq!(refused(rig.ask(&mut ann, &body)), refusal, "{body:?}");
@@ -247,7 +247,7 @@ fn what_is_not_served_is_refused_after_the_rights() {
     let text = "Execute access to universe '' is denied for user 'guest'";
     assert_eq!(refused(rig.ask(&mut guest, &eval)), denied(text));
     assert_eq!(refused(rig.ask(&mut admin, &eval)).0, ErrorCode::Unsupported);
-    for sql in [Body::Execute(Sql::Text(b"SELECT 1")), Body::Prepare(Sql::Prepared(5))] {
+    for sql in [Body::Execute(Sql::Text(b"SELECT 1"), &[0x90]), Body::Prepare(Sql::Prepared(5))] {
         assert_eq!(refused(rig.ask(&mut guest, &sql)).0, ErrorCode::Unsupported);
         assert_eq!(refused(rig.ask(&mut admin, &sql)).0, ErrorCode::Unsupported);
     }

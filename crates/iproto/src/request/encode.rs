@@ -33,7 +33,7 @@ impl Body<'_> {
             Self::Call { .. } => RequestType::Call,
             Self::Call16 { .. } => RequestType::Call16,
             Self::Eval { .. } => RequestType::Eval,
-            Self::Execute(_) => RequestType::Execute,
+            Self::Execute(..) => RequestType::Execute,
             Self::Prepare(_) => RequestType::Prepare,
             Self::Auth { .. } => RequestType::Auth,
             Self::Ping => RequestType::Ping,
@@ -97,8 +97,11 @@ fn encode_body(out: &mut Vec<u8>, body: &Body<'_>) {
             write_text(out, keys::EXPRESSION, text);
             write_raw(out, keys::TUPLE, args);
         }
-        Body::Execute(sql) | Body::Prepare(sql) => {
-            mp::write_map(out, 1);
+        Body::Execute(sql, _) | Body::Prepare(sql) => {
+            mp::write_map(out, 1 + u32::from(matches!(body, Body::Execute(..))));
+            if let Body::Execute(_, parameters) = body {
+                write_raw(out, keys::SQL_BIND, parameters);
+            }
             match sql {
                 Sql::Text(text) => write_text(out, keys::SQL_TEXT, text),
                 Sql::Prepared(id) => write_field(out, keys::STATEMENT_ID, id.into()),

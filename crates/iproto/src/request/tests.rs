@@ -250,10 +250,10 @@ fn authentication() {
 #[test]
 fn sql_requests() {
     let decoded = |fields: &str| match decode(&bytes(&format!("82000b0105 {fields}"))) {
-        Ok(Request { body: Body::Execute(Sql::Text(text)), .. }) => {
+        Ok(Request { body: Body::Execute(Sql::Text(text), _), .. }) => {
             String::from_utf8_lossy(text).into_owned()
         }
-        Ok(Request { body: Body::Execute(Sql::Prepared(id)), .. }) => format!("#{id}"),
+        Ok(Request { body: Body::Execute(Sql::Prepared(id), _), .. }) => format!("#{id}"),
         other => other.expect_err("refused").to_string(),
     };
     assert_eq!(decoded("83 40a173 4190 2b90"), "s");
@@ -334,7 +334,7 @@ proptest! {
             Body::Call { name, args: tuple },
             Body::Call16 { name, args: tuple },
             Body::Eval { text: name, args: tuple },
-            Body::Execute(Sql::Text(name)),
+            Body::Execute(Sql::Text(name), tuple),
             Body::Prepare(Sql::Prepared(index)),
             Body::Auth { user: name, scramble: AuthTuple::ChapSha1(&scramble) },
             Body::Auth { user: name, scramble: AuthTuple::Empty },

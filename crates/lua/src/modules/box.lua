@@ -14,108 +14,8 @@ local function native(name, ...)
 end
 internal.native = native
 
--- Errors. An error is C data with a number; what it says stands beside, as long as it lives.
-
-ffi.cdef('struct error { uint64_t number; };')
-local error_t
-local payloads, next_number = {}, 1ULL
-
-local CODES = {
-    UNKNOWN = 0, ILLEGAL_PARAMS = 1, MEMORY_ISSUE = 2, TUPLE_FOUND = 3, TUPLE_NOT_FOUND = 4, UNSUPPORTED = 5, ITERATOR_TYPE = 72,
-    NONMASTER = 6, READONLY = 7, INJECTION = 8, CREATE_SPACE = 9, SPACE_EXISTS = 10, DROP_SPACE = 11,
-    ALTER_SPACE = 12, INDEX_TYPE = 13, MODIFY_INDEX = 14, LAST_DROP = 15, TUPLE_FORMAT_LIMIT = 16,
-    DROP_PRIMARY_KEY = 17, KEY_PART_TYPE = 18, EXACT_MATCH = 19, INVALID_MSGPACK = 20, TUPLE_NOT_ARRAY = 22,
-    FIELD_TYPE = 23, INDEX_PART_TYPE_MISMATCH = 24, UPDATE_SPLICE = 25, UPDATE_ARG_TYPE = 26,
-    FORMAT_MISMATCH_INDEX_PART = 27, UNKNOWN_UPDATE_OP = 28, UPDATE_FIELD = 29, FUNCTION_TX_ACTIVE = 30,
-    KEY_PART_COUNT = 31, PROC_LUA = 32, NO_SUCH_PROC = 33, NO_SUCH_TRIGGER = 34, NO_SUCH_INDEX_ID = 35,
-    NO_SUCH_SPACE = 36, NO_SUCH_FIELD_NO = 37, EXACT_FIELD_COUNT = 38, FIELD_MISSING = 39, WAL_IO = 40,
-    MORE_THAN_ONE_TUPLE = 41, ACCESS_DENIED = 42, CREATE_USER = 43, DROP_USER = 44, NO_SUCH_USER = 45,
-    USER_EXISTS = 46, PASSWORD_MISMATCH = 47, UNKNOWN_REQUEST_TYPE = 48, UNKNOWN_SCHEMA_OBJECT = 49,
-    CREATE_FUNCTION = 50, NO_SUCH_FUNCTION = 51, FUNCTION_EXISTS = 52, CFG = 59, NO_CONNECTION = 77, TIMEOUT = 78,
-    ACTIVE_TRANSACTION = 79, NO_SUCH_ROLE = 82, ROLE_EXISTS = 83, INDEX_EXISTS = 85, GRANT = 88, PRIV_GRANTED = 89,
-    ROLE_GRANTED = 90, NO_SUCH_SAVEPOINT = 61, WRONG_INDEX_PARTS = 107, WRONG_INDEX_OPTIONS = 108,
-    WRONG_SPACE_OPTIONS = 111, LOAD_FUNCTION = 99, NO_TRANSACTION = 114, COMMIT_IN_SUB_STMT = 122, ROLLBACK_IN_SUB_STMT = 123, BEFORE_REPLACE_RET = 53, LOADING = 116, TRANSACTION_YIELD = 154,
-}
-
-local function make_error(kind, code, message, trace)
-    local number = next_number
-    next_number = next_number + 1
-    local object = error_t(number)
-    payloads[tonumber(number)] =
-        { type = kind, code = code, message = message, trace = trace or { { file = 'lycosa', line = 0 } } }
-    return object
-end
-
-local error_methods = {}
-local function payload(object) return payloads[tonumber(object.number)] end
-
-function error_methods.unpack(object)
-    local of = payload(object)
-    return { type = of.type, code = of.code, message = of.message, trace = of.trace, base_type = of.type, prev = of.prev }
-end
-function error_methods.raise(object) error(object, 0) end
-function error_methods.match(object, ...) return payload(object).message:match(...) end
-function error_methods.set_prev(object, prev) payload(object).prev = prev end
-
-error_t = ffi.metatype('struct error', {
-    __index = function(object, key)
-        local method = error_methods[key]
-        if method then return method end
-        local of = payload(object)
-        if key == 'base_type' then return of.type end
-        if key == 'errno' then return nil end
-        if key == '__serialize' then return function(self) return payload(self).message end end
-        return of[key]
-    end,
-    __tostring = function(object) return payload(object).message end,
-    __gc = function(object) payloads[tonumber(object.number)] = nil end,
-})
-internal.set_error_maker(make_error)
-
-local last_error
-
-local function raise_new(level, code, message, ...)
-    if type(code) == 'table' then
-        local object = make_error(code.type or 'ClientError', code.code or 0, code.reason or code.message or '')
-        last_error = object
-        error(object, 0)
-    end
-    if type(code) == 'cdata' and ffi.istype(error_t, code) then error(code, 0) end
-    if type(code) == 'string' and message == nil then error(make_error('ClientError', 0, code), 0) end
-    local text = tostring(message or '')
-    -- The template of PROC_LUA is its first argument alone.
-    if select('#', ...) > 0 and code ~= CODES.PROC_LUA then text = text:format(...) end
-    error(make_error('ClientError', tonumber(code) or 0, text), level or 0)
-end
-
-box.error = setmetatable({
-    new = function(code, message, ...)
-        if type(code) == 'table' then
-            return make_error(code.type or 'ClientError', code.code or 0, code.reason or code.message or '')
-        end
-        if type(code) == 'cdata' then return code end
-        local text = tostring(message or '')
-        if select('#', ...) > 0 then text = text:format(...) end
-        return make_error('ClientError', code, text)
-    end,
-    last = function() return last_error end,
-    set = function(object) last_error = object end,
-    clear = function() last_error = nil end,
-    is = function(value) return ffi.istype(error_t, value) end,
-}, {
-    __call = function(_, ...)
-        if select('#', ...) == 0 then
-            if last_error then error(last_error, 0) end
-            return
-        end
-        raise_new(0, ...)
-    end,
-    __index = CODES,
-})
-
-local function client_error(name, message) error(make_error('ClientError', CODES[name], message), 0) end
-internal.client_error = client_error
-internal.error_t = error_t
+require('box.error')
+local client_error = internal.client_error
 
 -- Transactions and triggers.
 
@@ -207,6 +107,7 @@ function internal.disconnected()
     closing[session_id()] = true
     run_list(on_disconnect)
     closing[session_id()], storages[session_id()] = nil, nil
+    internal.forget_statements(session_id())
 end
 
 -- Configuration.
@@ -343,9 +244,26 @@ function GUARDED.once(key, body, ...)
     return body(...)
 end
 
+-- Waits until the instance is read-only, or no longer. Without a timeout it waits as long as it takes.
+local function wait_for_mode(wanted, timeout)
+    if timeout ~= nil and type(timeout) ~= 'number' then
+        error(("bad argument #1 to '?' (number expected, got %s)"):format(type(timeout)), 0)
+    end
+    local deadline = fiber.clock() + (timeout or math.huge)
+    while box.info.ro ~= wanted do
+        local left = deadline - fiber.clock()
+        if left <= 0 then
+            local failure = internal.new_error('TimedOut', nil, 'timed out')
+            box.error.set(failure)
+            error(failure, 0)
+        end
+        fiber.sleep(math.min(left, 0.01))
+    end
+end
+
 box.ctl = {
-    wait_rw = function() while box.info.ro do fiber.sleep(0.01) end end,
-    wait_ro = function() while not box.info.ro do fiber.sleep(0.01) end end,
+    wait_rw = function(timeout) wait_for_mode(false, timeout) end,
+    wait_ro = function(timeout) wait_for_mode(true, timeout) end,
     is_recovery_finished = function() return internal.configured() end,
 }
 internal.on_shutdown, box.ctl.on_shutdown = trigger_list()
@@ -355,6 +273,7 @@ internal.guarded = GUARDED
 require('box.tuple')
 require('box.schema')
 require('box.func')
+require('box.sql')
 
 setmetatable(box, {
     __index = function(_, name)

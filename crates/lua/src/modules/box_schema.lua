@@ -400,6 +400,19 @@ end
 local schema = { space = {}, index = {}, user = {}, role = {}, func = {}, sequence = {} }
 guarded.schema = schema
 
+-- Numbers of system spaces and users, and limits.
+local CONSTANTS = {
+    SCHEMA_ID = 272, COLLATION_ID = 276, VCOLLATION_ID = 277, SPACE_ID = 280, VSPACE_ID = 281, SEQUENCE_ID = 284,
+    SEQUENCE_DATA_ID = 285, VSEQUENCE_ID = 286, INDEX_ID = 288, VINDEX_ID = 289, FUNC_ID = 296, VFUNC_ID = 297,
+    USER_ID = 304, VUSER_ID = 305, PRIV_ID = 312, VPRIV_ID = 313, CLUSTER_ID = 320, TRIGGER_ID = 328, TRUNCATE_ID = 330,
+    SPACE_SEQUENCE_ID = 340, FK_CONSTRAINT_ID = 356, CK_CONSTRAINT_ID = 364, FUNC_INDEX_ID = 372,
+    SESSION_SETTINGS_ID = 380, GUEST_ID = 0, ADMIN_ID = 1, PUBLIC_ROLE_ID = 2, SUPER_ROLE_ID = 31, REPLICA_MAX = 32,
+    SYSTEM_ID_MIN = 256, SYSTEM_ID_MAX = 511, SYSTEM_USER_ID_MIN = 0, SYSTEM_USER_ID_MAX = 2, SPACE_MAX = 2147483647,
+    NAME_MAX = 65000, FIELD_MAX = 2147483647, FORMAT_ID_MAX = 65534, INDEX_MAX = 128, INDEX_PART_MAX = 255,
+    INDEX_FIELD_MAX = 32767, SQL_BIND_PARAMETER_MAX = 65000,
+}
+for name, value in pairs(CONSTANTS) do schema[name] = value end
+
 local SPACE_OPTIONS = {
     if_not_exists = 'boolean', engine = 'string', field_count = 'number', user = 'string', format = 'table',
     id = 'number', temporary = 'boolean', is_local = 'boolean', is_sync = 'boolean',

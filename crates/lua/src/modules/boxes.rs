@@ -7,6 +7,7 @@ mod change;
 mod read;
 mod request;
 mod session;
+mod sql;
 mod tuple;
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
@@ -24,6 +25,7 @@ const FUNCTIONS: &[(&str, Native)] = &[
     ("configured", configured),
     ("configure", configure),
     ("schema_version", schema_version),
+    ("error_codes", error_codes),
     ("exit", exit),
     ("memory", memory),
     ("set_error_maker", set_error_maker),
@@ -37,6 +39,7 @@ pub(super) fn open(lua: Lua) -> Result<i32, Error> {
         change::FUNCTIONS,
         call::FUNCTIONS,
         session::FUNCTIONS,
+        sql::FUNCTIONS,
         tuple::FUNCTIONS,
     ];
     lua.new_library(&all.concat());
@@ -137,6 +140,20 @@ fn exit(lua: Lua) -> Result<i32, Error> {
     loop {
         let _ = lua.park(None)?;
     }
+}
+
+/// `error_codes()`: codes of errors by their names, and their texts by their codes.
+fn error_codes(lua: Lua) -> Result<i32, Error> {
+    lua.new_table(0, ErrorCode::ALL.len());
+    lua.new_table(0, ErrorCode::ALL.len());
+    for code in ErrorCode::ALL {
+        lua.push_number(f64::from(*code as u32));
+        lua.raw_set_field(-3, code.name());
+        lua.push_number(f64::from(*code as u32));
+        lua.push_str(code.template());
+        lua.raw_set(-3);
+    }
+    Ok(2)
 }
 
 fn memory(lua: Lua) -> Result<i32, Error> {

@@ -23,7 +23,7 @@ local SQL_TEXT, SQL_BIND, SQL_INFO, STATEMENT_ID = 0x40, 0x41, 0x42, 0x43
 local VSPACE, VINDEX = 281, 289
 
 local function new_error(code, message, kind)
-    return box.error.new({ type = kind or 'ClientError', code = code, reason = message })
+    return internal.new_error(kind or 'ClientError', code, message)
 end
 
 local function no_connection(message) return new_error(box.error.NO_CONNECTION, message) end

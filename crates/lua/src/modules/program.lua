@@ -64,6 +64,33 @@ end
 -- A client's statement on a space with triggers.
 program.statement = internal.change
 
+-- A client's EXECUTE or PREPARE: the body of its reply by the keys of the protocol.
+local METADATA, DATA, BIND_METADATA, BIND_COUNT, SQL_INFO, STATEMENT_ID = 0x32, 0x30, 0x33, 0x34, 0x42, 0x43
+
+local function columns(list)
+    local shown = setmetatable({}, { __serialize = 'seq' })
+    for place, column in ipairs(list) do
+        shown[place] = setmetatable({ [0] = column.name, [1] = column.type }, { __serialize = 'map' })
+    end
+    return shown
+end
+
+function program.sql(kind, statement, parameters)
+    local result = internal.sql_request(kind, statement, parameters)
+    local body = setmetatable({}, { __serialize = 'map' })
+    if result.row_count then
+        body[SQL_INFO] = setmetatable({ [0] = result.row_count, [1] = result.autoincrement_ids }, { __serialize = 'map' })
+    elseif result.stmt_id then
+        body[STATEMENT_ID], body[BIND_COUNT] = result.stmt_id, result.param_count
+        body[BIND_METADATA] = columns(result.params)
+        if result.metadata then body[METADATA] = columns(result.metadata) end
+    elseif result.rows then
+        body[METADATA] = columns(result.metadata)
+        body[DATA] = setmetatable(result.rows, { __serialize = 'seq' })
+    end
+    return body
+end
+
 function program.connected() internal.connected() end
 function program.disconnected() internal.disconnected() end
 

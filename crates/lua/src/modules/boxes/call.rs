@@ -114,7 +114,7 @@ pub(super) fn tell_callbacks(lua: Lua) -> Result<(), Error> {
 }
 
 /// The table at `index`, whose field `n` counts its items, as an array.
-fn encode_list(lua: Lua, index: i32, out: &mut Vec<u8>) -> Result<(), Error> {
+pub(super) fn encode_list(lua: Lua, index: i32, out: &mut Vec<u8>) -> Result<(), Error> {
     lua.raw_field(index, "n");
     let count = lua.number(-1).map_or(lua.raw_len(index) as u32, |count| count as u32);
     lua.pop(1);

@@ -19,12 +19,14 @@ pub(crate) fn run_invoke(lua: Lua, invoke: &Invoke) -> Result<i32, Error> {
         let _ = leave_transaction(lua);
     }
     let waited = lua.wait_durable();
+    let has_body = matches!(invoke.kind, InvokeKind::Sql { .. });
     let result = match (result, waited) {
         (Ok(values), Ok(())) => Ok(values),
         (Err(error), _) | (_, Err(error)) => Err(error_object(lua, error)),
     };
     lua.with_instance(|instance| {
         match result {
+            Ok((_, ref body)) if has_body => instance.finish_invoke_with_body(invoke.request, body),
             Ok((count, ref values)) => instance.finish_invoke(invoke.request, Ok((count, values))),
             Err(ref error) => instance.finish_invoke(invoke.request, Err(error.clone())),
         }
@@ -43,6 +45,9 @@ fn invoke_values(lua: Lua, invoke: &Invoke) -> Result<(u32, Vec<u8>), Error> {
         InvokeKind::Call { name } => ("call", name),
         InvokeKind::Eval { expression } => ("eval", expression),
         InvokeKind::Statement(statement) => return statement_values(lua, statement),
+        InvokeKind::Sql { prepare, statement } => {
+            return sql_body(lua, *prepare, statement, &invoke.args);
+        }
     };
     lua.raw_field(-1, field);
     lua.remove(-2);
@@ -83,6 +88,28 @@ fn statement_values(lua: Lua, statement: &OwnedStatement) -> Result<(u32, Vec<u8
         Some(tuple) => Ok((1, tuple.to_vec())),
         None => Ok((0, Vec::new())),
     }
+}
+
+/// Runs, prepares or forgets an SQL statement: `program.sql(kind, text or number, parameters)`. The module stands at the
+/// top. The result is the body of the reply.
+fn sql_body(
+    lua: Lua,
+    prepare: bool,
+    statement: &Result<Vec<u8>, u32>,
+    parameters: &[u8],
+) -> Result<(u32, Vec<u8>), Error> {
+    lua.raw_field(-1, "sql");
+    lua.remove(-2);
+    lua.push_str(if prepare { "prepare" } else { "execute" });
+    match statement {
+        Ok(text) => lua.push_str(text),
+        Err(id) => lua.push_number(f64::from(*id)),
+    }
+    lua.decode(&mut Reader::new(parameters))?;
+    lua.call(3, 1)?;
+    let mut body = Vec::new();
+    lua.encode(-1, &mut body)?;
+    Ok((0, body))
 }
 
 /// The error of a program as a client sees it.

@@ -1,0 +1,186 @@
+-- box.error: errors as C data with a number. What an error says stands beside, as long as the error lives.
+--
+-- An error may have another one as its cause (`prev`), in a chain without cycles.
+local internal = require('lycosa.box')
+local ffi = require('ffi')
+
+ffi.cdef('struct error { uint64_t number; };')
+local error_t
+local payloads, next_number = {}, 1ULL
+
+-- Codes by name and texts by code, as Tarantool 2.6 has them. A name of Lua finds its code in `box.error`.
+local codes, templates = internal.error_codes()
+
+local last_error
+
+local function payload(object) return payloads[tonumber(object.number)] end
+local function is_error(value) return type(value) == 'cdata' and ffi.istype(error_t, value) end
+
+local function make(of)
+    local number = next_number
+    next_number = next_number + 1
+    local object = error_t(number)
+    payloads[tonumber(number)] = of
+    return object
+end
+
+-- Where the error was made: what called the modules here.
+local function trace_of()
+    local level, place = 2, nil
+    repeat
+        place, level = debug.getinfo(level, 'Sl'), level + 1
+    until not place or not place.source:match('^@builtin/')
+    if not place or place.what == 'C' then return { { file = '[C]', line = 4294967295 } } end
+    return { { file = place.short_src, line = place.currentline } }
+end
+
+-- For errors of the instance; it is the last error from now on.
+local function make_error(kind, code, message)
+    local object = make({
+        type = kind, base_type = kind, code = (code ~= 0 or kind == 'ClientError') and code or nil, message = message, trace = trace_of(),
+    })
+    last_error = object
+    return object
+end
+internal.set_error_maker(make_error)
+
+local function with_code(code, ...)
+    local text = templates[code] or templates[0]
+    if select('#', ...) > 0 then
+        -- The precision of `%.*s` is an argument of C's alone.
+        text = text:gsub('%%%.%*s', '%%s'):gsub('%%l*u', '%%d'):format(...)
+    elseif text:find('%', 1, true) then
+        return nil
+    end
+    return make({ type = 'ClientError', base_type = 'ClientError', code = code, message = text, trace = trace_of() })
+end
+
+local function custom(kind, code, message)
+    return make({
+        type = kind, base_type = 'CustomError', custom_type = kind, code = code, message = message, trace = trace_of(),
+    })
+end
+
+local function from_table(fields)
+    local code, reason = fields.code, fields.reason
+    code = tonumber(code) or 0
+    local message = reason ~= nil and tostring(reason) or ''
+    if fields.type ~= nil then return custom(tostring(fields.type), code, message) end
+    return make({ type = 'ClientError', base_type = 'ClientError', code = code, message = message, trace = trace_of() })
+end
+
+-- What `box.error.new` and `box.error` make of their arguments; nil if they are of no use.
+local function from_arguments(what, ...)
+    if type(what) == 'table' then return from_table(what) end
+    if type(what) == 'number' then return with_code(what, ...) end
+    if type(what) == 'string' and type((...)) == 'string' then
+        local text = ...
+        if select('#', ...) > 1 then text = text:format(select(2, ...)) end
+        return custom(what, 0, text)
+    end
+    return nil
+end
+
+-- An error of the class of a server's answer, or of a module: it is no custom one.
+function internal.new_error(kind, code, message)
+    return make({ type = kind, base_type = kind, code = code, message = message, trace = trace_of() })
+end
+
+local methods = {}
+
+function methods.unpack(object)
+    if not is_error(object) then error('Usage: error:unpack()', 2) end
+    local shown = {}
+    for name, value in pairs(payload(object)) do shown[name] = value end
+    return shown
+end
+
+function methods.raise(object)
+    if not is_error(object) then error('Usage: error:raise()', 2) end
+    last_error = object
+    error(object, 0)
+end
+
+function methods.match(object, ...)
+    if not is_error(object) then error('Usage: error:match()', 2) end
+    return payload(object).message:match(...)
+end
+
+function methods.set_prev(object, ...)
+    local prev = ...
+    if not is_error(object) or (prev ~= nil and not is_error(prev)) then
+        error('Usage: error1:set_prev(error2)', 2)
+    end
+    local place = prev
+    while place ~= nil do
+        if place == object then error('Cycles are not allowed', 2) end
+        place = payload(place).prev
+    end
+    -- `box.NULL` stands for no cause, too.
+    payload(object).prev = prev ~= nil and prev or nil
+end
+
+local function serialize(object) return payload(object).message end
+
+error_t = ffi.metatype('struct error', {
+    __index = function(object, key)
+        if key == '__serialize' then return serialize end
+        return methods[key] or payload(object)[key]
+    end,
+    __newindex = function() error('attempt to write to constant location', 2) end,
+    __tostring = function(object) return payload(object).message end,
+    __concat = function(left, right)
+        if is_error(left) then left = tostring(left) end
+        if is_error(right) then right = tostring(right) end
+        return left .. right
+    end,
+    __gc = function(object) payloads[tonumber(object.number)] = nil end,
+})
+
+box.error = setmetatable({
+    new = function(...)
+        local object = from_arguments(...)
+        if not object then error('Usage: box.error.new(code, args) or box.error.new(type, args)', 2) end
+        return object
+    end,
+    last = function(...)
+        if select('#', ...) > 0 then error('box.error.last(): bad arguments', 2) end
+        return last_error
+    end,
+    set = function(...)
+        if select('#', ...) == 0 then error('Usage: box.error.set(error)', 2) end
+        local object = ...
+        if not is_error(object) then
+            error(('Invalid argument #1 (error expected, got %s)'):format(type(object)), 2)
+        end
+        last_error = object
+    end,
+    clear = function(...)
+        if select('#', ...) > 0 then error('box.error.clear(): bad arguments', 2) end
+        last_error = nil
+    end,
+    is = is_error,
+}, {
+    __call = function(_, ...)
+        if select('#', ...) == 0 then
+            if last_error then error(last_error, 0) end
+            return
+        end
+        local what = ...
+        local object = is_error(what) and what or from_arguments(...)
+        if not object then error('box.error(): bad arguments', 2) end
+        last_error = object
+        error(object, 0)
+    end,
+    __index = codes,
+    __serialize = function() return codes end,
+})
+
+function internal.client_error(name, message)
+    local object = make({
+        type = 'ClientError', base_type = 'ClientError', code = codes[name], message = message, trace = trace_of(),
+    })
+    last_error = object
+    error(object, 0)
+end
+internal.error_t = error_t

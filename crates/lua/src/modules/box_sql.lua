@@ -1,0 +1,232 @@
+-- box.execute, box.prepare, box.unprepare: SQL over one space. Rust makes the plans and reads; changes go through the door of all
+-- statements, so triggers, rights and transactions are those of space:insert, update and delete.
+local internal = require('lycosa.box')
+local digest = require('digest')
+local ffi = require('ffi')
+
+local int64_t, uint64_t = ffi.typeof('int64_t'), ffi.typeof('uint64_t')
+
+-- `ER_SQL_EXECUTE`, `ER_SQL_BIND_TYPE`, `ER_SQL_BIND_NOT_FOUND`, `ER_WRONG_QUERY_ID`, `ER_SQL_PREPARE`.
+local SQL_EXECUTE, BIND_TYPE, BIND_NOT_FOUND, WRONG_QUERY_ID, SQL_PREPARE = 159, 157, 161, 211, 210
+
+-- Statements that one session may prepare, and texts whose plans are kept.
+local MAX_PREPARED, MAX_PLANS = 10000, 256
+
+local function fail(code, message) error(internal.new_error('ClientError', code, message), 0) end
+local function illegal(message) internal.client_error('ILLEGAL_PARAMS', 'Illegal parameters, ' .. message) end
+
+-- Plans by text, the oldest first. A plan is good for one version of the schema.
+local plans, order = {}, {}
+
+local function new_plan(text)
+    local plan = internal.sql_plan(text)
+    local kind, parameters, metadata, version, space = internal.sql_info(plan)
+    return { plan = plan, kind = kind, parameters = parameters, metadata = metadata, version = version, space = space }
+end
+
+local function plan_of(text)
+    local known = plans[text]
+    if known and known.version == internal.schema_version() then return known end
+    local made = new_plan(text)
+    if not known and #text < 4096 then
+        if #order >= MAX_PLANS then plans[table.remove(order, 1)] = nil end
+        table.insert(order, text)
+    end
+    if known or #text < 4096 then plans[text] = made end
+    return made
+end
+
+local function place_of(plan, name)
+    for place, known in ipairs(plan.parameters) do if known == name then return place end end
+    fail(BIND_NOT_FOUND, ("Parameter '%s' was not found in the statement"):format(name))
+end
+
+local function check_value(value, shown)
+    local kind = type(value)
+    if value == nil or kind == 'number' or kind == 'string' or kind == 'boolean' then return value end
+    if kind == 'cdata' and (ffi.istype(int64_t, value) or ffi.istype(uint64_t, value)) then return value end
+    if kind == 'cdata' then kind = 'userdata' end
+    fail(BIND_TYPE, ('Bind value type %s for parameter %s is not supported'):format(kind:upper(), shown))
+end
+
+-- Values by the places of parameters.
+local function bind(plan, given)
+    local count = #plan.parameters
+    local values = { n = count }
+    for place = 1, table.maxn(given) do
+        local value = given[place]
+        if type(value) == 'table' then
+            local name, inner = next(value)
+            if name ~= nil and next(value, name) ~= nil then
+                illegal('SQL bind named parameter should be a table with one key - {name = value}')
+            end
+            if type(name) ~= 'string' then illegal('name of the parameter should be a string.') end
+            values[place_of(plan, name)] = check_value(inner, ("'%s'"):format(name))
+        else
+            if place > count then fail(SQL_EXECUTE, 'Failed to execute SQL statement: The number of parameters is too large') end
+            values[place] = check_value(value, place)
+        end
+    end
+    return values
+end
+
+-- Runs `body` as one transaction, or as a part of the open one that fails alone.
+local function atomically(body, ...)
+    if not internal.in_txn() then return box.atomic(body, ...) end
+    local place = internal.savepoint()
+    local done, result, ids = pcall(body, ...)
+    if done then return result, ids end
+    if internal.in_txn() then pcall(internal.rollback_to, place) end
+    error(result, 0)
+end
+
+local function insert_rows(plan, rows, keys, conflict, sequence, generated)
+    local count, ids = 0, nil
+    for number, row in ipairs(rows) do
+        local kind, old = 'insert', nil
+        if conflict ~= 'fail' and not generated[number] then old = internal.system_row(plan.space, 0, keys[number]) end
+        if conflict == 'replace' then kind = 'replace' end
+        if old == nil or conflict == 'replace' then
+            local new = internal.change(kind, plan.space, 0, row)
+            count = count + (old ~= nil and 2 or 1)
+            if generated[number] and new ~= nil then
+                ids = ids or {}
+                table.insert(ids, new[sequence])
+            end
+        end
+    end
+    return count, ids
+end
+
+local function change_rows(plan, values)
+    local keys, operations = internal.sql_changes(plan.plan, values)
+    for number, key in ipairs(keys) do
+        if plan.kind == 'delete' then
+            internal.change('delete', plan.space, 0, key)
+        else
+            internal.change('update', plan.space, 0, key, operations[number])
+        end
+    end
+    return #keys
+end
+
+local function run(plan, given)
+    local values = bind(plan, given)
+    if plan.kind == 'select' then
+        local metadata, rows = internal.sql_select(plan.plan, values)
+        return { metadata = metadata, rows = rows }
+    end
+    local count, ids
+    if plan.kind == 'insert' then
+        local rows, keys, conflict, sequence, generated = internal.sql_rows(plan.plan, values)
+        if #rows == 1 and conflict == 'fail' then
+            count, ids = insert_rows(plan, rows, keys, conflict, sequence, generated)
+        else
+            count, ids = atomically(insert_rows, plan, rows, keys, conflict, sequence, generated)
+        end
+    else
+        count = atomically(change_rows, plan, values)
+    end
+    return { row_count = count, autoincrement_ids = ids }
+end
+
+-- Prepared statements: texts by session and number. The number is a hash of the text, as in Tarantool.
+local prepared, counts = {}, {}
+
+local function text_of(id)
+    local own = prepared[box.session.id()]
+    local text = own and own[id]
+    if not text then fail(WRONG_QUERY_ID, ('Prepared statement with id %s does not exist'):format(tostring(id))) end
+    return text
+end
+
+internal.forget_statements = function(session) prepared[session], counts[session] = nil, nil end
+
+local function describe(id, plan)
+    local params = {}
+    for place, name in ipairs(plan.parameters) do params[place] = { name = name, type = 'ANY' } end
+    return {
+        stmt_id = id, param_count = #params, params = params,
+        metadata = plan.kind == 'select' and plan.metadata or nil,
+    }
+end
+
+local function prepare(text)
+    local plan, session, id = plan_of(text), box.session.id(), digest.murmur(text)
+    local own = prepared[session]
+    if not own then
+        own = {}
+        prepared[session], counts[session] = own, 0
+    end
+    if own[id] ~= nil and own[id] ~= text then
+        fail(SQL_PREPARE, 'Failed to prepare SQL statement: another statement of this session has the same id')
+    end
+    if own[id] == nil then
+        if counts[session] >= MAX_PREPARED then
+            fail(SQL_PREPARE, ('Failed to prepare SQL statement: the session has %d prepared statements: unprepare some')
+                :format(MAX_PREPARED))
+        end
+        own[id], counts[session] = text, counts[session] + 1
+    end
+    return describe(id, plan)
+end
+
+local function unprepare(id)
+    text_of(id)
+    local session = box.session.id()
+    prepared[session][id], counts[session] = nil, counts[session] - 1
+end
+
+-- What clients ask for.
+function internal.sql_request(kind, statement, given)
+    local by_id = type(statement) == 'number'
+    if kind == 'execute' then return run(plan_of(by_id and text_of(statement) or statement), given) end
+    if by_id then
+        unprepare(statement)
+        return {}
+    end
+    return prepare(statement)
+end
+
+-- The result, or nil and the error.
+local function answer(done, result)
+    if done then return result end
+    if not box.error.is(result) then error(result, 0) end
+    box.error.set(result)
+    return nil, result
+end
+
+local function check_parameters(given)
+    if given ~= nil and type(given) ~= 'table' then error('Second argument must be a table', 0) end
+    return given or {}
+end
+
+function internal.guarded.execute(...)
+    local statement, given = ...
+    local kind = type(statement)
+    if select('#', ...) < 1 or select('#', ...) > 2 or (kind ~= 'string' and kind ~= 'number') then
+        error('Usage: box.execute(sqlstring[, params]) or box.execute(stmt_id[, params])', 0)
+    end
+    if select('#', ...) == 2 and type(given) ~= 'table' then error('Second argument must be a table', 0) end
+    return answer(pcall(internal.sql_request, 'execute', statement, given or {}))
+end
+
+function internal.guarded.prepare(...)
+    local text = ...
+    if select('#', ...) ~= 1 or (type(text) ~= 'string' and type(text) ~= 'number') then
+        error('Usage: box.prepare(sqlstring)', 0)
+    end
+    local result, failure = answer(pcall(prepare, tostring(text)))
+    if not result then return nil, failure end
+    local id = result.stmt_id
+    function result.execute(_, given) return box.execute(id, check_parameters(given)) end
+    function result.unprepare() return box.unprepare(id) end
+    return result
+end
+
+function internal.guarded.unprepare(...)
+    local id = ...
+    if type(id) == 'table' then id = id.stmt_id end
+    if select('#', ...) ~= 1 or type(id) ~= 'number' then error('Usage: statement:unprepare() or box.unprepare(stmt_id)', 0) end
+    return answer(pcall(unprepare, id))
+end

@@ -1,0 +1,123 @@
+-- key_def: definitions of keys outside of indexes: order of tuples, keys of tuples.
+local native = require('lycosa.key_def')
+local internal = require('lycosa.box')
+
+local USAGE = 'Bad params, use: key_def.new({{fieldno = fieldno, type = type[, is_nullable = <boolean>]'
+    .. '[, path = <string>][, collation_id = <number>][, collation = <string>]}, ...}'
+
+local methods = {}
+local key_def_mt = {}
+
+local function illegal(message)
+    error(internal.new_error('IllegalParams', nil, message), 0)
+end
+
+-- The row of a collation by its name or number. There is none before box.cfg, but the two that need no table.
+local function collation_of(name, id)
+    if name == nil and id == nil then return nil end
+    local shown = name ~= nil and ('"%s"'):format(tostring(name)) or tostring(id)
+    if not internal.configured() then
+        if name == 'none' or name == 'binary' or id == 0 or id == 3 then return nil end
+        illegal('Unknown collation: ' .. shown)
+    end
+    local row = internal.system_row(276, name ~= nil and 1 or 0, name ~= nil and name or id)
+    if not row then illegal('Unknown collation: ' .. shown) end
+    return { name = row[2], kind = row[4], locale = row[5], options = row[6] }
+end
+
+local function read_part(part)
+    if type(part) ~= 'table' then error(('attempt to index a %s value'):format(type(part)), 0) end
+    if part.fieldno ~= nil and part.field ~= nil then illegal('Conflicting options: fieldno and field') end
+    local field = part.fieldno
+    if field == nil then field = part.field end
+    if field == nil then illegal('fieldno or field must not be nil') end
+    local number = tonumber(field)
+    if not number or number < 1 or number % 1 ~= 0 then illegal('fieldno must be a whole number from 1') end
+    if part.type == nil then illegal('type must not be nil') end
+    local known, usable = native.is_field_type(tostring(part.type))
+    if not known then illegal('Unknown field type: ' .. tostring(part.type)) end
+    if not usable then illegal('Unsupported field type: ' .. tostring(part.type)) end
+    if part.collation ~= nil and part.collation_id ~= nil then illegal('Conflicting options: collation_id and collation') end
+    local collation = collation_of(part.collation, part.collation_id)
+    return {
+        fieldno = number, type = tostring(part.type):lower(), is_nullable = part.is_nullable and true or false,
+        path = part.path, collation = collation and collation.name, _order = collation,
+    }
+end
+
+local function make(parts)
+    local described = {}
+    for place, part in ipairs(parts) do
+        local order = part._order or {}
+        described[place] = {
+            part.fieldno - 1, part.type, part.is_nullable, part.path or '', order.kind or 'BINARY', order.locale or '',
+            setmetatable(order.options or {}, { __serialize = 'map' }),
+        }
+    end
+    return setmetatable({ _native = native.make(described), _parts = parts }, key_def_mt)
+end
+
+local function new(parts)
+    if type(parts) ~= 'table' then illegal(USAGE) end
+    if #parts == 0 then
+        if next(parts) ~= nil then illegal(USAGE) end
+        illegal('Key definition can only be constructed by using at least 1 key_part')
+    end
+    local list = {}
+    for place, part in ipairs(parts) do list[place] = read_part(part) end
+    return make(list)
+end
+
+local function is_key_def(object) return type(object) == 'table' and getmetatable(object) == key_def_mt end
+
+function methods.extract_key(object, ...)
+    if not is_key_def(object) or select('#', ...) < 1 then illegal('Usage: key_def:extract_key(tuple)') end
+    return native.extract_key(object._native, (...))
+end
+
+function methods.compare(object, ...)
+    if not is_key_def(object) or select('#', ...) ~= 2 then illegal('Usage: key_def:compare(tuple_a, tuple_b)') end
+    return native.compare(object._native, ...)
+end
+
+function methods.compare_with_key(object, ...)
+    if not is_key_def(object) or select('#', ...) ~= 2 then illegal('Usage: key_def:compare_with_key(tuple, key)') end
+    return native.compare_with_key(object._native, ...)
+end
+
+--- The parts of both, each place once.
+function methods.merge(object, other)
+    if not is_key_def(object) or not is_key_def(other) then illegal('Usage: key_def:merge(second_key_def)') end
+    local list, seen = {}, {}
+    for _, parts in ipairs({ object._parts, other._parts }) do
+        for _, part in ipairs(parts) do
+            local place = part.fieldno .. '\0' .. (part.path or '')
+            if not seen[place] or parts == object._parts then
+                seen[place] = true
+                list[#list + 1] = part
+            end
+        end
+    end
+    return make(list)
+end
+
+function methods.totable(object)
+    if not is_key_def(object) then illegal('Usage: key_def:totable()') end
+    local shown = {}
+    for place, part in ipairs(object._parts) do
+        shown[place] = {
+            fieldno = part.fieldno, type = part.type, is_nullable = part.is_nullable, path = part.path,
+            collation = part.collation,
+        }
+    end
+    return shown
+end
+
+key_def_mt.__index = methods
+key_def_mt.__serialize = methods.totable
+key_def_mt.__tostring = function() return '<struct key_def &>' end
+
+return {
+    new = new, extract_key = methods.extract_key, compare = methods.compare, compare_with_key = methods.compare_with_key,
+    merge = methods.merge, totable = methods.totable, is_key_def = is_key_def,
+}

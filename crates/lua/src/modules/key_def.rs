@@ -1,0 +1,175 @@
+//! Native part of `key_def`: order of tuples by parts of a key.
+
+use std::cmp::Ordering;
+
+use lycosa_iproto::error::ErrorCode;
+use lycosa_tuple::collation::Collation;
+use lycosa_tuple::field::FieldType;
+use lycosa_tuple::key::{KeyDef, KeyError, KeyPart};
+use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::path::Path;
+use lycosa_tuple::tuple::TupleRef;
+use lycosa_tuple::value::Value;
+
+use crate::api::{Kind, Lua};
+use crate::error::Error;
+
+/// A key definition as Lua holds it.
+struct Definition(KeyDef);
+
+/// Pushes the native part.
+pub(super) fn open(lua: Lua) -> Result<i32, Error> {
+    lua.new_class::<Definition>("key_def", &[], &[]);
+    lua.pop(1);
+    lua.new_library(&[
+        ("make", make),
+        ("extract_key", extract_key),
+        ("compare", compare),
+        ("compare_with_key", compare_with_key),
+        ("is_field_type", is_field_type),
+    ]);
+    Ok(1)
+}
+
+/// `is_field_type(name)`: whether it is the name of a type, and whether keys may have it.
+fn is_field_type(lua: Lua) -> Result<i32, Error> {
+    let ty = lua.text(1).and_then(|name| FieldType::parse(&name));
+    lua.push_bool(ty.is_some());
+    lua.push_bool(ty.is_some_and(FieldType::is_indexable));
+    Ok(2)
+}
+
+/// `make(parts)`: an array of `{field from 0, type, is nullable, path or '', kind, locale and options of the collation}`.
+fn make(lua: Lua) -> Result<i32, Error> {
+    let mut bytes = Vec::new();
+    lua.encode(1, &mut bytes)?;
+    let value = Value::decode(&bytes).map_err(|error| Error::here(error.to_string()))?;
+    let parts: Option<Vec<KeyPart>> = value.as_array().unwrap_or_default().iter().map(part_of).collect();
+    let parts = parts
+        .ok_or_else(|| Error::here("a part of the key cannot be used: its path or collation is wrong"))?;
+    lua.push_userdata(Definition(KeyDef::new(parts)));
+    Ok(1)
+}
+
+fn part_of(described: &Value) -> Option<KeyPart> {
+    let [field, ty, nullable, path, kind, locale, options] = described.as_array()? else { return None };
+    let path = path.as_str()?;
+    let pairs: Vec<(&str, &str)> = match options {
+        Value::Map(pairs) => pairs
+            .iter()
+            .map(|(name, value)| Some((name.as_str()?, value.as_str()?)))
+            .collect::<Option<_>>()?,
+        _ => Vec::new(),
+    };
+    Some(KeyPart {
+        field: u32::try_from(field.as_u64()?).ok()?,
+        ty: FieldType::parse(ty.as_str()?)?,
+        nullable: nullable.as_bool()?,
+        collation: Collation::new(kind.as_str()?, locale.as_str()?, pairs).ok()?,
+        path: if path.is_empty() { None } else { Some(Path::parse(path).ok()?) },
+    })
+}
+
+fn definition(lua: &Lua) -> Result<&KeyDef, Error> {
+    Ok(&lua.userdata::<Definition>(1).ok_or_else(|| Error::here("the argument is no key definition"))?.0)
+}
+
+/// A tuple or a table as bytes.
+fn tuple_at(lua: Lua, index: i32) -> Result<Vec<u8>, Error> {
+    if let Some(tuple) = lua.tuple(index) {
+        return Ok(tuple.to_vec());
+    }
+    if lua.kind(index) != Kind::Table {
+        return Err(Error::text(format!("A tuple or a table expected, got {}", lua.type_name(index))));
+    }
+    let mut out = Vec::new();
+    lua.encode(index, &mut out)?;
+    if matches!(Reader::new(&out).kind(), Ok(mp::Kind::Array)) { Ok(out) } else { Err(no_array()) }
+}
+
+fn no_array() -> Error {
+    client(ErrorCode::TupleNotArray, "Tuple/Key must be MsgPack array".to_owned())
+}
+
+fn client(code: ErrorCode, message: String) -> Error {
+    Error::Box { code: code.into(), message }
+}
+
+fn wrong_part(part: u32, expected: FieldType) -> Error {
+    let text = format!(
+        "Supplied key type of part {part} does not match index part type: expected {}",
+        expected.name()
+    );
+    client(ErrorCode::KeyPartType, text)
+}
+
+/// Refuses a tuple that has no such key.
+fn check_tuple(key: &KeyDef, tuple: &[u8]) -> Result<(), Error> {
+    for (number, part) in (0..).zip(key.parts()) {
+        let field = TupleRef::trusted(tuple).field(part.field);
+        let value = match (&part.path, field) {
+            (Some(path), Some(field)) => path.lookup(field),
+            (None, field) => field,
+            (Some(_), None) => None,
+        };
+        match value {
+            None if part.nullable => {}
+            None => {
+                let text = format!("Tuple field [{}] required by space format is missing", part.field + 1);
+                return Err(client(ErrorCode::FieldMissing, text));
+            }
+            Some(value) if part.ty.accepts(value) || part.nullable && value == [0xc0] => {}
+            Some(_) => return Err(wrong_part(number, part.ty)),
+        }
+    }
+    Ok(())
+}
+
+/// `extract_key(definition, tuple)`: the key as a tuple.
+fn extract_key(lua: Lua) -> Result<i32, Error> {
+    let tuple = tuple_at(lua, 2)?;
+    let key = definition(&lua)?;
+    check_tuple(key, &tuple)?;
+    let mut out = Vec::new();
+    mp::write_array(&mut out, key.part_count());
+    key.extract(&tuple, &mut out);
+    lua.push_tuple(&out)?;
+    Ok(1)
+}
+
+fn push_order(lua: Lua, order: Ordering) -> Result<i32, Error> {
+    lua.push_number(match order {
+        Ordering::Less => -1.0,
+        Ordering::Equal => 0.0,
+        Ordering::Greater => 1.0,
+    });
+    Ok(1)
+}
+
+/// `compare(definition, tuple, tuple)`: -1, 0 or 1.
+fn compare(lua: Lua) -> Result<i32, Error> {
+    let (left, right) = (tuple_at(lua, 2)?, tuple_at(lua, 3)?);
+    let key = definition(&lua)?;
+    check_tuple(key, &left)?;
+    check_tuple(key, &right)?;
+    push_order(lua, key.compare(&left, &right))
+}
+
+/// `compare_with_key(definition, tuple, key)`: -1, 0 or 1. A key may have fewer parts.
+fn compare_with_key(lua: Lua) -> Result<i32, Error> {
+    let tuple = tuple_at(lua, 2)?;
+    if lua.tuple(3).is_none() && lua.kind(3) != Kind::Table {
+        return Err(no_array());
+    }
+    let given = tuple_at(lua, 3)?;
+    let key = definition(&lua)?;
+    check_tuple(key, &tuple)?;
+    let mut reader = Reader::new(&given);
+    let count = reader.array().map_err(|_| no_array())?.min(key.part_count());
+    let values = reader.rest();
+    key.check_key(values, count).map_err(|error| match error {
+        KeyError::PartType { part, expected } => wrong_part(part, expected),
+        other => Error::here(other.to_string()),
+    })?;
+    push_order(lua, key.compare_with_key(&tuple, values, count))
+}

@@ -1,0 +1,205 @@
+-- merger: sorted sources of tuples as one sorted source.
+local buffer = require('buffer')
+local fun = require('fun')
+local internal = require('lycosa.box')
+local key_def = require('key_def')
+local msgpack = require('msgpack')
+
+local USAGE = 'Bad params, use: merger.new(key_def, {source, source, ...}[, {reverse = <boolean> or <nil>}])'
+local SELECT_OPTIONS = 'use: merge_source:select([{buffer = <cdata<struct ibuf>> or <nil>, limit = <number> or <nil>}])'
+
+local methods = {}
+local source_mt = { __index = methods }
+
+local function illegal(message) error(internal.new_error('IllegalParams', nil, message), 0) end
+
+local function is_source(object) return type(object) == 'table' and getmetatable(object) == source_mt end
+
+-- A source is a function that gives the next tuple, nil at the end.
+local function new_source(step) return setmetatable({ _step = step }, source_mt) end
+
+local function as_tuple(value)
+    if box.tuple.is(value) then return value end
+    if type(value) ~= 'table' then
+        error(('A tuple or a table expected, got %s'):format(type(value)), 0)
+    end
+    return box.tuple.new(value)
+end
+
+-- Pieces of tuples, one after the other: `next_piece` gives a function over the tuples of a piece.
+local function in_pieces(next_piece)
+    local step
+    return new_source(function()
+        while true do
+            if not step then
+                step = next_piece()
+                if not step then return nil end
+            end
+            local tuple = step()
+            if tuple ~= nil then return tuple end
+            step = nil
+        end
+    end)
+end
+
+local function generated(gen, param, state, over)
+    return in_pieces(function()
+        local value
+        state, value = gen(param, state)
+        if state == nil then return nil end
+        return over(value)
+    end)
+end
+
+local function over_table(list)
+    if type(list) ~= 'table' then error(('A table expected, got %s'):format(type(list)), 0) end
+    local place = 0
+    return function()
+        place = place + 1
+        local value = list[place]
+        if value ~= nil then return as_tuple(value) end
+    end
+end
+
+-- A buffer holds an array of tuples; what is read is taken out of it.
+local function over_buffer(buf)
+    local list, position = msgpack.decode(buf.rpos, buf:size())
+    buf.rpos = position
+    return over_table(list)
+end
+
+local function is_buffer(value) return buffer.is_ibuf and buffer.is_ibuf(value) or (type(value) ~= 'string'
+    and pcall(function() return value.rpos ~= nil and value.alloc ~= nil and value:size() end)) end
+
+local function is_callable(value) return type(value) == 'function' or type((getmetatable(value) or {}).__call) == 'function' end
+
+local function check_generator(name, gen)
+    if not is_callable(gen) then illegal(('Usage: merger.%s(gen, param, state)'):format(name)) end
+end
+
+local module = {}
+
+function module.new_table_source(gen, param, state)
+    check_generator('new_table_source', gen)
+    return generated(gen, param, state, over_table)
+end
+
+function module.new_buffer_source(gen, param, state)
+    check_generator('new_buffer_source', gen)
+    return generated(gen, param, state, over_buffer)
+end
+
+function module.new_tuple_source(gen, param, state)
+    -- An iterator of `pairs` stands for its three values.
+    if type(gen) == 'table' and param == nil and rawget(gen, 'gen') then gen, param, state = gen.gen, gen.param, gen.state end
+    check_generator('new_tuple_source', gen)
+    return new_source(function()
+        local value
+        state, value = gen(param, state)
+        if state ~= nil then return as_tuple(value) end
+    end)
+end
+
+function module.new_source_fromtable(list)
+    if type(list) ~= 'table' then illegal('Usage: merger.new_source_fromtable(<table>)') end
+    return new_source(over_table(list))
+end
+
+function module.new_source_frombuffer(buf)
+    if not is_buffer(buf) then illegal('Usage: merger.new_source_frombuffer(<cdata<struct ibuf>>)') end
+    local step
+    return new_source(function()
+        step = step or over_buffer(buf)
+        return step()
+    end)
+end
+
+-- A heap of sources by their first tuples; equal ones in the order of the sources.
+local function push(heap, item, before)
+    local place = #heap + 1
+    while place > 1 do
+        local parent = math.floor(place / 2)
+        if not before(item, heap[parent]) then break end
+        heap[place], place = heap[parent], parent
+    end
+    heap[place] = item
+end
+
+local function sift_down(heap, item, before)
+    local place, count = 1, #heap
+    while true do
+        local child = place * 2
+        if child > count then break end
+        if child < count and before(heap[child + 1], heap[child]) then child = child + 1 end
+        if not before(heap[child], item) then break end
+        heap[place], place = heap[child], child
+    end
+    heap[place] = item
+end
+
+--- One source of several that are sorted by the key.
+function module.new(key, sources, options)
+    if not key_def.is_key_def(key) or type(sources) ~= 'table' then illegal(USAGE) end
+    if options ~= nil and type(options) ~= 'table' then illegal(USAGE) end
+    local reverse = options and options.reverse
+    if reverse ~= nil and type(reverse) ~= 'boolean' then illegal('Bad param "reverse", ' .. USAGE:match('use: .*')) end
+    for _, source in ipairs(sources) do if not is_source(source) then illegal(USAGE) end end
+    local function before(left, right)
+        local order = key:compare(left.tuple, right.tuple)
+        if order == 0 then return left.number < right.number end
+        if reverse then return order > 0 end
+        return order < 0
+    end
+    local heap
+    local function fill()
+        heap = {}
+        for number, source in ipairs(sources) do
+            local tuple = source._step()
+            if tuple ~= nil then push(heap, { tuple = tuple, number = number, source = source }, before) end
+        end
+    end
+    return new_source(function()
+        if not heap then fill() end
+        local first = heap[1]
+        if not first then return nil end
+        local tuple = first.tuple
+        local following = first.source._step()
+        if following ~= nil then
+            first.tuple = following
+            sift_down(heap, first, before)
+        else
+            local last = table.remove(heap)
+            if last ~= first then sift_down(heap, last, before) end
+        end
+        return tuple
+    end)
+end
+
+function methods.select(source, options)
+    if not is_source(source) then illegal('Usage: merge_source:select([opts])') end
+    if options ~= nil and type(options) ~= 'table' then illegal('Bad params, ' .. SELECT_OPTIONS) end
+    options = options or {}
+    if options.limit ~= nil and type(options.limit) ~= 'number' then illegal('Bad param "limit", ' .. SELECT_OPTIONS) end
+    if options.buffer ~= nil and not is_buffer(options.buffer) then illegal('Bad param "buffer", ' .. SELECT_OPTIONS) end
+    local list, limit = {}, options.limit or math.huge
+    while #list < limit do
+        local tuple = source._step()
+        if tuple == nil then break end
+        list[#list + 1] = tuple
+    end
+    if not options.buffer then return list end
+    msgpack.encode(setmetatable(list, { __serialize = 'seq' }), options.buffer)
+end
+
+function methods.pairs(source)
+    if not is_source(source) then illegal('Usage: merge_source:pairs()') end
+    return fun.wrap(function(param)
+        local tuple = param._step()
+        if tuple ~= nil then return 0, tuple end
+    end, source, 0)
+end
+methods.ipairs = methods.pairs
+source_mt.__serialize = function() return 'cdata<struct merge_source &>' end
+source_mt.__tostring = function() return 'cdata<struct merge_source &>' end
+
+return module

@@ -1,0 +1,111 @@
+//! SQL over one space: SELECT, INSERT, UPDATE and DELETE with parameters.
+//!
+//! A text is parsed by the crate `sqlparser` ([`parse`]), its names are resolved in the schema ([`resolve`]), which gives a
+//! [`Plan`], and a plan runs in steps over a cursor ([`Run`]). Parsing and resolving recurse and run on the big stack; the
+//! depth of a statement is bounded before either begins. A plan is good for one version of the schema.
+//!
+//! A statement without words for it here is refused with what is supported. Differences from Tarantool: strings are compared
+//! byte by byte (a column with a collation can be read, not compared), and a comparison of two types that Tarantool answers
+//! through an index may be an error of types here.
+//!
+//! Absent: definitions, joins, subqueries, GROUP BY, transactions by SQL.
+
+mod eval;
+mod parse;
+mod resolve;
+mod run;
+mod tree;
+mod value;
+
+use lycosa_store::Store;
+
+use crate::big_stack::on_big_stack;
+use crate::error::Error;
+
+pub(crate) use run::{Inserted, Run, Step, inserted, metadata};
+pub(crate) use tree::Plan;
+
+/// Why a statement cannot run, with Tarantool's code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    code: u32,
+    message: String,
+}
+
+impl Failure {
+    fn new(code: u32, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into() }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        Error::Box { code: failure.code, message: failure.message }
+    }
+}
+
+impl From<Failure> for lycosa_iproto::error::ErrorObject {
+    fn from(failure: Failure) -> Self {
+        let mut object = Self::lua(failure.message);
+        object.kind = "ClientError".into();
+        object.code = failure.code;
+        object
+    }
+}
+
+/// Parses a text and resolves its names.
+///
+/// # Errors
+/// Text that is no SQL, or SQL that is not supported; names that do not exist.
+pub(crate) fn plan(text: &str, store: &Store) -> Result<Plan, Failure> {
+    on_big_stack(|| {
+        let (statement, parameters) = parse::parse(text)?;
+        resolve::resolve(statement, parameters, store)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A chain of operators and nested parentheses of any length are an error, or a plan, and never the end of a stack.
+    #[test]
+    fn deep_statements_end_with_an_error() {
+        let store = Store::new(lycosa_store::Settings::default());
+        let chain = |length: usize| format!("SELECT 1{}", "+1".repeat(length));
+        assert!(plan(&chain(1_000), &store).is_ok());
+        let refused = plan(&chain(1_000_000), &store).map(drop);
+        assert!(refused.is_err_and(|failure| failure.message.contains("too deep")));
+        let nested = |depth: usize| format!("SELECT {}1{}", "(".repeat(depth), ")".repeat(depth));
+        assert!(plan(&nested(20), &store).is_ok());
+        assert!(plan(&nested(100_000), &store).is_err());
+        assert!(plan(&format!("SELECT {}true", "NOT ".repeat(1_500)), &store).is_err());
+        assert!(plan(&format!("SELECT {}1", "- ".repeat(1_500)), &store).is_err());
+    }
+
+    #[test]
+    fn what_is_not_supported_is_named() {
+        let store = Store::new(lycosa_store::Settings::default());
+        let refused = |text: &str| plan(text, &store).map(drop).expect_err(text);
+        for (text, named) in [
+            ("SELECT 1 UNION SELECT 2", "UNION"),
+            ("SELECT (SELECT 1)", "SELECT 1"),
+            ("SELECT 1 GROUP BY 1", "GROUP BY"),
+            ("SELECT CAST(1 AS STRING)", "CAST"),
+            ("WITH x AS (SELECT 1) SELECT 1", "WITH"),
+            ("CREATE TABLE t (id INT)", "CREATE TABLE"),
+            ("SELECT 1 LIMIT 1 FOR UPDATE", "FOR"),
+            ("VALUES (1)", "VALUES"),
+            ("COMMIT", "COMMIT"),
+        ] {
+            let Failure { code, message } = refused(text);
+            assert!(
+                code == 5 && message.contains(named) && message.contains("it supports"),
+                "{text}: {message}"
+            );
+        }
+        assert_eq!(refused("SELECT * FROM nosuch").message, "Space 'NOSUCH' does not exist");
+        assert_eq!(refused("SELECT no_such_function(1)").code, 51);
+        assert_eq!(refused("SELECT ?1").message, "Syntax error at line 1 near '?1'");
+    }
+}

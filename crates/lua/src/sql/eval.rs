@@ -1,0 +1,132 @@
+//! Expressions over a row.
+
+use std::cmp::Ordering;
+
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::tuple::TupleRef;
+use lycosa_tuple::value::Value;
+
+use super::Failure;
+use super::tree::{Comparison, Expr};
+use super::value::{self, Number};
+
+/// What expressions are evaluated with.
+#[derive(Clone, Copy)]
+pub(super) struct Row<'a> {
+    pub(super) tuple: Option<TupleRef<'a>>,
+    pub(super) parameters: &'a [Value],
+    pub(super) aggregates: &'a [Value],
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn of(tuple: &'a [u8], parameters: &'a [Value]) -> Row<'a> {
+        Row { tuple: Some(TupleRef::trusted(tuple)), parameters, aggregates: &[] }
+    }
+
+    fn field(&self, number: u32) -> Value {
+        let field = self.tuple.and_then(|tuple| tuple.field(number));
+        field.and_then(|bytes| Value::read(&mut Reader::new(bytes)).ok()).unwrap_or(Value::Nil)
+    }
+
+    pub(super) fn evaluate(&self, expr: &Expr) -> Result<Value, Failure> {
+        Ok(match expr {
+            Expr::Literal(value) => value.clone(),
+            Expr::Column(number) => self.field(*number),
+            Expr::Parameter(number) => self.parameters.get(*number).cloned().unwrap_or(Value::Nil),
+            Expr::Aggregate(number) => self.aggregates.get(*number).cloned().unwrap_or(Value::Nil),
+            Expr::And(left, right) => value::from_truth(match self.condition(left)? {
+                Some(false) => Some(false),
+                left => match (left, self.condition(right)?) {
+                    (_, Some(false)) => Some(false),
+                    (Some(true), Some(true)) => Some(true),
+                    _ => None,
+                },
+            }),
+            Expr::Or(left, right) => value::from_truth(match self.condition(left)? {
+                Some(true) => Some(true),
+                left => match (left, self.condition(right)?) {
+                    (_, Some(true)) => Some(true),
+                    (Some(false), Some(false)) => Some(false),
+                    _ => None,
+                },
+            }),
+            Expr::Not(inner) => value::from_truth(self.condition(inner)?.map(|value| !value)),
+            Expr::Compare(comparison, left, right) => {
+                let order = value::compare(&self.evaluate(left)?, &self.evaluate(right)?)?;
+                value::from_truth(order.map(|order| holds(*comparison, order)))
+            }
+            Expr::Arithmetic(operator, left, right) => {
+                value::arithmetic(*operator, &self.evaluate(left)?, &self.evaluate(right)?)?
+            }
+            Expr::Minus(inner) => match self.evaluate(inner)? {
+                Value::Nil => Value::Nil,
+                other => match value::numeric(&other)? {
+                    Number::Int(number) => Number::Int(-number).into_value()?,
+                    Number::Double(number) => Value::Double(-number),
+                },
+            },
+            Expr::Invert(inner) => match self.evaluate(inner)? {
+                Value::Nil => Value::Nil,
+                other => match value::numeric(&other)? {
+                    Number::Int(number) => Number::Int(!number).into_value()?,
+                    Number::Double(number) => Number::Int(!(number as i128)).into_value()?,
+                },
+            },
+            Expr::Concat(left, right) => value::concatenate(&self.evaluate(left)?, &self.evaluate(right)?)?,
+            Expr::IsNull(inner) => Value::Bool(self.evaluate(inner)? == Value::Nil),
+            Expr::In(inner, list) => {
+                let wanted = self.evaluate(inner)?;
+                let mut found = Some(false);
+                for item in list {
+                    match value::compare(&wanted, &self.evaluate(item)?)? {
+                        Some(Ordering::Equal) => return Ok(Value::Bool(true)),
+                        Some(_) => {}
+                        None => found = None,
+                    }
+                }
+                value::from_truth(found)
+            }
+            Expr::Like(text, pattern, escape) => {
+                value::from_truth(value::like(&self.evaluate(text)?, &self.evaluate(pattern)?, *escape)?)
+            }
+            Expr::Call(function, arguments) => {
+                let values: Result<Vec<Value>, Failure> =
+                    arguments.iter().map(|argument| self.evaluate(argument)).collect();
+                value::call(*function, &values?)?
+            }
+        })
+    }
+
+    pub(super) fn condition(&self, expr: &Expr) -> Result<Option<bool>, Failure> {
+        value::truth(&self.evaluate(expr)?)
+    }
+
+    /// Whether the row passes a filter.
+    pub(super) fn passes(&self, filter: Option<&Expr>) -> Result<bool, Failure> {
+        filter.map_or(Ok(true), |filter| Ok(self.condition(filter)? == Some(true)))
+    }
+}
+
+fn holds(comparison: Comparison, order: Ordering) -> bool {
+    match comparison {
+        Comparison::Equal => order.is_eq(),
+        Comparison::NotEqual => order.is_ne(),
+        Comparison::Less => order.is_lt(),
+        Comparison::AtMost => order.is_le(),
+        Comparison::Greater => order.is_gt(),
+        Comparison::AtLeast => order.is_ge(),
+    }
+}
+
+/// Whether an expression is the same for all rows.
+pub(super) fn is_constant(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(_) | Expr::Parameter(_) => true,
+        Expr::Minus(inner) | Expr::Invert(inner) => is_constant(inner),
+        Expr::Arithmetic(_, left, right) | Expr::Concat(left, right) => {
+            is_constant(left) && is_constant(right)
+        }
+        Expr::Call(_, arguments) => arguments.iter().all(is_constant),
+        _ => false,
+    }
+}

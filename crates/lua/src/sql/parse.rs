@@ -1,0 +1,168 @@
+//! Text to the parser's tree, with parameters numbered.
+
+use sqlparser::ast::Statement;
+use sqlparser::dialect::SQLiteDialect;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+
+use super::Failure;
+
+/// Bytes of a statement.
+const MAX_TEXT: usize = 4 << 20;
+
+/// Tokens that may build one branch of a tree: those since the last comma on each level of parentheses.
+const MAX_DEPTH: usize = 4000;
+
+/// Levels of the parser's own recursion.
+const MAX_RECURSION: usize = 50;
+
+/// `ER_SQL_SYNTAX_NEAR_TOKEN`, `ER_SQL_UNKNOWN_TOKEN`, `ER_SQL_STATEMENT_EMPTY`, `ER_SQL_PARSER_GENERIC` of Tarantool 2.6.
+const SYNTAX_NEAR: u32 = 184;
+const UNKNOWN_TOKEN: u32 = 185;
+const EMPTY: u32 = 182;
+const GENERIC: u32 = 186;
+
+fn near(line: u64, token: impl std::fmt::Display) -> Failure {
+    Failure::new(SYNTAX_NEAR, format!("Syntax error at line {line} near '{token}'"))
+}
+
+/// Parses one statement. Parameters become placeholders `?0`, `?1` and so on; returns their names too.
+///
+/// # Errors
+/// Text that is no statement, or several; one that is too long or too deep.
+pub(super) fn parse(text: &str) -> Result<(Statement, Vec<String>), Failure> {
+    if text.len() > MAX_TEXT {
+        let message = format!("the statement has {} bytes, and may have {MAX_TEXT}", text.len());
+        return Err(Failure::new(GENERIC, message));
+    }
+    let dialect = SQLiteDialect {};
+    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|error| {
+        let at = error.location;
+        let (line, column) = (at.line.max(1), at.column.max(1));
+        let rest: String = text.lines().nth(line as usize - 1).unwrap_or_default().chars().collect();
+        let token: String = rest.chars().skip(column as usize - 1).collect();
+        let message = format!("At line {line} at or near position {column}: unrecognized token '{token}'");
+        Failure::new(UNKNOWN_TOKEN, message)
+    })?;
+    let mut names = Vec::new();
+    let mut tokens = number_parameters(tokens, &mut names)?;
+    while tokens.last().is_some_and(|last| matches!(last.token, Token::Whitespace(_) | Token::EOF)) {
+        tokens.pop();
+    }
+    if tokens.last().is_some_and(|last| last.token == Token::SemiColon) {
+        tokens.pop();
+    }
+    let words = |token: &&TokenWithSpan| !matches!(token.token, Token::Whitespace(_) | Token::EOF);
+    let Some(last) = tokens.iter().rfind(words).map(|last| (last.span.start.line, last.token.to_string()))
+    else {
+        return Err(Failure::new(EMPTY, "Failed to execute an empty SQL statement"));
+    };
+    check_depth(&tokens)?;
+    let mut parser =
+        Parser::new(&dialect).with_recursion_limit(MAX_RECURSION).with_tokens_with_locations(tokens);
+    let statement = parser.parse_statement().map_err(|error| syntax_error(&error, &last))?;
+    let next = parser.next_token();
+    if next.token == Token::EOF {
+        Ok((statement, names))
+    } else {
+        Err(near(next.span.start.line, next.token))
+    }
+}
+
+/// `?`, `:name`, `@name` and `$1` become placeholders with a number from 0.
+fn number_parameters(
+    tokens: Vec<TokenWithSpan>,
+    names: &mut Vec<String>,
+) -> Result<Vec<TokenWithSpan>, Failure> {
+    let mut numbered = Vec::with_capacity(tokens.len());
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(mut token) = tokens.next() {
+        let line = token.span.start.line;
+        // `0x10` is a number and `x'10'` is a string of bytes; the parser has one token for both.
+        if let Token::HexStringLiteral(digits) = &token.token
+            && token.span.end.column.saturating_sub(token.span.start.column) == digits.len() as u64 + 2
+            && let Ok(number) = u64::from_str_radix(digits, 16)
+        {
+            token.token = Token::Number(number.to_string(), false);
+        }
+        let name = match &token.token {
+            Token::Placeholder(name) => Some(name.clone()),
+            Token::Colon | Token::AtSign => match tokens.next_if(|next| matches!(next.token, Token::Word(_)))
+            {
+                Some(word) => Some(format!("{}{}", token.token, word.token)),
+                None => return Err(near(line, &token.token)),
+            },
+            Token::Word(word) if word.value.starts_with('@') && word.quote_style.is_none() => {
+                Some(word.value.clone())
+            }
+            _ => None,
+        };
+        if let Some(name) = name {
+            let place = match (name.as_bytes(), name[1..].parse::<usize>()) {
+                ([b'?'], _) => None,
+                ([b'?', ..], _) => return Err(near(line, name)),
+                ([b'$', ..], Ok(number @ 1..=65_000)) => Some(number - 1),
+                ([b'$', ..], _) => {
+                    return Err(Failure::new(GENERIC, "Index of binding slots must start from 1"));
+                }
+                _ => names.iter().position(|known| *known == name),
+            };
+            let place = place.unwrap_or(names.len());
+            while names.len() <= place {
+                names.push(name.clone());
+            }
+            token.token = Token::Placeholder(format!("?{place}"));
+        }
+        numbered.push(token);
+    }
+    Ok(numbered)
+}
+
+/// Refuses what would make a tree so deep that walking it needs more than the big stack.
+fn check_depth(tokens: &[TokenWithSpan]) -> Result<(), Failure> {
+    let (mut levels, mut total) = (vec![0], 0);
+    for token in tokens {
+        match token.token {
+            Token::Whitespace(_) => continue,
+            Token::LParen => levels.push(0),
+            Token::RParen if levels.len() > 1 => total -= levels.pop().unwrap_or(0),
+            Token::Comma => {
+                if let Some(level) = levels.last_mut() {
+                    total -= std::mem::take(level);
+                }
+            }
+            _ => {}
+        }
+        if let Some(level) = levels.last_mut() {
+            *level += 1;
+        }
+        total += 1;
+        if total > MAX_DEPTH {
+            let message =
+                format!("the statement is too deep: more than {MAX_DEPTH} words and signs in one expression");
+            return Err(Failure::new(GENERIC, message));
+        }
+    }
+    Ok(())
+}
+
+/// The parser's error as Tarantool words it.
+fn syntax_error(error: &ParserError, last: &(u64, String)) -> Failure {
+    let text = match error {
+        ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
+        ParserError::RecursionLimitExceeded => {
+            let message = "the statement is too deep: more than 50 levels of parentheses and operators";
+            return Failure::new(GENERIC, message);
+        }
+    };
+    let Some((_, found)) = text.rsplit_once("found: ") else {
+        return Failure::new(GENERIC, format!("Syntax error: {text}"));
+    };
+    match found.rsplit_once(" at Line: ") {
+        Some((token, place)) => {
+            let line = place.split(',').next().and_then(|line| line.trim().parse().ok()).unwrap_or(1);
+            near(line, token)
+        }
+        None => near(last.0, &last.1),
+    }
+}

@@ -1,0 +1,850 @@
+//! The parser's tree to a plan: names become fields, and what is not supported is refused.
+//!
+//! Every structure of the parser is taken apart whole, so that a clause which nobody looks at cannot be passed over.
+
+use lycosa_store::{Space, Store, system};
+use lycosa_tuple::mp;
+use lycosa_tuple::tuple::TupleRef;
+use lycosa_tuple::value::Value;
+use sqlparser::ast::{self, BinaryOperator, Ident, ObjectName, SelectItem, SetExpr, Statement, TableFactor};
+
+use super::Failure;
+use super::tree::{
+    Aggregate, AggregateKind, Body, Column, Comparison, Expr, OnConflict, Order, Plan, Select, Target,
+};
+use super::value::{Function, Number, parse_number};
+
+/// Codes of Tarantool 2.6.
+const UNSUPPORTED: u32 = 5;
+const NO_SUCH_SPACE: u32 = 36;
+const NO_SUCH_FUNCTION: u32 = 51;
+const NO_SUCH_FIELD_NAME: u32 = 153;
+const CANT_RESOLVE_FIELD: u32 = 176;
+const GENERIC: u32 = 186;
+const INTEGER_LIMIT: u32 = 190;
+const FUNC_WRONG_ARG_COUNT: u32 = 202;
+
+/// The collation `none` and the binary one, by which strings are compared byte by byte.
+const BINARY_COLLATIONS: [u64; 2] = [0, 3];
+
+fn unsupported(what: &str) -> Failure {
+    Failure::new(
+        UNSUPPORTED,
+        format!(
+            "Lycosa does not support {what} in SQL: it supports SELECT from one space (WHERE, ORDER BY, LIMIT, \
+             OFFSET, COUNT, SUM, MIN, MAX, AVG, TOTAL), INSERT, UPDATE and DELETE"
+        ),
+    )
+}
+
+fn generic(text: impl Into<String>) -> Failure {
+    Failure::new(GENERIC, text)
+}
+
+/// A name as the schema has it: in capitals unless it stands in quotes.
+fn name(ident: &Ident) -> String {
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_uppercase() }
+}
+
+fn simple_name(object: &ObjectName) -> Result<String, Failure> {
+    match &object.0[..] {
+        [part] => part.as_ident().map(name).ok_or_else(|| unsupported("such a name")),
+        _ => Err(unsupported("a name with a schema")),
+    }
+}
+
+/// Refuses a clause that is there.
+fn none(is_absent: bool, clause: &str) -> Result<(), Failure> {
+    if is_absent { Ok(()) } else { Err(unsupported(clause)) }
+}
+
+/// Makes a plan.
+///
+/// # Errors
+/// What is not supported, and names that do not exist.
+pub(super) fn resolve(statement: Statement, parameters: Vec<String>, store: &Store) -> Result<Plan, Failure> {
+    let plan = |context: &Context<'_>, filter: Option<Expr>, body: Body| Plan {
+        parameters: parameters.clone(),
+        space: context.space.map_or(0, Space::id),
+        filter,
+        body,
+        schema_version: store.schema_version(),
+    };
+    match statement {
+        Statement::Query(query) => {
+            let (context, filter, select) = query_of(*query, store)?;
+            Ok(plan(&context, filter, Body::Select(select)))
+        }
+        Statement::Insert(insert) => {
+            let (context, body) = insert_of(insert, store)?;
+            Ok(plan(&context, None, body))
+        }
+        Statement::Update(update) => {
+            let (mut context, body, selection) = update_of(update, store)?;
+            let filter = selection.map(|filter| context.expression(filter)).transpose()?;
+            Ok(plan(&context, filter, body))
+        }
+        Statement::Delete(delete) => {
+            let ast::Delete {
+                delete_token: _,
+                optimizer_hints,
+                tables,
+                from,
+                using,
+                selection,
+                returning,
+                output,
+                order_by,
+                limit,
+            } = delete;
+            none(
+                optimizer_hints.is_empty() && tables.is_empty() && using.is_none(),
+                "DELETE of several spaces",
+            )?;
+            none(returning.is_none() && output.is_none(), "RETURNING")?;
+            none(order_by.is_empty() && limit.is_none(), "ORDER BY and LIMIT of DELETE")?;
+            let ast::FromTable::WithFromKeyword(from) = from else {
+                return Err(unsupported("DELETE without FROM"));
+            };
+            let mut context = Context::of_table(from, store)?;
+            let filter = selection.map(|filter| context.expression(filter)).transpose()?;
+            Ok(plan(&context, filter, Body::Delete))
+        }
+        other => {
+            let text = other.to_string();
+            let first: String = text.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+            Err(unsupported(&first))
+        }
+    }
+}
+
+/// What names mean.
+struct Context<'a> {
+    space: Option<&'a Space>,
+    /// The name that the statement has for the space.
+    alias: String,
+    /// Fields whose strings have an order of their own.
+    collated: Vec<u32>,
+    aggregates: Vec<Aggregate>,
+    /// Aggregate functions are allowed here.
+    may_aggregate: bool,
+}
+
+impl<'a> Context<'a> {
+    fn nothing() -> Context<'a> {
+        Context {
+            space: None,
+            alias: String::new(),
+            collated: Vec::new(),
+            aggregates: Vec::new(),
+            may_aggregate: false,
+        }
+    }
+
+    fn of_space(name: &str, alias: Option<String>, store: &'a Store) -> Result<Context<'a>, Failure> {
+        let Some(space) = store.space_by_name(name) else {
+            return Err(Failure::new(NO_SUCH_SPACE, format!("Space '{name}' does not exist")));
+        };
+        if space.format().fields().is_empty() {
+            return Err(Failure::new(UNSUPPORTED, "SQL does not support space without format"));
+        }
+        let alias = alias.unwrap_or_else(|| name.to_owned());
+        Ok(Context {
+            space: Some(space),
+            alias,
+            collated: collated_fields(space, store),
+            ..Context::nothing()
+        })
+    }
+
+    fn of_table(mut from: Vec<ast::TableWithJoins>, store: &'a Store) -> Result<Context<'a>, Failure> {
+        let table = from.pop();
+        let Some(ast::TableWithJoins { relation, joins }) = table.filter(|_| from.is_empty()) else {
+            return Err(unsupported("several spaces"));
+        };
+        none(joins.is_empty(), "JOIN")?;
+        let TableFactor::Table {
+            name,
+            alias,
+            args,
+            with_hints,
+            version,
+            with_ordinality,
+            partitions,
+            json_path,
+            sample,
+            index_hints,
+        } = relation
+        else {
+            return Err(unsupported("a subquery"));
+        };
+        let is_plain = args.is_none() && with_hints.is_empty() && version.is_none() && !with_ordinality;
+        none(is_plain && partitions.is_empty() && json_path.is_none() && sample.is_none(), "such a FROM")?;
+        none(index_hints.is_empty(), "INDEXED BY")?;
+        let alias = match alias {
+            None => None,
+            Some(ast::TableAlias { explicit: _, name: alias, columns, at }) => {
+                none(columns.is_empty() && at.is_none(), "an alias with columns")?;
+                Some(self::name(&alias))
+            }
+        };
+        Context::of_space(&simple_name(&name)?, alias, store)
+    }
+
+    fn field(&self, ident: &Ident) -> Result<u32, Failure> {
+        let wanted = name(ident);
+        let found = self.space.and_then(|space| space.field_by_name(&wanted));
+        found.ok_or_else(|| Failure::new(CANT_RESOLVE_FIELD, format!("Can’t resolve field '{wanted}'")))
+    }
+
+    /// A field by `alias.name`.
+    fn field_of(&self, parts: &[Ident]) -> Result<u32, Failure> {
+        let [alias, field] = parts else { return Err(unsupported("a name of more than two parts")) };
+        if name(alias) == self.alias {
+            return self.field(field);
+        }
+        let text = format!("Field '{}' was not found in space '{}' format", name(field), name(alias));
+        Err(Failure::new(NO_SUCH_FIELD_NAME, text))
+    }
+
+    fn target(&self, name: String) -> Result<Target, Failure> {
+        let found =
+            self.space.and_then(|space| Some((space.name(), space.format(), space.field_by_name(&name)?)));
+        let Some((space, format, field)) = found else {
+            let text = format!("Field '{name}' was not found in space '{}' format", self.alias);
+            return Err(Failure::new(NO_SUCH_FIELD_NAME, text));
+        };
+        let (ty, required) = (format.field_type(field), !format.is_nullable(field));
+        Ok(Target { field, name: format!("{space}.{name}"), ty, required })
+    }
+
+    fn boxed(&mut self, expr: ast::Expr) -> Result<Box<Expr>, Failure> {
+        self.expression(expr).map(Box::new)
+    }
+
+    /// An expression whose value is compared or computed with.
+    fn expression(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
+        let resolved = self.any(expr)?;
+        if let Expr::Column(field) = resolved
+            && self.collated.contains(&field)
+        {
+            return Err(unsupported("a comparison of a column that has a collation"));
+        }
+        Ok(resolved)
+    }
+
+    fn negated(expr: Expr, negated: bool) -> Expr {
+        if negated { Expr::Not(Box::new(expr)) } else { expr }
+    }
+
+    fn any(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
+        use ast::Expr as Ast;
+        Ok(match expr {
+            Ast::Identifier(ident) => Expr::Column(self.field(&ident)?),
+            Ast::CompoundIdentifier(parts) => Expr::Column(self.field_of(&parts)?),
+            Ast::Nested(inner) => return self.any(*inner),
+            Ast::Value(value) => literal(value.value)?,
+            Ast::IsNull(inner) | Ast::IsUnknown(inner) => Expr::IsNull(Box::new(self.any(*inner)?)),
+            Ast::IsNotNull(inner) | Ast::IsNotUnknown(inner) => {
+                Context::negated(Expr::IsNull(Box::new(self.any(*inner)?)), true)
+            }
+            Ast::UnaryOp { op, expr } => match op {
+                ast::UnaryOperator::Not => Expr::Not(self.boxed(*expr)?),
+                ast::UnaryOperator::Plus => return self.any(*expr),
+                ast::UnaryOperator::Minus => match self.expression(*expr)? {
+                    Expr::Literal(Value::Uint(number)) => Expr::Literal(
+                        Number::Int(-i128::from(number)).into_value().map_err(|_| too_large(number))?,
+                    ),
+                    inner => Expr::Minus(Box::new(inner)),
+                },
+                ast::UnaryOperator::BitwiseNot => Expr::Invert(self.boxed(*expr)?),
+                other => return Err(unsupported(&format!("the operator {other}"))),
+            },
+            Ast::BinaryOp { left, op, right } => {
+                let (left, right) = (self.boxed(*left)?, self.boxed(*right)?);
+                binary(&op, left, right)?
+            }
+            Ast::InList { expr, list, negated } => {
+                let inner = self.boxed(*expr)?;
+                let list: Result<Vec<Expr>, Failure> =
+                    list.into_iter().map(|item| self.expression(item)).collect();
+                Context::negated(Expr::In(inner, list?), negated)
+            }
+            Ast::Between { expr, negated, low, high } => {
+                let (inner, low, high) = (self.boxed(*expr)?, self.boxed(*low)?, self.boxed(*high)?);
+                let above = Expr::Compare(Comparison::AtLeast, inner.clone(), low);
+                let below = Expr::Compare(Comparison::AtMost, inner, high);
+                Context::negated(Expr::And(Box::new(above), Box::new(below)), negated)
+            }
+            Ast::Like { negated, any, expr, pattern, escape_char } => {
+                none(!any, "LIKE ANY")?;
+                let escape = match escape_char.map(|escape| self.expression(*escape)).transpose()? {
+                    None => None,
+                    Some(Expr::Literal(Value::Str(text)))
+                        if String::from_utf8_lossy(&text).chars().count() == 1 =>
+                    {
+                        String::from_utf8_lossy(&text).chars().next()
+                    }
+                    Some(_) => return Err(generic("ESCAPE expression must be a single character")),
+                };
+                let (text, pattern) = (self.boxed(*expr)?, self.boxed(*pattern)?);
+                Context::negated(Expr::Like(text, pattern, escape), negated)
+            }
+            Ast::Function(function) => return self.function(function),
+            other => return Err(unsupported(&format!("the expression {}", shortened(&other.to_string())))),
+        })
+    }
+
+    fn function(&mut self, function: ast::Function) -> Result<Expr, Failure> {
+        let ast::Function {
+            name,
+            uses_odbc_syntax: _,
+            parameters,
+            args,
+            within_group,
+            filter,
+            null_treatment,
+            over,
+        } = function;
+        let name = simple_name(&name)?;
+        let is_plain = matches!(parameters, ast::FunctionArguments::None) && within_group.is_empty();
+        none(
+            is_plain && filter.is_none() && null_treatment.is_none() && over.is_none(),
+            "a window function",
+        )?;
+        let ast::FunctionArguments::List(list) = args else { return Err(unsupported("a subquery")) };
+        none(list.clauses.is_empty(), "such arguments of a function")?;
+        let is_distinct = list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct);
+        none(!is_distinct, "DISTINCT in a function")?;
+        let aggregate = match &name[..] {
+            "COUNT" => Some(AggregateKind::Count),
+            "SUM" => Some(AggregateKind::Sum),
+            "TOTAL" => Some(AggregateKind::Total),
+            "MIN" => Some(AggregateKind::Min),
+            "MAX" => Some(AggregateKind::Max),
+            "AVG" => Some(AggregateKind::Avg),
+            _ => None,
+        };
+        let (mut arguments, mut is_all) = (Vec::new(), list.args.is_empty());
+        let may_aggregate = self.may_aggregate;
+        self.may_aggregate = may_aggregate && aggregate.is_none();
+        for argument in list.args {
+            match argument {
+                ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => {
+                    arguments.push(self.expression(expr)?)
+                }
+                ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Wildcard) => is_all = true,
+                _ => return Err(unsupported("a named argument")),
+            }
+        }
+        self.may_aggregate = may_aggregate;
+        let count_error = |expected: &str| {
+            let text = format!(
+                "Wrong number of arguments is passed to {name}(): expected {expected}, got {}",
+                arguments.len()
+            );
+            Failure::new(FUNC_WRONG_ARG_COUNT, text)
+        };
+        if let Some(kind) = aggregate {
+            if !self.may_aggregate {
+                return Err(generic(format!("misuse of aggregate function {name}()")));
+            }
+            if is_all && kind != AggregateKind::Count || arguments.len() > 1 {
+                return Err(count_error("1"));
+            }
+            self.aggregates.push(Aggregate { kind, argument: arguments.pop() });
+            return Ok(Expr::Aggregate(self.aggregates.len() - 1));
+        }
+        let (function, expected) = match &name[..] {
+            "ABS" => (Function::Abs, 1..=1),
+            "COALESCE" => (Function::Coalesce, 2..=usize::MAX),
+            "IFNULL" => (Function::Coalesce, 2..=2),
+            "LENGTH" | "CHAR_LENGTH" | "CHARACTER_LENGTH" => (Function::Length, 1..=1),
+            "LOWER" => (Function::Lower, 1..=1),
+            "TYPEOF" => (Function::Typeof, 1..=1),
+            "UPPER" => (Function::Upper, 1..=1),
+            _ => {
+                let text = format!(
+                    "Function '{name}' does not exist in Lycosa: it has ABS, COALESCE, IFNULL, LENGTH, LOWER, TYPEOF, \
+                     UPPER, and COUNT, SUM, TOTAL, MIN, MAX, AVG of a whole result"
+                );
+                return Err(Failure::new(NO_SUCH_FUNCTION, text));
+            }
+        };
+        if !expected.contains(&arguments.len()) {
+            let bounds =
+                if expected.end() == expected.start() { String::new() } else { "at least ".to_owned() };
+            return Err(count_error(&format!("{bounds}{}", expected.start())));
+        }
+        Ok(Expr::Call(function, arguments))
+    }
+}
+
+fn too_large(number: impl std::fmt::Display) -> Failure {
+    let text = format!(
+        "Integer literal {number} exceeds the supported range [-9223372036854775808, 18446744073709551615]"
+    );
+    Failure::new(INTEGER_LIMIT, text)
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+fn binary(op: &BinaryOperator, left: Box<Expr>, right: Box<Expr>) -> Result<Expr, Failure> {
+    let comparison = match op {
+        BinaryOperator::Eq => Some(Comparison::Equal),
+        BinaryOperator::NotEq => Some(Comparison::NotEqual),
+        BinaryOperator::Lt => Some(Comparison::Less),
+        BinaryOperator::LtEq => Some(Comparison::AtMost),
+        BinaryOperator::Gt => Some(Comparison::Greater),
+        BinaryOperator::GtEq => Some(Comparison::AtLeast),
+        _ => None,
+    };
+    if let Some(comparison) = comparison {
+        return Ok(Expr::Compare(comparison, left, right));
+    }
+    let arithmetic = match op {
+        BinaryOperator::And => return Ok(Expr::And(left, right)),
+        BinaryOperator::Or => return Ok(Expr::Or(left, right)),
+        BinaryOperator::StringConcat => return Ok(Expr::Concat(left, right)),
+        BinaryOperator::Plus => b'+',
+        BinaryOperator::Minus => b'-',
+        BinaryOperator::Multiply => b'*',
+        BinaryOperator::Divide => b'/',
+        BinaryOperator::Modulo => b'%',
+        BinaryOperator::BitwiseAnd => b'&',
+        BinaryOperator::BitwiseOr => b'|',
+        other => return Err(unsupported(&format!("the operator {other}"))),
+    };
+    Ok(Expr::Arithmetic(arithmetic, left, right))
+}
+
+fn literal(value: ast::Value) -> Result<Expr, Failure> {
+    Ok(Expr::Literal(match value {
+        ast::Value::Null => Value::Nil,
+        ast::Value::Boolean(value) => Value::Bool(value),
+        ast::Value::SingleQuotedString(text) => Value::str(text),
+        ast::Value::HexStringLiteral(digits) => {
+            let pairs = digits.as_bytes().chunks(2);
+            let bytes: Option<Vec<u8>> = pairs
+                .map(|pair| {
+                    u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|it| it.len() == 2)?, 16).ok()
+                })
+                .collect();
+            Value::Bin(
+                bytes.ok_or_else(|| generic(format!("X'{digits}' is not an even number of hex digits")))?,
+            )
+        }
+        ast::Value::Number(text, _) => {
+            let number = parse_number(&text);
+            let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+            match number {
+                Some(Number::Int(number)) => Number::Int(number).into_value().map_err(|_| too_large(text))?,
+                Some(Number::Double(number)) if !is_digits => Value::Double(number),
+                _ => return Err(too_large(text)),
+            }
+        }
+        ast::Value::Placeholder(place) => {
+            let number = place.strip_prefix('?').and_then(|digits| digits.parse().ok());
+            return number.map(Expr::Parameter).ok_or_else(|| generic("such a parameter is not supported"));
+        }
+        other => return Err(unsupported(&format!("the literal {}", shortened(&other.to_string())))),
+    }))
+}
+
+/// Fields of a space whose format names a collation that does not order byte by byte.
+fn collated_fields(space: &Space, store: &Store) -> Vec<u32> {
+    let mut key = Vec::new();
+    mp::write_array(&mut key, 1);
+    mp::write_uint(&mut key, space.id().into());
+    let row =
+        store.get(system::SPACE, 0, &key).ok().flatten().and_then(|row| TupleRef::trusted(row).field(6));
+    let format = row.and_then(|format| Value::decode(format).ok());
+    let fields = format.as_ref().and_then(Value::as_array).unwrap_or_default();
+    let has_order = |field: &Value| {
+        field.get("collation").and_then(Value::as_u64).is_some_and(|id| !BINARY_COLLATIONS.contains(&id))
+    };
+    (0..).zip(fields).filter(|(_, field)| has_order(field)).map(|(number, _)| number).collect()
+}
+
+/// The type that an expression has in metadata; `None`: that of a parameter.
+fn type_of(expr: &Expr, context: &Context<'_>) -> Option<String> {
+    let of = |expr: &Expr| type_of(expr, context).unwrap_or_default();
+    Some(
+        match expr {
+            Expr::Parameter(_) => return None,
+            Expr::Column(field) => {
+                context.space.map_or("any", |space| space.format().field_type(*field).name())
+            }
+            Expr::Literal(value) => match value {
+                Value::Nil => "scalar",
+                Value::Bool(_) => "boolean",
+                Value::Uint(_) | Value::Int(_) => "integer",
+                Value::Double(_) => "double",
+                Value::Str(_) => "string",
+                _ => "varbinary",
+            },
+            Expr::Aggregate(number) => match context.aggregates.get(*number).map(|it| it.kind) {
+                Some(AggregateKind::Count) => "integer",
+                Some(AggregateKind::Min | AggregateKind::Max) => "scalar",
+                _ => "number",
+            },
+            Expr::And(..)
+            | Expr::Or(..)
+            | Expr::Not(_)
+            | Expr::Compare(..)
+            | Expr::IsNull(_)
+            | Expr::In(..)
+            | Expr::Like(..) => "boolean",
+            Expr::Arithmetic(_, left, right) => {
+                let is_whole = |ty: &str| matches!(ty, "integer" | "unsigned" | "scalar");
+                if is_whole(&of(left)) && is_whole(&of(right)) { "integer" } else { "number" }
+            }
+            Expr::Minus(inner) => return type_of(inner, context),
+            Expr::Invert(_) => "integer",
+            Expr::Concat(..) => "string",
+            Expr::Call(function, _) => match function {
+                Function::Abs => "number",
+                Function::Coalesce => "scalar",
+                Function::Length => "integer",
+                Function::Lower | Function::Typeof | Function::Upper => "string",
+            },
+        }
+        .to_owned(),
+    )
+}
+
+fn query_of(query: ast::Query, store: &Store) -> Result<(Context<'_>, Option<Expr>, Select), Failure> {
+    let ast::Query {
+        with,
+        body,
+        order_by,
+        limit_clause,
+        fetch,
+        locks,
+        for_clause,
+        settings,
+        format_clause,
+        pipe_operators,
+    } = query;
+    none(with.is_none(), "WITH")?;
+    none(fetch.is_none() && locks.is_empty() && for_clause.is_none(), "FETCH and FOR")?;
+    none(settings.is_none() && format_clause.is_none() && pipe_operators.is_empty(), "such a clause")?;
+    let SetExpr::Select(select) = *body else {
+        return Err(unsupported("UNION, VALUES and queries of queries"));
+    };
+    let (mut context, selection, projection, distinct) = select_of(*select, store)?;
+    context.may_aggregate = true;
+    let mut columns = Vec::new();
+    for item in projection {
+        add_column(item, &mut context, &mut columns)?;
+    }
+    let mut order = Vec::new();
+    if let Some(ast::OrderBy { kind, interpolate }) = order_by {
+        none(interpolate.is_none(), "INTERPOLATE")?;
+        let ast::OrderByKind::Expressions(terms) = kind else { return Err(unsupported("ORDER BY ALL")) };
+        for (place, term) in terms.into_iter().enumerate() {
+            order.push(order_of(place, term, &columns, &mut context)?);
+        }
+    }
+    context.may_aggregate = false;
+    let (limit, offset) = match limit_clause {
+        None => (None, None),
+        Some(ast::LimitClause::OffsetCommaLimit { offset, limit }) => (Some(limit), Some(offset)),
+        Some(ast::LimitClause::LimitOffset { limit, offset, limit_by }) => {
+            none(limit_by.is_empty(), "LIMIT BY")?;
+            let rows_are_plain =
+                offset.as_ref().is_none_or(|offset| matches!(offset.rows, ast::OffsetRows::None));
+            none(rows_are_plain && (limit.is_some() || offset.is_none()), "OFFSET without LIMIT")?;
+            (limit, offset.map(|offset| offset.value))
+        }
+    };
+    let constant = |expr: Option<ast::Expr>| {
+        let mut nothing = Context::nothing();
+        expr.map(|expr| nothing.expression(expr)).transpose()
+    };
+    let (limit, offset) = (constant(limit)?, constant(offset)?);
+    let filter = selection.map(|filter| context.expression(filter)).transpose()?;
+    let aggregates = std::mem::take(&mut context.aggregates);
+    if distinct && !aggregates.is_empty() {
+        return Err(unsupported("DISTINCT with functions of a whole result"));
+    }
+    Ok((context, filter, Select { columns, aggregates, distinct, order, limit, offset }))
+}
+
+type Parts<'a> = (Context<'a>, Option<ast::Expr>, Vec<SelectItem>, bool);
+
+fn select_of(select: ast::Select, store: &Store) -> Result<Parts<'_>, Failure> {
+    let ast::Select {
+        select_token: _,
+        optimizer_hints,
+        distinct,
+        select_modifiers,
+        top,
+        top_before_distinct: _,
+        projection,
+        exclude,
+        into,
+        from,
+        lateral_views,
+        prewhere,
+        selection,
+        connect_by,
+        group_by,
+        cluster_by,
+        distribute_by,
+        sort_by,
+        having,
+        named_window,
+        qualify,
+        window_before_qualify: _,
+        value_table_mode,
+        flavor,
+    } = select;
+    let is_distinct = match distinct {
+        None | Some(ast::Distinct::All) => false,
+        Some(ast::Distinct::Distinct) => true,
+        Some(ast::Distinct::On(_)) => return Err(unsupported("DISTINCT ON")),
+    };
+    let is_grouped = match group_by {
+        ast::GroupByExpr::Expressions(terms, modifiers) => !terms.is_empty() || !modifiers.is_empty(),
+        ast::GroupByExpr::All(_) => true,
+    };
+    none(!is_grouped && having.is_none(), "GROUP BY and HAVING")?;
+    none(named_window.is_empty() && qualify.is_none(), "WINDOW")?;
+    none(optimizer_hints.is_empty() && select_modifiers.is_none() && top.is_none(), "such a SELECT")?;
+    none(
+        exclude.is_none() && into.is_none() && lateral_views.is_empty() && prewhere.is_none(),
+        "such a SELECT",
+    )?;
+    none(connect_by.is_empty() && cluster_by.is_empty() && distribute_by.is_empty(), "such a SELECT")?;
+    none(sort_by.is_empty() && value_table_mode.is_none(), "such a SELECT")?;
+    none(matches!(flavor, ast::SelectFlavor::Standard), "FROM before SELECT")?;
+    let context = if from.is_empty() { Context::nothing() } else { Context::of_table(from, store)? };
+    Ok((context, selection, projection, is_distinct))
+}
+
+fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Vec<Column>) -> Result<(), Failure> {
+    let (expr, alias) = match item {
+        SelectItem::UnnamedExpr(expr) => (expr, None),
+        SelectItem::ExprWithAlias { expr, alias } => (expr, Some(name(&alias))),
+        SelectItem::Wildcard(options) => {
+            none(options == ast::WildcardAdditionalOptions::default(), "such a *")?;
+            return add_all(context, columns);
+        }
+        SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(of), options) => {
+            none(options == ast::WildcardAdditionalOptions::default(), "such a *")?;
+            let wanted = simple_name(&of)?;
+            if wanted != context.alias {
+                return Err(Failure::new(NO_SUCH_SPACE, format!("Space '{wanted}' does not exist")));
+            }
+            return add_all(context, columns);
+        }
+        _ => return Err(unsupported("such a column")),
+    };
+    let expr = context.any(expr)?;
+    let own_name = match &expr {
+        Expr::Column(field) => {
+            context.space.and_then(|space| Some(space.format().fields().get(*field as usize)?.name.clone()))
+        }
+        _ => None,
+    };
+    let unnamed = columns.iter().filter(|column| column.name.starts_with("COLUMN_")).count() + 1;
+    let name = alias.or(own_name).unwrap_or_else(|| format!("COLUMN_{unnamed}"));
+    let ty = type_of(&expr, context);
+    columns.push(Column { name, ty, expr });
+    Ok(())
+}
+
+fn add_all(context: &Context<'_>, columns: &mut Vec<Column>) -> Result<(), Failure> {
+    let Some(space) = context.space else {
+        return Err(Failure::new(181, "Failed to expand '*' in SELECT statement without FROM clause"));
+    };
+    for (number, field) in (0..).zip(space.format().fields()) {
+        let ty = Some(field.ty.name().to_owned());
+        columns.push(Column { name: field.name.clone(), ty, expr: Expr::Column(number) });
+    }
+    Ok(())
+}
+
+fn order_of(
+    place: usize,
+    term: ast::OrderByExpr,
+    columns: &[Column],
+    context: &mut Context<'_>,
+) -> Result<Order, Failure> {
+    let ast::OrderByExpr { expr, options: ast::OrderByOptions { sort, nulls_first }, with_fill } = term;
+    none(with_fill.is_none() && nulls_first.is_none(), "NULLS FIRST and NULLS LAST")?;
+    let descending = match sort {
+        None | Some(ast::OrderBySort::Asc) => false,
+        Some(ast::OrderBySort::Desc) => true,
+        Some(ast::OrderBySort::Using(_)) => return Err(unsupported("ORDER BY USING")),
+    };
+    let by_alias = match &expr {
+        ast::Expr::Identifier(ident) => columns.iter().find(|column| column.name == name(ident)),
+        _ => None,
+    };
+    let expr = match by_alias {
+        Some(column) => column.expr.clone(),
+        None => match context.expression(expr)? {
+            Expr::Literal(Value::Uint(number)) => {
+                let column =
+                    usize::try_from(number).ok().and_then(|number| columns.get(number.checked_sub(1)?));
+                let count = columns.len();
+                let text = || {
+                    format!(
+                        "Error at ORDER BY in place {}: term out of range - should be between 1 and {count}",
+                        place + 1
+                    )
+                };
+                column.ok_or_else(|| generic(text()))?.expr.clone()
+            }
+            other => other,
+        },
+    };
+    if matches!(expr, Expr::Column(field) if context.collated.contains(&field)) {
+        return Err(unsupported("ORDER BY a column that has a collation"));
+    }
+    Ok(Order { expr, descending })
+}
+
+fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'_>, Body), Failure> {
+    let ast::Insert {
+        insert_token: _,
+        optimizer_hints,
+        or,
+        ignore,
+        into: _,
+        table,
+        table_alias,
+        columns,
+        overwrite,
+        source,
+        assignments,
+        partitioned,
+        after_columns,
+        has_table_keyword,
+        on,
+        returning,
+        output,
+        replace_into,
+        priority,
+        insert_alias,
+        settings,
+        format_clause,
+        multi_table_insert_type,
+        multi_table_into_clauses,
+        multi_table_when_clauses,
+        multi_table_else_clause,
+    } = insert;
+    none(optimizer_hints.is_empty() && !ignore && !overwrite && assignments.is_empty(), "such an INSERT")?;
+    none(partitioned.is_none() && after_columns.is_empty() && !has_table_keyword, "such an INSERT")?;
+    none(on.is_none(), "ON CONFLICT")?;
+    none(returning.is_none() && output.is_none(), "RETURNING")?;
+    none(priority.is_none() && insert_alias.is_none() && table_alias.is_none(), "such an INSERT")?;
+    none(
+        settings.is_none() && format_clause.is_none() && multi_table_insert_type.is_none(),
+        "such an INSERT",
+    )?;
+    none(multi_table_into_clauses.is_empty() && multi_table_when_clauses.is_empty(), "such an INSERT")?;
+    none(multi_table_else_clause.is_none(), "such an INSERT")?;
+    let conflict = match or {
+        _ if replace_into => OnConflict::Replace,
+        None | Some(ast::SqliteOnConflict::Abort) => OnConflict::Fail,
+        Some(ast::SqliteOnConflict::Replace) => OnConflict::Replace,
+        Some(ast::SqliteOnConflict::Ignore) => OnConflict::Ignore,
+        Some(_) => return Err(unsupported("OR ROLLBACK and OR FAIL")),
+    };
+    let ast::TableObject::TableName(table) = table else { return Err(unsupported("such an INSERT")) };
+    let context = Context::of_space(&simple_name(&table)?, None, store)?;
+    let space = context.space.ok_or_else(|| unsupported("such an INSERT"))?;
+    let mut written: Vec<u32> = Vec::new();
+    for column in &columns {
+        let target = context.target(simple_name(column)?)?;
+        if written.contains(&target.field) {
+            let name = simple_name(column)?;
+            return Err(generic(format!("table id list: duplicate column name {name}")));
+        }
+        written.push(target.field);
+    }
+    let fields = space.format().fields();
+    let count = u32::try_from(fields.len()).unwrap_or(u32::MAX);
+    if columns.is_empty() {
+        written.extend(0..count);
+    }
+    let source = source.ok_or_else(|| unsupported("DEFAULT VALUES"))?;
+    let SetExpr::Values(ast::Values { rows, .. }) = *source.body else {
+        return Err(unsupported("INSERT of a query"));
+    };
+    none(
+        source.order_by.is_none() && source.limit_clause.is_none() && source.with.is_none(),
+        "such an INSERT",
+    )?;
+    let mut constants = Context::nothing();
+    let mut listed = Vec::new();
+    for row in rows {
+        let values = row.content;
+        if values.len() != written.len() {
+            return Err(generic(if columns.is_empty() {
+                let name = space.name();
+                format!("table {name} has {count} columns but {} values were supplied", values.len())
+            } else {
+                format!("{} values for {} columns", values.len(), written.len())
+            }));
+        }
+        let mut placed: Vec<Option<Expr>> = (0..count).map(|_| None).collect();
+        for (field, value) in written.iter().zip(values) {
+            placed[*field as usize] = Some(constants.expression(value)?);
+        }
+        listed.push(placed);
+    }
+    let targets: Result<Vec<Target>, Failure> =
+        fields.iter().map(|field| context.target(field.name.clone())).collect();
+    let body =
+        Body::Insert { targets: targets?, rows: listed, conflict, sequence: sequence_field(space, store) };
+    Ok((context, body))
+}
+
+/// The field that a sequence of the space fills.
+fn sequence_field(space: &Space, store: &Store) -> Option<u32> {
+    space.sequence()?;
+    let mut key = Vec::new();
+    mp::write_array(&mut key, 1);
+    mp::write_uint(&mut key, space.id().into());
+    let row = store.get(system::SPACE_SEQUENCE, 0, &key).ok().flatten()?;
+    let field = TupleRef::trusted(row).at(3)?.uint().ok()?;
+    u32::try_from(field).ok()
+}
+
+type Updated<'a> = (Context<'a>, Body, Option<ast::Expr>);
+
+fn update_of(update: ast::Update, store: &Store) -> Result<Updated<'_>, Failure> {
+    let ast::Update {
+        update_token: _,
+        optimizer_hints,
+        table,
+        assignments,
+        from,
+        selection,
+        returning,
+        output,
+        or,
+        order_by,
+        limit,
+    } = update;
+    none(optimizer_hints.is_empty() && from.is_none(), "UPDATE FROM")?;
+    none(returning.is_none() && output.is_none(), "RETURNING")?;
+    none(or.is_none(), "UPDATE OR")?;
+    none(order_by.is_empty() && limit.is_none(), "ORDER BY and LIMIT of UPDATE")?;
+    let mut context = Context::of_table(vec![table], store)?;
+    let mut written = Vec::new();
+    for ast::Assignment { target, value } in assignments {
+        let ast::AssignmentTarget::ColumnName(column) = target else {
+            return Err(unsupported("SET of several columns at once"));
+        };
+        let target = context.target(simple_name(&column)?)?;
+        written.push((target, context.any(value)?));
+    }
+    Ok((context, Body::Update(written), selection))
+}

@@ -1,0 +1,352 @@
+//! Values of SQL, and what operators and functions make of them.
+//!
+//! A value is a MessagePack [`Value`]. Strings are compared byte by byte. What Tarantool refuses as a mismatch of types is
+//! refused with the same code and text where both compare the same pair.
+
+use std::cmp::Ordering;
+
+use lycosa_tuple::collation::Collation;
+use lycosa_tuple::field::FieldType;
+use lycosa_tuple::scalar;
+use lycosa_tuple::value::Value;
+
+use super::Failure;
+
+/// `ER_SQL_EXECUTE`, `ER_SQL_TYPE_MISMATCH` and `ER_INCONSISTENT_TYPES` of Tarantool 2.6.
+const EXECUTE: u32 = 159;
+const TYPE_MISMATCH: u32 = 171;
+const INCONSISTENT_TYPES: u32 = 178;
+
+pub(super) fn execution(text: &str) -> Failure {
+    Failure::new(EXECUTE, format!("Failed to execute SQL statement: {text}"))
+}
+
+fn mismatch(value: &Value, wanted: &str) -> Failure {
+    Failure::new(TYPE_MISMATCH, format!("Type mismatch: can not convert {} to {wanted}", shown(value)))
+}
+
+fn inconsistent(value: &Value, wanted: &str) -> Failure {
+    let text = format!("Inconsistent types: expected {wanted} got {}", kind_name(value));
+    Failure::new(INCONSISTENT_TYPES, text)
+}
+
+/// The value as texts of errors show it.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Nil => "NULL".to_owned(),
+        Value::Bool(value) => if *value { "TRUE" } else { "FALSE" }.to_owned(),
+        Value::Uint(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::Float(value) => value.to_string(),
+        Value::Double(value) => value.to_string(),
+        Value::Str(text) => String::from_utf8_lossy(text).into_owned(),
+        Value::Bin(_) => "varbinary".to_owned(),
+        Value::Array(_) => "array".to_owned(),
+        Value::Map(_) => "map".to_owned(),
+        Value::Ext(..) => "an extension".to_owned(),
+    }
+}
+
+fn kind_name(value: &Value) -> &'static str {
+    match value {
+        Value::Nil => "NULL",
+        Value::Bool(_) => "boolean",
+        Value::Uint(_) => "unsigned",
+        Value::Int(_) => "integer",
+        Value::Float(_) | Value::Double(_) => "real",
+        Value::Str(_) => "text",
+        _ => "varbinary",
+    }
+}
+
+/// A number of SQL: integers are exact.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Number {
+    Int(i128),
+    Double(f64),
+}
+
+impl Number {
+    pub(super) fn to_double(self) -> f64 {
+        match self {
+            Number::Int(value) => value as f64,
+            Number::Double(value) => value,
+        }
+    }
+
+    /// # Errors
+    /// An integer that has no 64-bit form.
+    pub(super) fn into_value(self) -> Result<Value, Failure> {
+        match self {
+            Number::Double(value) => Ok(Value::Double(value)),
+            Number::Int(value) => match (u64::try_from(value), i64::try_from(value)) {
+                (Ok(value), _) => Ok(Value::Uint(value)),
+                (_, Ok(value)) => Ok(Value::Int(value)),
+                _ => Err(execution("integer is overflowed")),
+            },
+        }
+    }
+}
+
+fn number_of(value: &Value) -> Option<Number> {
+    Some(match *value {
+        Value::Uint(value) => Number::Int(value.into()),
+        Value::Int(value) => Number::Int(value.into()),
+        Value::Float(value) => Number::Double(value.into()),
+        Value::Double(value) => Number::Double(value),
+        _ => return None,
+    })
+}
+
+/// The number that a literal or a string is.
+pub(super) fn parse_number(text: &str) -> Option<Number> {
+    let text = text.trim();
+    if let Ok(value) = text.parse::<i128>() {
+        return Some(Number::Int(value));
+    }
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+    text.parse::<f64>().ok().filter(|value| is_number && value.is_finite()).map(Number::Double)
+}
+
+/// A number; a string that is one counts.
+pub(super) fn numeric(value: &Value) -> Result<Number, Failure> {
+    let found = number_of(value).or_else(|| value.as_str().and_then(parse_number));
+    found.ok_or_else(|| mismatch(value, "numeric"))
+}
+
+/// The value of a condition; `None` is unknown.
+pub(super) fn truth(value: &Value) -> Result<Option<bool>, Failure> {
+    match value {
+        Value::Nil => Ok(None),
+        Value::Bool(value) => Ok(Some(*value)),
+        other => Err(mismatch(other, "boolean")),
+    }
+}
+
+pub(super) fn from_truth(value: Option<bool>) -> Value {
+    value.map_or(Value::Nil, Value::Bool)
+}
+
+/// Orders two values that can be compared; `None` if one is NULL.
+pub(super) fn compare(left: &Value, right: &Value) -> Result<Option<Ordering>, Failure> {
+    Ok(Some(match (left, right) {
+        (Value::Nil, _) | (_, Value::Nil) => return Ok(None),
+        (Value::Uint(left), Value::Uint(right)) => left.cmp(right),
+        (Value::Str(left), Value::Str(right)) | (Value::Bin(left), Value::Bin(right)) => left.cmp(right),
+        (Value::Bool(left), Value::Bool(right)) => left.cmp(right),
+        (Value::Ext(left_kind, left), Value::Ext(right_kind, right)) if left_kind == right_kind => {
+            order_bytes(&Value::Ext(*left_kind, left.clone()), &Value::Ext(*right_kind, right.clone()))
+        }
+        (Value::Str(_), number) if is_number(number) => order_bytes(&numeric(left)?.into_value()?, number),
+        // A number is below a string that is no number; the other way round that is an error, as in Tarantool.
+        (number, Value::Str(_)) if is_number(number) => match numeric(right) {
+            Ok(right) => order_bytes(number, &right.into_value()?),
+            Err(_) => Ordering::Less,
+        },
+        (left, right) if is_number(left) && is_number(right) => order_bytes(left, right),
+        (Value::Bool(_), other) | (other, Value::Bool(_)) => {
+            let text = format!("Type mismatch: can not convert {} to boolean", kind_name(other));
+            return Err(Failure::new(TYPE_MISMATCH, text));
+        }
+        (left, right) => return Err(mismatch(left, kind_name(right))),
+    }))
+}
+
+/// Decimals are numbers too.
+fn is_number(value: &Value) -> bool {
+    number_of(value).is_some() || matches!(value, Value::Ext(1, _))
+}
+
+/// The order of an index over a scalar field: also of values of different types, NULL first.
+pub(super) fn order_bytes(left: &Value, right: &Value) -> Ordering {
+    scalar::compare(&left.encode(), &right.encode(), &Collation::Binary)
+}
+
+/// An arithmetic operator: `+ - * / % & |`.
+pub(super) fn arithmetic(operator: u8, left: &Value, right: &Value) -> Result<Value, Failure> {
+    if matches!(left, Value::Nil) || matches!(right, Value::Nil) {
+        return Ok(Value::Nil);
+    }
+    let (left, right) = (numeric(left)?, numeric(right)?);
+    if let (Number::Int(left), Number::Int(right)) = (left, right) {
+        let zero = || execution("division by zero");
+        return Number::Int(match operator {
+            b'+' => left + right,
+            b'-' => left - right,
+            b'*' => left * right,
+            b'/' => left.checked_div(right).ok_or_else(zero)?,
+            b'%' => left.checked_rem(right).ok_or_else(zero)?,
+            b'&' => left & right,
+            _ => left | right,
+        })
+        .into_value();
+    }
+    if matches!(operator, b'%' | b'&' | b'|') {
+        let whole = |number: Number| Number::Int(number.to_double() as i128).into_value();
+        return arithmetic(operator, &whole(left)?, &whole(right)?);
+    }
+    let (left, right) = (left.to_double(), right.to_double());
+    let result = match operator {
+        b'+' => left + right,
+        b'-' => left - right,
+        b'*' => left * right,
+        _ if right == 0.0 => return Err(execution("division by zero")),
+        _ => left / right,
+    };
+    Ok(if result.is_nan() { Value::Nil } else { Value::Double(result) })
+}
+
+pub(super) fn concatenate(left: &Value, right: &Value) -> Result<Value, Failure> {
+    const WANTED: &str = "text or varbinary";
+    Ok(match (left, right) {
+        (Value::Nil, _) | (_, Value::Nil) => Value::Nil,
+        (Value::Str(left), Value::Str(right)) => Value::Str([&left[..], right].concat()),
+        (Value::Bin(left), Value::Bin(right)) => Value::Bin([&left[..], right].concat()),
+        (Value::Str(_) | Value::Bin(_), other) | (other, _) => return Err(inconsistent(other, WANTED)),
+    })
+}
+
+/// `text LIKE pattern ESCAPE escape`
+pub(super) fn like(text: &Value, pattern: &Value, escape: Option<char>) -> Result<Option<bool>, Failure> {
+    for value in [pattern, text] {
+        if !matches!(value, Value::Nil | Value::Str(_)) {
+            return Err(inconsistent(value, "text"));
+        }
+    }
+    let (Value::Str(text), Value::Str(pattern)) = (text, pattern) else { return Ok(None) };
+    let (text, pattern) = (String::from_utf8_lossy(text), String::from_utf8_lossy(pattern));
+    let text: Vec<char> = text.chars().collect();
+    let mut wanted = Vec::new();
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        wanted.push(match character {
+            _ if Some(character) == escape => match characters.next() {
+                Some(literal) => Wanted::One(literal),
+                None => return Ok(Some(false)),
+            },
+            '%' => Wanted::Any,
+            '_' => Wanted::Some,
+            literal => Wanted::One(literal),
+        });
+    }
+    Ok(Some(matches(&text, &wanted)))
+}
+
+/// A part of a pattern.
+enum Wanted {
+    One(char),
+    Some,
+    Any,
+}
+
+/// Looks only back to the last `%`, so the time is at most the product of both lengths.
+fn matches(text: &[char], wanted: &[Wanted]) -> bool {
+    let (mut at, mut place) = (0, 0);
+    let mut retry = None;
+    while at < text.len() {
+        match wanted.get(place) {
+            Some(Wanted::Any) => {
+                retry = Some((at, place));
+                place += 1;
+                continue;
+            }
+            Some(Wanted::Some) => {}
+            Some(Wanted::One(character)) if *character == text[at] => {}
+            _ => {
+                let Some((from, any)) = retry else { return false };
+                retry = Some((from + 1, any));
+                (at, place) = (from + 1, any + 1);
+                continue;
+            }
+        }
+        (at, place) = (at + 1, place + 1);
+    }
+    wanted[place..].iter().all(|part| matches!(part, Wanted::Any))
+}
+
+/// The functions of one value and more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Function {
+    Abs,
+    Coalesce,
+    Length,
+    Lower,
+    Typeof,
+    Upper,
+}
+
+pub(super) fn call(function: Function, arguments: &[Value]) -> Result<Value, Failure> {
+    let first = arguments.first().unwrap_or(&Value::Nil);
+    let text = || match first {
+        Value::Str(text) => Ok(String::from_utf8_lossy(text)),
+        other => Err(inconsistent(other, "text")),
+    };
+    if function == Function::Coalesce {
+        return Ok(arguments.iter().find(|value| **value != Value::Nil).unwrap_or(&Value::Nil).clone());
+    }
+    if function == Function::Typeof {
+        return Ok(Value::str(match first {
+            Value::Nil => "NULL",
+            Value::Bool(_) => "boolean",
+            Value::Uint(_) | Value::Int(_) => "integer",
+            Value::Float(_) | Value::Double(_) => "double",
+            Value::Str(_) => "string",
+            _ => "varbinary",
+        }));
+    }
+    if *first == Value::Nil {
+        return Ok(Value::Nil);
+    }
+    match (function, first) {
+        (Function::Abs, _) => match numeric(first)? {
+            Number::Int(value) => Number::Int(value.abs()).into_value(),
+            Number::Double(value) => Ok(Value::Double(value.abs())),
+        },
+        (Function::Length, Value::Bin(bytes)) => Ok(Value::Uint(bytes.len() as u64)),
+        (Function::Length, _) => Ok(Value::Uint(text()?.chars().count() as u64)),
+        (Function::Lower, _) => Ok(Value::str(text()?.to_lowercase())),
+        _ => Ok(Value::str(text()?.to_uppercase())),
+    }
+}
+
+/// The value as a field of that type takes it.
+pub(super) fn assigned(value: Value, ty: FieldType) -> Result<Value, Failure> {
+    let converted = match (ty, &value) {
+        (FieldType::Any, _) | (_, Value::Nil) => return Ok(value),
+        (FieldType::Unsigned | FieldType::Integer, Value::Double(number)) if number.is_finite() => {
+            Number::Int(number.trunc() as i128).into_value().ok()
+        }
+        (FieldType::Double, Value::Uint(_) | Value::Int(_)) => {
+            number_of(&value).map(|number| Value::Double(number.to_double()))
+        }
+        _ => Some(value.clone()),
+    };
+    match converted {
+        Some(converted) if ty.accepts(&converted.encode()) => Ok(converted),
+        _ => Err(mismatch(&value, ty.name())),
+    }
+}
+
+/// The value as a key part of that type has it, if it is the same value there.
+pub(super) fn assigned_exactly(value: &Value, ty: FieldType) -> Option<Value> {
+    if *value == Value::Nil {
+        return None;
+    }
+    let converted = match (ty, value) {
+        (FieldType::Unsigned | FieldType::Integer, Value::Double(number)) if number.fract() != 0.0 => {
+            return None;
+        }
+        (FieldType::Unsigned | FieldType::Integer | FieldType::Number | FieldType::Double, Value::Str(_)) => {
+            numeric(value).ok()?.into_value().ok()?
+        }
+        _ => value.clone(),
+    };
+    let assigned = assigned(converted.clone(), ty).ok()?;
+    // A double between two whole numbers of its size, or an integer that no double is, is left to the filter.
+    (order_bytes(&assigned, &converted) == Ordering::Equal).then_some(assigned)
+}
+
+/// What `SUM` adds.
+pub(super) fn summand(value: &Value) -> Result<Number, Failure> {
+    numeric(value).map_err(|_| mismatch(value, "number"))
+}
