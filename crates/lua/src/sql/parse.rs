@@ -11,7 +11,7 @@ use super::Failure;
 const MAX_TEXT: usize = 4 << 20;
 
 /// Tokens that may build one branch of a tree: those since the last comma on each level of parentheses.
-const MAX_DEPTH: usize = 4000;
+const MAX_DEPTH: usize = 1000;
 
 /// Levels of the parser's own recursion.
 const MAX_RECURSION: usize = 50;

@@ -9,9 +9,8 @@ use lycosa_tuple::value::Value;
 use sqlparser::ast::{self, BinaryOperator, Ident, ObjectName, SelectItem, SetExpr, Statement, TableFactor};
 
 use super::Failure;
-use super::tree::{
-    Aggregate, AggregateKind, Body, Column, Comparison, Expr, OnConflict, Order, Plan, Select, Target,
-};
+use super::changes::{insert_of, update_of};
+use super::tree::{Aggregate, AggregateKind, Body, Column, Comparison, Expr, Order, Plan, Select, Target};
 use super::value::{Function, Number, parse_number};
 
 /// Codes of Tarantool 2.6.
@@ -27,7 +26,7 @@ const FUNC_WRONG_ARG_COUNT: u32 = 202;
 /// The collation `none` and the binary one, by which strings are compared byte by byte.
 const BINARY_COLLATIONS: [u64; 2] = [0, 3];
 
-fn unsupported(what: &str) -> Failure {
+pub(super) fn unsupported(what: &str) -> Failure {
     Failure::new(
         UNSUPPORTED,
         format!(
@@ -37,7 +36,7 @@ fn unsupported(what: &str) -> Failure {
     )
 }
 
-fn generic(text: impl Into<String>) -> Failure {
+pub(super) fn generic(text: impl Into<String>) -> Failure {
     Failure::new(GENERIC, text)
 }
 
@@ -46,7 +45,7 @@ fn name(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_uppercase() }
 }
 
-fn simple_name(object: &ObjectName) -> Result<String, Failure> {
+pub(super) fn simple_name(object: &ObjectName) -> Result<String, Failure> {
     match &object.0[..] {
         [part] => part.as_ident().map(name).ok_or_else(|| unsupported("such a name")),
         _ => Err(unsupported("a name with a schema")),
@@ -54,7 +53,7 @@ fn simple_name(object: &ObjectName) -> Result<String, Failure> {
 }
 
 /// Refuses a clause that is there.
-fn none(is_absent: bool, clause: &str) -> Result<(), Failure> {
+pub(super) fn none(is_absent: bool, clause: &str) -> Result<(), Failure> {
     if is_absent { Ok(()) } else { Err(unsupported(clause)) }
 }
 
@@ -119,8 +118,8 @@ pub(super) fn resolve(statement: Statement, parameters: Vec<String>, store: &Sto
 }
 
 /// What names mean.
-struct Context<'a> {
-    space: Option<&'a Space>,
+pub(super) struct Context<'a> {
+    pub(super) space: Option<&'a Space>,
     /// The name that the statement has for the space.
     alias: String,
     /// Fields whose strings have an order of their own.
@@ -131,7 +130,7 @@ struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    fn nothing() -> Context<'a> {
+    pub(super) fn nothing() -> Context<'a> {
         Context {
             space: None,
             alias: String::new(),
@@ -141,7 +140,11 @@ impl<'a> Context<'a> {
         }
     }
 
-    fn of_space(name: &str, alias: Option<String>, store: &'a Store) -> Result<Context<'a>, Failure> {
+    pub(super) fn of_space(
+        name: &str,
+        alias: Option<String>,
+        store: &'a Store,
+    ) -> Result<Context<'a>, Failure> {
         let Some(space) = store.space_by_name(name) else {
             return Err(Failure::new(NO_SUCH_SPACE, format!("Space '{name}' does not exist")));
         };
@@ -157,7 +160,10 @@ impl<'a> Context<'a> {
         })
     }
 
-    fn of_table(mut from: Vec<ast::TableWithJoins>, store: &'a Store) -> Result<Context<'a>, Failure> {
+    pub(super) fn of_table(
+        mut from: Vec<ast::TableWithJoins>,
+        store: &'a Store,
+    ) -> Result<Context<'a>, Failure> {
         let table = from.pop();
         let Some(ast::TableWithJoins { relation, joins }) = table.filter(|_| from.is_empty()) else {
             return Err(unsupported("several spaces"));
@@ -207,7 +213,7 @@ impl<'a> Context<'a> {
         Err(Failure::new(NO_SUCH_FIELD_NAME, text))
     }
 
-    fn target(&self, name: String) -> Result<Target, Failure> {
+    pub(super) fn target(&self, name: String) -> Result<Target, Failure> {
         let found =
             self.space.and_then(|space| Some((space.name(), space.format(), space.field_by_name(&name)?)));
         let Some((space, format, field)) = found else {
@@ -223,7 +229,7 @@ impl<'a> Context<'a> {
     }
 
     /// An expression whose value is compared or computed with.
-    fn expression(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
+    pub(super) fn expression(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
         let resolved = self.any(expr)?;
         if let Expr::Column(field) = resolved
             && self.collated.contains(&field)
@@ -237,7 +243,7 @@ impl<'a> Context<'a> {
         if negated { Expr::Not(Box::new(expr)) } else { expr }
     }
 
-    fn any(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
+    pub(super) fn any(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
         use ast::Expr as Ast;
         Ok(match expr {
             Ast::Identifier(ident) => Expr::Column(self.field(&ident)?),
@@ -707,144 +713,4 @@ fn order_of(
         return Err(unsupported("ORDER BY a column that has a collation"));
     }
     Ok(Order { expr, descending })
-}
-
-fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'_>, Body), Failure> {
-    let ast::Insert {
-        insert_token: _,
-        optimizer_hints,
-        or,
-        ignore,
-        into: _,
-        table,
-        table_alias,
-        columns,
-        overwrite,
-        source,
-        assignments,
-        partitioned,
-        after_columns,
-        has_table_keyword,
-        on,
-        returning,
-        output,
-        replace_into,
-        priority,
-        insert_alias,
-        settings,
-        format_clause,
-        multi_table_insert_type,
-        multi_table_into_clauses,
-        multi_table_when_clauses,
-        multi_table_else_clause,
-    } = insert;
-    none(optimizer_hints.is_empty() && !ignore && !overwrite && assignments.is_empty(), "such an INSERT")?;
-    none(partitioned.is_none() && after_columns.is_empty() && !has_table_keyword, "such an INSERT")?;
-    none(on.is_none(), "ON CONFLICT")?;
-    none(returning.is_none() && output.is_none(), "RETURNING")?;
-    none(priority.is_none() && insert_alias.is_none() && table_alias.is_none(), "such an INSERT")?;
-    none(
-        settings.is_none() && format_clause.is_none() && multi_table_insert_type.is_none(),
-        "such an INSERT",
-    )?;
-    none(multi_table_into_clauses.is_empty() && multi_table_when_clauses.is_empty(), "such an INSERT")?;
-    none(multi_table_else_clause.is_none(), "such an INSERT")?;
-    let conflict = match or {
-        _ if replace_into => OnConflict::Replace,
-        None | Some(ast::SqliteOnConflict::Abort) => OnConflict::Fail,
-        Some(ast::SqliteOnConflict::Replace) => OnConflict::Replace,
-        Some(ast::SqliteOnConflict::Ignore) => OnConflict::Ignore,
-        Some(_) => return Err(unsupported("OR ROLLBACK and OR FAIL")),
-    };
-    let ast::TableObject::TableName(table) = table else { return Err(unsupported("such an INSERT")) };
-    let context = Context::of_space(&simple_name(&table)?, None, store)?;
-    let space = context.space.ok_or_else(|| unsupported("such an INSERT"))?;
-    let mut written: Vec<u32> = Vec::new();
-    for column in &columns {
-        let target = context.target(simple_name(column)?)?;
-        if written.contains(&target.field) {
-            let name = simple_name(column)?;
-            return Err(generic(format!("table id list: duplicate column name {name}")));
-        }
-        written.push(target.field);
-    }
-    let fields = space.format().fields();
-    let count = u32::try_from(fields.len()).unwrap_or(u32::MAX);
-    if columns.is_empty() {
-        written.extend(0..count);
-    }
-    let source = source.ok_or_else(|| unsupported("DEFAULT VALUES"))?;
-    let SetExpr::Values(ast::Values { rows, .. }) = *source.body else {
-        return Err(unsupported("INSERT of a query"));
-    };
-    none(
-        source.order_by.is_none() && source.limit_clause.is_none() && source.with.is_none(),
-        "such an INSERT",
-    )?;
-    let mut constants = Context::nothing();
-    let mut listed = Vec::new();
-    for row in rows {
-        let values = row.content;
-        if values.len() != written.len() {
-            return Err(generic(if columns.is_empty() {
-                let name = space.name();
-                format!("table {name} has {count} columns but {} values were supplied", values.len())
-            } else {
-                format!("{} values for {} columns", values.len(), written.len())
-            }));
-        }
-        let mut placed: Vec<Option<Expr>> = (0..count).map(|_| None).collect();
-        for (field, value) in written.iter().zip(values) {
-            placed[*field as usize] = Some(constants.expression(value)?);
-        }
-        listed.push(placed);
-    }
-    let targets: Result<Vec<Target>, Failure> =
-        fields.iter().map(|field| context.target(field.name.clone())).collect();
-    let body =
-        Body::Insert { targets: targets?, rows: listed, conflict, sequence: sequence_field(space, store) };
-    Ok((context, body))
-}
-
-/// The field that a sequence of the space fills.
-fn sequence_field(space: &Space, store: &Store) -> Option<u32> {
-    space.sequence()?;
-    let mut key = Vec::new();
-    mp::write_array(&mut key, 1);
-    mp::write_uint(&mut key, space.id().into());
-    let row = store.get(system::SPACE_SEQUENCE, 0, &key).ok().flatten()?;
-    let field = TupleRef::trusted(row).at(3)?.uint().ok()?;
-    u32::try_from(field).ok()
-}
-
-type Updated<'a> = (Context<'a>, Body, Option<ast::Expr>);
-
-fn update_of(update: ast::Update, store: &Store) -> Result<Updated<'_>, Failure> {
-    let ast::Update {
-        update_token: _,
-        optimizer_hints,
-        table,
-        assignments,
-        from,
-        selection,
-        returning,
-        output,
-        or,
-        order_by,
-        limit,
-    } = update;
-    none(optimizer_hints.is_empty() && from.is_none(), "UPDATE FROM")?;
-    none(returning.is_none() && output.is_none(), "RETURNING")?;
-    none(or.is_none(), "UPDATE OR")?;
-    none(order_by.is_empty() && limit.is_none(), "ORDER BY and LIMIT of UPDATE")?;
-    let mut context = Context::of_table(vec![table], store)?;
-    let mut written = Vec::new();
-    for ast::Assignment { target, value } in assignments {
-        let ast::AssignmentTarget::ColumnName(column) = target else {
-            return Err(unsupported("SET of several columns at once"));
-        };
-        let target = context.target(simple_name(&column)?)?;
-        written.push((target, context.any(value)?));
-    }
-    Ok((context, Body::Update(written), selection))
 }

@@ -249,6 +249,10 @@ q('select count(*) from many where k between 15 and 16')
 q('delete from many where id % 3 = 0')
 q('select count(*) from many')
 
+-- A long expression.
+q('select 1' .. (' + 1'):rep(200))
+q('select count(*) from many where ' .. ('id = 1 or '):rep(80) .. 'id = 2')
+
 -- Prepared statements, and the requests of the protocol.
 local prepared = box.prepare('select id, name from t where id = ? or name = :n')
 print(shown(prepared), shown(prepared:execute({ 800, { [':n'] = 'x' } })), shown(box.execute(prepared.stmt_id, { 1 })))

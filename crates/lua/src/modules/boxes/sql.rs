@@ -6,6 +6,7 @@ use lycosa_tuple::value::Value;
 
 use super::of_store;
 use crate::api::{Lua, Native};
+use crate::big_stack::on_big_stack;
 use crate::error::Error;
 use crate::sql::{self, Inserted, Plan, Run, Step};
 
@@ -83,8 +84,9 @@ fn run(lua: Lua, plan: &Plan, alone: bool) -> Result<Run, Error> {
     lua.check_not_aborted()?;
     let parameters = parameters(lua, 2)?;
     let user = lua.session()?.caller.effective;
-    let mut run = lua.with_instance(|instance| Run::new(plan, instance.store(), user, parameters))?;
-    while lua.with_instance(|instance| run.step(plan, instance))? == Step::More {
+    let mut run =
+        lua.with_instance(|instance| on_big_stack(|| Run::new(plan, instance.store(), user, parameters)))?;
+    while lua.with_instance(|instance| on_big_stack(|| run.step(plan, instance)))? == Step::More {
         if !alone && !lua.in_transaction() {
             lua.yield_now()?;
         }
@@ -97,7 +99,7 @@ fn select(lua: Lua) -> Result<i32, Error> {
     let plan = planned(&lua)?;
     let run = run(lua, plan, false)?;
     push_metadata(lua, &run.metadata(plan));
-    let rows = run.into_rows(plan)?;
+    let rows = on_big_stack(|| run.into_rows(plan))?;
     lua.new_table(rows.len(), 0);
     for (number, row) in (1..).zip(&rows) {
         lua.push_tuple(row)?;
@@ -129,7 +131,7 @@ fn rows(lua: Lua) -> Result<i32, Error> {
     lua.check_not_aborted()?;
     let plan = planned(&lua)?;
     let parameters = parameters(lua, 2)?;
-    let Inserted { tuples, conflict, sequence } = sql::inserted(plan, &parameters)?;
+    let Inserted { tuples, conflict, sequence } = on_big_stack(|| sql::inserted(plan, &parameters))?;
     let keys = lua.with_instance(|instance| {
         let space = instance.store().space(plan.space()).map_err(|error| of_store(&error))?;
         let key = space.index(0).map(lycosa_store::SpaceIndex::key);

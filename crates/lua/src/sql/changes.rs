@@ -1,0 +1,151 @@
+//! INSERT and UPDATE: the parser's tree to what is written.
+
+use lycosa_store::{Space, Store, system};
+use lycosa_tuple::mp;
+use lycosa_tuple::tuple::TupleRef;
+use sqlparser::ast::{self, SetExpr};
+
+use super::Failure;
+use super::resolve::{Context, generic, none, simple_name, unsupported};
+use super::tree::{Body, Expr, OnConflict, Target};
+
+pub(super) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'_>, Body), Failure> {
+    let ast::Insert {
+        insert_token: _,
+        optimizer_hints,
+        or,
+        ignore,
+        into: _,
+        table,
+        table_alias,
+        columns,
+        overwrite,
+        source,
+        assignments,
+        partitioned,
+        after_columns,
+        has_table_keyword,
+        on,
+        returning,
+        output,
+        replace_into,
+        priority,
+        insert_alias,
+        settings,
+        format_clause,
+        multi_table_insert_type,
+        multi_table_into_clauses,
+        multi_table_when_clauses,
+        multi_table_else_clause,
+    } = insert;
+    none(optimizer_hints.is_empty() && !ignore && !overwrite && assignments.is_empty(), "such an INSERT")?;
+    none(partitioned.is_none() && after_columns.is_empty() && !has_table_keyword, "such an INSERT")?;
+    none(on.is_none(), "ON CONFLICT")?;
+    none(returning.is_none() && output.is_none(), "RETURNING")?;
+    none(priority.is_none() && insert_alias.is_none() && table_alias.is_none(), "such an INSERT")?;
+    none(
+        settings.is_none() && format_clause.is_none() && multi_table_insert_type.is_none(),
+        "such an INSERT",
+    )?;
+    none(multi_table_into_clauses.is_empty() && multi_table_when_clauses.is_empty(), "such an INSERT")?;
+    none(multi_table_else_clause.is_none(), "such an INSERT")?;
+    let conflict = match or {
+        _ if replace_into => OnConflict::Replace,
+        None | Some(ast::SqliteOnConflict::Abort) => OnConflict::Fail,
+        Some(ast::SqliteOnConflict::Replace) => OnConflict::Replace,
+        Some(ast::SqliteOnConflict::Ignore) => OnConflict::Ignore,
+        Some(_) => return Err(unsupported("OR ROLLBACK and OR FAIL")),
+    };
+    let ast::TableObject::TableName(table) = table else { return Err(unsupported("such an INSERT")) };
+    let context = Context::of_space(&simple_name(&table)?, None, store)?;
+    let space = context.space.ok_or_else(|| unsupported("such an INSERT"))?;
+    let mut written: Vec<u32> = Vec::new();
+    for column in &columns {
+        let target = context.target(simple_name(column)?)?;
+        if written.contains(&target.field) {
+            let name = simple_name(column)?;
+            return Err(generic(format!("table id list: duplicate column name {name}")));
+        }
+        written.push(target.field);
+    }
+    let fields = space.format().fields();
+    let count = u32::try_from(fields.len()).unwrap_or(u32::MAX);
+    if columns.is_empty() {
+        written.extend(0..count);
+    }
+    let source = source.ok_or_else(|| unsupported("DEFAULT VALUES"))?;
+    let SetExpr::Values(ast::Values { rows, .. }) = *source.body else {
+        return Err(unsupported("INSERT of a query"));
+    };
+    none(
+        source.order_by.is_none() && source.limit_clause.is_none() && source.with.is_none(),
+        "such an INSERT",
+    )?;
+    let mut constants = Context::nothing();
+    let mut listed = Vec::new();
+    for row in rows {
+        let values = row.content;
+        if values.len() != written.len() {
+            return Err(generic(if columns.is_empty() {
+                let name = space.name();
+                format!("table {name} has {count} columns but {} values were supplied", values.len())
+            } else {
+                format!("{} values for {} columns", values.len(), written.len())
+            }));
+        }
+        let mut placed: Vec<Option<Expr>> = (0..count).map(|_| None).collect();
+        for (field, value) in written.iter().zip(values) {
+            placed[*field as usize] = Some(constants.expression(value)?);
+        }
+        listed.push(placed);
+    }
+    let targets: Result<Vec<Target>, Failure> =
+        fields.iter().map(|field| context.target(field.name.clone())).collect();
+    let body =
+        Body::Insert { targets: targets?, rows: listed, conflict, sequence: sequence_field(space, store) };
+    Ok((context, body))
+}
+
+/// The field that a sequence of the space fills.
+fn sequence_field(space: &Space, store: &Store) -> Option<u32> {
+    space.sequence()?;
+    let mut key = Vec::new();
+    mp::write_array(&mut key, 1);
+    mp::write_uint(&mut key, space.id().into());
+    let row = store.get(system::SPACE_SEQUENCE, 0, &key).ok().flatten()?;
+    let field = TupleRef::trusted(row).at(3)?.uint().ok()?;
+    u32::try_from(field).ok()
+}
+
+/// A context, what is written, and the WHERE.
+type Updated<'a> = (Context<'a>, Body, Option<ast::Expr>);
+
+pub(super) fn update_of(update: ast::Update, store: &Store) -> Result<Updated<'_>, Failure> {
+    let ast::Update {
+        update_token: _,
+        optimizer_hints,
+        table,
+        assignments,
+        from,
+        selection,
+        returning,
+        output,
+        or,
+        order_by,
+        limit,
+    } = update;
+    none(optimizer_hints.is_empty() && from.is_none(), "UPDATE FROM")?;
+    none(returning.is_none() && output.is_none(), "RETURNING")?;
+    none(or.is_none(), "UPDATE OR")?;
+    none(order_by.is_empty() && limit.is_none(), "ORDER BY and LIMIT of UPDATE")?;
+    let mut context = Context::of_table(vec![table], store)?;
+    let mut written = Vec::new();
+    for ast::Assignment { target, value } in assignments {
+        let ast::AssignmentTarget::ColumnName(column) = target else {
+            return Err(unsupported("SET of several columns at once"));
+        };
+        let target = context.target(simple_name(&column)?)?;
+        written.push((target, context.any(value)?));
+    }
+    Ok((context, Body::Update(written), selection))
+}
