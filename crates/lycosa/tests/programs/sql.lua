@@ -250,8 +250,8 @@ q('delete from many where id % 3 = 0')
 q('select count(*) from many')
 
 -- A long expression.
-q('select 1' .. (' + 1'):rep(200))
-q('select count(*) from many where ' .. ('id = 1 or '):rep(80) .. 'id = 2')
+q('select 1' .. (' + 1'):rep(150))
+q('select count(*) from many where ' .. ('id = 1 or '):rep(60) .. 'id = 2')
 
 -- Prepared statements, and the requests of the protocol.
 local prepared = box.prepare('select id, name from t where id = ? or name = :n')
