@@ -61,7 +61,7 @@ impl From<Failure> for lycosa_iproto::error::ErrorObject {
 pub(crate) fn plan(text: &str, store: &Store) -> Result<Plan, Failure> {
     on_big_stack(|| {
         let (statement, parameters) = parse::parse(text)?;
-        resolve::resolve(statement, parameters, store)
+        resolve::resolve(statement, &parameters, store)
     })
 }
 

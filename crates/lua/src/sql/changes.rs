@@ -61,7 +61,7 @@ pub(super) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
     let space = context.space.ok_or_else(|| unsupported("such an INSERT"))?;
     let mut written: Vec<u32> = Vec::new();
     for column in &columns {
-        let target = context.target(simple_name(column)?)?;
+        let target = context.target(&simple_name(column)?)?;
         if written.contains(&target.field) {
             let name = simple_name(column)?;
             return Err(generic(format!("table id list: duplicate column name {name}")));
@@ -100,7 +100,7 @@ pub(super) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
         listed.push(placed);
     }
     let targets: Result<Vec<Target>, Failure> =
-        fields.iter().map(|field| context.target(field.name.clone())).collect();
+        fields.iter().map(|field| context.target(&field.name)).collect();
     let body =
         Body::Insert { targets: targets?, rows: listed, conflict, sequence: sequence_field(space, store) };
     Ok((context, body))
@@ -144,7 +144,7 @@ pub(super) fn update_of(update: ast::Update, store: &Store) -> Result<Updated<'_
         let ast::AssignmentTarget::ColumnName(column) = target else {
             return Err(unsupported("SET of several columns at once"));
         };
-        let target = context.target(simple_name(&column)?)?;
+        let target = context.target(&simple_name(&column)?)?;
         written.push((target, context.any(value)?));
     }
     Ok((context, Body::Update(written), selection))

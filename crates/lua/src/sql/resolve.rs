@@ -61,9 +61,9 @@ pub(super) fn none(is_absent: bool, clause: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// What is not supported, and names that do not exist.
-pub(super) fn resolve(statement: Statement, parameters: Vec<String>, store: &Store) -> Result<Plan, Failure> {
+pub(super) fn resolve(statement: Statement, parameters: &[String], store: &Store) -> Result<Plan, Failure> {
     let plan = |context: &Context<'_>, filter: Option<Expr>, body: Body| Plan {
-        parameters: parameters.clone(),
+        parameters: parameters.to_vec(),
         space: context.space.map_or(0, Space::id),
         filter,
         body,
@@ -213,9 +213,9 @@ impl<'a> Context<'a> {
         Err(Failure::new(NO_SUCH_FIELD_NAME, text))
     }
 
-    pub(super) fn target(&self, name: String) -> Result<Target, Failure> {
+    pub(super) fn target(&self, name: &str) -> Result<Target, Failure> {
         let found =
-            self.space.and_then(|space| Some((space.name(), space.format(), space.field_by_name(&name)?)));
+            self.space.and_then(|space| Some((space.name(), space.format(), space.field_by_name(name)?)));
         let Some((space, format, field)) = found else {
             let text = format!("Field '{name}' was not found in space '{}' format", self.alias);
             return Err(Failure::new(NO_SUCH_FIELD_NAME, text));
@@ -337,7 +337,7 @@ impl<'a> Context<'a> {
         for argument in list.args {
             match argument {
                 ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => {
-                    arguments.push(self.expression(expr)?)
+                    arguments.push(self.expression(expr)?);
                 }
                 ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Wildcard) => is_all = true,
                 _ => return Err(unsupported("a named argument")),

@@ -410,12 +410,18 @@ impl Walk {
             return Some(Walk { index: index_id, iterator: IteratorType::Eq, key, rank: u32::MAX, ..walk });
         }
         if index.kind() != IndexKind::Tree {
-            return is_whole.then(|| Walk { index: index_id, iterator: IteratorType::Eq, key, rank, ..walk });
+            return is_whole.then_some(Walk {
+                index: index_id,
+                iterator: IteratorType::Eq,
+                key,
+                rank,
+                ..walk
+            });
         }
         let lower = fitting(equal, &[Comparison::Greater, Comparison::AtLeast]);
         let upper = fitting(equal, &[Comparison::Less, Comparison::AtMost]);
         if lower.is_none() && upper.is_none() {
-            return (equal > 0).then(|| Walk {
+            return (equal > 0).then_some(Walk {
                 index: index_id,
                 iterator: IteratorType::Eq,
                 key,
