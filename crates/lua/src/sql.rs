@@ -1,8 +1,8 @@
 //! SQL over one space: SELECT, INSERT, UPDATE and DELETE with parameters.
 //!
 //! A text is parsed by the crate `sqlparser` ([`parse`]), its names are resolved in the schema ([`resolve`]), which gives a
-//! [`Plan`], and a plan runs in steps over a cursor ([`Run`]). Parsing and resolving recurse and run on the big stack; the
-//! depth of a statement is bounded before either begins. Expressions are evaluated there, too. A plan is good for one version of the schema.
+//! [`Plan`], and a plan runs in steps over a cursor ([`Run`]). Parsing, resolving and evaluating recurse and run on the big
+//! stack; the depth of a statement is bounded before. A plan is good for one version of the schema.
 //!
 //! A statement without words for it here is refused with what is supported. Differences from Tarantool: strings are compared
 //! byte by byte (a column with a collation can be read, not compared), and a comparison of two types that Tarantool answers
