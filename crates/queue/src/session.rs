@@ -32,8 +32,8 @@ use crate::error::Error;
 use crate::integer_map::IntegerMap;
 use crate::owners::TaskKey;
 use crate::state::QueueState;
-use crate::system::{SHARED_BY_ACTIVITY, TAKEN_BY_SESSION, rows};
-use crate::task::{ShortKey, string_key};
+use crate::system::{SHARED_BY_ACTIVITY, SystemSpaces, TAKEN_BY_SESSION, rows};
+use crate::task::{ShortKey, id_of, string_key};
 use crate::transaction::Undo;
 use crate::turn::TubeTurn;
 use crate::turn::{Common, Turn};
@@ -429,10 +429,18 @@ impl Turn<'_> {
 
     /// Makes `_queue_session_ids` and `_queue_consumers` show the living connections and waiting takes.
     fn rewrite_connections(&mut self) -> Result<(), Error> {
-        for space in [self.common.spaces.session_ids, self.common.spaces.consumers] {
-            if !self.store.space(space)?.is_empty() {
-                lycosa_store::ddl::truncate(self.store, space)?;
-            }
+        // A truncation would leave a row in `_truncate` that no replica has.
+        let SystemSpaces { session_ids, consumers, .. } = self.common.spaces;
+        for row in rows(self.store, session_ids, 0, IteratorType::All, &[0x90])? {
+            let Some(connection) = id_of(&row) else { continue };
+            let key = ShortKey::id(connection);
+            self.store.execute(&Statement::Delete { space: session_ids, index: 0, key: &key })?;
+        }
+        for row in rows(self.store, consumers, 0, IteratorType::All, &[0x90])? {
+            // Its key has the form of that of `_queue_taken_2`: two numbers.
+            let Some((connection, request)) = taken_key(&row) else { continue };
+            let key = ShortKey::numbers(&[connection, request]);
+            self.store.execute(&Statement::Delete { space: consumers, index: 0, key: &key })?;
         }
         let connections: Vec<_> = self.common.sessions.iter().collect();
         for (connection, session) in connections {

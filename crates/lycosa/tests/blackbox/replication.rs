@@ -14,6 +14,8 @@ use crate::exchange::{compare_all, if_possible};
 use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup, tarantool_is_installed};
 use crate::value::Value;
 
+mod switches;
+
 const REPLY_LIMIT: Duration = Duration::from_secs(30);
 /// How long a replica may take to have what its master has.
 const SYNC_LIMIT: Duration = Duration::from_secs(60);
@@ -53,6 +55,7 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
     trials.push(Trial::test("replication::replies-wait-for-replicas", || Ok(replies_wait()?)));
     trials.push(Trial::test("replication::changes-without-replicas-are-refused", || Ok(refuses_alone()?)));
     trials.push(Trial::test("replication::an-anonymous-replica", || Ok(anonymous()?)));
+    trials.push(switches::trial());
     trials.push(Trial::test("replication::who-may-not-is-told", || Ok(refusals()?)));
     Ok(trials)
 }

@@ -186,6 +186,21 @@ impl Server {
         self.setup.replicates = Some(uri);
     }
 
+    /// From now on it has no master; whether it takes writes stays as it is.
+    pub(crate) fn lead(&mut self) -> Result<(), String> {
+        self.setup.options.retain(|option| !option.starts_with("replication = "));
+        self.reload()
+    }
+
+    /// Writes the configuration anew and lets the running process read it.
+    pub(crate) fn reload(&self) -> Result<(), String> {
+        fs::write(self.folder.path().join("lycosa.toml"), self.lycosa_config())
+            .map_err(|error| error.to_string())?;
+        let pid = self.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
+        let pid = pid.ok_or("the server does not run")?;
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).map_err(|error| error.to_string())
+    }
+
     /// Starts on the same data, at the same address.
     pub(crate) fn launch(&mut self) -> Result<(), String> {
         for attempt in 0.. {

@@ -317,7 +317,10 @@ impl Applier {
                     }
                     let was_answered = follower.progress().master_at_start.is_some();
                     wants_ack |= self.receive(follower, &buffer[..count])?;
-                    if !was_answered && follower.progress().master_at_start.is_some() {
+                    if !was_answered && let Some(vclock) = &follower.progress().master_at_start {
+                        // What this instance has written as a master is confirmed, though the replica that has become
+                        // its master left before it had said so: replies may wait for that.
+                        core.instance.borrow_mut().replicas_mut().acknowledged(peer, vclock, now());
                         backoff.succeeded();
                         tracing::info!("master {}: following instance {peer}", self.uri);
                     }

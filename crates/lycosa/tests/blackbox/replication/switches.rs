@@ -1,0 +1,511 @@
+//! Changes of the master under load, with real processes: planned, after `kill -9`, and while the old master is frozen.
+//!
+//! A pair runs with `replicas_before_reply = 1`. Workers put, take and acknowledge tasks in sessions of their own and keep an
+//! account. The replica reaches its master through a proxy that cuts the connection or lets it hang. After each change both
+//! instances must hold the same, and at the end the account must fit the data:
+//!
+//! - what was acknowledged is there, and what was finished is not;
+//! - no task was handed out twice;
+//! - a session lives through every change: its owner finishes its tasks at the new master;
+//! - a master whose replica has left it acknowledges nothing, so one that comes back from a freeze misleads nobody.
+//!
+//! `LYCOSA_TEST_SWITCHES` says how many changes there are; the run in CI has [`SWITCHES`]. An old master that did not hand over
+//! may have rows that nobody else has, so its folder is not used again: a new instance joins in its place.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Trial;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Client, Result, command, compare, info, vclock, wait_for};
+use crate::connection::{self, Connection, key, kind};
+use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup};
+use crate::value::Value;
+
+/// Changes of the master in a run of all tests.
+const SWITCHES: usize = 6;
+const WORKERS: usize = 3;
+/// How long a reply may take while nothing is wrong.
+const REPLY_LIMIT: Duration = Duration::from_secs(60);
+/// Between two looks whether the master has changed.
+const LOOK: Duration = Duration::from_millis(50);
+/// Tasks that a worker holds before it finishes the oldest.
+const HELD: usize = 4;
+
+pub(super) fn trial() -> Trial {
+    Trial::test("replication::switches-under-load", || Ok(switches()?))
+}
+
+/// A TCP proxy in front of a master's port.
+struct Proxy {
+    address: SocketAddr,
+    state: Arc<ProxyState>,
+    accepts: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct ProxyState {
+    /// Nothing passes, and nobody is told.
+    frozen: AtomicBool,
+    /// Connections of an earlier epoch are closed.
+    epoch: AtomicUsize,
+    ends: AtomicBool,
+}
+
+impl Proxy {
+    fn new(to: SocketAddr) -> Result<Self> {
+        let text = |error: std::io::Error| error.to_string();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(text)?;
+        listener.set_nonblocking(true).map_err(text)?;
+        let address = listener.local_addr().map_err(text)?;
+        let state = Arc::new(ProxyState::default());
+        let shared = state.clone();
+        let accepts = thread::spawn(move || {
+            while !shared.ends.load(Ordering::SeqCst) {
+                let Ok((from, _)) = listener.accept() else {
+                    thread::sleep(Duration::from_millis(5));
+                    continue;
+                };
+                let Ok(onward) = TcpStream::connect(to) else { continue };
+                let epoch = shared.epoch.load(Ordering::SeqCst);
+                for (from, to) in [(&from, &onward), (&onward, &from)] {
+                    if let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) {
+                        let shared = shared.clone();
+                        thread::spawn(move || shared.pump(from, to, epoch));
+                    }
+                }
+            }
+        });
+        Ok(Self { address, state, accepts: Some(accepts) })
+    }
+
+    fn cut(&self) {
+        self.state.epoch.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn freeze(&self, frozen: bool) {
+        self.state.frozen.store(frozen, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.state.ends.store(true, Ordering::SeqCst);
+        self.cut();
+        self.accepts.take().map(JoinHandle::join);
+    }
+}
+
+impl ProxyState {
+    fn pump(&self, mut from: TcpStream, mut to: TcpStream, epoch: usize) {
+        let prepared = from.set_nonblocking(false).and_then(|()| from.set_read_timeout(Some(LOOK)));
+        let mut bytes = [0; 16 << 10];
+        while prepared.is_ok() && self.epoch.load(Ordering::SeqCst) == epoch {
+            if self.frozen.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+            match from.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(count) if to.write_all(&bytes[..count]).is_ok() => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                _ => break,
+            }
+        }
+        for stream in [from, to] {
+            // The other pump may have closed it.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// What all workers know.
+struct Shared {
+    master: Mutex<SocketAddr>,
+    /// Grows with each change of the master: calls that wait are given up.
+    generation: AtomicU64,
+    pauses: AtomicBool,
+    paused: AtomicUsize,
+    ends: AtomicBool,
+    /// Puts that were acknowledged.
+    done: AtomicU64,
+    /// Who was handed which payload.
+    handed: Mutex<HashMap<String, usize>>,
+    violation: Mutex<Option<String>>,
+}
+
+impl Shared {
+    fn violate(&self, text: String) {
+        self.violation.lock().expect("no thread panics holding it").get_or_insert(text);
+    }
+
+    fn check(&self) -> Result<()> {
+        match &*self.violation.lock().expect("no thread panics holding it") {
+            Some(text) => Err(text.clone()),
+            None => Ok(()),
+        }
+    }
+
+    fn move_to(&self, address: SocketAddr) {
+        *self.master.lock().expect("no thread panics holding it") = address;
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Waits until the workers have acknowledged so many more puts.
+    fn work(&self, puts: u64) -> Result<()> {
+        let goal = self.done.load(Ordering::SeqCst) + puts;
+        wait_for("the workers' progress", || {
+            self.check()?;
+            Ok(self.done.load(Ordering::SeqCst) >= goal)
+        })
+    }
+}
+
+/// A worker and its account.
+struct Worker {
+    number: usize,
+    shared: Arc<Shared>,
+    connection: Option<(Connection, u64)>,
+    session: Option<Value>,
+    puts: u64,
+    held: Vec<(Value, String)>,
+    attempted: BTreeSet<String>,
+    stored: BTreeSet<String>,
+    finished: BTreeSet<String>,
+    /// Whose ack was not answered.
+    perhaps_finished: BTreeSet<String>,
+}
+
+impl Worker {
+    fn new(number: usize, shared: Arc<Shared>) -> Self {
+        Self {
+            number,
+            shared,
+            connection: None,
+            session: None,
+            puts: 0,
+            held: Vec::new(),
+            attempted: BTreeSet::new(),
+            stored: BTreeSet::new(),
+            finished: BTreeSet::new(),
+            perhaps_finished: BTreeSet::new(),
+        }
+    }
+
+    fn run(mut self) -> Self {
+        while !self.shared.ends.load(Ordering::SeqCst) {
+            if self.shared.pauses.load(Ordering::SeqCst) {
+                self.shared.paused.fetch_add(1, Ordering::SeqCst);
+                while self.shared.pauses.load(Ordering::SeqCst) && !self.shared.ends.load(Ordering::SeqCst) {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                self.shared.paused.fetch_sub(1, Ordering::SeqCst);
+            }
+            if self.step().is_none() {
+                self.connection = None;
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+        self
+    }
+
+    /// A call's values. None: its outcome is not known, or the server is no master; the connection is of no use.
+    fn ask(&mut self, name: &str, arguments: Vec<Value>) -> Option<Vec<Value>> {
+        let (connection, generation) = self.connection.as_mut()?;
+        let sync = connection.send(kind::CALL, &connection::call(name, arguments)).ok()?;
+        let began = Instant::now();
+        loop {
+            if let Ok(reply) = connection.reply(sync, Instant::now() + LOOK) {
+                if reply.error == 0 {
+                    let values = reply.data().as_array().map(<[Value]>::to_vec)?;
+                    return (values != [Value::Nil]).then_some(values);
+                }
+                if reply.error != 7 {
+                    self.shared.violate(format!("{name} of worker {}: {}", self.number, reply.describe()));
+                }
+                return None;
+            }
+            let is_old = self.shared.generation.load(Ordering::SeqCst) != *generation;
+            if is_old
+                || self.shared.ends.load(Ordering::SeqCst)
+                || connection.wait_closed(Instant::now()).is_ok()
+            {
+                return None;
+            }
+            if began.elapsed() > REPLY_LIMIT {
+                self.shared.violate(format!("{name} was not answered for {REPLY_LIMIT:?}"));
+                return None;
+            }
+        }
+    }
+
+    fn connect(&mut self) -> Option<()> {
+        let generation = self.shared.generation.load(Ordering::SeqCst);
+        let address = *self.shared.master.lock().expect("no thread panics holding it");
+        self.connection = Some((Connection::open(address).ok()?, generation));
+        let known: Vec<Value> = self.session.iter().cloned().collect();
+        let session = self.ask("queue.identify", known)?;
+        self.session = session.first().cloned();
+        Some(())
+    }
+
+    fn step(&mut self) -> Option<()> {
+        if self.connection.is_none() {
+            self.connect()?;
+        }
+        let payload = format!("{}-{}", self.number, self.puts);
+        self.puts += 1;
+        self.attempted.insert(payload.clone());
+        self.ask("queue.tube.jobs:put", vec![Value::str(&payload)])?;
+        self.stored.insert(payload);
+        self.shared.done.fetch_add(1, Ordering::SeqCst);
+        let taken = self.ask("queue.tube.jobs:take", vec![Value::Int(0)])?;
+        if let Some([id, _, payload]) = taken.first().and_then(Value::as_array) {
+            let payload = payload.as_text().unwrap_or_default();
+            let mut handed = self.shared.handed.lock().expect("no thread panics holding it");
+            if let Some(other) = handed.insert(payload.clone(), self.number) {
+                self.shared
+                    .violate(format!("{payload} was handed to worker {other} and to worker {}", self.number));
+            }
+            drop(handed);
+            self.held.push((id.clone(), payload));
+        }
+        if self.held.len() > HELD {
+            let (id, payload) = self.held.remove(0);
+            // Until it is answered it may have happened or not.
+            self.perhaps_finished.insert(payload.clone());
+            self.ask("queue.tube.jobs:ack", vec![id])?;
+            self.perhaps_finished.remove(&payload);
+            self.finished.insert(payload);
+        }
+        Some(())
+    }
+}
+
+/// xorshift64
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+fn setup(uri: Option<String>) -> Setup {
+    let mut options = vec!["replication_timeout = 0.2".to_owned(), "replicas_before_reply = 1".to_owned()];
+    if let Some(uri) = &uri {
+        options.push(format!("replication = \"{uri}\""));
+        options.push("read_only = true".to_owned());
+    }
+    let queue = vec![("ttr".to_owned(), 600.into()), ("in_replicaset".to_owned(), true.into())];
+    Setup { options, queue, replicates: uri, ..Setup::default() }
+}
+
+fn uri(proxy: &Proxy) -> String {
+    format!("admin:{}@{}", ADMIN_PASSWORD.replace(' ', "%20"), proxy.address)
+}
+
+fn signal(server: &Server, signal: Signal) -> Result<()> {
+    let pid = server.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+    kill_process(pid.ok_or("the server does not run")?, signal).map_err(|error| error.to_string())
+}
+
+/// Waits until the master says that of a replica.
+fn wait_downstream(master: &Server, status: &str) -> Result<()> {
+    let wanted = format!("\"downstream\": {{\"status\": \"{status}\"");
+    wait_for(&wanted, || Ok(info(master, "replication")?.to_string().contains(&wanted)))
+}
+
+/// A replica in the place of an instance that does not come back.
+fn join(master: &Server, gone: Option<i128>) -> Result<(Server, Proxy)> {
+    let proxy = Proxy::new(master.address())?;
+    let replica = Server::start(Peer::Lycosa, setup(Some(uri(&proxy))))?;
+    wait_downstream(master, "follow")?;
+    if let Some(number) = gone {
+        let key = vec![(key::KEY, Value::Array(vec![Value::Int(number)]))];
+        Client::open(master)?.send(kind::DELETE, 320, key)?;
+    }
+    Ok((replica, proxy))
+}
+
+fn switches() -> Result<()> {
+    let count = std::env::var("LYCOSA_TEST_SWITCHES").ok().and_then(|count| count.parse().ok());
+    let count: usize = count.unwrap_or(SWITCHES);
+    let mut random = Random(0x5157_17c4);
+    let mut master = Server::start(Peer::Lycosa, setup(None))?;
+    let (mut replica, mut proxy) = join(&master, None)?;
+    Client::open(&master)?.ask("queue.create_tube", vec![Value::str("jobs"), Value::str("fifo")])?;
+    let shared = Arc::new(Shared {
+        master: Mutex::new(master.address()),
+        generation: AtomicU64::new(0),
+        pauses: AtomicBool::new(false),
+        paused: AtomicUsize::new(0),
+        ends: AtomicBool::new(false),
+        done: AtomicU64::new(0),
+        handed: Mutex::new(HashMap::new()),
+        violation: Mutex::new(None),
+    });
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|number| {
+            let worker = Worker::new(number, shared.clone());
+            thread::spawn(move || worker.run())
+        })
+        .collect();
+    let mut change = || -> Result<()> {
+        for number in 0..count {
+            shared.work(20)?;
+            disturb(&master, &proxy, &mut random)?;
+            shared.work(20)?;
+            let what = ["planned", "killed", "frozen"][number % 3];
+            let gone = info(&master, "id")?.as_int();
+            match what {
+                "planned" => {
+                    let clock = command(&master, &["demote"])?;
+                    let clock = clock.split('\'').nth(1).ok_or("demote tells no vclock")?.to_owned();
+                    replica.lead()?;
+                    command(&replica, &["promote", "--after", &clock])?;
+                    std::mem::swap(&mut master, &mut replica);
+                    proxy = Proxy::new(master.address())?;
+                    replica.replicate(uri(&proxy));
+                    replica.reload()?;
+                    shared.move_to(master.address());
+                    wait_downstream(&master, "follow")?;
+                }
+                _ => {
+                    if what == "killed" {
+                        master.kill();
+                    } else {
+                        signal(&master, Signal::STOP)?;
+                    }
+                    replica.lead()?;
+                    command(&replica, &["promote"])?;
+                    std::mem::swap(&mut master, &mut replica);
+                    shared.move_to(master.address());
+                    let (fresh, to_fresh) = join(&master, gone)?;
+                    let mut old = std::mem::replace(&mut replica, fresh);
+                    proxy = to_fresh;
+                    if what == "frozen" {
+                        come_back(&old, &shared)?;
+                        old.kill();
+                    }
+                }
+            }
+            shared.work(20)?;
+            shared.pauses.store(true, Ordering::SeqCst);
+            wait_for("the pause", || Ok(shared.paused.load(Ordering::SeqCst) == WORKERS))?;
+            compare(&master, &mut replica)
+                .map_err(|error| format!("after change {number} ({what}): {error}"))?;
+            shared.pauses.store(false, Ordering::SeqCst);
+            wait_for("the end of the pause", || Ok(shared.paused.load(Ordering::SeqCst) == 0))?;
+        }
+        Ok(())
+    };
+    let changed = change();
+    shared.ends.store(true, Ordering::SeqCst);
+    let workers: Vec<Worker> = workers
+        .into_iter()
+        .map(|worker| worker.join().map_err(|_| "a worker has panicked"))
+        .collect::<std::result::Result<_, _>>()?;
+    shared.check()?;
+    changed.map_err(|error| format!("{error}; the master's log:\n{}", master.log()))?;
+    check_account(&master, &workers)
+}
+
+/// The connection between the two is cut, hangs for so long that both give it up, or is left alone.
+fn disturb(master: &Server, proxy: &Proxy, random: &mut Random) -> Result<()> {
+    match random.below(3) {
+        0 => proxy.cut(),
+        1 => {
+            proxy.freeze(true);
+            wait_downstream(master, "stopped")?;
+            proxy.freeze(false);
+            wait_downstream(master, "follow")?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// A frozen master goes on. It believes that it is the master, and acknowledges nothing.
+fn come_back(old: &Server, shared: &Shared) -> Result<()> {
+    signal(old, Signal::CONT)?;
+    let before = vclock(old)?;
+    let mut client = Connection::open(old.address()).map_err(|error| error.to_string())?;
+    let put = connection::call("queue.tube.jobs:put", vec![Value::str("from the past")]);
+    let sync = client.send(kind::CALL, &put).map_err(|error| error.to_string())?;
+    // What tells about the instance and not about data is answered, and says that the task is on its disk.
+    wait_for("the put on the old master's disk", || Ok(vclock(old)? != before))?;
+    shared.work(20)?;
+    if client.arrived(sync).is_some() {
+        return Err("a master that was replaced while it was frozen has acknowledged a put".to_owned());
+    }
+    Ok(())
+}
+
+/// All rows of a space of the server, by its name.
+fn rows(server: &Server, name: &str) -> Result<Vec<Vec<Value>>> {
+    let select = |space: i128, index: i128, key: Vec<Value>| {
+        let pairs = vec![
+            (key::INDEX, Value::Int(index)),
+            (key::LIMIT, Value::Int(1_000_000)),
+            (key::ITERATOR, Value::Int(0)),
+            (key::KEY, Value::Array(key)),
+        ];
+        let found = Client::open(server)?.send(kind::SELECT, space, pairs)?;
+        let rows = found.as_array().unwrap_or_default().iter();
+        Ok::<_, String>(rows.filter_map(|row| row.as_array().map(<[Value]>::to_vec)).collect::<Vec<_>>())
+    };
+    let space = select(281, 2, vec![Value::str(name)])?;
+    let id = space.first().and_then(|row| row.first()?.as_int()).ok_or("no such space")?;
+    select(id, 0, Vec::new())
+}
+
+fn check_account(master: &Server, workers: &[Worker]) -> Result<()> {
+    let tasks = rows(master, "jobs")?;
+    let owners: HashMap<String, Value> = rows(master, "_queue_taken_2")?
+        .into_iter()
+        .filter_map(|row| Some((row.get(1)?.to_string(), row.get(3)?.clone())))
+        .collect();
+    let payload = |row: &[Value]| row.get(2).and_then(Value::as_text).unwrap_or_default();
+    let present: HashSet<String> = tasks.iter().map(|row| payload(row)).collect();
+    if present.len() != tasks.len() {
+        return Err("a payload is there twice".to_owned());
+    }
+    let finished: BTreeSet<_> = workers.iter().flat_map(|worker| &worker.finished).collect();
+    let perhaps: BTreeSet<_> = workers.iter().flat_map(|worker| &worker.perhaps_finished).collect();
+    let attempted: HashSet<_> = workers.iter().flat_map(|worker| worker.attempted.iter()).collect();
+    for worker in workers {
+        for payload in &worker.stored {
+            let may_be_gone = finished.contains(payload) || perhaps.contains(payload);
+            if !may_be_gone && !present.contains(payload) {
+                return Err(format!("{payload} was acknowledged and is lost"));
+            }
+        }
+        for (id, payload) in &worker.held {
+            let is_own = worker.session.is_some() && owners.get(&id.to_string()) == worker.session.as_ref();
+            if !present.contains(payload) || !is_own {
+                return Err(format!(
+                    "{payload} is not worker {}'s any more: {:?}",
+                    worker.number,
+                    owners.get(&id.to_string())
+                ));
+            }
+        }
+    }
+    if let Some(payload) = present.iter().find(|payload| finished.contains(payload)) {
+        return Err(format!("{payload} was finished and is there"));
+    }
+    if let Some(payload) = present.iter().find(|payload| !attempted.contains(payload)) {
+        return Err(format!("nobody has put {payload}"));
+    }
+    Ok(())
+}
