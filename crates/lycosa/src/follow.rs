@@ -31,6 +31,10 @@ pub(crate) fn arguments(arguments: FollowArguments) -> anyhow::Result<ServeArgum
     let here = if peer.is_guest() { listen } else { format!("{}@{listen}", peer.user) };
     eprintln!("lycosa: next: `lycosa compare {peer} {here}` tells whether both hold the same");
     eprintln!(
+        "lycosa: `lycosa promote --data-dir {data} --shadow` tells what the first seconds as the master would do, without \
+         doing it"
+    );
+    eprintln!(
         "lycosa: then: make {peer} read-only, and `lycosa promote --data-dir {data}` lets this server take writes; start \
          it with `lycosa serve` from then on"
     );

@@ -5,6 +5,7 @@
 //! side.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
@@ -47,6 +48,9 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
     trials.push(Trial::test("replication::a-rehearsal-tells-and-changes-nothing", || Ok(rehearsal()?)));
     trials.push(Trial::test("replication::one-put-waits-for-a-replica", || Ok(one_put_waits()?)));
     trials.push(Trial::test("replication::compare-finds-a-row-that-differs", || Ok(a_row_differs()?)));
+    let came_true =
+        Trial::test("oracle::replication/a-rehearsal-comes-true", || Ok(rehearsal_of_tarantool()?));
+    trials.push(if_possible(came_true, tarantool_is_installed()));
     let followed = Trial::test("oracle::replication/follow", || Ok(follow()?));
     trials.push(if_possible(followed, tarantool_is_installed()));
     trials.push(Trial::test("replication::journals-are-kept", || Ok(journals_are_kept()?)));
@@ -465,6 +469,61 @@ fn rehearsal() -> Result<()> {
     Ok(())
 }
 
+/// Behind a Tarantool with the tubes of `tarantool/queue`: what the rehearsal tells is what the promotion does.
+fn rehearsal_of_tarantool() -> Result<()> {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/files/queue-single");
+    let program = format!(
+        "box.schema.user.passwd('admin', '{ADMIN_PASSWORD}')\n\
+         box.schema.user.grant('guest', 'super', nil, nil, {{if_not_exists = true}})\n"
+    );
+    let master = Server::start(Peer::Tarantool, Setup { data: Some(data), program, ..Setup::default() })?;
+    let mut replica = start_replica(Peer::Lycosa, &master)?;
+    compare(&master, &mut replica)?;
+    let told = command(&replica, &["promote", "--shadow", "--json"])?;
+    let told: serde_json::Value = serde_json::from_str(&told).map_err(|error| error.to_string())?;
+    let tubes = told["tubes"].as_array().filter(|tubes| tubes.len() > 4).ok_or("tubes are missing")?;
+    // What the Tarantool itself has: name, tasks in each state, tasks in all.
+    let count = |state: &str| {
+        let text = format!(
+            "local found = {{}} for _, row in box.space._queue:pairs() do local s = box.space[row[3]]
+             table.insert(found, s.index[1]:count('{state}')) end return found"
+        );
+        let counts = Client::open(&master)?.eval(&text)?;
+        let counts = counts.as_array().and_then(|values| values.first()?.as_array().map(<[Value]>::to_vec));
+        let counts = counts.ok_or("no counts")?;
+        Ok::<_, String>(counts.iter().filter_map(Value::as_int).collect::<Vec<_>>())
+    };
+    let (taken, ready) = (count("t")?, count("r")?);
+    let number = |tube: &serde_json::Value, name: &str| i128::from(tube[name].as_i64().unwrap_or(-1));
+    let released: Vec<_> = tubes.iter().map(|tube| number(tube, "released_at_start")).collect();
+    if released != taken || taken.iter().sum::<i128>() == 0 {
+        return Err(format!("taken are {taken:?}, and released would be {released:?}"));
+    }
+    Client::open(&master)?.eval("box.cfg{read_only = true}")?;
+    compare(&master, &mut replica)?;
+    command(&replica, &["promote"])?;
+    for (place, tube) in tubes.iter().enumerate() {
+        let name = tube["tube"].as_str().unwrap_or_default();
+        let wanted = |state: &str| {
+            let statistics = Client::open(&replica)?.ask("queue.statistics", vec![Value::str(name)])?;
+            let text = statistics.to_string();
+            let rest = text.split(&format!("\"{state}\": ")).nth(1).unwrap_or_default().to_owned();
+            let number = rest.split([',', '}']).next().and_then(|number| number.parse::<i128>().ok());
+            number.ok_or_else(|| format!("{name}: no {state} in {text}"))
+        };
+        if wanted("taken")? != 0 {
+            return Err(format!("{name}: a task is taken after the promotion"));
+        }
+        // Tasks with deadlines may die at once: the folder is older than they live.
+        let has_deadlines = tube["type"].as_str().is_some_and(|kind| kind.ends_with("ttl"));
+        let expected = ready[place] + taken[place];
+        if !has_deadlines && wanted("ready")? != expected {
+            return Err(format!("{name}: {} tasks are ready, not {expected}", wanted("ready")?));
+        }
+    }
+    Ok(())
+}
+
 /// `lycosa put --replicas 1` is answered when the replica has the task, and refused where nobody could confirm it.
 fn one_put_waits() -> Result<()> {
     let options = vec!["replication_timeout = 0.2".to_owned(), "replicas_missing = \"refuse\"".to_owned()];
@@ -476,11 +535,22 @@ fn one_put_waits() -> Result<()> {
         return Err(format!("a put that nobody can confirm: {refused:?}"));
     }
     command(&master, &["put", "plain", "cheap"])?;
+    // The same from a program.
+    let put = "return queue.tube.plain:put('of a program', {replicas = 1})";
+    let refused = Client::open(&master)?.eval(put);
+    if !refused.as_ref().is_err_and(|error| error.contains("0 replicas are connected and the put asks for 1"))
+    {
+        return Err(format!("a program's put that nobody can confirm: {refused:?}"));
+    }
     let mut replica = start_replica(Peer::Lycosa, &master)?;
     compare(&master, &mut replica)?;
     wait_for("the put that a replica confirms", || {
         Ok(command(&master, &["put", "plain", "dear", "--replicas", "1"]).is_ok())
     })?;
+    let answered = Client::open(&master)?.eval(put)?;
+    if vclock(&replica)? != vclock(&master)? {
+        return Err(format!("a program's put was answered with {answered} before the replica had the task"));
+    }
     compare(&master, &mut replica)
 }
 
