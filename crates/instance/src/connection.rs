@@ -65,6 +65,9 @@ pub(crate) struct Connection {
     accounted: usize,
     /// When its reader took something, or it had nothing to take.
     took_at: u64,
+    /// Bytes of a request that has not come as a whole, and when they last changed.
+    incomplete: usize,
+    sent_at: u64,
     /// Calls that wait for something to happen, a `take` for a task for example.
     pub(crate) waiting: usize,
     /// Calls that wait for programs.
@@ -152,6 +155,8 @@ pub(crate) struct Connections {
     last_id: u64,
     /// Bytes of replies that wait to leave, as far as [`Connections::account`] knows.
     unread: usize,
+    /// Bytes of requests that have not come as a whole.
+    incomplete: usize,
 }
 
 impl Connections {
@@ -171,6 +176,8 @@ impl Connections {
             replies: Replies::default(),
             accounted: 0,
             took_at: 0,
+            incomplete: 0,
+            sent_at: 0,
             waiting: 0,
             invoked: 0,
             broken: false,
@@ -198,6 +205,7 @@ impl Connections {
         let connection = self.slots.get_mut(slot.index())?.take()?;
         self.open -= 1;
         self.unread -= connection.accounted;
+        self.incomplete -= connection.incomplete;
         if connection.is_listed_parked {
             // Whoever gets the slot next must not be listed twice.
             self.parked.retain(|&parked| parked != slot);
@@ -242,6 +250,32 @@ impl Connections {
     /// Bytes of replies that wait to leave.
     pub(crate) fn unread(&self) -> usize {
         self.unread
+    }
+
+    /// Takes note of the bytes of a request that has not come as a whole. Returns how many there were before.
+    pub(crate) fn account_input(&mut self, slot: ConnectionSlot, bytes: usize, now: u64) -> usize {
+        let Some(connection) = self.slots.get_mut(slot.index()).and_then(Option::as_mut) else { return 0 };
+        let before = std::mem::replace(&mut connection.incomplete, bytes);
+        connection.sent_at = now;
+        self.incomplete = self.incomplete + bytes - before;
+        before
+    }
+
+    /// Bytes of requests that have not come as a whole.
+    pub(crate) fn incomplete(&self) -> usize {
+        self.incomplete
+    }
+
+    /// The connection with the most bytes of an incomplete request: among those that sent nothing for `patience`
+    /// microseconds, or among all if there is none.
+    pub(crate) fn worst_sender(&self, now: u64, patience: u64) -> Option<ConnectionSlot> {
+        let candidates = self.slots.iter().enumerate().filter_map(|(place, connection)| {
+            let connection = connection.as_ref().filter(|connection| connection.incomplete > 0)?;
+            let is_stalled = now.saturating_sub(connection.sent_at) >= patience;
+            Some(((is_stalled, connection.incomplete), place))
+        });
+        let (_, place) = candidates.max()?;
+        u32::try_from(place).ok().map(ConnectionSlot)
     }
 
     /// The reader of a connection has taken something.

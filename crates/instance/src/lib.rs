@@ -37,6 +37,7 @@ mod data;
 mod deadlines;
 mod declare;
 mod expiring;
+mod input;
 mod invoke;
 mod logins;
 mod loss;

@@ -16,6 +16,9 @@ pub struct Settings {
     /// Bytes of replies of all connections that may wait for readers. The nearer the sum comes to it, the less may wait for
     /// one connection; beyond it the worst connection is closed.
     pub max_output_total: usize,
+    /// Bytes of requests of all connections that have not come as a whole; four times `max_frame_size` is always allowed.
+    /// Beyond it the worst connection is closed.
+    pub max_input_total: usize,
     /// Bytes of rows that may wait for the journal before no requests are read at all.
     pub max_journal_backlog: usize,
     /// Time after which a checkpoint is due if anything has changed, in microseconds; 0 for never.
@@ -54,6 +57,7 @@ impl Default for Settings {
             max_waiting: 4096,
             max_output: 16 << 20,
             max_output_total: 256 << 20,
+            max_input_total: 256 << 20,
             max_journal_backlog: 64 << 20,
             checkpoint_interval: 0,
             checkpoint_wal_threshold: 256 << 20,

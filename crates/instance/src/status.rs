@@ -19,6 +19,8 @@ pub struct RequestCounts {
     pub connections: u64,
     /// Connections turned away because too many were open.
     pub refused_connections: u64,
+    /// Connections that were closed because they held back the rest of a request.
+    pub closed_for_input: u64,
     /// AUTH requests with a wrong user or password.
     pub failed_logins: u64,
 }
@@ -31,6 +33,7 @@ impl Default for RequestCounts {
             malformed: 0,
             connections: 0,
             refused_connections: 0,
+            closed_for_input: 0,
             failed_logins: 0,
         }
     }
@@ -94,6 +97,10 @@ pub struct Status {
     pub max_output_total: usize,
     /// Connections that were closed because nobody fetched their replies.
     pub closed_for_output: u64,
+    /// Bytes of requests that have not come as a whole.
+    pub incomplete_input: usize,
+    /// Bytes of such requests that may wait.
+    pub max_input_total: usize,
     /// Bytes that tuples take.
     pub memory_used: u64,
     /// Bytes that tuples may take.

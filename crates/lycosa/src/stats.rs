@@ -80,6 +80,8 @@ impl Server {
             ("memory", format!("{} of {}", size(&["memory", "data"]), size(&["memory", "limit"]))),
             ("expiration", expiration(info)),
             ("connections", text(net, &["CONNECTIONS", "current"])),
+            ("unread replies", part_of_limit(net, "OUTPUT")),
+            ("half requests", part_of_limit(net, "INPUT")),
             ("waiting calls", text(net, &["REQUESTS", "current"])),
             ("requests", text(net, &["REQUESTS", "total"])),
             ("errors", text(stat, &["ERROR", "total"])),
@@ -153,6 +155,17 @@ fn peers(info: &Value) -> Vec<(&'static str, String)> {
         ));
     }
     lines
+}
+
+/// Bytes that wait, of those that may, and how many connections were closed because of them.
+fn part_of_limit(net: &Value, name: &str) -> String {
+    let number = |key| net.get(name).and_then(|value| value.get(key)).and_then(Value::as_u64);
+    let (Some(current), Some(limit)) = (number("current"), number("limit")) else { return "-".to_owned() };
+    let text = format!("{} of {}", values::bytes(current), values::bytes(limit));
+    match number("closed").filter(|closed| *closed > 0) {
+        Some(closed) => format!("{text}; {closed} connections were closed for it"),
+        None => text,
+    }
 }
 
 /// `lycosa stats`

@@ -50,7 +50,7 @@ pub(crate) async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin
     if let (Some(program), Some(caller)) = (core.program(), caller(&core, slot)) {
         program.connected(caller, &peer);
     }
-    let mut connection = Connection { core, slot, peer, link, reader, partial: Vec::new() };
+    let mut connection = Connection { core, slot, peer, link, reader, partial: Vec::new(), accounted: 0 };
     connection.run().await;
     connection.linger().await;
     connection.discard().await;
@@ -75,6 +75,8 @@ struct Connection {
     link: Rc<Link>,
     reader: Reader,
     partial: Vec<u8>,
+    /// Bytes of `partial` as the instance knows them.
+    accounted: usize,
 }
 
 enum Step {
@@ -132,6 +134,7 @@ impl Connection {
     /// A replica is at the other end: serves it until it goes, or makes requests again.
     async fn replicate(&mut self) -> Step {
         let received = std::mem::take(&mut self.partial);
+        self.account_input();
         let replica = Replica::new(&self.core, self.slot, &self.peer, &self.link, &mut self.reader, received);
         match replica.serve().await {
             Some(rest) => {
@@ -170,14 +173,32 @@ impl Connection {
             }
         })
         .await;
+        self.account_input();
         self.core.end.notify_one();
         outcome.unwrap_or((Step::End, false))
     }
 
     fn resume(&mut self) -> Step {
         let step = self.handle_partial();
+        self.account_input();
         self.core.end.notify_one();
         step
+    }
+
+    /// Tells the instance how many bytes wait here for the rest of their request.
+    fn account_input(&mut self) {
+        let bytes = self.partial.capacity();
+        if bytes == self.accounted && bytes == 0 {
+            return;
+        }
+        self.accounted = bytes;
+        let now = now();
+        self.core.instance.borrow_mut().account_input(self.slot, bytes, now);
+        loop {
+            let excess = self.core.instance.borrow_mut().poll_input_excess(now);
+            let Some(excess) = excess else { return };
+            self.core.close_sender(&excess);
+        }
     }
 
     fn handle_partial(&mut self) -> Step {
@@ -186,6 +207,8 @@ impl Connection {
         self.partial.drain(..done);
         if self.partial.is_empty() {
             self.partial = Vec::new();
+        } else if self.partial.capacity() / 4 > self.partial.len() {
+            self.partial.shrink_to_fit();
         }
         step
     }

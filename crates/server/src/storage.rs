@@ -111,6 +111,7 @@ pub(crate) fn instance_settings(config: &Config) -> lycosa_instance::Settings {
         max_waiting: size(config.max_waiting),
         max_output: size(config.max_output.0),
         max_output_total: size(config.max_output_total.0),
+        max_input_total: size(config.max_input_total.0),
         guest_on_loopback: config.guest_on_loopback,
         checkpoint_interval: u64::try_from(config.checkpoint_interval.as_micros()).unwrap_or(u64::MAX),
         checkpoint_wal_threshold: config.checkpoint_wal_threshold.0,

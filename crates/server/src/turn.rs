@@ -95,6 +95,7 @@ pub(crate) struct Core {
     accept_errors: RefCell<Sampled>,
     /// Which closed readers are logged.
     slow_readers: RefCell<Sampled>,
+    slow_senders: RefCell<Sampled>,
     /// What is presented to clients that speak TLS.
     pub(crate) tls: RefCell<Option<Arc<ServerConfig>>>,
     /// Connections whose TLS handshake is under way.
@@ -153,6 +154,7 @@ impl Core {
             strangers: RefCell::default(),
             accept_errors: RefCell::default(),
             slow_readers: RefCell::default(),
+            slow_senders: RefCell::default(),
             tls: RefCell::default(),
             handshakes: Cell::default(),
             program: RefCell::default(),
@@ -340,13 +342,30 @@ impl Core {
         }
     }
 
-    /// Ends the connection of a client that does not read.
-    fn close_reader(&self, excess: &Excess) {
+    /// Ends the connection of a client that holds back the rest of its request.
+    pub(crate) fn close_sender(&self, excess: &Excess) {
+        self.close_link(excess);
+        if let Some(held_back) = self.slow_senders.borrow_mut().event(now()) {
+            let Excess { peer, bytes, .. } = excess;
+            let text = format!(
+                "connection from {peer} closed: it held back the rest of a request. {bytes} bytes of it waited, and those of \
+                 all connections had more than max_input_total"
+            );
+            tracing::warn!("{}", with_held_back(text, held_back));
+        }
+    }
+
+    fn close_link(&self, excess: &Excess) {
         let links = self.links.borrow();
         if let Some(link) = links.get(excess.slot.index()).and_then(Option::as_ref) {
             link.closing.set(true);
             link.wake.notify_one();
         }
+    }
+
+    /// Ends the connection of a client that does not read.
+    fn close_reader(&self, excess: &Excess) {
+        self.close_link(excess);
         if let Some(held_back) = self.slow_readers.borrow_mut().event(now()) {
             let Excess { peer, bytes, .. } = excess;
             let text = format!(

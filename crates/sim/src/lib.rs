@@ -35,6 +35,7 @@
 //! | 2226660278 | a task was missing that the model had | A call's time was over, so a put with a ttl of 0 got its room. The server removed that task in the same tick, the model in the next one. The model now ticks until nothing is due. |
 //! | 307255977 | a task's time differed after a start | A client had made a delayed task ready past the queue, and left it the time at which its delay was over. A start corrects such times in tubes with sub-queues; the model does now. |
 //! | 819827553 (replicas) | the holder of a task was told that it was not taken | An idle client's session had ended under another master, and its open connection took under a new session, of which the client did not know. Clients now identify themselves again after a change of the master. |
+//! | 77020 (replicas) | two instances had the same vclock and different data | An instance joined again from a master whose journal had just failed, and got rows that were lost. It now waits for a master that works, as the server makes it wait. |
 //!
 //! Several instances that replicate each other have worlds of their own: `replicas`.
 //!

@@ -40,6 +40,8 @@ impl Instance {
             unread_output: self.unread_output(),
             max_output_total: self.settings.max_output_total,
             closed_for_output: self.output.closed(),
+            incomplete_input: self.connections.incomplete(),
+            max_input_total: self.settings.input_limit(),
             memory_used: memory.used,
             memory_limit: memory.limit,
             checkpoint: self.checkpoint_status(),

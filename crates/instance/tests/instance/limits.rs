@@ -124,6 +124,53 @@ fn the_worst_reader_ends_when_replies_that_come_by_themselves_exceed_the_bound()
 }
 
 #[test]
+fn requests_that_do_not_come_as_a_whole_share_one_bound() {
+    const FRAME: usize = 1 << 20;
+    let settings = Settings { max_frame_size: FRAME, max_input_total: 10 * FRAME, ..Settings::default() };
+    let mut rig = rig(settings);
+    let attackers: Vec<_> = (0..12).map(|_| rig.guest()).collect();
+    let honest = rig.guest();
+    let second = crate::rig::SECOND;
+    for attacker in &attackers[..10] {
+        rig.instance.account_input(attacker.slot, FRAME - 1, second);
+        assert_eq!(rig.instance.poll_input_excess(second), None);
+    }
+    // The rest of its request comes soon: it has more than the others and stays.
+    rig.instance.account_input(honest.slot, FRAME, 2 * second);
+    let excess = rig.instance.poll_input_excess(2 * second).expect("too much waits");
+    assert!(excess.slot != honest.slot && excess.bytes == FRAME - 1);
+    assert!(rig.instance.wants_close(excess.slot) && !rig.instance.wants_close(honest.slot));
+    assert_eq!(rig.instance.poll_input_excess(2 * second), None, "the others fit");
+    rig.instance.account_input(honest.slot, 0, 2 * second);
+
+    // Without anybody who is late the one with the most ends.
+    rig.instance.account_input(attackers[10].slot, FRAME, 2 * second);
+    for attacker in &attackers[..10] {
+        rig.instance.account_input(attacker.slot, FRAME - 1, 2 * second);
+    }
+    let excess = rig.instance.poll_input_excess(2 * second).expect("too much waits");
+    assert_eq!((excess.slot, excess.bytes), (attackers[10].slot, FRAME));
+    let status = rig.instance.status();
+    assert_eq!((status.incomplete_input, status.requests.closed_for_input), (10 * (FRAME - 1), 2));
+    for attacker in &attackers {
+        rig.disconnect(attacker);
+    }
+    assert_eq!(rig.instance.status().incomplete_input, 0);
+}
+
+#[test]
+fn four_of_the_largest_requests_always_fit() {
+    const FRAME: usize = 1 << 20;
+    let mut rig = rig(Settings { max_frame_size: FRAME, max_input_total: 1, ..Settings::default() });
+    for _ in 0..4 {
+        let client = rig.guest();
+        rig.instance.account_input(client.slot, FRAME, 0);
+        assert_eq!(rig.instance.poll_input_excess(0), None);
+    }
+    assert_eq!(rig.instance.status().max_input_total, 4 * FRAME);
+}
+
+#[test]
 fn a_journal_that_is_behind_pauses_everybody() {
     let mut rig = rig(Settings { max_journal_backlog: 1000, ..Settings::default() });
     let (mut client, other) = (rig.admin(), rig.guest());

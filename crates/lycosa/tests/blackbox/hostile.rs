@@ -10,7 +10,7 @@ use crate::connection::{self, Connection, GREETING_SIZE, kind};
 use crate::server::{Peer, Server, Setup};
 use crate::value::{self, Value};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn trials() -> Result<Vec<Trial>, String> {
     let trial = |name: &str, run: fn() -> Result<(), String>| {
@@ -21,6 +21,7 @@ pub(crate) fn trials() -> Result<Vec<Trial>, String> {
         trial("every-http-method-is-answered-in-http", every_http_method_is_answered_in_http),
         trial("tls-on-a-plain-port-is-closed-and-logged", tls_on_a_plain_port_is_closed_and_logged),
         trial("strangers-cannot-fill-the-log", strangers_cannot_fill_the_log),
+        trial("half-requests-have-one-bound", half_requests_have_one_bound),
         trial("files-are-the-server-s-alone", files_are_the_server_s_alone),
     ])
 }
@@ -141,6 +142,52 @@ fn strangers_cannot_fill_the_log() -> Result<(), String> {
     let lines = server.log().lines().filter(|line| line.contains(text)).count();
     // A slow machine takes more than one period for them.
     if (1..=100).contains(&lines) { Ok(()) } else { Err(format!("201 strangers made {lines} lines")) }
+}
+
+/// Clients that hold back the rest of a large request are closed when all of them hold too much, and nobody else is.
+fn half_requests_have_one_bound() -> Result<(), String> {
+    const HELD: usize = 1_000_000;
+    let options = vec![r#"max_frame_size = "1MiB""#.to_owned(), r#"max_input_total = "4MiB""#.to_owned()];
+    let server = Server::start(Peer::Lycosa, Setup { options, ..Setup::default() })?;
+    let open = || Connection::open(server.address()).map_err(|error| error.to_string());
+    let mut honest = open()?;
+    call(&mut honest, "queue.create_tube", vec![Value::str("t"), Value::str("fifo")])?;
+    let body = value::encode(&connection::call("queue.tube.t:put", vec![Value::str(&"x".repeat(HELD))]));
+    let request = connection::frame(kind::CALL, 1, &body);
+    let mut attackers = Vec::new();
+    for _ in 0..8 {
+        let mut attacker = open()?;
+        // The server may close it before all of it has arrived.
+        let _ = attacker.write(&request[..request.len() - 1]);
+        attackers.push(attacker);
+    }
+    expect_log(&server, "it held back the rest of a request", 1)?;
+    let mut input = |key: &str| -> Result<i128, String> {
+        let net = call(&mut honest, "box.stat.net", vec![])?;
+        let under = |value: &Value, key: &str| match value {
+            Value::Map(pairs) => {
+                pairs.iter().find(|(k, _)| *k == Value::str(key)).map(|(_, found)| found.clone())
+            }
+            _ => None,
+        };
+        let first = net.as_array().and_then(|values| values.first().cloned());
+        let input = first.and_then(|net| under(&under(&net, "INPUT")?, key)?.as_int());
+        input.ok_or_else(|| format!("box.stat.net has no INPUT.{key}: {net}"))
+    };
+    let deadline = std::time::Instant::now() + LIMIT;
+    while input("closed")? < 4 {
+        if std::time::Instant::now() > deadline {
+            return Err("fewer than four of eight were closed".to_owned());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (current, limit) = (input("current")?, input("limit")?);
+    if limit != 4 << 20 || current > limit {
+        return Err(format!("{current} bytes of {limit} wait"));
+    }
+    // It has less than any of them, so it is not the one that is closed.
+    call(&mut honest, "queue.tube.t:put", vec![Value::str(&"x".repeat(300_000))])?;
+    Ok(())
 }
 
 /// Other accounts of the machine can neither read a file of the data folder nor reach the administrator's socket.

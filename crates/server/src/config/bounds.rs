@@ -47,6 +47,7 @@ const BOUNDS: &[(&str, Unit, f64, u64)] = &[
     ("max_waiting", Things, 0.0, 10_000_000),
     ("max_output", Bytes, KIB as f64, 1024 * GIB),
     ("max_output_total", Bytes, MIB as f64, 1024 * 1024 * GIB),
+    ("max_input_total", Bytes, MIB as f64, 1024 * 1024 * GIB),
     ("drain_timeout", Seconds, 0.0, DAY),
     ("lua_memory", Bytes, MIB as f64, 1024 * GIB),
     ("lua_time_budget", Seconds, 0.001, YEAR),

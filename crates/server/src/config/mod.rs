@@ -230,6 +230,8 @@ settings! {
         "Bytes that wait for a slow reader; reading from it pauses beyond that";
     max_output_total: ByteSize = "256MiB", "max_output_total", true,
         "The same of all connections together: each may have a quarter of what is left; beyond it the worst reader is closed";
+    max_input_total: ByteSize = "256MiB", "max_input_total", true,
+        "Bytes of requests of all connections that have not come as a whole, at least 4 times max_frame_size; beyond it the worst sender is closed";
     guest_on_loopback: bool = "true", "guest_on_loopback", true,
         "On a loopback address the user guest may use the queue and create tubes";
     drain_timeout: Duration = "5", "drain_timeout", true,

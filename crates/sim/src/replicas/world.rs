@@ -488,7 +488,9 @@ impl<'a> World<'a> {
                 let master = master.unwrap_or_default();
                 let mut node = Node::new(number, MemoryDisk::new());
                 node.next_offset = self.nodes[number].next_offset;
-                join(&mut node, &mut self.nodes[master], &self.plan, self.now)?;
+                if !join(&mut node, &mut self.nodes[master], &self.plan, self.now)? {
+                    continue;
+                }
                 self.nodes[number] = node;
                 self.totals.rejoins += 1;
                 self.start(number)?;
@@ -692,12 +694,16 @@ fn populate(node: &mut Node, plan: &Plan) -> Checked {
     life.sync(BEGINNING)
 }
 
-/// A new instance gets everything that the master has.
-fn join(node: &mut Node, master: &mut Node, plan: &Plan, world: u64) -> Checked {
+/// A new instance gets everything that the master has. False if the master has nothing to give: it is dead, or its
+/// journal has failed, and then it holds rows that are lost.
+fn join(node: &mut Node, master: &mut Node, plan: &Plan, world: u64) -> Checked<bool> {
     let now = master.now(world);
-    let Some(life) = &mut master.life else { return Ok(()) };
+    let Some(life) = &mut master.life else { return Ok(false) };
     life.sync(now)?;
+    if life.has_failed {
+        return Ok(false);
+    }
     let vclock = life.instance.durable_vclock().replicated();
     node.disk = disk_of(&node.identity, life.instance.store(), &vclock, plan.writer)?;
-    Ok(())
+    Ok(true)
 }
