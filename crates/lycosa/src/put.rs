@@ -89,6 +89,11 @@ pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
         } else {
             let mut content = Vec::new();
             io::stdin().lock().read_to_end(&mut content)?;
+            anyhow::ensure!(
+                !content.is_empty(),
+                "nothing came on standard input, so there is no task to put; for a task with an empty payload: lycosa put {} \"\"",
+                arguments.tube
+            );
             putter.add(content)?;
         }
     }

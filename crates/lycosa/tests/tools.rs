@@ -588,6 +588,27 @@ mod batches {
     }
 
     #[test]
+    fn nothing_on_standard_input_is_no_task() {
+        let server = Server::start();
+        server.ok(&["tube", "create", "t", "--type", "fifo"]);
+        let put = |input: &str| {
+            let mut command = command();
+            command.args(["put", "t", "--address", &server.address]);
+            finish(command, input)
+        };
+        let run = put("");
+        assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
+        assert!(run.stderr.contains("nothing came on standard input"), "{run:?}");
+        assert_eq!(put("a").stdout, "0\n");
+        assert_eq!(answer(&server, 0, &["put", "t", ""]).stdout, "1\n");
+        let counts = server.ok(&["stats"]);
+        assert!(
+            counts.contains("unread replies  0 B of 256 MiB\nhalf requests   0 B of 256 MiB\n"),
+            "{counts}"
+        );
+    }
+
+    #[test]
     fn lines_are_put_in_batches() {
         let server = Server::start();
         server.ok(&["tube", "create", "t", "--type", "fifottl"]);
