@@ -24,6 +24,7 @@ mod socket;
 mod startup;
 mod storage;
 mod strangers;
+mod stuck;
 mod terminal;
 mod tls;
 mod turn;

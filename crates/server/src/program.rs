@@ -26,6 +26,7 @@ use crate::clock::now;
 use crate::config::{Addresses, ByteSize, Config, Flags, WalMode};
 use crate::replication::{self, Settings};
 use crate::serve::{self, Running};
+use crate::stuck;
 use crate::terminal::{Event, Modes, Terminal};
 use crate::turn::{Core, Listener};
 
@@ -378,6 +379,7 @@ fn address_of(text: &str) -> Option<String> {
 /// The program cannot be started, or its server cannot be ended cleanly.
 pub fn run(script: Script) -> anyhow::Result<ExitCode> {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    stuck::start()?;
     let local = LocalSet::new();
     let modes = Modes::of_terminal();
     let code = local.block_on(&tokio, run_script(script));
@@ -428,6 +430,7 @@ pub(crate) fn start_beside(core: &Rc<Core>, config: &Config) -> anyhow::Result<t
     let limits =
         Limits { time_budget: config.lua_time_budget, hook_time_budget: config.hook_time_budget, memory };
     let Ok(runtime) = Runtime::new(limits) else { anyhow::bail!("Lua cannot be started: is there memory?") };
+    stuck::start()?;
     let _ = program.core.set(core.clone());
     let _ = program.base.set(config.clone());
     program.has_file.set(!config.app.is_empty());
@@ -634,6 +637,7 @@ async fn drive(
 /// Ends the program as `os.exit(0)` does, with the triggers of its end. A program that does not come to that is not waited
 /// for: see `LAST_WORDS`.
 fn end(runtime: &Runtime) {
+    stuck::heard();
     let ended = runtime.spawn("shutdown", |lua| {
         lua.load(b"os.exit(0)", "=shutdown")?;
         lua.call(0, 0)?;

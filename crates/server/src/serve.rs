@@ -222,6 +222,7 @@ impl Signals {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
         };
+        crate::stuck::heard();
         tracing::info!("{name}: no new connections, finishing what is under way");
     }
 }

@@ -18,8 +18,8 @@ for number, kind in ipairs({'fifo', 'fifottl', 'utube', 'utubettl', 'limfifottl'
     queue.create_tube('tube' .. number, kind, {if_not_exists = true, capacity = 100})
 end
 
--- What ends, stops or reaches beyond the process, waits for a person, or is memory without a type: arrays of C, and what
--- `debug` shows of the functions that use them.
+-- What ends, stops or reaches beyond the process or its folder, waits for a person, or is memory without a type: arrays
+-- of C, and what `debug` shows of the functions that use them.
 local skipped = {
     ['os.exit'] = true, ['os.execute'] = true, ['os.remove'] = true, ['os.rename'] = true, ['os.tmpname'] = true,
     ['debug'] = true, ['math.randomseed'] = true, ['io.popen'] = true, ['io.read'] = true, ['io.lines'] = true, ['io.input'] = true,
@@ -33,10 +33,18 @@ local skipped = {
 local modules = {
     'string', 'table', 'math', 'coroutine', 'debug', 'os', 'io', 'bit', 'box', 'fiber', 'json', 'yaml', 'msgpack', 'csv', 'uri',
     'uuid', 'digest', 'crypto', 'decimal', 'utf8', 'errno', 'clock', 'log', 'queue', 'tap', 'checks', 'pwd',
-    'serializer', 'trigger', 'socket', 'net.box', 'title',
+    'serializer', 'trigger', 'socket', 'net.box', 'title', 'fun', 'iconv', 'key_def', 'expirationd',
 }
 
 local metatable = debug.getmetatable
+local current = coroutine.running
+local ffi = require('ffi')
+for _, name in ipairs({'buffer', 'fio'}) do require(name) end
+ffi.cdef('struct random_pair { int a; double b; int16_t c[4]; };')
+local pair_t, int64_t, uint64_t, int_t, float_t = ffi.typeof('struct random_pair'), ffi.typeof('int64_t'), ffi.typeof('uint64_t'),
+    ffi.typeof('int8_t'), ffi.typeof('float')
+local gc = ffi.gc
+local info = debug.getinfo
 for _, name in ipairs(modules) do pcall_(require, name) end
 -- A table of all modules, `_G` for example, may turn up as a value: what is skipped is not there either.
 for _, name in ipairs({'debug', 'io', 'os', 'jit', 'ffi', 'package', 'fiber'}) do
@@ -79,7 +87,8 @@ table.sort(functions, function(a, b) return a.name < b.name end)
 print = function(...) for i = 1, select('#', ...) do tostring((select(i, ...))) end end
 
 local pool = {space, space.index.second, queue.tube.tube1, queue.tube.tube4, fiber.channel(1), fiber.cond(), space:get(1),
-    require('uuid').new(), require('decimal').new('1.5'), require('csv').iterate('a,b'), fiber.self()}
+    require('uuid').new(), require('decimal').new('1.5'), require('csv').iterate('a,b'),
+    create_fiber(function() while true do sleep(1) end end)}
 local function keep(value)
     if value == nil or type_(value) == 'number' or type_(value) == 'string' and #value > 1e5 then return end
     pool[random(1, 200)] = value
@@ -106,6 +115,26 @@ local kinds = {
     function() return box.NULL end,
     function() return 18446744073709551615ULL end,
     function() return -1LL end,
+    function() return int64_t(random(-5, 5)) * 4611686018427387904LL end,
+    function() return uint64_t(random(1, 5)) / 3 end,
+    function() return int_t(random(-128, 127)) end,
+    function() return float_t(random()) end,
+    function() return gc(pair_t(1, 2), function(pair) act(2) pair.a = 7 error(value(2)) end) end,
+    function() return gc(pair_t(1, 2), function() sleep(0) end) end,
+    function() return require('decimal').new(('%d.%d'):format(random(-999, 999), random(0, 999))) end,
+    function()
+        local bytes = require('msgpack').encode({ 1, { a = 'b' }, 5.5, -1LL, require('uuid').new() })
+        local place = random(#bytes)
+        return bytes:sub(1, place - 1) .. string.char(random(0, 255)) .. bytes:sub(place + 1, random(place, #bytes))
+    end,
+    function()
+        local map = {}
+        for i = 1, random(12) do
+            map['k' .. i] = setmetatable({}, { __serialize = function() map['k' .. random(12)] = nil map[i] = 1 return value(2) end })
+        end
+        return map
+    end,
+    function() return (coroutine.wrap(function() return current() end)()) end,
     function() return function(...) act(2) return ... end end,
     function() return function() error(value(2)) end end,
     function() return function() sleep(0) return value(2) end end,
@@ -207,6 +236,67 @@ local places = {
     function() for _, tuple in space:pairs(value(), {iterator = value()}) do keep(tuple) act(2) end end,
     function() space:update(random(20), {{'=', 3, value()}}) end,
     function() box.on_commit(act) end,
+    function() box.on_rollback(act) end,
+    function() keep(box.savepoint()) end,
+    function() box.rollback_to_savepoint(pool[random(200)]) end,
+    function() local a, b = value(), value() keep(a + b) keep(a * b) keep(a % b) keep(a ^ b) return a < b, a == b end,
+    function() return value() .. value(), #value() end,
+    function() local t = {} for i = 1, random(5) do t[i] = value() end table.sort(t) end,
+    function() return table.concat({ value(), value() }, value(), value(), value()) end,
+    function() return table.deepcopy(value()) end,
+    function() return table.insert(value(), value(), value()) end,
+    function() return ('abc'):split(value(), value()) end,
+    function() return string.format(strings[random(#strings)] .. '%s%d%5.3q', value(), value(), value()) end,
+    function() return require('msgpack').decode(value(), value()) end,
+    function() fiber.self():cancel() act(2) end,
+    function() local new = create_fiber(function() act(2) sleep(0) act(2) end) act(2) pcall_(new.cancel, new) pcall_(new.wakeup, new) end,
+    function() local new = fiber.new(coroutine.wrap(function() act(2) coroutine.yield(value()) act(2) end)) keep(new) end,
+    function() keep(current()) return coroutine.resume(value(), value()) end,
+    function() box.error(value(), value(), value()) end,
+    function() return box.error.new({ code = value(), reason = value(), type = value() }) end,
+    function() local e = box.error.last() if e then keep(e) return e:unpack(), e.message, e.trace, tostring(e) end end,
+    function() return info(random(1, 5), 'nSluf') end,
+    function() space:on_replace(function(...) act(2) if random(3) == 1 then error(value()) end return ... end) end,
+    function() space:before_replace(function(...) act(2) if random(3) == 1 then return value() end return select(2, ...) end) end,
+    function() for _, trigger in ipairs(space:on_replace()) do space:on_replace(nil, trigger) end end,
+    function() for _, trigger in ipairs(space:before_replace()) do space:before_replace(nil, trigger) end end,
+    function() box.begin() keep(box.savepoint()) act(2) box.rollback_to_savepoint(pool[random(200)]) act(2) box.commit() end,
+    function() queue.register_driver('driver' .. random(3), value()) end,
+    function() queue.create_tube('made' .. random(3), 'driver' .. random(3), value()) end,
+    function() local index = space.index.second index:alter({ parts = { random(3), 'string' } }) end,
+    function() space.index.second:drop() end,
+    function() space:create_index('second', { parts = { 2, random(2) == 1 and 'string' or 'scalar' }, unique = false, if_not_exists = true }) end,
+    function() space:truncate() end,
+    function() box.snapshot() end,
+    function()
+        local socket = require('socket')
+        local server = socket.tcp_server('127.0.0.1', 0, function(peer) act(2) peer:write('line\n') act(2) end)
+        local peer = socket.tcp_connect('127.0.0.1', server:name().port, 0.1)
+        keep(peer)
+        act(2)
+        if peer then peer:read(value(), 0.01) peer:write(value()) if random(2) == 1 then peer:close() end end
+        server:close()
+    end,
+    function()
+        local fio = require('fio')
+        local file = fio.open('scratch' .. random(3), { 'O_CREAT', 'O_RDWR' }, 420)
+        local count = random(4)
+        if count == 1 then file:write(value()) elseif count == 2 then file:read(random(100)) elseif count == 3 then file:pread(random(9), random(9))
+        else file:seek(random(9)) end
+        act(2)
+        file:close()
+        fio.unlink('scratch' .. random(3))
+    end,
+    function()
+        local buffer = require('buffer').ibuf(random(64))
+        local place = buffer:alloc(random(100))
+        act(2)
+        require('msgpack').encode(value(), buffer)
+        buffer:reset()
+        buffer:recycle()
+    end,
+    function() return require('crypto').cipher.aes128.cbc.encrypt(value(), value(), value()) end,
+    function() return require('crypto').digest.sha256(value()), require('digest').crc32(value()) end,
     function() local function fall() return act(0), fall() and 1 end fall() end,
     function() local function fall() string.gsub('a', 'a', fall) end fall() end,
     function() local function fall() return coroutine.wrap(fall)() end fall() end,

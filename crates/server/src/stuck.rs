@@ -1,0 +1,67 @@
+//! Ends a process whose loop does not hear SIGTERM.
+//!
+//! A program's own Lua code has no time limit, and nothing interrupts a loop inside of a C function: a pattern of
+//! `string.find` that backtracks, an FFI call. Either keeps the loop's thread from everything else, signals included. A
+//! thread of its own therefore hears SIGTERM and SIGINT too. It ends the process at the second signal, or when the loop
+//! has not heard the first for [`PATIENCE`]. Nothing acknowledged is lost: replies leave after their rows are durable.
+//!
+//! Absent: an orderly end. The next start recovers the data folder as after a crash.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How long the loop may take to hear a signal.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The exit code: what a shell shows for a process that SIGTERM has ended.
+const CODE: i32 = 143;
+
+/// The loop has heard the signal and ends in order.
+static HEARD: AtomicBool = AtomicBool::new(false);
+
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// The loop has heard SIGTERM or SIGINT.
+pub(crate) fn heard() {
+    HEARD.store(true, Ordering::Relaxed);
+}
+
+/// Starts the thread, which lasts as long as the process, if it does not run yet.
+///
+/// # Errors
+/// There is no thread or descriptor left.
+pub(crate) fn start() -> std::io::Result<()> {
+    if STARTED.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    thread.spawn(move || tokio.block_on(watch())).map(drop)
+}
+
+async fn watch() {
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
+        tracing::warn!("no second SIGTERM will end a process that is stuck: signals cannot be watched");
+        return;
+    };
+    let mut next = async || {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    next().await;
+    let why = match tokio::time::timeout(PATIENCE, next()).await {
+        Err(_) if !HEARD.load(Ordering::Relaxed) => "Lua code has not paused for 3 s since SIGTERM",
+        Err(_) => {
+            next().await;
+            "a second signal"
+        }
+        Ok(()) => "a second signal",
+    };
+    tracing::error!("{why}: the process ends at once, the next start recovers its data");
+    std::process::exit(CODE);
+}
