@@ -68,6 +68,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("msgpack", include_str!("modules/msgpack.lua")),
     ("msgpackffi", include_str!("modules/msgpack.lua")),
     ("net.box", include_str!("modules/net_box.lua")),
+    ("pickle", include_str!("modules/pickle.lua")),
     ("popen", include_str!("modules/popen.lua")),
     ("pwd", include_str!("modules/pwd.lua")),
     ("serializer", include_str!("modules/serializer.lua")),

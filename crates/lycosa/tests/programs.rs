@@ -71,6 +71,11 @@ fn keys_and_merged_sources_are_theirs() {
     compare("key_def.lua", &[]);
 }
 
+#[test]
+fn functions_that_name_their_object_are_theirs() {
+    compare("named.lua", &[]);
+}
+
 /// Programs of `random.lua`, the same each time. `LYCOSA_TEST_SEED` names another one.
 #[test]
 fn random_programs_never_crash_the_process() {

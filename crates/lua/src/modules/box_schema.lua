@@ -804,3 +804,60 @@ function sequence_methods.drop(sequence)
     if internal.get(285, 0, { sequence.id }) then change('delete', 285, 0, { sequence.id }) end
     schema_statement(nil, 'delete', SEQUENCE, { sequence.id })
 end
+
+local SEQUENCE_OPTIONS = {
+    step = 'number, cdata', min = 'number, cdata', max = 'number, cdata', start = 'number, cdata', cache = 'number',
+    cycle = 'boolean',
+}
+
+function sequence_methods.alter(sequence, options)
+    options = check_options(options, SEQUENCE_OPTIONS)
+    local operations = {}
+    for place, name in ipairs({ 'step', 'min', 'max', 'start', 'cache', 'cycle' }) do
+        if options[name] ~= nil then
+            operations[#operations + 1] = { '=', place + 3, options[name] }
+            sequence[name] = options[name]
+        end
+    end
+    if #operations > 0 then schema_statement(nil, 'update', SEQUENCE, { sequence.id }, operations) end
+end
+
+-- Functions of the schema that name their object instead of being called on it.
+
+local function sequence_called(name, options)
+    local sequence = guarded.sequence[name]
+    if sequence == nil and not (options and options.if_exists) then
+        client_error('NO_SUCH_SEQUENCE', ("Sequence '%s' does not exist"):format(tostring(name)))
+    end
+    return sequence
+end
+
+function schema.sequence.alter(name, options) sequence_called(name):alter(options) end
+function schema.sequence.drop(name, options)
+    local sequence = sequence_called(name, options)
+    if sequence then sequence:drop() end
+end
+
+local function space_called(id)
+    local space = lookup(id)
+    if space == nil then client_error('NO_SUCH_SPACE', ("Space '%s' does not exist"):format('#' .. tostring(id))) end
+    return space
+end
+
+function schema.space.drop(id, _, options)
+    if lookup(id) == nil and options and options.if_exists then return end
+    space_called(id):drop()
+end
+function schema.space.rename(id, name) space_called(id):rename(name) end
+function schema.space.format(id, format) return space_called(id):format(format) end
+
+for _, name in ipairs({ 'drop', 'rename', 'alter' }) do
+    schema.index[name] = function(space_id, index_id, ...)
+        local index = space_called(space_id).index[index_id]
+        if index == nil then
+            client_error('NO_SUCH_INDEX_ID',
+                ("No index #%s is defined in space '%s'"):format(tostring(index_id), space_called(space_id).name))
+        end
+        return index[name](index, ...)
+    end
+end

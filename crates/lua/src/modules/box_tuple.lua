@@ -159,6 +159,13 @@ box.tuple = {
         return internal.tuple_new(value)
     end,
     is = is_tuple,
+    find = methods.find,
+    findall = methods.findall,
+    ipairs = methods.ipairs,
+    pairs = methods.pairs,
+    slice = methods.slice,
+    transform = methods.transform,
+    unpack = methods.unpack,
     update = methods.update,
     upsert = methods.upsert,
     bsize = methods.bsize,

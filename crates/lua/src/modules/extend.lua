@@ -238,3 +238,45 @@ setmetatable(debug, {
 _G.utf8 = require('utf8')
 -- A tuple may hold decimals though nobody asks for the module.
 require('decimal')
+
+-- Where modules of a program are looked for beside `package.path`.
+
+local search_root
+
+local function in_root(name)
+    if not search_root then return nil end
+    local places = {}
+    for _, folder in ipairs({ '', '/.rocks/share/tarantool' }) do
+        table.insert(places, search_root .. folder .. '/?.lua')
+        table.insert(places, search_root .. folder .. '/?/init.lua')
+    end
+    return (package.searchpath(name, table.concat(places, ';')))
+end
+
+--- The folder that `setsearchroot` has named, else the working directory.
+function package.searchroot() return search_root or require('fio').cwd() end
+
+--- Modules are looked for in that folder first; nil is the folder of the calling script, `box.NULL` is none.
+function package.setsearchroot(path)
+    if path == nil and type(path) == 'cdata' then
+        search_root = nil
+        return
+    end
+    if path == nil then path = debug.sourcedir(2) end
+    if type(path) ~= 'string' then error('Search root must be a string', 2) end
+    search_root = require('fio').abspath(path)
+end
+
+--- The file that `require` would load; nil if there is none.
+function package.search(name)
+    if not name then error('Empty module name', 2) end
+    return in_root(name) or (package.searchpath(name, package.path)) or nil
+end
+
+table.insert(package.loaders, 2, function(name)
+    local file = in_root(name)
+    if not file then return nil end
+    local chunk, message = loadfile(file)
+    if not chunk then error(("error loading module '%s' from file '%s':\n\t%s"):format(name, file, message), 3) end
+    return chunk
+end)
