@@ -50,6 +50,9 @@ use lycosa_server::{logging, serve};
 use arguments::{Arguments, Command, ConfigArguments, ServeArguments};
 use outcome::Outcome;
 
+/// Bytes of the stack of the server's thread: as much as a main thread has.
+const MAIN_STACK: usize = 8 << 20;
+
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -122,11 +125,27 @@ fn run_server(arguments: ServeArguments) -> anyhow::Result<Outcome> {
     let config = load(&arguments)?;
     let log = logging::init(&config.log_level, config.log_format)?;
     let reload = serve::Reload { file: arguments.file, flags: arguments.flags };
-    match serve::run(config, &reload, &log)? {
+    match on_a_thread(|| serve::run(config, &reload, &log))? {
         0 => Ok(Outcome::Done),
         // The code that a program gave to `os.exit`; the server has stopped.
         code => std::process::exit(code),
     }
+}
+
+/// Runs the server on a thread of its own, and waits for its end.
+///
+/// The allocator serves the main thread from an arena that exists before the allocator has read its settings. That arena
+/// gives every 8 MiB of neighboring free pages back to the system at once, inside the call that freed the last one, which
+/// takes 1 to 5 ms. The arenas of other threads follow `oversize_threshold` (`.cargo/config.toml`) and leave that to the
+/// allocator's own thread. `docs/performance.md` has the figures.
+pub(crate) fn on_a_thread<T: Send>(server: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("lycosa".to_owned()).stack_size(MAIN_STACK);
+        match thread.spawn_scoped(scope, server) {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(error) => panic!("the server's thread cannot be started: {error}"),
+        }
+    })
 }
 
 fn load(arguments: &ServeArguments) -> anyhow::Result<Config> {

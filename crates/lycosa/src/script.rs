@@ -44,7 +44,7 @@ pub(crate) fn run(script: Script) -> ExitCode {
         logging::init("info", LogFormat::Text)?;
         program::run(script)
     };
-    report(run())
+    report(crate::on_a_thread(run))
 }
 
 /// Prints what has kept a program from running.

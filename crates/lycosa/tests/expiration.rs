@@ -209,6 +209,21 @@ fn wrong_arguments_say_so_and_take_no_name() {
     assert_eq!(count(&server, "mail"), 10, "nothing was deleted");
 }
 
+/// The system gets the memory back although nothing happens any more that could remind the allocator of it.
+#[test]
+fn the_memory_of_expired_tuples_goes_back_to_the_system() {
+    const MEBIBYTE: u64 = 1 << 20;
+    let server = with_program(MAIL, &["--wal-mode", "none"]);
+    let text =
+        "local text = string.rep('x', 6000) for i = 101, 20100 do box.space.mail:insert{i, text, 1} end";
+    eval(&server, text).unwrap();
+    let full = server.resident();
+    assert!(full > 100 * MEBIBYTE, "{full}");
+    ok(&server, &["start", "old", "mail", "--field", "3"]);
+    wait_until("all are gone", || count(&server, "mail") == 5);
+    wait_until("the memory goes back", || server.resident() + 80 * MEBIBYTE < full);
+}
+
 #[test]
 fn replicas_follow_and_one_that_is_promoted_goes_on() {
     let master = with_program(MAIL, &["--replication-timeout", "0.2"]);

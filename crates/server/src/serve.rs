@@ -1,6 +1,7 @@
 //! The server's life: open the data, start the instance, listen, serve until a signal, end cleanly.
 //!
-//! Every thread and channel of the process is made here:
+//! Every thread and channel of the process is made here. The *main thread* is the one that calls [`run`]; the binary calls it
+//! on a thread of its own, for the allocator's sake.
 //!
 //! ```text
 //!  main thread ── one tokio loop, owns the instance ───────────────┐

@@ -154,6 +154,13 @@ impl Server {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Bytes of memory that the system has given to the server's process.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
     /// Waits until the server has ended by itself; its exit code.
     #[track_caller]
     pub(crate) fn wait_for_end(&mut self) -> Option<i32> {
