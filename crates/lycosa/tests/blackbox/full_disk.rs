@@ -1,8 +1,9 @@
 //! A disk that the queue has filled itself gets free again, without anybody's help.
 //!
 //! The data folder is a small disk in memory. Tasks that do not compress are put until the server refuses them. They
-//! are taken and acknowledged until nothing is left or the rest of the disk is kept for the journal. Then the server
-//! has to make room and take tasks again. This happens several times, the last time after a restart on the full disk.
+//! are taken and acknowledged until nothing is left; where the rest of the disk is kept for the journal, the client asks
+//! again. Then the server has to make room and take tasks again. This happens several times, the last time after a
+//! restart on the full disk.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -76,16 +77,29 @@ impl Client {
         Err("the disk is never full".to_owned())
     }
 
+    /// The values of a call that goes on being asked until there is room for it: while a snapshot is written, what is left
+    /// of the disk may be kept for the journal.
+    fn call_with_patience(&mut self, name: &str, arguments: &[Value]) -> Result<Vec<Value>, String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(values) = self.call(name, arguments.to_vec())? {
+                return Ok(values);
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{name}: the disk stays full"));
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     /// Takes and acknowledges up to `limit` tasks; returns how many.
     fn drain(&mut self, limit: u64) -> Result<u64, String> {
         for count in 0..limit {
-            let Some(taken) = self.call("queue.tube.t:take", vec![Value::Int(0)])? else { return Ok(count) };
+            let taken = self.call_with_patience("queue.tube.t:take", &[Value::Int(0)])?;
             let Some(id) = taken.first().and_then(|task| task.as_array()?.first()?.as_int()) else {
                 return Ok(count);
             };
-            if self.call("queue.tube.t:ack", vec![Value::Int(id)])?.is_none() {
-                return Ok(count);
-            }
+            self.call_with_patience("queue.tube.t:ack", &[Value::Int(id)])?;
         }
         Ok(limit)
     }
