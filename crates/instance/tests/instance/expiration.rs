@@ -121,7 +121,7 @@ fn guests_expire_what_they_may_change() {
     let (code, _) = refused(rig.call(&mut stranger, "expiration.stop", &values!["t"]));
     assert_eq!(code, ErrorCode::AccessDenied);
     let (_, text) = refused(rig.call(&mut guest, "expiration.stop", &values!["tt"]));
-    assert_eq!(text, "Illegal parameters, expiration task 'tt' does not exist");
+    assert_eq!(text, "Illegal parameters, expiration task 'tt' does not exist (did you mean 't'?)");
     assert_eq!(
         rig.call(&mut guest, "expiration.stop", &values!["tt", options! { if_exists: true }]),
         Ok(vec![Value::Nil])
