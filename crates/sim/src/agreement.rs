@@ -198,6 +198,29 @@ fn waiters_agree(store: &Store, model: &Model) -> Checked {
     Ok(())
 }
 
+/// The next id after the recovered data, by the sequence of a tube.
+fn next_id(store: &Store, tube: &str) -> u64 {
+    let sequence = store.space_by_name(tube).and_then(lycosa_store::Space::sequence);
+    let last = sequence.and_then(|sequence| store.sequence(sequence)?.value);
+    last.and_then(|last| u64::try_from(last + 1).ok()).unwrap_or(0)
+}
+
+/// A row that somebody inserts into a temporary tube moves its sequence on, and a snapshot keeps the sequence, though not the
+/// row. So the ids of such a tube go on at those that were reserved, or later.
+pub(crate) fn adopt_temporary_ids(store: &Store, model: &mut Model) -> Checked {
+    for tube in model.tubes.values_mut().filter(|tube| tube.plan.temporary) {
+        let next_id = next_id(store, &tube.plan.name);
+        hold!(
+            next_id >= tube.reserved,
+            "tube {} goes on at id {next_id} although the ids below {} were reserved",
+            tube.plan.name,
+            tube.reserved
+        );
+        (tube.next_id, tube.reserved) = (next_id, next_id);
+    }
+    Ok(())
+}
+
 /// Makes the model that of the recovered data, which end in the middle of a step: `model` is that of the moment before it,
 /// `after` that of the moment after it. What the step did not change must be as it was.
 pub(crate) fn adopt(store: &Store, model: &mut Model, after: &Model, names: &Names) -> Checked {
@@ -226,9 +249,7 @@ pub(crate) fn adopt(store: &Store, model: &mut Model, after: &Model, names: &Nam
                 tube.plan.name
             );
         }
-        let sequence = store.space_by_name(&tube.plan.name).and_then(lycosa_store::Space::sequence);
-        let last = sequence.and_then(|sequence| store.sequence(sequence)?.value);
-        tube.next_id = last.and_then(|last| u64::try_from(last + 1).ok()).unwrap_or(0);
+        tube.next_id = next_id(store, &tube.plan.name);
         tube.reserved = tube.next_id;
         hold!(
             tasks.keys().next_back().is_none_or(|last| *last < tube.next_id),

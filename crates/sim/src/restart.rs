@@ -402,6 +402,7 @@ impl Simulation<'_> {
         model.end_process();
         if *known == signature {
             agreement::tubes_agree(store, &model, &self.plan.tubes)?;
+            agreement::adopt_temporary_ids(store, &mut model)?;
             return Ok(model);
         }
         let mut after =

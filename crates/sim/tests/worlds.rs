@@ -24,7 +24,7 @@ fn worlds_that_failed_without_a_fault_keep_every_promise() {
     for seed in [2_055_162_165, 2_055_162_963, 1_000_107] {
         totals(seed);
     }
-    for (seed, steps) in [(2_226_660_278, 2_349), (307_255_977, 3_000)] {
+    for (seed, steps) in [(2_226_660_278, 2_349), (307_255_977, 3_000), (3_428_903_472, 2_400)] {
         lycosa_sim::run(seed, steps, &mut Trace::new(false)).unwrap_or_else(|failure| panic!("{failure}"));
     }
 }
