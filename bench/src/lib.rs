@@ -2,9 +2,9 @@
 //!
 //! It is a library so that the `lycosa` binary has it as a subcommand; what it offers is its command line.
 //!
-//! From the inside out: [`protocol`] speaks to a server; [`load`] keeps it busy and checks its answers against the
-//! [`account`]; [`server`] starts and stops it; [`contender`] and [`program`] know the servers; a [`workload`] says
-//! what is asked; a [`trial`] puts one contender through one workload; a [`comparison`] is many trials in rounds,
+//! From the inside out: [`protocol`] speaks to a server. [`load`] keeps it busy and checks its answers against the
+//! [`account`]. [`server`] starts and stops it; [`contender`] and [`program`] know the servers. A [`workload`] says
+//! what is asked, and a [`trial`] puts one contender through one workload. A [`comparison`] is many trials in rounds,
 //! shown by [`report`] and [`chart`]. What the command line offers is in [`single`], [`compare`], [`count`],
 //! [`expire`], [`turns`] and [`performance`].
 //!

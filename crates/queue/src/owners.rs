@@ -7,10 +7,10 @@
 //! [`Queue::submit`](crate::Queue::submit)).
 //!
 //! Invariants:
-//! - a taken task has a cached owner or a row, never both;
-//! - the cache changes with the open transaction;
-//! - [`Undo::Owner`] takes a change of the cache back, also for a row that was written back inside the transaction;
-//! - while rows are logged (`in_replicaset`) the cache is empty.
+//! - A taken task has a cached owner or a row, never both.
+//! - The cache changes with the open transaction.
+//! - [`Undo::Owner`] takes a change of the cache back, also for a row that was written back inside the transaction.
+//! - While rows are logged (`in_replicaset`) the cache is empty.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;

@@ -31,10 +31,10 @@
 //! | seed | what the checker claimed | what was wrong with the checker |
 //! |---|---|---|
 //! | 2055162165 | a task of which a client knew that it was put had gone | A `delete` of task 3 was on its way when the tube was emptied; the server read it when there was a new task 3, and ended that. The ledger had forgotten the request together with the old tasks. Requests under way now count for the tasks that come after. |
-//! | 3428903472 | a temporary tube went on at another id than expected after a restart | A row with an id of its own had been inserted past the queue. It moves the tube's sequence on, and a snapshot keeps the sequence though not the row. The model now takes any id from the reserved ones on. |
 //! | 2055162963, 1000107 | the data folder took more than its bound | The bound was taken of the data at the end of a checkpoint. It holds for the most that lived since the newest snapshot was begun. (The server was mended as well: the journal file that a snapshot ended now goes while the next one is written.) |
 //! | 2226660278 | a task was missing that the model had | A call's time was over, so a put with a ttl of 0 got its room. The server removed that task in the same tick, the model in the next one. The model now ticks until nothing is due. |
 //! | 307255977 | a task's time differed after a start | A client had made a delayed task ready past the queue, and left it the time at which its delay was over. A start corrects such times in tubes with sub-queues; the model does now. |
+//! | 3428903472 | a temporary tube went on at another id than expected after a restart | A row with an id of its own had been inserted past the queue. It moves the tube's sequence on, and a snapshot keeps the sequence though not the row. The model now takes any id from the reserved ones on. |
 //! | 819827553 (replicas) | the holder of a task was told that it was not taken | An idle client's session had ended under another master, and its open connection took under a new session, of which the client did not know. Clients now identify themselves again after a change of the master. |
 //! | 77020 (replicas) | two instances had the same vclock and different data | An instance joined again from a master whose journal had just failed, and got rows that were lost. It now waits for a master that works, as the server makes it wait. |
 //!

@@ -216,8 +216,7 @@ impl Arena {
     }
 
     /// The tuple of a handle that has not been removed.
-    // A cycle of a task reads some twenty tuples: inlined, and with one check of each kind, this is 20 instructions
-    // instead of 31.
+    // A cycle of a task reads 17 tuples. Inlined, this makes a cycle 1 % cheaper (`cargo xtask count`).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: see the line above")]
     pub fn get(&self, handle: Handle) -> &[u8] {
@@ -226,9 +225,8 @@ impl Arena {
         if size == 0 {
             return &page.bytes;
         }
-        let Some((header, tuple)) = page.bytes[handle.slot() * size..].split_first_chunk() else {
-            return &[];
-        };
+        let slot = page.bytes[handle.slot() * size..].split_first_chunk();
+        let (header, tuple) = slot.expect("a slot is longer than its header");
         let header = u16::from_le_bytes(*header);
         debug_assert!(header & FREE == 0, "a removed tuple is read");
         &tuple[..usize::from(header)]

@@ -5,9 +5,9 @@
 //! look-up in the space's index by sub-queue and one step here.
 //!
 //! Invariants:
-//! - [`SubQueue::taken`] is the number of the sub-queue's taken tasks;
-//! - the candidate of a sub-queue is its first ready task, if none of its tasks is taken; there is no other;
-//! - a sub-queue with neither has no entry.
+//! - [`SubQueue::taken`] is the number of the sub-queue's taken tasks.
+//! - The candidate of a sub-queue is its first ready task, if none of its tasks is taken; there is no other.
+//! - A sub-queue with neither has no entry.
 //!
 //! All of it is a function of the space. A change of a task adjusts the number and computes the candidate again, where the
 //! kind of the change ([`Touch`]) saves most of the look-ups; a rollback puts back what there was.

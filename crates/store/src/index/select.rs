@@ -71,8 +71,8 @@ impl Select<'_> {
 
 impl Index {
     /// Walks the tuples that `iterator` yields for the first `part_count` values in `key`, after the first `offset`
-    /// of them. An empty key means the whole index, and ALL with a key is GE; in a HASH, ALL means the whole index,
-    /// and GT what comes after the tuple with that key, which is nothing if there is none.
+    /// of them. An empty key means the whole index, and ALL with a key is GE. In a HASH, ALL means the whole index.
+    /// GT there means what comes after the tuple with that key, which is nothing if there is none.
     ///
     /// The key must fit the index ([`lycosa_tuple::key::KeyDef::check_key`]) and have at most [`Index::own_parts`] values.
     ///

@@ -45,7 +45,12 @@ fn select(lua: Lua) -> Result<i32, Error> {
         let select = Select { space, index, iterator, key: &key, offset, limit };
         instance.select(user, &select, &mut out)
     })?;
-    let mut reader = Reader::new(&out);
+    push_tuples(lua, space, count, &out)
+}
+
+/// Pushes a table of `count` tuples of a space, which stand in `tuples` one after the other.
+fn push_tuples(lua: Lua, space: u32, count: u32, tuples: &[u8]) -> Result<i32, Error> {
+    let mut reader = Reader::new(tuples);
     lua.new_table(count as usize, 0);
     for number in 1..=count {
         lua.push_tuple_of(space, reader.raw().unwrap_or(&[0x90]))?;
@@ -165,11 +170,5 @@ fn system_rows(lua: Lua) -> Result<i32, Error> {
         let select = Select { space, index: 0, iterator, key: &key, offset: 0, limit: u64::MAX };
         instance.select(user::ADMIN, &select, &mut out)
     })?;
-    let mut reader = Reader::new(&out);
-    lua.new_table(count as usize, 0);
-    for number in 1..=count {
-        lua.push_tuple_of(space, reader.raw().unwrap_or(&[0x90]))?;
-        lua.raw_set_item(-2, i32::try_from(number).unwrap_or(i32::MAX));
-    }
-    Ok(1)
+    push_tuples(lua, space, count, &out)
 }

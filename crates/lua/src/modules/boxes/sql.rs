@@ -125,8 +125,9 @@ fn changes(lua: Lua) -> Result<i32, Error> {
     Ok(2)
 }
 
-/// `sql_rows(plan, parameters)`: the tuples of an INSERT; their primary keys; what to do with a key that is taken (`fail`,
-/// `replace` or `ignore`); the number of the field from 1 that a sequence fills, or `nil`; which tuples it fills.
+/// `sql_rows(plan, parameters)` returns five values about an INSERT. The first two are its tuples and their primary keys. The
+/// third says what becomes of a key that is taken: `fail`, `replace` or `ignore`. The last two are the number of the field,
+/// from 1, that a sequence fills (or `nil`), and which tuples it fills.
 fn rows(lua: Lua) -> Result<i32, Error> {
     lua.check_not_aborted()?;
     let plan = planned(&lua)?;
