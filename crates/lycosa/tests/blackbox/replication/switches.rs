@@ -23,8 +23,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Result;
-use super::pair::{Client, command, compare, info, vclock, wait_for};
+use super::{Client, Result, command, compare, info, vclock, wait_for};
 use crate::connection::{self, Connection, key, kind};
 use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup};
 use crate::value::Value;
