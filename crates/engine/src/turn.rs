@@ -18,7 +18,9 @@
 
 use std::time::{Duration, Instant};
 
-use lycosa_instance::{Batch, CheckpointOrder, ConnectionSlot, Excess, Instance, Lsn, Released, Room};
+use lycosa_instance::{
+    Batch, CheckpointOrder, ConnectionSlot, Excess, Instance, Lsn, Released, Room, TurnPart,
+};
 use lycosa_queue::LogLine;
 use lycosa_store::Budget;
 
@@ -201,20 +203,30 @@ pub struct Ended {
 /// # Errors
 /// Of the host.
 pub fn end<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Ended, H::Stop> {
+    host.parts().instance.begin_turn(now);
     hear(host, now, clock)?;
+    host.parts().instance.end_part(TurnPart::Journal);
     let next = host.parts().instance.tick(now);
     host.ticked(next)?;
     let was_long = advance_checkpoint(host)?;
+    if was_long {
+        host.parts().instance.end_part(TurnPart::Snapshot);
+    }
     let waits = submit(host, now, clock)?;
+    host.parts().instance.end_part(TurnPart::Journal);
     while let Some(slot) = host.parts().instance.poll_ready() {
         host.write(slot)?;
     }
+    host.parts().instance.end_part(TurnPart::Replies);
     while let Some(excess) = host.parts().instance.poll_excess() {
         host.close(&excess);
     }
     while let Some(line) = host.parts().instance.poll_log() {
         host.log(&line);
     }
+    let Parts { instance, .. } = host.parts();
+    instance.end_part(TurnPart::Log);
+    instance.end_turn();
     Ok(Ended { next, waits, was_long })
 }
 

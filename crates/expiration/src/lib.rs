@@ -15,7 +15,8 @@
 //!
 //! Invariants:
 //! - a tuple is deleted only if its deadline has come when it is looked at in the transaction that deletes it;
-//! - a slice looks at no more tuples than its budget says, and at the clock after a few;
+//! - a slice looks at no more tuples than its budget says, and at the clock after a few; it deletes at most
+//!   [`MAX_DELETIONS`], also where the clock stands still;
 //! - a task that fails says so, in its report and in the log, and is tried again after 1 s, 2 s, 4 s … 60 s;
 //! - the tasks that are kept are the rows of `_expiration`, whoever writes them.
 //!
@@ -26,6 +27,7 @@ mod arguments;
 mod deadline;
 mod definition;
 mod error;
+mod hold;
 mod report;
 mod row;
 mod task;
@@ -41,9 +43,10 @@ pub use definition::{
     Archive, Budget, Definition, Field, MAX_MICROSECONDS, MAX_NAME, MAX_ROWS, MAX_SCAN_TIME,
 };
 pub use error::Error;
+pub use hold::Held;
 pub use report::Summary;
-pub use task::{Held, State, Statistics};
-pub use walk::Host;
+pub use task::{State, Statistics};
+pub use walk::{Host, MAX_DELETIONS};
 
 use task::{NEVER, Notice, Task};
 
@@ -76,6 +79,8 @@ pub struct Expiration {
     schema_version: Option<u32>,
     turn: u64,
     is_paused: bool,
+    /// Nobody else wants the loop at this moment.
+    is_idle: bool,
     ended: Vec<String>,
     log: VecDeque<(Level, String)>,
 }
@@ -283,10 +288,16 @@ impl Expiration {
         !self.is_paused || task.definition.dry_run
     }
 
+    /// Whether nobody else has wanted the loop since the last slice. Then tasks that are behind do without the pauses by
+    /// which they leave it a share.
+    pub fn set_idle(&mut self, is_idle: bool) {
+        self.is_idle = is_idle;
+    }
+
     /// A task whose slice is due; of several the one that has waited longest for its turn.
     pub fn due(&mut self, now: u64) -> Option<TaskId> {
         self.tasks.retain(|task| task.state() != State::Done || task.next > now);
-        let is_due = |task: &Task| task.next <= now && self.is_running(task);
+        let is_due = |task: &Task| task.wakes(self.is_idle) <= now && self.is_running(task);
         let due = self.tasks.iter().enumerate().filter(|(_, task)| is_due(task));
         due.min_by_key(|(_, task)| task.last_turn).map(|(position, _)| TaskId(position))
     }
@@ -336,7 +347,7 @@ impl Expiration {
     #[must_use]
     pub fn next(&self) -> Option<u64> {
         let running = self.tasks.iter().filter(|task| self.is_running(task));
-        running.map(|task| task.next).min().filter(|&next| next != NEVER)
+        running.map(|task| task.wakes(self.is_idle)).min().filter(|&next| next != NEVER)
     }
 
     /// The next line for the log.

@@ -120,11 +120,17 @@ impl Expiration {
         add("last_pass_us", optional(numbers.last_pass));
         add("last_pass_took_us", numbers.last_pass_us.into());
         let is_waiting = !matches!(task.state(), State::Idle | State::Done);
-        add("next_us", optional(Some(task.next).filter(|&next| is_waiting && next != crate::task::NEVER)));
+        add(
+            "next_us",
+            optional(Some(task.wakes(self.is_idle)).filter(|&next| is_waiting && next != crate::task::NEVER)),
+        );
         add("lag_us", lag.into());
         add("longest_lag_us", numbers.longest_lag_us.into());
         add("longest_hold_us", numbers.longest_hold_us.into());
         add("longest_hold_cpu_us", numbers.longest_hold_cpu_us.into());
+        add("longest_slice", task.holds.longest());
+        add("hold_p9999_us", task.holds.percentile_9999().into());
+        add("slices_over_1ms", task.holds.long().into());
         add("errors", numbers.errors.into());
         if let Some(failure) = &task.failure {
             add("error", failure.message.as_str().into());

@@ -4,6 +4,7 @@ use lycosa_store::{Cursor, CursorError, Error as StoreError, IteratorType, Space
 
 use crate::definition::{Definition, Order, Plan};
 use crate::error::Error;
+use crate::hold::{Held, Holds};
 use crate::walk::{Host, Limits, Slice, Victims};
 
 /// No deadline.
@@ -44,15 +45,6 @@ pub struct Statistics {
     pub longest_hold_cpu_us: u64,
     /// Slices that failed.
     pub errors: u64,
-}
-
-/// How long a slice held the loop, its commit included, in µs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Held {
-    /// By a clock.
-    pub elapsed: u64,
-    /// Of the processor.
-    pub processor: u64,
 }
 
 /// Where a task stands.
@@ -122,6 +114,8 @@ pub(crate) struct Task {
     pub(crate) identity: u64,
     /// When the next slice is due, µs since the epoch.
     pub(crate) next: u64,
+    /// Until then the loop is left to others, if there are any, µs since the epoch.
+    others_until: u64,
     /// What the definition means as of this version of the schema.
     plan: Option<(u32, Plan)>,
     cursor: Cursor,
@@ -148,6 +142,7 @@ pub(crate) struct Task {
     /// Earliest and latest deadline that a dry run has seen, µs since the epoch.
     pub(crate) due: (Option<u64>, Option<u64>),
     pub(crate) statistics: Statistics,
+    pub(crate) holds: Holds,
 }
 
 /// What the log is told after a slice.
@@ -166,6 +161,7 @@ impl Task {
         Ok(Self {
             identity: space.identity(),
             next: if definition.scan_size == 0 { NEVER } else { now },
+            others_until: 0,
             plan: None,
             cursor,
             victims: Victims::default(),
@@ -183,12 +179,18 @@ impl Task {
             last_turn: 0,
             due: (None, None),
             statistics: Statistics::default(),
+            holds: Holds::default(),
             definition,
         })
     }
 
     fn cursor(definition: &Definition) -> Cursor {
         Cursor::new(user::ADMIN, definition.space, definition.index, IteratorType::All, &[0x90])
+    }
+
+    /// When the next slice may run, µs since the epoch; `is_idle`: nobody else wants the loop.
+    pub(crate) fn wakes(&self, is_idle: bool) -> u64 {
+        if is_idle { self.next } else { self.next.max(self.others_until) }
     }
 
     pub(crate) fn state(&self) -> State {
@@ -305,6 +307,8 @@ impl Task {
         statistics.slices += 1;
         statistics.longest_hold_us = statistics.longest_hold_us.max(held.elapsed);
         statistics.longest_hold_cpu_us = statistics.longest_hold_cpu_us.max(held.processor);
+        self.holds.note(held, self.outcome.looked, self.outcome.expired);
+        self.others_until = 0;
         if let Err(message) = done {
             return Some(self.fail(now, message));
         }
@@ -328,7 +332,7 @@ impl Task {
         }
         let share = u64::from(self.definition.budget.share);
         if !slice.is_over && share < 100 {
-            self.next = self.next.max(now + held.elapsed * 100 / share);
+            self.others_until = now + held.elapsed * 100 / share;
         }
         if self.failure.take().is_some() {
             self.note_lag(lag);

@@ -18,6 +18,9 @@ use crate::error::Error;
 const CHUNK: u32 = 32;
 /// Deletions between two looks at the clock.
 const DELETIONS: usize = 8;
+/// Deletions of one slice at most, whatever the clock says: about two million instructions with their commit
+/// (`crates/instance/examples/expire.rs` counts them).
+pub const MAX_DELETIONS: u64 = 512;
 
 /// What a slice needs of the world around the store.
 pub trait Host {
@@ -237,7 +240,8 @@ impl Plan {
         }
     }
 
-    /// Deletes the noted tuples that are still due. False if the time was over before that, or the archive is full.
+    /// Deletes the noted tuples that are still due. False if the time was over before that, or [`MAX_DELETIONS`] were reached,
+    /// or the archive is full.
     fn delete(
         &self,
         store: &mut Store,
@@ -249,6 +253,9 @@ impl Plan {
         let between = if limits.archive.is_some() { 1 } else { DELETIONS };
         let mut since_look = 0;
         while let Some(key) = victims.next() {
+            if slice.expired >= MAX_DELETIONS {
+                return Ok(false);
+            }
             if since_look == between {
                 since_look = 0;
                 if host.elapsed() >= limits.microseconds {

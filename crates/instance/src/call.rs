@@ -12,8 +12,8 @@ use lycosa_tuple::mp::{self, Kind, Reader};
 use crate::boxes::{self, Function};
 use crate::caller::{ParkedCall, ReplyTo};
 use crate::connection::{Connection, Trust};
-use crate::deadlines::Outside;
 use crate::expiring;
+use crate::loop_time::Outside;
 use crate::{
     Called, Caller, CallerKind, ConnectionSlot, Instance, InvokeKind, RequestId, Settings, wire_error, wish,
 };

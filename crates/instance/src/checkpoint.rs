@@ -226,9 +226,9 @@ impl Instance {
 
     /// What is to be done next about snapshots: at most one thing a turn, within the budget.
     pub fn poll_checkpoint(&mut self, budget: Budget) -> Option<CheckpointOrder> {
-        let began = self.deadlines.clock();
+        let began = self.loop_time.clock();
         let order = self.next_order(budget);
-        let held = self.deadlines.clock().zip(began).map_or(0, |(now, began)| now.saturating_sub(began));
+        let held = self.loop_time.clock().zip(began).map_or(0, |(now, began)| now.saturating_sub(began));
         self.checkpoints.longest_pause = self.checkpoints.longest_pause.max(held);
         order
     }

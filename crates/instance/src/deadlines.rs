@@ -5,12 +5,8 @@
 //! millisecond whatever is due; the rest follows in the next turns, between which requests are served.
 //!
 //! Microseconds of a turn are measured by a monotonic clock that the embedding program gives
-//! ([`Instance::set_elapsed`]). Without one only the number of steps bounds a turn, which is then repeatable. A
-//! second clock counts the processor's time ([`Instance::set_processor_time`]): on a busy machine the system may take
-//! the core away in the middle of a step, and only the processor's time says what the step itself has cost.
-//!
-//! Requests that may take long and ends of sessions happen outside of [`Instance::tick`]; [`Instance::measured`] notes
-//! how long they held the loop.
+//! ([`Instance::set_elapsed`]). Without one only the number of steps bounds a turn, which is then repeatable.
+//! [`crate::loop_time`] notes how long each source has held the loop.
 
 use lycosa_replication::sync::UpstreamState;
 
@@ -18,7 +14,7 @@ use crate::Instance;
 
 /// Something that has deadlines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+pub(crate) enum Source {
     /// The queue has to follow a change of `read_only` that it could not follow at once.
     ReadOnly,
     /// Delays, ttl, ttr, waiting calls, sessions, long calls.
@@ -36,7 +32,7 @@ enum Source {
 }
 
 impl Source {
-    const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::ReadOnly,
         Self::Logins,
         Self::Queue,
@@ -46,7 +42,7 @@ impl Source {
         Self::Checkpoint,
     ];
 
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::ReadOnly => "read_only",
             Self::Queue => "queue",
@@ -58,36 +54,6 @@ impl Source {
         }
     }
 }
-
-/// What holds the loop outside of the sources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outside {
-    /// One request that may take long: not those by which tasks go through a tube one by one.
-    Request,
-    /// The end of one session.
-    Disconnect,
-}
-
-impl Outside {
-    const ALL: [Self; 2] = [Self::Request, Self::Disconnect];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Request => "requests",
-            Self::Disconnect => "disconnects",
-        }
-    }
-
-    const fn place(self) -> usize {
-        Source::ALL.len() + self as usize
-    }
-}
-
-/// Names of what may hold the loop.
-const NAMES: usize = Source::ALL.len() + Outside::ALL.len();
-
-/// Microseconds after which the processor's time is asked for: that is a system call.
-const WORTH_ASKING: u64 = 50;
 
 /// When a source has something to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,106 +95,22 @@ const MAX_STARTUP: u64 = 20_000_000;
 const QUEUE_RETRY: u64 = 1_000_000;
 
 /// The state of the sources.
+#[derive(Default)]
 pub(crate) struct Deadlines {
-    /// Microseconds by a clock that never goes back.
-    elapsed: Box<dyn Fn() -> u64 + Send>,
-    /// Somebody has given the clock.
-    has_clock: bool,
-    /// Microseconds of the processor that this thread has had.
-    processor: Box<dyn Fn() -> u64 + Send>,
-    /// What it was when it was asked for last.
-    last_processor: u64,
-    /// The longest that each source has held a turn, in microseconds; then each of [`Outside`].
-    longest: [u64; NAMES],
-    /// The same by the processor's time.
-    longest_cpu: [u64; NAMES],
     /// When to ask the queue again to follow a change of `read_only`.
     queue_retry: Option<u64>,
     /// When to refuse calls that wait since before the instance became read-only.
     waiting_ends: Option<u64>,
 }
 
-impl Default for Deadlines {
-    fn default() -> Self {
-        Self {
-            elapsed: Box::new(|| 0),
-            has_clock: false,
-            processor: Box::new(|| 0),
-            last_processor: 0,
-            longest: [0; NAMES],
-            longest_cpu: [0; NAMES],
-            queue_retry: None,
-            waiting_ends: None,
-        }
-    }
-}
-
 impl Deadlines {
-    /// Microseconds by the clock that was given, if one was.
-    pub(crate) fn clock(&self) -> Option<u64> {
-        self.has_clock.then(|| (self.elapsed)())
-    }
-
-    /// Microseconds of the processor so far; 0 if nobody has given a clock for it.
-    pub(crate) fn processor(&self) -> u64 {
-        (self.processor)()
-    }
-
-    /// Microseconds of the processor since the last call.
-    fn processor_since(&mut self) -> u64 {
-        let now = self.processor();
-        now.saturating_sub(std::mem::replace(&mut self.last_processor, now))
-    }
-
-    /// The longest that each source, a request and the end of a session have held a turn, in microseconds.
-    pub(crate) fn longest_turns(&self) -> Vec<(&'static str, u64)> {
-        names().zip(self.longest).collect()
-    }
-
-    /// The same by the processor's time.
-    pub(crate) fn longest_turns_cpu(&self) -> Vec<(&'static str, u64)> {
-        names().zip(self.longest_cpu).collect()
-    }
-
     /// Asks the queue again to come up, after a pause.
     pub(crate) fn retry_queue(&mut self, now: u64) {
         self.queue_retry = Some(now + QUEUE_RETRY);
     }
-
-    fn note(&mut self, place: usize, elapsed: u64, processor: u64) {
-        self.longest[place] = self.longest[place].max(elapsed);
-        self.longest_cpu[place] = self.longest_cpu[place].max(processor);
-    }
-}
-
-fn names() -> impl Iterator<Item = &'static str> {
-    Source::ALL.into_iter().map(Source::name).chain(Outside::ALL.into_iter().map(Outside::name))
 }
 
 impl Instance {
-    /// Gives the instance a monotonic clock, in microseconds: what happens by itself then takes at most a share of each
-    /// turn, and the status tells the longest turn of each source.
-    pub fn set_elapsed(&mut self, elapsed: Box<dyn Fn() -> u64 + Send>) {
-        self.deadlines.elapsed = elapsed;
-        self.deadlines.has_clock = true;
-    }
-
-    /// Gives the instance a clock of the processor's time that its thread has had, in microseconds, for the status.
-    pub fn set_processor_time(&mut self, processor: Box<dyn Fn() -> u64 + Send>) {
-        self.deadlines.processor = processor;
-    }
-
-    /// Does something that may hold the loop, and notes for how long.
-    pub(crate) fn measured<T>(&mut self, what: Outside, work: impl FnOnce(&mut Self) -> T) -> T {
-        let began = (self.deadlines.elapsed)();
-        let result = work(self);
-        let elapsed = (self.deadlines.elapsed)().saturating_sub(began);
-        // At most that: the processor's time is counted since it was asked for last.
-        let processor = if elapsed > WORTH_ASKING { self.deadlines.processor_since() } else { 0 };
-        self.deadlines.note(what.place(), elapsed, processor.min(elapsed));
-        result
-    }
-
     /// Does what is due and says when the next thing is, in microseconds since the epoch. While the journal is behind
     /// nothing is done: what is due makes rows too.
     pub fn tick(&mut self, now: u64) -> Option<u64> {
@@ -236,22 +118,20 @@ impl Instance {
         if self.data.failure.is_some() || self.is_journal_behind() {
             return self.finish_logins();
         }
-        let began = (self.deadlines.elapsed)();
-        let mut last = began;
-        self.deadlines.processor_since();
+        self.loop_time.begin_turn(now);
+        let began = self.loop_time.elapsed();
         let mut next = None;
         for (place, source) in Source::ALL.into_iter().enumerate() {
             let mut steps = 0;
-            let (due, held) = loop {
+            let due = loop {
                 let due = self.step(source);
                 steps += 1;
-                let elapsed = (self.deadlines.elapsed)();
-                if due != Due::Now || steps == MAX_STEPS || elapsed.saturating_sub(began) > TURN {
-                    break (due, elapsed.saturating_sub(std::mem::replace(&mut last, elapsed)));
+                let is_over = || self.loop_time.elapsed().saturating_sub(began) > TURN;
+                if due != Due::Now || steps == MAX_STEPS || is_over() {
+                    break due;
                 }
             };
-            let processor = if held > WORTH_ASKING { self.deadlines.processor_since() } else { 0 };
-            self.deadlines.note(place, held, processor.min(held));
+            self.loop_time.end_source(place);
             let at = match due {
                 Due::Now => Some(now),
                 Due::At(at) => Some(at),

@@ -18,7 +18,7 @@ use lycosa_tuple::value::Value;
 
 use crate::caller::ReplyTo;
 use crate::data::{Data, read_only_error};
-use crate::deadlines::Deadlines;
+use crate::loop_time::LoopTime;
 use crate::{Called, Caller, Instance, wire_error};
 
 /// Microseconds that stand for the time between two looks at the clock where there is none: so long the few deletions in
@@ -89,6 +89,8 @@ pub(crate) struct Expiring {
     declared: Vec<DeclaredExpiration>,
     declared_at: u32,
     log: VecDeque<LogLine>,
+    /// Requests so far when the last slice ran.
+    requests: u64,
     /// Percent of a slice's own time that its commit takes, by the slices before; `None` before the first.
     commit: Option<u64>,
 }
@@ -102,7 +104,7 @@ const MAX_COMMIT: u64 = 300;
 struct SliceHost<'a> {
     queue: &'a mut Queue,
     now: u64,
-    deadlines: &'a Deadlines,
+    time: &'a LoopTime,
     /// By the clock.
     began: u64,
     /// Without a clock: the time that is assumed to have passed.
@@ -116,7 +118,7 @@ impl Host for SliceHost<'_> {
         self.assumed += ASSUMED_STEP;
         // The budget is for the slice with its commit.
         let so_far = |clock: u64| clock.saturating_sub(self.began) * (100 + self.commit) / 100;
-        self.deadlines.clock().map_or(self.assumed, so_far)
+        self.time.clock().map_or(self.assumed, so_far)
     }
 
     fn put(&mut self, store: &mut Store, tube: &str, payload: &[u8]) -> Result<(), String> {
@@ -167,10 +169,10 @@ impl Expiring {
     }
 
     /// Runs one slice as one transaction.
-    fn run(&mut self, data: &mut Data, deadlines: &Deadlines, id: TaskId) {
+    fn run(&mut self, data: &mut Data, time: &LoopTime, id: TaskId) {
         let now = data.now;
-        let began = deadlines.clock().unwrap_or_default();
-        let processor = deadlines.processor();
+        let began = time.clock().unwrap_or_default();
+        let processor = time.processor();
         let commit = self.commit.unwrap_or(ASSUMED_COMMIT);
         let mut sliced_at = processor;
         let mut assumed = 0;
@@ -178,10 +180,10 @@ impl Expiring {
             Err(error) => Err(error.message),
             Ok(()) => {
                 let (queue, store) = data.queue_mut();
-                let mut host = SliceHost { queue, now, deadlines, began, assumed, commit };
+                let mut host = SliceHost { queue, now, time, began, assumed, commit };
                 let sliced = self.tasks.slice(id, store, now, &mut host);
                 assumed = host.assumed;
-                sliced_at = deadlines.processor();
+                sliced_at = time.processor();
                 match sliced {
                     Ok(()) => data.commit().map(drop).map_err(|error| error.message),
                     Err(error) => {
@@ -191,14 +193,15 @@ impl Expiring {
                 }
             }
         };
-        let elapsed = deadlines.clock().map_or(assumed, |clock| clock.saturating_sub(began));
-        let (slice, ended_at) = (sliced_at.saturating_sub(processor), deadlines.processor());
+        let elapsed = time.clock().map_or(assumed, |clock| clock.saturating_sub(began));
+        let (slice, ended_at) = (sliced_at.saturating_sub(processor), time.processor());
         let processor = ended_at.saturating_sub(processor);
+        let committing = ended_at.saturating_sub(sliced_at);
         if slice >= WORTH_LEARNING {
-            let share = (ended_at.saturating_sub(sliced_at) * 100 / slice).min(MAX_COMMIT);
+            let share = (committing * 100 / slice).min(MAX_COMMIT);
             self.commit = Some((commit * 7 + share) / 8);
         }
-        self.tasks.finish(id, data.upkeep(), now, done, Held { elapsed, processor });
+        self.tasks.finish(id, data.upkeep(), now, done, Held { elapsed, processor, commit: committing });
     }
 
     /// Follows what has changed and gives up the rows of tasks whose space was dropped.
@@ -234,12 +237,15 @@ impl Instance {
         if !expiring.declared.is_empty() && expiring.declared_at != data.store().schema_version() {
             self.begin_declared();
         }
-        let Self { expiring, data, deadlines, .. } = self;
+        let Self { expiring, data, loop_time, counts, .. } = self;
         if expiring.tasks.is_empty() {
             return None;
         }
+        let requests = counts.total();
+        expiring.tasks.set_idle(requests == expiring.requests);
         if let Some(id) = expiring.tasks.due(data.now) {
-            expiring.run(data, deadlines, id);
+            expiring.requests = requests;
+            expiring.run(data, loop_time, id);
             self.deliver_committed();
         }
         self.expiring.tasks.next()
@@ -402,7 +408,7 @@ impl Instance {
             self.expiring.refresh(&mut self.data);
         }
         if let Some(id) = self.expiring.tasks.id(&name) {
-            self.expiring.run(&mut self.data, &self.deadlines, id);
+            self.expiring.run(&mut self.data, &self.loop_time, id);
         }
         self.deliver_committed();
         Ok(())

@@ -40,6 +40,7 @@ mod expiring;
 mod input;
 mod invoke;
 mod logins;
+mod loop_time;
 mod loss;
 mod output;
 mod replication;
@@ -76,6 +77,7 @@ pub use data::{Lsn, Select};
 pub use declare::{Declared, DeclaredTube, DeclaredUser};
 pub use expiring::DeclaredExpiration;
 pub use invoke::{Invoke, InvokeKind, OwnedStatement};
+pub use loop_time::{LongestTurn, TurnPart};
 pub use loss::{Confirmed, OUTCOME_UNKNOWN};
 pub use lycosa_queue::Savepoint;
 pub use output::Excess;
@@ -92,6 +94,7 @@ use data::Data;
 use deadlines::Deadlines;
 use expiring::Expiring;
 use logins::Logins;
+use loop_time::LoopTime;
 use output::Output;
 use replication::Replication;
 use selects::LongSelects;
@@ -146,6 +149,7 @@ pub struct Instance {
     invokes: VecDeque<Invoke>,
     checkpoints: Checkpoints,
     deadlines: Deadlines,
+    loop_time: LoopTime,
     expiring: Expiring,
     replication: Replication,
     /// The vclock of the oldest journal file that is kept.
@@ -205,6 +209,7 @@ impl Instance {
             invokes: VecDeque::new(),
             checkpoints: Checkpoints::new(signature, now),
             deadlines: Deadlines::default(),
+            loop_time: LoopTime::default(),
             expiring: Expiring::default(),
             replication: Replication::default(),
             oldest_vclock: Vclock::new(),
@@ -333,7 +338,7 @@ impl Instance {
     pub fn disconnect(&mut self, slot: ConnectionSlot, now: u64) {
         self.begin_input(now);
         if let Some(connection) = self.connections.close(slot) {
-            self.measured(deadlines::Outside::Disconnect, |instance| {
+            self.measured(loop_time::Outside::Disconnect, |instance| {
                 instance.end_session(connection.id);
                 instance.deliver_committed();
             });

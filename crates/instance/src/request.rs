@@ -11,7 +11,7 @@ use lycosa_tuple::mp;
 
 use crate::caller::ReplyTo;
 use crate::data::{Data, Select};
-use crate::deadlines::Outside;
+use crate::loop_time::Outside;
 use crate::{ConnectionSlot, Instance, InvokeKind, OwnedStatement, wire_error};
 
 impl Instance {

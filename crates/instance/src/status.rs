@@ -2,7 +2,7 @@
 
 use lycosa_iproto::keys::RequestType;
 
-use crate::CheckpointStatus;
+use crate::{CheckpointStatus, LongestTurn};
 
 /// Request types have one byte.
 const TYPES: usize = 256;
@@ -109,11 +109,15 @@ pub struct Status {
     pub checkpoint: CheckpointStatus,
     /// How late deadlines fire.
     pub lag: Lag,
-    /// The longest that each source of deadlines has held a turn, in microseconds; `requests`: one request that may take
-    /// long, `disconnects`: the end of one session.
+    /// The longest that each source of deadlines and each other part of a turn have held the loop, in microseconds;
+    /// `requests`: one request that may take long, `disconnects`: the end of one session.
     pub longest_turns: Vec<(&'static str, u64)>,
     /// The same in microseconds of the processor: what the system gave to others does not count.
     pub longest_turns_cpu: Vec<(&'static str, u64)>,
+    /// The longest turn by the clock, and what it consisted of.
+    pub longest_turn: Option<LongestTurn>,
+    /// The longest turn by the processor's time.
+    pub longest_turn_cpu: Option<LongestTurn>,
     /// Expiration tasks.
     pub expiration: lycosa_expiration::Summary,
     /// Requests since the start.

@@ -86,6 +86,7 @@ impl Server {
             ("requests", text(net, &["REQUESTS", "total"])),
             ("errors", text(stat, &["ERROR", "total"])),
             ("deadlines late", format!("{late} at the most")),
+            ("longest turn", longest_turn(info)),
         ];
         for (name, value) in rows.iter().filter(|(name, value)| *name != "failure" || value != "-") {
             output::line(format_args!("{name:<16}{value}"))?;
@@ -95,6 +96,25 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// The longest turn of the server's loop by the processor's time, and by the clock, with what most of it was.
+fn longest_turn(info: &Value) -> String {
+    let number = |turn: &Value, name: &str| turn.get(name).and_then(Value::as_u64).map(Duration::from_micros);
+    let part = |turn: &Value| turn.get("part").and_then(Value::as_str).unwrap_or("-").to_owned();
+    let turns = ["longest_turn_cpu", "longest_turn"]
+        .map(|name| info.get(name).filter(|turn| turn.get("us").is_some()));
+    let [Some(by_processor), Some(by_clock)] = turns else { return "-".to_owned() };
+    let (Some(processor), Some(clock)) = (number(by_processor, "cpu_us"), number(by_clock, "us")) else {
+        return "-".to_owned();
+    };
+    format!(
+        "{} of the processor, mostly {}; {} by the clock, mostly {}",
+        values::time(processor),
+        part(by_processor),
+        values::time(clock),
+        part(by_clock)
+    )
 }
 
 /// Whether the server takes writes, and if not, why.

@@ -123,8 +123,9 @@ struct Ended {
     wake_in: Duration,
     /// It did a step of a checkpoint: the others come first now.
     was_long: bool,
-    /// Rows wait for more to be given to the journal with them, and not for long: the next turn has to follow at once.
-    gathers: bool,
+    /// The next turn has to follow at once: something is due already, or rows wait for more to be given to the journal with
+    /// them, and not for long. Timers are too coarse for either.
+    follows: bool,
 }
 
 /// Bytes that one read takes at most.
@@ -231,7 +232,7 @@ impl Core {
     ) {
         let sleep = tokio::time::sleep(Duration::ZERO);
         tokio::pin!(sleep);
-        let mut gathers = false;
+        let mut follows = false;
         loop {
             tokio::select! {
                 biased;
@@ -247,11 +248,11 @@ impl Core {
                 // A thread that has ended says nothing; who sends it an order finds out.
                 Some(news) = checkpoint_news.recv() => self.checkpoint_news(news),
                 () = &mut sleep => {}
-                () = tokio::task::yield_now(), if gathers => {}
+                () = tokio::task::yield_now(), if follows => {}
             }
             let wake_in;
             let was_long;
-            Ended { wake_in, was_long, gathers } = self.end_turn();
+            Ended { wake_in, was_long, follows } = self.end_turn();
             let until = tokio::time::Instant::now() + wake_in;
             if sleep.is_elapsed() || until < sleep.deadline() || sleep.deadline() + LONGEST_SLEEP < until {
                 sleep.as_mut().reset(until);
@@ -322,9 +323,9 @@ impl Core {
             Some(next) => Duration::from_micros(next.saturating_sub(now)).min(LONGEST_SLEEP),
             None => LONGEST_SLEEP,
         };
-        let gathers = waits.is_some_and(|waits| waits <= FINEST_SLEEP);
+        let follows = wake_in.is_zero() || waits.is_some_and(|waits| waits <= FINEST_SLEEP);
         let wake_in = waits.map_or(wake_in, |waits| wake_in.min(waits));
-        Ended { wake_in, was_long, gathers }
+        Ended { wake_in, was_long, follows }
     }
 
     /// Whether another connection has room beside those that are open and those whose handshake is under way.

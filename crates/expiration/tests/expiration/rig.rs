@@ -189,7 +189,7 @@ impl Rig {
             &mut self.store,
             self.now,
             done,
-            lycosa_expiration::Held { elapsed, processor: elapsed },
+            lycosa_expiration::Held { elapsed, processor: elapsed, commit: 0 },
         );
         true
     }

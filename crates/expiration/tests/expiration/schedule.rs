@@ -1,6 +1,6 @@
 //! When tasks do what: deadlines, passes, budgets, failures.
 
-use lycosa_expiration::Archive;
+use lycosa_expiration::{Archive, MAX_DELETIONS};
 use lycosa_store::{IndexKind, ddl};
 use lycosa_tuple::value::Value;
 
@@ -132,6 +132,25 @@ fn a_slice_keeps_to_its_rows_and_grows_under_backlog() {
 }
 
 #[test]
+fn a_slice_deletes_no_more_than_its_bound_where_the_clock_stands_still() {
+    for deadline in [Some("unsigned"), None] {
+        let mut rig = Rig::new();
+        let space = rig.space("s", IndexKind::Tree, deadline);
+        let tuples = MAX_DELETIONS * 3 + 7;
+        for id in 0..tuples {
+            rig.put(space, id, 1_u64);
+        }
+        rig.host.step = 0;
+        let options = [field_3(), ("scan_size", 100_000_u32.into()), ("budget_rows", 100_000_u32.into())];
+        rig.start("t", space, &[&options[..], &[("scan_time", 0_u32.into())]].concat()).unwrap();
+        rig.run_until_idle();
+        assert_eq!(rig.ids(space), [0_u64; 0]);
+        assert_eq!(rig.largest as u64, MAX_DELETIONS, "{deadline:?}");
+        assert_eq!(rig.number("t", "expired"), tuples);
+    }
+}
+
+#[test]
 fn the_clock_ends_a_slice() {
     for ty in [None, Some("unsigned")] {
         let mut rig = Rig::new();
@@ -160,6 +179,12 @@ fn a_share_of_the_loop_leaves_the_rest_to_others() {
     rig.start("t", space, &[field_3(), ("budget_us", 300_u32.into()), ("share", 25_u32.into())]).unwrap();
     assert!(rig.turn());
     assert!(!rig.turn(), "three times as long as the slice took nothing is done");
+    rig.expiration.set_idle(true);
+    assert!(rig.turn(), "unless nobody else wants the loop");
+    rig.expiration.set_idle(false);
+    assert!(!rig.turn());
+    assert!(rig.number("t", "hold_p9999_us") >= 300, "the slices are told");
+    assert_eq!(rig.number("t", "slices_over_1ms"), 0);
     let began = rig.now;
     rig.advance(10 * SECOND);
     assert_eq!(rig.ids(space), [0_u64; 0]);

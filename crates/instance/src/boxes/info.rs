@@ -3,7 +3,7 @@
 use lycosa_iproto::vclock::Vclock;
 use lycosa_tuple::value::Value;
 
-use crate::{CheckpointStatus, Instance, Lag, LastCheckpoint, PROTOCOL_VERSION, Status};
+use crate::{CheckpointStatus, Instance, Lag, LastCheckpoint, LongestTurn, PROTOCOL_VERSION, Status};
 
 /// Expiration tasks in a few numbers.
 fn expiration(summary: &lycosa_expiration::Summary) -> Value {
@@ -19,11 +19,16 @@ fn expiration(summary: &lycosa_expiration::Summary) -> Value {
     ])
 }
 
+fn longest_turn(turn: Option<&LongestTurn>) -> Value {
+    turn.map_or(Value::Nil, LongestTurn::value)
+}
+
 impl Instance {
     /// The instance at this moment.
     pub fn status(&self) -> Status {
         let memory = self.data.store().memory();
         let failure = self.data.failure.clone().or_else(|| self.data.displaced.clone());
+        let [longest_turn, longest_turn_cpu] = self.loop_time.longest_turns();
         Status {
             status: match (&failure, self.is_orphan()) {
                 (Some(_), _) => "failed",
@@ -46,8 +51,10 @@ impl Instance {
             memory_limit: memory.limit,
             checkpoint: self.checkpoint_status(),
             lag: self.lag,
-            longest_turns: self.deadlines.longest_turns(),
-            longest_turns_cpu: self.deadlines.longest_turns_cpu(),
+            longest_turns: self.loop_time.longest(),
+            longest_turns_cpu: self.loop_time.longest_cpu(),
+            longest_turn,
+            longest_turn_cpu,
             expiration: self.expiration_summary(),
             requests: self.counts.clone(),
         }
@@ -84,6 +91,8 @@ impl Instance {
             ("deadline_lag", Value::map([("last_us", Value::from(last)), ("longest_us", longest.into())])),
             ("longest_turns_us", Value::map(status.longest_turns)),
             ("longest_turns_cpu_us", Value::map(status.longest_turns_cpu)),
+            ("longest_turn", longest_turn(status.longest_turn.as_ref())),
+            ("longest_turn_cpu", longest_turn(status.longest_turn_cpu.as_ref())),
         ];
         let is_configured = self.replication.is_read_only_configured || own == 0;
         let reason = if is_configured { "config" } else { "orphan" };
