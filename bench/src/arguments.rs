@@ -97,6 +97,9 @@ pub(crate) enum Command {
     /// Drop, kick, release and expire very many tasks at once: the longest turn of the server's loop
     #[command(after_help = TURNS_EXAMPLES)]
     Turns(TurnsArguments),
+    /// What a replica costs its master: throughput, catching up, a planned switch, a join, a frozen replica
+    #[command(after_help = REPLICAS_EXAMPLES)]
+    Replicas(ReplicasArguments),
     /// Run the whole comparison and write docs/performance.md and its chart
     Report(ReportArguments),
     /// List the workloads
@@ -141,6 +144,15 @@ Examples:
   lycosa bench turns                                   all cases: 5 M tasks dropped, 1 M kicked, …
   lycosa bench turns --case disconnect --case watch    some of them
   lycosa bench turns --scale 0.01 --json               with a hundredth of the tasks";
+
+const REPLICAS_EXAMPLES: &str = "\
+Examples:
+  lycosa bench replicas                                all parts, with a million waiting tasks
+  lycosa bench replicas --tasks 10000000 --part switch --part join
+  lycosa bench replicas --part throughput --json       one object a part
+
+The master has a core of its own. Its replica shares the other one with the load, so that what the load measures there
+is a lower bound of what the master can do; in the parts join and frozen the replica has the lowest priority (nice 19).";
 
 const COUNT_EXAMPLES: &str = "\
 Examples:
@@ -427,6 +439,9 @@ pub(crate) struct ExpireArguments {
     /// Seconds of such a pass
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     pub(crate) scan_time: u64,
+    /// Seconds in which a loop that does nothing shows first how long the machine holds it
+    #[arg(long, default_value = "3", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) machine: Duration,
     /// Microseconds of a slice, instead of the server's default
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) budget_us: Option<u32>,
@@ -484,6 +499,9 @@ pub(crate) struct TurnsArguments {
     /// Share of the tasks: 1 is 5 M for drop, 1 M for kick and deadlines, 100 k for disconnect, 10 M for watch
     #[arg(long, default_value_t = 1.0, value_name = "SHARE", value_parser = share)]
     pub(crate) scale: f64,
+    /// Seconds in which a loop that does nothing shows first how long the machine holds it
+    #[arg(long, default_value = "3", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) machine: Duration,
     /// Print JSON, one object a case
     #[arg(long)]
     pub(crate) json: bool,
@@ -498,6 +516,42 @@ fn share(text: &str) -> Result<f64, String> {
         Ok(number)
     } else {
         Err(format!("a share is above 0 and at most 10, not {text}"))
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplicasArguments {
+    /// What to measure: lycosa with :TUBE-TYPE and :DURABILITY, fsync or write
+    #[arg(long, short, value_name = "CONTENDER", default_value = "lycosa:fifottl:fsync")]
+    pub(crate) contender: Contender,
+    /// Parts to measure, all if none is named; may be repeated
+    #[arg(long = "part", value_name = "PART", value_parser = ["throughput", "catch-up", "switch", "join", "frozen"])]
+    pub(crate) parts: Vec<String>,
+    /// Tasks that wait while the master is switched, and while a replica joins
+    #[arg(long, short = 'n', default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) tasks: u64,
+    /// Connections of the clients of the tube
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    connections: u16,
+    /// Requests under way on each connection
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    depth: u16,
+    /// Print JSON, one object a part
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    length: LengthArguments,
+    #[command(flatten)]
+    pub(crate) servers: ServerArguments,
+}
+
+impl ReplicasArguments {
+    pub(crate) fn shape(&self) -> Shape {
+        Shape { connections: self.connections.into(), depth: self.depth.into() }
+    }
+
+    pub(crate) fn length(&self) -> Length {
+        self.length.length()
     }
 }
 

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
-use hdrhistogram::Histogram;
 use lycosa_iproto::request::Body;
 use lycosa_tuple::value::Value;
 use serde_json::{Value as Json, json};
@@ -18,10 +17,11 @@ use serde_json::{Value as Json, json};
 use crate::arguments::ExpireArguments;
 use crate::connect;
 use crate::contender::{Contender, Program};
-use crate::load::{Bound, Load, Plan, Putting};
-use crate::protocol::Operation;
+use crate::felt::Felt;
+use crate::load::{Bound, Load};
 use crate::protocol::iproto::{ADMIN_SOCKET, Access, Caller};
 use crate::server::Server;
+use crate::stolen::Stolen;
 use crate::trial::Ground;
 
 /// The space with the tuples.
@@ -75,37 +75,6 @@ fiber.create(function()
     end
 end)";
 
-/// What the clients of the tube saw.
-#[derive(Default)]
-struct Felt {
-    rounds: u64,
-    seconds: f64,
-    latencies: Vec<Histogram<u64>>,
-}
-
-impl Felt {
-    fn per_second(&self) -> f64 {
-        self.rounds as f64 / self.seconds.max(1e-9)
-    }
-
-    /// Microseconds, of put, take and ack.
-    fn percentile(&self, percentile: f64) -> Vec<f64> {
-        self.latencies
-            .iter()
-            .map(|latencies| latencies.value_at_percentile(percentile) as f64 / 1e3)
-            .collect()
-    }
-
-    fn json(&self) -> Json {
-        let names = Operation::ALL.into_iter().map(|operation| operation.name().to_owned());
-        let named = |percentile| {
-            let values = self.percentile(percentile).into_iter().map(Json::from);
-            Json::Object(names.clone().zip(values).collect())
-        };
-        json!({ "cycles_per_second": self.per_second(), "p50_us": named(50.0), "p99_us": named(99.0) })
-    }
-}
-
 /// What one contender did.
 struct Expired {
     contender: Contender,
@@ -117,10 +86,59 @@ struct Expired {
     /// By the processor's time, which does not count what the machine gave to other processes; Lycosa only.
     longest_hold_cpu_us: Option<u64>,
     scanned: Option<u64>,
+    slices: Option<Slices>,
+}
+
+/// How the times that slices took are spread; Lycosa only.
+struct Slices {
+    count: u64,
+    over_1ms: u64,
+    p9999_us: u64,
+    /// What the longest one did.
+    longest: Value,
+    /// The longest turn of the loop by the processor's time.
+    turn: Value,
+}
+
+impl Slices {
+    fn json(&self) -> Json {
+        let Self { count, over_1ms, p9999_us, longest, turn } = self;
+        let number = |map: &Value, name: &str| map.get(name).and_then(Value::as_u64);
+        json!({
+            "count": count,
+            "over_1ms": over_1ms,
+            "p9999_us": p9999_us,
+            "longest": {
+                "us": number(longest, "us"), "cpu_us": number(longest, "cpu_us"),
+                "commit_us": number(longest, "commit_us"), "expired": number(longest, "expired"),
+            },
+            "longest_turn": {
+                "us": number(turn, "us"), "cpu_us": number(turn, "cpu_us"),
+                "part": turn.get("part").and_then(Value::as_str),
+            },
+        })
+    }
+
+    fn text(&self) -> String {
+        let number = |map: &Value, name: &str| map.get(name).and_then(Value::as_u64).unwrap_or_default();
+        let Self { count, over_1ms, p9999_us, longest, turn } = self;
+        format!(
+            "{over_1ms} of {count} slices took more than 1 ms of the processor, and 99.99 % at most {p9999_us} µs; the longest \
+             deleted {} tuples and spent {} µs on its commit; of the longest turn ({} µs) most was {}",
+            number(longest, "expired"),
+            number(longest, "commit_us"),
+            number(turn, "cpu_us"),
+            turn.get("part").and_then(Value::as_str).unwrap_or("nothing")
+        )
+    }
 }
 
 pub(crate) fn expire(arguments: &ExpireArguments, server: Option<&Path>) -> Result<()> {
     let ground = arguments.servers.ground(arguments.servers.files(server))?;
+    let machine = Stolen::measure(ground.cores, arguments.machine)?;
+    if !arguments.json {
+        println!("{}", machine.text());
+    }
     for &contender in &arguments.contenders {
         ensure!(
             matches!(contender.program, Program::Lycosa(_) | Program::Tarantool(_) | Program::TarantoolLua),
@@ -128,7 +146,9 @@ pub(crate) fn expire(arguments: &ExpireArguments, server: Option<&Path>) -> Resu
         );
         let result = measure(&ground, arguments, contender)?;
         if arguments.json {
-            println!("{}", result.json(arguments));
+            let mut json = result.json(arguments);
+            json["machine"] = machine.json();
+            println!("{json}");
         } else {
             println!("{}", result.text(arguments));
         }
@@ -163,8 +183,8 @@ fn measure_on(server: &Server, arguments: &ExpireArguments, contender: Contender
     make_space(&mut admin, arguments.scan)?;
     let first = fill(&mut admin, arguments)?;
     rustix::fs::sync();
-    cycles(&mut load, arguments.warmup(), arguments)?;
-    let without = cycles(&mut load, arguments.baseline(), arguments)?;
+    Felt::of(&mut load, arguments.warmup(), shape)?;
+    let without = Felt::of(&mut load, arguments.baseline(), shape)?;
 
     start(&mut admin, arguments, is_lycosa)?;
     let began = match arguments.spread {
@@ -175,14 +195,15 @@ fn measure_on(server: &Server, arguments: &ExpireArguments, contender: Contender
     };
     let mut with = Felt::default();
     loop {
-        add(&mut with, cycles(&mut load, Bound::For(LOOK), arguments)?)?;
+        with.add(Felt::of(&mut load, Bound::For(LOOK), shape)?)?;
         if left(&mut admin, is_lycosa, arguments)? == 0 {
             break;
         }
         ensure!(began.elapsed() < LONGEST, "tuples are left after {} s", LONGEST.as_secs());
     }
     let seconds = began.elapsed().as_secs_f64();
-    let Told { longest_lag_us, longest_hold_us, longest_hold_cpu_us, scanned } = told(&mut admin, is_lycosa)?;
+    let Told { longest_lag_us, longest_hold_us, longest_hold_cpu_us, scanned, slices } =
+        told(&mut admin, is_lycosa)?;
     Ok(Expired {
         contender,
         without,
@@ -192,29 +213,8 @@ fn measure_on(server: &Server, arguments: &ExpireArguments, contender: Contender
         longest_hold_us,
         longest_hold_cpu_us,
         scanned,
+        slices,
     })
-}
-
-fn cycles(load: &mut Load, bound: Bound, arguments: &ExpireArguments) -> Result<Felt> {
-    let outcome = load.run(Plan::Cycles { bound, putting: Putting::Plain }, arguments.shape())?;
-    Ok(Felt {
-        rounds: outcome.rounds,
-        seconds: outcome.elapsed.as_secs_f64(),
-        latencies: outcome.latencies.to_vec(),
-    })
-}
-
-fn add(sum: &mut Felt, piece: Felt) -> Result<()> {
-    sum.rounds += piece.rounds;
-    sum.seconds += piece.seconds;
-    if sum.latencies.is_empty() {
-        sum.latencies = piece.latencies;
-        return Ok(());
-    }
-    for (sum, piece) in sum.latencies.iter_mut().zip(&piece.latencies) {
-        sum.add(piece).context("histograms of one kind are added")?;
-    }
-    Ok(())
 }
 
 fn make_space<S: Read + Write>(admin: &mut Caller<S>, scan: bool) -> Result<()> {
@@ -334,6 +334,7 @@ struct Told {
     longest_hold_us: u64,
     longest_hold_cpu_us: Option<u64>,
     scanned: Option<u64>,
+    slices: Option<Slices>,
 }
 
 fn told<S: Read + Write>(admin: &mut Caller<S>, is_lycosa: bool) -> Result<Told> {
@@ -345,6 +346,13 @@ fn told<S: Read + Write>(admin: &mut Caller<S>, is_lycosa: bool) -> Result<Told>
             longest_hold_us: number("longest_hold_us")?,
             longest_hold_cpu_us: number("longest_hold_cpu_us").ok(),
             scanned: Some(number("scanned")?),
+            slices: Some(Slices {
+                count: number("slices")?,
+                over_1ms: number("slices_over_1ms")?,
+                p9999_us: number("hold_p9999_us")?,
+                longest: statistics.get("longest_slice").cloned().unwrap_or(Value::Nil),
+                turn: longest_turn(admin)?,
+            }),
         });
     }
     let told = evaluate(
@@ -357,7 +365,14 @@ fn told<S: Read + Write>(admin: &mut Caller<S>, is_lycosa: bool) -> Result<Told>
         longest_hold_us: number(1),
         longest_hold_cpu_us: None,
         scanned: None,
+        slices: None,
     })
+}
+
+fn longest_turn<S: Read + Write>(admin: &mut Caller<S>) -> Result<Value> {
+    let values = Value::decode(&admin.call("box.info", &[0x90])??)?;
+    let info = values.as_array().and_then(|values| values.first());
+    Ok(info.and_then(|info| info.get("longest_turn_cpu")).cloned().unwrap_or(Value::Nil))
 }
 
 impl Expired {
@@ -372,6 +387,7 @@ impl Expired {
             "longest_hold_us": self.longest_hold_us,
             "longest_hold_cpu_us": self.longest_hold_cpu_us,
             "scanned": self.scanned,
+            "slices": self.slices.as_ref().map(Slices::json),
             "without": self.without.json(),
             "with": self.with.json(),
         })
@@ -389,34 +405,9 @@ impl Expired {
         if let Some(microseconds) = self.longest_hold_cpu_us {
             text += &format!(", and took {microseconds} µs of the processor at the most");
         }
-        for (name, felt) in [("without", &self.without), ("with", &self.with)] {
-            let p99 = felt.percentile(99.0).into_iter().map(|us| format!("{us:.0}")).collect::<Vec<_>>();
-            let per_second = felt.per_second();
-            text += &format!(
-                "\n{name:<8} {per_second:>9.0} cycles/s, p99 of put, take, ack: {} µs",
-                p99.join(", ")
-            );
+        if let Some(spread) = &self.slices {
+            text += &format!("\n{}", spread.text());
         }
-        text
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_add_up() {
-        let piece = || {
-            let mut latencies = Histogram::new(3).unwrap();
-            latencies.record(1_000).unwrap();
-            Felt { rounds: 10, seconds: 0.5, latencies: vec![latencies] }
-        };
-        let mut sum = Felt::default();
-        add(&mut sum, piece()).unwrap();
-        add(&mut sum, piece()).unwrap();
-        assert_eq!((sum.rounds, sum.latencies[0].len()), (20, 2));
-        assert!((sum.per_second() - 20.0).abs() < 1e-9);
-        assert_eq!(sum.percentile(99.0).len(), 1);
+        text + "\n" + &self.without.text("without") + "\n" + &self.with.text("with")
     }
 }

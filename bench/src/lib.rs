@@ -6,9 +6,10 @@
 //! [`account`]. [`server`] starts and stops it; [`contender`] and [`program`] know the servers. A [`workload`] says
 //! what is asked, and a [`trial`] puts one contender through one workload. A [`comparison`] is many trials in rounds,
 //! shown by [`report`] and [`chart`]. What the command line offers is in [`single`], [`compare`], [`count`],
-//! [`expire`], [`turns`] and [`performance`].
+//! [`expire`], [`turns`], [`replicas`] and [`performance`].
 //!
-//! Everything runs in one thread; nothing is measured while something else is prepared.
+//! Everything runs in one thread, but for the clients of a planned switch in [`replicas`]; nothing is measured while
+//! something else is prepared.
 
 mod account;
 mod arguments;
@@ -18,6 +19,7 @@ mod comparison;
 mod contender;
 mod count;
 mod expire;
+mod felt;
 mod load;
 mod machine;
 mod measurement;
@@ -25,9 +27,11 @@ mod performance;
 mod profile;
 mod program;
 mod protocol;
+mod replicas;
 mod report;
 mod server;
 mod single;
+mod stolen;
 mod target;
 mod trial;
 mod turns;
@@ -63,6 +67,7 @@ pub fn run(arguments: &Arguments, server: Option<&Path>) -> Result<()> {
         Some(Command::Count(arguments)) => count::count(arguments, server),
         Some(Command::Expire(arguments)) => expire::expire(arguments, server),
         Some(Command::Turns(arguments)) => turns::turns(arguments, server),
+        Some(Command::Replicas(arguments)) => replicas::replicas(arguments, server),
         Some(Command::Report(arguments)) => performance::write(arguments, server),
         Some(Command::List) => {
             for workload in workload::all(Size::Full) {

@@ -44,6 +44,20 @@ impl Cores {
         Self { is_server_free: true, ..self }
     }
 
+    /// The same for servers that share the core of the load: replicas of those on the other one.
+    pub(crate) fn beside_load(self) -> Self {
+        Self { confined: self.confined.map(|(_, load)| (load, load)), ..self }
+    }
+
+    /// Runs `work` in this thread on the core of servers.
+    pub(crate) fn on_server<T>(self, work: impl FnOnce() -> T) -> Result<T> {
+        let Some((server, load)) = self.confined else { return Ok(work()) };
+        machine::run_on(&[server])?;
+        let done = work();
+        machine::run_on(&[load])?;
+        Ok(done)
+    }
+
     /// Whether server and load have a core each.
     pub(crate) fn are_confined(self) -> bool {
         self.confined.is_some()

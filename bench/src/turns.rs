@@ -20,6 +20,7 @@ use crate::connect;
 use crate::contender::{Contender, Program};
 use crate::protocol::iproto::{ADMIN_SOCKET, Access, Caller};
 use crate::server::Server;
+use crate::stolen::Stolen;
 use crate::trial::Ground;
 
 /// Requests that are sent with one write.
@@ -74,6 +75,10 @@ impl Case {
 
 pub(crate) fn turns(arguments: &TurnsArguments, server: Option<&Path>) -> Result<()> {
     let ground = arguments.servers.ground(arguments.servers.files(server))?;
+    let machine = Stolen::measure(ground.cores, arguments.machine)?;
+    if !arguments.json {
+        println!("{}", machine.text());
+    }
     for case in Case::ALL {
         if !arguments.cases.is_empty() && !arguments.cases.iter().any(|name| name == case.name()) {
             continue;
@@ -81,7 +86,9 @@ pub(crate) fn turns(arguments: &TurnsArguments, server: Option<&Path>) -> Result
         let tasks = ((case.tasks() as f64 * arguments.scale) as u64).max(300);
         let found = measure(&ground, arguments.contender, case, tasks)?;
         if arguments.json {
-            println!("{}", found.json(case, tasks));
+            let mut json = found.json(case, tasks);
+            json["machine"] = machine.json();
+            println!("{json}");
         } else {
             println!("{}", found.text(case, tasks));
         }

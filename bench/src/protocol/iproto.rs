@@ -22,7 +22,7 @@ use caller::introduce;
 use dialogue::{Form, IprotoDialogue};
 
 /// The tube that is measured.
-const TUBE: &str = "lycosa_bench";
+pub(crate) const TUBE: &str = "lycosa_bench";
 /// Where Lycosa listens for its administrator, in its data folder.
 pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 /// An empty array: no arguments.

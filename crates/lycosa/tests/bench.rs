@@ -28,20 +28,37 @@ fn the_binary_measures_itself() {
 #[test]
 fn tuples_expire_while_tasks_go_through_a_tube() {
     for flags in [&["--spread", "1"][..], &["--scan", "--scan-time", "0"][..]] {
-        let short =
-            ["--tuples", "3000", "--warmup", "0", "--cycles", "300", "--json", "-c", "lycosa:fifo:write"];
+        let short = [
+            "--tuples",
+            "3000",
+            "--warmup",
+            "0",
+            "--cycles",
+            "300",
+            "--machine",
+            "0.01",
+            "--json",
+            "-c",
+            "lycosa:fifo:write",
+        ];
         let output = lycosa(&[&["bench", "expire"][..], &short, flags].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let json = serde_json::from_slice::<Json>(&output.stdout).unwrap();
         assert_eq!((&json["tuples"], &json["contender"]), (&3000.into(), &"lycosa:fifo:write".into()));
         assert!(json["scanned"].as_u64().unwrap() >= 3000, "{json}");
         assert!(json["with"]["p99_us"]["take"].as_f64().unwrap() > 0.0, "{json}");
+        let slices = &json["slices"];
+        assert!(slices["count"].as_u64() >= Some(3000 / 512) && slices["over_1ms"].is_u64(), "{json}");
+        assert!(slices["p9999_us"].as_u64() <= json["longest_hold_us"].as_u64(), "{json}");
+        assert!(slices["longest"]["expired"].as_u64() <= Some(512), "{json}");
+        assert!(slices["longest_turn"]["part"].is_string(), "{json}");
+        assert!(json["machine"]["over_1ms"].is_u64(), "{json}");
     }
 }
 
 #[test]
 fn the_longest_turns_are_told_case_by_case() {
-    let output = lycosa(&["bench", "turns", "--scale", "0.0004", "--json"]);
+    let output = lycosa(&["bench", "turns", "--scale", "0.0004", "--machine", "0.01", "--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let found: Vec<Json> = String::from_utf8(output.stdout)
         .unwrap()
@@ -53,11 +70,44 @@ fn the_longest_turns_are_told_case_by_case() {
     for found in &found {
         let sources: Vec<&str> =
             found["turns"].as_array().unwrap().iter().map(|turn| turn["source"].as_str().unwrap()).collect();
-        assert!(sources.contains(&"queue") && sources.contains(&"disconnects"), "{found}");
+        for part in ["queue", "disconnects", "journal", "replies"] {
+            assert!(sources.contains(&part), "{part}: {found}");
+        }
+        assert!(found["machine"]["longest_us"].as_u64().is_some(), "{found}");
         assert!(found["longest_us"].as_u64() >= found["longest_cpu_us"].as_u64(), "{found}");
     }
     let wrong = lycosa(&["bench", "turns", "--scale", "0"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", String::from_utf8_lossy(&wrong.stderr));
+}
+
+#[test]
+fn a_replica_and_its_master_are_measured() {
+    let short = ["--tasks", "2000", "--warmup", "0", "--cycles", "300", "--connections", "2", "--depth", "4"];
+    let output = lycosa(&[&["bench", "replicas", "--json"][..], &short].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Vec<Json> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let parts: Vec<&str> = found.iter().map(|found| found["part"].as_str().unwrap()).collect();
+    assert_eq!(parts, ["throughput", "catch-up", "switch", "join", "frozen"]);
+    let [throughput, catch_up, switch, join, frozen] = found.try_into().unwrap();
+    let runs: Vec<&str> =
+        throughput["runs"].as_array().unwrap().iter().map(|run| run["name"].as_str().unwrap()).collect();
+    assert_eq!(runs, ["alone", "a replica", "a replica before each reply"]);
+    assert!(
+        catch_up["rows"].is_u64() && catch_up["written_per_second"].as_f64().unwrap() > 0.0,
+        "{catch_up}"
+    );
+    assert_eq!((&switch["tasks"], &join["tasks"]), (&2000.into(), &2000.into()));
+    assert!(switch["stopped_ms"].as_f64().unwrap() > 0.0, "{switch}");
+    assert!(frozen["p99_ratio"].as_f64().unwrap() > 0.0, "{frozen}");
+    for (contender, reason) in [("lycosa:none", "no journal"), ("redis-list", "no replicas")] {
+        let wrong = lycosa(&["bench", "replicas", "-c", contender]);
+        let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+        assert!(wrong.status.code() == Some(1) && said.contains(reason), "{said}");
+    }
 }
 
 #[test]

@@ -87,6 +87,28 @@ impl<S: Read + Write> Caller<S> {
 
     /// Sends requests in one write and waits for all answers. The first error ends it.
     pub(crate) fn many<'a>(&mut self, bodies: impl Iterator<Item = Body<'a>>) -> Result<()> {
+        self.each(bodies, |answer| answer.map(drop))
+    }
+
+    /// Sends requests in one write and gives all answers: the data, or the server's error.
+    pub(crate) fn answers<'a>(
+        &mut self,
+        bodies: impl Iterator<Item = Body<'a>>,
+    ) -> Result<Vec<Result<Vec<u8>>>> {
+        let mut answers = Vec::new();
+        self.each(bodies, |answer| {
+            answers.push(answer.map(<[u8]>::to_vec));
+            Ok(())
+        })?;
+        Ok(answers)
+    }
+
+    /// The same, answer by answer, until one is refused.
+    fn each<'a>(
+        &mut self,
+        bodies: impl Iterator<Item = Body<'a>>,
+        mut heard: impl FnMut(Result<&[u8]>) -> Result<()>,
+    ) -> Result<()> {
         let mut out = Vec::new();
         let mut waiting = 0;
         for body in bodies {
@@ -99,9 +121,10 @@ impl<S: Read + Write> Caller<S> {
         while waiting > 0 {
             match frame::split(&self.input[done..], frame::DEFAULT_LIMIT)? {
                 Split::Frame { content, consumed } => {
-                    if let Content::Error(error) = reply::decode(content)?.content {
-                        return Err(anyhow!("{}", error.message));
-                    }
+                    heard(match reply::decode(content)?.content {
+                        Content::Ok { data, .. } | Content::Push { data } => Ok(data),
+                        Content::Error(error) => Err(anyhow!("{}", error.message)),
+                    })?;
                     done += consumed;
                     waiting -= 1;
                 }
