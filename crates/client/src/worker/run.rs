@@ -16,8 +16,8 @@ use crate::task::Task;
 
 /// Pause after a request that failed for a reason that passes.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How often a task is settled anew after the connection broke.
-const SETTLE_ATTEMPTS: u32 = 30;
+/// How long a task is settled anew while no server takes the word: the connection broke, or the master is changing.
+const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 /// How long the tasks of dropped handlers are being released, all of them together.
 const ABORT_LIMIT: Duration = Duration::from_secs(5);
 /// The first touch of a task whose ttr is not known.
@@ -239,11 +239,13 @@ where
         }
     }
 
-    /// Tells the server, and again if the connection breaks over it: the session may survive.
+    /// Tells the server, and again if the connection breaks over it or the server takes no writes any more: the session
+    /// may survive, and would keep a task that nobody runs.
     async fn tell(&self, job: &Job, wanted: Settled, failure: Option<&Failure>) -> Result<()> {
         let task = &job.task;
         let reason = failure.map_or("", |failure| tail(failure.reason(), MAX_REASON));
         let mut stop = self.worker.stop.subscribe();
+        let began = Instant::now();
         for attempt in 1.. {
             let request = async {
                 match wanted {
@@ -265,8 +267,8 @@ where
                     return Ok(());
                 }
                 Err(error)
-                    if (error.is_disconnected() || error.kind() == Some(Kind::OutcomeUnknown))
-                        && attempt < SETTLE_ATTEMPTS
+                    if passes(&error)
+                        && began.elapsed() < SETTLE_LIMIT
                         && *stop.borrow_and_update() < Stop::Abort =>
                 {
                     tokio::time::sleep(RETRY_PAUSE).await;

@@ -1,4 +1,6 @@
-use lycosa_iproto::error::ErrorCode;
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::reply;
+use lycosa_iproto::request::Request;
 use lycosa_tuple::value::Value;
 
 use super::*;
@@ -151,6 +153,74 @@ async fn an_ack_that_is_refused_is_not_counted_as_done() {
     let (worker, _) = tube_of(vec![task(0, counted(1))], |_, _| Err(NOT_TAKEN)).await;
     let summary = worker.run(|_| async { Ok(()) }).await.expect("a summary");
     assert_eq!(summary, Summary { lost: 1, ..Summary::default() });
+}
+
+/// An error whose name says that nobody knows whether the request was done.
+fn outcome_unknown(request: &Request<'_>) -> Act {
+    let fields = vec![("name".into(), "OUTCOME_UNKNOWN".to_owned())];
+    let error = ErrorObject { fields, ..ErrorObject::client(ErrorCode::SyncRollback, "rows were lost") };
+    let mut out = Vec::new();
+    reply::error(&mut out, request.header.sync, 1, &error);
+    Act::Send(out)
+}
+
+/// What the first ack of [`settled_at_last`] meets.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Refusal {
+    OutcomeUnknown,
+    ReadOnly,
+    Nil,
+}
+
+/// One task of a server that refuses the first ack; `is_done`: it had done it nevertheless.
+async fn settled_at_last(refusal: Refusal, is_done: bool) {
+    let acks = Arc::new(AtomicUsize::new(0));
+    let taken = AtomicUsize::new(0);
+    let seen = Arc::clone(&acks);
+    let is_unknown = refusal == Refusal::OutcomeUnknown;
+    let server = FakeServer::start(move |_, request| match call(request).0.as_str() {
+        "queue.identify" => ok(request, &[Value::str([7; 16])]),
+        "queue.tube.t:take" => match taken.fetch_add(1, Ordering::Relaxed) {
+            // Whether that has taken a task is not known either: the worker asks again.
+            0 if is_unknown => outcome_unknown(request),
+            count if count == usize::from(is_unknown) => ok(request, &[task(0, counted(1))]),
+            _ => ok(request, &[]),
+        },
+        "queue.tube.t:peek" => fail(request, ErrorCode::ProcLua, "abstract.lua:1: Task 0 not found"),
+        "queue.tube.t:ack" => match (seen.fetch_add(1, Ordering::Relaxed), refusal) {
+            (0, Refusal::OutcomeUnknown) => outcome_unknown(request),
+            (0, Refusal::ReadOnly) => fail(request, ErrorCode::Readonly, "read-only mode"),
+            (0, Refusal::Nil) => ok(request, &[Value::Nil]),
+            _ if is_done => fail(request, ErrorCode::ProcLua, NOT_TAKEN),
+            _ => ok(request, &[task(0, None)]),
+        },
+        other => panic!("nobody calls {other}"),
+    })
+    .await;
+    let client = Client::connect(server.options()).await.expect("a client");
+    // The first take of a task whose outcome is unknown ends no worker, the empty one after the task does.
+    let worker = Worker::new(client.queue().tube("t")).until_empty(Duration::from_millis(1));
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&runs);
+    let summary = worker.run(move |_| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        async { Ok(()) }
+    });
+    let summary = summary.await.expect("a summary");
+    assert_eq!(summary, Summary { done: 1, ..Summary::default() }, "{refusal:?}");
+    assert_eq!((runs.load(Ordering::Relaxed), acks.load(Ordering::Relaxed)), (1, 2), "{refusal:?}");
+}
+
+#[tokio::test]
+async fn a_task_is_settled_again_where_nobody_knows_whether_it_was() {
+    settled_at_last(Refusal::OutcomeUnknown, false).await;
+    settled_at_last(Refusal::OutcomeUnknown, true).await;
+}
+
+#[tokio::test]
+async fn a_task_is_settled_again_while_the_master_changes() {
+    settled_at_last(Refusal::ReadOnly, false).await;
+    settled_at_last(Refusal::Nil, false).await;
 }
 
 #[tokio::test]
