@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use lycosa_client::Value;
+use lycosa_client::{Kind, Value};
 use serde_json::json;
 
 use crate::arguments::{DemoteArguments, PromoteArguments, ServerArguments};
@@ -17,6 +17,9 @@ use crate::shadow;
 /// Pause between two looks at the server.
 const POLL: Duration = Duration::from_millis(10);
 
+/// The state of a queue that is not there (`native_queue = false`).
+const NO_QUEUE: &str = "absent";
+
 /// For each instance of the replica set, the LSN of its last row.
 type Clock = BTreeMap<u64, u64>;
 
@@ -24,7 +27,8 @@ type Clock = BTreeMap<u64, u64>;
 pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
     let session = open(&arguments.server)?;
     if arguments.shadow {
-        return shadow::run(&session, &info(&session)?, arguments);
+        let is_json = arguments.server.client.json;
+        return shadow::run(&session, &info(&session)?, arguments.horizon, is_json);
     }
     let began = Instant::now();
     if let Some(text) = &arguments.after {
@@ -33,12 +37,12 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
     let was_read_only = info(&session)?.get("ro").and_then(Value::as_bool).unwrap_or_default();
     set_read_only(&session, false)?;
     let state = loop {
-        let state = session.call("queue.state", Vec::new())?.into_iter().next();
-        let state = state.and_then(|state| state.as_str().map(str::to_owned)).unwrap_or_default();
-        if state == "RUNNING" {
+        let state = queue_state(&session)?;
+        let info = info(&session)?;
+        let takes_writes = info.get("ro").and_then(Value::as_bool) == Some(false);
+        if state == "RUNNING" || state == NO_QUEUE && takes_writes {
             break state;
         }
-        let info = info(&session)?;
         let text = |name| info.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         if info.get("id").and_then(Value::as_u64) == Some(0) {
             bail!("an anonymous replica (replication_anon) never takes writes");
@@ -70,6 +74,15 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
         output::line("the server took writes before")?;
     }
     Ok(Outcome::Done)
+}
+
+/// The state of the server's queue. A server without the native queue has [`NO_QUEUE`], or a program's.
+fn queue_state(session: &Session) -> anyhow::Result<String> {
+    match session.call("queue.state", Vec::new()) {
+        Ok(values) => Ok(values.first().and_then(Value::as_str).unwrap_or_default().to_owned()),
+        Err(error) if error.kind() == Some(Kind::NoSuchProcedure) => Ok(NO_QUEUE.to_owned()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The server takes no writes from now on. Says up to which vclock its replicas have to be waited for.
@@ -104,7 +117,7 @@ fn set_read_only(session: &Session, read_only: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn info(session: &Session) -> anyhow::Result<Value> {
+pub(crate) fn info(session: &Session) -> anyhow::Result<Value> {
     session.call("box.info", Vec::new())?.into_iter().next().context("the server says nothing about itself")
 }
 

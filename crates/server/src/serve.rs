@@ -447,6 +447,7 @@ fn start_instance(
     let process = Process { id: std::process::id(), entropy: Box::new(fill_randomly) };
     let settings = storage::instance_settings(config);
     let mut instance = Instance::new(settings, identity, process, store, queue, vclock, now());
+    instance.set_native_queue(config.native_queue);
     if !config.replication.0.is_empty() {
         // The queue starts when the instance may write: rows of its own now would be in the way of its masters'.
         instance.set_orphan(true, now());
@@ -454,7 +455,7 @@ fn start_instance(
         return Ok(instance);
     }
     if !config.native_queue {
-        instance.set_native_queue(false);
+        instance.set_read_only(config.read_only, now());
         return Ok(instance);
     }
     let report = instance.start(now()).context("the queue cannot start on this data")?;

@@ -12,6 +12,7 @@ use lycosa_replication::applier::{
     Ballot, Follower, Handshake, Row, Session, Step, Subscription, acknowledge,
 };
 use lycosa_replication::backoff::Backoff;
+use lycosa_replication::relay::Peer;
 use lycosa_replication::stream::StreamError;
 use lycosa_replication::sync::{SyncRule, UpstreamState};
 use lycosa_replication::uri::Uri;
@@ -59,6 +60,9 @@ impl From<std::io::Error> for End {
         Self::Lost(error.to_string())
     }
 }
+
+/// How often a master that has not what this instance needs is asked again while others are being connected to.
+const PATIENCE: u32 = 10;
 
 /// What can go wrong with a piece of the log.
 enum FollowError {
@@ -119,6 +123,7 @@ impl Appliers {
 async fn run(core: Rc<Core>, uri: Uri, place: usize) {
     let mut applier = Applier { core, uri, place, ballot: None };
     let mut backoff = Backoff::new();
+    let mut too_far = 0;
     let mut said = String::new();
     loop {
         applier.set_state(UpstreamState::Connecting, None);
@@ -129,7 +134,10 @@ async fn run(core: Rc<Core>, uri: Uri, place: usize) {
                 return applier.set_state(UpstreamState::Stopped, Some(message));
             }
             // What this one's journal does not hold any more comes from another one.
-            End::TooFarBehind(message) if applier.follows_another() => message,
+            End::TooFarBehind(message) if applier.follows_another(too_far) => {
+                too_far += 1;
+                message
+            }
             End::TooFarBehind(message) => {
                 let advice = match applier.refuses_rejoin() {
                     None => {
@@ -187,11 +195,35 @@ impl Applier {
         }
     }
 
-    /// Whether another master sends its log.
-    fn follows_another(&self) -> bool {
+    /// Whether another master sends its log, or may be about to: those are waited for at the first `tries`.
+    fn follows_another(&self, tries: u32) -> bool {
+        use UpstreamState::{Connected, Connecting, Following, Syncing};
         let instance = self.core.instance.borrow();
         let mut others = instance.upstreams().iter().enumerate().filter(|(place, _)| *place != self.place);
-        others.any(|(_, other)| matches!(other.state, UpstreamState::Following | UpstreamState::Syncing))
+        others.any(|(_, other)| match other.state {
+            Following | Syncing => true,
+            Connecting | Connected => tries < PATIENCE,
+            _ => false,
+        })
+    }
+
+    /// Says so if this instance has written what the master lacks, and the master does not follow it: an old master that
+    /// comes back. To be asked when the master has told its vclock.
+    fn warn_of_own_rows(&self, peer: Uuid, master: &Vclock) {
+        let instance = self.core.instance.borrow();
+        let id = instance.identity().replica_id;
+        let extra = instance.durable_vclock().get(id).saturating_sub(master.get(id));
+        let is_followed = instance.replicas().get(&peer).is_some_and(Peer::is_subscribed);
+        if id == 0 || extra == 0 || is_followed || !instance.status().is_read_only {
+            return;
+        }
+        tracing::warn!(
+            "master {}: this instance has {extra} row{} of its own that the master does not have and does not ask for; the \
+             two differ for good. Let the master follow this instance for as long as it takes, or move this data folder \
+             away and join again",
+            self.uri,
+            if extra == 1 { "" } else { "s" }
+        );
     }
 
     fn set_state(&self, state: UpstreamState, message: Option<String>) {
@@ -321,6 +353,7 @@ impl Applier {
                         // What this instance has written as a master is confirmed, though the replica that has become
                         // its master left before it had said so: replies may wait for that.
                         core.instance.borrow_mut().replicas_mut().acknowledged(peer, vclock, now());
+                        self.warn_of_own_rows(peer, vclock);
                         backoff.succeeded();
                         tracing::info!("master {}: following instance {peer}", self.uri);
                     }

@@ -299,7 +299,7 @@ end
 local pending_options = {}
 
 local function current_options()
-    if not has_started() then return pending_options end
+    if not internal.configured() then return pending_options end
     local _, ttr, in_replicaset = internal.queue_state()
     return { ttr = ttr, in_replicaset = in_replicaset or nil }
 end
@@ -353,9 +353,17 @@ end
 queue.was_cold = not internal.configured()
 has_started()
 
+-- Before the start calls are reached only in a replica set, or when the settings have been given.
+local function is_reachable()
+    if has_started() or next(pending_options) then return true end
+    if not internal.configured() then return false end
+    local _, _, in_replicaset = internal.queue_state()
+    return in_replicaset
+end
+
 return setmetatable(queue, {
     __index = function(_, key)
-        if not has_started() and not next(pending_options) then
+        if not is_reachable() then
             error('Please configure box.cfg{} in read/write mode first', 2)
         end
         return methods[key]
