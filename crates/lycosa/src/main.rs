@@ -99,6 +99,7 @@ fn main() -> ExitCode {
         Command::Promote(arguments) => role::promote(&arguments),
         Command::Demote(arguments) => role::demote(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        Command::Follow(arguments) if arguments.shadow => follow::rehearse(*arguments),
         Command::Follow(arguments) => follow::arguments(*arguments).and_then(run_server),
         Command::Cat(arguments) => cat::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),

@@ -1,4 +1,4 @@
-//! `lycosa promote --shadow`: what the first seconds of a replica as the master would do, read from its spaces.
+//! `lycosa promote --shadow`, `lycosa follow --shadow`: what the first seconds of a replica as the master would do, read from its spaces.
 //!
 //! Nothing is changed. Of each kind of thing at most [`LIMIT`] are looked at; if there are more, the answer says so.
 //!
@@ -13,7 +13,6 @@ use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use serde_json::json;
 
-use crate::arguments::PromoteArguments;
 use crate::outcome::Outcome;
 use crate::output;
 use crate::pages::{select, tuples};
@@ -105,12 +104,16 @@ fn text(row: TupleRef<'_>, field: u32) -> Option<&[u8]> {
     Reader::new(row.field(field)?).str().ok()
 }
 
-/// Rehearses the promotion of the server behind `session`.
-pub(crate) fn run(session: &Session, info: &Value, arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
+/// Rehearses the promotion of the server behind `session`, up to `horizon` after it. `info` is its `box.info`.
+pub(crate) fn run(
+    session: &Session,
+    info: &Value,
+    horizon: Duration,
+    is_json: bool,
+) -> anyhow::Result<Outcome> {
     if !info.get("ro").and_then(Value::as_bool).unwrap_or_default() {
         bail!("--shadow: the server takes writes already, there is nothing to rehearse");
     }
-    let horizon = arguments.horizon;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
     let until = now.saturating_add(u64::try_from(horizon.as_micros()).unwrap_or(u64::MAX));
@@ -130,7 +133,7 @@ pub(crate) fn run(session: &Session, info: &Value, arguments: &PromoteArguments)
     }
     let wait = startup(info);
     let ending = sessions.ends.values().filter(|end| **end <= until).count();
-    if arguments.server.client.json {
+    if is_json {
         let tubes = lines.iter().map(|line| {
             json!({
                 "tube": line.tube, "type": line.kind, "temporary": line.is_temporary, "taken": line.taken,
