@@ -18,6 +18,7 @@ mod rig;
 mod room;
 mod rows;
 mod selects;
+mod states;
 mod status;
 mod waiting;
 mod wishes;

@@ -2,7 +2,7 @@
 //! is removed with it. Processes are stopped by their own id, never by name.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -18,6 +18,8 @@ pub(crate) const ADMIN_PASSWORD: &str = "admin of the tests";
 
 /// How long a start may take: recovery in a debug build beside seven other servers.
 const START_LIMIT: Duration = Duration::from_secs(30);
+/// Where a server listens that has a namespace of its own.
+const PORT: u16 = 3301;
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// Which program answers.
@@ -39,6 +41,13 @@ pub(crate) fn tarantool_is_installed() -> bool {
     asked.is_ok_and(|status| status.success())
 }
 
+/// A network namespace, in which every port is free, and the address there.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) namespace: String,
+    pub(crate) address: IpAddr,
+}
+
 /// What a server starts with.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Setup {
@@ -54,6 +63,10 @@ pub(crate) struct Setup {
     pub(crate) replicates: Option<String>,
     /// Lua that a Tarantool runs before it listens; nothing to our binary.
     pub(crate) program: String,
+    /// Where it runs, if not on the loopback interface of this process.
+    pub(crate) place: Option<Place>,
+    /// Variables for its process.
+    pub(crate) environment: Vec<(String, String)>,
 }
 
 /// A running server and its data folder.
@@ -77,7 +90,11 @@ impl Server {
         if let Some(from) = &setup.data {
             copy_files(from, &data).map_err(|error| format!("cannot copy {}: {error}", from.display()))?;
         }
-        let mut server = Self { peer, setup, folder, address: free_address()?, child: None };
+        let address = match &setup.place {
+            Some(place) => SocketAddr::new(place.address, PORT),
+            None => free_address()?,
+        };
+        let mut server = Self { peer, setup, folder, address, child: None };
         server.launch()?;
         Ok(server)
     }
@@ -186,6 +203,11 @@ impl Server {
         self.setup.replicates = Some(uri);
     }
 
+    /// From the next start on it takes writes as soon as it is in sync.
+    pub(crate) fn may_write(&mut self) {
+        self.setup.options.retain(|option| !option.starts_with("read_only"));
+    }
+
     /// From now on it has no master; whether it takes writes stays as it is.
     pub(crate) fn lead(&mut self) -> Result<(), String> {
         self.setup.options.retain(|option| !option.starts_with("replication = "));
@@ -224,8 +246,18 @@ impl Server {
             Peer::Lycosa => {
                 let config = self.folder.path().join("lycosa.toml");
                 fs::write(&config, self.lycosa_config()).map_err(|error| error.to_string())?;
-                let mut command = Command::new(env!("CARGO_BIN_EXE_lycosa"));
+                let binary = env!("CARGO_BIN_EXE_lycosa");
+                let mut command = match &self.setup.place {
+                    // It becomes the server: the process keeps its number.
+                    Some(place) => {
+                        let mut command = Command::new("ip");
+                        command.args(["netns", "exec", &place.namespace, binary]);
+                        command
+                    }
+                    None => Command::new(binary),
+                };
                 command.arg("serve").arg("--config").arg(config);
+                command.envs(self.setup.environment.iter().map(|(name, value)| (name, value)));
                 command.env("NO_COLOR", "1");
                 // Variables of this name are settings to it; those of the tests are not meant.
                 for (name, _) in

@@ -9,6 +9,9 @@
 //! - a session lives through every change: its owner finishes its tasks at the new master;
 //! - a master whose replica has left it acknowledges nothing, so one that comes back from a freeze misleads nobody.
 //!
+//! The same with each instance in a network namespace ([`super::namespaces`]): there links go down, packets of one direction
+//! vanish, a link is slow, clocks jump, a master is cut off and comes back, and one dies without a word to its replica.
+//!
 //! `LYCOSA_TEST_SWITCHES` says how many changes there are; the run in CI has [`SWITCHES`]. An old master that did not hand over
 //! may have rows that nobody else has, so its folder is not used again: a new instance joins in its place.
 
@@ -20,10 +23,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use libtest_mimic::Trial;
+use libtest_mimic::{Completion, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Client, Result, command, compare, info, vclock, wait_for};
+use super::Result;
+use super::namespaces::{Bridge, Host};
+use super::pair::{Client, command, compare, info, vclock, wait_for};
 use crate::connection::{self, Connection, key, kind};
 use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup};
 use crate::value::Value;
@@ -38,8 +43,93 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Tasks that a worker holds before it finishes the oldest.
 const HELD: usize = 4;
 
-pub(super) fn trial() -> Trial {
-    Trial::test("replication::switches-under-load", || Ok(switches()?))
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("replication::switches-under-load", || Ok(switches(&Net::Loopback)?)),
+        Trial::ignorable_test("replication::switches-in-namespaces", || match Bridge::new() {
+            Ok(bridge) => switches(&Net::Bridge(bridge)).map(|()| Completion::Completed).map_err(Into::into),
+            Err(reason) => Ok(Completion::ignored_with(format!("no network namespaces: {reason}"))),
+        }),
+    ]
+}
+
+/// Where the instances of a run are.
+enum Net {
+    /// On the loopback interface, with a proxy between a replica and its master.
+    Loopback,
+    /// Each in a namespace.
+    Bridge(Bridge),
+}
+
+impl Net {
+    /// A new instance, a replica of `master` if there is one.
+    fn start(&self, master: Option<&Server>) -> Result<(Site, Line)> {
+        let line = match (self, master) {
+            (Self::Loopback, Some(master)) => Line::Proxy(Proxy::new(master.address())?),
+            _ => Line::Direct,
+        };
+        let host = match self {
+            Self::Loopback => None,
+            Self::Bridge(bridge) => Some(bridge.host()?),
+        };
+        let mut setup = setup(master.map(|master| line.uri(master)));
+        setup.place = host.as_ref().map(|host| host.place.clone());
+        setup.environment = host.as_ref().map(|host| host.environment()).unwrap_or_default();
+        Ok((Site { server: Server::start(Peer::Lycosa, setup)?, host }, line))
+    }
+
+    /// How a replica reaches another master.
+    fn line(&self, master: &Server) -> Result<Line> {
+        Ok(match self {
+            Self::Loopback => Line::Proxy(Proxy::new(master.address())?),
+            Self::Bridge(_) => Line::Direct,
+        })
+    }
+
+    /// The changes of the master that can happen here.
+    fn changes(&self) -> &'static [Change] {
+        use Change::{CutOff, Frozen, Killed, KilledSilently, Planned};
+        match self {
+            Self::Loopback => &[Planned, Killed, Frozen],
+            Self::Bridge(_) => &[Planned, Killed, Frozen, CutOff, KilledSilently, Planned],
+        }
+    }
+}
+
+/// An instance and its host.
+struct Site {
+    // Before its namespace goes.
+    server: Server,
+    host: Option<Arc<Host>>,
+}
+
+/// What is between a replica and its master.
+enum Line {
+    Proxy(Proxy),
+    Direct,
+}
+
+impl Line {
+    fn uri(&self, master: &Server) -> String {
+        let address = match self {
+            Self::Proxy(proxy) => proxy.address,
+            Self::Direct => master.address(),
+        };
+        format!("admin:{}@{address}", ADMIN_PASSWORD.replace(' ', "%20"))
+    }
+}
+
+/// How the master changes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Change {
+    Planned,
+    Killed,
+    /// SIGSTOP, and SIGCONT when another one is the master.
+    Frozen,
+    /// Nobody reaches it until another one is the master.
+    CutOff,
+    /// Its connections stay half open at their other ends.
+    KilledSilently,
 }
 
 /// A TCP proxy in front of a master's port.
@@ -310,42 +400,37 @@ fn setup(uri: Option<String>) -> Setup {
     Setup { options, queue, replicates: uri, ..Setup::default() }
 }
 
-fn uri(proxy: &Proxy) -> String {
-    format!("admin:{}@{}", ADMIN_PASSWORD.replace(' ', "%20"), proxy.address)
-}
-
-fn signal(server: &Server, signal: Signal) -> Result<()> {
+pub(super) fn signal(server: &Server, signal: Signal) -> Result<()> {
     let pid = server.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
     kill_process(pid.ok_or("the server does not run")?, signal).map_err(|error| error.to_string())
 }
 
 /// Waits until the master says that of a replica.
-fn wait_downstream(master: &Server, status: &str) -> Result<()> {
+pub(super) fn wait_downstream(master: &Server, status: &str) -> Result<()> {
     let wanted = format!("\"downstream\": {{\"status\": \"{status}\"");
     wait_for(&wanted, || Ok(info(master, "replication")?.to_string().contains(&wanted)))
 }
 
 /// A replica in the place of an instance that does not come back.
-fn join(master: &Server, gone: Option<i128>) -> Result<(Server, Proxy)> {
-    let proxy = Proxy::new(master.address())?;
-    let replica = Server::start(Peer::Lycosa, setup(Some(uri(&proxy))))?;
+fn join(net: &Net, master: &Server, gone: Option<i128>) -> Result<(Site, Line)> {
+    let replica = net.start(Some(master))?;
     wait_downstream(master, "follow")?;
     if let Some(number) = gone {
         let key = vec![(key::KEY, Value::Array(vec![Value::Int(number)]))];
         Client::open(master)?.send(kind::DELETE, 320, key)?;
     }
-    Ok((replica, proxy))
+    Ok(replica)
 }
 
-fn switches() -> Result<()> {
+fn switches(net: &Net) -> Result<()> {
     let count = std::env::var("LYCOSA_TEST_SWITCHES").ok().and_then(|count| count.parse().ok());
     let count: usize = count.unwrap_or(SWITCHES);
     let mut random = Random(0x5157_17c4);
-    let mut master = Server::start(Peer::Lycosa, setup(None))?;
-    let (mut replica, mut proxy) = join(&master, None)?;
-    Client::open(&master)?.ask("queue.create_tube", vec![Value::str("jobs"), Value::str("fifo")])?;
+    let (mut master, _) = net.start(None)?;
+    let (mut replica, mut line) = join(net, &master.server, None)?;
+    Client::open(&master.server)?.ask("queue.create_tube", vec![Value::str("jobs"), Value::str("fifo")])?;
     let shared = Arc::new(Shared {
-        master: Mutex::new(master.address()),
+        master: Mutex::new(master.server.address()),
         generation: AtomicU64::new(0),
         pauses: AtomicBool::new(false),
         paused: AtomicUsize::new(0),
@@ -362,48 +447,16 @@ fn switches() -> Result<()> {
         .collect();
     let mut change = || -> Result<()> {
         for number in 0..count {
-            shared.work(20)?;
-            disturb(&master, &proxy, &mut random)?;
-            shared.work(20)?;
-            let what = ["planned", "killed", "frozen"][number % 3];
-            let gone = info(&master, "id")?.as_int();
-            match what {
-                "planned" => {
-                    let clock = command(&master, &["demote"])?;
-                    let clock = clock.split('\'').nth(1).ok_or("demote tells no vclock")?.to_owned();
-                    replica.lead()?;
-                    command(&replica, &["promote", "--after", &clock])?;
-                    std::mem::swap(&mut master, &mut replica);
-                    proxy = Proxy::new(master.address())?;
-                    replica.replicate(uri(&proxy));
-                    replica.reload()?;
-                    shared.move_to(master.address());
-                    wait_downstream(&master, "follow")?;
-                }
-                _ => {
-                    if what == "killed" {
-                        master.kill();
-                    } else {
-                        signal(&master, Signal::STOP)?;
-                    }
-                    replica.lead()?;
-                    command(&replica, &["promote"])?;
-                    std::mem::swap(&mut master, &mut replica);
-                    shared.move_to(master.address());
-                    let (fresh, to_fresh) = join(&master, gone)?;
-                    let mut old = std::mem::replace(&mut replica, fresh);
-                    proxy = to_fresh;
-                    if what == "frozen" {
-                        come_back(&old, &shared)?;
-                        old.kill();
-                    }
-                }
-            }
-            shared.work(20)?;
+            let what = net.changes()[number % net.changes().len()];
+            let told = |error: String| format!("change {number} ({what:?}): {error}");
+            shared.work(20).map_err(told)?;
+            disturb(&master, &replica, &line, &shared, &mut random).map_err(told)?;
+            shared.work(20).map_err(told)?;
+            replace(net, what, &mut master, &mut replica, &mut line, &shared).map_err(told)?;
+            shared.work(20).map_err(told)?;
             shared.pauses.store(true, Ordering::SeqCst);
-            wait_for("the pause", || Ok(shared.paused.load(Ordering::SeqCst) == WORKERS))?;
-            compare(&master, &mut replica)
-                .map_err(|error| format!("after change {number} ({what}): {error}"))?;
+            wait_for("the pause", || Ok(shared.paused.load(Ordering::SeqCst) == WORKERS)).map_err(told)?;
+            compare(&master.server, &mut replica.server).map_err(told)?;
             shared.pauses.store(false, Ordering::SeqCst);
             wait_for("the end of the pause", || Ok(shared.paused.load(Ordering::SeqCst) == 0))?;
         }
@@ -415,27 +468,108 @@ fn switches() -> Result<()> {
         .into_iter()
         .map(|worker| worker.join().map_err(|_| "a worker has panicked"))
         .collect::<std::result::Result<_, _>>()?;
-    shared.check()?;
-    changed.map_err(|error| format!("{error}; the master's log:\n{}", master.log()))?;
-    check_account(&master, &workers)
+    let violated = shared.check().err().unwrap_or_default();
+    let logs = || {
+        format!("the master's log:\n{}\nthe replica's log:\n{}", master.server.log(), replica.server.log())
+    };
+    changed.map_err(|error| format!("{violated}: {error}; {}", logs()))?;
+    shared.check().map_err(|error| format!("{error}; {}", logs()))?;
+    check_account(&master.server, &workers)
 }
 
-/// The connection between the two is cut, hangs for so long that both give it up, or is left alone.
-fn disturb(master: &Server, proxy: &Proxy, random: &mut Random) -> Result<()> {
-    match random.below(3) {
-        0 => proxy.cut(),
-        1 => {
-            proxy.freeze(true);
-            wait_downstream(master, "stopped")?;
-            proxy.freeze(false);
-            wait_downstream(master, "follow")?;
-        }
-        _ => {}
+/// Another instance becomes the master, and has a replica again.
+fn replace(
+    net: &Net,
+    what: Change,
+    master: &mut Site,
+    replica: &mut Site,
+    line: &mut Line,
+    shared: &Shared,
+) -> Result<()> {
+    if what == Change::Planned {
+        let clock = command(&master.server, &["demote"])?;
+        let clock = clock.split('\'').nth(1).ok_or("demote tells no vclock")?.to_owned();
+        replica.server.lead()?;
+        command(&replica.server, &["promote", "--after", &clock])?;
+        std::mem::swap(master, replica);
+        *line = net.line(&master.server)?;
+        replica.server.replicate(line.uri(&master.server));
+        replica.server.reload()?;
+        shared.move_to(master.server.address());
+        return wait_downstream(&master.server, "follow");
     }
+    let gone = info(&master.server, "id")?.as_int();
+    let link = |site: &Site, is_up: bool| site.host.as_ref().map_or(Ok(()), |host| host.link(is_up));
+    match what {
+        Change::Frozen => signal(&master.server, Signal::STOP)?,
+        Change::CutOff => link(master, false)?,
+        Change::KilledSilently => {
+            link(master, false)?;
+            master.server.kill();
+            link(master, true)?;
+        }
+        Change::Killed | Change::Planned => master.server.kill(),
+    }
+    replica.server.lead()?;
+    command(&replica.server, &["promote"])?;
+    std::mem::swap(master, replica);
+    shared.move_to(master.server.address());
+    let (fresh, to_fresh) = join(net, &master.server, gone)?;
+    let mut old = std::mem::replace(replica, fresh);
+    *line = to_fresh;
+    match what {
+        Change::Frozen => signal(&old.server, Signal::CONT)?,
+        Change::CutOff => link(&old, true)?,
+        _ => return Ok(()),
+    }
+    come_back(&old.server, shared)?;
+    old.server.kill();
     Ok(())
 }
 
-/// A frozen master goes on. It believes that it is the master, and acknowledges nothing.
+/// The connection between the two is cut, hangs for so long that both give it up, is slow, loses one direction; a clock
+/// jumps; or all is left alone.
+fn disturb(master: &Site, replica: &Site, line: &Line, shared: &Shared, random: &mut Random) -> Result<()> {
+    let (Some(own), Some(other)) = (&master.host, &replica.host) else {
+        let Line::Proxy(proxy) = line else { return Ok(()) };
+        match random.below(3) {
+            0 => proxy.cut(),
+            1 => {
+                proxy.freeze(true);
+                wait_downstream(&master.server, "stopped")?;
+                proxy.freeze(false);
+                wait_downstream(&master.server, "follow")?;
+            }
+            _ => {}
+        }
+        return Ok(());
+    };
+    match random.below(6) {
+        0 => {
+            other.slow(true)?;
+            shared.work(20)?;
+            other.slow(false)
+        }
+        kind @ 1..=3 => {
+            let part = |is_apart: bool| match kind {
+                1 => other.link(!is_apart),
+                2 => other.mute(own, is_apart),
+                _ => own.mute(other, is_apart),
+            };
+            part(true)?;
+            wait_downstream(&master.server, "stopped")?;
+            part(false)?;
+            wait_downstream(&master.server, "follow")
+        }
+        4 => {
+            let host = if random.below(2) == 0 { own } else { other };
+            host.set_clock(random.below(7200) as i64 - 3600)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A master that was frozen or cut off goes on. It believes that it is the master, and acknowledges nothing.
 fn come_back(old: &Server, shared: &Shared) -> Result<()> {
     signal(old, Signal::CONT)?;
     let before = vclock(old)?;
@@ -446,13 +580,15 @@ fn come_back(old: &Server, shared: &Shared) -> Result<()> {
     wait_for("the put on the old master's disk", || Ok(vclock(old)? != before))?;
     shared.work(20)?;
     if client.arrived(sync).is_some() {
-        return Err("a master that was replaced while it was frozen has acknowledged a put".to_owned());
+        return Err(
+            "a master that was replaced while it was frozen or cut off has acknowledged a put".to_owned()
+        );
     }
     Ok(())
 }
 
 /// All rows of a space of the server, by its name.
-fn rows(server: &Server, name: &str) -> Result<Vec<Vec<Value>>> {
+pub(super) fn rows(server: &Server, name: &str) -> Result<Vec<Vec<Value>>> {
     let select = |space: i128, index: i128, key: Vec<Value>| {
         let pairs = vec![
             (key::INDEX, Value::Int(index)),
