@@ -3,7 +3,9 @@
 ** has to save, the limit of a fiber's C stack, and C data of the FFI. Compiled against the private headers of the very
 ** LuaJIT that is linked, so that a change of its structures is a compile error here and not a crash.
 */
+#define _GNU_SOURCE
 #define LUA_CORE
+#include <string.h>
 #include "lua.h"
 #include "lauxlib.h"
 #include "lj_obj.h"
@@ -17,6 +19,7 @@
 #include "lj_err.h"
 #include "lj_str.h"
 #include "lj_tab.h"
+#include "lj_meta.h"
 #include "lj_vm.h"
 
 /* What belongs to whoever runs, and has to be there again when it runs again. */
@@ -93,10 +96,82 @@ int lycosa_vm_pcall(lua_State *L, TValue *base, int results, ptrdiff_t handler)
   return lj_vm_pcall(L, base, results, handler);
 }
 
+/*
+** The time budget of Lua code (watchdog.rs). A signal that arrives in the thread of the fibers sets a hook, which is the
+** use of lua_sethook that LuaJIT provides for. A finalizer and a debug hook run with HOOK_ACTIVE, which keeps
+** hooks away; without it they can be ended as well, and what called them sets the mask anew.
+** Functions in C look at the flag instead (luajit.h).
+*/
+_Thread_local volatile int lycosa_late __attribute__((tls_model("initial-exec")));
+
+static _Thread_local struct {
+  global_State *g;
+  lua_Hook hook;
+} late;
+
+/* To be called in the signal's handler. */
+void lycosa_interrupt(lua_State *L, lua_Hook hook)
+{
+  global_State *g = G(L);
+  late.g = g;
+  late.hook = hook;
+  lycosa_late = 1;
+  g->hookmask &= (uint8_t)~HOOK_ACTIVE;
+  /* Taking the hook away first makes LuaJIT build its dispatch table anew, whatever the signal has interrupted. */
+  lua_sethook(L, NULL, 0, 0);
+  lua_sethook(L, hook, LUA_MASKCOUNT, 1);
+}
+
+/* The slice is within its budget (again). */
+void lycosa_calm(lua_State *L)
+{
+  lycosa_late = 0;
+  lua_sethook(L, NULL, 0, 0);
+}
+
+/* The hook is about to raise an error: whoever catches it, hooks are called again. */
+void lycosa_leave_hook(lua_State *L)
+{
+  hook_leave(G(L));
+}
+
+/* Whether a finalizer runs. */
+int lycosa_in_finalizer(lua_State *L)
+{
+  return (G(L)->hookmask & HOOK_GC) != 0;
+}
+
+int lycosa_poll(int value)
+{
+  if (lycosa_late && late.hook != NULL) late.hook(gco2th(gcref(late.g->cur_L)), NULL);
+  return value;
+}
+
 /* The value at an index from the base (positive) or the top (negative). */
 static TValue *lycosa_value(lua_State *L, int index)
 {
   return index > 0 ? L->base + (index - 1) : L->top + index;
+}
+
+/* Instead of LuaJIT's own, which only table.sort calls: a sort of many values may be ended. */
+int lua_lessthan(lua_State *L, int first, int second)
+{
+  TValue *a = lycosa_value(L, first), *b = lycosa_value(L, second), *base;
+  if (LJ_UNLIKELY(lycosa_late)) lycosa_poll(0);
+  if (tvisint(a) && tvisint(b)) return intV(a) < intV(b);
+  if (tvisnumber(a) && tvisnumber(b)) return numberVnum(a) < numberVnum(b);
+  base = lj_meta_comp(L, a, b, 0);
+  if ((uintptr_t)base <= 1) return (int)(uintptr_t)base;
+  L->top = base + 2;
+  lycosa_vm_call(L, base, 1 + 1);
+  L->top -= 2 + LJ_FR2;
+  return tvistruecond(L->top + 1 + LJ_FR2);
+}
+
+/* Instead of LuaJIT's own, whose time grows with the product of both lengths; compiled code calls it too. */
+const char *lj_str_find(const char *s, const char *f, MSize size, MSize length)
+{
+  return length <= size ? (const char *)memmem(s, size, f, length) : NULL;
 }
 
 /* Whether nothing but its fiber may resume a coroutine: it is refused as a dead one. */

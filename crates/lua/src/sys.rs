@@ -37,6 +37,10 @@ unsafe extern "C-unwind" {
     pub(crate) fn lycosa_switch_save(l: *mut lua_State, saved: *mut Switch) -> c_int;
     pub(crate) fn lycosa_switch_restore(l: *mut lua_State, saved: *const Switch);
     pub(crate) fn lycosa_set_floor(floor: usize, last: usize);
+    pub(crate) fn lycosa_interrupt(l: *mut lua_State, hook: lua_Hook);
+    pub(crate) fn lycosa_calm(l: *mut lua_State);
+    pub(crate) fn lycosa_leave_hook(l: *mut lua_State);
+    pub(crate) fn lycosa_in_finalizer(l: *mut lua_State) -> c_int;
     pub(crate) fn lycosa_reserve_coroutine(l: *mut lua_State, reserved: c_int);
     pub(crate) fn lycosa_next(l: *mut lua_State, index: c_int) -> c_int;
     pub(crate) fn lycosa_limit_coroutines(l: *mut lua_State);

@@ -1,12 +1,21 @@
 //! Ends Lua code that runs too long without a pause.
 //!
 //! A thread looks at how long the current slice (from a fiber's resumption to its next suspension) has been running, and
-//! sleeps while there has been none for a while. Beyond
-//! the budget it sets a count hook, which compiled traces look at too because LuaJIT is built with
-//! `LUAJIT_ENABLE_CHECKHOOK`; LuaJIT allows setting it from another thread. The hook runs in the fiber and raises an error.
+//! sleeps while there has been none for a while. Beyond the budget it sends a signal to the thread of the fibers. The
+//! signal's handler sets a count hook, which LuaJIT allows there, and which compiled traces look at too because LuaJIT is
+//! built with `LUAJIT_ENABLE_CHECKHOOK`. The hook raises an error. Finalizers and debug hooks are ended the same way, and
+//! functions of strings and tables in C look at a flag (`luajit.h`). The signal is repeated while the slice is over its budget.
+//!
+//! The first error of a slice can be caught, and what catches it has one more budget. After that every instruction raises
+//! the error until the slice ends, so that no `pcall` in a loop holds the loop. In a finalizer the first error is the last, and the
+//! code that it interrupts goes on.
+//!
+//! Absent: an end of FFI calls and of system calls that wait.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::cell::Cell;
+use std::os::raw::c_int;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::sync::{Arc, Once, OnceLock};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -15,6 +24,12 @@ use crate::{Error, Lua};
 
 /// How often the thread looks.
 const PERIOD: Duration = Duration::from_millis(20);
+
+/// What the thread of the fibers is told by. Nobody sends it by chance: a socket with urgent data has to be asked to.
+const SIGNAL: c_int = libc::SIGURG;
+
+/// Errors of a slice that may be caught.
+const MAX_CAUGHT: u32 = 1;
 
 /// After so many looks at which no Lua ran the thread sleeps until some does.
 const MAX_IDLE_LOOKS: u32 = 50;
@@ -37,16 +52,37 @@ pub(crate) struct Watch {
     sleeps: AtomicBool,
     thread: OnceLock<Thread>,
     state: AtomicPtr<lua_State>,
-    /// Held while hooks are set or taken away.
-    hooks: Mutex<()>,
+    /// The thread of the fibers, as a number: it is a pointer on some systems.
+    fibers: OnceLock<usize>,
+    /// How many slices have begun.
+    slices: AtomicU64,
+    /// Errors that the slice has met, or the hook in it.
+    verdicts: AtomicU32,
+    /// A finalizer was ended, and what follows it has not run yet.
+    finalizer: AtomicBool,
+    /// The thread of the fibers takes the hook away, which the signal's handler must not interrupt.
+    changes: AtomicBool,
+}
+
+thread_local! {
+    /// Of the slice that this thread runs, for the signal's handler; null outside of slices.
+    static RUNNING: Cell<*const Watch> = const { Cell::new(std::ptr::null()) };
+}
+
+/// What stood before a slice.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slice {
+    outer: u64,
+    running: *const Watch,
 }
 
 /// What stood before a hook.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hook {
-    began: u64,
+    number: u64,
     outer: u64,
     budget: u64,
+    verdicts: u32,
 }
 
 /// The thread, ended when this is dropped.
@@ -62,7 +98,10 @@ impl Watch {
     }
 
     /// A slice begins. Returns what [`Watch::end`] wants back.
-    pub(crate) fn start(&self) -> u64 {
+    pub(crate) fn start(&self) -> Slice {
+        self.verdicts.store(0, Ordering::Relaxed);
+        self.finalizer.store(false, Ordering::Relaxed);
+        self.slices.fetch_add(1, Ordering::Relaxed);
         self.budget.store(self.base.load(Ordering::Relaxed), Ordering::Relaxed);
         let outer = self.slice.swap(self.now(), Ordering::SeqCst);
         if self.sleeps.load(Ordering::SeqCst) {
@@ -71,7 +110,7 @@ impl Watch {
                 thread.unpark();
             }
         }
-        outer
+        Slice { outer, running: RUNNING.replace(self) }
     }
 
     /// Sleeps until a slice begins; one that begins meanwhile is seen here, or sees that the thread sleeps.
@@ -84,8 +123,10 @@ impl Watch {
     }
 
     /// A slice has ended; the one around it (0: none) goes on.
-    pub(crate) fn end(&self, outer: u64) {
-        self.slice.store(outer, Ordering::Relaxed);
+    pub(crate) fn end(&self, slice: Slice) {
+        RUNNING.set(slice.running);
+        self.slice.store(slice.outer, Ordering::Relaxed);
+        self.verdicts.store(0, Ordering::Relaxed);
         if self.armed.load(Ordering::Acquire) {
             self.disarm();
         }
@@ -96,18 +137,19 @@ impl Watch {
     pub(crate) fn begin_hook(&self) -> Hook {
         let hook = self.hook.load(Ordering::Relaxed);
         let budget = self.budget.load(Ordering::Relaxed);
-        let began = self.now();
-        let outer = self.slice.swap(began, Ordering::Relaxed);
+        let outer = self.slice.swap(self.now(), Ordering::Relaxed);
         if hook != 0 && (budget == 0 || hook < budget) {
             self.budget.store(hook, Ordering::Relaxed);
         }
-        Hook { began, outer, budget }
+        let verdicts = self.verdicts.swap(0, Ordering::Relaxed);
+        Hook { number: self.slices.load(Ordering::Relaxed), outer, budget, verdicts }
     }
 
     /// A hook has ended. If it never paused, the slice around it goes on.
     pub(crate) fn end_hook(&self, hook: Hook) {
-        if self.slice.load(Ordering::Relaxed) == hook.began {
+        if self.slices.load(Ordering::Relaxed) == hook.number {
             self.slice.store(hook.outer, Ordering::Relaxed);
+            self.verdicts.store(hook.verdicts, Ordering::Relaxed);
         }
         self.budget.store(hook.budget, Ordering::Relaxed);
         if self.armed.load(Ordering::Acquire) {
@@ -120,56 +162,112 @@ impl Watch {
         slice != 0 && budget != 0 && self.now().saturating_sub(slice) > budget
     }
 
+    /// Tells the thread of the fibers; called by the watchdog's.
+    fn tell(&self) {
+        if let Some(thread) = self.fibers.get() {
+            // SAFETY: that thread outlives the watchdog, which the runtime joins before it goes.
+            unsafe { libc::pthread_kill(*thread as libc::pthread_t, SIGNAL) };
+        }
+    }
+
+    /// Sets the hook. Only what is safe in a handler of signals.
     fn arm(&self) {
-        let _held = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_over() {
+        if self.changes.load(Ordering::Relaxed) || !self.is_over() {
             return;
         }
-        self.armed.store(true, Ordering::Release);
-        let state = self.state.load(Ordering::Relaxed);
-        // SAFETY: the state lives until the watchdog is joined; LuaJIT allows this call from another thread. Taking the
-        // hook away first makes LuaJIT rebuild its dispatch tables even if the fiber's thread was doing so just now.
-        unsafe {
-            sys::lua_sethook(state, None, 0, 0);
-            sys::lua_sethook(state, Some(interrupt), sys::LUA_MASKCOUNT, 1);
-        }
+        self.armed.store(true, Ordering::Relaxed);
+        // SAFETY: the state lives while it runs a slice, in this thread. Its hook may be set by a handler of signals.
+        unsafe { sys::lycosa_interrupt(self.state.load(Ordering::Relaxed), interrupt) };
     }
 
     fn disarm(&self) {
-        let _held = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
-        self.armed.store(false, Ordering::Release);
+        self.changes.store(true, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        self.armed.store(false, Ordering::Relaxed);
         // SAFETY: the fibers' thread calls this with the live state.
-        unsafe { sys::lua_sethook(self.state.load(Ordering::Relaxed), None, 0, 0) };
+        unsafe { sys::lycosa_calm(self.state.load(Ordering::Relaxed)) };
+        compiler_fence(Ordering::SeqCst);
+        self.changes.store(false, Ordering::Relaxed);
     }
 }
 
-/// The hook: raises an error if the slice is really over its budget.
-unsafe extern "C-unwind" fn interrupt(l: *mut lua_State, _: *mut lua_Debug) {
-    if push_verdict(l) {
+/// The handler of the signal.
+extern "C" fn handle_signal(_: c_int) {
+    let watch = RUNNING.get();
+    if !watch.is_null() {
+        // SAFETY: a slice of this thread runs, and its watch is there until the slice has ended.
+        unsafe { &*watch }.arm();
+    }
+}
+
+/// Installs the handler, once in a process.
+fn hear_signal() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        // SAFETY: the structure is plain data, for which zero is a value. The handler does what a handler may do; it runs on
+        // the thread's own stack for signals, because a fiber's may be at its end.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handle_signal as extern "C" fn(c_int) as usize;
+            action.sa_flags = libc::SA_ONSTACK | libc::SA_RESTART;
+            libc::sigemptyset(&raw mut action.sa_mask);
+            if libc::sigaction(SIGNAL, &raw const action, std::ptr::null_mut()) != 0 {
+                tracing::warn!("endless loops of Lua will not end: {}", std::io::Error::last_os_error());
+            }
+        }
+    });
+}
+
+/// The hook: raises an error if the slice is really over its budget. Functions in C call it without `activation`.
+unsafe extern "C-unwind" fn interrupt(l: *mut lua_State, activation: *mut lua_Debug) {
+    if push_verdict(l, c_int::from(activation.is_null())) {
         // SAFETY: the text is at the top; this frame owns nothing.
-        unsafe { sys::lua_error(l) }
+        unsafe {
+            sys::lycosa_leave_hook(l);
+            sys::lua_error(l)
+        }
     }
 }
 
-fn push_verdict(l: *mut lua_State) -> bool {
+/// Pushes the error for the code at this level of the stack, if its time is over.
+fn push_verdict(l: *mut lua_State, level: c_int) -> bool {
     // SAFETY: LuaJIT calls the hook with a live state.
     let lua = unsafe { Lua::new(l) };
     let watch = &lua.shared().watch;
-    let over = watch.is_over();
-    watch.disarm();
-    if !over {
+    // SAFETY: the state is live.
+    let finalizes = unsafe { sys::lycosa_in_finalizer(l) } != 0;
+    let was_ended = !finalizes && watch.finalizer.swap(false, Ordering::Relaxed);
+    if was_ended && watch.verdicts.fetch_add(1, Ordering::Relaxed) < MAX_CAUGHT {
+        // Whoever collected the garbage is not to blame for the first finalizer.
+        watch.slice.store(watch.now(), Ordering::Relaxed);
+    }
+    if !watch.is_over() {
+        watch.disarm();
         return false;
     }
     let budget = watch.budget.load(Ordering::Relaxed) / 1000;
-    // From now on the slice counts anew, so that what handles the error may do so.
-    watch.slice.store(watch.now(), Ordering::Relaxed);
+    let is_first = if finalizes {
+        // Nothing in a finalizer may catch the error.
+        !watch.finalizer.swap(true, Ordering::Relaxed)
+    } else {
+        watch.verdicts.fetch_add(1, Ordering::Relaxed) < MAX_CAUGHT
+    };
+    if is_first && !finalizes {
+        watch.disarm();
+        // From now on the slice counts anew, so that what handles the error may do so.
+        watch.slice.store(watch.now(), Ordering::Relaxed);
+    }
     let native = lua.shared().in_native.replace(true);
-    let place = lua.place(0);
-    Error::text(format!(
+    let place = lua.place(level);
+    let text = format!(
         "{place}this code ran for more than {budget} ms without a pause, which is its time budget; \
          call fiber.yield() in long loops"
-    ))
-    .push(lua);
+    );
+    if finalizes && is_first {
+        // LuaJIT drops errors of finalizers.
+        tracing::warn!(target: "lua", "a finalizer has been ended: {text}");
+    }
+    Error::text(text).push(lua);
     lua.shared().in_native.set(native);
     true
 }
@@ -188,7 +286,11 @@ impl Watchdog {
             sleeps: AtomicBool::new(false),
             thread: OnceLock::new(),
             state: AtomicPtr::new(std::ptr::null_mut()),
-            hooks: Mutex::new(()),
+            fibers: OnceLock::new(),
+            slices: AtomicU64::new(0),
+            verdicts: AtomicU32::new(0),
+            finalizer: AtomicBool::new(false),
+            changes: AtomicBool::new(false),
         });
         Watchdog { watch, thread: None }
     }
@@ -204,6 +306,9 @@ impl Watchdog {
         if budget == 0 && hook == 0 || self.thread.is_some() {
             return;
         }
+        hear_signal();
+        // SAFETY: asks for nothing but the calling thread's id. A runtime never leaves its thread.
+        let _ = self.watch.fibers.set(unsafe { libc::pthread_self() } as usize);
         let watch = self.watch.clone();
         let thread = std::thread::Builder::new().name("lua watchdog".to_owned()).spawn(move || {
             let _ = watch.thread.set(std::thread::current());
@@ -216,7 +321,7 @@ impl Watchdog {
                     idle = 0;
                 }
                 if watch.is_over() {
-                    watch.arm();
+                    watch.tell();
                 }
             }
         });

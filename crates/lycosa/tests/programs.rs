@@ -139,7 +139,7 @@ fn triggers_that_do_what_they_should_not_break_nothing() {
     assert_eq!(run("again"), left, "a restart finds what was there");
 }
 
-/// Nothing interrupts these: a program's own code has no time limit, and a pattern is matched in C.
+/// Nothing interrupts these: a program's own code has no time limit.
 #[test]
 fn a_program_that_never_pauses_is_ended_by_sigterm() {
     use std::io::Read;

@@ -1,7 +1,7 @@
 //! Ends a process whose loop does not hear SIGTERM.
 //!
-//! A program's own Lua code has no time limit, and nothing interrupts a loop inside of a C function: a pattern of
-//! `string.find` that backtracks, an FFI call. Either keeps the loop's thread from everything else, signals included. A
+//! A program's own Lua code has no time limit, not even in a pattern of `string.find` that backtracks, and nothing
+//! interrupts an FFI call. Either keeps the loop's thread from everything else, signals included. A
 //! thread of its own therefore hears SIGTERM and SIGINT too. It ends the process at the second signal, or when the loop
 //! has not heard the first for [`PATIENCE`]. Nothing acknowledged is lost: replies leave after their rows are durable.
 //!
