@@ -168,6 +168,18 @@ int lua_lessthan(lua_State *L, int first, int second)
   return tvistruecond(L->top + 1 + LJ_FR2);
 }
 
+/* Instead of LuaJIT's own: sets a number that is not in the array. Only C functions may be ended here. */
+TValue *lj_tab_setinth(lua_State *L, GCtab *t, int32_t key)
+{
+  cTValue *found;
+  TValue k;
+  if (LJ_UNLIKELY(lycosa_late) && tvref(G(L)->jit_base) == NULL && !isluafunc(curr_func(L))) lycosa_poll(0);
+  found = lj_tab_getinth(t, key);
+  if (found != NULL) return (TValue *)found;
+  k.n = (lua_Number)key;
+  return lj_tab_newkey(L, t, &k);
+}
+
 /* Instead of LuaJIT's own, whose time grows with the product of both lengths; compiled code calls it too. */
 const char *lj_str_find(const char *s, const char *f, MSize size, MSize length)
 {

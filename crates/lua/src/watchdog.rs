@@ -220,6 +220,11 @@ fn hear_signal() {
 
 /// The hook: raises an error if the slice is really over its budget. Functions in C call it without `activation`.
 unsafe extern "C-unwind" fn interrupt(l: *mut lua_State, activation: *mut lua_Debug) {
+    // SAFETY: the state is live.
+    if activation.is_null() && unsafe { Lua::new(l) }.shared().in_native.get() {
+        // The error would cross native frames.
+        return;
+    }
     if push_verdict(l, c_int::from(activation.is_null())) {
         // SAFETY: the text is at the top; this frame owns nothing.
         unsafe {
