@@ -99,6 +99,11 @@ check('ended', done, false)
 check('its text', tostring(message):match('without a pause') ~= nil, true)
 box.space.log:on_replace(nil, endless)
 
+-- An argument that is nil is not there.
+check('no options', tube:put('nil', nil)[3], 'nil')
+check('nor here', tube:release(tube:take(0)[1], nil)[3], 'nil')
+check('nor a timeout', pcall(tube.put, tube, 'null', box.NULL), false)
+
 -- Triggers of the process.
 local list = require('internal.trigger').new('mine')
 local order = {}

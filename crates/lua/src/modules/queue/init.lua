@@ -79,6 +79,11 @@ local METHODS = {
 for _, name in ipairs(METHODS) do
     local suffix = ':' .. name
     tube_methods[name] = function(self, ...)
+        local given = select('#', ...)
+        local count = given
+        -- An argument that is nil here is not there; for a client it would be one that is null.
+        while count > 1 and type((select(count, ...))) == 'nil' do count = count - 1 end
+        if count < given then return packed(native('queue.tube.' .. self.name .. suffix, unpack({ ... }, 1, count))) end
         return packed(native('queue.tube.' .. self.name .. suffix, ...))
     end
 end
