@@ -18,7 +18,10 @@ use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::VCLOCK_MAX;
 use lycosa_queue::{Answer, Caller, Procedure, Queue, QueueMethod, Rebuilt, Savepoint, TubeMethod};
-use lycosa_store::{Cursor, Decision, Engine, IteratorType, Proposal, Space, Statement, Store, UserId, user};
+use lycosa_store::{
+    Budget, Cursor, CursorError, Decision, Engine, IteratorType, Progress, Proposal, Space, Statement, Store,
+    UserId, user,
+};
 
 use crate::batch::{Journaling, statement};
 use crate::loss::Confirmed;
@@ -341,6 +344,22 @@ impl Data {
         let Select { space, index, iterator, key, offset, limit } = *select;
         self.read_step(space, index, 0)?;
         Ok(Cursor::new(user, space, index, iterator, key).with_offset(offset).with_limit(limit))
+    }
+
+    /// Goes on with a walk, for whoever keeps the cursor; see [`Store::advance`].
+    pub(crate) fn advance(
+        &mut self,
+        cursor: &mut Cursor,
+        budget: Budget,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<Progress, ErrorObject> {
+        // Rows of the queue that are kept in memory may have to be written before.
+        self.read_step(cursor.space(), cursor.index(), 0)?;
+        let advanced = self.store.advance(cursor, budget, f);
+        advanced.map_err(|error| match error {
+            CursorError::Refused(error) => wire_error::of_store(&error),
+            error => ErrorObject::lua(error.to_string()),
+        })
     }
 
     /// A step of making an index ready to be read; whether there are more. What does not exist is left to the read.

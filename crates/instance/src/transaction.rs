@@ -6,7 +6,9 @@ use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_queue::Savepoint;
-use lycosa_store::{Change, Decision, OwnedChange, Proposal, Statement, Store, UserId};
+use lycosa_store::{
+    Budget, Change, Cursor, Decision, OwnedChange, Progress, Proposal, Statement, Store, UserId,
+};
 
 use crate::{Instance, Lsn, Select, wire_error};
 
@@ -185,6 +187,19 @@ impl Instance {
     /// The journal has failed.
     pub fn read(&mut self, space: u32, index: u32) -> Result<&Store, ErrorObject> {
         self.data.read(space, index)
+    }
+
+    /// Goes on with a walk over an index as [`Store::advance`] does, with the rights of the cursor's user.
+    ///
+    /// # Errors
+    /// The journal has failed; see [`CursorError`](lycosa_store::CursorError).
+    pub fn advance(
+        &mut self,
+        cursor: &mut Cursor,
+        budget: Budget,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<Progress, ErrorObject> {
+        self.data.advance(cursor, budget, f)
     }
 
     /// The time of everything that happens from now on, in microseconds since the epoch. Inputs with a time set it too.

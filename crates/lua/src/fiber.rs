@@ -434,11 +434,12 @@ impl Scheduler {
         }
     }
 
-    fn finish(&self, fiber: &Rc<Fiber>, result: Result<Ref, Ref>) {
+    /// A fiber has ended; `result` is for whoever joins it.
+    fn finish(&self, fiber: &Rc<Fiber>, result: Option<Result<Ref, Ref>>) {
         fiber.status.set(Status::Dead);
         fiber.wait.set(fiber.wait.get() + 1);
-        if fiber.joinable.get() {
-            *fiber.result.borrow_mut() = Some(result);
+        if result.is_some() {
+            *fiber.result.borrow_mut() = result;
         } else {
             self.fibers.borrow_mut().remove(&fiber.id);
         }
@@ -513,7 +514,9 @@ fn run_fiber(fiber: &Rc<Fiber>) {
         }
         None => Ok(0),
     };
+    // Nobody asks for the result of a fiber that cannot be joined.
     let result = match outcome {
+        Ok(_) if !fiber.is_joinable() => None,
         Ok(count) => {
             lua.new_table(count.unsigned_abs() as usize, 1);
             lua.insert(-1 - count);
@@ -522,17 +525,20 @@ fn run_fiber(fiber: &Rc<Fiber>) {
             }
             lua.push_number(f64::from(count));
             lua.raw_set_field(-2, "n");
-            Ok(lua.pop_ref())
+            Some(Ok(lua.pop_ref()))
         }
-        Err(error) => {
-            if !fiber.is_joinable() && !matches!(error, Error::Cancelled) {
+        Err(error) if !fiber.is_joinable() => {
+            if !matches!(error, Error::Cancelled) {
                 let text = error.message(lua);
                 if !(fiber.is_cancelled() && text == "fiber is cancelled") {
                     tracing::error!(target: "lua", fiber = fiber.id, name = fiber.name(), "{text}");
                 }
             }
+            None
+        }
+        Err(error) => {
             error.push(lua);
-            Err(lua.pop_ref())
+            Some(Err(lua.pop_ref()))
         }
     };
     lua.set_top(0);

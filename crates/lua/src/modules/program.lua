@@ -9,6 +9,22 @@ io.stdout:setvbuf('line')
 -- Functions of `_func` with a body, compiled, by name.
 local compiled = {}
 
+-- What names consist of: their parts before a colon, and the method behind it.
+local MOST_NAMES = 1000
+local paths, path_count = {}, 0
+
+local function path_of(name)
+    local known = paths[name]
+    if known then return known end
+    local object, method = name:match('^(.-):([^:]+)$')
+    object = object or name
+    known = { method = method, is_queue = object:match('^queue%f[.%z]') ~= nil }
+    for part in object:gmatch('[^.]+') do known[#known + 1] = part end
+    if path_count >= MOST_NAMES then paths, path_count = {}, 0 end
+    paths[name], path_count = known, path_count + 1
+    return known
+end
+
 -- The function that a dotted name or a name with a colon stands for, and the object before the colon.
 local function find(name)
     local row = rawget(_G, 'box') and internal.configured() and internal.system_row(296, 2, name)
@@ -22,21 +38,19 @@ local function find(name)
         return known.body
     end
     local object, value = nil, _G
-    local path, method = name:match('^(.-):([^:]+)$')
-    local known = path or name
-    if rawget(_G, 'queue') == nil and known:match('^queue%f[.%z]') and not internal.has_own_queue
-        and not program.no_native_queue then
-        value, known = { queue = require('lycosa.queue') }, known
+    local path = path_of(name)
+    if path.is_queue and rawget(_G, 'queue') == nil and not internal.has_own_queue and not program.no_native_queue then
+        value = { queue = require('lycosa.queue') }
     end
-    for part in known:gmatch('[^.]+') do
+    for i = 1, #path do
         if type(value) ~= 'table' and type(value) ~= 'cdata' and type(value) ~= 'userdata' then
             value = nil
             break
         end
-        if value == _G then value = rawget(_G, part) else value = value[part] end
+        if value == _G then value = rawget(_G, path[i]) else value = value[path[i]] end
     end
-    if method and value ~= nil then
-        object, value = value, value[method]
+    if path.method and value ~= nil then
+        object, value = value, value[path.method]
     end
     local callable = type(value) == 'function' or (getmetatable(value) or {}).__call ~= nil
     if not callable and internal.is_native(name) then

@@ -133,14 +133,8 @@ fn advance(lua: Lua) -> Result<i32, Error> {
     lua.with_instance(|instance| {
         let budget = Budget { rows: 1, bytes: 1 };
         loop {
-            let step = instance.transaction(user::ADMIN, |store| {
-                let advanced =
-                    store.advance(&mut cursor, budget, &mut |tuple: &[u8]| found = Some(tuple.to_vec()));
-                advanced.map_err(|error| match error {
-                    lycosa_store::CursorError::Refused(error) => of_store(&error),
-                    error => ErrorObject::lua(error.to_string()),
-                })
-            })?;
+            let step =
+                instance.advance(&mut cursor, budget, &mut |tuple: &[u8]| found = Some(tuple.to_vec()))?;
             if found.is_some() || step == Progress::End {
                 return Ok(());
             }

@@ -9,6 +9,7 @@ use super::change::push_change;
 use crate::api::{Kind, Lua};
 use crate::error::Error;
 use crate::host::leave_transaction;
+use crate::sys;
 
 /// Runs CALL or EVAL and answers the request.
 pub(crate) fn run_invoke(lua: Lua, invoke: &Invoke) -> Result<i32, Error> {
@@ -36,11 +37,23 @@ pub(crate) fn run_invoke(lua: Lua, invoke: &Invoke) -> Result<i32, Error> {
     Ok(0)
 }
 
+/// Pushes the module `lycosa.program`, which `require` has loaded when `box` was defined.
+fn push_program(lua: Lua) -> Result<(), Error> {
+    lua.raw_field(sys::LUA_REGISTRYINDEX, "_LOADED");
+    lua.raw_field(-1, "lycosa.program");
+    lua.remove(-2);
+    if lua.kind(-1) != Kind::Table {
+        lua.pop(1);
+        lua.push_global("require");
+        lua.push_str("lycosa.program");
+        lua.call(1, 1)?;
+    }
+    Ok(())
+}
+
 fn invoke_values(lua: Lua, invoke: &Invoke) -> Result<(u32, Vec<u8>), Error> {
     // `program.call(name, …)` or `program.eval(text, …)`
-    lua.push_global("require");
-    lua.push_str("lycosa.program");
-    lua.call(1, 1)?;
+    push_program(lua)?;
     let (field, text) = match &invoke.kind {
         InvokeKind::Call { name } => ("call", name),
         InvokeKind::Eval { expression } => ("eval", expression),
@@ -147,9 +160,7 @@ fn box_error(lua: Lua, index: i32) -> Option<ErrorObject> {
 
 /// Runs the triggers of `box.session.on_connect` or `on_disconnect`.
 pub(crate) fn run_session_triggers(lua: Lua, connected: bool) -> Result<i32, Error> {
-    lua.push_global("require");
-    lua.push_str("lycosa.program");
-    lua.call(1, 1)?;
+    push_program(lua)?;
     lua.raw_field(-1, if connected { "connected" } else { "disconnected" });
     lua.call(0, 0)?;
     Ok(0)
