@@ -94,6 +94,9 @@ pub(crate) enum Command {
     /// Let tuples expire while tasks go through a tube: how long, how late, and what clients feel
     #[command(after_help = EXPIRE_EXAMPLES)]
     Expire(ExpireArguments),
+    /// Call functions in Lua, here and in a Tarantool: processor time of a call
+    #[command(after_help = PROGRAMS_EXAMPLES)]
+    Programs(ProgramsArguments),
     /// Drop, kick, release and expire very many tasks at once: the longest turn of the server's loop
     #[command(after_help = TURNS_EXAMPLES)]
     Turns(TurnsArguments),
@@ -138,6 +141,11 @@ Examples:
   lycosa bench expire --tuples 10000000 --contender lycosa --contender tarantool-lua
   lycosa bench expire --spread 60                      deadlines over a minute: how late
   lycosa bench expire --scan --scan-time 10            without an index over the deadline";
+
+const PROGRAMS_EXAMPLES: &str = "\
+Examples:
+  lycosa bench programs                                all functions, three rounds, beside Debian's tarantool
+  lycosa bench programs --case noop --case walk --rounds 7";
 
 const TURNS_EXAMPLES: &str = "\
 Examples:
@@ -486,6 +494,24 @@ impl ExpireArguments {
         };
         length(self.warmup()) + length(self.baseline())
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProgramsArguments {
+    /// Functions to call, all if none is named; may be repeated
+    #[arg(long = "case", value_name = "CASE", value_parser = ["noop", "get", "select", "insert", "update", "queue", "gets", "walk", "transaction"])]
+    pub(crate) cases: Vec<String>,
+    /// Rounds, each with a fresh server of either kind
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Share of the calls: 1 is 1 500 to 40 000
+    #[arg(long, default_value_t = 1.0, value_name = "SHARE", value_parser = share)]
+    pub(crate) scale: f64,
+    /// Print JSON, one object a case
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) servers: ServerArguments,
 }
 
 #[derive(Debug, Args)]

@@ -84,7 +84,7 @@ pub(crate) struct Spread {
 
 impl Spread {
     /// `None` without a value.
-    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
         let mut values = values.collect::<Vec<_>>();
         values.sort_by(f64::total_cmp);
         let (least, greatest) = (*values.first()?, *values.last()?);

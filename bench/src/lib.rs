@@ -6,7 +6,7 @@
 //! [`account`]. [`server`] starts and stops it; [`contender`] and [`program`] know the servers. A [`workload`] says
 //! what is asked, and a [`trial`] puts one contender through one workload. A [`comparison`] is many trials in rounds,
 //! shown by [`report`] and [`chart`]. What the command line offers is in [`single`], [`compare`], [`count`],
-//! [`expire`], [`turns`], [`replicas`] and [`performance`].
+//! [`expire`], [`programs`], [`turns`], [`replicas`] and [`performance`].
 //!
 //! Everything runs in one thread, but for the clients of a planned switch in [`replicas`]; nothing is measured while
 //! something else is prepared.
@@ -26,6 +26,7 @@ mod measurement;
 mod performance;
 mod profile;
 mod program;
+mod programs;
 mod protocol;
 mod replicas;
 mod report;
@@ -66,6 +67,7 @@ pub fn run(arguments: &Arguments, server: Option<&Path>) -> Result<()> {
         Some(Command::Compare(arguments)) => compare::compare(arguments, server),
         Some(Command::Count(arguments)) => count::count(arguments, server),
         Some(Command::Expire(arguments)) => expire::expire(arguments, server),
+        Some(Command::Programs(arguments)) => programs::programs(arguments, server),
         Some(Command::Turns(arguments)) => turns::turns(arguments, server),
         Some(Command::Replicas(arguments)) => replicas::replicas(arguments, server),
         Some(Command::Report(arguments)) => performance::write(arguments, server),

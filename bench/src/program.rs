@@ -82,6 +82,16 @@ impl Program {
         Ok((self.name(), text.lines().next().unwrap_or_default().trim().to_owned()))
     }
 
+    /// The command that runs a program in Lua, of Lycosa or of a Tarantool.
+    pub(crate) fn script(self, files: &Files, script: &Path) -> Result<Command> {
+        let mut command = Command::new(self.find(files)?);
+        command.arg(script);
+        for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LYCOSA_")) {
+            command.env_remove(name);
+        }
+        Ok(command)
+    }
+
     /// Whether everything is there that it takes to start the program.
     pub(crate) fn check(self, files: &Files) -> Result<()> {
         self.find(files).map(drop)

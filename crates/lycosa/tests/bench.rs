@@ -57,6 +57,27 @@ fn tuples_expire_while_tasks_go_through_a_tube() {
 }
 
 #[test]
+fn programs_are_measured_beside_a_tarantool() {
+    if Command::new("tarantool").arg("--version").output().is_err() {
+        return;
+    }
+    let output = lycosa(&["bench", "programs", "--rounds", "1", "--scale", "0.01", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Vec<Json> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(found.len(), 9);
+    for found in &found {
+        let rounds = |name: &str| found[name].as_array().unwrap().len();
+        assert_eq!((rounds("lycosa_us"), rounds("tarantool_us")), (1, 1), "{found}");
+    }
+    let wrong = lycosa(&["bench", "programs", "--case", "nosuch"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", String::from_utf8_lossy(&wrong.stderr));
+}
+
+#[test]
 fn the_longest_turns_are_told_case_by_case() {
     let output = lycosa(&["bench", "turns", "--scale", "0.0004", "--machine", "0.01", "--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
