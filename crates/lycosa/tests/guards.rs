@@ -8,7 +8,10 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -234,4 +237,86 @@ fn hooks_that_raise_or_yield_leave_the_queue_running() {
         let after = call(connection, "guards.hook_errors", ()).await.as_u64().unwrap();
         assert!(after > before, "failures are counted");
     });
+}
+
+/// What a program has said about its transactions: by key, the state of the last commit and of one under way.
+#[derive(Debug, Default)]
+struct Said {
+    committed: BTreeMap<u64, String>,
+    tried: BTreeMap<u64, String>,
+}
+
+impl Said {
+    fn hear(&mut self, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [what, key, state] = words[..] else { panic!("{line}") };
+        let key = key.parse().unwrap();
+        match what {
+            "try" => self.tried.insert(key, state.to_owned()),
+            "ok" => {
+                self.tried.remove(&key);
+                self.committed.insert(key, state.to_owned())
+            }
+            _ => panic!("{line}"),
+        };
+    }
+
+    /// Whether a state may be found after a crash.
+    fn allows(&self, key: u64, state: &str) -> bool {
+        let committed = self.committed.get(&key).map_or("none", String::as_str);
+        committed == state || self.tried.get(&key).is_some_and(|tried| tried == state)
+    }
+}
+
+fn program(folder: &Path, argument: &str) -> Command {
+    let mut command = support::command();
+    command.arg(TRANSACTIONS).arg(argument).current_dir(folder);
+    command.stdout(Stdio::piped()).stderr(std::fs::File::create(folder.join("errors")).unwrap());
+    command
+}
+
+const TRANSACTIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/transactions.lua");
+
+/// `LYCOSA_TEST_SEEDS` is how many programs (2), `LYCOSA_TEST_LINES` how many lines of each are read before it is killed.
+#[test]
+fn transactions_over_tasks_and_rows_are_whole_after_a_crash() {
+    for seed in 1..=knob("LYCOSA_TEST_SEEDS", 2) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = program(folder.path(), &seed.to_string()).spawn().unwrap();
+        let mut said = Said::default();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let (mut count, mut line) = (0, String::new());
+        while lines.read_line(&mut line).unwrap() > 0 {
+            // The last line may be half a line.
+            if let Some(line) = line.strip_suffix('\n') {
+                said.hear(line);
+                count += 1;
+                if count == knob("LYCOSA_TEST_LINES", 1000) {
+                    child.kill().unwrap();
+                }
+            }
+            line.clear();
+        }
+        child.wait().unwrap();
+        let errors = std::fs::read_to_string(folder.path().join("errors")).unwrap();
+        assert!(count >= knob("LYCOSA_TEST_LINES", 1000), "seed {seed}: it ended by itself: {errors}");
+
+        let found = program(folder.path(), "check").output().unwrap();
+        let found = String::from_utf8(found.stdout).unwrap();
+        assert!(found.ends_with("checked\n"), "seed {seed}: {found}");
+        let mut there = BTreeSet::new();
+        for line in found.lines().filter(|line| *line != "checked") {
+            let words: Vec<&str> = line.split('\t').collect();
+            let [key, row, task] = words[..] else { panic!("{line}") };
+            let key = key.parse().unwrap();
+            there.insert(key);
+            assert!(said.allows(key, row), "seed {seed}: {line}, but {said:?}");
+            // Taken tasks of a process that is gone are ready again.
+            let wanted = if row == "t" { "r" } else { row };
+            assert_eq!(task, wanted, "seed {seed}: {line}: half a transaction");
+        }
+        for key in said.committed.keys().filter(|key| !there.contains(key)) {
+            assert!(said.allows(*key, "none"), "seed {seed}: {key} is lost: {said:?}");
+        }
+    }
 }

@@ -394,6 +394,11 @@ fn tubes_with_drivers_in_lua_are_tubes() {
 }
 
 #[test]
+fn drivers_in_lua_do_what_native_ones_do() {
+    passes("lua_drivers.lua");
+}
+
+#[test]
 fn triggers_see_what_everyone_does() {
     passes("hooks.lua");
 }

@@ -34,6 +34,7 @@ local modules = {
     'string', 'table', 'math', 'coroutine', 'debug', 'os', 'io', 'bit', 'box', 'fiber', 'json', 'yaml', 'msgpack', 'csv', 'uri',
     'uuid', 'digest', 'crypto', 'decimal', 'utf8', 'errno', 'clock', 'log', 'queue', 'tap', 'checks', 'pwd',
     'serializer', 'trigger', 'socket', 'net.box', 'title', 'fun', 'iconv', 'key_def', 'expirationd',
+    'merger', 'pickle', 'tarantool', 'datetime',
 }
 
 local metatable = debug.getmetatable
@@ -45,6 +46,14 @@ local pair_t, int64_t, uint64_t, int_t, float_t = ffi.typeof('struct random_pair
     ffi.typeof('int8_t'), ffi.typeof('float')
 local gc = ffi.gc
 local info = debug.getinfo
+local sethook = debug.sethook
+local function debug_hook(body)
+    sethook(function() pcall(body) end, ({'c', 'r', 'l', ''})[math.random(4)], math.random(100))
+    local x = 0
+    for i = 1, 10 do x = x + i end
+    sethook()
+    return x
+end
 for _, name in ipairs(modules) do pcall_(require, name) end
 -- A table of all modules, `_G` for example, may turn up as a value: what is skipped is not there either.
 for _, name in ipairs({'debug', 'io', 'os', 'jit', 'ffi', 'package', 'fiber'}) do
@@ -301,6 +310,79 @@ local places = {
     function() local function fall() string.gsub('a', 'a', fall) end fall() end,
     function() local function fall() return coroutine.wrap(fall)() end fall() end,
     function() return load(strings[random(#strings)] .. ' ' .. strings[random(#strings)]) end,
+    -- Finalizers that pause, collect, open transactions, make fibers and finalizers, match, sort.
+    function()
+        local object = newproxy(true)
+        local ways = {
+            function() sleep(0) end,
+            function() box.begin() space:replace({random(20), 'gc'}) error(value(2)) end,
+            function() create_fiber(act) end,
+            function() local other = newproxy(true) getmetatable(other).__gc = function() act(2) end end,
+            function() return ('a'):rep(20):find(('a*'):rep(8) .. 'b') end,
+            function() table.sort({3, 1, 2}, function(a, b) act(2) return a < b end) end,
+            function() collectgarbage() end,
+            function() return coroutine.wrap(function() coroutine.yield() act(2) end)() end,
+            function() queue.tube.tube1:put('from a finalizer') queue.tube.tube1:take(0.001) end,
+            function() pcall_(error, value(2)) act(2) end,
+        }
+        getmetatable(object).__gc = ways[random(#ways)]
+        object = nil
+        act(2)
+        collectgarbage(random(2) == 1 and 'step' or 'collect')
+    end,
+    -- Pauses in metamethods that C functions call.
+    function()
+        local function pause() act(2) if random(2) == 1 then sleep(0) end end
+        local odd = setmetatable({}, {
+            __index = function(_, key) pause() return key end, __tostring = function() pause() return 'odd' end,
+            __lt = function() pause() return random(2) == 1 end, __eq = function() pause() return true end,
+            __concat = function() pause() return 'x' end, __len = function() pause() return 1 end,
+            __call = function() pause() return 'x' end, __newindex = pause,
+        })
+        local other = setmetatable({}, getmetatable(odd))
+        local ways = {
+            function() return ('abc'):gsub('.', odd) end,
+            function() table.sort({odd, other, odd, other}) end,
+            function() return ('%s %s'):format(tostring(odd), odd) end,
+            function() print(odd, other) end,
+            function() return odd < other, odd == other, odd .. other end,
+            function() table.insert(odd, 1, other) end,
+            function() table.concat({odd, other}) end,
+            function() for key in pairs(odd) do keep(key) end end,
+            function() xpcall(error, odd, other) end,
+            function() return unpack_(odd, 1, 3) end,
+            function() coroutine.wrap(odd)() end,
+            function() space:replace({random(20), 'odd', odd}) end,
+            function() require('json').encode({odd}) end,
+            function() load(odd) end,
+            function() fiber.create(odd) end,
+        }
+        return ways[random(#ways)]()
+    end,
+    -- Transactions over tasks and rows, and walks that change what they walk over.
+    function()
+        local tube = queue.tube['tube' .. random(5)]
+        box.atomic(function()
+            local task = tube:put(value(), {utube = 'u'})
+            space:replace({random(20), 'task', task})
+            act(2)
+            local taken = tube:take(0)
+            if taken then tube[({'ack', 'release', 'bury', 'delete'})[random(4)]](tube, taken[1]) end
+            if random(3) == 1 then error(value(2)) end
+        end)
+    end,
+    function()
+        box.begin()
+        local point = box.savepoint()
+        queue.tube['tube' .. random(5)]:put(1)
+        act(2)
+        if random(2) == 1 then box.rollback_to_savepoint(point) end
+        box.on_commit(function() queue.tube.tube1:put(2) act(2) end)
+        box.commit()
+    end,
+    function() for _, row in space:pairs() do space:delete(row[1]) if random(3) == 1 then sleep(0) end act(2) end end,
+    function() for _, row in box.space['tube' .. random(5)]:pairs() do queue.tube.tube1:put(row) act(2) if random(9) == 1 then break end end end,
+    function() return debug_hook(function() act(2) end) end,
 }
 
 local nesting, acts = 0, 0
