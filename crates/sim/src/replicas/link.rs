@@ -81,6 +81,8 @@ pub(super) struct Link {
     pub(super) down: Pipe,
     replica_side: ReplicaSide,
     master_side: MasterSide,
+    /// The master's journals do not reach back to the replica.
+    pub(super) is_too_far: bool,
 }
 
 /// What the instance says about a transaction of a master.
@@ -111,6 +113,7 @@ impl Link {
             down: Pipe::default(),
             replica_side: ReplicaSide::Handshake { machine: Some(Handshake::new(uri)), since: world },
             master_side: MasterSide::Requests { slot, buffer: Vec::new() },
+            is_too_far: false,
         })
     }
 
@@ -194,6 +197,7 @@ impl Link {
             }
             ReplicaSide::Following { follower, wants_ack, .. } => {
                 let instance = &mut life.instance;
+                let was_answered = follower.progress().master_at_start.is_some();
                 let mut apply = |rows: &[Row<'_>]| {
                     let applied = instance.apply(rows, now).map(drop);
                     applied.map_err(|error| FollowError::Apply(Box::new(error)))
@@ -213,11 +217,18 @@ impl Link {
                     }
                 }
                 let progress = follower.progress();
+                if let Some(vclock) = progress.master_at_start.as_ref().filter(|_| !was_answered) {
+                    // What it has at the SUBSCRIBE confirms what this instance wrote as a master.
+                    let master = super::node::identity(self.master).instance;
+                    life.instance.replicas_mut().acknowledged(master, vclock, now);
+                }
+                let state = life.following(progress);
                 if let Some(upstream) = life.instance.upstream_mut(self.master) {
-                    upstream.state = UpstreamState::Following;
+                    upstream.state = state;
                     upstream.lag = progress.lag;
                     upstream.heard_at = progress.heard_at;
                 }
+                life.update_sync(now);
             }
         }
         Ok(true)
@@ -321,8 +332,11 @@ impl Link {
                             if !is_complete {
                                 let mut tail = match Tail::after(&directory, rows.position()) {
                                     Ok(tail) => tail,
-                                    // The master has joined since: others have the rows.
-                                    Err(TailError::Gap { .. }) => return Ok(false),
+                                    // Journals were removed, or the master has joined since: others may have the rows.
+                                    Err(TailError::Gap { .. }) => {
+                                        self.is_too_far = true;
+                                        return Ok(false);
+                                    }
                                     Err(error) => return Err(unreadable(&error)),
                                 };
                                 while tail.clock().signature() < durable.signature() {

@@ -1,5 +1,6 @@
 //! One instance: its disk, its clock, and the process on it while that lives.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use lycosa_engine::folder;
@@ -12,9 +13,12 @@ use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::decision::Mode;
 use lycosa_journal::memory::{Crash, Fault, MemoryDisk};
 use lycosa_journal::recovery::Recovery;
+use lycosa_journal::retention::{self, Rule};
 use lycosa_journal::writer::{self, XlogWriter};
 use lycosa_queue::{Configuration, LogLine, Queue, Seconds};
+use lycosa_replication::applier::Progress;
 use lycosa_replication::relay::Window;
+use lycosa_replication::sync::{Sync, SyncRule, UpstreamState};
 use lycosa_store::Store;
 use uuid::Uuid;
 
@@ -22,6 +26,9 @@ use crate::journal::Journal;
 use crate::random::Random;
 use crate::storage::{self, IDENTITY};
 use crate::violation::{Checked, Violation};
+
+/// The lag up to which a master counts as in sync, in microseconds: more than any clock is wrong.
+const SYNC_LAG: u64 = 7_200_000_000;
 
 /// What all instances of a world have in common.
 #[derive(Debug, Clone)]
@@ -33,6 +40,8 @@ pub(super) struct Plan {
     pub(super) writer: writer::Settings,
     /// Bytes of a relay window.
     pub(super) window: usize,
+    /// Masters that have to be in sync before a process takes writes, itself included; 0: no process is ever an orphan.
+    pub(super) quorum: usize,
 }
 
 /// A process.
@@ -48,6 +57,8 @@ pub(super) struct Life {
     pub(super) lines: Vec<String>,
     /// The journal takes no more.
     pub(super) has_failed: bool,
+    pub(super) sync: Sync,
+    rule: SyncRule,
 }
 
 /// An instance, whether it lives or not.
@@ -63,6 +74,8 @@ pub(super) struct Node {
     pub(super) next_offset: i64,
     /// What it has written and another master does not know, so that it has to join again before it lives.
     pub(super) must_join: bool,
+    /// The masters that have removed journals which this process lacks.
+    pub(super) behind: BTreeSet<usize>,
 }
 
 fn violation(error: impl std::fmt::Display) -> Violation {
@@ -99,6 +112,7 @@ impl Node {
             offset: 0,
             next_offset: 0,
             must_join: false,
+            behind: BTreeSet::new(),
         }
     }
 
@@ -134,7 +148,12 @@ impl Node {
         let mut instance =
             Instance::new(plan.instance.clone(), self.identity, process, store, queue, vclock, now);
         instance.set_read_only(true, now);
-        instance.set_upstreams(vec![Upstream::default(); plan.nodes]);
+        let mut upstreams = vec![Upstream::default(); plan.nodes];
+        upstreams[self.number].state = UpstreamState::Myself;
+        instance.set_upstreams(upstreams);
+        let sync = Sync::new(plan.quorum);
+        instance.set_orphan(sync.is_orphan(), now);
+        self.behind.clear();
         let journal = Journal::new(log, plan.writer.mode, durable.signature());
         let window = Window::new(durable, plan.window);
         self.life = Some(Life {
@@ -146,6 +165,8 @@ impl Node {
             clock: Instant::now(),
             lines: Vec::new(),
             has_failed: false,
+            sync,
+            rule: SyncRule { quorum: plan.quorum, sync_lag: SYNC_LAG },
         });
         Ok(())
     }
@@ -164,6 +185,27 @@ impl Node {
         }
     }
 
+    /// Everything durable becomes a snapshot, and the journals before it go, as far as a start does not need them; no
+    /// replica is asked. False: there is nothing new, or the disk refuses.
+    pub(super) fn prune(&mut self) -> Checked<bool> {
+        let Some(life) = self.life.as_mut().filter(|life| !life.has_failed) else { return Ok(false) };
+        let vclock = life.instance.durable_vclock().clone();
+        if life.instance.vclock() != &vclock {
+            return Ok(false);
+        }
+        let directory = storage::directory(&self.disk);
+        let sound = vclock.signature();
+        if directory.list().map_err(violation)?.snapshots.contains(&sound) {
+            return Ok(false);
+        }
+        let store = life.instance.store();
+        if folder::write_snapshot(&directory, store, &self.identity, &vclock, 0).is_err() {
+            return Ok(false);
+        }
+        let rule = Rule { sound, snapshots: 1, bytes: u64::MAX, held_from: u64::MAX };
+        Ok(retention::collect(&directory, &rule).is_ok_and(|(removed, _)| !removed.is_empty()))
+    }
+
     /// What the process has on its disk, or the disk of a dead one holds.
     pub(super) fn durable(&self) -> Option<Vclock> {
         self.life.as_ref().map(|life| life.instance.durable_vclock().replicated())
@@ -171,6 +213,24 @@ impl Node {
 }
 
 impl Life {
+    /// A master has been heard: whether the process is still an orphan.
+    pub(super) fn update_sync(&mut self, now: u64) {
+        let states: Vec<_> = self.instance.upstreams().iter().map(|upstream| upstream.state).collect();
+        if self.sync.update(&self.rule, &states) {
+            self.instance.set_orphan(self.sync.is_orphan(), now);
+        }
+    }
+
+    /// The state of a follower.
+    pub(super) fn following(&self, progress: &Progress) -> UpstreamState {
+        let start = progress.master_at_start.as_ref();
+        if self.rule.is_synced(progress.lag, self.instance.vclock(), start) {
+            UpstreamState::Following
+        } else {
+            UpstreamState::Syncing
+        }
+    }
+
     /// A turn of the loop at a time of the instance's clock.
     pub(super) fn turn(&mut self, now: u64) -> Checked {
         self.clock += Duration::from_micros(now.saturating_sub(self.turned));

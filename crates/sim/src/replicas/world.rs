@@ -59,6 +59,7 @@ enum Action {
     Swallow,
     Fault,
     Jump,
+    Prune,
 }
 
 pub(crate) struct World<'a> {
@@ -95,6 +96,7 @@ fn plan(random: &mut Random) -> Plan {
             preallocated_bytes: 0,
         },
         window: *random.pick(&[200, 5_000, 1 << 20]),
+        quorum: random.below(4) as usize,
     }
 }
 
@@ -115,6 +117,7 @@ fn actions(random: &mut Random) -> Vec<(u32, Action)> {
         (some(0, 3), Action::Swallow),
         (some(0, 2), Action::Fault),
         (some(0, 3), Action::Jump),
+        (some(0, 3), Action::Prune),
     ]
 }
 
@@ -129,6 +132,7 @@ impl<'a> World<'a> {
         // Nobody is there yet to confirm what it does.
         let mut alone = plan.clone();
         alone.instance.replicas_before_reply = 0;
+        alone.quorum = 0;
         first.start(&alone, &mut random, BEGINNING)?;
         let mut nodes = vec![first];
         populate(&mut nodes[0], &plan)?;
@@ -225,9 +229,31 @@ impl<'a> World<'a> {
                 self.nodes[node].next_offset = by;
                 self.trace.line(format_args!("{} the clock of {node} is wrong by {by} µs", self.step));
             }
+            Action::Prune => self.prune()?,
         }
         self.links.retain(|link| link.is_followed() || link.is_served());
         if self.random.one_in(16) { self.compare() } else { Ok(()) }
+    }
+
+    /// An instance removes the journals that a start does not need: any one at any time, or the master, after a replica
+    /// was away for a while.
+    fn prune(&mut self) -> Checked {
+        let mut node = self.any_node();
+        if let Operator::Content { master } = self.operator
+            && self.random.one_in(2)
+        {
+            node = master;
+            self.crash((master + 1) % self.nodes.len());
+            for _ in 0..self.random.between(10, 80) {
+                self.now += self.random.between(1, ROUND);
+                self.round(true)?;
+            }
+        }
+        if self.nodes[node].prune()? {
+            self.trace.line(format_args!("{} {node} removes journals", self.step));
+            self.totals.prunes += 1;
+        }
+        Ok(())
     }
 
     fn any_node(&mut self) -> usize {
@@ -325,6 +351,10 @@ impl<'a> World<'a> {
             let link = &mut self.links[place];
             if link.master == number && !link.serve_turn(&mut self.nodes[number], self.now)? {
                 link.dismiss(&mut self.nodes[number], self.now);
+                if std::mem::take(&mut link.is_too_far) {
+                    let replica = link.replica;
+                    self.nodes[replica].behind.insert(number);
+                }
             }
         }
         Ok(())
@@ -426,6 +456,39 @@ impl<'a> World<'a> {
         self.operator = Operator::Waits { old, new, clock: Box::new(clock) };
     }
 
+    /// A replica that the master's journals do not reach joins again, if it may: nobody writes there, the master takes
+    /// writes and has everything that it has, and no other one that lives has the rows that it lacks.
+    fn rejoin(&mut self, master: usize) -> Checked {
+        for number in 0..self.nodes.len() {
+            let Some(life) = &self.nodes[number].life else { continue };
+            if number == master || life.has_failed {
+                continue;
+            }
+            let own = life.instance.vclock().replicated();
+            let behind = &self.nodes[number].behind;
+            let lives = |other: &Node| other.number != number && other.life.is_some();
+            let is_lost = behind.contains(&master)
+                && self.nodes.iter().all(|other| !lives(other) || behind.contains(&other.number));
+            let known = self.nodes[master].durable().unwrap_or_default();
+            let has_all = own.iter().all(|(id, lsn)| lsn <= known.get(id));
+            if !life.instance.status().is_read_only || !has_all || !is_lost {
+                continue;
+            }
+            self.trace
+                .line(format_args!("{} {number} is too far behind {master} and joins again", self.step));
+            self.crash(number);
+            let mut node = Node::new(number, MemoryDisk::new());
+            node.next_offset = self.nodes[number].next_offset;
+            if !join(&mut node, &mut self.nodes[master], &self.plan, self.now)? {
+                continue;
+            }
+            self.nodes[number] = node;
+            self.totals.returns += 1;
+            self.start(number)?;
+        }
+        Ok(())
+    }
+
     /// The operator does the next thing: a dead instance is started, a change of the master goes on.
     fn operate(&mut self) -> Checked {
         for number in 0..self.nodes.len() {
@@ -434,7 +497,10 @@ impl<'a> World<'a> {
             }
         }
         match self.operator.clone() {
-            Operator::Content { master } => self.revive(Some(master)),
+            Operator::Content { master } => {
+                self.rejoin(master)?;
+                self.revive(Some(master))
+            }
             Operator::Waits { old, new, clock } => {
                 let reached = self.nodes[new].durable();
                 let has_all = reached.is_some_and(|own| clock.iter().all(|(id, lsn)| own.get(id) >= lsn));
