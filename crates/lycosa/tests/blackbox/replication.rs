@@ -14,6 +14,7 @@ use crate::server::{Peer, Server, Setup, tarantool_is_installed};
 use crate::value::Value;
 
 mod clients;
+mod frozen;
 mod journals;
 mod namespaces;
 mod pair;
@@ -80,6 +81,7 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
     trials.extend(states::trials());
     trials.extend(round_trip::trials());
     trials.extend(peculiar::trials());
+    trials.extend(frozen::trials());
     trials.push(rehearsed::trial());
     trials.push(Trial::test("replication::who-may-not-is-told", || Ok(refusals()?)));
     Ok(trials)
