@@ -8,7 +8,7 @@ use lycosa_tuple::mp::Reader;
 use crate::replay::{SnapshotRows, loaded};
 
 /// How much of a snapshot goes with one step: little, so that much happens while it is written.
-const STEP: Budget = Budget { rows: 40, bytes: 4096 };
+pub(crate) const STEP: Budget = Budget { rows: 40, bytes: 4096 };
 
 /// The snapshot that is being written.
 struct Snapshot {
@@ -25,9 +25,8 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    /// Does the next thing that is ordered. False if nothing is.
-    pub(crate) fn step(&mut self, instance: &mut Instance, now: u64) -> bool {
-        let Some(order) = instance.poll_checkpoint(STEP) else { return false };
+    /// Does what is ordered.
+    pub(crate) fn obey(&mut self, order: CheckpointOrder, instance: &mut Instance, now: u64) {
         match order {
             CheckpointOrder::Begin { number, .. } => {
                 let digest = instance.store().digest();
@@ -51,7 +50,6 @@ impl Snapshots {
                 self.running = None;
             }
         }
-        true
     }
 
     /// The disk does not take the snapshot.

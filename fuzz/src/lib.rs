@@ -13,6 +13,7 @@ mod checkpoint;
 pub mod corpus;
 mod grammar;
 mod indexes;
+mod journal;
 mod mutation;
 mod random;
 mod replay;

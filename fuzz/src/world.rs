@@ -1,8 +1,13 @@
-//! A whole instance for a target to be rude to: data, connections, a journal in memory, time.
+//! A whole instance for a target to be rude to: data, connections, a journal in memory, time. Its turn is the server's.
 
+use std::convert::Infallible;
 use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
-use lycosa_instance::{Batch, Buffers, ConnectionSlot, Identity, Instance, Origin, Process, Settings, Trust};
+use lycosa_engine::turn::{self, Host, Parts, Turn};
+use lycosa_instance::{
+    CheckpointOrder, ConnectionSlot, Identity, Instance, Origin, Process, Settings, Trust,
+};
 use lycosa_iproto::frame::{Split, split};
 use lycosa_iproto::reply;
 use lycosa_iproto::request::{self, Body};
@@ -12,15 +17,16 @@ use lycosa_journal::memory::MemoryDisk;
 use lycosa_journal::meta::FileKind;
 use lycosa_journal::reader::{FileReader, Step};
 use lycosa_queue::{Configuration, Queue};
-use lycosa_store::{SpaceId, Store, system};
+use lycosa_store::{Budget, SpaceId, Store, system};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
-use crate::checkpoint::Snapshots;
+use crate::checkpoint::{STEP, Snapshots};
 use crate::corpus;
 use crate::indexes;
+use crate::journal::MemoryJournal;
 use crate::replay::{SnapshotRows, loaded, new_replay, reloaded, replay_rows, snapshot};
 
 /// Lowest bits of a step's control byte: which connection. `admin`, two of `guest` on loopback, one from elsewhere.
@@ -29,13 +35,16 @@ pub(crate) const ADMIN: u8 = 0;
 pub(crate) const GUEST: u8 = 1;
 pub(crate) const SECOND_GUEST: u8 = 2;
 
-/// Next bits of a control byte: what happens after the frame.
+/// Next bits of a control byte: what happens after the frame. With none of them the next frame comes in the same turn.
 const ACTION: u8 = 0b111 << 2;
 pub(crate) const SYNC: u8 = 3 << 2;
 const SECOND_PASSES: u8 = 4 << 2;
 const RECONNECT: u8 = 5 << 2;
-const APPEND: u8 = 6 << 2;
+const FAILS: u8 = 6 << 2;
 const HOUR_PASSES: u8 = 7 << 2;
+
+/// Turns that may pass until nothing more is to be done at once.
+const MAX_TURNS: usize = 100_000;
 
 /// All of these bits: the journal fails.
 const FAILURE: u8 = 0b111 << 5;
@@ -110,14 +119,14 @@ struct Client {
 /// An instance and what is around it.
 pub(crate) struct World {
     instance: Instance,
+    turn: Turn,
+    journal: MemoryJournal,
     clients: Vec<Client>,
-    /// Batches that the journal has taken and not made durable, the oldest first.
-    batches: Vec<Batch>,
-    /// All rows that the journal got.
-    journal: Vec<u8>,
     snapshots: Snapshots,
-    has_failed: bool,
+    /// The turn has ordered something of the writer of snapshots.
+    has_ordered: bool,
     now: u64,
+    clock: Instant,
 }
 
 impl World {
@@ -142,8 +151,16 @@ impl World {
         let mut instance = Instance::new(settings, identity, process, store, queue, vclock, now);
         instance.start(now).expect("the queue starts on sound data");
         let clients = CONNECTIONS.map(|trust| connect(&mut instance, trust, now)).into();
-        let (batches, journal, snapshots) = (Vec::new(), Vec::new(), Snapshots::default());
-        World { instance, clients, batches, journal, snapshots, has_failed: false, now }
+        World {
+            instance,
+            turn: Turn::default(),
+            journal: MemoryJournal::default(),
+            clients,
+            snapshots: Snapshots::default(),
+            has_ordered: false,
+            now,
+            clock: Instant::now(),
+        }
     }
 
     /// Hands the content of a frame to the instance and lets happen what the control byte says.
@@ -160,25 +177,8 @@ impl World {
             self.instance.disconnect(slot, self.now);
             self.clients[which] = connect(&mut self.instance, CONNECTIONS[which], self.now);
         }
-        match control & ACTION {
-            SYNC => self.sync(),
-            SECOND_PASSES => self.pass(SECOND),
-            HOUR_PASSES => self.pass(3600 * SECOND),
-            APPEND => {
-                self.append();
-            }
-            RECONNECT => {
-                self.instance.disconnect(self.clients[which].slot, self.now);
-                self.clients[which] = connect(&mut self.instance, CONNECTIONS[which], self.now);
-            }
-            _ => {}
-        }
         match control & FAILURE {
-            FAILURE if control & ACTION == APPEND => {
-                self.has_failed = true;
-                self.instance.handle_failed("the disk is gone");
-                self.batches.clear();
-            }
+            FAILURE if control & ACTION == FAILS => self.journal.fail(),
             SWITCH if control & ACTION == RECONNECT => {
                 let read_only = !self.instance.status().is_read_only;
                 self.instance.set_read_only(read_only, self.now);
@@ -186,13 +186,24 @@ impl World {
             CHECKPOINT => {
                 self.instance.request_checkpoint();
             }
-            LOST_CHECKPOINT if control & ACTION == APPEND => {
+            LOST_CHECKPOINT if control & ACTION == FAILS => {
                 self.snapshots.fail(&mut self.instance, self.now);
             }
             _ => {}
         }
-        self.snapshots.step(&mut self.instance, self.now);
-        self.read_replies();
+        self.turn.received(1);
+        match control & ACTION {
+            0 => {}
+            SYNC => self.sync(),
+            SECOND_PASSES => self.pass(SECOND),
+            HOUR_PASSES => self.pass(3600 * SECOND),
+            RECONNECT => {
+                self.instance.disconnect(self.clients[which].slot, self.now);
+                self.clients[which] = connect(&mut self.instance, CONNECTIONS[which], self.now);
+                self.end_turn();
+            }
+            _ => _ = self.end_turn(),
+        }
     }
 
     /// The stream of a connection cannot be followed.
@@ -205,66 +216,60 @@ impl World {
 
     fn pass(&mut self, time: u64) {
         self.now += time;
-        while self.instance.tick(self.now).is_some_and(|next| next <= self.now) {}
+        self.rest(|next, now| next.is_some_and(|next| next <= now));
     }
 
-    /// The journal takes a batch. False if there is none.
-    fn append(&mut self) -> bool {
-        let Some(batch) = self.instance.poll_append() else { return false };
-        self.journal.extend_from_slice(&batch.rows);
-        assert_eq!(batch.ends.last().map_or(0, |&end| end as usize), batch.rows.len());
-        self.batches.push(batch);
-        true
+    /// Ends a turn. Returns when the next thing is due.
+    fn end_turn(&mut self) -> Option<u64> {
+        self.clock += Duration::from_micros(50);
+        let (now, clock) = (self.now, self.clock);
+        let Ok(ended) = turn::end(self, now, clock);
+        ended.next
+    }
+
+    /// Ends turns as long as `goes_on` says so of the time when the next thing is due, and of the present time.
+    fn rest(&mut self, goes_on: impl Fn(Option<u64>, u64) -> bool) {
+        for _ in 0..MAX_TURNS {
+            let next = self.end_turn();
+            if !goes_on(next, self.now) {
+                return;
+            }
+        }
+        panic!("there is always something more to do at once");
     }
 
     /// The journal takes everything and makes it durable.
     fn sync(&mut self) {
-        while self.append() {}
-        for Batch { rows, ends, lsn, .. } in std::mem::take(&mut self.batches) {
-            self.instance.handle_durable(lsn, Buffers { rows, ends });
+        self.end_turn();
+        while self.journal.confirm() {
+            self.end_turn();
         }
-    }
-
-    /// Reads what may leave.
-    fn read_replies(&mut self) {
-        while let Some(slot) = self.instance.poll_ready() {
-            let Some(client) = self.clients.iter_mut().find(|client| client.slot == slot) else { continue };
-            let output = self.instance.output(slot);
-            let mut rest = output;
-            while let Ok(Split::Frame { content, consumed }) = split(rest, usize::MAX) {
-                reply::decode(content).expect("a reply");
-                client.unanswered = client.unanswered.checked_sub(1).expect("one reply for a request");
-                rest = &rest[consumed..];
-            }
-            assert!(rest.is_empty(), "whole replies leave");
-            let length = output.len();
-            self.instance.consume(slot, length);
-        }
-        while self.instance.poll_log().is_some() {}
     }
 
     /// Lets everything come to its end and checks what has to hold then.
     pub(crate) fn end(mut self) {
-        self.sync();
-        while self.snapshots.step(&mut self.instance, self.now) {
+        for _ in 0..MAX_TURNS {
+            self.has_ordered = false;
             self.sync();
+            if !self.has_ordered && self.turn.is_idle() && !self.instance.has_open_batch() {
+                break;
+            }
         }
-        self.read_replies();
         let unanswered: usize = self.clients.iter().map(|client| client.unanswered).sum();
         assert_eq!(unanswered, self.instance.status().waiting_calls, "who does not wait has been answered");
         assert!(self.instance.is_drained());
         indexes::check(self.instance.store());
-        if self.has_failed || self.journal.is_empty() {
+        if self.journal.has_failed() || self.journal.rows().is_empty() {
             return;
         }
         let mut replay = loaded(&DATA).expect("the data were loaded before");
-        if let Err(error) = replay_rows(&mut replay, &self.journal) {
+        if let Err(error) = replay_rows(&mut replay, self.journal.rows()) {
             panic!("a row of the journal cannot be applied: {error}");
         }
         let mut store = replay.finish().expect("the journal makes sound data");
         assert_eq!(store.digest(), self.instance.store().digest(), "the journal makes the same data");
         // Loading costs more than all else: a part of the inputs must do.
-        if !self.journal.len().is_multiple_of(RELOADED) {
+        if !self.journal.rows().len().is_multiple_of(RELOADED) {
             return;
         }
         match reloaded(&store) {
@@ -273,6 +278,41 @@ impl World {
         }
         // The queue may find its spaces spoilt by a client who may do everything.
         let _ = Queue::new(Configuration::default(), Box::new(|| [7; 16])).start(&mut store, self.now);
+    }
+}
+
+impl Host for World {
+    type Journal = MemoryJournal;
+    type Stop = Infallible;
+
+    fn parts(&mut self) -> Parts<'_, MemoryJournal> {
+        Parts { instance: &mut self.instance, turn: &mut self.turn, journal: &mut self.journal }
+    }
+
+    fn checkpoint_step(&mut self) -> Budget {
+        STEP
+    }
+
+    fn order(&mut self, order: CheckpointOrder) -> Result<(), Infallible> {
+        self.has_ordered = true;
+        self.snapshots.obey(order, &mut self.instance, self.now);
+        Ok(())
+    }
+
+    /// Reads what may leave.
+    fn write(&mut self, slot: ConnectionSlot) -> Result<(), Infallible> {
+        let Some(client) = self.clients.iter_mut().find(|client| client.slot == slot) else { return Ok(()) };
+        let output = self.instance.output(slot);
+        let mut rest = output;
+        while let Ok(Split::Frame { content, consumed }) = split(rest, usize::MAX) {
+            reply::decode(content).expect("a reply");
+            client.unanswered = client.unanswered.checked_sub(1).expect("one reply for a request");
+            rest = &rest[consumed..];
+        }
+        assert!(rest.is_empty(), "whole replies leave");
+        let length = output.len();
+        self.instance.consume(slot, length);
+        Ok(())
     }
 }
 
