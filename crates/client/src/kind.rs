@@ -52,6 +52,8 @@ pub enum Kind {
     /// The server's journal has lost the rows of the request, or of what the request has read: it may have been done or not,
     /// as after [`Error::Disconnected`](crate::Error::Disconnected).
     OutcomeUnknown,
+    /// The server starts, or goes back to what its journal has confirmed. Nothing was done; another attempt soon may go well.
+    Loading,
     /// Any other error: look at the code and the text.
     Other,
 }
@@ -76,6 +78,7 @@ impl Kind {
             Some(ErrorCode::MemtxMaxTupleSize) => Self::TupleTooLarge,
             Some(ErrorCode::Readonly) => Self::ReadOnly,
             Some(ErrorCode::WalIo) => Self::Disk,
+            Some(ErrorCode::Loading) => Self::Loading,
             _ => Self::Other,
         }
     }

@@ -295,3 +295,57 @@ fn the_tail_of_a_text_keeps_whole_characters() {
     assert_eq!(tail("aé", 1), "");
     assert_eq!(tail("éa", 2), "a");
 }
+
+#[tokio::test]
+async fn calls_with_an_unknown_outcome_are_asked_again_and_no_task_is_done_twice() {
+    let (takes, acks) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let acks = Arc::new(acks);
+    let written = Arc::clone(&acks);
+    let server = FakeServer::start(move |_, request| {
+        let (name, args) = call(request);
+        match name.strip_prefix("queue.tube.t:") {
+            // Of four takes the first is lost and the third comes too early, the others have tasks 0 and 1.
+            Some("take") => match takes.fetch_add(1, Ordering::Relaxed) {
+                0 => outcome_unknown(request),
+                2 => fail(request, ErrorCode::Loading, "Instance bootstrap hasn't finished yet"),
+                1 => ok(request, &[task(0, counted(1))]),
+                3 => ok(request, &[task(1, counted(1))]),
+                _ => ok(request, &[]),
+            },
+            Some("ack") => {
+                let id = args[0].clone();
+                let mut acks = lock(&written);
+                acks.push(id.clone());
+                let count = acks.iter().filter(|other| **other == id).count();
+                match (id, count) {
+                    (_, 1) => outcome_unknown(request),
+                    // The ack of task 0 was done, that of task 1 was not.
+                    (Value::Uint(0), _) => fail(request, ErrorCode::ProcLua, NOT_TAKEN),
+                    _ => ok(request, &[task(1, None)]),
+                }
+            }
+            Some("peek") => fail(request, ErrorCode::ProcLua, "abstract.lua:237: Task 0 not found"),
+            _ => ok(request, &[Value::str([7; 16])]),
+        }
+    })
+    .await;
+    let client = Client::connect(server.options()).await.expect("a client");
+    let troubles = Arc::new(AtomicUsize::new(0));
+    let noted = Arc::clone(&troubles);
+    let worker =
+        Worker::new(client.queue().tube("t")).until_empty(Duration::from_millis(1)).on_event(move |event| {
+            if let Event::Trouble { error } = event {
+                assert!(error.is_outcome_unknown() || error.kind() == Some(Kind::Loading), "{error}");
+                noted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&ran);
+    let summary = worker.run(move |job: Job| {
+        lock(&seen).push(job.task.id);
+        async { Ok(()) }
+    });
+    assert_eq!(summary.await.expect("a summary"), Summary { done: 2, ..Summary::default() });
+    assert_eq!((troubles.load(Ordering::Relaxed), lock(&ran).as_slice()), (2, &[0, 1][..]));
+    assert_eq!(*lock(&acks), [0_u64, 0, 1, 1].map(Value::from));
+}
