@@ -2,7 +2,7 @@
 
 use lycosa_tuple::mp;
 
-use super::{Change, Driver, Event, NewTask, Tasks, TubeType, change_without_deadlines};
+use super::{Change, Driver, Event, NewTask, TubeType, change_without_deadlines};
 use crate::error::Error;
 use crate::task::{Layout, SpaceLayout, State, Task};
 
@@ -44,9 +44,5 @@ impl Driver for Fifo {
 
     fn change(&self, _task: &Task<'_>, event: Event, _now: u64) -> Result<Change, Error> {
         change_without_deadlines(event, "fifo")
-    }
-
-    fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {
-        tasks.first_in_state(State::Ready)
     }
 }

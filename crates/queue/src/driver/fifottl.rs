@@ -5,31 +5,33 @@
 use lycosa_tuple::mp;
 
 use super::options::{PutOptions, positive_seconds, seconds_or, write_unsigned_or};
-use super::{Change, Driver, Event, NewTask, Tasks, TubeOptions, TubeType};
+use super::{Change, Driver, Event, NewTask, TubeOptions, TubeType};
 use crate::error::Error;
-use crate::task::{Layout, SpaceLayout, State, Task};
+use crate::task::{FieldText, IndexText, Layout, SpaceLayout, State, Task};
 use crate::time::Seconds;
+
+/// The space of a tube with deadlines; `fields` and `indexes` are what a type has beside them.
+pub(crate) fn space_layout(fields: &[FieldText], indexes: &[IndexText]) -> SpaceLayout {
+    let common_fields: [FieldText; 7] = [
+        ("task_id", "unsigned"),
+        ("status", "string"),
+        ("next_event", "unsigned"),
+        ("ttl", "unsigned"),
+        ("ttr", "unsigned"),
+        ("pri", "unsigned"),
+        ("created", "unsigned"),
+    ];
+    let common_indexes: [IndexText; 3] =
+        [("task_id", true, &[0]), ("status", true, &[1, 5, 0]), ("watch", false, &[1, 2])];
+    SpaceLayout::new(
+        &[&common_fields, fields, &[("data", "*")]].concat(),
+        &[&common_indexes, indexes].concat(),
+    )
+}
 
 /// Where the fields are.
 pub(crate) fn layout() -> Layout {
-    Layout {
-        space: SpaceLayout::new(
-            &[
-                ("task_id", "unsigned"),
-                ("status", "string"),
-                ("next_event", "unsigned"),
-                ("ttl", "unsigned"),
-                ("ttr", "unsigned"),
-                ("pri", "unsigned"),
-                ("created", "unsigned"),
-                ("data", "*"),
-            ],
-            &[("task_id", true, &[0]), ("status", true, &[1, 5, 0]), ("watch", false, &[1, 2])],
-        ),
-        timed: true,
-        utube: None,
-        ready_buffer: None,
-    }
+    Layout { space: space_layout(&[], &[]), timed: true, utube: None, ready_buffer: None }
 }
 
 /// The type.
@@ -133,9 +135,5 @@ impl Driver for FifoTtl {
 
     fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error> {
         Ok(Lifetime::change(task, event, now))
-    }
-
-    fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {
-        tasks.first_in_state(State::Ready)
     }
 }

@@ -4,7 +4,7 @@
 //! which they came, as soon as there is room.
 
 use super::fifottl::FifoTtl;
-use super::{Change, Driver, Engine, Event, NewTask, Tasks, TubeOptions, TubeType};
+use super::{Change, Driver, Engine, Event, NewTask, TubeOptions, TubeType};
 use crate::error::Error;
 use crate::task::Task;
 
@@ -56,9 +56,5 @@ impl Driver for LimFifoTtl {
 
     fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error> {
         self.tasks.change(task, event, now)
-    }
-
-    fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {
-        self.tasks.next(tasks)
     }
 }

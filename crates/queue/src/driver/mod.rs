@@ -227,11 +227,17 @@ pub trait Driver: fmt::Debug + Send {
     fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error>;
 
     /// The task that the next take gets, expired or not: it is ready, and nothing that a take must wait for
-    /// stands against it. In O(log n), whatever is in the way.
+    /// stands against it. In O(log n), whatever is in the way. A type with sub-queues has the first candidate, any other
+    /// one the first ready task.
     ///
     /// # Errors
     /// The space is gone.
-    fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error>;
+    fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {
+        match self.candidates() {
+            Some(candidates) => candidates.first().map_or(Ok(None), |id| tasks.get(id)),
+            None => tasks.first_in_state(State::Ready),
+        }
+    }
 
     /// The sub-queues' next tasks, if the type has sub-queues.
     fn candidates(&self) -> Option<&Candidates> {

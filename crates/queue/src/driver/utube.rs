@@ -5,7 +5,7 @@ use lycosa_tuple::mp;
 
 use super::candidates::{CandidateOrder, Candidates};
 use super::options::write_sub_queue;
-use super::{Change, Driver, Engine, Event, NewTask, Tasks, TubeOptions, TubeType, change_without_deadlines};
+use super::{Change, Driver, Engine, Event, NewTask, TubeOptions, TubeType, change_without_deadlines};
 use crate::error::Error;
 use crate::task::{Layout, SpaceLayout, State, Task};
 
@@ -72,10 +72,6 @@ impl Driver for Utube {
 
     fn change(&self, _task: &Task<'_>, event: Event, _now: u64) -> Result<Change, Error> {
         change_without_deadlines(event, "utube")
-    }
-
-    fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {
-        self.candidates.first().map_or(Ok(None), |id| tasks.get(id))
     }
 
     fn candidates(&self) -> Option<&Candidates> {

@@ -4,35 +4,19 @@
 use lycosa_tuple::mp;
 
 use super::candidates::{CandidateOrder, Candidates};
-use super::fifottl::Lifetime;
+use super::fifottl::{Lifetime, space_layout};
 use super::options::write_sub_queue;
 use super::utube::check_ready_buffer;
-use super::{Change, Driver, Event, NewTask, Tasks, TubeOptions, TubeType};
+use super::{Change, Driver, Event, NewTask, TubeOptions, TubeType};
 use crate::error::Error;
 use crate::task::{Layout, SpaceLayout, Task};
 
 /// Where the fields are.
 pub(crate) fn layout() -> Layout {
     Layout {
-        space: SpaceLayout::new(
-            &[
-                ("task_id", "unsigned"),
-                ("status", "string"),
-                ("next_event", "unsigned"),
-                ("ttl", "unsigned"),
-                ("ttr", "unsigned"),
-                ("pri", "unsigned"),
-                ("created", "unsigned"),
-                ("utube", "string"),
-                ("data", "*"),
-            ],
-            &[
-                ("task_id", true, &[0]),
-                ("status", true, &[1, 5, 0]),
-                ("watch", false, &[1, 2]),
-                ("utube", true, &[1, 7, 0]),
-                ("utube_pri", true, &[1, 7, 5, 0]),
-            ],
+        space: space_layout(
+            &[("utube", "string")],
+            &[("utube", true, &[1, 7, 0]), ("utube_pri", true, &[1, 7, 5, 0])],
         ),
         timed: true,
         utube: Some(7),
@@ -86,10 +70,6 @@ impl Driver for UtubeTtl {
 
     fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error> {
         Ok(Lifetime::change(task, event, now))
-    }
-
-    fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {
-        self.candidates.first().map_or(Ok(None), |id| tasks.get(id))
     }
 
     fn candidates(&self) -> Option<&Candidates> {
