@@ -147,8 +147,8 @@ pub trait Host {
         Ok(())
     }
 
-    /// Everything behind `from` was lost, and the instance has gone back to it. Who feeds [`Instance::apply`] asks its master
-    /// again, from the present vclock on.
+    /// Everything behind `from` was lost, and the instance goes back to it, in the next turns too. Who feeds
+    /// [`Instance::apply`] asks its master again, from the present vclock on, once [`Instance::is_rebuilding`] is over.
     ///
     /// # Errors
     /// Ends the turn.

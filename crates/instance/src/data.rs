@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - rows are in the journal's batch when the function that committed them returns;
-//! - after the journal has failed nothing is read or changed;
+//! - after the journal has failed nothing is read or changed, nor while the queue comes up after a loss of rows;
 //! - a read-only instance changes temporary spaces only;
 //! - at most one transaction is open.
 
@@ -17,10 +17,10 @@ use std::borrow::Cow;
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::VCLOCK_MAX;
-use lycosa_queue::{Answer, Caller, Procedure, Queue, QueueMethod, Rebuilt, Savepoint, TubeMethod};
+use lycosa_queue::{Answer, Caller, Procedure, Proposal, Queue, QueueMethod, Rebuilt, Savepoint, TubeMethod};
 use lycosa_store::{
-    Budget, Cursor, CursorError, Decision, Engine, IteratorType, Progress, Proposal, Space, Statement, Store,
-    UserId, user,
+    Budget, Cursor, CursorError, Decision, Engine, IteratorType, Progress, Space, Statement, Store, UserId,
+    user,
 };
 
 use crate::batch::{Journaling, statement};
@@ -96,16 +96,27 @@ impl Data {
         &mut self.store
     }
 
-    /// Goes back to the data that the journal has confirmed, of which `from` is the last row. Returns what the queue made of
-    /// them, and the former data.
-    pub(crate) fn lose(&mut self, from: Lsn, confirmed: Confirmed) -> (Rebuilt, Store) {
+    /// Goes back to the data that the journal has confirmed, of which `from` is the last row. The queue begins to come up on
+    /// them; [`Self::rebuild_step`] goes on. Returns the former data.
+    pub(crate) fn lose(&mut self, from: Lsn, confirmed: Confirmed) -> Store {
         let Confirmed { mut store, vclock } = confirmed;
         store.succeed(&self.store);
         let former = std::mem::replace(&mut self.store, store);
         self.journaling.lose(from, vclock);
-        let rebuilt = self.queue.rebuild(&mut self.store, self.now);
+        self.queue.rebuild(&mut self.store, self.now);
+        former
+    }
+
+    /// Whether the queue still comes up after a loss, so that nobody may read or change data.
+    pub(crate) fn is_rebuilding(&self) -> bool {
+        self.queue.is_rebuilding()
+    }
+
+    /// Goes on with what [`Self::lose`] has begun, for about `budget` rows. Returns what came of it when it ends.
+    pub(crate) fn rebuild_step(&mut self, budget: usize) -> Option<Rebuilt> {
+        let rebuilt = self.queue.rebuild_step(&mut self.store, self.now, budget);
         self.collect();
-        (rebuilt, former)
+        rebuilt
     }
 
     pub(crate) fn queue(&self) -> &Queue {
@@ -250,11 +261,8 @@ impl Data {
         if !self.in_transaction() {
             return Err(wire_error::of_store(&lycosa_store::Error::NoTransaction));
         }
-        let former = self.store.set_user(acting);
-        let decided = self.store.decide(statement, proposal, decision);
-        let decided = decided.map(|tuple| out.extend_from_slice(tuple.unwrap_or_default()));
-        self.store.set_user(former);
-        decided.map_err(|error| wire_error::of_store(&error))
+        let decided = self.queue.decide(&mut self.store, acting, (statement, proposal, decision), out);
+        decided.map_err(|error| wire_error::of_queue(&error))
     }
 
     /// Applies a transaction of another instance as a whole, also while this one is read-only. Its rows enter the journal's
@@ -363,7 +371,7 @@ impl Data {
     }
 
     /// A step of making an index ready to be read; whether there are more. What does not exist is left to the read.
-    fn read_step(&mut self, space: u32, index: u32, budget: u64) -> Result<bool, ErrorObject> {
+    pub(crate) fn read_step(&mut self, space: u32, index: u32, budget: u64) -> Result<bool, ErrorObject> {
         self.check_alive()?;
         let exists = self.store.space(space).is_ok_and(|space| space.index(index).is_some());
         let has_more = match self.queue.read(&mut self.store, space, index, budget, self.now) {
@@ -425,6 +433,7 @@ impl Data {
     #[inline]
     pub(crate) fn is_restricted(&self) -> bool {
         self.failure.is_some()
+            || self.is_rebuilding()
             || self.scarce_room.is_some()
             || self.displaced.is_some()
             || self.missing_replicas.is_some()
@@ -455,8 +464,14 @@ impl Data {
         Err(missing_replicas_error(connected, wanted, "replicas_before_reply is"))
     }
 
-    /// The answer to whatever reads or changes data after the journal has failed.
+    /// The answer to whatever reads or changes data after the journal has failed, or while the queue comes up after a loss.
     pub(crate) fn check_alive(&self) -> Result<(), ErrorObject> {
+        self.check_journal()?;
+        if self.is_rebuilding() { Err(rebuilding_error()) } else { Ok(()) }
+    }
+
+    /// The answer to whatever waits for the journal after that has failed.
+    pub(crate) fn check_journal(&self) -> Result<(), ErrorObject> {
         if self.failure.is_none() { Ok(()) } else { Err(self.failure_error()) }
     }
 
@@ -554,7 +569,6 @@ pub(crate) fn too_much_selected() -> ErrorObject {
     ErrorObject::client(ErrorCode::MemoryIssue, message)
 }
 
-/// The answer to a change while the instance is read-only.
 /// The answer to a change that too few replicas could confirm. `rule` says who wants so many.
 pub(crate) fn missing_replicas_error(connected: usize, wanted: usize, rule: &str) -> ErrorObject {
     let message = format!(
@@ -564,6 +578,14 @@ pub(crate) fn missing_replicas_error(connected: usize, wanted: usize, rule: &str
     ErrorObject::client(ErrorCode::SyncQuorumTimeout, message)
 }
 
+/// The answer to whatever comes between a loss of rows and the end of the rebuild.
+fn rebuilding_error() -> ErrorObject {
+    let message = "Instance bootstrap hasn't finished yet: the journal has lost rows, and the instance goes back to those \
+                   that are confirmed. Nothing was done; ask again";
+    ErrorObject::client(ErrorCode::Loading, message)
+}
+
+/// The answer to a change while the instance is read-only.
 pub(crate) fn read_only_error() -> ErrorObject {
     let message = "Can't modify data because this instance is in read-only mode.";
     ErrorObject::client(ErrorCode::Readonly, message)

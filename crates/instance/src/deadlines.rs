@@ -15,6 +15,8 @@ use crate::Instance;
 /// Something that has deadlines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
+    /// The queue comes up after a loss of rows. Until it is up the other sources but for log-ins and memory wait.
+    Rebuild,
     /// The queue has to follow a change of `read_only` that it could not follow at once.
     ReadOnly,
     /// Delays, ttl, ttr, waiting calls, sessions, long calls.
@@ -23,7 +25,7 @@ pub(crate) enum Source {
     Logins,
     /// Expiration tasks. A step is a slice of one task.
     Expiration,
-    /// Memory of truncated and dropped spaces.
+    /// Memory of truncated and dropped spaces, and of data that were lost.
     Garbage,
     /// SELECTs that take more than a turn.
     Selects,
@@ -32,7 +34,8 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Rebuild,
         Self::ReadOnly,
         Self::Logins,
         Self::Queue,
@@ -44,6 +47,7 @@ impl Source {
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
+            Self::Rebuild => "rebuild",
             Self::ReadOnly => "read_only",
             Self::Queue => "queue",
             Self::Logins => "logins",
@@ -146,6 +150,13 @@ impl Instance {
     fn step(&mut self, source: Source) -> Due {
         let now = self.data.now;
         match source {
+            Source::Rebuild if self.step_rebuild(QUEUE_STEP) => Due::Now,
+            Source::Rebuild => Due::Never,
+            Source::ReadOnly | Source::Queue | Source::Expiration | Source::Selects | Source::Checkpoint
+                if self.is_rebuilding() =>
+            {
+                Due::Never
+            }
             Source::ReadOnly => {
                 self.sync_with_cluster();
                 self.release_replicated();
@@ -175,6 +186,7 @@ impl Instance {
                 Some(next) if next <= now => Due::Now,
                 next => next.into(),
             },
+            Source::Garbage if self.free_former(GARBAGE_STEP) => Due::Now,
             Source::Garbage if self.data.upkeep().collect_garbage(GARBAGE_STEP) => Due::Now,
             Source::Garbage => Due::Never,
             Source::Selects if self.step_selects() => Due::Now,
@@ -188,6 +200,11 @@ impl Instance {
     /// Tells the queue that `read_only` has changed, now or as soon as the rows of the masters are applied.
     pub(crate) fn apply_read_only(&mut self) {
         let (now, read_only) = (self.data.now, self.data.read_only);
+        if self.is_rebuilding() {
+            // It is told when it is up.
+            self.deadlines.queue_retry = Some(now);
+            return;
+        }
         self.deadlines.waiting_ends = read_only.then(|| now.saturating_add(WAITING_GRACE));
         // Twice the greatest lag since the masters were heard last: what they have sent is applied then.
         let masters = self.upstreams().iter().filter(|upstream| upstream.state == UpstreamState::Following);

@@ -63,7 +63,7 @@ use lycosa_iproto::reply;
 use lycosa_iproto::request::RequestError;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_queue::{LogLine, Queue, TaskEvent};
-use lycosa_store::{IteratorType, Store, system, user};
+use lycosa_store::{IteratorType, Retired, Store, system, user};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
@@ -79,7 +79,7 @@ pub use expiring::DeclaredExpiration;
 pub use invoke::{Invoke, InvokeKind, OwnedStatement};
 pub use loop_time::{LongestTurn, TurnPart};
 pub use loss::{Confirmed, OUTCOME_UNKNOWN};
-pub use lycosa_queue::Savepoint;
+pub use lycosa_queue::{Proposal, Savepoint};
 pub use output::Excess;
 pub use replication::{ReplicaRequest, Upstream};
 pub use room::Room;
@@ -143,6 +143,8 @@ pub struct Instance {
     identity: Identity,
     process: Process,
     data: Data,
+    /// Data that a loss of rows has replaced, until their memory is given back.
+    former: Vec<Retired>,
     connections: Connections,
     parked: Parked,
     selects: LongSelects,
@@ -203,6 +205,7 @@ impl Instance {
             identity,
             process,
             data: Data::new(store, queue, Journaling::new(identity.replica_id, vclock), now),
+            former: Vec::new(),
             connections: Connections::default(),
             parked: Parked::default(),
             selects: LongSelects::default(),

@@ -22,16 +22,22 @@
 //! | rows of masters | [`Instance::apply`](crate::Instance::apply) refuses what would leave a gap; the applier asks again from the present vclock |
 //! | rows for replicas | are never lost: a relay sends durable rows only |
 //!
-//! Rebuilding takes as long as the start of the queue on these data does: the one turn that has no budget.
+//! The queue comes up on the confirmed data in steps of many turns, each with the budget of a source of deadlines
+//! ([`crate::deadlines`]), and so the memory of the former data is given back. Until the queue is up whoever reads or
+//! changes data is refused with `ER_LOADING`, whose text says that nothing was done; [`Instance::is_rebuilding`] tells.
+//! Another loss meanwhile begins anew. The turn that hears of the loss costs O(connections + waiting calls + tubes).
+
+use std::collections::HashSet;
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::reply;
 use lycosa_iproto::vclock::Vclock;
+use lycosa_queue::Rebuilt;
 use lycosa_store::{Store, user};
 
 use crate::selects::LongSelects;
 use crate::wire_error::named;
-use crate::{Instance, Lsn};
+use crate::{Instance, Lsn, RequestId};
 
 /// The name of the kind of error (field `name` of the error object) of a request whose rows were lost.
 pub const OUTCOME_UNKNOWN: &str = "OUTCOME_UNKNOWN";
@@ -55,10 +61,9 @@ pub(crate) fn outcome_unknown() -> ErrorObject {
 impl Instance {
     /// The journal has lost every row behind `from`, a durable one, and goes on. The instance goes back to `confirmed`, the
     /// data at `from`; see the source of this module for what becomes of connections, sessions, waiting calls and tasks.
-    /// Returns the former data: they may take long to be dropped.
-    pub fn handle_lost(&mut self, from: Lsn, confirmed: Confirmed, now: u64) -> Option<Store> {
+    pub fn handle_lost(&mut self, from: Lsn, confirmed: Confirmed, now: u64) {
         if self.data.failure.is_some() {
-            return None;
+            return;
         }
         self.begin_input(now);
         let error = outcome_unknown();
@@ -70,19 +75,12 @@ impl Instance {
             }
         });
         self.parked.void_answers(&error);
-        let (rebuilt, former) = self.data.lose(from, confirmed);
-        if rebuilt.started.is_err() {
-            self.deadlines.retry_queue(self.data.now);
-        }
+        let former = self.data.lose(from, confirmed);
         self.data.upkeep().set_replica_id(self.identity.replica_id);
         self.expiring.restart();
         self.selects = LongSelects::default();
-        let mut void = self.parked.waiting_calls();
-        let kept = self.checkpoints.waiting_calls();
-        void.retain(|request| !kept.contains(request) && !rebuilt.waiting.contains(request));
-        for request in void {
-            self.answer(request, Err(error.clone()));
-        }
+        let waiting = self.data.queue().waiting_requests().collect();
+        self.void_calls(&waiting);
         let is_same = |id| {
             let known = |store: &Store| store.user(id).map(|user| (user.name.clone(), user.hash2));
             matches!(id, user::GUEST | user::ADMIN) || known(&former) == known(self.data.store())
@@ -90,7 +88,47 @@ impl Instance {
         self.connections.break_off(|connection| !is_same(connection.user));
         self.await_replicas();
         self.connections.release(self.data.journaling.released());
+        self.former.push(former.retire());
         self.deliver_committed();
-        Some(former)
+    }
+
+    /// Whether the instance goes back to confirmed data, and refuses to read or change them until it has.
+    pub fn is_rebuilding(&self) -> bool {
+        self.data.is_rebuilding()
+    }
+
+    /// Lets the queue come up a little further on the confirmed data. Whether there is more to do.
+    pub(crate) fn step_rebuild(&mut self, budget: usize) -> bool {
+        if !self.data.is_rebuilding() {
+            return false;
+        }
+        if let Some(Rebuilt { waiting, started }) = self.data.rebuild_step(budget) {
+            if started.is_err() {
+                self.deadlines.retry_queue(self.data.now);
+            }
+            self.void_calls(&waiting);
+        }
+        self.deliver_committed();
+        self.data.is_rebuilding()
+    }
+
+    /// Gives back a little of the memory of former data. Whether some is left.
+    pub(crate) fn free_former(&mut self, budget: u64) -> bool {
+        if let Some(former) = self.former.last_mut()
+            && !former.free(budget)
+        {
+            self.former.pop();
+        }
+        !self.former.is_empty()
+    }
+
+    /// Answers the calls that wait for something which is lost: all but these, and those that wait for a snapshot.
+    fn void_calls(&mut self, waiting: &HashSet<RequestId>) {
+        let mut void = self.parked.waiting_calls();
+        let kept = self.checkpoints.waiting_calls();
+        void.retain(|request| !kept.contains(request) && !waiting.contains(request));
+        for request in void {
+            self.answer(request, Err(outcome_unknown()));
+        }
     }
 }

@@ -5,12 +5,13 @@
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
-use lycosa_queue::Savepoint;
-use lycosa_store::{
-    Budget, Change, Cursor, Decision, OwnedChange, Progress, Proposal, Statement, Store, UserId,
-};
+use lycosa_queue::{Proposal, Savepoint};
+use lycosa_store::{Budget, Change, Cursor, Decision, OwnedChange, Progress, Statement, Store, UserId};
 
 use crate::{Instance, Lsn, Select, wire_error};
+
+/// Deferred entries that a step of [`Instance::prepare_read`] flushes.
+const FLUSH_STEP: u64 = 512;
 
 impl Instance {
     /// Opens a transaction in which `acting` acts. What is executed and called from now on joins it, each as a part that
@@ -109,7 +110,7 @@ impl Instance {
     /// Completes a proposed statement as the hooks decided. Appends the tuple that it returns to `out`.
     ///
     /// # Errors
-    /// As [`Store::decide`]. What was executed since the statement was submitted is undone with it.
+    /// As [`Store::decide`]. What was executed and called since the statement was submitted is undone with it.
     pub fn decide(
         &mut self,
         acting: UserId,
@@ -180,6 +181,16 @@ impl Instance {
         self.data.select(user, select, out)
     }
 
+    /// A step of flushing an index's deferred entries before it is read: some tenths of a millisecond. Returns whether more
+    /// steps are to come; a reader that has to have its answer at once need not wait for them. What does not exist is left to
+    /// the read.
+    ///
+    /// # Errors
+    /// The journal has failed.
+    pub fn prepare_read(&mut self, space: u32, index: u32) -> Result<bool, ErrorObject> {
+        self.data.read_step(space, index, FLUSH_STEP)
+    }
+
     /// The data, with every deferred entry of an index flushed, for reads that [`Self::select`] has no words for. Access
     /// is not checked.
     ///
@@ -231,6 +242,6 @@ impl Instance {
         if self.data.journaling.is_lost(lsn) {
             return Err(crate::loss::outcome_unknown());
         }
-        if lsn <= self.durable() { Ok(true) } else { self.data.check_alive().map(|()| false) }
+        if lsn <= self.durable() { Ok(true) } else { self.data.check_journal().map(|()| false) }
     }
 }

@@ -6,7 +6,7 @@
 //! first needed, and as long as it is empty nobody looks into it.
 //!
 //! Invariants: a row goes with its task, in the same transaction (ack, delete, the end of its ttl, truncate, drop, DML by a
-//! client). Rows of temporary tubes are left behind by a restart, and [`Attempts::retain`] removes them.
+//! client). Rows of temporary tubes are left behind by a restart, and [`Attempts::retain_after`] removes them.
 
 use lycosa_store::{IteratorType, SpaceId, Statement, Store};
 use lycosa_tuple::mp::{self, Reader};
@@ -15,7 +15,7 @@ use crate::arguments::{Table, string};
 use crate::error::Error;
 use crate::owners::TaskKey;
 use crate::session::taken_key;
-use crate::system::{SystemSpace, rows};
+use crate::system::{SystemSpace, rows, rows_after};
 use crate::task::ShortKey;
 
 /// The longest reason that is kept, in bytes; the rest is cut off at the front.
@@ -99,19 +99,40 @@ impl Attempts {
         }
     }
 
-    /// Removes the records whose task does not exist, of all tubes or of one.
-    pub(crate) fn retain(
+    /// Removes the records of a tube whose task does not exist.
+    pub(crate) fn retain_in(
         &self,
         store: &mut Store,
-        tube: Option<u64>,
+        tube: u64,
         has_task: impl Fn(&Store, TaskKey) -> bool,
     ) -> Result<(), Error> {
         let Some(space) = self.kept(store) else { return Ok(()) };
-        let all = match tube {
-            Some(tube) => rows(store, space, 0, IteratorType::Eq, &ShortKey::id(tube))?,
-            None => rows(store, space, 0, IteratorType::All, &[0x90])?,
-        };
-        let keys = all.iter().filter_map(|row| taken_key(row));
+        let records = rows(store, space, 0, IteratorType::Eq, &ShortKey::id(tube))?;
+        self.retain(store, &records, has_task)
+    }
+
+    /// The same for up to `limit` records of any tube behind a task. Returns how many there were, and the last one's task.
+    pub(crate) fn retain_after(
+        &self,
+        store: &mut Store,
+        after: Option<TaskKey>,
+        limit: usize,
+        has_task: impl Fn(&Store, TaskKey) -> bool,
+    ) -> Result<(usize, Option<TaskKey>), Error> {
+        let Some(space) = self.kept(store) else { return Ok((0, None)) };
+        let key = after.map(|task| ShortKey::numbers(&[task.0, task.1]));
+        let records = rows_after(store, space, 0, key.as_deref(), limit)?;
+        self.retain(store, &records, has_task)?;
+        Ok((records.len(), records.last().and_then(|row| taken_key(row))))
+    }
+
+    fn retain(
+        &self,
+        store: &mut Store,
+        records: &[Vec<u8>],
+        has_task: impl Fn(&Store, TaskKey) -> bool,
+    ) -> Result<(), Error> {
+        let keys = records.iter().filter_map(|row| taken_key(row));
         let stale: Vec<_> = keys.filter(|&key| !has_task(store, key)).collect();
         stale.into_iter().try_for_each(|key| self.forget(store, key))
     }

@@ -230,3 +230,43 @@ fn waiting_tasks_cost_a_promotion_nothing() {
         }
     }
 }
+
+/// The most look-ups of one step of a rebuild, and the number of steps, of tubes with so many tasks of which half are taken.
+fn cost_of_rebuild(tube_type: &str, tasks: u64, budget: usize) -> (u64, usize) {
+    let mut rig = Rig::new(tube_type);
+    rig.call("queue.tube.t:drop", Vec::new());
+    let options = match tube_type {
+        "utube" | "utubettl" => Value::map([("storage_mode", Value::from("ready_buffer"))]),
+        _ => Value::map([("capacity", Value::from(tasks))]),
+    };
+    rig.call("queue.create_tube", vec![Value::from("t"), Value::from(tube_type), options]);
+    for number in 0..tasks {
+        rig.put(sub_queue(number));
+    }
+    for _ in 0..tasks / 2 {
+        rig.on("take", 0);
+    }
+    rig.store.drain_committed(&mut |_| {});
+    rig.queue.rebuild(&mut rig.store, rig.now);
+    let (mut most, mut steps) = (0, 0);
+    loop {
+        steps += 1;
+        LOOK_UPS.set(0);
+        let rebuilt = rig.queue.rebuild_step(&mut rig.store, rig.now, budget);
+        most = most.max(LOOK_UPS.get());
+        if let Some(rebuilt) = rebuilt {
+            assert_eq!(rebuilt.started.expect("a start").released, tasks / 2);
+            return (most, steps);
+        }
+    }
+}
+
+#[test]
+fn a_step_of_a_rebuild_costs_its_budget_whatever_there_is() {
+    for tube_type in ["fifo", "fifottl", "limfifottl", "utube", "utubettl"] {
+        let (few, many) = (cost_of_rebuild(tube_type, 400, 64), cost_of_rebuild(tube_type, 4000, 64));
+        assert!(many.0 <= 64 * 6 && many.0 <= few.0 + 64, "{tube_type}: {few:?} {many:?}");
+        assert!(many.1 > 30 && many.1 > 5 * few.1, "{tube_type}: {few:?} {many:?}");
+        assert_eq!(cost_of_rebuild(tube_type, 400, usize::MAX).1, 1, "{tube_type}");
+    }
+}

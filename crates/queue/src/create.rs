@@ -159,6 +159,7 @@ impl Turn<'_> {
         self.store.execute(&Statement::Insert { space: queue, tuple: &row.encode() })?;
         let index = self.load_tube(&row, kind, driver, options.clone())?;
         self.common.pending.undo.push(Undo::Tube { tube: index });
+        self.derive(index)?;
         Ok(index)
     }
 
@@ -177,9 +178,9 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Makes the process know a tube whose space and row are there: finds its indexes, its ready buffer, its next id and its
-    /// candidates. Candidates that have followed the rows are kept. Inside a transaction it creates what a tube of the Lua
-    /// module lacks, unless the queue only follows.
+    /// Makes the process know a tube whose space and row are there: finds its indexes, its ready buffer and its next id. What
+    /// derives from its tasks is kept if it has followed the rows, and else is to be found ([`Turn::derive`]). Inside a
+    /// transaction it creates what a tube of the Lua module lacks, unless the queue only follows.
     pub(crate) fn load_tube(
         &mut self,
         row: &TubeRow<'_>,
@@ -224,11 +225,9 @@ impl Turn<'_> {
             observed: false,
         };
         let former = self.tubes.by_name(row.name).and_then(|handle| self.tubes.at_mut(handle.index));
-        if !former.is_some_and(|former| tube.inherit_candidates(former)) {
-            tube.find_candidates(self.store)?;
+        if let Some(former) = former {
+            tube.inherit_candidates(former);
         }
-        #[cfg(debug_assertions)]
-        tube.verify_candidates(self.store);
         let index = self.tubes.insert(tube).index;
         let earliest = self.tube(index)?.earliest_event()?;
         self.common.deadlines.set(index, earliest);

@@ -27,11 +27,10 @@ use lycosa_store::{Change, IteratorType, SpaceId, Store, system};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 
-use crate::account::{BUFFER_BY_NAME, Side, Touched, touches};
+use crate::account::{Side, Touched, touches};
 use crate::create::{BUFFER_SUFFIX, TubeRow};
 use crate::driver::Candidates;
 use crate::driver::candidates::Candidate;
-use crate::error::Error;
 use crate::system::{QUEUE, QUEUE_BY_ID, rows};
 use crate::task::{State, Task, Times, id_of, string_key};
 use crate::time::{MAX_TIMEOUT, MICROSECONDS, NEVER};
@@ -52,12 +51,12 @@ pub(crate) struct Amiss {
 }
 
 impl Amiss {
-    /// Looks at every sub-queue of a tube with a ready buffer, and at every task of a tube with deadlines.
-    pub(crate) fn find(tube: &Tube, store: &Store) -> Result<Self, Error> {
-        Ok(Self { names: names_amiss(tube, store)?, events: events_amiss(tube, store)? })
+    pub(crate) fn clear(&mut self) {
+        self.names.clear();
+        self.events.clear();
     }
 
-    fn note_name(&mut self, name: &[u8], is_amiss: bool) {
+    pub(crate) fn note_name(&mut self, name: &[u8], is_amiss: bool) {
         if is_amiss {
             self.names.insert(name.into());
         } else {
@@ -65,43 +64,13 @@ impl Amiss {
         }
     }
 
-    fn note_event(&mut self, id: u64, is_amiss: bool) {
+    pub(crate) fn note_event(&mut self, id: u64, is_amiss: bool) {
         if is_amiss {
             self.events.insert(id);
         } else {
             self.events.remove(&id);
         }
     }
-}
-
-fn names_amiss(tube: &Tube, store: &Store) -> Result<BTreeSet<Box<[u8]>>, Error> {
-    let (Some(buffer), Some(candidates)) = (tube.buffer, tube.driver.candidates()) else {
-        return Ok(BTreeSet::new());
-    };
-    let columns = tube.kind.layout().buffer_columns();
-    let mut amiss: BTreeSet<Box<[u8]>> = candidates.iter().map(|(name, _)| name.into()).collect();
-    for row in rows(store, buffer, 0, IteratorType::All, &[0x90])? {
-        let Some((shown, name)) = buffer_row(&row, columns) else { continue };
-        if candidates.get(name) == Some(shown) {
-            amiss.remove(name);
-        } else {
-            amiss.insert(name.into());
-        }
-    }
-    Ok(amiss)
-}
-
-fn events_amiss(tube: &Tube, store: &Store) -> Result<BTreeSet<u64>, Error> {
-    let layout = tube.kind.layout();
-    if !layout.timed || layout.utube.is_none() {
-        return Ok(BTreeSet::new());
-    }
-    // The index of deadlines would have to flush the entries that it defers, so this looks at all tasks.
-    let tuples = store.range(tube.space, 0, IteratorType::All, &[0x90], 0)?;
-    #[cfg(test)]
-    let tuples = tuples.inspect(|_| crate::cost::count_look_up());
-    let tasks = tuples.filter_map(|tuple| Task::read(tuple, layout));
-    Ok(tasks.filter(is_event_amiss).map(|task| task.id).collect())
 }
 
 /// Whether a task is ready and its next event is not the end of its life. The Lua module's utubettl stores any number on
@@ -115,7 +84,7 @@ pub(crate) fn is_event_amiss(task: &Task<'_>) -> bool {
 }
 
 /// A row of a ready buffer: the task and the sub-queue.
-fn buffer_row(row: &[u8], columns: usize) -> Option<(Candidate, &[u8])> {
+pub(crate) fn buffer_row(row: &[u8], columns: usize) -> Option<(Candidate, &[u8])> {
     let tuple = TupleRef::trusted(row);
     let id = Reader::new(tuple.field(0)?).uint().ok()?;
     let name = Reader::new(tuple.field(1)?).str().ok()?;
@@ -220,7 +189,11 @@ impl Turn<'_> {
             }
         }
         for (index, name) in shown {
-            tubes.at_mut(index).into_iter().for_each(|tube| tube.compare_shown(store, &name));
+            tubes.at_mut(index).into_iter().for_each(|tube| {
+                if tube.note_shown(store, &name).is_err() {
+                    tube.candidates_follow = false;
+                }
+            });
         }
         redefined
     }
@@ -254,7 +227,7 @@ impl Turn<'_> {
             stored.extend(row);
         }
         for row in stored.iter().filter_map(|row| TubeRow::read(row)) {
-            if self.load_stored(&row).is_err()
+            if self.load_stored(&row).and_then(|index| self.derive(index)).is_err()
                 && let Some(handle) = self.tubes.by_name(row.name)
             {
                 self.forget_tube(handle.index);
@@ -283,18 +256,6 @@ impl Tube {
         former.candidates_follow = false;
         self.candidates_follow = true;
         true
-    }
-
-    /// Computes the candidates and what is amiss from the rows.
-    pub(crate) fn find_candidates(&mut self, store: &Store) -> Result<(), Error> {
-        let tasks = self.tasks(store);
-        let layout = self.kind.layout();
-        if let Some(candidates) = self.driver.candidates_mut() {
-            candidates.rebuild(tasks, layout)?;
-        }
-        self.amiss = Amiss::find(self, store)?;
-        self.candidates_follow = true;
-        Ok(())
     }
 
     /// Panics if the candidates are not those of the rows.
@@ -340,18 +301,5 @@ impl Tube {
                 Err(_) => self.candidates_follow = false,
             }
         }
-    }
-
-    /// Notes whether the ready buffer shows the candidate of a sub-queue.
-    fn compare_shown(&mut self, store: &Store, name: &[u8]) {
-        let (Some(buffer), Some(candidates)) = (self.buffer, self.driver.candidates()) else { return };
-        let columns = self.kind.layout().buffer_columns();
-        let Ok(row) = store.get(buffer, BUFFER_BY_NAME, &string_key(name)) else {
-            self.candidates_follow = false;
-            return;
-        };
-        let shown = row.and_then(|row| buffer_row(row, columns)).map(|(candidate, _)| candidate);
-        let is_amiss = shown != candidates.get(name);
-        self.amiss.note_name(name, is_amiss);
     }
 }

@@ -10,7 +10,7 @@
 
 use std::ops::ControlFlow;
 
-use lycosa_store::IteratorType;
+use lycosa_store::{IteratorType, Store};
 use lycosa_tuple::mp;
 
 use crate::arguments::{Number, string};
@@ -152,7 +152,7 @@ impl Turn<'_> {
                 Ok((count, *left == 0 || count < limit))
             }
             Work::ReleaseAll { after } => {
-                let taken = tube.taken_after(*after, limit)?;
+                let taken = tube.tube.taken_after(tube.store, *after, limit)?;
                 for &(_, id) in &taken {
                     if !tube.is_taken_since(id, since)? {
                         tube.release_taken(id)?;
@@ -166,35 +166,37 @@ impl Turn<'_> {
 }
 
 impl TubeTurn<'_> {
+    /// Whether a task's owner has taken it after that time. A time that is still to come is of before a clock was set back.
+    fn is_taken_since(&self, id: u64, since: u64) -> Result<bool, Error> {
+        let taken_at = self.common.owners.taken_at(self.store, self.key(id))?;
+        Ok(taken_at.is_some_and(|taken_at| taken_at > since && taken_at <= self.now))
+    }
+}
+
+impl Tube {
     /// Priorities and ids of the next taken tasks in the order of the index by state.
-    fn taken_after(&self, after: Option<(u64, u64)>, limit: usize) -> Result<Vec<(u64, u64)>, Error> {
-        let layout = self.tube.kind.layout();
+    pub(crate) fn taken_after(
+        &self,
+        store: &Store,
+        after: Option<(u64, u64)>,
+        limit: usize,
+    ) -> Result<Vec<(u64, u64)>, Error> {
+        let layout = self.kind.layout();
         let (iterator, key) = match after {
             None => (IteratorType::Ge, ShortKey::state(State::Taken, &[])),
             Some((pri, id)) if layout.timed => (IteratorType::Gt, ShortKey::state(State::Taken, &[pri, id])),
             Some((_, id)) => (IteratorType::Gt, ShortKey::state(State::Taken, &[id])),
         };
-        let Tube { space, indexes, .. } = &*self.tube;
         let mut taken = Vec::new();
-        self.store.scan(
-            *space,
-            indexes.status,
-            iterator,
-            &key,
-            &mut |tuple| match Task::read(tuple, layout) {
-                Some(task) if task.state() == Some(State::Taken) && taken.len() < limit => {
-                    taken.push((task.pri, task.id));
-                    ControlFlow::Continue(())
-                }
-                _ => ControlFlow::Break(()),
-            },
-        )?;
+        store.scan(self.space, self.indexes.status, iterator, &key, &mut |tuple| match Task::read(
+            tuple, layout,
+        ) {
+            Some(task) if task.state() == Some(State::Taken) && taken.len() < limit => {
+                taken.push((task.pri, task.id));
+                ControlFlow::Continue(())
+            }
+            _ => ControlFlow::Break(()),
+        })?;
         Ok(taken)
-    }
-
-    /// Whether a task's owner has taken it after that time. A time that is still to come is of before a clock was set back.
-    fn is_taken_since(&self, id: u64, since: u64) -> Result<bool, Error> {
-        let taken_at = self.common.owners.taken_at(self.store, self.key(id))?;
-        Ok(taken_at.is_some_and(|taken_at| taken_at > since && taken_at <= self.now))
     }
 }

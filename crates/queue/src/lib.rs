@@ -38,10 +38,12 @@ mod account;
 mod arguments;
 mod attempts;
 mod batch;
+mod correction;
 #[cfg(test)]
 mod cost;
 mod create;
 mod deadline;
+mod derive;
 pub mod driver;
 pub mod error;
 mod follow;
@@ -80,7 +82,7 @@ pub use state::{Configuration, QueueState};
 pub use statistics::{Counters, Operation, TaskCounts, TubeStatistics};
 pub use time::Seconds;
 pub use timer::Tick;
-pub use transaction::Savepoint;
+pub use transaction::{Proposal, Savepoint};
 
 use tube::Tubes;
 use turn::{Common, Turn};
@@ -209,11 +211,31 @@ impl Queue {
         self.turn(store, now).start()
     }
 
-    /// The store holds other data now: the last changes of the former data are void. Derives everything from it again, as
-    /// [`Self::start`] does. Counters of tubes, types of tubes and sessions of connections stay, and calls go on waiting if
-    /// their tube is still there. Not to be called inside a transaction.
-    pub fn rebuild(&mut self, store: &mut Store, now: u64) -> Rebuilt {
-        self.turn(store, now).rebuild()
+    /// The store holds other data now: the last changes of the former data are void. Begins to derive everything from it
+    /// again, as [`Self::start`] does; [`Self::rebuild_step`] goes on. Counters of tubes, types of tubes and sessions of
+    /// connections stay, and calls go on waiting if their tube is still there. May be called again before the last rebuild
+    /// has ended. Not to be called inside a transaction.
+    ///
+    /// Until the end nobody else may read or change the data, and of this queue's methods only those may be called that end
+    /// something: [`Self::disconnect`] and [`Self::cancel`], or that add a type or an observer.
+    pub fn rebuild(&mut self, store: &mut Store, now: u64) {
+        self.turn(store, now).rebuild();
+    }
+
+    /// Goes on with a rebuild, for about `budget` rows. Returns what came of it when it ends.
+    pub fn rebuild_step(&mut self, store: &mut Store, now: u64, budget: usize) -> Option<Rebuilt> {
+        self.turn(store, now).rebuild_step(budget)
+    }
+
+    /// Whether a rebuild is under way.
+    #[must_use]
+    pub fn is_rebuilding(&self) -> bool {
+        self.common.coming_up.is_some()
+    }
+
+    /// The requests of the calls that wait.
+    pub fn waiting_requests(&self) -> impl Iterator<Item = u64> {
+        self.common.waiters.requests()
     }
 
     /// The instance becomes read-only or writable (`box.cfg{read_only = …}`, a change of the master).

@@ -22,7 +22,7 @@ use lycosa_tuple::tuple::TupleRef;
 use crate::error::Error;
 use crate::integer_map::IntegerMap;
 use crate::session::{SessionId, session_field, taken_key};
-use crate::system::rows;
+use crate::system::{rows, rows_after};
 use crate::task::ShortKey;
 use crate::transaction::{Pending, Undo};
 
@@ -265,7 +265,7 @@ impl Owners {
 
     /// Writes all cached owners back. Inside a transaction.
     pub(crate) fn write_back_all(&mut self, store: &mut Store, pending: &mut Pending) -> Result<(), Error> {
-        self.matching(|_, _| true).into_iter().try_for_each(|task| self.write_back(store, pending, task))
+        self.cached().into_iter().try_for_each(|task| self.write_back(store, pending, task))
     }
 
     /// The rows that the space has, or would have if all owners were written back, in order.
@@ -278,6 +278,23 @@ impl Owners {
         }
         all.sort_by_key(|row| taken_key(row));
         Ok(all)
+    }
+
+    /// The tasks of up to `limit` rows of the space behind a task.
+    pub(crate) fn written_after(
+        &self,
+        store: &Store,
+        after: Option<TaskKey>,
+        limit: usize,
+    ) -> Result<Vec<TaskKey>, Error> {
+        let key = after.map(|task| ShortKey::numbers(&[task.0, task.1]));
+        let rows = rows_after(store, self.space, 0, key.as_deref(), limit)?;
+        Ok(rows.iter().filter_map(|row| taken_key(row)).collect())
+    }
+
+    /// The cached tasks, in order.
+    pub(crate) fn cached(&self) -> Vec<TaskKey> {
+        self.matching(|_, _| true)
     }
 
     fn write_back(&mut self, store: &mut Store, pending: &mut Pending, task: TaskKey) -> Result<(), Error> {

@@ -20,7 +20,7 @@
 //! orphans, which the next start releases.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use lycosa_store::{Access, IteratorType, Object, Statement, Store, UserId};
 use lycosa_tuple::mp::{self, Reader};
@@ -32,7 +32,7 @@ use crate::error::Error;
 use crate::integer_map::IntegerMap;
 use crate::owners::TaskKey;
 use crate::state::QueueState;
-use crate::system::{SHARED_BY_ACTIVITY, SystemSpaces, TAKEN_BY_SESSION, rows};
+use crate::system::{SystemSpaces, TAKEN_BY_SESSION, rows, rows_after};
 use crate::task::{ShortKey, id_of, string_key};
 use crate::transaction::Undo;
 use crate::turn::TubeTurn;
@@ -177,6 +177,27 @@ impl<'a> SharedSession<'a> {
             mp::write_str(&mut row, opener.as_bytes());
         }
         row
+    }
+}
+
+/// How far the start of sessions has come: what is looked at next, and behind which session.
+#[derive(Debug)]
+pub(crate) enum SessionsStart {
+    /// Who opened the stored sessions.
+    Openers { after: Option<SessionId> },
+    /// Rows about connections and calls, to be removed.
+    Shown,
+    /// Connections whose rows are to be written.
+    Connections { bound: Vec<(u64, SessionId)> },
+    /// Takes whose rows are to be written.
+    Consumers { waiting: Vec<(u64, u64)> },
+    /// Sessions that no connection may have.
+    Left { after: Option<SessionId> },
+}
+
+impl Default for SessionsStart {
+    fn default() -> Self {
+        Self::Openers { after: None }
     }
 }
 
@@ -393,25 +414,122 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Sessions at the start, or when the instance may write again: those without a connection expire or end.
-    pub(crate) fn start_sessions(&mut self) -> Result<(), Error> {
-        let Common { sessions, spaces, configuration, .. } = &mut *self.common;
-        let ttr = configuration.ttr.filter(|ttr| ttr.is_positive());
-        sessions.expiring.clear();
-        sessions.retry_at = 0;
-        let shared =
-            rows(self.store, spaces.shared_sessions, SHARED_BY_ACTIVITY, IteratorType::All, &[0x90])?;
-        sessions.openers.retain(|session, _| sessions.connections.contains_key(session));
-        let stored = shared.iter().filter_map(|tuple| SharedSession::read(tuple));
-        for SharedSession { id, opener, .. } in stored {
+    /// A portion of the start of sessions: those without a connection expire or end, and the rows show the living ones. Looks
+    /// at up to `limit` rows, connections or calls; returns at how many it has, and where the next portion begins.
+    pub(crate) fn start_sessions(
+        &mut self,
+        start: SessionsStart,
+        limit: usize,
+    ) -> Result<(usize, Option<SessionsStart>), Error> {
+        match start {
+            SessionsStart::Openers { after } => {
+                let (count, last) = self.find_openers(after, limit)?;
+                let next =
+                    if count < limit { SessionsStart::Shown } else { SessionsStart::Openers { after: last } };
+                Ok((count, Some(next)))
+            }
+            SessionsStart::Shown => {
+                let count = self.transact(|turn| turn.erase_connections(limit))?;
+                if count == limit {
+                    return Ok((count, Some(SessionsStart::Shown)));
+                }
+                let bound = self.common.sessions.iter().collect();
+                Ok((count, Some(SessionsStart::Connections { bound })))
+            }
+            SessionsStart::Connections { mut bound } => {
+                let portion = bound.split_off(bound.len().saturating_sub(limit));
+                self.transact(|turn| {
+                    let Turn { store, common, .. } = turn;
+                    store.read(common.spaces.taken, TAKEN_BY_SESSION, 0)?;
+                    portion.iter().try_for_each(|bound| common.rebind(store, *bound))
+                })?;
+                if !bound.is_empty() {
+                    return Ok((portion.len(), Some(SessionsStart::Connections { bound })));
+                }
+                let waiting =
+                    self.common.waiters.takes().map(|(_, request, waiter)| (waiter.connection, request));
+                let waiting = waiting.collect();
+                Ok((portion.len(), Some(SessionsStart::Consumers { waiting })))
+            }
+            SessionsStart::Consumers { mut waiting } => {
+                let portion = waiting.split_off(waiting.len().saturating_sub(limit));
+                self.transact(|turn| turn.write_consumers(&portion))?;
+                let next = if waiting.is_empty() {
+                    SessionsStart::Left { after: None }
+                } else {
+                    SessionsStart::Consumers { waiting }
+                };
+                Ok((portion.len(), Some(next)))
+            }
+            SessionsStart::Left { after } => {
+                let (count, last) = self.end_left_sessions(after, limit)?;
+                Ok((count, (count == limit).then_some(SessionsStart::Left { after: last })))
+            }
+        }
+    }
+
+    /// Up to `limit` rows of `_queue_shared_sessions` behind a session, and the last session.
+    fn shared_after(
+        &self,
+        after: Option<SessionId>,
+        limit: usize,
+    ) -> Result<(Vec<Vec<u8>>, Option<SessionId>), Error> {
+        let key = after.map(|session| string_key(&session));
+        let shared = rows_after(self.store, self.common.spaces.shared_sessions, 0, key.as_deref(), limit)?;
+        let last = shared.last().and_then(|row| session_field(row, 0)).or(after);
+        Ok((shared, last))
+    }
+
+    fn find_openers(
+        &mut self,
+        after: Option<SessionId>,
+        limit: usize,
+    ) -> Result<(usize, Option<SessionId>), Error> {
+        let (shared, last) = self.shared_after(after, limit)?;
+        let sessions = &mut self.common.sessions;
+        if after.is_none() {
+            sessions.expiring.clear();
+            sessions.retry_at = 0;
+            sessions.openers.retain(|session, _| sessions.connections.contains_key(session));
+        }
+        for SharedSession { id, opener, .. } in shared.iter().filter_map(|row| SharedSession::read(row)) {
             if let Some(opener) = opener {
                 sessions.openers.entry(id).or_insert_with(|| opener.into());
             }
         }
-        self.transact(|turn| {
-            let Turn { store, common, now, .. } = turn;
-            common.leave_idle_sessions(store, &shared)?;
-            for row in shared.iter().filter_map(|tuple| SharedSession::read(tuple)) {
+        Ok((shared.len(), last))
+    }
+
+    /// Removes up to `limit` rows of `_queue_session_ids` and `_queue_consumers`. Returns how many.
+    fn erase_connections(&mut self, limit: usize) -> Result<usize, Error> {
+        // A truncation would leave a row in `_truncate` that no replica has.
+        let SystemSpaces { session_ids, consumers, .. } = self.common.spaces;
+        let shown = rows_after(self.store, session_ids, 0, None, limit)?;
+        for row in &shown {
+            let Some(connection) = id_of(row) else { continue };
+            let key = ShortKey::id(connection);
+            self.store.execute(&Statement::Delete { space: session_ids, index: 0, key: &key })?;
+        }
+        let waiting = rows_after(self.store, consumers, 0, None, limit - shown.len())?;
+        for row in &waiting {
+            // Its key has the form of that of `_queue_taken_2`: two numbers.
+            let Some((connection, request)) = taken_key(row) else { continue };
+            let key = ShortKey::numbers(&[connection, request]);
+            self.store.execute(&Statement::Delete { space: consumers, index: 0, key: &key })?;
+        }
+        Ok(shown.len() + waiting.len())
+    }
+
+    /// Lets sessions that no connection has expire or end: those of up to `limit` rows behind a session.
+    fn end_left_sessions(
+        &mut self,
+        after: Option<SessionId>,
+        limit: usize,
+    ) -> Result<(usize, Option<SessionId>), Error> {
+        let (shared, last) = self.shared_after(after, limit)?;
+        let ttr = self.common.configuration.ttr.filter(|ttr| ttr.is_positive());
+        self.transact(|Turn { store, common, now, .. }| {
+            for row in shared.iter().filter_map(|row| SharedSession::read(row)) {
                 if common.sessions.is_live(&row.id) {
                     continue;
                 }
@@ -423,30 +541,9 @@ impl Turn<'_> {
                     None => common.end_session(store, row.id, Fate::Closes)?,
                 }
             }
-            turn.rewrite_connections()
-        })
-    }
-
-    /// Makes `_queue_session_ids` and `_queue_consumers` show the living connections and waiting takes.
-    fn rewrite_connections(&mut self) -> Result<(), Error> {
-        // A truncation would leave a row in `_truncate` that no replica has.
-        let SystemSpaces { session_ids, consumers, .. } = self.common.spaces;
-        for row in rows(self.store, session_ids, 0, IteratorType::All, &[0x90])? {
-            let Some(connection) = id_of(&row) else { continue };
-            let key = ShortKey::id(connection);
-            self.store.execute(&Statement::Delete { space: session_ids, index: 0, key: &key })?;
-        }
-        for row in rows(self.store, consumers, 0, IteratorType::All, &[0x90])? {
-            // Its key has the form of that of `_queue_taken_2`: two numbers.
-            let Some((connection, request)) = taken_key(&row) else { continue };
-            let key = ShortKey::numbers(&[connection, request]);
-            self.store.execute(&Statement::Delete { space: consumers, index: 0, key: &key })?;
-        }
-        let connections: Vec<_> = self.common.sessions.iter().collect();
-        for (connection, session) in connections {
-            self.common.bind(self.store, connection, session)?;
-        }
-        self.write_consumers()
+            Ok(())
+        })?;
+        Ok((shared.len(), last))
     }
 }
 
@@ -523,28 +620,24 @@ impl Common {
         self.bind(store, client.connection, session)
     }
 
-    /// Unbinds connections from sessions that own no task and that another master has let expire since this instance was
-    /// writable. The session ends as it was to end there; the connection gets a new one when it needs one.
-    fn leave_idle_sessions(&mut self, store: &mut Store, shared: &[Vec<u8>]) -> Result<(), Error> {
-        if self.sessions.connections.is_empty() {
+    /// Writes the rows of a connection and its session anew. If the session owns no task and another master has let it expire
+    /// since this instance was writable, the connection leaves it: the session ends as it was to end there, and the
+    /// connection gets a new one when it needs one.
+    fn rebind(&mut self, store: &mut Store, (connection, session): (u64, SessionId)) -> Result<(), Error> {
+        if self.sessions.of(connection) != Some(session) {
             return Ok(());
         }
-        let stored = shared.iter().filter_map(|tuple| SharedSession::read(tuple));
-        let active: HashSet<_> = stored.filter(|row| row.active).map(|row| row.id).collect();
-        store.read(self.spaces.taken, TAKEN_BY_SESSION, 0)?;
-        let mut idle = HashSet::new();
-        for &session in self.sessions.connections.keys().filter(|session| !active.contains(*session)) {
-            let key = string_key(&session);
-            let owned = store.first(self.spaces.taken, TAKEN_BY_SESSION, IteratorType::Eq, &key)?;
-            if owned.is_none() && self.owners.cached_of(&session, 1).is_empty() {
-                idle.insert(session);
-            }
+        let key = string_key(&session);
+        let row = store.get(self.spaces.shared_sessions, 0, &key)?;
+        let is_active = row.and_then(SharedSession::read).is_some_and(|row| row.active);
+        let is_idle = !is_active
+            && store.first(self.spaces.taken, TAKEN_BY_SESSION, IteratorType::Eq, &key)?.is_none()
+            && self.owners.cached_of(&session, 1).is_empty();
+        if !is_idle {
+            return self.bind(store, connection, session);
         }
-        let bound: Vec<_> = self.sessions.iter().filter(|(_, session)| idle.contains(session)).collect();
-        for (connection, _) in bound {
-            let previous = self.sessions.bind(connection, None);
-            self.pending.undo.push(Undo::Session { connection, previous });
-        }
+        let previous = self.sessions.bind(connection, None);
+        self.pending.undo.push(Undo::Session { connection, previous });
         Ok(())
     }
 

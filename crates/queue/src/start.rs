@@ -1,35 +1,38 @@
-//! Coming up: after recovery, and when a read-only instance becomes writable.
+//! Coming up: after recovery, when a read-only instance becomes writable, and when the journal has lost rows.
 //!
 //! 1. The queue's spaces are created, or brought into the configured mode.
 //! 2. Each row of `_queue` becomes a tube. A tube that the process already knows keeps its counters.
 //! 3. Tasks that are taken by nobody who could ever come back become ready.
 //! 4. Sessions without a connection begin to expire, or end.
 //! 5. Rows that the Lua module left wrong are corrected ([`Amiss`](crate::follow::Amiss)).
+//! 6. Calls that wait are served.
 //!
-//! After a restart this costs a look at every task. A start that ends a time as a replica costs O(tubes + taken tasks +
-//! sessions + rows to correct), because the tubes have followed the applied rows ([`crate::follow`]).
+//! After a restart this costs a look at every task of a tube with sub-queues and deadlines, a few look-ups for each
+//! sub-queue, and one for each taken task. A start that ends a time as a replica costs O(tubes + taken tasks + sessions +
+//! rows to correct), because the tubes have followed the applied rows ([`crate::follow`]).
+//!
+//! All of it is done in portions of at most [`Turn::BATCH`] rows ([`ComingUp`]). A start runs them one after the other. A
+//! rebuild ([`crate::Queue::rebuild`]) runs some in each turn; nobody else may change the data until it ends.
 //!
 //! A row of `_queue` that cannot become a tube (an unknown type, a space without an index) stays, without a tube, and
 //! the log says why: one broken tube must not keep the others down.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use lycosa_store::{IteratorType, Space, Store};
 
 use crate::LogLevel;
-use crate::account::show_candidate;
 use crate::create::TubeRow;
+use crate::derive::Finding;
 use crate::driver::{TubeOptions, TubeType};
 use crate::error::Error;
-use crate::follow::is_event_amiss;
 use crate::owners::TaskKey;
-use crate::session::{SessionId, session_field, taken_key};
+use crate::session::SessionsStart;
 use crate::state::QueueState;
-use crate::system::{QUEUE, QUEUE_BY_ID, SystemSpaces, rows};
-use crate::task::{State, Task};
-use crate::tube::{Tube, TubeIndex, Tubes};
-use crate::turn::{Common, TubeTurn, Turn};
-use crate::waiter::Waiters;
+use crate::system::{QUEUE, QUEUE_BY_ID, SystemSpaces, rows, rows_after};
+use crate::task::{ShortKey, State, Task, string_key};
+use crate::tube::{TubeIndex, Tubes};
+use crate::turn::{TubeTurn, Turn};
 
 /// What a start has found and done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,76 +54,231 @@ pub struct Rebuilt {
     pub started: Result<StartReport, Error>,
 }
 
+/// Why the queue comes up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Occasion {
+    /// The process begins, and nobody is connected.
+    Beginning,
+    /// The process has known the tubes before, as a replica or as the master.
+    Again,
+    /// The store holds other data, and the queue runs.
+    Rebuild,
+    /// The store holds other data, and the queue only follows them.
+    Follow,
+}
+
+/// How far the queue has come up.
+#[derive(Debug)]
+pub(crate) struct ComingUp {
+    occasion: Occasion,
+    stage: Stage,
+    report: StartReport,
+    /// Tubes that were known before and whose rows were not found yet.
+    gone: HashSet<TubeIndex>,
+}
+
+/// What is being done, and behind which key the next portion of it begins.
+#[derive(Debug)]
+enum Stage {
+    Spaces,
+    /// Rows of `_queue` become tubes, in the order of their ids.
+    Tubes {
+        after: Option<u64>,
+    },
+    /// What derives from the rows of the tube with that id is found.
+    Derived {
+        id: u64,
+        index: TubeIndex,
+        finding: Finding,
+    },
+    /// What is kept of attempts at tasks that do not exist is removed.
+    Attempts {
+        after: Option<TaskKey>,
+    },
+    /// Taken tasks without an owner are released, a tube after the other.
+    Orphans {
+        tube: Option<u64>,
+        after: Option<(u64, u64)>,
+    },
+    /// Owners of tasks that do not exist or are not taken are forgotten.
+    Owners {
+        after: Option<TaskKey>,
+    },
+    Sessions(SessionsStart),
+    /// What is amiss is corrected in the tube behind that id.
+    Corrections {
+        tube: Option<u64>,
+    },
+    /// Calls that wait are served.
+    Serving,
+    Up,
+}
+
+impl ComingUp {
+    fn new(occasion: Occasion, tubes: &Tubes) -> Self {
+        Self { occasion, stage: Stage::Spaces, report: StartReport::default(), gone: tubes.slots().collect() }
+    }
+}
+
 impl Turn<'_> {
     pub(crate) fn start(&mut self) -> Result<StartReport, Error> {
         let has_followed = std::mem::replace(&mut self.common.follows, true);
         self.common.set_state(QueueState::Startup);
         self.common.starts = true;
-        let report = self.come_up(has_followed);
+        let occasion = if has_followed { Occasion::Again } else { Occasion::Beginning };
+        let mut up = ComingUp::new(occasion, self.tubes);
+        let done = self.come_up(&mut up, usize::MAX);
         self.common.starts = false;
-        report
-    }
-
-    /// `has_followed`: the process has known the tubes before, as a replica or as the master. Otherwise it begins, and nobody
-    /// is connected.
-    fn come_up(&mut self, has_followed: bool) -> Result<StartReport, Error> {
-        self.prepare_spaces()?;
-        let report = self.load_tubes()?;
-        self.find_attempts(has_followed)?;
-        self.resume(!has_followed, report)
+        done.map(|_| up.report)
     }
 
     /// See [`crate::Queue::rebuild`]. A queue that does not run has nothing that could go on; its start derives the rest.
-    pub(crate) fn rebuild(&mut self) -> Rebuilt {
-        let has_run = matches!(self.common.state, QueueState::Running | QueueState::Startup);
-        let indexes: Vec<_> = self.tubes.indexes().collect();
-        let former: HashMap<_, _> =
-            indexes.into_iter().filter_map(|index| Some((index, self.tubes.remove(index)?))).collect();
-        let waiters = self.common.forget_data();
-        let mut waiting = HashSet::new();
-        if !has_run {
-            if self.common.follows {
-                self.common.follows = false;
-                self.follow();
-            }
-            return Rebuilt { waiting, started: Ok(StartReport::default()) };
+    pub(crate) fn rebuild(&mut self) {
+        let runs = matches!(self.common.state, QueueState::Running | QueueState::Startup);
+        self.common.forget_data();
+        if runs {
+            self.common.set_state(QueueState::Startup);
+            self.common.starts = true;
         }
-        self.common.set_state(QueueState::Startup);
-        self.common.starts = true;
-        let started = self.come_up_again(former, waiters, &mut waiting);
-        self.common.starts = false;
-        if let Err(error) = &started {
-            self.common.log_failure("the start on the confirmed data", error);
-        }
-        Rebuilt { waiting, started }
+        let occasion = if runs { Occasion::Rebuild } else { Occasion::Follow };
+        self.common.coming_up = Some(Box::new(ComingUp::new(occasion, self.tubes)));
+        self.tubes.detach();
     }
 
-    fn come_up_again(
-        &mut self,
-        former: HashMap<TubeIndex, Box<Tube>>,
-        waiters: Waiters,
-        waiting: &mut HashSet<u64>,
-    ) -> Result<StartReport, Error> {
-        self.prepare_spaces()?;
-        let report = self.load_tubes()?;
-        let mut moved = HashMap::new();
-        for (before, former) in former {
-            if let Some(index) = self.tubes.by_id(former.id)
-                && let Some(tube) = self.tubes.at_mut(index).filter(|tube| tube.name == former.name)
-            {
-                tube.counters = former.counters;
-                tube.observed = former.observed;
-                moved.insert(before, index);
-            }
+    /// Goes on with a rebuild, for about `budget` rows. Returns what came of it when it ends.
+    pub(crate) fn rebuild_step(&mut self, budget: usize) -> Option<Rebuilt> {
+        let mut up = self.common.coming_up.take()?;
+        let done = self.come_up(&mut up, budget);
+        if done == Ok(false) {
+            self.common.coming_up = Some(up);
+            return None;
         }
-        for (before, waiter) in waiters.into_calls() {
-            if let Some(&index) = moved.get(&before) {
-                waiting.insert(waiter.request);
-                self.common.waiters.push(index, waiter);
-            }
+        self.common.starts = false;
+        if let Err(error) = &done {
+            self.common.log_failure("the start on the confirmed data", error);
         }
-        self.find_attempts(false)?;
-        self.resume(false, report)
+        let waiting = self.common.waiters.requests().collect();
+        Some(Rebuilt { waiting, started: done.map(|_| up.report) })
+    }
+
+    /// Does portions for about `budget` rows. Returns whether the queue is up.
+    fn come_up(&mut self, up: &mut ComingUp, budget: usize) -> Result<bool, Error> {
+        let mut left = budget;
+        while left > 0 {
+            if matches!(up.stage, Stage::Up) {
+                return Ok(true);
+            }
+            let count = self.advance(up, left.min(Self::BATCH))?;
+            left = left.saturating_sub(count.max(1));
+        }
+        Ok(matches!(up.stage, Stage::Up))
+    }
+
+    /// Does one portion, which looks at up to `limit` rows. Returns at how many it has.
+    fn advance(&mut self, up: &mut ComingUp, limit: usize) -> Result<usize, Error> {
+        let (count, next) = match std::mem::replace(&mut up.stage, Stage::Up) {
+            Stage::Spaces => {
+                if up.occasion == Occasion::Follow {
+                    let queue = self.store.space_by_name(QUEUE.name).map(Space::id);
+                    self.common.spaces.queue = queue.unwrap_or_default();
+                } else {
+                    self.prepare_spaces()?;
+                }
+                (1, Stage::Tubes { after: None })
+            }
+            Stage::Tubes { after } => match self.next_tube(after)? {
+                Some((row, id)) => match self.load_row(up, &row) {
+                    Some(index) => (1, Stage::Derived { id, index, finding: Finding::default() }),
+                    None => (1, Stage::Tubes { after: Some(id) }),
+                },
+                None => {
+                    for index in std::mem::take(&mut up.gone) {
+                        self.lose_tube(up.occasion, index);
+                    }
+                    let is_followed = up.occasion == Occasion::Follow;
+                    (1, if is_followed { Stage::Up } else { Stage::Attempts { after: None } })
+                }
+            },
+            Stage::Derived { id, index, mut finding } => {
+                match self.derive_portion(index, &mut finding, limit) {
+                    Ok(Some(count)) => (count, Stage::Derived { id, index, finding }),
+                    Ok(None) => (1, Stage::Tubes { after: Some(id) }),
+                    Err(error) => {
+                        let name = self.tubes.at(index).map(|tube| tube.name.clone()).unwrap_or_default();
+                        up.report.tubes -= 1;
+                        self.refuse_row(up, &name, &error);
+                        self.lose_tube(up.occasion, index);
+                        (1, Stage::Tubes { after: Some(id) })
+                    }
+                }
+            }
+            Stage::Attempts { after } => {
+                let (count, last) = self.forget_attempts(up.occasion, after, limit)?;
+                let is_over = count < limit;
+                (
+                    count,
+                    if is_over {
+                        Stage::Orphans { tube: None, after: None }
+                    } else {
+                        Stage::Attempts { after: last }
+                    },
+                )
+            }
+            Stage::Orphans { tube, after } => match self.tubes.next(tube, after.is_some()) {
+                Some((id, index)) => {
+                    let (count, last) = self.release_orphans(index, after, limit, &mut up.report)?;
+                    (count, Stage::Orphans { tube: Some(id), after: last })
+                }
+                None => {
+                    if up.report.released > 0 {
+                        let text = format!("released {} tasks", up.report.released);
+                        self.common.log(LogLevel::Info, text);
+                    }
+                    (1, Stage::Owners { after: None })
+                }
+            },
+            Stage::Owners { after } => {
+                let (count, last) = self.forget_missing_tasks(after, limit)?;
+                let is_over = count < limit;
+                (
+                    count,
+                    if is_over {
+                        Stage::Sessions(SessionsStart::default())
+                    } else {
+                        Stage::Owners { after: last }
+                    },
+                )
+            }
+            Stage::Sessions(sessions) => match self.start_sessions(sessions, limit)? {
+                (count, Some(sessions)) => (count, Stage::Sessions(sessions)),
+                (count, None) => {
+                    self.common.corrected_later.clear();
+                    (count, Stage::Corrections { tube: None })
+                }
+            },
+            Stage::Corrections { tube } => match self.tubes.next(tube, false) {
+                Some((id, index)) => {
+                    // After a time as a replica a tube's tasks beyond a portion are left to the timer.
+                    let limit = if up.occasion == Occasion::Beginning { usize::MAX } else { limit };
+                    let (count, is_over) = self.correct(index, limit)?;
+                    (count, Stage::Corrections { tube: if is_over { Some(id) } else { tube } })
+                }
+                None => {
+                    self.common.set_state(QueueState::Running);
+                    // The beginning is over before anybody connects; a change of the role goes on with the next ticks.
+                    while up.occasion == Occasion::Beginning && self.release_closing(usize::MAX) > 0 {}
+                    self.common.ready.extend(self.tubes.indexes());
+                    (1, Stage::Serving)
+                }
+            },
+            Stage::Serving => {
+                let count = self.serve_some(limit);
+                (count, if count < limit { Stage::Up } else { Stage::Serving })
+            }
+            Stage::Up => (0, Stage::Up),
+        };
+        up.stage = next;
+        Ok(count)
     }
 
     fn prepare_spaces(&mut self) -> Result<(), Error> {
@@ -130,21 +288,8 @@ impl Turn<'_> {
         let in_replicaset = self.common.configuration.in_replicaset;
         let spaces = self.transact(|turn| SystemSpaces::prepare(turn.store, in_replicaset))?;
         self.common.use_spaces(spaces, in_replicaset);
+        self.common.attempts.find(self.store);
         Ok(())
-    }
-
-    /// The tubes are there: derives the rest of what the process knows, and serves.
-    fn resume(&mut self, is_beginning: bool, mut report: StartReport) -> Result<StartReport, Error> {
-        report.released = self.release_orphans()?;
-        self.start_sessions()?;
-        self.common.corrected_later.clear();
-        self.correct_tubes(is_beginning)?;
-        self.common.set_state(QueueState::Running);
-        // The beginning is over before anybody connects; a change of the role goes on with the next ticks.
-        while is_beginning && self.release_closing(usize::MAX) > 0 {}
-        self.common.ready.extend(self.tubes.indexes());
-        self.serve();
-        Ok(report)
     }
 
     /// Whether `_queue` has a temporary tube, which replica set mode excludes; says so in the log.
@@ -163,64 +308,88 @@ impl Turn<'_> {
     pub(crate) fn register(&mut self, tube_type: TubeType) -> Result<StartReport, Error> {
         let name = tube_type.name().to_owned();
         self.common.types.add(tube_type)?;
+        let mut up = ComingUp::new(Occasion::Beginning, self.tubes);
+        if let Some(up) = &mut self.common.coming_up {
+            // Its rows may have been passed.
+            (up.stage, up.report) = (Stage::Spaces, StartReport::default());
+        }
         if !self.common.is_running() {
             return Ok(StartReport::default());
         }
-        let mut report = StartReport::default();
-        let mut released = 0;
-        for index in self.load_rows(|row| row.tube_type == name, &mut report)? {
+        let mut after = None;
+        while let Some((row, id)) = self.next_tube(after)? {
+            after = Some(id);
+            if TubeRow::read(&row).is_none_or(|row| row.tube_type != name) {
+                continue;
+            }
+            let Some(index) = self.load_row(&mut up, &row) else { continue };
+            self.derive(index)?;
             let TubeTurn { store, tube, .. } = self.tube(index)?;
             let orphans = tube.ids_in_state(store, State::Taken, &mut |_| Ok(true))?;
-            released += self.release_batches(index, &orphans)?;
+            up.report.released += self.release_batches(index, &orphans)?;
             self.correct(index, usize::MAX)?;
         }
-        report.released = released;
         self.serve();
-        Ok(report)
+        Ok(up.report)
     }
 
-    fn load_tubes(&mut self) -> Result<StartReport, Error> {
-        let mut report = StartReport::default();
-        let mut gone: HashSet<TubeIndex> = self.tubes.indexes().collect();
-        for index in self.load_rows(|_| true, &mut report)? {
-            gone.remove(&index);
+    /// The row of `_queue` behind an id, and its own id.
+    fn next_tube(&self, after: Option<u64>) -> Result<Option<(Vec<u8>, u64)>, Error> {
+        let queue = self.common.spaces.queue;
+        if queue == 0 {
+            return Ok(None);
         }
-        gone.into_iter().for_each(|index| self.forget_tube(index));
-        Ok(report)
+        let key = after.map(ShortKey::id);
+        let row = rows_after(self.store, queue, QUEUE_BY_ID, key.as_deref(), 1)?.pop();
+        Ok(row.and_then(|row| {
+            let id = lycosa_tuple::tuple::TupleRef::trusted(&row).field(1)?;
+            let id = lycosa_tuple::mp::Reader::new(id).uint().ok()?;
+            Some((row, id))
+        }))
     }
 
-    /// Makes tubes of the rows of `_queue` that satisfy `f`.
-    fn load_rows(
-        &mut self,
-        f: impl Fn(&TubeRow<'_>) -> bool,
-        report: &mut StartReport,
-    ) -> Result<Vec<TubeIndex>, Error> {
-        let mut loaded = Vec::new();
-        let stored = rows(self.store, self.common.spaces.queue, QUEUE_BY_ID, IteratorType::All, &[0x90])?;
-        for stored in &stored {
-            let Some(row) = TubeRow::read(stored) else {
-                report.unavailable += 1;
-                continue;
-            };
-            if !f(&row) {
-                continue;
+    /// Makes a tube of a row of `_queue`, and says in the report and the log why it could not.
+    fn load_row(&mut self, up: &mut ComingUp, stored: &[u8]) -> Option<TubeIndex> {
+        let Some(row) = TubeRow::read(stored) else {
+            up.report.unavailable += 1;
+            return None;
+        };
+        if let Some(known) = self.tubes.by_name(row.name).map(|handle| handle.index)
+            && self.tubes.at(known).is_some_and(|tube| tube.id != row.id)
+        {
+            up.gone.remove(&known);
+            self.lose_tube(up.occasion, known);
+        }
+        match self.transact(|turn| turn.load_stored(&row)) {
+            Ok(index) => {
+                up.report.tubes += 1;
+                up.gone.remove(&index);
+                Some(index)
             }
-            match self.transact(|turn| turn.load_stored(&row)) {
-                Ok(index) => {
-                    report.tubes += 1;
-                    loaded.push(index);
-                }
-                Err(error) => {
-                    report.unavailable += 1;
-                    let text = format!("tube '{}' is not available: {error}", row.name);
-                    self.common.log(LogLevel::Warning, text);
-                }
+            Err(error) => {
+                self.refuse_row(up, row.name, &error);
+                None
             }
         }
-        Ok(loaded)
     }
 
-    /// Makes a tube of a row of `_queue`.
+    fn refuse_row(&mut self, up: &mut ComingUp, name: &str, error: &Error) {
+        up.report.unavailable += 1;
+        // A queue that only follows leaves that to its start.
+        if up.occasion != Occasion::Follow {
+            self.common.log(LogLevel::Warning, format!("tube '{name}' is not available: {error}"));
+        }
+    }
+
+    /// A tube is not in the data. Calls that wait in a tube that was lost are answered by whoever answers for the loss.
+    fn lose_tube(&mut self, occasion: Occasion, index: TubeIndex) {
+        if matches!(occasion, Occasion::Rebuild | Occasion::Follow) {
+            self.common.waiters.forget_tube(index);
+        }
+        self.forget_tube(index);
+    }
+
+    /// Makes a tube of a row of `_queue`. What derives from its tasks is to be found next ([`Turn::derive`]).
     pub(crate) fn load_stored(&mut self, row: &TubeRow<'_>) -> Result<TubeIndex, Error> {
         let kind = self.common.types.get(row.tube_type).cloned();
         let kind = kind.ok_or_else(|| Error::UnknownTubeType(row.tube_type.into()))?;
@@ -240,47 +409,59 @@ impl Turn<'_> {
         self.load_tube(row, &kind, driver, options)
     }
 
-    /// Finds what is kept of attempts, and removes what is kept of tasks that do not exist. A transaction that removes a
-    /// task removes its row too. So after a time as a replica only rows of temporary tubes can be left: their tasks were
-    /// another instance's.
-    fn find_attempts(&mut self, has_followed: bool) -> Result<(), Error> {
-        self.common.attempts.find(self.store);
-        if has_followed {
+    /// Removes what is kept of tasks that do not exist. A transaction that removes a task removes its row too. So after a time
+    /// as a replica only rows of temporary tubes can be left: their tasks were another instance's.
+    fn forget_attempts(
+        &mut self,
+        occasion: Occasion,
+        after: Option<TaskKey>,
+        limit: usize,
+    ) -> Result<(usize, Option<TaskKey>), Error> {
+        if occasion == Occasion::Again {
             let temporary = self.tubes.iter().filter(|tube| tube.options.temporary);
             let temporary: Vec<_> = temporary.map(|tube| tube.id).collect();
-            return self.transact(|Turn { store, tubes, common, .. }| {
-                temporary.iter().try_for_each(|&tube| {
-                    common.attempts.retain(store, Some(tube), |store, task| has_task(tubes, store, task))
-                })
-            });
+            self.transact(|Turn { store, tubes, common, .. }| {
+                let has_task = |store: &Store, task| has_task(tubes, store, task);
+                temporary.iter().try_for_each(|&tube| common.attempts.retain_in(store, tube, has_task))
+            })?;
+            return Ok((0, None));
         }
         self.transact(|Turn { store, tubes, common, .. }| {
-            common.attempts.retain(store, None, |store, task| has_task(tubes, store, task))
+            let has_task = |store: &Store, task| has_task(tubes, store, task);
+            common.attempts.retain_after(store, after, limit, has_task)
         })
     }
 
-    /// Releases tasks that no session holds, or none that could come back.
-    fn release_orphans(&mut self) -> Result<u64, Error> {
-        let sessions: HashSet<SessionId> =
-            rows(self.store, self.common.spaces.shared_sessions, 0, IteratorType::All, &[0x90])?
-                .iter()
-                .filter_map(|row| session_field(row, 0))
-                .collect();
-        let mut released = 0;
-        let tubes: Vec<_> = self.tubes.indexes().collect();
-        for index in tubes {
-            let TubeTurn { store, tube, common, .. } = self.tube(index)?;
-            let orphans = tube.ids_in_state(store, State::Taken, &mut |id| {
-                let owner = common.owners.session_of(store, (tube.id, id))?;
-                Ok(!owner.is_some_and(|owner| sessions.contains(&owner)))
-            })?;
-            released += self.release_batches(index, &orphans)?;
+    /// Releases those of a tube's taken tasks that no session holds, or none that could come back. Looks at up to `limit`
+    /// behind a priority and an id. Returns how many there were, and the last one if there may be more.
+    fn release_orphans(
+        &mut self,
+        index: TubeIndex,
+        after: Option<(u64, u64)>,
+        limit: usize,
+        report: &mut StartReport,
+    ) -> Result<(usize, Option<(u64, u64)>), Error> {
+        let TubeTurn { store, tube, common, .. } = self.tube(index)?;
+        let taken = tube.taken_after(store, after, limit)?;
+        let mut orphans = Vec::new();
+        for &(_, id) in &taken {
+            #[cfg(test)]
+            crate::cost::count_look_up();
+            let owner = common.owners.session_of(store, (tube.id, id))?;
+            let is_held = match owner {
+                Some(owner) => {
+                    let row = store.get(common.spaces.shared_sessions, 0, &string_key(&owner))?;
+                    row.is_some()
+                }
+                None => false,
+            };
+            if !is_held {
+                orphans.push(id);
+            }
         }
-        self.forget_missing_tasks()?;
-        if released > 0 {
-            self.common.log(LogLevel::Info, format!("released {released} tasks"));
-        }
-        Ok(released)
+        report.released += self.release_batches(index, &orphans)?;
+        let last = taken.last().copied().filter(|_| taken.len() == limit);
+        Ok((taken.len(), last))
     }
 
     /// Releases taken tasks of a tube. Returns how many were.
@@ -297,11 +478,20 @@ impl Turn<'_> {
         Ok(released)
     }
 
-    /// Removes rows of `_queue_taken_2` whose task is gone or not taken.
-    fn forget_missing_tasks(&mut self) -> Result<(), Error> {
+    /// Removes rows of `_queue_taken_2` whose task is gone or not taken. Looks at up to `limit` behind a key, before them at
+    /// those that are cached.
+    fn forget_missing_tasks(
+        &mut self,
+        after: Option<TaskKey>,
+        limit: usize,
+    ) -> Result<(usize, Option<TaskKey>), Error> {
+        let mut tasks = self.common.owners.written_after(self.store, after, limit)?;
+        let (count, last) = (tasks.len(), tasks.last().copied());
+        if after.is_none() {
+            tasks.extend(self.common.owners.cached());
+        }
         let mut missing = Vec::new();
-        for row in self.common.owners.rows(self.store)? {
-            let Some((tube_id, id)) = taken_key(&row) else { continue };
+        for (tube_id, id) in tasks {
             let held = self.tubes.by_id(tube_id).and_then(|index| self.tubes.at(index)).map(|tube| {
                 let task = tube.tasks(self.store).get(id).ok().flatten();
                 let task = task.and_then(|tuple| Task::read(tuple, tube.kind.layout()));
@@ -311,110 +501,11 @@ impl Turn<'_> {
                 missing.push((tube_id, id));
             }
         }
-        for batch in missing.chunks(Self::BATCH) {
-            self.transact(|Turn { store, common: Common { owners, pending, .. }, .. }| {
-                batch.iter().try_for_each(|&task| owners.forget(store, pending, task))
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Corrects what is amiss. After a time as a replica a tube's tasks beyond a portion are left to the timer.
-    fn correct_tubes(&mut self, is_beginning: bool) -> Result<(), Error> {
-        let limit = if is_beginning { usize::MAX } else { Self::BATCH };
-        let tubes: Vec<_> = self.tubes.indexes().collect();
-        tubes.into_iter().try_for_each(|index| self.correct(index, limit))
-    }
-
-    /// Makes the ready buffer of a tube show the candidates, and corrects up to `limit` wrong times; the timer does the rest.
-    fn correct(&mut self, index: TubeIndex, limit: usize) -> Result<(), Error> {
-        self.correct_buffer(index)?;
-        let TubeTurn { tube, common, .. } = self.tube(index)?;
-        let count = tube.amiss.events.len();
-        if count == 0 {
-            return Ok(());
-        }
-        let text = format!(
-            "tube '{}': corrects when {count} released tasks expire, as the Lua module stores a wrong time for them",
-            tube.name
-        );
-        common.log(LogLevel::Warning, text);
-        self.correct_events(index, limit)?;
-        if !self.tube(index)?.tube.amiss.events.is_empty() {
-            self.common.corrected_later.push_back(index);
-        }
-        Ok(())
-    }
-
-    /// Makes a ready buffer show exactly the candidates.
-    fn correct_buffer(&mut self, index: TubeIndex) -> Result<(), Error> {
-        let TubeTurn { tube, .. } = self.tube(index)?;
-        let (Some(buffer), Some(candidates)) = (tube.buffer, tube.driver.candidates()) else { return Ok(()) };
-        let columns = tube.kind.layout().buffer_columns();
-        let names = tube.amiss.names.iter();
-        let wrong: Vec<_> = names.map(|name| (name.clone(), candidates.get(name))).collect();
-        for batch in wrong.chunks(Self::BATCH) {
-            self.transact(|turn| {
-                let vanished = batch.iter().filter(|(_, candidate)| candidate.is_none());
-                let shown = batch.iter().filter(|(_, candidate)| candidate.is_some());
-                vanished.chain(shown).try_for_each(|(name, candidate)| {
-                    show_candidate(turn.store, buffer, columns, name, *candidate)
-                })
-            })?;
-        }
-        self.tube(index)?.tube.amiss.names.clear();
-        Ok(())
-    }
-
-    /// Corrects the next events of up to `limit` tasks: that of a ready task is the end of its life. Returns how many tasks
-    /// were looked at.
-    fn correct_events(&mut self, index: TubeIndex, limit: usize) -> Result<usize, Error> {
-        let mut count = 0;
-        while count < limit {
-            let portion = (limit - count).min(Self::BATCH);
-            let events = &self.tube(index)?.tube.amiss.events;
-            let wrong: Vec<_> = events.iter().take(portion).copied().collect();
-            if wrong.is_empty() {
-                break;
-            }
-            self.transact_at(index, |tube| {
-                wrong.iter().try_for_each(|&id| {
-                    let task = tube.tasks().get(id)?;
-                    let task = task.and_then(|tuple| Task::read(tuple, tube.tube.kind.layout()));
-                    // It may have been taken, corrected or removed since.
-                    match task.filter(is_event_amiss) {
-                        Some(task) => tube.postpone(id, task.times.death()),
-                        None => Ok(()),
-                    }
-                })
-            })?;
-            count += wrong.len();
-            let events = &mut self.tube(index)?.tube.amiss.events;
-            wrong.iter().for_each(|id| _ = events.remove(id));
-        }
-        Ok(count)
-    }
-
-    /// Corrects wrong times that a start has left, at most `budget`. Returns how many tasks were looked at.
-    pub(crate) fn correct_later(&mut self, budget: usize) -> usize {
-        let mut done = 0;
-        while done < budget
-            && let Some(&index) = self.common.corrected_later.front()
-        {
-            match self.correct_events(index, budget - done) {
-                Ok(count) if count == budget - done => done = budget,
-                Ok(count) => {
-                    done += count;
-                    self.common.corrected_later.pop_front();
-                }
-                Err(error) => {
-                    // The next start tries again; until then the timer corrects each task when its wrong time has come.
-                    self.common.log_failure("correction of released tasks", &error);
-                    self.common.corrected_later.pop_front();
-                }
-            }
-        }
-        done
+        self.transact(|Turn { store, common, .. }| {
+            let (owners, pending) = (&mut common.owners, &mut common.pending);
+            missing.iter().try_for_each(|&task| owners.forget(store, pending, task))
+        })?;
+        Ok((count, last))
     }
 }
 

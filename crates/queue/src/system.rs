@@ -79,8 +79,6 @@ const LEGACY_TAKEN: &str = "_queue_taken";
 pub(crate) const TAKEN_BY_SESSION: u32 = 1;
 /// The index `tube_id` of `_queue`.
 pub(crate) const QUEUE_BY_ID: u32 = 1;
-/// The index `active` of `_queue_shared_sessions`.
-pub(crate) const SHARED_BY_ACTIVITY: u32 = 1;
 
 /// Ids of the queue's spaces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -161,8 +159,32 @@ pub(crate) fn rows(
     iterator: IteratorType,
     key: &[u8],
 ) -> Result<Vec<Vec<u8>>, StoreError> {
+    copies(store, (space, index), (iterator, key), usize::MAX)
+}
+
+/// Copies of up to `limit` tuples behind a whole key of a unique index, from the beginning without one.
+pub(crate) fn rows_after(
+    store: &Store,
+    space: SpaceId,
+    index: u32,
+    after: Option<&[u8]>,
+    limit: usize,
+) -> Result<Vec<Vec<u8>>, StoreError> {
+    let walk = after.map_or((IteratorType::All, &[0x90][..]), |key| (IteratorType::Gt, key));
+    copies(store, (space, index), walk, limit)
+}
+
+fn copies(
+    store: &Store,
+    (space, index): (SpaceId, u32),
+    (iterator, key): (IteratorType, &[u8]),
+    limit: usize,
+) -> Result<Vec<Vec<u8>>, StoreError> {
     let mut tuples = Vec::new();
     store.scan(space, index, iterator, key, &mut |tuple| {
+        if tuples.len() == limit {
+            return ControlFlow::Break(());
+        }
         #[cfg(test)]
         crate::cost::count_look_up();
         tuples.push(tuple.to_vec());

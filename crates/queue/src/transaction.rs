@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use lycosa_store::{Proposal, SpaceId, Statement, Store, Submitted, UserId};
+use lycosa_store::{Decision, SpaceId, Statement, Store, Submitted, UserId};
 
 use crate::driver::Candidates;
 use crate::driver::candidates::SubQueue;
@@ -163,16 +163,40 @@ impl Queue {
         out: &mut Vec<u8>,
     ) -> Result<Option<Proposal>, Error> {
         self.turn(store, now).write_back(statement.space())?;
+        let mark = self.common.pending.mark();
         let former = store.set_user(acting);
         let submitted = store.submit(statement).map(|submitted| match submitted {
             Submitted::Executed(tuple) => {
                 append(tuple, out);
                 None
             }
-            Submitted::Proposed(proposal) => Some(proposal),
+            Submitted::Proposed(proposal) => Some(Proposal { proposal, mark }),
         });
         store.set_user(former);
         Ok(submitted?)
+    }
+
+    /// Completes a statement that [`Self::submit`] has proposed, as the hooks decided. Appends the tuple that it returns to
+    /// `out`.
+    ///
+    /// # Errors
+    /// As [`Store::decide`]. What was executed since the statement was submitted is undone with it, in the store and here.
+    pub fn decide(
+        &mut self,
+        store: &mut Store,
+        acting: UserId,
+        (statement, proposal, decision): (&Statement<'_>, Proposal, Decision<'_>),
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let Proposal { proposal, mark } = proposal;
+        let is_live = store.is_live(proposal.savepoint());
+        let former = store.set_user(acting);
+        let decided = store.decide(statement, proposal, decision).map(|tuple| _ = append(tuple, out));
+        store.set_user(former);
+        if decided.is_err() && is_live {
+            self.common.revert_to(&mut self.tubes, mark);
+        }
+        Ok(decided?)
     }
 
     /// Executes one statement on behalf of `acting`: in a transaction of its own, or as a part of the open one. Appends
@@ -326,6 +350,29 @@ impl Common {
             }
             Undo::Mode { spaces, in_replicaset } => self.use_spaces(spaces, in_replicaset),
         }
+    }
+}
+
+/// A statement about which hooks have to decide, and the place to which store and queue return if it is refused. See
+/// [`Queue::submit`].
+#[derive(Debug)]
+#[must_use = "the statement is executed by Queue::decide"]
+pub struct Proposal {
+    proposal: lycosa_store::Proposal,
+    mark: Mark,
+}
+
+impl Proposal {
+    /// The tuple with the primary key, if there is one.
+    #[must_use]
+    pub fn old_tuple(&self) -> Option<&[u8]> {
+        self.proposal.old.as_deref()
+    }
+
+    /// The tuple that would take its place; nothing for a DELETE.
+    #[must_use]
+    pub fn new_tuple(&self) -> Option<&[u8]> {
+        self.proposal.new.as_deref()
     }
 }
 

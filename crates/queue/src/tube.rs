@@ -8,6 +8,7 @@
 //! the slot's generation, so a procedure that was resolved for a former tube does not reach the present one.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use lycosa_store::{SpaceId, Store};
@@ -59,6 +60,27 @@ impl Tube {
     }
 }
 
+/// Takes a tube out of the tables, unless another one has its places by now.
+fn forget(
+    by_space: &mut IntegerMap<SpaceId, TubeIndex>,
+    by_buffer: &mut IntegerMap<SpaceId, TubeIndex>,
+    by_id: &mut BTreeMap<u64, TubeIndex>,
+    index: TubeIndex,
+    tube: &Tube,
+) {
+    if by_space.get(&tube.space) == Some(&index) {
+        by_space.remove(&tube.space);
+    }
+    if let Some(buffer) = tube.buffer
+        && by_buffer.get(&buffer) == Some(&index)
+    {
+        by_buffer.remove(&buffer);
+    }
+    if by_id.get(&tube.id) == Some(&index) {
+        by_id.remove(&tube.id);
+    }
+}
+
 #[derive(Debug, Default)]
 struct TubeSlot {
     generation: u32,
@@ -89,9 +111,7 @@ impl Tubes {
         };
         let slot = &mut self.slots[index as usize];
         if let Some(former) = slot.tube.take() {
-            self.by_space.remove(&former.space);
-            former.buffer.map(|buffer| self.by_buffer.remove(&buffer));
-            self.by_id.remove(&former.id);
+            forget(&mut self.by_space, &mut self.by_buffer, &mut self.by_id, index, &former);
             tube.counters = former.counters;
             tube.observed = former.observed;
         }
@@ -109,10 +129,33 @@ impl Tubes {
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(index);
         self.by_name.remove(&tube.name);
-        self.by_space.remove(&tube.space);
-        tube.buffer.map(|buffer| self.by_buffer.remove(&buffer));
-        self.by_id.remove(&tube.id);
+        forget(&mut self.by_space, &mut self.by_buffer, &mut self.by_id, index, &tube);
         Some(tube)
+    }
+
+    /// The store holds other data: no tube is found by its space or its id until it was inserted again.
+    pub(crate) fn detach(&mut self) {
+        self.by_space.clear();
+        self.by_buffer.clear();
+        self.by_id.clear();
+        for tube in self.slots.iter_mut().filter_map(|slot| slot.tube.as_deref_mut()) {
+            tube.candidates_follow = false;
+        }
+    }
+
+    /// The slots that have a tube.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = TubeIndex> {
+        (0..).zip(&self.slots).filter(|(_, slot)| slot.tube.is_some()).map(|(index, _)| index)
+    }
+
+    /// The first tube behind an id, or behind none; with `itself` the tube of that id, if it exists. Its id and its slot.
+    pub(crate) fn next(&self, id: Option<u64>, itself: bool) -> Option<(u64, TubeIndex)> {
+        let first = match id {
+            Some(id) if itself => Bound::Included(id),
+            Some(id) => Bound::Excluded(id),
+            None => Bound::Unbounded,
+        };
+        self.by_id.range((first, Bound::Unbounded)).next().map(|(&id, &index)| (id, index))
     }
 
     /// The tube of a handle, unless the tube was dropped.

@@ -24,6 +24,7 @@ use crate::job::Job;
 use crate::owners::{Owners, TaskKey};
 use crate::sampled::{Sampled, with_held_back};
 use crate::session::Sessions;
+use crate::start::ComingUp;
 use crate::state::{Configuration, QueueState};
 use crate::system::SystemSpaces;
 use crate::task::Assignments;
@@ -48,6 +49,8 @@ pub(crate) struct Common {
     pub(crate) owners: Owners,
     pub(crate) waiters: Waiters,
     pub(crate) deadlines: Deadlines,
+    /// How far a rebuild has come, while one is under way.
+    pub(crate) coming_up: Option<Box<ComingUp>>,
     /// Long calls under way.
     pub(crate) jobs: VecDeque<Job>,
     /// Tubes with wrong times that the start has left to the timer.
@@ -91,6 +94,7 @@ impl Common {
             owners: Owners::default(),
             waiters: Waiters::default(),
             deadlines: Deadlines::default(),
+            coming_up: None,
             jobs: VecDeque::new(),
             corrected_later: VecDeque::new(),
             allowance: Turn::ALLOWANCE,
@@ -116,8 +120,8 @@ impl Common {
         self.owners.use_space(spaces.taken, in_replicaset);
     }
 
-    /// Forgets what derives from the data. Returns the calls that wait.
-    pub(crate) fn forget_data(&mut self) -> Waiters {
+    /// Forgets what derives from the data, but for the tubes and the calls that wait in them.
+    pub(crate) fn forget_data(&mut self) {
         self.spaces = SystemSpaces::default();
         self.attempts = Attempts::default();
         self.owners = Owners::default();
@@ -129,7 +133,6 @@ impl Common {
         self.ready.clear();
         self.woken.clear();
         self.events.clear();
-        std::mem::take(&mut self.waiters)
     }
 
     pub(crate) fn is_running(&self) -> bool {

@@ -85,9 +85,22 @@ impl Waiters {
         self.lines.len()
     }
 
-    /// All of them with the tubes in which they wait, in the order of their lines.
-    pub(crate) fn into_calls(self) -> impl Iterator<Item = (TubeIndex, Waiter)> {
-        self.lines.into_iter().map(|((index, _, _), waiter)| (index, waiter))
+    /// The requests of all of them.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = u64> {
+        self.lines.keys().map(|&(_, _, request)| request)
+    }
+
+    /// A waiting call, and the tube in which it waits.
+    pub(crate) fn get(&self, connection: u64, request: u64) -> Option<(TubeIndex, &Waiter)> {
+        let &(tube, line) = self.positions.get(&(connection, request))?;
+        self.lines.get(&(tube, line, request)).map(|waiter| (tube, waiter))
+    }
+
+    /// Forgets the calls that wait in a tube.
+    pub(crate) fn forget_tube(&mut self, tube: TubeIndex) {
+        let waiting: Vec<_> =
+            self.of_tube(tube).map(|(request, waiter)| (waiter.connection, request)).collect();
+        waiting.into_iter().for_each(|(connection, request)| _ = self.remove(connection, request));
     }
 
     /// Puts a call at the end of its line.

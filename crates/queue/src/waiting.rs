@@ -36,15 +36,24 @@ impl Turn<'_> {
 
     /// Serves the calls that wait in tubes in which something has changed. Outside a transaction.
     pub(crate) fn serve(&mut self) {
-        if self.common.ready.is_empty() || self.store.in_transaction() {
-            return;
+        if !self.common.ready.is_empty() && !self.store.in_transaction() {
+            self.serve_some(usize::MAX);
         }
-        while let Some(index) = self.common.ready.pop() {
-            if self.common.is_running() {
-                while self.serve_first(index, Line::Puts) {}
-                while self.serve_first(index, Line::Takes) {}
+    }
+
+    /// Serves up to `limit` calls. Returns how many, and one for each tube that has none to serve.
+    pub(crate) fn serve_some(&mut self, limit: usize) -> usize {
+        let mut count = 0;
+        while count < limit
+            && let Some(index) = self.common.ready.pop()
+        {
+            let is_running = self.common.is_running();
+            if is_running && (self.serve_first(index, Line::Puts) || self.serve_first(index, Line::Takes)) {
+                self.common.ready.push(index);
             }
+            count += 1;
         }
+        count
     }
 
     /// Serves the first call of a line. False if there is none, or nothing for it.
@@ -178,11 +187,15 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Writes the rows of all waiting takes. Inside a transaction.
-    pub(crate) fn write_consumers(&mut self) -> Result<(), Error> {
-        let waiting = self.common.waiters.takes();
-        let waiting: Vec<_> = waiting.map(|(index, _, waiter)| (index, waiter.clone())).collect();
-        waiting.iter().try_for_each(|(index, waiter)| self.write_consumer(*index, waiter))
+    /// Writes the rows of those of these takes that still wait. Inside a transaction.
+    pub(crate) fn write_consumers(&mut self, takes: &[(u64, u64)]) -> Result<(), Error> {
+        for &(connection, request) in takes {
+            let waiter = self.common.waiters.get(connection, request);
+            if let Some((index, waiter)) = waiter.map(|(index, waiter)| (index, waiter.clone())) {
+                self.write_consumer(index, &waiter)?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes the row of a waiting call in a transaction of its own. A row that cannot be removed does no harm: it

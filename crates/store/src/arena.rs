@@ -179,6 +179,12 @@ impl Page {
 }
 
 impl Arena {
+    /// Drops up to `count` pages with all tuples in them. Returns whether some are left. Nobody may use the arena again.
+    pub fn drop_pages(&mut self, count: usize) -> bool {
+        self.pages.truncate(self.pages.len().saturating_sub(count));
+        !self.pages.is_empty()
+    }
+
     /// An empty arena; it takes no memory yet.
     pub fn new() -> Self {
         Self::default()

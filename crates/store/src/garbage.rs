@@ -5,6 +5,8 @@
 //! more when the owner of the store has nothing better to do, and as much as needed before a tuple is refused for want of
 //! memory. Freeing 5 M tuples and their three indexes took 15 800 steps of 5 µs on average
 //! (`cargo bench -p lycosa-store --bench turns`).
+//!
+//! A whole store that another one has replaced ends the same way: see [`Retired`].
 
 use crate::Store;
 use crate::index::{Index, Remains};
@@ -22,7 +24,39 @@ pub(crate) struct Discarded {
     owns_tuples: bool,
 }
 
+/// Pages of tuples that a step of [`Retired::free`] gives back for each tuple of its budget, in inverse.
+const TUPLES_PER_PAGE: u64 = 16;
+
+/// A store that nobody uses any more. To drop it at once would take a second for ten million tuples.
+#[derive(Debug)]
+pub struct Retired(Store);
+
+impl Retired {
+    /// Gives back memory, as much as that of `budget` tuples takes in [`Store::collect_garbage`]. Returns whether some is
+    /// left; without any it costs nothing to drop.
+    pub fn free(&mut self, budget: u64) -> bool {
+        if self.0.collect_garbage(budget) {
+            return true;
+        }
+        self.0.arena.drop_pages(usize::try_from(budget.div_ceil(TUPLES_PER_PAGE)).unwrap_or(usize::MAX))
+    }
+}
+
 impl Store {
+    /// Ends a store that another one has replaced. Its indexes wait for [`Retired::free`], then the pages of its tuples.
+    #[must_use]
+    pub fn retire(mut self) -> Retired {
+        drop(self.close_read_view());
+        let mut indexes = Vec::new();
+        for space in self.catalog.iter_mut() {
+            indexes.extend(space.indexes.drain(..).map(|index| index.index));
+        }
+        indexes.into_iter().for_each(|index| self.discard(index, false));
+        // The tuples go with their pages.
+        self.garbage.iter_mut().for_each(|discarded| discarded.owns_tuples = false);
+        Retired(self)
+    }
+
     /// Takes over an index that is out of reach, with its tuples if it is a primary one that owned them.
     pub(crate) fn discard(&mut self, index: Index, owns_tuples: bool) {
         if !index.is_empty() {

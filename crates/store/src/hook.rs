@@ -75,6 +75,14 @@ pub struct Proposal {
     savepoint: Savepoint,
 }
 
+impl Proposal {
+    /// The place in the transaction before the statement.
+    #[must_use]
+    pub fn savepoint(&self) -> Savepoint {
+        self.savepoint
+    }
+}
+
 /// What hooks decided about a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision<'a> {

@@ -53,6 +53,7 @@ pub use access::{Access, Object, ObjectType};
 pub use cursor::{Cursor, CursorError, Progress};
 pub use effect::{Committed, Effect};
 pub use error::Error;
+pub use garbage::Retired;
 pub use hook::{Decision, Hooks, Proposal, Submitted};
 pub use read_view::{Budget, ClosedView};
 pub use recovery::IndexBuild;
@@ -359,6 +360,8 @@ impl Store {
     /// store has too, under the same number and name. The schema gets a version that nobody has seen.
     pub fn succeed(&mut self, former: &Store) {
         self.settings = former.settings;
+        // Programs may hold savepoints and proposals of the former transactions.
+        self.transaction.count_on_from(&former.transaction);
         self.schema.version = self.schema.version.max(former.schema.version) + 1;
         for space in former.catalog.iter().filter(|space| space.hooks.any()) {
             if self.space(space.id()).is_ok_and(|own| own.name() == space.name()) {

@@ -81,6 +81,13 @@ impl Change<'_> {
     }
 }
 
+impl Transaction {
+    /// The next transactions have numbers that none of another store's has had.
+    pub(crate) fn count_on_from(&mut self, former: &Self) {
+        self.number = self.number.max(former.number);
+    }
+}
+
 /// A place in the open transaction to which it can be rolled back. [`Store::is_live`] tells whether it still is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint {

@@ -13,7 +13,7 @@
 //! kind of the change ([`Touch`]) saves most of the look-ups; a rollback puts back what there was.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 
 use lycosa_store::IteratorType;
 
@@ -57,6 +57,37 @@ pub struct SubQueue {
     pub candidate: Option<Candidate>,
     /// Number of its taken tasks.
     pub taken: u32,
+}
+
+/// How far candidates are computed: see [`Candidates::rebuild_portion`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rebuild {
+    /// Taken tasks are being counted; these up to a key are.
+    Taken {
+        /// The key in the index of sub-queues.
+        after: Option<Vec<u8>>,
+    },
+    /// The first ready tasks are being found; those of the sub-queues up to a key are.
+    Ready {
+        /// The key in the index that decides.
+        after: Option<Vec<u8>>,
+    },
+    /// All are computed.
+    Done,
+}
+
+impl Default for Rebuild {
+    fn default() -> Self {
+        Self::Taken { after: None }
+    }
+}
+
+impl Rebuild {
+    /// Whether nothing is left to do.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        *self == Self::Done
+    }
 }
 
 /// All candidates of a tube. Clients choose the names, so the map has the standard library's keyed hash: nobody outside can
@@ -186,20 +217,90 @@ impl Candidates {
     /// # Errors
     /// The space is gone.
     pub fn rebuild(&mut self, tasks: Tasks<'_>, layout: &Layout) -> Result<(), Error> {
+        let mut rebuild = Rebuild::default();
         self.clear();
-        let taken = ShortKey::state(State::Taken, &[]);
-        tasks.store.scan(tasks.space, tasks.indexes.utube, IteratorType::Eq, &taken, &mut |tuple| {
+        while !rebuild.is_done() {
+            self.rebuild_portion(tasks, layout, &mut rebuild, usize::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// A portion of [`Self::rebuild`] in candidates that were cleared before the first one: looks at up to `limit` tasks and
+    /// returns at how many it has.
+    ///
+    /// # Errors
+    /// As [`Self::rebuild`].
+    pub fn rebuild_portion(
+        &mut self,
+        tasks: Tasks<'_>,
+        layout: &Layout,
+        rebuild: &mut Rebuild,
+        limit: usize,
+    ) -> Result<usize, Error> {
+        match rebuild {
+            Rebuild::Taken { after } => {
+                let (count, last) = self.count_taken(tasks, layout, after.as_deref(), limit)?;
+                *rebuild = if count == limit {
+                    Rebuild::Taken { after: last }
+                } else {
+                    Rebuild::Ready { after: None }
+                };
+                Ok(count)
+            }
+            Rebuild::Ready { after } => {
+                let (count, last) = self.find_ready(tasks, layout, after.take(), limit)?;
+                *rebuild = if count == limit { Rebuild::Ready { after: last } } else { Rebuild::Done };
+                Ok(count)
+            }
+            Rebuild::Done => Ok(0),
+        }
+    }
+
+    /// Counts up to `limit` taken tasks behind that key. Returns how many there were, and the key of the last one.
+    fn count_taken(
+        &mut self,
+        tasks: Tasks<'_>,
+        layout: &Layout,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<(usize, Option<Vec<u8>>), Error> {
+        let first = ShortKey::state(State::Taken, &[]);
+        let (iterator, key) = after.map_or((IteratorType::Ge, &*first), |key| (IteratorType::Gt, key));
+        let (mut count, mut last) = (0, None);
+        tasks.store.scan(tasks.space, tasks.indexes.utube, iterator, key, &mut |tuple| {
             #[cfg(test)]
             crate::cost::count_look_up();
-            if let Some(task) = Task::read(tuple, layout) {
-                self.by_name.entry(task.utube.into()).or_default().taken += 1;
+            match Task::read(tuple, layout) {
+                Some(task) if task.state() == Some(State::Taken) && count < limit => {
+                    self.by_name.entry(task.utube.into()).or_default().taken += 1;
+                    count += 1;
+                    if count == limit {
+                        last = Some(NameKey::new(State::Taken, task.utube, &[task.id]).to_vec());
+                    }
+                    ControlFlow::Continue(())
+                }
+                _ => ControlFlow::Break(()),
             }
-            ControlFlow::Continue(())
         })?;
+        Ok((count, last))
+    }
+
+    /// Finds the first ready tasks of up to `limit` sub-queues behind that key. Returns how many sub-queues there were, and
+    /// the key of the last one.
+    fn find_ready(
+        &mut self,
+        tasks: Tasks<'_>,
+        layout: &Layout,
+        after: Option<Vec<u8>>,
+        limit: usize,
+    ) -> Result<(usize, Option<Vec<u8>>), Error> {
         let index = self.order.index(tasks);
-        let mut key = ShortKey::state(State::Ready, &[]).to_vec();
-        let mut iterator = IteratorType::Ge;
-        while let Some(tuple) = tasks.store.first(tasks.space, index, iterator, &key)? {
+        let mut iterator = if after.is_some() { IteratorType::Gt } else { IteratorType::Ge };
+        let mut key = after.unwrap_or_else(|| ShortKey::state(State::Ready, &[]).to_vec());
+        let mut count = 0;
+        while count < limit
+            && let Some(tuple) = tasks.store.first(tasks.space, index, iterator, &key)?
+        {
             #[cfg(test)]
             crate::cost::count_look_up();
             let Some(task) = Task::read(tuple, layout) else { break };
@@ -218,8 +319,15 @@ impl Candidates {
             }
             .to_vec();
             iterator = IteratorType::Gt;
+            count += 1;
         }
-        Ok(())
+        Ok((count, Some(key)))
+    }
+
+    /// The first `limit` candidates behind one, in their order.
+    pub fn after(&self, last: Option<Candidate>, limit: usize) -> Vec<Candidate> {
+        let behind = last.map_or(Bound::Unbounded, Bound::Excluded);
+        self.sorted.range((behind, Bound::Unbounded)).take(limit).copied().collect()
     }
 
     /// What decides between candidates.

@@ -245,3 +245,39 @@ fn a_tampered_ready_buffer_is_put_right() {
     rig.restart();
     assert_eq!(rig.rows("t_ready_buffer"), right);
 }
+
+#[test]
+fn what_hooks_did_before_a_refused_decision_is_undone_in_the_store_and_in_the_queue() {
+    let mut rig = Rig::new();
+    rig.create("t", "utube", rb());
+    rig.create("hooked", "fifo", Value::Nil);
+    rig.call(1, "queue.tube.hooked:put", args!["x"]).values();
+    rig.t(1, "put", args!["a", in_sub_queue("a")]).values();
+    let space = rig.space_id("hooked");
+    let hooks = lycosa_store::Hooks { before: true, after: false };
+    rig.store.set_hooks(space, hooks).expect("a space with tuples");
+    let counters = |rig: &mut Rig| rig.call(1, "queue.statistics", args!["t"]).values();
+    let (before, buffer) = (counters(&mut rig), rig.rows("t_ready_buffer"));
+
+    rig.begin();
+    let tuple = Value::array([Value::from(0_u64), Value::from("r"), Value::from("y")]).encode();
+    let other = Value::array([Value::from(9_u64), Value::from("r"), Value::from("y")]).encode();
+    let statement = Statement::Replace { space, tuple: &tuple };
+    let mut out = Vec::new();
+    let proposal = rig.queue.submit(&mut rig.store, user::ADMIN, &statement, rig.now, &mut out);
+    let proposal = proposal.expect("a statement").expect("hooks decide");
+    // What the hook does before it decides for another primary key.
+    assert_eq!(rig.t(1, "take", args![0]).values(), task(0, "t", "a"));
+    assert_eq!(rig.t(1, "put", args!["b", in_sub_queue("b")]).values(), task(1, "r", "b"));
+    let put = lycosa_store::Decision::Put(&other);
+    let decided = rig.queue.decide(&mut rig.store, user::ADMIN, (&statement, proposal, put), &mut out);
+    assert!(matches!(decided, Err(Error::Store(StoreError::CantUpdatePrimaryKey { .. }))), "{decided:?}");
+    assert_eq!(rig.t(1, "ack", args![0]).error(), "Task was not taken");
+    rig.commit();
+
+    assert_eq!((rig.rows("_queue_taken_2"), rig.rows("t_ready_buffer")), (Vec::new(), buffer));
+    assert_eq!(counters(&mut rig), before);
+    assert_eq!(rig.t(2, "put", args!["c", in_sub_queue("c")]).values(), task(1, "r", "c"));
+    assert_eq!(rig.t(2, "take", args![0]).values(), task(0, "t", "a"));
+    assert_eq!(rig.t(2, "ack", args![0]).values().len(), 1);
+}

@@ -10,6 +10,7 @@ mod ignored;
 mod jobs;
 mod model;
 mod owners;
+mod rebuild;
 mod rig;
 mod scenario;
 mod table;

@@ -1,6 +1,6 @@
 //! A store and a queue with connections, a clock and a log that survives restarts.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use lycosa_queue::{Answer, Caller, Configuration, Error, Queue, Seconds, SessionId};
 use lycosa_store::{Settings, Statement, Store, UserId, user};
@@ -233,6 +233,43 @@ impl Rig {
         self.boots += 1;
         self.queue = Queue::new(self.configuration, session_ids(self.boots));
         self.boot();
+    }
+
+    /// Number of transactions in the log.
+    pub(crate) fn transactions(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The log loses all but its first `kept` transactions, or keeps all.
+    pub(crate) fn forget_behind(&mut self, kept: usize) {
+        self.ends.truncate(kept);
+        self.log.truncate(self.ends.last().copied().unwrap_or(0));
+    }
+
+    /// The queue begins to come up on what the log has now.
+    pub(crate) fn begin_rebuild(&mut self) {
+        self.recover();
+        self.queue.rebuild(&mut self.store, self.now);
+    }
+
+    /// The queue comes up on what the log has now, `budget` rows in each step; `between` is called with the number of each
+    /// step. Returns the number of steps and the calls that go on waiting.
+    pub(crate) fn rebuild(
+        &mut self,
+        budget: usize,
+        mut between: impl FnMut(&mut Self, usize),
+    ) -> (usize, HashSet<u64>) {
+        self.begin_rebuild();
+        for step in 1.. {
+            let rebuilt = self.queue.rebuild_step(&mut self.store, self.now, budget);
+            self.collect_committed();
+            if let Some(rebuilt) = rebuilt {
+                rebuilt.started.expect("a start");
+                return (step, rebuilt.waiting);
+            }
+            between(self, step);
+        }
+        unreachable!("a rebuild ends")
     }
 
     /// Moves what is committed into the log and what was woken among the answers.

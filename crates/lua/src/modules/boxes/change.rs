@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 
-use lycosa_instance::{Instance, Lsn, OwnedStatement};
+use lycosa_instance::{Instance, Lsn, OwnedStatement, Proposal};
 use lycosa_iproto::error::ErrorCode;
-use lycosa_store::{Decision, Hooks, OwnedChange, Proposal, StatementKind, user};
+use lycosa_store::{Decision, Hooks, OwnedChange, StatementKind, user};
 
 use super::call::tell_callbacks;
 use super::{id, key, of_store, tuple};
@@ -87,12 +87,11 @@ fn submit(lua: Lua) -> Result<i32, Error> {
     let (user, space) = (lua.session()?.caller.effective, statement.space);
     let mut out = Vec::new();
     let proposal = lua.with_instance(|instance| instance.submit(user, &statement.get(), &mut out))?;
-    let Some(mut proposal) = proposal else {
+    let Some(proposal) = proposal else {
         push_shown(lua, space, &out)?;
         return Ok(1);
     };
-    let (old, new) = (proposal.old.take(), proposal.new.clone());
-    proposal.old.clone_from(&old);
+    let (old, new) = (proposal.old_tuple().map(<[u8]>::to_vec), proposal.new_tuple().map(<[u8]>::to_vec));
     lua.push_nil();
     lua.new_class::<Proposed>("proposal", &[], &[]);
     lua.pop(1);

@@ -1,0 +1,112 @@
+//! Correction of what the Lua module left wrong in a tube with sub-queues: see [`Amiss`](crate::follow::Amiss).
+
+use crate::LogLevel;
+use crate::account::show_candidate;
+use crate::error::Error;
+use crate::follow::is_event_amiss;
+use crate::task::Task;
+use crate::tube::TubeIndex;
+use crate::turn::{TubeTurn, Turn};
+
+impl Turn<'_> {
+    /// Makes the ready buffer of a tube show the candidates of up to `limit` sub-queues, and when it shows all of them corrects
+    /// up to `limit` wrong times; the timer does the rest. Returns how many there were, and whether the tube is done.
+    pub(crate) fn correct(&mut self, index: TubeIndex, limit: usize) -> Result<(usize, bool), Error> {
+        let shown = self.correct_buffer(index, limit)?;
+        let TubeTurn { tube, common, .. } = self.tube(index)?;
+        if !tube.amiss.names.is_empty() {
+            return Ok((shown, false));
+        }
+        let count = tube.amiss.events.len();
+        if count == 0 {
+            return Ok((shown, true));
+        }
+        let text = format!(
+            "tube '{}': corrects when {count} released tasks expire, as the Lua module stores a wrong time for them",
+            tube.name
+        );
+        common.log(LogLevel::Warning, text);
+        let corrected = self.correct_events(index, limit)?;
+        if !self.tube(index)?.tube.amiss.events.is_empty() {
+            self.common.corrected_later.push_back(index);
+        }
+        Ok((shown + corrected, true))
+    }
+
+    /// Makes a ready buffer show exactly the candidates of up to `limit` sub-queues that it shows wrongly. Returns how many.
+    fn correct_buffer(&mut self, index: TubeIndex, limit: usize) -> Result<usize, Error> {
+        let TubeTurn { tube, .. } = self.tube(index)?;
+        let (Some(buffer), Some(candidates)) = (tube.buffer, tube.driver.candidates()) else {
+            tube.amiss.names.clear();
+            return Ok(0);
+        };
+        let columns = tube.kind.layout().buffer_columns();
+        let names = tube.amiss.names.iter().take(limit);
+        let wrong: Vec<_> = names.map(|name| (name.clone(), candidates.get(name))).collect();
+        // A row that vanishes may hold the key of one that is shown, in any portion.
+        let vanished = wrong.iter().filter(|(_, candidate)| candidate.is_none());
+        let shown = wrong.iter().filter(|(_, candidate)| candidate.is_some());
+        let ordered: Vec<_> = vanished.chain(shown).collect();
+        for batch in ordered.chunks(Self::BATCH) {
+            self.transact(|turn| {
+                batch.iter().try_for_each(|(name, candidate)| {
+                    show_candidate(turn.store, buffer, columns, name, *candidate)
+                })
+            })?;
+        }
+        let names = &mut self.tube(index)?.tube.amiss.names;
+        wrong.iter().for_each(|(name, _)| _ = names.remove(name));
+        Ok(wrong.len())
+    }
+
+    /// Corrects the next events of up to `limit` tasks: that of a ready task is the end of its life. Returns how many tasks
+    /// were looked at.
+    fn correct_events(&mut self, index: TubeIndex, limit: usize) -> Result<usize, Error> {
+        let mut count = 0;
+        while count < limit {
+            let portion = (limit - count).min(Self::BATCH);
+            let events = &self.tube(index)?.tube.amiss.events;
+            let wrong: Vec<_> = events.iter().take(portion).copied().collect();
+            if wrong.is_empty() {
+                break;
+            }
+            self.transact_at(index, |tube| {
+                wrong.iter().try_for_each(|&id| {
+                    let task = tube.tasks().get(id)?;
+                    let task = task.and_then(|tuple| Task::read(tuple, tube.tube.kind.layout()));
+                    // It may have been taken, corrected or removed since.
+                    match task.filter(is_event_amiss) {
+                        Some(task) => tube.postpone(id, task.times.death()),
+                        None => Ok(()),
+                    }
+                })
+            })?;
+            count += wrong.len();
+            let events = &mut self.tube(index)?.tube.amiss.events;
+            wrong.iter().for_each(|id| _ = events.remove(id));
+        }
+        Ok(count)
+    }
+
+    /// Corrects wrong times that a start has left, at most `budget`. Returns how many tasks were looked at.
+    pub(crate) fn correct_later(&mut self, budget: usize) -> usize {
+        let mut done = 0;
+        while done < budget
+            && let Some(&index) = self.common.corrected_later.front()
+        {
+            match self.correct_events(index, budget - done) {
+                Ok(count) if count == budget - done => done = budget,
+                Ok(count) => {
+                    done += count;
+                    self.common.corrected_later.pop_front();
+                }
+                Err(error) => {
+                    // The next start tries again; until then the timer corrects each task when its wrong time has come.
+                    self.common.log_failure("correction of released tasks", &error);
+                    self.common.corrected_later.pop_front();
+                }
+            }
+        }
+        done
+    }
+}
