@@ -613,10 +613,23 @@ impl Lua {
     /// # Errors
     /// As [`Lua::park`], or the fiber was cancelled.
     pub fn yield_now(self) -> Result<(), Error> {
+        self.pause()?;
+        self.test_cancel()
+    }
+
+    /// Lets the other ready fibers run. A fiber that was cancelled goes on.
+    ///
+    /// # Errors
+    /// As [`Lua::park`].
+    pub fn pause(self) -> Result<(), Error> {
         let fiber = self.fiber()?;
         fiber.wait.set(fiber.wait.get() + 1);
-        self.switch_out(&fiber, Some(Wake::Woken))?;
-        self.test_cancel()
+        self.switch_out(&fiber, Some(Wake::Woken)).map(drop)
+    }
+
+    /// Whether the running fiber can be suspended here: no compiled code, hook or finalizer runs.
+    pub fn may_pause(self) -> bool {
+        self.fiber().is_ok() && self.save_switch(&mut { Switch::EMPTY }).is_ok()
     }
 
     /// An error if the running fiber was cancelled.

@@ -407,3 +407,12 @@ fn triggers_see_what_everyone_does() {
 fn a_program_is_loaded_again_and_keeps_what_it_has() {
     passes("reload.lua");
 }
+
+#[test]
+fn the_first_read_of_an_index_with_deferred_entries_lets_others_run() {
+    let output = run(lycosa(), &programs().join("deferred.lua"), &[]);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let expected = "select\ttrue\t0\t10\t10\ncount\ttrue\t0\t20000\t20000\npairs\ttrue\t0\t10\t10\n\
+                    transaction\t0\t20001\ttrue\ncommitted\ttrue\n";
+    assert_eq!(text(&output.stdout), expected, "{}", text(&output.stderr));
+}

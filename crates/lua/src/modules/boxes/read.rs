@@ -40,12 +40,25 @@ fn select(lua: Lua) -> Result<i32, Error> {
     let offset = lua.integer(5).and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
     let limit = lua.integer(6).and_then(|number| u64::try_from(number).ok()).unwrap_or(u64::MAX);
     let user = lua.session()?.caller.effective;
+    prepare(lua, space, index)?;
     let mut out = Vec::new();
     let count = lua.with_instance(|instance| {
         let select = Select { space, index, iterator, key: &key, offset, limit };
         instance.select(user, &select, &mut out)
     })?;
     push_tuples(lua, space, count, &out)
+}
+
+/// Flushes an index's deferred entries in steps, between which other fibers and requests have their turns. Inside of a
+/// transaction, which a pause would abort, and where a fiber cannot pause, the read flushes what is left at once.
+fn prepare(lua: Lua, space: u32, index: u32) -> Result<(), Error> {
+    while lua.with_instance(|instance| instance.prepare_read(space, index))? {
+        if lua.in_transaction() || !lua.may_pause() {
+            break;
+        }
+        lua.pause()?;
+    }
+    Ok(())
 }
 
 /// Pushes a table of `count` tuples of a space, which stand in `tuples` one after the other.
@@ -74,6 +87,7 @@ fn get(lua: Lua) -> Result<i32, Error> {
 fn find(lua: Lua, user: Option<u32>) -> Result<i32, Error> {
     let (space, index) = (id(lua, 1, "the space")?, id(lua, 2, "the index")?);
     let key = key(lua, 3)?;
+    prepare(lua, space, index)?;
     let found = lua.with_instance(|instance| {
         if let Some(user) = user {
             check_read(instance, user, space)?;
@@ -93,6 +107,7 @@ fn count(lua: Lua) -> Result<i32, Error> {
     let iterator = iterator(lua, 3)?;
     let key = key(lua, 4)?;
     let user = lua.session()?.caller.effective;
+    prepare(lua, space, index)?;
     let count = lua.with_instance(|instance| {
         check_read(instance, user, space)?;
         let store = instance.read(space, index)?;
@@ -128,6 +143,14 @@ fn cursor(lua: Lua) -> Result<i32, Error> {
 /// `advance(cursor)`: the next tuple, nothing at the end.
 fn advance(lua: Lua) -> Result<i32, Error> {
     let Some(walk) = lua.userdata::<Walk>(1) else { return Err(Error::here("the argument is no cursor")) };
+    // Fibers may share a cursor, so nobody holds it over a pause.
+    let (space, index, is_at_start) = {
+        let cursor = walk.cursor.borrow();
+        (cursor.space(), cursor.index(), cursor.handed_out() == 0)
+    };
+    if is_at_start {
+        prepare(lua, space, index)?;
+    }
     let mut cursor = walk.cursor.borrow_mut();
     let mut found = None;
     lua.with_instance(|instance| {
@@ -140,7 +163,6 @@ fn advance(lua: Lua) -> Result<i32, Error> {
             }
         }
     })?;
-    let space = cursor.space();
     drop(cursor);
     match found {
         Some(tuple) => lua.push_tuple_of(space, &tuple)?,
