@@ -188,9 +188,10 @@ impl Task {
         Cursor::new(user::ADMIN, definition.space, definition.index, IteratorType::All, &[0x90])
     }
 
-    /// When the next slice may run, µs since the epoch; `is_idle`: nobody else wants the loop.
+    /// When the next slice may run, µs since the epoch; `is_idle`: nobody else wants the loop. A slice that only looks leaves
+    /// it a share all the same: whoever asks for passes without a pause does not ask for a busy core.
     pub(crate) fn wakes(&self, is_idle: bool) -> u64 {
-        if is_idle { self.next } else { self.next.max(self.others_until) }
+        if is_idle && self.outcome.expired > 0 { self.next } else { self.next.max(self.others_until) }
     }
 
     pub(crate) fn state(&self) -> State {
@@ -325,13 +326,15 @@ impl Task {
         let earlier = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
         self.due = (earlier(self.due.0, slice.oldest), self.due.1.max(slice.newest));
         self.pace(slice);
-        if self.pass.is_none() {
+        let is_front = self.pass.is_none();
+        if is_front {
             self.finish_front(store, now, slice);
         } else {
             self.finish_step(store, now, slice);
         }
         let share = u64::from(self.definition.budget.share);
-        if !slice.is_over && share < 100 {
+        // The next pass may follow at once; the next deadline does not wait.
+        if !(slice.is_over && is_front) && share < 100 {
             self.others_until = now + held.elapsed * 100 / share;
         }
         if self.failure.take().is_some() {

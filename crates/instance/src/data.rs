@@ -221,19 +221,23 @@ impl Data {
     /// What has to hold before a statement is executed.
     fn admit_statement(&mut self, statement: &Statement<'_>) -> Result<(), ErrorObject> {
         self.check_alive()?;
-        if self.read_only && !self.is_temporary(statement.space()) {
+        if self.is_temporary(statement.space()) {
+            return Ok(());
+        }
+        // Rows that stay on this instance are its own affair, as in Tarantool.
+        let is_local = self.store.space(statement.space()).is_ok_and(Space::is_local);
+        if self.read_only && !is_local {
             return Err(read_only_error());
         }
-        if !self.is_temporary(statement.space()) {
-            self.check_place()?;
+        self.check_place()?;
+        if !is_local {
             self.check_replicas()?;
-            let adds = matches!(
-                statement,
-                Statement::Insert { .. } | Statement::Replace { .. } | Statement::Upsert { .. }
-            );
-            self.check_room(if adds { Needs::ToAdd } else { Needs::ToFinish })?;
         }
-        Ok(())
+        let adds = matches!(
+            statement,
+            Statement::Insert { .. } | Statement::Replace { .. } | Statement::Upsert { .. }
+        );
+        self.check_room(if adds { Needs::ToAdd } else { Needs::ToFinish })
     }
 
     /// Executes a statement of `acting` in the open transaction, or proposes it to the before hooks of its space.

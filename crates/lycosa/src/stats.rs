@@ -100,7 +100,8 @@ impl Server {
 
 /// The longest turn of the server's loop by the processor's time, and by the clock, with what most of it was.
 fn longest_turn(info: &Value) -> String {
-    let number = |turn: &Value, name: &str| turn.get(name).and_then(Value::as_u64).map(Duration::from_micros);
+    let number = |turn: &Value, name: &str| turn.get(name).and_then(Value::as_u64);
+    let shown = |microseconds: u64| format!("{:.2} ms", microseconds as f64 / 1e3);
     let part = |turn: &Value| turn.get("part").and_then(Value::as_str).unwrap_or("-").to_owned();
     let turns = ["longest_turn_cpu", "longest_turn"]
         .map(|name| info.get(name).filter(|turn| turn.get("us").is_some()));
@@ -110,9 +111,9 @@ fn longest_turn(info: &Value) -> String {
     };
     format!(
         "{} of the processor, mostly {}; {} by the clock, mostly {}",
-        values::time(processor),
+        shown(processor),
         part(by_processor),
-        values::time(clock),
+        shown(clock),
         part(by_clock)
     )
 }

@@ -1,12 +1,13 @@
 //! What goes to the journal: rows as Tarantool writes them, in whole transactions, with their clock.
 
 use lycosa_instance::Batch;
+use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::request::Body;
 use lycosa_iproto::row::{RowBody, RowHeader, decode_row};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::value::Value;
 
-use crate::rig::{Client, Rig, SECOND, options, values};
+use crate::rig::{Client, Rig, SECOND, options, refused, values};
 
 const PLAIN: u32 = 600;
 const LOCAL: u32 = 601;
@@ -124,6 +125,23 @@ fn a_transaction_of_several_rows_tells_its_beginning_and_its_end() {
     let mut lsns = all.iter().flatten().map(|row| row.header.lsn);
     let start = lsns.next().expect("a row");
     assert!(lsns.eq(start + 1..=batch.vclock.get(1)), "numbers without a gap");
+}
+
+/// What stays on the instance it may change although it takes no writes.
+#[test]
+fn a_read_only_instance_writes_to_its_local_spaces() {
+    let (mut rig, mut admin) = rig();
+    rig.sync_journal();
+    let before = rig.instance.status().signature;
+    rig.instance.set_read_only(true, rig.now);
+    for space in [LOCAL, TEMPORARY] {
+        rig.insert(&mut admin, space, &values![1]).expect("a space that stays here");
+    }
+    let (code, _) = refused(rig.insert(&mut admin, PLAIN, &values![1]));
+    assert_eq!(code, ErrorCode::Readonly);
+    let key = values![1].encode();
+    rig.ask(&mut admin, &Body::Delete { space: LOCAL, index: 0, key: &key }).expect("it goes, too");
+    assert_eq!(rig.instance.status().signature, before + 2, "the local space is journaled");
 }
 
 #[test]
