@@ -188,7 +188,7 @@ fn a_called_function_without_end_is_ended() {
 
 #[test]
 fn a_program_that_eats_memory_and_a_driver_that_leaks_leave_the_queue_running() {
-    let flags = ["--lua-memory", "64MiB"];
+    let flags = ["--lua-memory", "32MiB"];
     let server = serve(&flags);
     let mut kept = 0;
     beside_clients(server, &flags, async |address, connection| {
@@ -200,13 +200,12 @@ fn a_program_that_eats_memory_and_a_driver_that_leaks_leave_the_queue_running() 
         }
         // A driver that keeps everything: its puts fail one day, and all Lua with it. Native tubes serve on.
         let leaking = connect(address).await;
-        let begun = Instant::now();
         let error = loop {
             match leaking.call("queue.tube.leaky:put", [Value::from("x".repeat(1 << 16))]).await {
                 Ok(_) => kept += 1,
                 Err(error) => break error.to_string(),
             }
-            assert!(begun.elapsed() < LIMIT, "the driver does not reach its limit");
+            assert!(kept < 2000, "the driver does not reach its limit");
         };
         assert!(error.contains("not enough memory"), "{error}");
         let task = connection.call("queue.tube.other:put", [Value::from("x")]).await.unwrap();
