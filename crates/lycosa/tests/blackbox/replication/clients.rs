@@ -219,8 +219,9 @@ fn change(
     // Planned.
     let clock = command(&first, &["demote"])?;
     let clock = clock.split('\'').nth(1).ok_or("demote tells no vclock")?.to_owned();
-    second.lead()?;
+    // It follows until it has everything.
     command(&second, &["promote", "--after", &clock])?;
+    second.lead()?;
     for server in [&mut first, &mut third] {
         server.replicate(uri(&second));
         server.reload()?;

@@ -489,8 +489,9 @@ fn replace(
     if what == Change::Planned {
         let clock = command(&master.server, &["demote"])?;
         let clock = clock.split('\'').nth(1).ok_or("demote tells no vclock")?.to_owned();
-        replica.server.lead()?;
+        // It follows until it has everything.
         command(&replica.server, &["promote", "--after", &clock])?;
+        replica.server.lead()?;
         std::mem::swap(master, replica);
         *line = net.line(&master.server)?;
         replica.server.replicate(line.uri(&master.server));
