@@ -9,7 +9,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{LIMIT, command, lycosa};
+use support::{LIMIT, command, finish, lycosa};
 
 /// The next message that satisfies `is_wanted`; those before it are watchdog messages.
 fn message(socket: &UnixDatagram, is_wanted: impl Fn(&str) -> bool) -> String {
@@ -76,4 +76,20 @@ fn the_unit_runs_nothing_that_a_minimal_system_lacks() {
         .filter_map(|line| line.strip_prefix("Exec")?.split_once('=')?.1.split_whitespace().next())
         .collect();
     assert_eq!(programs, ["/usr/bin/lycosa", "/bin/sh"]);
+}
+
+#[test]
+fn the_allocator_has_its_settings_however_the_binary_was_built() {
+    let mut printing = command();
+    printing.arg("--version").env("_RJEM_MALLOC_CONF", "stats_print:true,stats_print_opts:mdablxe");
+    let run = finish(printing, "");
+    let shown = |option: &str| {
+        let option = format!("opt.{option}: ");
+        let line = run.stderr.lines().find(|line| line.trim_start().starts_with(&option));
+        line.unwrap_or_else(|| panic!("no {option}: {run:?}")).trim_start()[option.len()..].to_owned()
+    };
+    assert!(shown("background_thread").starts_with("true"), "{run:?}");
+    assert!(shown("dirty_decay_ms").starts_with("1000"), "{run:?}");
+    assert!(shown("muzzy_decay_ms").starts_with("1000"), "{run:?}");
+    assert!(shown("oversize_threshold").starts_with('0'), "{run:?}");
 }
