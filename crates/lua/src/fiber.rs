@@ -20,6 +20,7 @@ use corosensei::{Coroutine, Yielder};
 
 use crate::api::{Lua, Ref, panic_text};
 use crate::error::Error;
+use crate::modules::log::{Cause, say_sampled};
 use crate::runtime::Shared;
 use crate::sys::{self, Switch, lua_State};
 
@@ -531,7 +532,7 @@ fn run_fiber(fiber: &Rc<Fiber>) {
             if !matches!(error, Error::Cancelled) {
                 let text = error.message(lua);
                 if !(fiber.is_cancelled() && text == "fiber is cancelled") {
-                    tracing::error!(target: "lua", fiber = fiber.id, name = fiber.name(), "{text}");
+                    say_sampled(lua, Cause::Fiber, &text);
                 }
             }
             None

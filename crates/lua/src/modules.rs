@@ -12,7 +12,7 @@ mod digest;
 mod fiber;
 mod json;
 mod key_def;
-mod log;
+pub(crate) mod log;
 mod msgpack;
 mod netbox;
 mod options;

@@ -19,7 +19,7 @@ use crate::fiber::{
 use crate::files::Files;
 use crate::host::{Bridge, Host, Session, at_end, before_switch, bridge_of};
 use crate::memory;
-use crate::modules;
+use crate::modules::{self, log::SampledLines};
 use crate::sys::{self, lua_State};
 use crate::watchdog::{Watch, Watchdog};
 
@@ -73,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) watch: Arc<Watch>,
     /// Triggers and callbacks that failed.
     pub(crate) hook_failures: Cell<u64>,
+    /// Which error lines of the modules are logged.
+    pub(crate) lines: SampledLines,
     pub(crate) scheduler: Scheduler,
     pub(crate) files: Files,
     /// Stack addresses below this one are the running fiber's reserve.
@@ -150,6 +152,7 @@ impl Runtime {
             make_error: RefCell::default(),
             watch: watchdog.watch.clone(),
             hook_failures: Cell::new(0),
+            lines: SampledLines::default(),
             scheduler: Scheduler::default(),
             files,
             stack_floor: Cell::new(0),
@@ -331,6 +334,7 @@ impl Runtime {
         {
             tracing::error!("Lua's garbage is not collected: {}", error.message(self.main()));
         }
+        self.shared.lines.log_overdue(now);
         self.shared.scheduler.run(now)
     }
 

@@ -4,7 +4,7 @@
 
 mod support;
 
-use support::{Server, lycosa};
+use support::{Server, lycosa, wait_until};
 
 /// What a console at the server's port, whose user is `guest`, shows of a statement.
 fn as_guest(server: &Server, statement: &str) -> String {
@@ -87,4 +87,31 @@ fn os_exit_ends_the_server_with_its_code() {
     // What was acknowledged is there.
     let server = server.restart(&[]);
     assert!(server.ok(&["take", "mail"]).contains('x'));
+}
+
+#[test]
+fn failing_triggers_and_fibers_cannot_fill_the_log() {
+    let server = Server::start();
+    as_admin(
+        &server,
+        "s = box.schema.space.create('s') s:create_index('pk') \
+         rawset(_G, 'fail', function() error('no such luck') end) s:on_replace(function() end) \
+         box.session.on_connect(fail)",
+    );
+    let shown = as_admin(
+        &server,
+        "for i = 1, 100 do box.begin() box.on_commit(fail) s:replace({i}) box.commit() \
+         require('fiber').create(fail) end return s:len()",
+    );
+    assert!(shown.contains("- 100"), "{shown}");
+    for _ in 0..20 {
+        server.ok(&["ping"]);
+    }
+    wait_until("the counts are told", || {
+        let log = server.log();
+        log.contains("more triggers or callbacks failed") && log.contains("more fibers ended with an error")
+    });
+    let lines = server.log().lines().filter(|line| line.contains("no such luck")).count();
+    // Ten of each kind in ten seconds; a busy machine may take several periods.
+    assert!((20..200).contains(&lines), "{lines}");
 }

@@ -386,8 +386,15 @@ impl Core {
 
     /// Logs how many such lines were held back, once nobody else does.
     fn note_held_back(&self, now: u64) {
-        if let Some(count) = self.strangers.borrow_mut().overdue(now) {
-            tracing::warn!("{count} more connections were closed at once");
+        for (lines, what) in [
+            (&self.strangers, "connections were closed at once"),
+            (&self.slow_senders, "connections were closed that held back the rest of a request"),
+            (&self.slow_readers, "connections were closed that do not read"),
+            (&self.accept_errors, "connections could not be accepted"),
+        ] {
+            if let Some(count) = lines.borrow_mut().overdue(now) {
+                tracing::warn!("{count} more {what}");
+            }
         }
     }
 

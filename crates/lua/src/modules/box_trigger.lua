@@ -48,11 +48,14 @@ local function guarded(done, ...)
 end
 local function call(trigger, ...) return guarded(internal.hook_call(trigger, ...)) end
 
+-- Clients cause any number of such lines.
+local function log_failure(text) require('lycosa.log').sampled('hook', text) end
+
 -- Calls triggers whose errors change nothing.
 function internal.run_list(list, ...)
     for i = #list, 1, -1 do
         local done, message = internal.hook_call(list[i], ...)
-        if not done then require('log').error('%s', tostring(message)) end
+        if not done then log_failure(tostring(message)) end
     end
 end
 
@@ -79,7 +82,7 @@ end
 local function run_behind(list, changes, backwards)
     for _, trigger in ipairs(list) do
         local done, message = internal.hook_call(trigger, walk(changes, backwards))
-        if not done then require('log').error('%s', tostring(message)) end
+        if not done then log_failure(tostring(message)) end
     end
 end
 
@@ -299,7 +302,7 @@ function internal.replaced(change_done)
         local done, message = internal.hook_call(triggers.after[i], change_done.old, change_done.new,
             name_of(change_done.space), change_done.kind)
         if not done then
-            require('log').error('on_replace of space "%s": %s', tostring(name_of(change_done.space)), tostring(message))
+            log_failure(('on_replace of space "%s": %s'):format(tostring(name_of(change_done.space)), tostring(message)))
         end
     end
 end

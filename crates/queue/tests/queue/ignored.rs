@@ -121,6 +121,43 @@ fn the_lines_are_sampled() {
 }
 
 #[test]
+fn lines_about_released_tasks_are_sampled() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    for _ in 0..100 {
+        rig.t(2, "put", args!["a"]).values();
+        rig.t(2, "take", args![0]).values();
+    }
+    lines(&mut rig);
+    rig.disconnect(2);
+    rig.tick();
+    let logged = lines(&mut rig);
+    assert_eq!(logged.len(), 10);
+    assert!(logged.iter().all(|line| line.contains("closed, release task")), "{logged:?}");
+    rig.now += 60 * SECOND;
+    rig.tick();
+    assert_eq!(lines(&mut rig), ["90 more tasks of sessions that are gone were released"]);
+}
+
+#[test]
+fn lines_about_refused_calls_are_sampled() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    let master = Rig::new();
+    rig.demote(&master);
+    lines(&mut rig);
+    for _ in 0..100 {
+        rig.t(1, "take", args![0]);
+    }
+    let logged = lines(&mut rig);
+    assert_eq!(logged.len(), 10);
+    assert!(logged.iter().all(|line| line.starts_with("take: queue is in ")), "{logged:?}");
+    rig.now += 60 * SECOND;
+    rig.tick();
+    assert_eq!(lines(&mut rig), ["90 more calls came while the queue was not running"]);
+}
+
+#[test]
 fn list_refuses_what_it_does_not_know() {
     let mut rig = Rig::new();
     rig.create("t", "fifo", Value::Nil);

@@ -10,6 +10,7 @@ use super::of_store;
 use crate::api::{Lua, Native};
 use crate::error::Error;
 use crate::host::{Session, before_switch, leave_transaction};
+use crate::modules::log::{Cause, say_sampled};
 
 pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("call", call),
@@ -260,7 +261,7 @@ fn hook_call(lua: Lua) -> Result<i32, Error> {
     shared.watch.end_hook(hook);
     if !had_transaction && lua.in_transaction() {
         leave_transaction(lua)?;
-        tracing::warn!(target: "lua", "a trigger has left a transaction open, which is rolled back");
+        say_sampled(lua, Cause::Hook, "a trigger has left a transaction open, which is rolled back");
     }
     match called {
         Ok(()) => {

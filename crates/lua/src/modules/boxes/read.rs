@@ -94,7 +94,11 @@ fn find(lua: Lua, user: Option<u32>) -> Result<i32, Error> {
         }
         let store = instance.read(space, index)?;
         let found = store.get(space, index, &key).map_err(|error| of_store(&error))?;
-        Ok(found.map(<[u8]>::to_vec))
+        let seen = match (user, store.space(space)) {
+            (Some(user), Ok(of)) => found.filter(|tuple| store.shows_row(user, of, tuple)),
+            _ => found,
+        };
+        Ok(seen.map(<[u8]>::to_vec))
     })?;
     let Some(tuple) = found else { return Ok(0) };
     lua.push_tuple_of(space, &tuple)?;

@@ -3,7 +3,7 @@
 -- Native tubes do not run this code. A class makes a space (`create_space`) and drivers over one (`new`), as the module
 -- of Tarantool does; a driver reports each change of a task to `on_task_change(task, operation)`.
 local fiber = require('fiber')
-local log = require('log')
+local sampled = require('lycosa.log').sampled
 
 local MAX_TIMEOUT = 100 * 365 * 86400
 local READY, TAKEN, DONE, BURIED, DELAYED = 'r', 't', '-', '!', '~'
@@ -255,7 +255,7 @@ local function watch(self)
             if done then
                 rest = result
             elseif self.fiber == own then
-                log.error('a deadline of tube "%s" was not looked after: %s', self.space.name, tostring(result))
+                sampled('driver', ('a deadline of tube "%s" was not looked after: %s'):format(self.space.name, tostring(result)))
                 rest = 1
             end
         end

@@ -5,7 +5,7 @@
 -- there, as in Tarantool.
 local internal = require('lycosa.box')
 local fiber = require('fiber')
-local log = require('log')
+local sampled = require('lycosa.log').sampled
 local classes = require('lycosa.queue.driver')
 local native = internal.native
 
@@ -234,7 +234,7 @@ end
 
 function methods.create_tube(name, kind, options)
     if not is_running() then
-        log.error('create_tube: queue is in %s state', queue.state())
+        sampled('refused', ('create_tube: queue is in %s state'):format(queue.state()))
         return
     end
     if type(options) == 'table' and options.if_not_exists == true then
@@ -351,7 +351,7 @@ function internal.task_changed(tube, operation, tuple)
     if not callback then return end
     if operation == '' then operation = nil end
     local done, message = internal.hook_call(callback, tuple, operation)
-    if not done then log.error('on_task_change of tube "%s": %s', tube, tostring(message)) end
+    if not done then sampled('hook', ('on_task_change of tube "%s": %s'):format(tube, tostring(message))) end
 end
 
 -- A tube that was made before the module learned of it is observed again after a new start of the instance.

@@ -7,6 +7,7 @@
 local internal = require('lycosa.box')
 local fiber = require('fiber')
 local log = require('log')
+local sampled = require('lycosa.log').sampled
 
 local READY, TAKEN, DONE, BURIED = 'r', 't', '-', '!'
 local MAX_TIMEOUT = 100 * 365 * 86400
@@ -23,7 +24,7 @@ local function nothing() end
 
 local function refuse(method)
     if queue.is_running() then return false end
-    log.error('%s: queue is in %s state', method, queue.state())
+    sampled('refused', ('%s: queue is in %s state'):format(method, queue.state()))
     return true
 end
 
@@ -52,7 +53,9 @@ local function finish(events)
         if operation == 'ack' then operation = 'delete' end
         if tube.callback ~= nothing then
             local done, message = internal.hook_call(tube.callback, task, operation)
-            if not done then log.error('on_task_change of tube "%s": %s', tube.object.name, tostring(message)) end
+            if not done then
+                sampled('hook', ('on_task_change of tube "%s": %s'):format(tube.object.name, tostring(message)))
+            end
         end
     end
 end
@@ -258,7 +261,8 @@ local function release_ids(tube, ids)
             tube.raw:release(id, {})
         end)
         if not done then
-            log.error('task %s of tube "%s" was not released: %s', tostring(id), tube.object.name, tostring(message))
+            sampled('driver', ('task %s of tube "%s" was not released: %s'):format(tostring(id), tube.object.name,
+                tostring(message)))
         end
     end
 end
