@@ -23,6 +23,18 @@ fn longest_turn(turn: Option<&LongestTurn>) -> Value {
     turn.map_or(Value::Nil, LongestTurn::value)
 }
 
+/// What waits for the clients and from them, beside its bounds: bytes of replies that nobody has read yet, and of requests
+/// whose rest has not come.
+fn net_value(status: &Status) -> Value {
+    let part = |current: usize, limit: usize| {
+        vec![("current", Value::from(current as u64)), ("limit", (limit as u64).into())]
+    };
+    let mut output = part(status.unread_output, status.max_output_total);
+    output.push(("closed", status.closed_for_output.into()));
+    let input = part(status.incomplete_input, status.max_input_total);
+    Value::map([("output", Value::map(output)), ("input", Value::map(input))])
+}
+
 impl Instance {
     /// The instance at this moment.
     pub fn status(&self) -> Status {
@@ -87,6 +99,7 @@ impl Instance {
             ("replication_anon", Value::map([("count", Value::from(self.guests()))])),
             ("masters", self.masters_value()),
             ("memory", self.box_info_memory()),
+            ("net", net_value(&status)),
             ("checkpoint", checkpoint(&status.checkpoint)),
             ("deadline_lag", Value::map([("last_us", Value::from(last)), ("longest_us", longest.into())])),
             ("longest_turns_us", Value::map(status.longest_turns)),

@@ -37,6 +37,12 @@ fn info() {
     let memory = one(rig.call(&mut client, "box.info.memory", &values![]));
     assert_eq!(Some(&memory), info.get("memory"));
     assert_eq!(memory.get("limit"), Some(&(256_u64 << 20).into()));
+    // The bounds of what waits for all clients and from them.
+    let part = |name: &str| info.get("net").and_then(|net| net.get(name)).expect("a part").clone();
+    let limits = [part("output"), part("input")].map(|part| part.get("limit").and_then(Value::as_u64));
+    assert_eq!(limits[0], Some(rig.settings.max_output_total as u64));
+    assert!(limits[1].is_some_and(|limit| limit > 0));
+    assert_eq!(part("input").get("current"), Some(&0.into()));
     let slabs = one(rig.call(&mut client, "box.slab.info", &values![]));
     assert_eq!(slabs.get("quota_size"), memory.get("limit"));
     assert_eq!(slabs.get("arena_used"), memory.get("data"));
