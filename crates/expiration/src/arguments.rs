@@ -98,6 +98,10 @@ impl<'a> Options<'a> {
     }
 }
 
+/// Which spaces the caller may know of. The others are refused before anything about them is told, and no text suggests
+/// their names.
+pub type Admit<'a> = &'a dyn Fn(SpaceId) -> Result<(), lycosa_store::Error>;
+
 /// What `expiration.start` is called with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
@@ -111,8 +115,8 @@ impl Start {
     /// Reads `[name, space, options]`.
     ///
     /// # Errors
-    /// [`Error::Illegal`] with the argument that is wrong; what the definition names does not exist.
-    pub fn read(store: &Store, arguments: &[Value]) -> Result<Self, Error> {
+    /// [`Error::Illegal`] with the argument that is wrong; what the definition names does not exist, or `admit` refuses it.
+    pub fn read(store: &Store, arguments: &[Value], admit: Admit<'_>) -> Result<Self, Error> {
         if !(2..=3).contains(&arguments.len()) {
             return Err(Error::illegal(format!(
                 "expected expiration.start(name, space, {{field = …}}), got {} arguments",
@@ -120,9 +124,9 @@ impl Start {
             )));
         }
         let name = task_name(arguments.first())?;
-        let space = space_of(store, arguments.get(1), "the space")?;
+        let space = space_of(store, arguments.get(1), "the space", admit)?;
         let options = Options::new(arguments.get(2), STORED)?;
-        let mut definition = definition(store, name, space, &options)?;
+        let mut definition = definition(store, name, space, &options, admit)?;
         definition.transient = options.flag("transient")?;
         definition.dry_run = options.flag("dry_run")?;
         definition.plan(store)?;
@@ -158,6 +162,7 @@ pub(crate) fn definition(
     name: &str,
     space: SpaceId,
     options: &Options<'_>,
+    admit: Admit<'_>,
 ) -> Result<Definition, Error> {
     let mut definition = apart_from_store(name, space, options)?;
     definition.index = match options.get("index") {
@@ -168,7 +173,8 @@ pub(crate) fn definition(
         definition.delete_by = index_of(store.space(space)?, value, "delete_by")?;
     }
     if let Some(archive) = options.get("archive_space") {
-        definition.archive = Some(Archive::Space(space_of(store, Some(archive), "archive_space")?));
+        let archive = space_of(store, Some(archive), "archive_space", admit)?;
+        definition.archive = Some(Archive::Space(archive));
     }
     definition.check()?;
     Ok(definition)
@@ -243,28 +249,44 @@ fn index_of(space: &Space, value: &Value, what: &str) -> Result<IndexId, Error> 
 }
 
 /// The space that an argument names by its number or its name.
-fn space_of(store: &Store, value: Option<&Value>, what: &str) -> Result<SpaceId, Error> {
+fn space_of(store: &Store, value: Option<&Value>, what: &str, admit: Admit<'_>) -> Result<SpaceId, Error> {
     let value = value.unwrap_or(&Value::Nil);
     if let Some(name) = value.as_str() {
-        let found = store.space_by_name(name).map(Space::id);
-        let names = || store.spaces().filter(|space| !space.is_system()).map(Space::name);
-        return found.ok_or_else(|| {
-            Error::illegal(format!("space '{name}' does not exist{}", suggestion(name, names())))
-        });
+        let Some(found) = store.space_by_name(name).map(Space::id) else {
+            let known = store.spaces().filter(|space| !space.is_system() && admit(space.id()).is_ok());
+            let suggestion = suggestion(name, known.map(Space::name));
+            return Err(Error::illegal(format!("space '{name}' does not exist{suggestion}")));
+        };
+        return match admit(found) {
+            Ok(()) => Ok(found),
+            Err(error) => Err(by_name(error, name).into()),
+        };
     }
     let id = whole(value).and_then(|id| SpaceId::try_from(id).ok());
     let id =
         id.ok_or_else(|| Error::illegal(format!("{what} is a number or a name, not {}", shown(value))))?;
     store.space(id)?;
+    admit(id)?;
     Ok(id)
+}
+
+/// The refusal of a space that the caller has named by its name.
+fn by_name(error: lycosa_store::Error, name: &str) -> lycosa_store::Error {
+    use lycosa_store::Error::AccessDenied;
+    match error {
+        AccessDenied { access, object_type, user, .. } => {
+            AccessDenied { access, object_type, object_name: name.to_owned(), user }
+        }
+        error => error,
+    }
 }
 
 /// Reads the seven arguments of the module's `start`: name, space id, index to delete by, index to walk, number of the
 /// field, scan size, scan time. The indexes are maps as `net.box` makes them of `box.space.S.index.I`.
 ///
 /// # Errors
-/// [`Error::Illegal`] with the argument that is wrong; what the definition names does not exist.
-pub fn capped_start(store: &Store, arguments: &[Value]) -> Result<Definition, Error> {
+/// [`Error::Illegal`] with the argument that is wrong; what the definition names does not exist, or `admit` refuses it.
+pub fn capped_start(store: &Store, arguments: &[Value], admit: Admit<'_>) -> Result<Definition, Error> {
     let [name, space, delete_by, index, field, scan_size, scan_time] = arguments else {
         return Err(Error::illegal(format!(
             "expected 7 arguments (name, space id, index to delete by, index to walk, field number, scan size, \
@@ -279,6 +301,7 @@ pub fn capped_start(store: &Store, arguments: &[Value]) -> Result<Definition, Er
     let name = task_name(Some(name))?;
     let space = number(space, "the space id")?;
     store.space(space)?;
+    admit(space)?;
     let mut definition = Definition::new(name, space, Field::Number(number(field, "the field number")?));
     let removing = CappedIndex::read(delete_by, space, "the index to delete by")?;
     if removing.unique == Some(false) {

@@ -37,7 +37,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use lycosa_store::{Space, SpaceId, Store};
 
-pub use arguments::{Start, capped_kill, capped_start, task_name};
+pub use arguments::{Admit, Start, capped_kill, capped_start, task_name};
 pub use deadline::{Unit, deadline};
 pub use definition::{
     Archive, Budget, Definition, Field, MAX_MICROSECONDS, MAX_NAME, MAX_ROWS, MAX_SCAN_TIME,
@@ -209,10 +209,12 @@ impl Expiration {
         std::mem::take(&mut self.ended)
     }
 
-    /// The error for a task that does not exist.
+    /// The error for a task that does not exist, or of whose space `admit` lets nobody know. It suggests only tasks of
+    /// which the caller may know.
     #[must_use]
-    pub fn unknown(&self, name: &str) -> Error {
-        let names = self.tasks.iter().map(|task| task.definition.name.as_str());
+    pub fn unknown(&self, name: &str, admit: Admit<'_>) -> Error {
+        let known = self.tasks.iter().filter(|task| admit(task.definition.space).is_ok());
+        let names = known.map(|task| task.definition.name.as_str());
         let suggestion = arguments::suggestion(name, names);
         Error::illegal(format!("expiration task '{name}' does not exist{suggestion}"))
     }

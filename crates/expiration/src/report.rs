@@ -4,7 +4,7 @@ use lycosa_store::Store;
 use lycosa_tuple::value::Value;
 
 use crate::task::{State, Task};
-use crate::{Definition, Expiration, name_of, row};
+use crate::{Admit, Definition, Expiration, name_of, row};
 
 /// All tasks in a few numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,10 +45,11 @@ impl Expiration {
         summary
     }
 
-    /// The definitions of all tasks and their states, in the order of the names.
+    /// The definitions of the tasks of which the caller may know, and their states, in the order of the names.
     #[must_use]
-    pub fn list(&self, store: &Store) -> Value {
-        Value::Array(self.tasks.iter().map(|task| self.described(task, store)).collect())
+    pub fn list(&self, store: &Store, admit: Admit<'_>) -> Value {
+        let known = self.tasks.iter().filter(|task| admit(task.definition.space).is_ok());
+        Value::Array(known.map(|task| self.described(task, store)).collect())
     }
 
     /// What a task has done, and how it is. `None`: there is no such task.
@@ -58,11 +59,12 @@ impl Expiration {
         Some(self.report(&self.tasks[position], store, now))
     }
 
-    /// The same for all tasks: a map by name.
+    /// The same for all tasks of which the caller may know: a map by name.
     #[must_use]
-    pub fn all_statistics(&self, store: &Store, now: u64) -> Value {
+    pub fn all_statistics(&self, store: &Store, now: u64, admit: Admit<'_>) -> Value {
+        let known = self.tasks.iter().filter(|task| admit(task.definition.space).is_ok());
         let one = |task: &Task| (task.definition.name.as_str().into(), self.report(task, store, now));
-        Value::Map(self.tasks.iter().map(one).collect())
+        Value::Map(known.map(one).collect())
     }
 
     /// The definition of a task and its state, as [`Self::list`] has it.

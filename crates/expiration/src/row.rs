@@ -113,6 +113,6 @@ fn decode(store: &Store, tuple: &[u8]) -> Result<Definition, Error> {
     let space = SpaceId::try_from(space)
         .map_err(|_| Error::illegal(format!("the row of task '{name}' names a space that cannot be")))?;
     let options = Options::new(fields.get(2), arguments::STORED)?;
-    arguments::definition(store, name, space, &options)
+    arguments::definition(store, name, space, &options, &|_| Ok(()))
         .map_err(|error| Error::illegal(format!("the row of task '{name}' in {SPACE_NAME}: {error}")))
 }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use lycosa_expiration::{Archive, Definition, Expiration, Held, Host, Level, Start, Summary, TaskId};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_queue::{Answer, LogLevel, LogLine, Queue};
-use lycosa_store::{Access, Object, Space, SpaceId, Store, user};
+use lycosa_store::{Access, Object, ObjectType, Space, SpaceId, Store, user};
 use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 
@@ -276,11 +276,14 @@ impl Instance {
                 let [] = arguments.as_slice() else {
                     return Err(illegal("expiration.list() has no arguments"));
                 };
-                self.expiring.tasks.list(self.data.store())
+                let admit = |space| self.admit_space(caller, function, space);
+                self.expiring.tasks.list(self.data.store(), &admit)
             }
-            Function::Statistics => self.expiration_statistics(&arguments)?,
+            Function::Statistics => self.expiration_statistics(caller, function, &arguments)?,
             Function::CappedStart => {
-                let definition = lycosa_expiration::capped_start(self.data.store(), &arguments);
+                let definition = lycosa_expiration::capped_start(self.data.store(), &arguments, &|space| {
+                    self.admit_space(caller, function, space)
+                });
                 let definition = definition.map_err(|error| wire_error::of_expiration(&error))?;
                 self.check_may_expire(caller, function, &definition)?;
                 self.begin_expiration(definition)?;
@@ -309,7 +312,8 @@ impl Instance {
         function: Function,
         arguments: &[Value],
     ) -> Result<Value, ErrorObject> {
-        let start = Start::read(self.data.store(), arguments);
+        let admit = |space| self.admit_space(caller, function, space);
+        let start = Start::read(self.data.store(), arguments, &admit);
         let Start { definition, if_not_exists } = start.map_err(|error| wire_error::of_expiration(&error))?;
         self.check_may_expire(caller, function, &definition)?;
         let name = definition.name.clone();
@@ -334,10 +338,12 @@ impl Instance {
         };
         let name = lycosa_expiration::task_name(arguments.first());
         let name = name.map_err(|error| wire_error::of_expiration(&error))?.to_owned();
-        let Some(definition) = self.expiring.tasks.definition(&name).cloned() else {
+        let admit = |space| self.admit_space(caller, function, space);
+        let known = self.expiring.tasks.definition(&name).filter(|task| admit(task.space).is_ok());
+        let Some(definition) = known.cloned() else {
             return match if_exists {
                 true => Ok(Value::Nil),
-                false => Err(wire_error::of_expiration(&self.expiring.tasks.unknown(&name))),
+                false => Err(wire_error::of_expiration(&self.expiring.tasks.unknown(&name, &admit))),
             };
         };
         self.check_may_expire(caller, function, &definition)?;
@@ -346,18 +352,43 @@ impl Instance {
         Ok(statistics.unwrap_or(Value::Nil))
     }
 
-    fn expiration_statistics(&self, arguments: &[Value]) -> Result<Value, ErrorObject> {
+    fn expiration_statistics(
+        &self,
+        caller: &Caller,
+        function: Function,
+        arguments: &[Value],
+    ) -> Result<Value, ErrorObject> {
+        let admit = |space| self.admit_space(caller, function, space);
         let (tasks, store, now) = (&self.expiring.tasks, self.data.store(), self.data.now);
         match arguments {
-            [] | [Value::Nil] => Ok(tasks.all_statistics(store, now)),
+            [] | [Value::Nil] => Ok(tasks.all_statistics(store, now, &admit)),
             [name] => {
                 let name = lycosa_expiration::task_name(Some(name));
                 let name = name.map_err(|error| wire_error::of_expiration(&error))?;
-                let statistics = tasks.statistics(store, name, now);
-                statistics.ok_or_else(|| wire_error::of_expiration(&tasks.unknown(name)))
+                let known = tasks.definition(name).filter(|task| admit(task.space).is_ok());
+                let statistics = known.and_then(|_| tasks.statistics(store, name, now));
+                statistics.ok_or_else(|| wire_error::of_expiration(&tasks.unknown(name, &admit)))
             }
             _ => Err(illegal("expected expiration.stats([name])")),
         }
+    }
+
+    /// Refuses a space of which the caller may not know. The refusal shows its number, not its name.
+    fn admit_space(
+        &self,
+        caller: &Caller,
+        function: Function,
+        space: SpaceId,
+    ) -> Result<(), lycosa_store::Error> {
+        let (store, user) = (self.data.store(), caller.effective);
+        let granted = store.check_access(user, Object::Function(function.name()), Access::EXECUTE);
+        let is_tube = || store.space(space).is_ok_and(|space| self.is_tube(space.name()));
+        if granted.is_ok() || store.may_know_space(user, space) || is_tube() {
+            return Ok(());
+        }
+        let user = store.user(user).map_or_else(|| user.to_string(), |user| user.name.clone());
+        let (access, object_type) = (Access::WRITE, ObjectType::Space);
+        Err(lycosa_store::Error::AccessDenied { access, object_type, object_name: space.to_string(), user })
     }
 
     /// Whoever was not granted the function may use it on what they may change anyway.
@@ -507,7 +538,7 @@ impl Instance {
             return checked.map(|()| None).map_err(|error| wire_error::of_expiration(&error));
         };
         let arguments = [task.name.as_str().into(), space.into(), task.options.clone()];
-        let start = Start::read(self.data.store(), &arguments);
+        let start = Start::read(self.data.store(), &arguments, &|_| Ok(()));
         let wanted = start.map_err(|error| wire_error::of_expiration(&error))?.definition;
         match self.expiring.tasks.definition(&task.name) {
             Some(present) if *present == wanted => return Ok(Some(false)),

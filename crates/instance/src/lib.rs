@@ -198,6 +198,9 @@ impl Instance {
     ) -> Instance {
         // Recovery does not know it, and the instance's own row of `_cluster` must stay.
         store.set_replica_id(identity.replica_id);
+        if settings.native_queue {
+            Queue::protect(&mut store);
+        }
         let signature = vclock.signature();
         let output = Output::new(&settings);
         Instance {

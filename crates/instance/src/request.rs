@@ -9,6 +9,7 @@ use lycosa_iproto::{keys, reply};
 use lycosa_store::{Access, IteratorType, Statement, UserId};
 use lycosa_tuple::mp;
 
+use crate::call::is_trusted;
 use crate::caller::ReplyTo;
 use crate::data::{Data, Select};
 use crate::loop_time::Outside;
@@ -29,8 +30,31 @@ impl Instance {
             _ => self.measured(Outside::Request, |instance| instance.handle_body(slot, request)),
         };
         if let Err(error) = done {
+            let error = self.without_foreign_tube(slot, error);
             self.reply_error(slot, header.sync, &error);
         }
+    }
+
+    /// A refusal about a space that the request has named by its number. Tarantool's text gives away the name; that of a
+    /// tube of which the user may not know is replaced by the number.
+    fn without_foreign_tube(&self, slot: ConnectionSlot, error: ErrorObject) -> ErrorObject {
+        let Some(connection) = self.connections.get(slot) else { return error };
+        let field = |wanted: &str| {
+            let mut fields = error.fields.iter();
+            fields.find(|(name, _)| name == wanted).map_or("", |(_, value)| value.as_str())
+        };
+        let (name, object_type, access) = (field("object_name"), field("object_type"), field("access_type"));
+        if error.code != u32::from(ErrorCode::AccessDenied) || object_type != "space" {
+            return error;
+        }
+        let (store, user) = (self.data.store(), connection.user);
+        let Some(space) = store.space_by_name(name).map(|space| space.id()) else { return error };
+        let is_of_tube = self.data.queue().is_tube_space(space);
+        if !is_of_tube || is_trusted(&self.settings, connection) || store.may_know_space(user, space) {
+            return error;
+        }
+        let user = store.user(user).map_or_else(|| user.to_string(), |user| user.name.clone());
+        ErrorObject::access_denied(access, object_type, &space.to_string(), &user)
     }
 
     /// Handles a request that calls nothing.

@@ -203,6 +203,12 @@ impl Queue {
         Turn { store, tubes: &mut self.tubes, common: &mut self.common, now }
     }
 
+    /// Lets privileges on the queue's spaces show only what is the reader's own, from now on: a queue that does not run,
+    /// on a replica, has these spaces too.
+    pub fn protect(store: &mut Store) {
+        store.set_privacy(system::PRIVACY);
+    }
+
     /// Comes up: to be called once after recovery, when the instance is writable. Leaves the queue running.
     ///
     /// # Errors
@@ -371,6 +377,12 @@ impl Queue {
     /// The tubes in the order of their ids: name and type.
     pub fn tubes(&self) -> impl Iterator<Item = (&str, &str)> {
         self.tubes.iter().map(|tube| (tube.name.as_str(), tube.kind.name()))
+    }
+
+    /// Whether the space holds the tasks or the ready buffer of a tube.
+    #[must_use]
+    pub fn is_tube_space(&self, space: SpaceId) -> bool {
+        self.tubes.iter().any(|tube| tube.space == space || tube.buffer == Some(space))
     }
 
     /// The tube whose ready buffer the space is.

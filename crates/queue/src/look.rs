@@ -332,7 +332,7 @@ impl Queue {
 }
 
 /// Whether a caller may look at a tube's tasks: read its space, or call its `peek`.
-fn may_look(store: &Store, caller: &Caller, tube: &Tube) -> bool {
+pub(crate) fn may_look(store: &Store, caller: &Caller, tube: &Tube) -> bool {
     if caller.trusted || caller.user == user::ADMIN {
         return true;
     }

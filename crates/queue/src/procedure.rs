@@ -10,6 +10,7 @@ use lycosa_tuple::mp;
 use crate::arguments::{Arguments, string};
 use crate::error::Error;
 use crate::grant::Grantee;
+use crate::look::may_look;
 use crate::state::QueueState;
 use crate::statistics::{TaskCounts, TubeStatistics};
 use crate::tube::{Tube, TubeHandle, TubeIndex};
@@ -396,7 +397,7 @@ impl Turn<'_> {
                 Ok(Answer::one())
             }
             QueueMethod::Statistics => self.write_statistics(caller, arguments, out),
-            QueueMethod::Tube => self.write_tubes(arguments, out),
+            QueueMethod::Tube => self.write_tubes(caller, arguments, out),
             QueueMethod::Tubes => self.write_visible_tubes(caller, out),
         }
     }
@@ -427,11 +428,12 @@ impl Turn<'_> {
                 statistics_of(self.store, tube)?.write(out);
             }
             None => {
-                let there: Vec<_> =
-                    self.tubes.iter().filter(|tube| self.store.space(tube.space).is_ok()).collect();
-                mp::write_map(out, there.len() as u32);
-                for tube in there {
-                    self.check_readable(caller, tube.space)?;
+                let seen = |tube: &&Tube| {
+                    self.store.space(tube.space).is_ok() && self.check_readable(caller, tube.space).is_ok()
+                };
+                let seen: Vec<_> = self.tubes.iter().filter(seen).collect();
+                mp::write_map(out, seen.len() as u32);
+                for tube in seen {
                     mp::write_str(out, tube.name.as_bytes());
                     statistics_of(self.store, tube)?.write(out);
                 }
@@ -440,15 +442,23 @@ impl Turn<'_> {
         Ok(Answer::one())
     }
 
-    fn write_tubes(&self, arguments: Arguments<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    fn write_tubes(
+        &self,
+        caller: &Caller,
+        arguments: Arguments<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let is_seen = |tube: &Tube| may_look(self.store, caller, tube);
         match arguments.get(0) {
             None => {
-                mp::write_array(out, self.tubes.iter().count() as u32);
-                self.tubes.iter().for_each(|tube| mp::write_str(out, tube.name.as_bytes()));
+                let seen: Vec<_> = self.tubes.iter().filter(|tube| is_seen(tube)).collect();
+                mp::write_array(out, seen.len() as u32);
+                seen.iter().for_each(|tube| mp::write_str(out, tube.name.as_bytes()));
             }
             Some(argument) => {
                 let name = string(argument).ok_or(Error::TubeArgument)?;
-                let found = str::from_utf8(name).is_ok_and(|name| self.tubes.by_name(name).is_some());
+                let handle = str::from_utf8(name).ok().and_then(|name| self.tubes.by_name(name));
+                let found = handle.and_then(|handle| self.tubes.at(handle.index)).is_some_and(is_seen);
                 mp::write_bool(out, found);
             }
         }

@@ -5,12 +5,15 @@
 //! in a replica set; changing the mode re-creates them under the same names with other ids.
 //!
 //! The rows of all but `_queue` are about every user's sessions and tasks. `grant` gives rights on them because the Lua
-//! module needs them there; here those rights count for nothing ([`Store::restrict`]), and nobody needs them.
+//! module needs them there; here those rights count for nothing ([`PRIVACY`]), and nobody needs them. Of `_queue` a user
+//! sees the rows of tubes whose space that user may know.
 
 use std::ops::ControlFlow;
 
 use lycosa_store::ddl::{self, FieldSpec, IndexSpec, PartSpec, SequenceSpec, SpaceSpec};
-use lycosa_store::{Error as StoreError, IteratorType, SpaceId, Statement, Store, system};
+use lycosa_store::{
+    Error as StoreError, IteratorType, Privacy, PrivacyTable, SpaceId, Statement, Store, system,
+};
 use lycosa_tuple::mp;
 
 use crate::error::Error;
@@ -24,7 +27,7 @@ pub(crate) struct SystemSpace {
     pub(crate) indexes: &'static [IndexText],
 }
 
-pub(crate) static QUEUE: SystemSpace = SystemSpace {
+pub(crate) const QUEUE: SystemSpace = SystemSpace {
     name: "_queue",
     fields: &[
         ("tube_name", "string"),
@@ -36,7 +39,7 @@ pub(crate) static QUEUE: SystemSpace = SystemSpace {
     indexes: &[("tube", true, &[0]), ("tube_id", true, &[1])],
 };
 
-pub(crate) static CONSUMERS: SystemSpace = SystemSpace {
+pub(crate) const CONSUMERS: SystemSpace = SystemSpace {
     name: "_queue_consumers",
     fields: &[
         ("connection_id", "unsigned"),
@@ -48,7 +51,7 @@ pub(crate) static CONSUMERS: SystemSpace = SystemSpace {
     indexes: &[("pk", true, &[0, 1]), ("consumer", false, &[2, 3])],
 };
 
-pub(crate) static TAKEN: SystemSpace = SystemSpace {
+pub(crate) const TAKEN: SystemSpace = SystemSpace {
     name: "_queue_taken_2",
     fields: &[
         ("tube_id", "unsigned"),
@@ -60,17 +63,27 @@ pub(crate) static TAKEN: SystemSpace = SystemSpace {
     indexes: &[("task", true, &[0, 1]), ("uuid", false, &[3])],
 };
 
-pub(crate) static SESSION_IDS: SystemSpace = SystemSpace {
+pub(crate) const SESSION_IDS: SystemSpace = SystemSpace {
     name: "_queue_session_ids",
     fields: &[("connection_id", "unsigned"), ("session_uuid", "string")],
     indexes: &[("conn_id", true, &[0]), ("uuid", false, &[1])],
 };
 
-pub(crate) static SHARED_SESSIONS: SystemSpace = SystemSpace {
+pub(crate) const SHARED_SESSIONS: SystemSpace = SystemSpace {
     name: "_queue_shared_sessions",
     fields: &[("uuid", "string"), ("exp_time", "unsigned"), ("active", "boolean")],
     indexes: &[("uuid", true, &[0]), ("active", true, &[2, 0])],
 };
+
+/// Whom privileges on the spaces show their rows, whether the queue runs or not. The third field of `_queue` names the
+/// tube's space.
+pub(crate) const PRIVACY: PrivacyTable = &[
+    (QUEUE.name, Privacy::ByNamedSpace(2)),
+    (CONSUMERS.name, Privacy::Closed),
+    (TAKEN.name, Privacy::Closed),
+    (SESSION_IDS.name, Privacy::Closed),
+    (SHARED_SESSIONS.name, Privacy::Closed),
+];
 
 /// A space of versions of the module before sessions.
 const LEGACY_TAKEN: &str = "_queue_taken";
@@ -93,6 +106,7 @@ pub(crate) struct SystemSpaces {
 impl SystemSpaces {
     /// Finds the spaces, creates those that are missing and brings them into the given mode. In the open transaction.
     pub(crate) fn prepare(store: &mut Store, in_replicaset: bool) -> Result<Self, Error> {
+        store.set_privacy(PRIVACY);
         let queue = QUEUE.find_or_create(store, false)?;
         let consumers = CONSUMERS.find_or_create(store, true)?;
         TAKEN.find_or_create(store, !in_replicaset)?;
@@ -105,7 +119,6 @@ impl SystemSpaces {
         let shared_sessions = SHARED_SESSIONS.switch(store, !in_replicaset)?;
         for space in [consumers, taken, session_ids, shared_sessions] {
             store.exempt_from_limit(space);
-            store.restrict(space);
         }
         for space in [queue, consumers, taken, session_ids, shared_sessions] {
             store.guard(space, true);

@@ -145,6 +145,22 @@ impl fmt::Debug for Access {
     }
 }
 
+/// Whom privileges on a space show its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Privacy {
+    /// Whoever was granted the space.
+    #[default]
+    Open,
+    /// Nobody: the rows are about everybody, and only who may use all spaces, or owns this one, may read or change them.
+    Closed,
+    /// A reader, of each row, who may know the space whose name stands in that field. Who may read all spaces, or owns
+    /// this one, reads all rows.
+    ByNamedSpace(u32),
+}
+
+/// The privacy of spaces, by name.
+pub type PrivacyTable = &'static [(&'static str, Privacy)];
+
 /// What a privilege is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ObjectType {

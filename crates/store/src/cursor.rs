@@ -184,7 +184,8 @@ impl Store {
         let space = self.space(base)?;
         let index = space.require_index(cursor.index)?;
         let (values, count) = key_values(&cursor.key)?;
-        let (mut to_skip, offset) = if is_view { (cursor.offset, 0) } else { (0, cursor.offset) };
+        let is_partial = is_view || self.hides_rows(cursor.user, space);
+        let (mut to_skip, offset) = if is_partial { (cursor.offset, 0) } else { (0, cursor.offset) };
         let walk = match &cursor.position {
             Position::Behind(position) => {
                 to_skip = 0;
@@ -205,7 +206,10 @@ impl Store {
             let Some(handle) = walk.next() else { break Progress::End };
             last = Some(handle);
             let tuple = self.arena.get(handle);
-            if is_view && !self.is_visible(cursor.user, base, tuple) {
+            let is_hidden = is_partial
+                && !(self.shows_row(cursor.user, space, tuple)
+                    && (!is_view || self.is_visible(cursor.user, base, tuple)));
+            if is_hidden {
                 budget.spend(0);
             } else if to_skip > 0 {
                 to_skip -= 1;

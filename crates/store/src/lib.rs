@@ -49,7 +49,7 @@ pub mod transaction;
 mod view;
 mod walk;
 
-pub use access::{Access, Object, ObjectType};
+pub use access::{Access, Object, ObjectType, Privacy, PrivacyTable};
 pub use cursor::{Cursor, CursorError, Progress};
 pub use effect::{Committed, Effect};
 pub use error::Error;
@@ -303,12 +303,10 @@ impl Store {
         }
     }
 
-    /// Lets privileges on the space itself count for nothing, as long as the process runs: its rows are about
-    /// everybody, and only who may use all spaces, or owns this one, may read or change them.
-    pub fn restrict(&mut self, space: SpaceId) {
-        if let Some(space) = self.catalog.get_mut(space) {
-            space.is_restricted = true;
-        }
+    /// Gives the spaces with these names their privacy, those too that are created or renamed later, as long as the
+    /// process runs. The spaces with other names are open.
+    pub fn set_privacy(&mut self, table: PrivacyTable) {
+        self.catalog.set_privacy(table);
     }
 
     /// Lets the definition of the space and of its indexes stay as it is, as long as the process runs or until it is set free again:
@@ -362,6 +360,7 @@ impl Store {
         self.settings = former.settings;
         // Programs may hold savepoints and proposals of the former transactions.
         self.transaction.count_on_from(&former.transaction);
+        self.catalog.set_privacy(former.catalog.privacy());
         self.schema.version = self.schema.version.max(former.schema.version) + 1;
         for space in former.catalog.iter().filter(|space| space.hooks.any()) {
             if self.space(space.id()).is_ok_and(|own| own.name() == space.name()) {

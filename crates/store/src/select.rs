@@ -114,6 +114,14 @@ impl Store {
         if space.def.engine == Engine::Sysview {
             return self.select_view(user, space, index, iterator, key, offset, limit, f);
         }
+        if self.hides_rows(user, space) {
+            let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+            let walk = self.walk(space, index, iterator, key, 0)?;
+            let tuples = walk.into_iter().flatten().map(|handle| self.arena.get(handle));
+            let seen = tuples.filter(|tuple| self.shows_row(user, space, tuple));
+            seen.skip(offset).take(limit).for_each(f);
+            return Ok(());
+        }
         let walk = self.walk(space, index, iterator, key, offset)?;
         for handle in walk.into_iter().flatten().take(limit) {
             f(self.arena.get(handle));

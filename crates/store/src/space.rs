@@ -13,6 +13,7 @@ use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::update::{self, Assigned};
 
+use crate::access::Privacy;
 use crate::arena::{Arena, Handle};
 use crate::error::Error;
 use crate::hook::Hooks;
@@ -78,8 +79,8 @@ pub struct Space {
     pub(crate) beyond_limit: bool,
     /// See [`Space::revision`].
     pub(crate) revision: u64,
-    /// Privileges on the space itself do not count.
-    pub(crate) is_restricted: bool,
+    /// Whom privileges on the space itself show its rows.
+    pub(crate) privacy: Privacy,
     /// The definition stays as it is.
     pub(crate) is_guarded: bool,
 }
@@ -108,7 +109,7 @@ impl Space {
             hooks: Hooks::default(),
             beyond_limit: false,
             revision: 0,
-            is_restricted: false,
+            privacy: Privacy::Open,
             is_guarded: false,
         }
     }

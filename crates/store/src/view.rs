@@ -3,10 +3,14 @@
 //! The rules are those that a real server shows: objects that one may read, write, alter or drop (functions and sequences
 //! also those that one may execute) or owns; of users oneself, those whom one created and the role `public`; of
 //! privileges those that one gave or has. Whoever may read or write the universe sees everything.
+//!
+//! A space with [`Privacy::ByNamedSpace`] shows its own rows by the same rule for the spaces that they name.
 
-use crate::access::{Access, ObjectType};
+use lycosa_tuple::mp::Reader;
+
+use crate::access::{Access, ObjectType, Privacy};
 use crate::schema::row::Row;
-use crate::{SpaceId, Store, UserId, system, user};
+use crate::{Space, SpaceId, Store, UserId, system, user};
 
 const ANY_USE: Access = Access(Access::READ.0 | Access::WRITE.0 | Access::DROP.0 | Access::ALTER.0);
 
@@ -23,6 +27,37 @@ impl Store {
             system::VPRIV => system::PRIV,
             _ => return None,
         })
+    }
+
+    /// Whether a user may know that a space exists: has a right to use or change it, or owns it.
+    #[must_use]
+    pub fn may_know_space(&self, user: UserId, space: SpaceId) -> bool {
+        let owner = self.catalog.get(space).map(|space| space.def.owner);
+        user == user::ADMIN
+            || owner.is_some_and(|owner| self.may_know(user, ObjectType::Space, ANY_USE, space, owner))
+    }
+
+    /// The field with the name of a space by which `user`, who may read `space`, sees its rows; `None` if all.
+    fn seen_by(&self, user: UserId, space: &Space) -> Option<u32> {
+        let Privacy::ByNamedSpace(field) = space.privacy else { return None };
+        let users = &self.schema.users;
+        let access = users.universal(user) | users.on_all(user, ObjectType::Space);
+        let sees_all = user == user::ADMIN || space.def.owner == user || access.contains(Access::READ);
+        (!sees_all).then_some(field)
+    }
+
+    /// Whether reads by `user` have to leave out rows of the space.
+    pub(crate) fn hides_rows(&self, user: UserId, space: &Space) -> bool {
+        self.seen_by(user, space).is_some()
+    }
+
+    /// Whether `user`, who may read the space, sees a row of it.
+    #[must_use]
+    pub fn shows_row(&self, user: UserId, space: &Space, tuple: &[u8]) -> bool {
+        let Some(field) = self.seen_by(user, space) else { return true };
+        named_space(tuple, field)
+            .and_then(|name| self.catalog.by_name(name))
+            .is_some_and(|named| self.may_know_space(user, named.id()))
     }
 
     /// Whether the view of `base` shows a row to `user`.
@@ -61,4 +96,17 @@ impl Store {
         let access = users.universal(user) | users.on_all(user, kind) | users.on_object(user, kind, id);
         owner == user || access.intersects(uses)
     }
+}
+
+/// The string in a field of a tuple.
+fn named_space(tuple: &[u8], field: u32) -> Option<&str> {
+    let mut reader = Reader::new(tuple);
+    let count = reader.array().ok()?;
+    if field >= count {
+        return None;
+    }
+    for _ in 0..field {
+        reader.raw().ok()?;
+    }
+    str::from_utf8(reader.str().ok()?).ok()
 }

@@ -59,7 +59,7 @@ fn wrong_arguments_say_what_is_wrong() {
     assert!(rig.expiration.is_empty(), "no name is left taken");
     rig.start("tokens", space, &[field_3()]).unwrap();
     refused(rig.start("tokens", space, &[field_3()]), "expiration task 'tokens' already exists");
-    assert!(rig.expiration.unknown("token").to_string().contains("did you mean 'tokens'?"));
+    assert!(rig.expiration.unknown("token", &|_| Ok(())).to_string().contains("did you mean 'tokens'?"));
 }
 
 #[test]
@@ -253,11 +253,12 @@ fn seven(space: u32, changes: &[(usize, Value)]) -> Vec<Value> {
 fn the_seven_arguments_of_the_article() {
     let mut rig = Rig::new();
     let space = rig.space("tester", IndexKind::Tree, Some("unsigned"));
-    let definition = capped_start(&rig.store, &seven(space, &[])).unwrap();
+    let definition = capped_start(&rig.store, &seven(space, &[]), &|_| Ok(())).unwrap();
     assert_eq!((definition.index, definition.delete_by, definition.scan_size), (1, 0, 1024));
     assert_eq!(definition.scan_time, 3600);
     let without = Value::Map(vec![]);
-    let definition = capped_start(&rig.store, &seven(space, &[(2, without.clone()), (3, without)])).unwrap();
+    let definition =
+        capped_start(&rig.store, &seven(space, &[(2, without.clone()), (3, without)]), &|_| Ok(())).unwrap();
     assert_eq!((definition.index, definition.delete_by), (0, 0), "a missing id is 0");
 
     let cases: &[(usize, Value, &str)] = &[
@@ -280,9 +281,12 @@ fn the_seven_arguments_of_the_article() {
         (6, Value::Double(0.5), "the scan time is a whole number, not 0.5"),
     ];
     for (position, value, part) in cases {
-        refused(capped_start(&rig.store, &seven(space, &[(*position, value.clone())])).map(drop), part);
+        refused(
+            capped_start(&rig.store, &seven(space, &[(*position, value.clone())]), &|_| Ok(())).map(drop),
+            part,
+        );
     }
-    refused(capped_start(&rig.store, &seven(space, &[])[..6]).map(drop), "expected 7 arguments");
+    refused(capped_start(&rig.store, &seven(space, &[])[..6], &|_| Ok(())).map(drop), "expected 7 arguments");
     refused(capped_kill(&[]).map(drop), "expected 1 argument (name), got 0");
     refused(capped_kill(&[1_u32.into()]).map(drop), "a string, not 1");
     assert_eq!(capped_kill(&["x".into()]), Ok("x"));
@@ -293,7 +297,7 @@ fn a_scan_size_of_zero_looks_at_nothing() {
     let mut rig = Rig::new();
     let space = rig.space("tester", IndexKind::Tree, Some("unsigned"));
     rig.put(space, 1, 1_u64);
-    let definition = capped_start(&rig.store, &seven(space, &[(5, 0_u32.into())])).unwrap();
+    let definition = capped_start(&rig.store, &seven(space, &[(5, 0_u32.into())]), &|_| Ok(())).unwrap();
     rig.start_definition(definition).unwrap();
     rig.advance(100 * SECOND);
     assert_eq!(rig.ids(space), [1]);

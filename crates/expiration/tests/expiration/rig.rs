@@ -129,7 +129,7 @@ impl Rig {
     ) -> Result<(), Error> {
         let options = options.iter().map(|(name, value)| ((*name).into(), value.clone())).collect();
         let arguments = [name.into(), space.into(), Value::Map(options)];
-        let start = Start::read(&self.store, &arguments)?;
+        let start = Start::read(&self.store, &arguments, &|_| Ok(()))?;
         self.start_definition(start.definition)
     }
 

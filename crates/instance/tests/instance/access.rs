@@ -3,6 +3,8 @@
 use lycosa_instance::{Settings, Trust};
 use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::request::{AuthTuple, Body, Sql};
+use lycosa_queue::{Configuration, Queue};
+use lycosa_store::{Statement, ddl};
 use lycosa_tuple::value::Value;
 
 use crate::rig::{Answer, Client, Rig, options, refused, task, values};
@@ -95,6 +97,18 @@ fn guesses_are_slowed_and_right_passwords_still_get_in() {
     let lines: Vec<_> = std::iter::from_fn(|| rig.instance.poll_log()).map(|line| line.text).collect();
     let told = lines.iter().filter(|line| line.starts_with("a log-in as \"ann\" from ")).count();
     assert!((10..=20).contains(&told), "{lines:?}");
+
+    // Of the failures of a moment the log names the first ones and counts the others.
+    rig.advance(60_000_000);
+    while rig.instance.poll_log().is_some() {}
+    for _ in 0..30 {
+        let mut stranger = rig.stranger();
+        rig.send(&mut stranger, &Body::Auth { user: b"eve", scramble: AuthTuple::ChapSha1(&[0; 20]) });
+    }
+    assert_eq!(std::iter::from_fn(|| rig.instance.poll_log()).count(), 10);
+    rig.advance(60_000_000);
+    let lines: Vec<_> = std::iter::from_fn(|| rig.instance.poll_log()).map(|line| line.text).collect();
+    assert_eq!(lines, ["20 more log-ins failed"]);
 
     // A connection that ends while its answer waits takes nobody's with it.
     let mut gone = rig.stranger();
@@ -337,6 +351,90 @@ fn a_grant_on_one_tube_reaches_nobody_else() {
     assert_eq!(code, ErrorCode::ProcLua);
     assert!(text.contains("another user"), "{text}");
     assert_eq!(rig.call(&mut bob, "queue.tube.other:ack", &values![0]), Ok(task(0, "-", "a")));
+}
+
+#[test]
+fn a_grant_on_one_tube_tells_no_name_of_another() {
+    let mut rig = Rig::new();
+    for tube in ["alpha", "mail", "zeta"] {
+        rig.create_tube(tube, "fifo");
+    }
+    let mut ann = with_tube(&mut rig, "ann", "mail");
+    let mut admin = rig.admin();
+    let [queue, mail, zeta] = ["_queue", "mail", "zeta"].map(|name| id(&rig, name));
+    let names = |rows: Answer| {
+        let rows = rows.expect("rows").into_iter();
+        rows.map(|row| row.as_array().expect("a row")[0].as_str().expect("a name").to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(rig.select(&mut admin, queue, 0, &values![])).len(), 3);
+    assert_eq!(names(rig.select(&mut ann, queue, 0, &values![])), ["mail"]);
+    assert_eq!(names(rig.select(&mut ann, queue, 0, &values!["zeta"])), [""; 0]);
+    assert_eq!(names(rig.select(&mut ann, queue, 0, &values!["mail"])), ["mail"]);
+    // The rows that are left out count for no offset and no limit.
+    let key = values![].encode();
+    let select =
+        |offset, limit| Body::Select { space: queue, index: 0, limit, offset, iterator: 2, key: &key };
+    assert_eq!(names(rig.ask(&mut ann, &select(0, 1))), ["mail"]);
+    assert_eq!(names(rig.ask(&mut ann, &select(1, 9))), [""; 0]);
+
+    let statistics = rig.call(&mut ann, "queue.statistics", &values![]).expect("statistics").remove(0);
+    let Value::Map(statistics) = statistics else { panic!("{statistics:?}") };
+    assert_eq!(statistics.into_iter().map(|(name, _)| name).collect::<Vec<_>>(), [Value::from("mail")]);
+    let tubes = rig.call(&mut ann, "queue.tubes", &values![]).expect("tubes").remove(0);
+    assert!(tubes.get("mail").is_some() && tubes.get("zeta").is_none(), "{tubes:?}");
+
+    // Tubes and spaces cannot be found out by their numbers.
+    let refusal = denied(&format!("Read access to space '{zeta}' is denied for user 'ann'"));
+    assert_eq!(refused(rig.select(&mut ann, zeta, 0, &values![])), refusal);
+    let refusal = denied(&format!("Write access to space '{zeta}' is denied for user 'ann'"));
+    assert_eq!(refused(rig.insert(&mut ann, zeta, &values![1, "r", 1])), refusal);
+    let truncate = values![zeta, 1].encode();
+    let (_, text) = refused(rig.ask(&mut ann, &Body::Replace { space: 330, tuple: &truncate }));
+    assert!(!text.contains("zeta"), "{text}");
+    assert_eq!(rig.select(&mut ann, mail, 0, &values![]), Ok(vec![]));
+
+    // A role, all spaces, and the end of the grant.
+    rig.grant("ann", "read", "universe", "");
+    assert_eq!(names(rig.select(&mut ann, queue, 0, &values![])).len(), 3);
+    rig.call(&mut admin, "box.schema.user.revoke", &values!["ann", "read", "universe", ""])
+        .expect("a revocation");
+    rig.call(&mut admin, "box.schema.user.revoke", &values!["ann", "read,write", "space", "mail"])
+        .expect("one more");
+    assert_eq!(names(rig.select(&mut ann, queue, 0, &values![])), [""; 0]);
+}
+
+#[test]
+fn a_queue_that_does_not_run_keeps_sessions_to_itself() {
+    let mut rig = Rig::not_started(Settings::default(), &mut |store| {
+        let configuration = Configuration { in_replicaset: true, ..Configuration::default() };
+        let mut master = Queue::new(configuration, Box::new(|| [7; 16]));
+        master.start(store, 1).expect("a queue");
+        store.begin(1);
+        ddl::create_user(store, "ann", Some(lycosa_iproto::auth::hash2(b"secret")), false).expect("a user");
+        for name in ["_queue", "_queue_consumers", "_queue_taken_2", "_queue_shared_sessions"] {
+            ddl::grant(store, "ann", "read,write", "space", name, false).expect("a grant");
+        }
+        let mut row = values!["other", 7, "other", "fifo", options! {}].encode();
+        let queue = store.space_by_name("_queue").expect("a space").id();
+        store.execute(&Statement::Insert { space: queue, tuple: &row }).expect("a tube");
+        row = values!["0123456789abcdef", 0, true].encode();
+        let shared = store.space_by_name("_queue_shared_sessions").expect("a space").id();
+        store.execute(&Statement::Insert { space: shared, tuple: &row }).expect("a session");
+        store.commit();
+    });
+    let mut ann = rig.login("ann", "secret");
+    for name in ["_queue_consumers", "_queue_taken_2", "_queue_shared_sessions"] {
+        let space = id(&rig, name);
+        assert_eq!(refused(rig.select(&mut ann, space, 0, &values![])).0, ErrorCode::AccessDenied, "{name}");
+    }
+    let queue = id(&rig, "_queue");
+    assert_eq!(rig.select(&mut ann, queue, 0, &values![]), Ok(vec![]));
+}
+
+/// The number of a space.
+fn id(rig: &Rig, name: &str) -> u32 {
+    rig.instance.store().space_by_name(name).expect("a space").id()
 }
 
 #[test]

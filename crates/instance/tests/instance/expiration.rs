@@ -5,7 +5,7 @@ use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::request::Body;
 use lycosa_tuple::value::Value;
 
-use crate::rig::{Client, Rig, SECOND, options, refused, values};
+use crate::rig::{Answer, Client, Rig, SECOND, options, refused, values};
 
 /// The space `tester` of the article, with an index over the deadline.
 fn tester(rig: &mut Rig) {
@@ -97,7 +97,7 @@ fn the_session_of_the_article() {
     }
 }
 
-fn start(rig: &mut Rig, client: &mut Client, space: impl Into<Value>, options: Value) -> crate::rig::Answer {
+fn start(rig: &mut Rig, client: &mut Client, space: impl Into<Value>, options: Value) -> Answer {
     rig.call(client, "expiration.start", &Value::Array(vec!["t".into(), space.into(), options]))
 }
 
@@ -126,6 +126,40 @@ fn guests_expire_what_they_may_change() {
         rig.call(&mut guest, "expiration.stop", &values!["tt", options! { if_exists: true }]),
         Ok(vec![Value::Nil])
     );
+}
+
+#[test]
+fn guests_learn_no_names_that_are_not_theirs() {
+    let mut rig = Rig::new();
+    tester(&mut rig);
+    rig.create_tube("mail", "fifottl");
+    let (mut guest, mut admin) = (rig.guest(), rig.admin());
+    start(&mut rig, &mut admin, "tester", options! { field: 3 }).expect("a task");
+    let told = |answer: Answer| refused(answer).1;
+    let text = told(start(&mut rig, &mut guest, "testre", options! { field: 3 }));
+    assert_eq!(text, "Illegal parameters, space 'testre' does not exist");
+    let text = told(start(&mut rig, &mut guest, "mial", options! { field: 3 }));
+    assert_eq!(text, "Illegal parameters, space 'mial' does not exist (did you mean 'mail'?)");
+    // Neither the names of indexes nor that of a space with that number.
+    let text = told(start(&mut rig, &mut guest, "tester", options! { field: 3, index: "no" }));
+    assert_eq!(text, "Write access to space 'tester' is denied for user 'guest'");
+    let text = told(start(&mut rig, &mut guest, 600, options! { field: 3 }));
+    assert_eq!(text, "Write access to space '600' is denied for user 'guest'");
+    let options = options! { field: 3, unit: "us", archive_space: "testre" };
+    assert_eq!(
+        told(start(&mut rig, &mut guest, "mail", options)),
+        "Illegal parameters, space 'testre' does not exist"
+    );
+    for function in ["expiration.stop", "expiration.stats"] {
+        let text = told(rig.call(&mut guest, function, &values!["tt"]));
+        assert_eq!(text, "Illegal parameters, expiration task 'tt' does not exist");
+        let text = told(rig.call(&mut guest, function, &values!["t"]));
+        assert_eq!(text, "Illegal parameters, expiration task 't' does not exist");
+    }
+    assert_eq!(rig.call(&mut guest, "expiration.list", &values![]), Ok(vec![values![]]));
+    assert_eq!(rig.call(&mut guest, "expiration.stats", &values![]), Ok(vec![options! {}]));
+    let all = rig.call(&mut admin, "expiration.list", &values![]).expect("a list").remove(0);
+    assert_eq!(all.as_array().map(<[Value]>::len), Some(1));
 }
 
 #[test]

@@ -76,6 +76,14 @@ impl Rig {
 
     /// An instance over a new store that `prepare` has filled.
     pub(crate) fn over(settings: Settings, prepare: &mut dyn FnMut(&mut Store)) -> Rig {
+        let mut rig = Rig::not_started(settings, prepare);
+        rig.instance.start(rig.now).expect("the queue starts on a new store");
+        rig.sync_journal();
+        rig
+    }
+
+    /// The same, on which no queue has started yet: as on a replica.
+    pub(crate) fn not_started(settings: Settings, prepare: &mut dyn FnMut(&mut Store)) -> Rig {
         let identity = Identity {
             instance: Uuid::from_bytes([0x11; 16]),
             cluster: Uuid::from_bytes([0x22; 16]),
@@ -92,12 +100,8 @@ impl Rig {
         });
         let queue = Queue::new(Configuration::default(), new_session_id);
         let now = 1_700_000_000 * SECOND;
-        let mut instance =
-            Instance::new(settings.clone(), identity, process(), store, queue, Vclock::new(), now);
-        instance.start(now).expect("the queue starts on a new store");
-        let mut rig = Rig { instance, now, settings };
-        rig.sync_journal();
-        rig
+        let instance = Instance::new(settings.clone(), identity, process(), store, queue, Vclock::new(), now);
+        Rig { instance, now, settings }
     }
 
     /// Someone connects and reads the greeting.

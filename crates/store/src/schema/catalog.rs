@@ -7,12 +7,18 @@ use std::collections::{BTreeMap, HashMap};
 
 use lycosa_tuple::format::Format;
 
+use crate::access::{Privacy, PrivacyTable};
 use crate::schema::space::SpaceDef;
 use crate::space::{Space, SpaceIndex};
 use crate::{IndexId, SpaceId};
 
 /// Ids below are looked up by position.
 const NEAR: SpaceId = 1 << 16;
+
+/// The privacy of the space with that name.
+fn privacy_of(table: PrivacyTable, name: &str) -> Privacy {
+    table.iter().find(|(known, _)| *known == name).map_or(Privacy::Open, |(_, privacy)| *privacy)
+}
 
 /// All spaces of a store.
 #[derive(Debug, Default)]
@@ -22,6 +28,8 @@ pub(crate) struct Catalog {
     names: HashMap<String, SpaceId>,
     /// Spaces and indexes that have had an identity.
     identities: u64,
+    /// The privacy of the spaces with these names.
+    privacy: PrivacyTable,
 }
 
 impl Catalog {
@@ -57,6 +65,15 @@ impl Catalog {
         spaces.inspect(|space| space.last_found.set(None))
     }
 
+    pub(crate) fn privacy(&self) -> PrivacyTable {
+        self.privacy
+    }
+
+    pub(crate) fn set_privacy(&mut self, table: PrivacyTable) {
+        self.privacy = table;
+        self.iter_mut().for_each(|space| space.privacy = privacy_of(table, &space.def.name));
+    }
+
     /// What comes back when a transaction is rolled back keeps the identity that it had.
     fn identify(identities: &mut u64, identity: &mut u64) {
         if *identity == 0 {
@@ -67,6 +84,7 @@ impl Catalog {
 
     pub(crate) fn insert(&mut self, mut space: Box<Space>) {
         Self::identify(&mut self.identities, &mut space.identity);
+        space.privacy = privacy_of(self.privacy, &space.def.name);
         let id = space.def.id;
         self.names.insert(space.def.name.clone(), id);
         if id < NEAR {
@@ -102,7 +120,9 @@ impl Catalog {
         format: Format,
     ) -> Option<(SpaceDef, Format)> {
         let name = def.name.clone();
+        let privacy = privacy_of(self.privacy, &name);
         let space = self.get_mut(id)?;
+        space.privacy = privacy;
         let old_def = std::mem::replace(&mut space.def, def);
         let old_format = std::mem::replace(&mut space.format, format);
         if old_def.name != name {

@@ -19,7 +19,7 @@ pub(crate) mod space;
 mod truncate;
 pub(crate) mod user;
 
-use crate::access::{Access, Object, ObjectType};
+use crate::access::{Access, Object, ObjectType, Privacy};
 use crate::arena::Handle;
 use crate::error::Error;
 use crate::space::Space;
@@ -234,7 +234,8 @@ impl Store {
         let mut missing = missing;
         if let Some(id) = id {
             missing = missing & !users.on_all(user, kind);
-            if kind != ObjectType::Space || !self.catalog.get(id).is_some_and(|space| space.is_restricted) {
+            let is_closed = |space: &Space| space.privacy == Privacy::Closed;
+            if kind != ObjectType::Space || !self.catalog.get(id).is_some_and(is_closed) {
                 missing = missing & !users.on_object(user, kind, id);
             }
         }
