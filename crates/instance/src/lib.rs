@@ -62,7 +62,8 @@ use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
 use lycosa_iproto::reply;
 use lycosa_iproto::request::RequestError;
 use lycosa_iproto::vclock::Vclock;
-use lycosa_queue::{LogLine, Queue, TaskEvent};
+use lycosa_queue::sampled::{Sampled, with_held_back};
+use lycosa_queue::{LogLevel, LogLine, Queue, TaskEvent};
 use lycosa_store::{IteratorType, Retired, Store, system, user};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
@@ -158,6 +159,8 @@ pub struct Instance {
     oldest_vclock: Vclock,
     counts: RequestCounts,
     logins: Logins,
+    /// Which of the lines about new spaces of vinyl are logged.
+    vinyl_lines: Sampled,
     output: Output,
     lag: Lag,
     started_at: u64,
@@ -221,6 +224,7 @@ impl Instance {
             oldest_vclock: Vclock::new(),
             counts: RequestCounts::default(),
             logins: Logins::default(),
+            vinyl_lines: Sampled::default(),
             output,
             lag: Lag::default(),
             started_at: now,
@@ -510,10 +514,29 @@ impl Instance {
         self.connections.pop_ready()
     }
 
-    /// Log lines of the queue, of expiration tasks and of log-ins.
+    /// Log lines of the queue, of expiration tasks, of log-ins, and of spaces that a Tarantool would refuse.
     pub fn poll_log(&mut self) -> Option<LogLine> {
         let queue = self.data.queue_mut().0.poll_log();
-        queue.or_else(|| self.expiring.poll_log()).or_else(|| self.logins.poll_log())
+        let own = queue.or_else(|| self.expiring.poll_log()).or_else(|| self.logins.poll_log());
+        own.or_else(|| self.poll_vinyl())
+    }
+
+    /// A line about a new space of vinyl. Clients cause any number of such lines, so they are sampled.
+    fn poll_vinyl(&mut self) -> Option<LogLine> {
+        let now = self.data.now;
+        let warning = |text| Some(LogLine { level: LogLevel::Warning, text });
+        while let Some(space) = self.data.upkeep().take_new_vinyl() {
+            let text = format!(
+                "space '{}' is of vinyl, which is memory here: once a snapshot was taken, no Tarantool opens this data \
+                 folder (`lycosa check --for-tarantool`)",
+                space.name()
+            );
+            if let Some(held_back) = self.vinyl_lines.event(now) {
+                return warning(with_held_back(text, held_back));
+            }
+        }
+        let count = self.vinyl_lines.overdue(now)?;
+        warning(format!("{count} more spaces of vinyl were created"))
     }
 
     /// Adds a type of tube that a program brings: see [`lycosa_queue::Queue::register`].

@@ -22,7 +22,7 @@ use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::arguments::{CatArguments, RowType};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Usage};
 use crate::output;
 use crate::session::runtime;
 use crate::terminal;
@@ -34,6 +34,12 @@ use print::RowPosition;
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(arguments: &CatArguments) -> anyhow::Result<Outcome> {
+    if let Some(folder) = arguments.files.iter().find(|path| path.is_dir()) {
+        let shown = folder.display();
+        let advice =
+            format!("{shown} is a folder: name .xlog and .snap files in it, or `lycosa check {shown}`");
+        return Err(Usage(advice).into());
+    }
     let mut cat = Cat::new(arguments);
     let ended = if arguments.follow { follow(&mut cat) } else { print_all(&mut cat) };
     cat.out.flush()?;

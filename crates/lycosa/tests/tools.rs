@@ -89,6 +89,42 @@ mod check {
         }
     }
 
+    /// Tarantool 2.6 starts on the folders with exit code 0 and refuses the others (`Missing .xlog file between LSN …`). Without a
+    /// snapshot it begins anew, which loses everything; `check` does not call that sound.
+    #[test]
+    fn gaps_are_judged_as_a_tarantool_judges_them() {
+        let cases = [
+            ("missing-first-xlog", 0, "a Tarantool 2.6 finds nothing to refuse"),
+            ("missing-last-xlog", 0, "a Tarantool 2.6 finds nothing to refuse"),
+            ("missing-xlog", 66, "Missing .xlog file between LSN 23 {1: 23} and 43 {1: 43}"),
+            ("missing-snaps", 66, "no snapshot"),
+        ];
+        for (case, code, text) in cases {
+            let data = copy(&format!("corrupt/{case}"));
+            let run = lycosa(&["check", folder(&data), "--for-tarantool"]);
+            assert_eq!(run.code, code, "{case}: {run:?}");
+            assert!(run.stdout.contains(text), "{case}: {run:?}");
+        }
+    }
+
+    /// Logs that no start needs are removed by a server, or by hand; a log that the newest snapshot does not replace is not.
+    #[test]
+    fn old_logs_may_be_unlinked() {
+        let data = copy("plain");
+        let digest = || verdict(&lycosa(&["check", folder(&data), "--json"]))["digest"].clone();
+        let whole = digest();
+        for name in ["00000000000000000268.xlog", "00000000000000000000.xlog", "00000000000000000000.snap"] {
+            fs::remove_file(path(&data, name)).unwrap();
+            let run = lycosa(&["check", folder(&data)]);
+            assert_eq!(run.code, 0, "without {name}: {run:?}");
+            assert_eq!(digest(), whole, "without {name}");
+        }
+        fs::remove_file(path(&data, "00000000000000003450.xlog")).unwrap();
+        let run = lycosa(&["check", folder(&data)]);
+        assert_eq!(run.code, 66, "{run:?}");
+        assert!(run.stdout.contains("Missing .xlog file between LSN"), "{run:?}");
+    }
+
     /// What each version has left in the corpus; a new version adds a line.
     const OWN_FOLDERS: &[&str] = &["lycosa-0.1"];
 
@@ -225,6 +261,14 @@ mod cat {
                 assert_eq!(lycosa(&["cat", &path]).stdout.lines().count(), run.lines().len(), "{path}");
             }
         }
+    }
+
+    #[test]
+    fn a_folder_is_no_file() {
+        let data = copy("empty");
+        let run = lycosa(&["cat", folder(&data)]);
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(run.stderr.contains("is a folder") && run.stderr.contains("lycosa check"), "{run:?}");
     }
 
     #[test]

@@ -243,6 +243,8 @@ pub struct Store {
     view: Option<Box<ReadView>>,
     /// Says why the body of a function in Lua is none; nobody does unless somebody was named.
     check_body: Option<BodyCheck>,
+    /// Spaces of vinyl that were defined lately, of which the log warns.
+    new_vinyl: Vec<SpaceId>,
     /// An empty buffer, kept for its allocation: statements make tuples in it.
     scratch: Vec<u8>,
 }
@@ -274,6 +276,7 @@ impl Store {
             reported: VecDeque::new(),
             view: None,
             check_body: None,
+            new_vinyl: Vec::new(),
             scratch: Vec::new(),
         };
         store.define_system_spaces();
@@ -369,6 +372,16 @@ impl Store {
             }
         }
         self.gauge_indexes();
+    }
+
+    /// Takes a space of vinyl that was defined since the last call and exists.
+    pub fn take_new_vinyl(&mut self) -> Option<&Space> {
+        while let Some(id) = self.new_vinyl.pop() {
+            if self.catalog.get(id).is_some_and(|space| space.def.engine == Engine::Vinyl) {
+                return self.catalog.get(id);
+            }
+        }
+        None
     }
 
     /// Grows by one with each change of a row of `_space` or `_index`, and when such a change is undone.

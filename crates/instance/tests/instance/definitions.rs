@@ -95,3 +95,15 @@ fn a_definition_that_is_refused_changes_nothing() {
     let after = rig.instance.store().schema_version();
     assert!(after >= version);
 }
+
+#[test]
+fn a_space_of_vinyl_is_logged_because_a_tarantool_will_refuse_the_folder() {
+    let mut rig = Rig::new();
+    let mut admin = rig.admin();
+    rig.create_tube("t", "fifo");
+    while rig.instance.poll_log().is_some() {}
+    let options = options! { engine: "vinyl" };
+    rig.call(&mut admin, "queue.create_tube", &values!["v", "fifo", options]).expect("a tube");
+    let lines: Vec<_> = std::iter::from_fn(|| rig.instance.poll_log()).map(|line| line.text).collect();
+    assert!(lines.len() == 1 && lines[0].starts_with("space 'v' is of vinyl"), "{lines:?}");
+}

@@ -206,6 +206,9 @@ fn decode_format(
     Ok(fields)
 }
 
+/// Spaces of vinyl that the log warns of in one turn.
+const MAX_NEW_VINYL: usize = 16;
+
 /// What can be wrong between `is_nullable` and `nullable_action`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NullableProblem {
@@ -258,6 +261,9 @@ impl Store {
             }
             self.check_supported(&def, None)?;
             self.undo_schema(SchemaUndo::SpaceAdded(def.id));
+            if def.engine == Engine::Vinyl && !self.is_recovering() && self.new_vinyl.len() < MAX_NEW_VINYL {
+                self.new_vinyl.push(def.id);
+            }
             self.catalog.insert(Box::new(Space::new(def)));
             self.schema.bump_version();
             return Ok(());
