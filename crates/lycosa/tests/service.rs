@@ -85,7 +85,9 @@ fn the_allocator_has_its_settings_however_the_binary_was_built() {
     let run = finish(printing, "");
     let mut lines = run.stderr.lines();
     let own = lines.find(|line| line.contains("global variable malloc_conf")).unwrap_or_default();
-    for setting in ["background_thread:true", "oversize_threshold:0", "dirty_decay_ms:1000", "muzzy_decay_ms:1000"] {
+    for setting in
+        ["background_thread:true", "oversize_threshold:0", "dirty_decay_ms:1000", "muzzy_decay_ms:1000"]
+    {
         assert!(own.contains(setting), "{setting}: {run:?}");
     }
 }
