@@ -48,7 +48,7 @@ impl Instance {
             return error;
         }
         let (store, user) = (self.data.store(), connection.user);
-        let Some(space) = store.space_by_name(name).map(|space| space.id()) else { return error };
+        let Some(space) = store.space_by_name(name).map(lycosa_store::Space::id) else { return error };
         let is_of_tube = self.data.queue().is_tube_space(space);
         if !is_of_tube || is_trusted(&self.settings, connection) || store.may_know_space(user, space) {
             return error;
