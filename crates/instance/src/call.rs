@@ -49,7 +49,7 @@ impl Instance {
             _ => self.resolve_and_call(slot, sync, name, args, is_call_16),
         };
         if let Err(error) = done {
-            self.reply_error(slot, sync, &error);
+            self.refuse_request(slot, sync, &error);
         }
     }
 

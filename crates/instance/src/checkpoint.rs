@@ -89,6 +89,8 @@ pub(crate) struct Checkpoints {
     number: u64,
     /// One is due.
     is_wanted: bool,
+    /// A backup copies snapshots: none is removed.
+    is_held: bool,
     /// It must write a new snapshot even if nothing has changed since the last one.
     is_forced: bool,
     /// Calls that wait for it.
@@ -115,6 +117,7 @@ impl Checkpoints {
             running: None,
             number: 0,
             is_wanted: false,
+            is_held: false,
             is_forced: false,
             waiting: Vec::new(),
             given_up: None,
@@ -170,6 +173,11 @@ impl Instance {
     pub fn force_checkpoint(&mut self) {
         self.checkpoints.is_wanted = true;
         self.checkpoints.is_forced = true;
+    }
+
+    /// Whether all snapshots stay, because a backup copies them. A disk that is short of free space ends that.
+    pub fn hold_snapshots(&mut self, held: bool) {
+        self.checkpoints.is_held = held;
     }
 
     /// Wants a checkpoint as soon as possible. False if nothing has changed since the last snapshot.

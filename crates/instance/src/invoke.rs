@@ -5,12 +5,14 @@
 //! [`Instance::finish_invoke`]. The program's own statements and calls come back through the functions that everybody
 //! uses, with [`Invoke::caller`]'s rights.
 
+use std::collections::VecDeque;
+
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::reply;
 use lycosa_store::Statement;
 
 use crate::caller::{ParkedCall, ReplyTo};
-use crate::{Caller, Instance, RequestId};
+use crate::{Caller, ConnectionSlot, Instance, RequestId};
 
 /// A statement with copies of its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,8 +82,10 @@ pub enum InvokeKind {
         /// Its text.
         expression: Vec<u8>,
     },
-    /// A statement on a space that has triggers.
+    /// A statement on a space that has triggers, or on `_session_settings`.
     Statement(OwnedStatement),
+    /// A SELECT from `_session_settings`. Its arguments are the numbers of the iterator, the offset and the limit, and the key.
+    Settings,
     /// An SQL statement, to be run with the arguments, prepared or forgotten. The answer is a whole body
     /// ([`Instance::finish_invoke_with_body`]).
     Sql {
@@ -105,7 +109,42 @@ pub struct Invoke {
     pub args: Vec<u8>,
 }
 
+/// Refused requests that wait to be told; what comes while so many wait is not told.
+const MAX_DENIED: usize = 1024;
+
+/// Requests of clients that were refused for want of a right, for programs that want to know.
+#[derive(Debug, Default)]
+pub(crate) struct Denied {
+    watched: bool,
+    queue: VecDeque<(Caller, ErrorObject)>,
+}
+
 impl Instance {
+    /// Whether refused accesses of clients are kept for [`Self::poll_denied`].
+    pub fn watch_denied(&mut self, watched: bool) {
+        self.denied.watched = watched;
+        if !watched {
+            self.denied.queue.clear();
+        }
+    }
+
+    /// The next refused access of a client: who asked, and the error object with what was asked for.
+    pub fn poll_denied(&mut self) -> Option<(Caller, ErrorObject)> {
+        self.denied.queue.pop_front()
+    }
+
+    /// Answers a request that is refused before any program has run for it.
+    pub(crate) fn refuse_request(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
+        if self.denied.watched
+            && error.code == u32::from(ErrorCode::AccessDenied)
+            && self.denied.queue.len() < MAX_DENIED
+            && let Some(caller) = self.caller(slot)
+        {
+            self.denied.queue.push_back((caller, error.clone()));
+        }
+        self.reply_error(slot, sync, error);
+    }
+
     /// The next request for a program.
     pub fn poll_invoke(&mut self) -> Option<Invoke> {
         self.invokes.pop_front()

@@ -6,7 +6,7 @@
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::request::{Body, Header, Request, RequestError, Sql};
 use lycosa_iproto::{keys, reply};
-use lycosa_store::{Access, IteratorType, Statement, UserId};
+use lycosa_store::{Access, IteratorType, Object, Statement, UserId, system};
 use lycosa_tuple::mp;
 
 use crate::call::is_trusted;
@@ -22,7 +22,7 @@ impl Instance {
         let header = &request.header;
         self.counts.count(header.kind);
         if let Err(error) = self.admit(slot, request) {
-            return self.reply_error(slot, header.sync, &error);
+            return self.refuse_request(slot, header.sync, &error);
         }
         let done = match request.body {
             Body::Call { name, args } => return self.handle_call(slot, header.sync, name, args, false),
@@ -31,7 +31,7 @@ impl Instance {
         };
         if let Err(error) = done {
             let error = self.without_foreign_tube(slot, error);
-            self.reply_error(slot, header.sync, &error);
+            self.refuse_request(slot, header.sync, &error);
         }
     }
 
@@ -67,6 +67,9 @@ impl Instance {
                 IteratorType::try_from(iterator).map_err(|error| wire_error::of_store(&error)).and_then(
                     |iterator| {
                         let select = Select { space, index, iterator, key, offset, limit };
+                        if space == system::SESSION_SETTINGS && self.settings.lua {
+                            return self.select_settings(slot, header, &select);
+                        }
                         self.handle_select(slot, header, &select)
                     },
                 )
@@ -169,7 +172,9 @@ impl Instance {
         header: &Header,
         statement: &Statement<'_>,
     ) -> Result<(), ErrorObject> {
-        if self.settings.lua && self.data.store().hooks(statement.space()).any() {
+        let is_of_program = statement.space() == system::SESSION_SETTINGS
+            || self.data.store().hooks(statement.space()).any();
+        if self.settings.lua && is_of_program {
             return self.change_with_triggers(slot, header, statement);
         }
         self.reply_with_data(slot, header, |data, user, out| data.execute(user, statement, out))
@@ -185,6 +190,28 @@ impl Instance {
         let Some(caller) = self.caller(slot) else { return Ok(()) };
         let kind = InvokeKind::Statement(OwnedStatement::of(statement));
         self.invoke(caller, kind, &[0x90], ReplyTo::Frame { slot, sync: header.sync, is_call_16: false });
+        Ok(())
+    }
+
+    /// A SELECT from `_session_settings`, whose rows are the session's own: the modules of Lua keep them.
+    fn select_settings(
+        &mut self,
+        slot: ConnectionSlot,
+        header: &Header,
+        select: &Select<'_>,
+    ) -> Result<(), ErrorObject> {
+        let Some(caller) = self.caller(slot) else { return Ok(()) };
+        let readable = Object::Space(system::SESSION_SETTINGS);
+        let checked = self.data.store().check_access(caller.effective, readable, Access::READ);
+        checked.map_err(|error| wire_error::of_store(&error))?;
+        let mut args = Vec::new();
+        mp::write_array(&mut args, 4);
+        for number in [u64::from(select.iterator as u32), select.offset, select.limit] {
+            mp::write_uint(&mut args, number);
+        }
+        args.extend_from_slice(select.key);
+        let reply = ReplyTo::Frame { slot, sync: header.sync, is_call_16: false };
+        self.invoke(caller, InvokeKind::Settings, &args, reply);
         Ok(())
     }
 

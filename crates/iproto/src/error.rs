@@ -4,8 +4,8 @@
 //! clients and their test suites compare them.
 //!
 //! An error object travels twice: under key `52` of an error reply, and as an extension of type 3 inside data once a
-//! session has set `error_marshaling_enabled`. Both hold the same map ([`ErrorObject::encode`]). Files and lines of
-//! the server's own source are not told: [`FILE`] and line 0 stand in their place.
+//! session has set `error_marshaling_enabled`. Both hold the same map ([`ErrorObject::encode`]). An error of a program
+//! names its place there. Files and lines of the server's own source are not told: [`FILE`] and line 0 stand in their place.
 
 mod code;
 
@@ -33,6 +33,8 @@ pub struct ErrorObject {
     pub message: String,
     /// Further facts by name, such as `object_type` of an `AccessDeniedError`.
     pub fields: Vec<(Cow<'static, str>, String)>,
+    /// The file and line of the program that raised it.
+    pub place: Option<(String, u32)>,
     /// The error that led to this one.
     pub cause: Option<Box<Self>>,
 }
@@ -59,7 +61,7 @@ impl ErrorObject {
     }
 
     fn new(kind: &'static str, code: ErrorCode, message: String) -> Self {
-        Self { kind: Cow::Borrowed(kind), code: code.into(), message, fields: Vec::new(), cause: None }
+        Self { kind: Cow::Borrowed(kind), code: code.into(), message, fields: Vec::new(), place: None, cause: None }
     }
 
     /// Appends the map `{0: [this error, its cause, …]}`, keys in Tarantool's order.
@@ -75,10 +77,11 @@ impl ErrorObject {
         mp::write_map(out, if self.fields.is_empty() { 6 } else { 7 });
         mp::write_uint(out, key::TYPE.into());
         mp::write_str(out, self.kind.as_bytes());
+        let (file, line) = self.place.as_ref().map_or((FILE, 0), |(file, line)| (file.as_str(), *line));
         mp::write_uint(out, key::LINE.into());
-        mp::write_uint(out, 0);
+        mp::write_uint(out, line.into());
         mp::write_uint(out, key::FILE.into());
-        mp::write_str(out, FILE.as_bytes());
+        mp::write_str(out, file.as_bytes());
         mp::write_uint(out, key::MESSAGE.into());
         mp::write_str(out, self.message.as_bytes());
         mp::write_uint(out, key::ERRNO.into());
@@ -124,9 +127,12 @@ impl ErrorObject {
 
     fn decode_one(reader: &mut Reader<'_>) -> Result<Self, MpError> {
         let mut error = Self::new("ClientError", ErrorCode::Unknown, String::new());
+        let (mut file, mut line) = (None, 0);
         for _ in 0..reader.map()? {
             match u8::try_from(reader.uint()?) {
                 Ok(key::TYPE) => error.kind = Cow::Owned(text(reader.str()?)),
+                Ok(key::FILE) => file = Some(text(reader.str()?)),
+                Ok(key::LINE) => line = reader.uint()? as u32,
                 Ok(key::MESSAGE) => error.message = text(reader.str()?),
                 Ok(key::CODE) => error.code = reader.uint()? as u32,
                 Ok(key::FIELDS) => {
@@ -141,6 +147,7 @@ impl ErrorObject {
                 _ => reader.skip()?,
             }
         }
+        error.place = file.filter(|file| file != FILE).map(|file| (file, line));
         Ok(error)
     }
 }

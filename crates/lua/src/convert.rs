@@ -4,6 +4,7 @@
 //! arrays and maps carry a metatable (`__serialize` = `seq` or `map`), so that an empty map stays a map. A table whose keys
 //! are 1…n is an array; one with holes too, unless it is mostly holes.
 
+use lycosa_iproto::error::ErrorObject;
 use lycosa_tuple::decimal::Decimal;
 use lycosa_tuple::mp::{self, Kind as MpKind, Reader};
 
@@ -15,8 +16,12 @@ use crate::error::Error;
 pub const MAX_NESTING: usize = 128;
 
 /// MessagePack extension types.
-const EXT_DECIMAL: i8 = 1;
-const EXT_UUID: i8 = 2;
+pub(crate) const EXT_DECIMAL: i8 = 1;
+pub(crate) const EXT_UUID: i8 = 2;
+const EXT_ERROR: i8 = 3;
+
+/// The largest array that a table of mostly holes becomes because its `__serialize` says so.
+const MAX_HOLES: u32 = 1 << 20;
 
 /// How the error of too deep a nesting begins.
 pub(crate) const TOO_DEEP: &str = "Too high nest level";
@@ -139,6 +144,13 @@ impl Lua {
                 let bytes = self.struct_bytes(index, id, DECIMAL_SIZE).unwrap_or(&[0; DECIMAL_SIZE]);
                 let length = usize::from(bytes[0]).min(DECIMAL_SIZE - 1);
                 mp::write_ext(out, EXT_DECIMAL, &bytes[1..=length]);
+            }
+            Some(Cdata::Struct(id, _)) if id == types.error && id != 0 && self.marshals_errors() => {
+                let mut bytes = Vec::new();
+                if let Some(error) = self.error_object(index) {
+                    error.encode(&mut bytes);
+                }
+                mp::write_ext(out, EXT_ERROR, &bytes);
             }
             _ => {
                 if self.cdata_metafield(index, "__serialize")? {
@@ -280,7 +292,10 @@ impl Lua {
         }
         match hint {
             Some(false) => return Ok(Shape::Map(count)),
-            Some(true) => return Ok(Shape::Array(if is_array { largest } else { length as u32 })),
+            Some(true) => {
+                let length = if is_array { largest } else { length as u32 };
+                return check_holes(count, length);
+            }
             None => {}
         }
         if !is_array {
@@ -290,7 +305,7 @@ impl Lua {
             && largest > options.sparse_safe
             && u64::from(largest) > u64::from(count) * u64::from(options.sparse_ratio);
         if !is_sparse {
-            return Ok(Shape::Array(largest));
+            return check_holes(count, largest);
         }
         if options.sparse_convert {
             Ok(Shape::Map(count))
@@ -369,7 +384,13 @@ impl Lua {
                 bytes[1..=length].copy_from_slice(payload);
                 self.push_struct(types.decimal, &[&bytes]);
             }
-            _ => return Err(Error::text(format!("unsupported MsgPack extension {kind}"))),
+            (EXT_ERROR, _) if types.error != 0 => {
+                let invalid = |error: mp::MpError| Error::text(format!("Invalid MsgPack - {error}"));
+                let error = ErrorObject::decode(&mut Reader::new(payload)).map_err(invalid)?;
+                self.push_error_object(&error);
+            }
+            // Tarantool's own spelling.
+            _ => return Err(Error::text(format!("Unsuported MsgPack extension type: {kind}"))),
         }
         Ok(())
     }
@@ -463,6 +484,16 @@ impl Lua {
         let (low, mid, high, rest) = value.as_fields();
         self.push_struct(types.uuid, &[&low.to_ne_bytes(), &mid.to_ne_bytes(), &high.to_ne_bytes(), rest]);
     }
+}
+
+/// An array of `length` of which `count` items are there, unless that is nearly nothing but holes.
+fn check_holes(count: u32, length: u32) -> Result<Shape, Error> {
+    if length > MAX_HOLES && length / 2 > count {
+        return Err(Error::text(format!(
+            "excessively sparse array: {count} items, the last of them is number {length}"
+        )));
+    }
+    Ok(Shape::Array(length))
 }
 
 /// `__serialize` of an item, or a finalizer, has added or removed items after their number was written.

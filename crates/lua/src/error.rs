@@ -45,7 +45,8 @@ impl Error {
             }
             Error::Box { code, message } => lua.shared().push_box_error(lua, "ClientError", code, &message),
             Error::Object(error) => {
-                lua.shared().push_box_error(lua, &error.kind, error.code, &error.message);
+                lua.push_error_object(&error);
+                lua.tell_denied(&error);
             }
             Error::Raised(value) => lua.push_ref(&value),
             Error::Cancelled => {

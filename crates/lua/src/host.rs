@@ -38,6 +38,15 @@ pub trait Host {
     /// Why there is no instance.
     fn configured(&self) -> Result<(), String>;
 
+    /// Where connections are accepted, as `box.info.listen` shows it.
+    fn listening(&self) -> Option<String>;
+
+    /// `log.rotate`: the log file is opened again by its name.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    fn reopen_log(&self) -> Result<(), String>;
+
     /// `os.exit`: the process ends soon.
     fn exit(&self, code: i32);
 
@@ -82,6 +91,8 @@ pub(crate) struct Bridge {
     /// Fibers whose transaction was rolled back because they yielded.
     aborted: RefCell<HashSet<FiberId>>,
     own: RefCell<Option<Rc<Session>>>,
+    /// Sessions whose values carry error objects as such (`error_marshaling_enabled`).
+    marshaling: RefCell<HashSet<u64>>,
 }
 
 /// `ER_TRANSACTION_YIELD` of Tarantool 2.6.
@@ -97,6 +108,7 @@ impl Bridge {
             owner: Cell::new(None),
             aborted: RefCell::default(),
             own: RefCell::default(),
+            marshaling: RefCell::default(),
         })
     }
 
@@ -216,6 +228,25 @@ impl Lua {
         let session = Rc::new(Session { caller, peer: String::new(), request: None });
         *bridge.own.borrow_mut() = Some(session.clone());
         Ok(session)
+    }
+
+    /// Whether error objects in values of the running fiber's session are encoded as such, and not as their texts.
+    pub(crate) fn marshals_errors(self) -> bool {
+        let Ok(bridge) = self.bridge() else { return false };
+        let marshaling = bridge.marshaling.borrow();
+        !marshaling.is_empty()
+            && self.session().is_ok_and(|session| marshaling.contains(&session.caller.session))
+    }
+
+    /// Sets what [`Lua::marshals_errors`] says of a session.
+    pub(crate) fn set_marshals_errors(self, session: u64, marshals: bool) -> Result<(), Error> {
+        let bridge = self.bridge()?;
+        if marshals {
+            bridge.marshaling.borrow_mut().insert(session);
+        } else {
+            bridge.marshaling.borrow_mut().remove(&session);
+        }
+        Ok(())
     }
 
     /// Refuses to go on in a transaction that a yield has aborted, or something else that had to end it.

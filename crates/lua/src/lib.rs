@@ -19,6 +19,7 @@ mod body;
 mod cdata;
 mod convert;
 mod error;
+mod error_object;
 pub mod fiber;
 mod files;
 mod host;

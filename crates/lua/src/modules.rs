@@ -18,6 +18,7 @@ mod netbox;
 mod options;
 mod socket;
 mod system;
+mod tls;
 mod utf8;
 mod yaml;
 
@@ -41,6 +42,7 @@ const NATIVE: &[(&str, Native)] = &[
     ("lycosa.netbox", netbox::open),
     ("lycosa.socket", socket::open),
     ("lycosa.system", system::open),
+    ("lycosa.tls", tls::open),
     ("lycosa.yaml", yaml::open),
     ("utf8", utf8::open),
 ];
@@ -84,6 +86,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("box.error", include_str!("modules/box_error.lua")),
     ("box.func", include_str!("modules/box_func.lua")),
     ("box.schema", include_str!("modules/box_schema.lua")),
+    ("box.settings", include_str!("modules/box_settings.lua")),
     ("box.sql", include_str!("modules/box_sql.lua")),
     ("box.trigger", include_str!("modules/box_trigger.lua")),
     ("trigger", include_str!("modules/trigger.lua")),
@@ -134,7 +137,9 @@ pub(crate) fn install(lua: Lua) -> Result<(), Error> {
     Ok(())
 }
 
-pub(crate) use boxes::{define_box, run_invoke, run_replaced, run_session_triggers, run_task_callback};
+pub(crate) use boxes::{
+    define_box, run_denied, run_invoke, run_replaced, run_session_triggers, run_task_callback,
+};
 pub(crate) use console::complete;
 
 /// Adds a module in Rust to a state.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lycosa_instance::{Caller, Invoke};
+use lycosa_iproto::error::ErrorObject;
 use lycosa_store::{OwnedChange, user};
 use tokio::io::unix::AsyncFd;
 
@@ -50,6 +51,7 @@ pub(crate) struct Types {
     pub(crate) tuple: u32,
     pub(crate) uuid: u32,
     pub(crate) decimal: u32,
+    pub(crate) error: u32,
 }
 
 /// Bytes of the thread's stack for finalizers that run when the state is closed; with the reserve below, half of what a
@@ -68,7 +70,7 @@ pub(crate) struct Shared {
     pub(crate) types: Cell<Types>,
     /// Metatables of decoded arrays and maps.
     pub(crate) hints: RefCell<Option<(Ref, Ref)>>,
-    /// Makes `box.error` objects: `function(type, code, message)`.
+    /// Makes `box.error` objects: `function(type, code, message, fields, file, line, cause)`; all behind the text may be nil.
     pub(crate) make_error: RefCell<Option<Ref>>,
     pub(crate) watch: Arc<Watch>,
     /// Triggers and callbacks that failed.
@@ -238,6 +240,16 @@ impl Runtime {
         let caller = caller.in_fiber().acting_as(user::ADMIN);
         let session = Rc::new(Session { caller, peer, request: None });
         self.spawn_with("main", session, move |lua| modules::run_session_triggers(lua, connected)).map(drop)
+    }
+
+    /// Runs the triggers of `box.session.on_access_denied` for a client's request that was refused with that error.
+    ///
+    /// # Errors
+    /// There is no memory for another stack.
+    pub fn run_denied(&self, caller: Caller, peer: String, error: ErrorObject) -> Result<(), Error> {
+        let caller = caller.in_fiber().acting_as(user::ADMIN);
+        let session = Rc::new(Session { caller, peer, request: None });
+        self.spawn_with("main", session, move |lua| modules::run_denied(lua, &error)).map(drop)
     }
 
     /// Runs the callback of a tube for a change of a task, given as the stored tuple.

@@ -18,6 +18,7 @@ mod listener;
 pub mod logging;
 mod notify;
 pub mod program;
+mod program_listen;
 mod replication;
 pub mod serve;
 mod socket;

@@ -107,6 +107,20 @@ async fn cannot_accept(core: &Core, error: &io::Error) {
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
+/// Accepts connections on a Unix socket that a program has bound, until the task is dropped. Privileges decide.
+pub(crate) async fn accept_unix(core: Rc<Core>, listener: UnixListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let origin = Origin { peer: "unix/:(socket)".to_owned(), trust: Trust::Nobody };
+                let (reader, writer) = split_unix(stream);
+                spawn_local(connection::serve(core.clone(), reader, writer, origin));
+            }
+            Err(error) => cannot_accept(&core, &error).await,
+        }
+    }
+}
+
 /// Accepts the administrator's connections until the task is dropped.
 pub(crate) async fn accept_admin(core: Rc<Core>, listener: UnixListener) {
     loop {

@@ -1,7 +1,12 @@
-//! Log lines: for people or as JSON, to standard error, with a filter that SIGHUP may change.
+//! Log lines: for people or as JSON, to standard error or a file, with a filter that SIGHUP may change.
+//!
+//! A program names the file (`log` of `box.cfg`, `log.cfg`); without one lines go to standard error.
 
 use std::borrow::Cow;
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Mutex;
 
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -50,6 +55,88 @@ impl LogHandle {
     }
 }
 
+/// The file that lines go to, and its name.
+static FILE: Mutex<Option<(PathBuf, File)>> = Mutex::new(None);
+
+fn locked() -> std::sync::MutexGuard<'static, Option<(PathBuf, File)>> {
+    // Whoever has panicked with the lock has at most left a line unfinished.
+    FILE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn open(path: PathBuf) -> Result<(PathBuf, File), String> {
+    let opened = File::options().create(true).append(true).open(&path);
+    let file = opened.map_err(|error| format!("cannot open the log file {}: {error}", path.display()))?;
+    // The program may change its folder before the file is opened again.
+    Ok((std::path::absolute(&path).unwrap_or(path), file))
+}
+
+/// From now on lines go to the file that `target` names: a path, with or without `file:` before it. Nothing, and they go to
+/// standard error.
+///
+/// # Errors
+/// The file cannot be opened; a pipe or syslog is asked for, which there is not.
+pub fn write_to(target: &str) -> Result<(), String> {
+    let is_other = ["|", "pipe:", "syslog:"].iter().any(|prefix| target.starts_with(prefix));
+    if is_other {
+        return Err(format!(
+            "Incorrect value for option 'log': {target:?} is not possible here: name a file, or let the service manager \
+             take standard error"
+        ));
+    }
+    let path = target.strip_prefix("file:").unwrap_or(target);
+    let file = if path.is_empty() { None } else { Some(open(PathBuf::from(path))?) };
+    *locked() = file;
+    Ok(())
+}
+
+/// Opens the log file again by its name, after somebody has moved it away.
+///
+/// # Errors
+/// It cannot be opened; lines go to the former one.
+pub fn reopen() -> Result<(), String> {
+    let mut held = locked();
+    if let Some((path, _)) = held.as_ref() {
+        let opened = open(path.clone())?;
+        *held = Some(opened);
+    }
+    Ok(())
+}
+
+/// Where a line goes.
+struct Destination;
+
+impl Write for Destination {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match locked().as_mut() {
+            Some((_, file)) => file.write_all(&without_colors(bytes))?,
+            None => io::stderr().write_all(bytes)?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A line without the sequences that color it on a terminal.
+fn without_colors(bytes: &[u8]) -> Cow<'_, [u8]> {
+    const ESCAPE: u8 = 0x1b;
+    if !bytes.contains(&ESCAPE) {
+        return bytes.into();
+    }
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut rest = bytes.iter();
+    while let Some(&byte) = rest.next() {
+        if byte == ESCAPE {
+            rest.find(|byte| byte.is_ascii_alphabetic());
+        } else {
+            plain.push(byte);
+        }
+    }
+    plain.into()
+}
+
 /// Sets up logging for the whole process.
 ///
 /// # Errors
@@ -60,10 +147,10 @@ pub fn init(level: &str, format: LogFormat) -> anyhow::Result<LogHandle> {
     let registry = tracing_subscriber::registry().with(filter);
     match format {
         LogFormat::Text => {
-            let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+            let lines = fmt::layer().with_writer(|| Destination).with_ansi(io::stderr().is_terminal());
             registry.with(lines.with_target(false)).try_init()?;
         }
-        LogFormat::Json => registry.with(fmt::layer().json().with_writer(std::io::stderr)).try_init()?,
+        LogFormat::Json => registry.with(fmt::layer().json().with_writer(|| Destination)).try_init()?,
     }
     Ok(LogHandle(handle))
 }
@@ -71,6 +158,12 @@ pub fn init(level: &str, format: LogFormat) -> anyhow::Result<LogHandle> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_gets_no_colors() {
+        assert_eq!(&*without_colors(b"plain\n"), b"plain\n");
+        assert_eq!(&*without_colors(b"\x1b[2m10:00\x1b[0m \x1b[32m INFO\x1b[0m x\n"), b"10:00  INFO x\n");
+    }
 
     #[test]
     fn a_name_begins_no_line_of_the_log() {

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lycosa_instance::{Caller, Instance, Invoke};
+use lycosa_iproto::error::ErrorObject;
 use lycosa_lua::fiber::Ticket;
 use lycosa_lua::{Host, Input, Limits, Runtime};
 use lycosa_queue::TaskEvent;
@@ -24,8 +25,11 @@ use tokio::task::LocalSet;
 
 use crate::clock::now;
 use crate::config::{Addresses, ByteSize, Config, Flags, WalMode};
+use crate::logging;
+use crate::program_listen::{Accepting, Bound, Place};
 use crate::replication::{self, Settings};
 use crate::serve::{self, Running};
+use crate::storage::instance_settings;
 use crate::stuck;
 use crate::terminal::{Event, Modes, Terminal};
 use crate::turn::{Core, Listener};
@@ -89,12 +93,17 @@ struct Program {
     /// The configuration of the server that the program runs beside.
     base: OnceCell<Config>,
     exit: Cell<Option<i32>>,
+    /// What the program's `listen` has bound, until the instance is there.
+    bound: RefCell<Option<Bound>>,
+    /// What accepts connections for the program.
+    accepting: RefCell<Option<Accepting>>,
     /// There is a file to load again.
     has_file: Cell<bool>,
     /// The program has a queue of its own (`--no-native-queue`).
     no_native_queue: Cell<bool>,
     events: RefCell<VecDeque<TaskEvent>>,
     changes: RefCell<Vec<OwnedChange>>,
+    denied: RefCell<Vec<(Caller, ErrorObject)>>,
     waits: Cell<bool>,
     terminal: Terminal,
 }
@@ -120,8 +129,13 @@ impl Host for Program {
         if self.request.borrow().is_some() {
             return Err("box.cfg is under way in another fiber".to_owned());
         }
+        enter_work_dir(options)?;
         let mut config = self.config_of(options)?;
         config.native_queue = !self.no_native_queue.get();
+        if let Some(target) = text_option(options, "log") {
+            logging::write_to(&target)?;
+        }
+        *self.bound.borrow_mut() = place_of(options)?.map(|place| place.bind()).transpose()?;
         *self.options.borrow_mut() = options.to_vec();
         *self.request.borrow_mut() = Some((config, ticket));
         self.news.notify_one();
@@ -130,6 +144,15 @@ impl Host for Program {
 
     fn configured(&self) -> Result<(), String> {
         self.configured.borrow().clone()
+    }
+
+    fn listening(&self) -> Option<String> {
+        let accepting = self.accepting.borrow().as_ref().map(|accepting| accepting.address.clone());
+        accepting.or_else(|| self.base.get()?.listen.0.first().cloned())
+    }
+
+    fn reopen_log(&self) -> Result<(), String> {
+        logging::reopen()
     }
 
     fn exit(&self, code: i32) {
@@ -160,7 +183,12 @@ impl Listener for Program {
         while let Some(change) = instance.poll_hooked() {
             changes.push(change);
         }
-        if !invokes.is_empty() || !events.is_empty() || !changes.is_empty() || self.waits.get() {
+        let mut denied = self.denied.borrow_mut();
+        while let Some(one) = instance.poll_denied() {
+            denied.push(one);
+        }
+        let is_quiet = invokes.is_empty() && events.is_empty() && changes.is_empty() && denied.is_empty();
+        if !is_quiet || self.waits.get() {
             self.news.notify_one();
         }
     }
@@ -194,10 +222,13 @@ impl Program {
             options: RefCell::default(),
             base: OnceCell::new(),
             exit: Cell::new(None),
+            bound: RefCell::default(),
+            accepting: RefCell::default(),
             has_file: Cell::new(true),
             no_native_queue: Cell::new(false),
             events: RefCell::default(),
             changes: RefCell::default(),
+            denied: RefCell::default(),
             waits: Cell::new(false),
             terminal,
         };
@@ -211,18 +242,54 @@ impl Program {
         Ok(config)
     }
 
+    /// Accepts connections where `listen` says.
+    fn accept(&self, core: &Rc<Core>) {
+        let Some(bound) = self.bound.take() else { return };
+        match bound.accept(core) {
+            Ok(accepting) => {
+                tracing::info!("the program listens on {}", accepting.address);
+                *self.accepting.borrow_mut() = Some(accepting);
+            }
+            Err(error) => tracing::error!("the program does not listen: {error}"),
+        }
+    }
+
+    /// Listens where `listen` says now. An address of the configured server needs nothing.
+    fn listen_again(&self, core: &Rc<Core>, options: &[(String, Value)]) -> Result<(), String> {
+        if text_option(options, "listen").as_deref() == Some("") {
+            self.accepting.take();
+            return Ok(());
+        }
+        let Some(place) = place_of(options)? else { return Ok(()) };
+        if let (Place::Tcp(address), Some(base)) = (&place, self.base.get())
+            && base.listen.0.contains(address)
+        {
+            return Ok(());
+        }
+        *self.bound.borrow_mut() = Some(place.bind()?);
+        self.accepting.take();
+        self.accept(core);
+        Ok(())
+    }
+
     /// `box.cfg` of a running instance: what can change changes; what stays the same is accepted; if anything is refused,
-    /// nothing changes. Returns the configuration if its masters are to be waited for.
+    /// nothing changes. Beside a configured server its configuration stands: what else a program asks for is told in the
+    /// log. Returns the configuration if its masters are to be waited for.
     fn reconfigure(&self, options: &[(String, Value)]) -> Result<Option<Config>, String> {
         let mut known = self.options.borrow().clone();
         let mut replication = Vec::new();
         let mut read_only = None;
+        let mut changed = Vec::new();
         for (name, value) in options {
             let is_known = known.iter().any(|(other, old)| other == name && old == value);
             match name.as_str() {
                 "read_only" => read_only = value.as_bool(),
-                "log_level" | "too_long_threshold" => {}
                 _ if is_known && name != "replication" => {}
+                name if changes_nothing(name) => {}
+                name if CHANGEABLE.contains(&name) => {
+                    check_change(name, value, known.iter().find(|(other, _)| other == name))?;
+                    changed.push((name.to_owned(), value.clone()));
+                }
                 "replication_anon" => {
                     return Err(format!(
                         "Can't set option '{name}' dynamically: an instance joins as an anonymous replica or never is one"
@@ -230,6 +297,12 @@ impl Program {
                 }
                 name if replication::options::is_one(name) => {
                     replication.push((name.to_owned(), value.clone()));
+                }
+                "log" => {
+                    return Err("Incorrect value for option 'log': can't be set dynamically".to_owned());
+                }
+                _ if self.base.get().is_some() => {
+                    tracing::warn!("box.cfg: '{name}' is not changed: the configuration of the server says it");
                 }
                 _ => {
                     return Err(format!(
@@ -240,10 +313,17 @@ impl Program {
         }
         let has_masters = replication.iter().any(|(name, _)| name == "replication");
         let changes = !replication.is_empty();
-        known.retain(|(name, _)| replication.iter().all(|(new, _)| new != name));
+        known.retain(|(name, _)| replication.iter().chain(&changed).all(|(new, _)| new != name));
         known.append(&mut replication);
+        let is_changed = !changed.is_empty();
+        known.extend(changed.iter().cloned());
         let config = self.config_of(&known)?;
         let Some(core) = self.core.get() else { return Ok(None) };
+        self.listen_again(core, &changed)?;
+        if is_changed {
+            core.instance.borrow_mut().reconfigure(instance_settings(&config), config.memory_limit.0);
+            *self.options.borrow_mut() = known.clone();
+        }
         if let Some(read_only) = read_only {
             core.instance.borrow_mut().set_read_only(read_only, now());
             core.end.notify_one();
@@ -334,12 +414,22 @@ fn set_options(config: &mut Config, options: &[(String, Value)]) -> Result<(), S
         Value::Str(text) => String::from_utf8_lossy(text).into_owned(),
         other => other.as_u64().map_or_else(String::new, |number| number.to_string()),
     };
+    let has = |wanted: &str| options.iter().any(|(name, _)| name == wanted);
     for (name, value) in options {
         let text = text_of(value);
         let wrong = || format!("Incorrect value for option '{name}': {text:?} is not possible here");
         match name.as_str() {
-            "listen" => config.listen = Addresses(vec![address_of(&text).ok_or_else(wrong)?]),
-            "memtx_dir" | "wal_dir" | "work_dir" => config.data_dir = PathBuf::from(text),
+            "wal_dir" => config.data_dir = PathBuf::from(text),
+            // One folder holds everything; that of the journal counts.
+            "memtx_dir" if !has("wal_dir") => config.data_dir = PathBuf::from(text),
+            "memtx_dir" | "work_dir" | "log" => {}
+            // The program binds it; here it says which of the masters is this instance.
+            "listen" => {
+                config.listen = match Place::parse(&text) {
+                    Some(Place::Tcp(address)) => Addresses(vec![address]),
+                    _ => Addresses(Vec::new()),
+                }
+            }
             "memtx_memory" => config.memory_limit = ByteSize(value.as_u64().ok_or_else(wrong)?),
             "memtx_max_tuple_size" => config.max_tuple_size = ByteSize(value.as_u64().ok_or_else(wrong)?),
             "wal_max_size" => config.wal_max_size = ByteSize(value.as_u64().ok_or_else(wrong)?),
@@ -353,8 +443,16 @@ fn set_options(config: &mut Config, options: &[(String, Value)]) -> Result<(), S
             }
             "read_only" => config.read_only = value.as_bool().ok_or_else(wrong)?,
             "force_recovery" => config.force_recovery = value.as_bool().ok_or_else(wrong)?,
+            // None, as a negative one is there.
+            "checkpoint_interval" if number_of(value).is_some_and(|seconds| seconds <= 0.0) => {
+                config.checkpoint_interval = Duration::ZERO;
+            }
             "checkpoint_interval" => {
-                config.checkpoint_interval = Duration::from_secs(value.as_u64().ok_or_else(wrong)?);
+                config.checkpoint_interval =
+                    Duration::try_from_secs_f64(number_of(value).ok_or_else(wrong)?).map_err(|_| wrong())?;
+            }
+            "checkpoint_wal_threshold" => {
+                config.checkpoint_wal_threshold = ByteSize(number_of(value).ok_or_else(wrong)? as u64);
             }
             "checkpoint_count" => config.checkpoint_count = value.as_u64().ok_or_else(wrong)?,
             name => {
@@ -365,12 +463,79 @@ fn set_options(config: &mut Config, options: &[(String, Value)]) -> Result<(), S
     Ok(())
 }
 
-/// `3301`, `:3301`, `host:3301`, `*:3301`.
-fn address_of(text: &str) -> Option<String> {
-    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
-    port.parse::<u16>().ok()?;
-    let host = if host.is_empty() || host == "*" { "0.0.0.0" } else { host };
-    Some(format!("{host}:{port}"))
+/// Options that may change while the program runs.
+const CHANGEABLE: [&str; 6] = [
+    "listen",
+    "memtx_memory",
+    "memtx_max_tuple_size",
+    "checkpoint_interval",
+    "checkpoint_count",
+    "checkpoint_wal_threshold",
+];
+
+/// Options that may be set at any time and mean nothing here.
+fn changes_nothing(name: &str) -> bool {
+    const NAMES: [&str; 9] = [
+        "log_level",
+        "log_format",
+        "too_long_threshold",
+        "io_collect_interval",
+        "readahead",
+        "snap_io_rate_limit",
+        "worker_pool_threads",
+        "custom_proc_title",
+        "sql_cache_size",
+    ];
+    NAMES.contains(&name) || name == "net_msg_max" || name.starts_with("feedback_") || name.starts_with("vinyl_")
+}
+
+/// `memtx_memory` of a program that says nothing.
+const DEFAULT_MEMORY: f64 = 268_435_456.0;
+
+/// Refuses a value that an option cannot take while the program runs.
+fn check_change(name: &str, value: &Value, former: Option<&(String, Value)>) -> Result<(), String> {
+    let number = number_of(value).unwrap_or_default();
+    let wrong = |reason: &str| Err(format!("Incorrect value for option '{name}': {reason}"));
+    match name {
+        "memtx_memory" if number < former.and_then(|(_, former)| number_of(former)).unwrap_or(DEFAULT_MEMORY) => {
+            wrong("cannot decrease memory size at runtime")
+        }
+        "checkpoint_count" if number < 1.0 => wrong("the value must not be less than one"),
+        _ => Ok(()),
+    }
+}
+
+fn number_of(value: &Value) -> Option<f64> {
+    match value {
+        Value::Double(number) => Some(*number),
+        Value::Float(number) => Some(f64::from(*number)),
+        Value::Int(number) => Some(*number as f64),
+        other => other.as_u64().map(|number| number as f64),
+    }
+}
+
+fn text_option(options: &[(String, Value)], wanted: &str) -> Option<String> {
+    let (_, value) = options.iter().find(|(name, _)| name == wanted)?;
+    match value {
+        Value::Str(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        other => other.as_u64().map(|number| number.to_string()),
+    }
+}
+
+/// Where the options ask to listen.
+fn place_of(options: &[(String, Value)]) -> Result<Option<Place>, String> {
+    let Some(text) = text_option(options, "listen").filter(|text| !text.is_empty()) else { return Ok(None) };
+    match Place::parse(&text) {
+        Some(place) => Ok(Some(place)),
+        None => Err("Incorrect value for option 'listen': expected host:service or /unix.socket".to_owned()),
+    }
+}
+
+/// As in Tarantool the process works in `work_dir`, so that relative paths of a program are in there.
+fn enter_work_dir(options: &[(String, Value)]) -> Result<(), String> {
+    let Some(folder) = text_option(options, "work_dir") else { return Ok(()) };
+    std::env::set_current_dir(&folder)
+        .map_err(|error| format!("Incorrect value for option 'work_dir': can't chdir to {folder:?}: {error}"))
 }
 
 /// Runs a program to its end.
@@ -407,6 +572,7 @@ async fn run_script(script: Script) -> anyhow::Result<i32> {
     let mut server: Option<(Running, Config)> = None;
     let code = drive(&program, &runtime, &main, &mut server, &mut events).await?;
     drop(runtime);
+    program.accepting.take();
     if let Some((running, config)) = server {
         // A program that has removed its folder ends as it wanted to; what could not be written is said.
         if let Err(error) = running.stop(&config).await {
@@ -557,17 +723,21 @@ async fn drive(
         }
         let request = program.request.borrow_mut().take();
         if let Some((config, ticket)) = request {
-            let started = serve::start(&config, None).await;
+            let started = serve::start_for_program(&config).await;
             *program.configured.borrow_mut() = match started {
                 Ok(running) => {
                     wait_for_masters(&running.core, &config).await;
                     running.core.listen(program.clone());
                     running.core.allow_programs();
                     let _ = program.core.set(running.core.clone());
+                    program.accept(&running.core);
                     *server = Some((running, config));
                     Ok(())
                 }
-                Err(error) => Err(format!("{error:#}")),
+                Err(error) => {
+                    program.bound.take();
+                    Err(format!("{error:#}"))
+                }
             };
             runtime.wake(ticket);
             continue;
@@ -670,6 +840,12 @@ fn deliver(program: &Program, runtime: &Runtime) {
             tracing::error!("session triggers did not run: {}", error.message(runtime.main()));
         }
     }
+    for (caller, error) in program.denied.take() {
+        let peer = program.peers.borrow().get(&caller.session).cloned().unwrap_or_default();
+        if let Err(error) = runtime.run_denied(caller, peer, error) {
+            tracing::error!("on_access_denied triggers did not run: {}", error.message(runtime.main()));
+        }
+    }
     let changes = program.changes.take();
     if !changes.is_empty()
         && let Err(error) = runtime.run_replaced(changes)
@@ -691,7 +867,7 @@ fn deliver(program: &Program, runtime: &Runtime) {
         if let Err(error) = runtime.run_invoke(invoke, peer) {
             let text = error.message(runtime.main());
             if let Some(core) = program.core.get() {
-                let error = lycosa_iproto::error::ErrorObject::lua(text);
+                let error = ErrorObject::lua(text);
                 core.instance.borrow_mut().finish_invoke(request, Err(error));
                 core.end.notify_one();
             }

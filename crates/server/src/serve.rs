@@ -242,15 +242,29 @@ pub(crate) struct Running {
 }
 
 /// Opens the data, starts the threads and listens.
-pub(crate) async fn start(config: &Config, rejoins: Option<Uuid>) -> anyhow::Result<Running> {
+async fn start(config: &Config, rejoins: Option<Uuid>) -> anyhow::Result<Running> {
+    let listeners = bind(&config.listen, "listen").await?;
+    let tls_listeners = bind(&config.listen_tls, "listen-tls").await?;
+    start_with(config, rejoins, listeners, tls_listeners).await
+}
+
+/// As [`start`], for a program that has bound what it listens on itself.
+pub(crate) async fn start_for_program(config: &Config) -> anyhow::Result<Running> {
+    start_with(config, None, Vec::new(), Vec::new()).await
+}
+
+async fn start_with(
+    config: &Config,
+    rejoins: Option<Uuid>,
+    listeners: Vec<TcpListener>,
+    tls_listeners: Vec<TcpListener>,
+) -> anyhow::Result<Running> {
     raise_file_limit(config.max_connections);
     // What the process creates is its own account's alone, from the moment of its creation.
     umask(Mode::RWXG | Mode::RWXO);
     let directory = Directory::open(&config.data_dir)?;
     warn_if_open_to_others(&config.data_dir);
     let certificates = Certificates::read(config)?;
-    let listeners = bind(&config.listen, "listen").await?;
-    let tls_listeners = bind(&config.listen_tls, "listen-tls").await?;
     let tls = certificates.client.as_ref();
     let opened = storage::open_or_join(directory.clone(), config, rejoins, tls).await?;
     let mut store = opened.store;

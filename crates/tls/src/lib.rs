@@ -3,14 +3,15 @@
 //! Both ends of a connection read their settings here, so that a server, the Rust client and a replica say the same
 //! about the same file. The protocol itself is `rustls` with the `ring` provider: TLS 1.2 and 1.3.
 //!
-//! A client trusts the certificates of one file and nothing else: the system's list plays no part. A certificate in that
-//! file may be an authority, or the server's own, self-signed one (see [`trust`]).
+//! A client of Lycosa trusts the certificates of one file and nothing else: the system's list plays no part. A certificate in that
+//! file may be an authority, or the server's own, self-signed one (see [`trust`]). Clients of the web are in [`web`].
 //!
 //! Invariants: no error shows the content of a key; a key that does not belong to its certificate is refused before
 //! anybody connects. Absent: sockets, revocation lists.
 
 mod pem;
 pub mod trust;
+pub mod web;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

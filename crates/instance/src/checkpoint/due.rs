@@ -92,6 +92,8 @@ impl Instance {
     pub(super) fn keep(&self, bytes: u64) -> Keep {
         let snapshots = self.settings.checkpoint_count.max(1);
         match self.data.scarce_room {
+            // A full disk ends a backup.
+            None if self.checkpoints.is_held => Keep { snapshots: usize::MAX, bytes: u64::MAX, scarce: None },
             None => Keep { snapshots, bytes, scarce: None },
             Some(_) => {
                 let live = self.data.store().snapshot_bytes();

@@ -24,7 +24,7 @@ local trigger_list, run_list = internal.trigger_list, internal.run_list
 
 -- Sessions.
 
-local storages, storage_order = {}, {}
+local storages, connected = {}, {}
 -- Sessions whose triggers of the end run: they have no peer any more.
 local closing = {}
 
@@ -37,11 +37,15 @@ end
 local on_connect, set_on_connect = trigger_list()
 local on_disconnect, set_on_disconnect = trigger_list()
 local on_auth, set_on_auth = trigger_list()
+-- Clients' requests that are refused never reach a program, unless somebody wants to know.
+local on_access_denied, set_on_access_denied = trigger_list(function(list) internal.watch_denied(#list > 0) end)
+function internal.access_denied(...) if #on_access_denied > 0 then run_list(on_access_denied, ...) end end
 
 local session = {
     id = session_id,
-    peer = function()
+    peer = function(other)
         local id, peer = internal.session()
+        if other ~= nil and other ~= id then error('session.peer(): session does not exist', 0) end
         return peer ~= '' and not closing[id] and peer or nil
     end,
     user = function() local _, _, user = internal.session() return user_name(user) end,
@@ -50,12 +54,18 @@ local session = {
     euid = function() local _, _, _, user = internal.session() return user end,
     sync = function() return 0 end,
     fd = function() return -1 end,
-    exists = function(id) return id == session_id() or storages[id] ~= nil end,
+    exists = function(id) return id == nil or id == session_id() or connected[id] == true or storages[id] ~= nil end,
     type = function() local _, peer = internal.session() return peer ~= '' and 'binary' or 'background' end,
-    push = internal.push,
+    push = function(...)
+        if select('#', ...) ~= 1 then error('Usage: box.session.push(data)', 2) end
+        local done, message = pcall(internal.push, (...))
+        if done then return true end
+        return nil, message
+    end,
     on_connect = set_on_connect,
     on_disconnect = set_on_disconnect,
     on_auth = set_on_auth,
+    on_access_denied = set_on_access_denied,
     su = function(name, body, ...)
         local row
         if type(name) == 'number' then
@@ -102,12 +112,16 @@ internal.on_auth = on_auth
 -- The row of a user or role by name or number, whoever asks.
 function internal.find_user(name) return internal.system_row(304, type(name) == 'number' and 0 or 2, name) end
 
-function internal.connected() run_list(on_connect) end
+function internal.connected()
+    connected[session_id()] = true
+    run_list(on_connect)
+end
 function internal.disconnected()
     closing[session_id()] = true
     run_list(on_disconnect)
-    closing[session_id()], storages[session_id()] = nil, nil
+    closing[session_id()], storages[session_id()], connected[session_id()] = nil, nil, nil
     internal.forget_statements(session_id())
+    internal.forget_settings(session_id())
 end
 
 -- Configuration.
@@ -149,6 +163,12 @@ local current = {
     readahead = 16320, slab_alloc_factor = 1.05, too_long_threshold = 0.5, wal_max_size = 268435456,
     hot_standby = false, memtx_max_tuple_size = 1048576, memtx_min_tuple_size = 16, strip_core = true,
     worker_pool_threads = 4, net_msg_max = 768, replication_timeout = 1, feedback_enabled = false,
+    background = false, coredump = false, feedback_interval = 3600, replication_anon = false,
+    replication_connect_timeout = 30, replication_skip_conflict = false, replication_sync_lag = 10,
+    replication_sync_timeout = 300, replication_synchro_quorum = 1, replication_synchro_timeout = 5,
+    sql_cache_size = 5242880, vinyl_bloom_fpr = 0.05, vinyl_cache = 134217728, vinyl_max_tuple_size = 1048576,
+    vinyl_memory = 134217728, vinyl_page_size = 8192, vinyl_read_threads = 1, vinyl_run_count_per_level = 2,
+    vinyl_run_size_ratio = 3.5, vinyl_timeout = 60, vinyl_write_threads = 4, wal_dir_rescan_delay = 2,
 }
 
 local function check_options(options)
@@ -178,6 +198,9 @@ local function check_options(options)
     return checked
 end
 
+local LEVELS = { crit = true, warn = true, info = true, debug = true, syserror = true, verbose = true, fatal = true,
+    error = true }
+
 -- The parts that need a configured instance say so before.
 local GUARDED = {}
 
@@ -185,6 +208,14 @@ local function configure(options)
     if options == nil then options = {} end
     if type(options) ~= 'table' then error("Usage: box.cfg{option = value, ...}", 3) end
     local checked = check_options(options)
+    local level = checked.log_level
+    if type(level) == 'string' and not tonumber(level) and not LEVELS[level] then
+        client_error('CFG', "Incorrect value for option 'log_level': expected "
+            .. 'crit,warn,info,debug,syserror,verbose,fatal,error')
+    end
+    if checked.net_msg_max ~= nil and checked.net_msg_max < 2 then
+        client_error('CFG', "Incorrect value for option 'net_msg_max': minimal value is 2")
+    end
     internal.configure(checked)
     if checked.log_level ~= nil then require('log').level(checked.log_level) end
     for name, value in pairs(checked) do current[name] = value end
@@ -205,11 +236,37 @@ box.cfg = configure
 -- Information.
 
 
+-- What `box.info` tells by functions.
+local own_info = {
+    vinyl = function() return {} end,
+    sql = function() return { cache = internal.sql_statistics() } end,
+    gc = function()
+        local checkpoints = {}
+        for _, file in ipairs(internal.snapshots()) do
+            local signature = tonumber(file:match('(%d+)%.snap$'))
+            checkpoints[#checkpoints + 1] = { signature = signature, references = {} }
+        end
+        return { checkpoints = checkpoints, consumers = {}, checkpoint_is_in_progress = false }
+    end,
+}
+
 local function asks(name)
     return setmetatable({}, {
         __index = function(_, key)
-            if key == 'memory' and name == 'box.info' then return function() return native('box.info.memory') end end
-            if key == 'info' and name == 'box.slab.info' then return function() return native(name) end end
+            if name == 'box.info' then
+                if key == 'memory' then return function() return native('box.info.memory') end end
+                if key == 'listen' then return internal.listening() end
+                if key == 'vinyl' or key == 'sql' or key == 'gc' then return own_info[key] end
+            end
+            if name == 'box.slab.info' then
+                if key == 'info' then return function() return native(name) end end
+                -- Tuples lie in slabs of their own kind: there are no classes to list, and no cache to check.
+                if key == 'stats' then return function() return {} end end
+                if key == 'check' then return function() end end
+            end
+            if name == 'box.stat' and (key == 'vinyl' or key == 'sql' or key == 'reset') then
+                return ({ vinyl = function() return {} end, sql = function() return {} end, reset = function() end })[key]
+            end
             if key == 'net' and name == 'box.stat' then
                 return setmetatable({}, {
                     __call = function() return native('box.stat.net') end,
@@ -233,6 +290,49 @@ GUARDED.runtime = {
 }
 
 function GUARDED.snapshot() return native('box.snapshot') end
+
+-- Backups: while one is made, no snapshot is removed.
+
+local is_backed_up = false
+
+-- The snapshots in the data folder, the oldest first.
+local function snapshots()
+    local folder, found = native('box.cfg').data_dir or current.wal_dir, {}
+    for _, name in ipairs(require('fio').listdir(folder) or {}) do
+        if name:match('^%d+%.snap$') then found[#found + 1] = folder .. '/' .. name end
+    end
+    table.sort(found)
+    return found
+end
+
+internal.snapshots = snapshots
+
+local backup = {}
+
+--- The files of a checkpoint, which stay until `stop`: of the newest one, or of the one that many before it.
+function backup.start(number)
+    if is_backed_up then client_error('BACKUP_IN_PROGRESS', 'Backup is already in progress') end
+    if number == nil then number = 0 end
+    if type(number) ~= 'number' or number < 0 then error('invalid checkpoint index', 0) end
+    local found = snapshots()
+    if #found == 0 then
+        -- A new instance has none until its first checkpoint.
+        GUARDED.snapshot()
+        found = snapshots()
+    end
+    local file = found[#found - math.floor(number)]
+    if not file then client_error('MISSING_SNAPSHOT', "Can't find snapshot") end
+    internal.hold_snapshots(true)
+    is_backed_up = true
+    return { file }
+end
+
+function backup.stop()
+    internal.hold_snapshots(false)
+    is_backed_up = false
+end
+
+GUARDED.backup = backup
 
 function GUARDED.once(key, body, ...)
     if type(key) ~= 'string' or type(body) ~= 'function' then
@@ -264,6 +364,8 @@ end
 box.ctl = {
     wait_rw = function(timeout) wait_for_mode(false, timeout) end,
     wait_ro = function(timeout) wait_for_mode(true, timeout) end,
+    -- Of synchronous transactions, which there are none of.
+    clear_synchro_queue = function() end,
     is_recovery_finished = function() return internal.configured() end,
 }
 internal.on_shutdown, box.ctl.on_shutdown = trigger_list()
@@ -274,6 +376,7 @@ require('box.tuple')
 require('box.schema')
 require('box.func')
 require('box.sql')
+require('box.settings')
 
 setmetatable(box, {
     __index = function(_, name)

@@ -34,15 +34,22 @@ local function trace_of()
     return { { file = place.short_src, line = place.currentline } }
 end
 
--- For errors of the instance; it is the last error from now on.
-local function make_error(kind, code, message)
-    local object = make({
-        type = kind, base_type = kind, code = (code ~= 0 or kind == 'ClientError') and code or nil, message = message, trace = trace_of(),
-    })
-    last_error = object
-    return object
+-- For errors of the instance and of other servers; it is the last error from now on. `fields` are further facts of it; `file`
+-- and `line` say where another server's program has raised it.
+local function make_error(kind, code, message, fields, file, line, cause)
+    local of = {
+        type = fields and fields.custom_type or kind, base_type = kind, message = message, prev = cause,
+        code = (code ~= 0 or kind == 'ClientError' or kind == 'CustomError') and code or nil,
+        trace = file and { { file = file, line = line } } or trace_of(),
+    }
+    for _, name in ipairs({ 'custom_type', 'object_type', 'object_name', 'access_type' }) do
+        of[name] = fields and fields[name]
+    end
+    last_error = make(of)
+    return last_error
 end
-internal.set_error_maker(make_error)
+internal.make_error = make_error
+internal.set_error_maker(make_error, tonumber(ffi.typeof('struct error')))
 
 local function with_code(code, ...)
     local text = templates[code] or templates[0]

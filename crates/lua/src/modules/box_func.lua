@@ -3,7 +3,7 @@
 -- A function in Lua is called in the fiber that calls it, with the rights of its owner if it was registered with `setuid`. The
 -- functions of the language C that the server has itself (`libcapped-expirationd.start`) are called like any native one.
 local internal = require('lycosa.box')
-local guarded = internal.guarded
+local guarded, client_error = internal.guarded, internal.client_error
 
 local FUNC = 296
 
@@ -71,3 +71,102 @@ guarded.func = setmetatable({}, {
         return shown
     end,
 })
+
+-- Definitions.
+
+local schema = guarded.schema
+
+local OPTIONS = {
+    setuid = 'boolean', if_not_exists = 'boolean', language = 'string', body = 'string', is_deterministic = 'boolean',
+    is_sandboxed = 'boolean', comment = 'string', param_list = 'table', returns = 'string', exports = 'table',
+    opts = 'table',
+}
+
+local TYPES = {
+    any = true, unsigned = true, string = true, number = true, double = true, integer = true, boolean = true,
+    varbinary = true, scalar = true, decimal = true, uuid = true, array = true, map = true,
+}
+
+-- What a function that is sandboxed finds, as in Tarantool.
+local SANDBOX = {
+    'assert', 'error', 'ipairs', 'math', 'next', 'pairs', 'pcall', 'print', 'select', 'string', 'table', 'tonumber',
+    'tostring', 'type', 'unpack', 'xpcall', 'utf8',
+}
+
+-- The function that a body stands for; an error that names the function.
+function internal.compile(name, body, is_sandboxed)
+    local function fail(reason)
+        client_error('LOAD_FUNCTION', ("Failed to dynamically load function '%s': %s"):format(name, reason))
+    end
+    local chunk, message = loadstring('return ' .. body)
+    if not chunk then fail(message) end
+    if is_sandboxed then
+        local environment = {}
+        for _, known in ipairs(SANDBOX) do environment[known] = known == 'utf8' and require('utf8') or rawget(_G, known) end
+        for _, known in ipairs({ 'math', 'string', 'table' }) do environment[known] = table.copy(environment[known]) end
+        setfenv(chunk, environment)
+    end
+    local done, made = pcall(chunk)
+    if not done then fail(tostring(made)) end
+    if type(made) ~= 'function' then fail("given body doesn't define a function") end
+    return made
+end
+
+local function check_definition(name, options)
+    local function fail(reason) client_error('CREATE_FUNCTION', ("Failed to create function '%s': %s"):format(name, reason)) end
+    local language = options.language:upper()
+    if language ~= 'LUA' and language ~= 'C' then
+        client_error('FUNCTION_LANGUAGE', ("Unsupported language '%s' specified for function '%s'"):format(language, name))
+    end
+    if language == 'C' and (options.body ~= '' or options.is_sandboxed) then
+        fail('body and is_sandboxed options are not compatible with C language')
+    end
+    if options.is_sandboxed and options.body == '' then fail('is_sandboxed option may be set only for a persistent Lua function (one with a non-empty body)') end
+    if not TYPES[options.returns:lower()] then fail('invalid returns value') end
+    for _, wanted in ipairs(options.exports) do
+        if type(wanted) ~= 'string' or (wanted:upper() ~= 'LUA' and wanted:upper() ~= 'SQL') then fail('invalid exports value') end
+    end
+    for _, kind in ipairs(options.param_list) do
+        if type(kind) ~= 'string' or not TYPES[kind:lower()] then fail('invalid argument type') end
+    end
+    if options.body ~= '' then internal.compile(name, options.body, options.is_sandboxed) end
+    return language
+end
+
+function schema.func.create(name, options)
+    options = internal.check_options(options, OPTIONS)
+    if type(name) ~= 'string' then
+        client_error('EXACT_MATCH', 'Invalid key part count in an exact match (expected 1, got 0)')
+    end
+    if internal.system_row(FUNC, 2, name) then
+        if not options.if_not_exists then
+            client_error('FUNCTION_EXISTS', ("Function '%s' already exists"):format(name))
+        end
+        return
+    end
+    local full = {
+        language = 'LUA', body = '', returns = 'any', param_list = {}, exports = { 'LUA' }, comment = '',
+        opts = setmetatable({}, { __serialize = 'map' }), is_deterministic = false, is_sandboxed = false,
+    }
+    for key, value in pairs(options) do full[key] = value end
+    if next(full.opts) == nil or full.opts.is_multikey ~= nil then setmetatable(full.opts, { __serialize = 'map' }) end
+    local language = check_definition(name, full)
+    local now = os.date('%Y-%m-%d %H:%M:%S')
+    box.space._func:auto_increment{ box.session.euid(), name, full.setuid and 1 or 0, language, full.body, 'function',
+        full.param_list, full.returns, 'none', 'none', full.is_deterministic, full.is_sandboxed, true, full.exports,
+        full.opts, full.comment, now, now }
+end
+
+function schema.func.call(name, ...)
+    local func = guarded.func[name]
+    if func == nil then client_error('NO_SUCH_FUNCTION', ("Function '%s' does not exist"):format(tostring(name))) end
+    return func:call({ ... })
+end
+
+-- Modules in C are refused, so there is none to load again.
+function schema.func.reload(name)
+    if type(name) ~= 'string' then
+        error(("bad argument #1 to '?' (string expected, got %s)"):format(name == nil and 'no value' or type(name)), 0)
+    end
+    client_error('NO_SUCH_MODULE', ("Module '%s' does not exist"):format(name))
+end

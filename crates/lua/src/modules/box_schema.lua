@@ -50,7 +50,7 @@ local index_mt = {
     __index = index_methods,
     __serialize = function(index)
         return { id = index.id, name = index.name, type = index.type, unique = index.unique, parts = index.parts,
-            space_id = index.space_id }
+            space_id = index.space_id, sequence_id = index.sequence_id, sequence_fieldno = index.sequence_fieldno }
     end,
 }
 
@@ -60,7 +60,7 @@ local space_mt = {
         local index = {}
         for name, entry in pairs(space.index) do index[name] = entry end
         return { id = space.id, name = space.name, engine = space.engine, field_count = space.field_count,
-            temporary = space.temporary, is_local = space.is_local, enabled = space.enabled, index = index }
+            temporary = space.temporary, is_local = space.is_local, is_sync = space.is_sync, enabled = space.enabled, index = index }
     end,
 }
 
@@ -77,6 +77,10 @@ local function describe_parts(parts)
     return shown
 end
 
+-- Spaces whose methods a module has, by number: the metatables of the space and its index.
+internal.services = {}
+internal.space_methods, internal.index_methods, internal.iterator_of = space_methods, index_methods, iterator_of
+
 -- Objects of spaces by number, and what was found by name or number, with the version of the schema that it is of.
 local objects, found = {}, {}
 
@@ -84,13 +88,15 @@ local objects, found = {}, {}
 local function load(row, version)
     local id, _, name, engine, field_count, flags, format = row:unpack()
     local space = objects[id]
+    local service = internal.services[id]
     if not space then
-        space = setmetatable({ index = {}, enabled = false }, space_mt)
+        space = setmetatable({ index = {}, enabled = false }, service and service.space_mt or space_mt)
         objects[id] = space
     end
     space.id, space.name, space.engine, space.field_count = id, name, engine, field_count
     space.temporary = flags.temporary == true
-    space.is_local = flags.group_id == 1
+    space.is_local, space.is_sync = flags.group_id == 1, flags.is_sync == true
+    space.ck_constraint = space.ck_constraint or {}
     space.enabled = false
     local names = {}
     for number, field in ipairs(format) do
@@ -104,11 +110,16 @@ local function load(row, version)
     end
     for _, index_row in ipairs(internal.system_rows(INDEX, id)) do
         local _, index_id, index_name, kind, options, parts = index_row:unpack()
-        local index = former[index_id] or setmetatable({}, index_mt)
+        local index = former[index_id] or setmetatable({}, service and service.index_mt or index_mt)
         index.id, index.name, index.type = index_id, index_name, tostring(kind):upper()
         index.unique, index.parts, index.space_id = options.unique ~= false, describe_parts(parts), id
         space.index[index_id], space.index[index_name] = index, index
-        if index_id == 0 then space.enabled = true end
+        if index_id == 0 then
+            space.enabled = true
+            local attached = internal.system_row(340, 0, { id })
+            index.sequence_id = attached and attached[2]
+            index.sequence_fieldno = attached and attached[4] + 1
+        end
     end
     found[id] = { version = version, space = space }
     found[name] = found[id]
@@ -218,11 +229,13 @@ space_methods.put = space_methods.replace
 
 function space_methods.update(space, key, operations)
     check_space(space, 'update')
+    if type(operations) ~= 'table' then error('Usage index:update(key, ops)', 0) end
     return change('update', space.id, 0, key, operations_of(space.id, operations))
 end
 
 function space_methods.upsert(space, tuple, operations)
     check_space(space, 'upsert')
+    if type(operations) ~= 'table' then error('Usage space:upsert(tuple_key, ops)', 0) end
     change('upsert', space.id, 0, tuple, operations_of(space.id, operations))
 end
 
@@ -243,7 +256,6 @@ for _, name in ipairs({ 'select', 'pairs', 'count', 'min', 'max', 'random' }) do
             lookup(space.id)
             if not space.index[0] then
                 if name == 'count' then return 0 end
-                if name == 'select' then return {} end
                 if name == 'pairs' then return function() end end
             end
         end
@@ -276,6 +288,10 @@ function space_methods.auto_increment(space, tuple)
 end
 
 function space_methods.frommap(space, map, options)
+    check_space(space, 'frommap')
+    if type(map) ~= 'table' or (options ~= nil and type(options) ~= 'table') then
+        error('Usage: space:frommap(map, opts)', 0)
+    end
     local names = names_by_space[space.id]
     if not names then return nil, ("Space '%s' has no format"):format(space.name) end
     local row, count = {}, 0
@@ -365,7 +381,28 @@ end
 
 function space_methods.rename(space, name)
     check_space(space, 'rename')
+    if type(name) ~= 'string' then
+        client_error('ILLEGAL_PARAMS', 'Illegal parameters, space_name should be a string')
+    end
     schema_statement(space.id, 'update', SPACE, { space.id }, { { '=', 3, name } })
+end
+
+-- The object of a space shows what a change of the schema did that has no version.
+local function reload(space_id)
+    local row = internal.system_row(SPACE, 0, { space_id })
+    if row then load(row, internal.schema_version()) end
+end
+
+-- The sequence that feeds a space feeds it no longer; one that was made for it goes.
+local function detach_sequence(space_id)
+    local attached = internal.system_row(340, 0, { space_id })
+    if not attached then return end
+    change('delete', 340, 0, { space_id })
+    if attached[3] then
+        if internal.system_row(285, 0, { attached[2] }) then change('delete', 285, 0, { attached[2] }) end
+        change('delete', SEQUENCE, 0, { attached[2] })
+    end
+    reload(space_id)
 end
 
 local function reversed(list)
@@ -379,14 +416,8 @@ end
 function space_methods.drop(space)
     check_space(space, 'drop')
     local id = space.id
-    local attached = internal.system_row(340, 0, { id })
-    if attached then
-        change('delete', 340, 0, { id })
-        if attached[3] then
-            if internal.system_row(285, 0, { attached[2] }) then change('delete', 285, 0, { attached[2] }) end
-            change('delete', SEQUENCE, 0, { attached[2] })
-        end
-    end
+    if lookup(id) ~= space then client_error('NO_SUCH_SPACE', ("Space '%s' does not exist"):format(space.name)) end
+    detach_sequence(id)
     for _, row in reversed(internal.system_rows(INDEX, id)) do
         change('delete', INDEX, 0, { row[1], row[2] })
     end
@@ -446,10 +477,10 @@ function schema.space.create(name, options)
     end
     local id = options.id
     if id == nil then
-        local last = internal.get(272, 0, { 'max_id' })
+        local last = internal.system_row(272, 0, { 'max_id' })
         id = last and last[2] or 511
         if id < 511 then id = 511 end
-        repeat id = id + 1 until not internal.get(SPACE, 0, { id })
+        repeat id = id + 1 until not internal.system_row(SPACE, 0, { id })
         change('replace', 272, 0, { 'max_id', id })
     end
     local owner = box.session.euid()
@@ -485,6 +516,9 @@ end
 -- `{1, 'number', 'name', 'string'}`, `{{1, 'number'}, {field = 2, type = 'string'}}`, `{'name'}` …
 local function normalize_parts(space, parts)
     if type(parts) ~= 'table' then parts = { parts } end
+    if next(parts) == nil then
+        client_error('ILLEGAL_PARAMS', 'Illegal parameters, options.parts must have at least one part')
+    end
     local format = space:format()
     local names = names_by_space[space.id] or {}
     local function field_of(field, i)
@@ -546,6 +580,9 @@ local function normalize_parts(space, parts)
         local i = 1
         while i <= #parts do
             local field, kind = parts[i], parts[i + 1]
+            if field == 0 then
+                client_error('ILLEGAL_PARAMS', 'Illegal parameters, invalid index parts: field_no must be one-based')
+            end
             if type(kind) == 'string' and not names[kind] then
                 add(field, kind, nil, #rows + 1)
                 i = i + 2
@@ -555,7 +592,47 @@ local function normalize_parts(space, parts)
             end
         end
     end
+    -- Parts that say nothing but their field and type are written in the short form.
+    for _, row in ipairs(rows) do
+        if row.is_nullable ~= nil or row.collation ~= nil or row.path ~= nil then return rows end
+    end
+    for i, row in ipairs(rows) do rows[i] = { row.field, row.type } end
     return rows
+end
+
+-- What feeds an index: the sequence's row and the field, for `sequence = true`, a number, a name, or a table of both.
+local function sequence_of_index(space, index_name, parts, wanted)
+    local field
+    if type(wanted) == 'table' then wanted, field = wanted.id, wanted.field end
+    local row
+    if wanted ~= nil and wanted ~= true then
+        row = internal.select(SEQUENCE, type(wanted) == 'number' and 0 or 2, ITERATORS.EQ, { wanted }, 0, 1)[1]
+        if not row then client_error('NO_SUCH_SEQUENCE', ("Sequence '%s' does not exist"):format(tostring(wanted))) end
+    end
+    local part = parts[1]
+    local function field_of(one) return one.field or one[1] end
+    if field ~= nil then
+        local number = type(field) == 'number' and field - 1 or ((names_by_space[space.id] or {})[field] or 0) - 1
+        part = nil
+        for _, one in ipairs(parts) do if field_of(one) == number then part = one end end
+        if not part then
+            client_error('MODIFY_INDEX', ("Can't create or modify index '%s' in space '%s': sequence field must be a part of "
+                .. 'the index'):format(index_name, space.name))
+        end
+    end
+    local kind = part.type or part[2]
+    if kind ~= 'unsigned' and kind ~= 'integer' and kind ~= 'number' and kind ~= 'scalar' then
+        client_error('MODIFY_INDEX', ("Can't create or modify index '%s' in space '%s': sequence cannot be used with a "
+            .. 'non-integer key'):format(index_name, space.name))
+    end
+    return { row = row, field = field_of(part), path = part.path or '' }
+end
+
+local function attach_sequence(space, source)
+    local generated = source.row == nil
+    local id = generated and schema.sequence.create(space.name .. '_seq').id or source.row[1]
+    change('replace', 340, 0, { space.id, id, generated, source.field, source.path })
+    reload(space.id)
 end
 
 function space_methods.create_index(space, name, options)
@@ -584,39 +661,31 @@ function space_methods.create_index(space, name, options)
         client_error('UNSUPPORTED', 'Lycosa does not support functional indexes')
     end
     local parts = normalize_parts(space, options.parts or { 1, 'unsigned' })
+    local source = options.sequence and sequence_of_index(space, name, parts, options.sequence)
     schema_statement(space.id, 'insert', INDEX, { space.id, id, name, kind, row_options, parts })
-    if options.sequence then
-        local sequence = options.sequence
-        local field
-        if type(sequence) == 'table' then sequence, field = sequence.id, sequence.field end
-        local generated = false
-        local sequence_id
-        if sequence == nil or sequence == true then
-            generated = true
-            sequence_id = schema.sequence.create(space.name .. '_seq').id
-        elseif type(sequence) == 'number' then
-            sequence_id = sequence
-        else
-            local found = internal.select(SEQUENCE, 2, ITERATORS.EQ, { sequence }, 0, 1)[1]
-            if not found then error(("Sequence '%s' does not exist"):format(tostring(sequence)), 2) end
-            sequence_id = found[1]
-        end
-        local number = parts[1].field
-        if type(field) == 'number' then number = field - 1 end
-        if type(field) == 'string' then number = (names_by_space[space.id] or {})[field] - 1 end
-        schema_statement(space.id, 'replace', 340, { space.id, sequence_id, generated, number, '' })
-    end
-    return space.index[id], 'created'
+    if source then attach_sequence(space, source) end
+    return space.index[id]
 end
 
 function schema.index.create(space_id, name, options) return spaces[space_id]:create_index(name, options) end
 
 -- Index methods.
 
+-- A number of rows as C takes it: a negative one is a very large one.
+local function rows_of(value, argument, default)
+    if value == nil then return default end
+    if type(value) ~= 'number' and type(value) ~= 'cdata' then
+        error(("bad argument #%d to 'box_select' (cannot convert '%s' to 'unsigned int')"):format(argument, type(value)), 0)
+    end
+    return value < 0 and 4294967295 or math.floor(tonumber(value))
+end
+
 function index_methods.select(index, key, options)
     check_index(index, 'select')
     local offset, limit
-    if type(options) == 'table' then offset, limit = options.offset, options.limit end
+    if type(options) == 'table' then
+        offset, limit = rows_of(options.offset, 4), rows_of(options.limit, 5)
+    end
     return internal.select(index.space_id, index.id, iterator_of(options, key), key, offset or 0, limit or 4294967295)
 end
 
@@ -650,7 +719,10 @@ end
 
 function index_methods.count(index, key, options)
     check_index(index, 'count')
-    return internal.count(index.space_id, index.id, iterator_of(options, key), key)
+    local iterator = iterator_of(options, key)
+    -- As in Tarantool, a key says nothing here.
+    if iterator == ITERATORS.ALL then key = nil end
+    return internal.count(index.space_id, index.id, iterator, key)
 end
 
 function index_methods.len(index)
@@ -658,15 +730,23 @@ function index_methods.len(index)
     return internal.count(index.space_id, index.id, ITERATORS.ALL, {})
 end
 
+local function extreme(index, name, iterator, key)
+    if index.type == 'HASH' then
+        client_error('UNSUPPORTED_INDEX_FEATURE', ("Index '%s' (HASH) of space '%s' (memtx) does not support %s()"):format(
+            index.name, spaces[index.space_id].name, name))
+    end
+    local found = internal.select(index.space_id, index.id, iterator, key, 0, 1)[1]
+    if found ~= nil then return found end
+end
+
 function index_methods.min(index, key)
     check_index(index, 'min')
-    local kind = is_empty_key(key) and ITERATORS.ALL or ITERATORS.EQ
-    return internal.select(index.space_id, index.id, kind, key, 0, 1)[1]
+    return extreme(index, 'min', is_empty_key(key) and ITERATORS.ALL or ITERATORS.EQ, key)
 end
 
 function index_methods.max(index, key)
     check_index(index, 'max')
-    return internal.select(index.space_id, index.id, is_empty_key(key) and ITERATORS.LE or ITERATORS.REQ, key, 0, 1)[1]
+    return extreme(index, 'max', is_empty_key(key) and ITERATORS.LE or ITERATORS.REQ, key)
 end
 
 function index_methods.random(index, seed)
@@ -678,6 +758,7 @@ end
 
 function index_methods.update(index, key, operations)
     check_index(index, 'update')
+    if type(operations) ~= 'table' then error('Usage index:update(key, ops)', 0) end
     return change('update', index.space_id, index.id, key, operations_of(index.space_id, operations))
 end
 
@@ -688,8 +769,12 @@ end
 
 function index_methods.drop(index)
     check_index(index, 'drop')
-    if internal.system_row(340, 0, { index.space_id }) and index.id == 0 then
-        change('delete', 340, 0, { index.space_id })
+    if index.id == 0 then
+        if #internal.system_rows(INDEX, index.space_id) > 1 then
+            client_error('DROP_PRIMARY_KEY', ("Can't drop primary key in space '%s' while secondary keys exist"):format(
+                spaces[index.space_id].name))
+        end
+        detach_sequence(index.space_id)
     end
     schema_statement(index.space_id, 'delete', INDEX, { index.space_id, index.id })
 end
@@ -699,22 +784,35 @@ function index_methods.rename(index, name)
     schema_statement(index.space_id, 'update', INDEX, { index.space_id, index.id }, { { '=', 3, name } })
 end
 
+local ALTER_OPTIONS = { name = 'string' }
+for name, kind in pairs(INDEX_OPTIONS) do if name ~= 'if_not_exists' then ALTER_OPTIONS[name] = kind end end
+
 function index_methods.alter(index, options)
     check_index(index, 'alter')
-    options = check_options(options, INDEX_OPTIONS)
+    options = check_options(options, ALTER_OPTIONS)
+    local space = spaces[index.space_id]
     local row = internal.get(INDEX, 0, { index.space_id, index.id })
     local operations = {}
-    if options.parts then operations[#operations + 1] = { '=', 6, normalize_parts(spaces[index.space_id], options.parts) } end
+    local parts = options.parts and normalize_parts(space, options.parts) or row[6]
+    if options.name then operations[#operations + 1] = { '=', 3, options.name } end
+    if options.parts then operations[#operations + 1] = { '=', 6, parts } end
     if options.type then operations[#operations + 1] = { '=', 4, options.type:lower() } end
     if options.unique ~= nil then
         local kept = row[5]
         kept.unique = options.unique
         operations[#operations + 1] = { '=', 5, kept }
     end
+    local source = options.sequence and sequence_of_index(space, index.name, parts, options.sequence)
+    if options.sequence ~= nil and index.id == 0 then detach_sequence(space.id) end
     if #operations > 0 then schema_statement(index.space_id, 'update', INDEX, { index.space_id, index.id }, operations) end
+    if source then attach_sequence(space, source) end
 end
 
-function index_methods.bsize() return 0 end
+-- Bytes of the index: what its entries take, as the store counts them for each tuple.
+function index_methods.bsize(index)
+    check_index(index, 'bsize')
+    return index:len() * 8
+end
 function index_methods.stat() return {} end
 function index_methods.compact() end
 
@@ -728,8 +826,30 @@ end
 for _, name in ipairs({ 'create', 'drop', 'exists', 'grant', 'revoke', 'info' }) do
     schema.role[name] = function(...) return native('box.schema.role.' .. name, ...) end
 end
-for _, name in ipairs({ 'create', 'drop', 'exists' }) do
+for _, name in ipairs({ 'drop', 'exists' }) do
     schema.func[name] = function(...) return native('box.schema.func.' .. name, ...) end
+end
+internal.check_options = check_options
+
+-- Users and roles by their numbers too, as in Tarantool.
+for _, kind in ipairs({ 'user', 'role' }) do
+    local exists = schema[kind].exists
+    schema[kind].exists = function(name)
+        if type(name) ~= 'number' then return exists(name) end
+        local row = internal.find_user(name)
+        return row ~= nil and row[4] == kind
+    end
+end
+
+-- The rows of the schema are those of the newest version that is known here.
+function schema.upgrade() end
+
+-- A user who is disabled can neither open a session nor use anything. Both are no error where nothing is to be done.
+function schema.user.disable(name)
+    return schema.user.revoke(name, 'session,usage', 'universe', nil, { if_exists = true })
+end
+function schema.user.enable(name)
+    return schema.user.grant(name, 'session,usage', 'universe', nil, { if_not_exists = true })
 end
 
 function schema.user.password(password)
@@ -739,32 +859,65 @@ end
 
 -- Sequences.
 
+local int64_t = require('ffi').typeof('int64_t')
 local sequence_methods = {}
 local sequence_mt = { __index = sequence_methods }
 
 local function sequence_of(row)
-    local id, _, name, step, min, max, start, cache, cycle = row:unpack()
-    return setmetatable(
-        { id = id, name = name, step = step, min = min, max = max, start = start, cache = cache, cycle = cycle },
-        sequence_mt)
+    local id, uid, name, step, min, max, start, cache, cycle = row:unpack()
+    local function signed(value) return type(value) == 'cdata' and int64_t(value) or value end
+    return setmetatable({ id = id, uid = uid, name = name, step = signed(step), min = signed(min), max = signed(max),
+        start = signed(start), cache = signed(cache), cycle = cycle }, sequence_mt)
+end
+
+local function find_sequence(name)
+    if type(name) ~= 'string' and type(name) ~= 'number' then return nil end
+    local row = internal.select(SEQUENCE, type(name) == 'number' and 0 or 2, ITERATORS.EQ, { name }, 0, 1)[1]
+    return row and sequence_of(row)
+end
+
+local function all_sequences()
+    local found = {}
+    for _, row in ipairs(internal.select(SEQUENCE, 0, ITERATORS.ALL, {}, 0, 4294967295)) do
+        local sequence = sequence_of(row)
+        found[sequence.id], found[sequence.name] = sequence, sequence
+    end
+    return found
 end
 
 guarded.sequence = setmetatable({}, {
-    __index = function(_, name)
-        local row = internal.select(SEQUENCE, type(name) == 'number' and 0 or 2, ITERATORS.EQ, { name }, 0, 1)[1]
-        return row and sequence_of(row)
-    end,
+    __index = function(_, name) return find_sequence(name) end,
+    __pairs = function() return pairs(all_sequences()) end,
+    __serialize = all_sequences,
 })
 
+local SEQUENCE_OPTIONS = {
+    step = 'number', min = 'number', max = 'number', start = 'number', cache = 'number', cycle = 'boolean',
+    if_not_exists = 'boolean',
+}
+
+-- Numbers of 64 bits are numbers here too.
+local function check_sequence(options)
+    local checked = {}
+    for name, value in pairs(type(options) == 'table' and options or {}) do
+        checked[name] = type(value) == 'cdata' and tonumber(value) or value
+    end
+    check_options(type(options) == 'table' and checked or options, SEQUENCE_OPTIONS)
+    return options or {}
+end
+
 function schema.sequence.create(name, options)
-    options = options or {}
-    local known = guarded.sequence[name]
+    if type(name) ~= 'string' then
+        client_error('ILLEGAL_PARAMS', 'Illegal parameters, name should be a string')
+    end
+    options = check_sequence(options)
+    local known = find_sequence(name)
     if known then
         if options.if_not_exists then return known, 'not created' end
-        error(("Sequence '%s' already exists"):format(name), 2)
+        client_error('SEQUENCE_EXISTS', ("Sequence '%s' already exists"):format(name))
     end
     local last = internal.select(SEQUENCE, 0, ITERATORS.LE, {}, 0, 1)[1]
-    local id = options.id or (last and last[1] + 1 or 1)
+    local id = last and last[1] + 1 or 1
     local step = options.step or 1
     local descending = step < 0
     local min = options.min or (descending and -9223372036854775808LL or 1)
@@ -772,60 +925,86 @@ function schema.sequence.create(name, options)
     local start = options.start or (descending and max or min)
     schema_statement(nil, 'insert', SEQUENCE,
         { id, box.session.euid(), name, step, min, max, start, options.cache or 0, options.cycle or false })
-    return guarded.sequence[name], 'created'
+    return find_sequence(name), 'created'
 end
 
+-- The sequence as it is now.
+local function existing(sequence)
+    local row = internal.system_row(SEQUENCE, 0, { sequence.id })
+    if not row then client_error('NO_SUCH_SEQUENCE', ("Sequence '%s' does not exist"):format(tostring(sequence.id))) end
+    return sequence_of(row)
+end
+
+local function as_number(value) return value > -1e14 and value < 1e14 and tonumber(value) or value end
+
 function sequence_methods.next(sequence)
+    if type(sequence) ~= 'table' then error("attempt to index local 'self' (a nil value)", 2) end
+    local known = existing(sequence)
     local row = internal.get(285, 0, { sequence.id })
+    local step, min, max = int64_t(known.step), int64_t(known.min), int64_t(known.max)
     local value
     if not row then
-        value = sequence.start
+        value = int64_t(known.start)
     else
-        value = row[2] + sequence.step
-        if value > sequence.max or value < sequence.min then
-            if not sequence.cycle then error(("Sequence '%s' has overflowed"):format(sequence.name), 2) end
-            value = sequence.step > 0 and sequence.min or sequence.max
+        value = int64_t(row[2])
+        -- Before the sum, which could run over.
+        local is_over
+        if step > 0 then
+            is_over = value > max - step and max - step < max
+            if value < min then value, is_over = min, false else value = value + step end
+        else
+            is_over = value < min - step and min - step > min
+            if value > max then value, is_over = max, false else value = value + step end
+        end
+        if is_over then
+            if not known.cycle then
+                client_error('SEQUENCE_OVERFLOW', ("Sequence '%s' has overflowed"):format(known.name))
+            end
+            value = step > 0 and min or max
         end
     end
     change('replace', 285, 0, { sequence.id, value })
-    return value
+    return as_number(value)
 end
 
 function sequence_methods.current(sequence)
+    local known = existing(sequence)
     local row = internal.get(285, 0, { sequence.id })
-    if not row then error(("Sequence '%s' is not started"):format(sequence.name), 2) end
+    if not row then client_error('SEQUENCE_NOT_STARTED', ("Sequence '%s' is not started"):format(known.name)) end
     return 0LL + row[2]
 end
 
-function sequence_methods.set(sequence, value) change('replace', 285, 0, { sequence.id, value }) end
-function sequence_methods.reset(sequence) change('delete', 285, 0, { sequence.id }) end
+function sequence_methods.set(sequence, value)
+    if type(value) ~= 'number' and type(value) ~= 'cdata' then error('expected int64_t as 2 argument', 0) end
+    existing(sequence)
+    change('replace', 285, 0, { sequence.id, value })
+end
+
+function sequence_methods.reset(sequence)
+    existing(sequence)
+    change('delete', 285, 0, { sequence.id })
+end
 
 function sequence_methods.drop(sequence)
     if internal.get(285, 0, { sequence.id }) then change('delete', 285, 0, { sequence.id }) end
     schema_statement(nil, 'delete', SEQUENCE, { sequence.id })
 end
 
-local SEQUENCE_OPTIONS = {
-    step = 'number, cdata', min = 'number, cdata', max = 'number, cdata', start = 'number, cdata', cache = 'number',
-    cycle = 'boolean',
-}
-
 function sequence_methods.alter(sequence, options)
-    options = check_options(options, SEQUENCE_OPTIONS)
+    options = check_sequence(options)
     local operations = {}
     for place, name in ipairs({ 'step', 'min', 'max', 'start', 'cache', 'cycle' }) do
-        if options[name] ~= nil then
-            operations[#operations + 1] = { '=', place + 3, options[name] }
-            sequence[name] = options[name]
-        end
+        if options[name] ~= nil then operations[#operations + 1] = { '=', place + 3, options[name] } end
     end
-    if #operations > 0 then schema_statement(nil, 'update', SEQUENCE, { sequence.id }, operations) end
+    if #operations == 0 then return end
+    schema_statement(nil, 'update', SEQUENCE, { sequence.id }, operations)
+    for name in pairs(options) do sequence[name] = options[name] end
 end
 
 -- Functions of the schema that name their object instead of being called on it.
 
 local function sequence_called(name, options)
-    local sequence = guarded.sequence[name]
+    local sequence = find_sequence(name)
     if sequence == nil and not (options and options.if_exists) then
         client_error('NO_SUCH_SEQUENCE', ("Sequence '%s' does not exist"):format(tostring(name)))
     end

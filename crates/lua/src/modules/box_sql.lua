@@ -140,6 +140,20 @@ local function text_of(id)
     return text
 end
 
+-- The texts that sessions have prepared.
+function internal.sql_statistics()
+    local texts, size, count = {}, 0, 0
+    for _, own in pairs(prepared) do
+        for id, statement in pairs(own) do
+            if not texts[id] then
+                texts[id], count = true, count + 1
+                size = size + #(type(statement) == 'table' and statement.sql or tostring(statement))
+            end
+        end
+    end
+    return { size = size, stmt_count = count }
+end
+
 internal.forget_statements = function(session) prepared[session], counts[session] = nil, nil end
 
 local function describe(id, plan)

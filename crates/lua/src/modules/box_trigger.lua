@@ -208,6 +208,12 @@ function internal.run_triggers(space, enabled)
 end
 function internal.forget_triggers(space) spaces[space] = nil end
 
+-- A space whose statements a module executes, and not the store: `change(kind, key or tuple, operations, base)`.
+function internal.set_service(space, change)
+    local triggers = triggers_of(space)
+    triggers.change = change
+end
+
 local function name_of(space)
     local found = box.space[space]
     return found and found.name
@@ -286,6 +292,7 @@ end
 -- Executes a statement with the triggers of its space.
 local function change(kind, space, index, key, operations, base)
     local triggers = spaces[space]
+    if triggers and triggers.change then return triggers.change(kind, key, operations, base) end
     if not triggers or not triggers.any then
         return internal.execute(kind, space, index, key, operations, base)
     end

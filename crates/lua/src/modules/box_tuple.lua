@@ -15,47 +15,56 @@ internal.names_of = function() return nil end
 local function is_tuple(value) return type(value) == 'cdata' and ffi.istype(tuple_t, value) end
 
 local function check(value, usage)
-    if not is_tuple(value) then error('Invalid argument #1 (box.tuple expected, got ' .. type(value) .. ')', 3) end
-    return usage
+    if not is_tuple(value) then error('Usage: ' .. usage, 3) end
 end
 
 local function next_field(tuple, position)
-    check(tuple)
-    if position == nil then position = 0 end
-    position = position + 1
+    check(tuple, 'tuple:next(tuple, pos)')
+    position = (position or 0) + 1
     if position < 1 or position > length(tuple) then return nil end
     return position, field(tuple, position)
 end
 
 function methods.next(tuple, position) return next_field(tuple, position) end
-function methods.ipairs(tuple) check(tuple) return next_field, tuple, nil end
+function methods.ipairs(tuple)
+    check(tuple, 'tuple:ipairs()')
+    return next_field, tuple, nil
+end
 
 function methods.pairs(tuple)
-    check(tuple)
+    check(tuple, 'tuple:pairs(tuple)')
     local loaded, fun = pcall(require, 'fun')
     if loaded then return fun.wrap(next_field, tuple, nil) end
     return next_field, tuple, nil
 end
 
 function methods.totable(tuple, first, last)
-    check(tuple)
+    check(tuple, 'tuple:totable([from[, to]])')
     local all = to_table(tuple)
     if first == nil then return all end
+    if type(first) ~= 'number' then error('attempt to compare ' .. type(first) .. ' with number', 2) end
+    if first < 1 then error('tuple.totable: invalid second argument', 2) end
     local count, part = length(tuple), {}
+    if last ~= nil and last < 1 then error('tuple.totable: invalid third argument', 2) end
     for i = first, math.min(last or count, count) do part[#part + 1] = all[i] end
     return part
 end
 
 function methods.unpack(tuple, first, last)
-    check(tuple)
+    check(tuple, 'tuple:unpack([from[, to]])')
     local all, count = to_table(tuple), length(tuple)
     return unpack(all, first or 1, math.min(last or count, count))
 end
 
 function methods.tomap(tuple, options)
-    check(tuple)
+    check(tuple, 'tuple:tomap(opts)')
+    local only = false
+    if options ~= nil then
+        if type(options) ~= 'table' then error('Usage: tuple:tomap(opts)', 0) end
+        only = options.names_only
+        if only ~= nil and type(only) ~= 'boolean' then error('Usage: tuple:tomap(opts)', 0) end
+    end
     local map, names = {}, internal.names_of(tuple.__tuple_space)
-    local only = options and options.names_only
     local count = length(tuple)
     if not only then
         for i = 1, count do map[i] = field(tuple, i) end
@@ -65,61 +74,96 @@ function methods.tomap(tuple, options)
             if number <= count then map[name] = field(tuple, number) end
         end
     end
-    return setmetatable(map, { __serialize = 'map' })
+    return map
 end
 
-function methods.bsize(tuple) check(tuple) return tuple.__tuple_size end
+function methods.bsize(tuple)
+    check(tuple, 'tuple:bsize()')
+    return tuple.__tuple_size
+end
 
-function methods.slice(tuple, first, last)
-    check(tuple)
+-- Numbers as C takes them.
+local function whole(value)
+    value = tonumber(value) or 0
+    return value < 0 and math.ceil(value) or math.floor(value)
+end
+
+function methods.slice(tuple, ...)
+    if not is_tuple(tuple) or select('#', ...) < 1 or select('#', ...) > 2 then
+        error('tuple.slice(): bad arguments', 0)
+    end
+    local first, last = ...
     local count = length(tuple)
-    if first < 0 then first = count + first end
-    if last == nil then last = count elseif last < 0 then last = count + last end
-    if first < 0 or last > count or first >= last then error('tuple.slice(): start or end is out of range', 2) end
+    first = whole(first)
+    if first < 0 and -first <= count then
+        first = first + count
+    elseif first < 0 or first >= count then
+        error('tuple.slice(): start >= field count', 0)
+    end
+    if select('#', ...) == 1 then
+        last = count
+    else
+        last = whole(last)
+        if last < 0 and -last < count then
+            last = last + count
+        elseif last <= 0 or last > count then
+            error('tuple.slice(): end > field count', 0)
+        end
+    end
+    if last <= first then error('tuple.slice(): start must be less than end', 0) end
     return methods.unpack(tuple, first + 1, last)
 end
 
-function methods.transform(tuple, first, count, ...)
-    check(tuple)
+function methods.transform(tuple, ...)
+    if not is_tuple(tuple) or select('#', ...) < 2 then error('tuple.transform(): bad arguments', 0) end
     local fields, total = to_table(tuple), length(tuple)
+    local first, count = whole((...)), whole((select(2, ...)))
+    if first == 0 or -first > total then error('tuple.transform(): offset is out of bound', 0) end
     if first < 0 then first = total + first + 1 end
-    if first < 1 or first > total + 1 then error('tuple.transform(): offset is out of range', 2) end
+    if first > total + 1 then first = total + 1 end
+    if count < 0 then error('tuple.transform(): len is negative', 0) end
     local new = {}
     for i = 1, first - 1 do new[#new + 1] = fields[i] end
-    for i = 1, select('#', ...) do
+    for i = 3, select('#', ...) do
         local value = select(i, ...)
         if value == nil then value = box.NULL end
         new[#new + 1] = value
     end
-    for i = first + (count or 0), total do new[#new + 1] = fields[i] end
+    for i = first + count, total do new[#new + 1] = fields[i] end
     return internal.tuple_new(new)
 end
 
-local function find(tuple, offset, value, all)
-    check(tuple)
+-- The numbers of the fields behind `offset` that are equal to the value.
+local function places(tuple, name, ...)
+    check(tuple, ('tuple:%s([offset, ]value)'):format(name))
+    local offset, value = ...
     if value == nil then offset, value = 0, offset end
+    if type(offset) ~= 'number' or offset < 0 or offset > length(tuple) then error("error: invalid key to 'next'", 3) end
     local found = {}
     for i = offset + 1, length(tuple) do
-        if field(tuple, i) == value then
-            if not all then return i end
-            found[#found + 1] = i
-        end
+        if field(tuple, i) == value then found[#found + 1] = i end
     end
-    if all then return found end
+    return found
 end
-function methods.find(tuple, offset, value) return find(tuple, offset, value, false) end
-function methods.findall(tuple, offset, value) return find(tuple, offset, value, true) end
+function methods.find(tuple, ...) return (unpack(places(tuple, 'find', ...), 1, 1)) end
+function methods.findall(tuple, ...) return places(tuple, 'findall', ...) end
 
+-- Operations whose fields have names: the numbers in their place, before a path too.
 local function by_name(tuple, operations)
     local names = internal.names_of(tuple.__tuple_space)
     if not names then return operations end
     local new = {}
     for i, operation in ipairs(operations) do
-        if type(operation) == 'table' and type(operation[2]) == 'string' and names[operation[2]] then
+        local named = type(operation) == 'table' and type(operation[2]) == 'string' and operation[2]
+        local place = named and names[named]
+        if named and not place then
+            local name, path = named:match('^([^%.%[]+)([%.%[].*)$')
+            if name and names[name] then place = ('[%d]%s'):format(names[name], path) end
+        end
+        if place then
             local copy = {}
             for k, v in pairs(operation) do copy[k] = v end
-            copy[2] = names[operation[2]]
-            operation = copy
+            copy[2], operation = place, copy
         end
         new[i] = operation
     end
@@ -127,11 +171,23 @@ local function by_name(tuple, operations)
 end
 
 function methods.update(tuple, operations)
-    check(tuple)
-    if type(operations) ~= 'table' then error('Usage: tuple:update({{op, field, arg}+})', 2) end
+    check(tuple, 'tuple:update({ { op, field, arg}+ })')
+    if type(operations) ~= 'table' then error('Usage: tuple:update({ { op, field, arg}+ })', 2) end
     return internal.tuple_update(tuple, by_name(tuple, operations), tuple.__tuple_space)
 end
-methods.upsert = methods.update
+
+function methods.upsert(tuple, operations)
+    check(tuple, 'tuple:upsert({ { op, field, arg}+ })')
+    if type(operations) ~= 'table' then error('Usage: tuple:upsert({ { op, field, arg}+ })', 2) end
+    return internal.tuple_update(tuple, by_name(tuple, operations), tuple.__tuple_space, 1, true)
+end
+
+-- The value at a JSON path, of which the first step is a field by its name or number.
+local function by_path(tuple, names, path)
+    local name, rest = path:match('^%.?([^%.%[]+)([%.%[].*)$')
+    if name and names and names[name] then path = ('[%d]%s'):format(names[name], rest) end
+    return internal.tuple_path(tuple, path)
+end
 
 tuple_t = ffi.metatype('struct tuple', {
     __index = function(tuple, key)
@@ -141,7 +197,9 @@ tuple_t = ffi.metatype('struct tuple', {
         local names = internal.names_of(tuple.__tuple_space)
         local number = names and names[key]
         if number then return field(tuple, number) end
-        return methods[key]
+        local method = methods[key]
+        if method ~= nil or not key:find('[%.%[]') then return method end
+        return by_path(tuple, names, key)
     end,
     __len = length,
     __eq = function(one, other) return is_tuple(one) and is_tuple(other) and internal.tuple_equal(one, other) end,
@@ -155,7 +213,11 @@ internal.set_tuple_type(tonumber(ffi.typeof('struct tuple')))
 box.tuple = {
     new = function(...)
         local value = ...
-        if select('#', ...) ~= 1 or (type(value) ~= 'table' and not is_tuple(value)) then value = { ... } end
+        local count = select('#', ...)
+        if count ~= 1 or (type(value) ~= 'table' and not is_tuple(value)) then
+            value = { ... }
+            for i = 1, count do if value[i] == nil then value[i] = box.NULL end end
+        end
         return internal.tuple_new(value)
     end,
     is = is_tuple,

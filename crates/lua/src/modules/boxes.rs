@@ -15,15 +15,19 @@ use lycosa_store::IteratorType;
 use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 
+use crate::EncodeOptions;
 use crate::api::{Kind, Lua, Native};
 use crate::error::Error;
 
-pub(crate) use request::{run_invoke, run_replaced, run_session_triggers, run_task_callback};
+pub(crate) use request::{run_denied, run_invoke, run_replaced, run_session_triggers, run_task_callback};
 
 /// Functions that need no other file.
 const FUNCTIONS: &[(&str, Native)] = &[
     ("configured", configured),
     ("configure", configure),
+    ("listening", listening),
+    ("reopen_log", reopen_log),
+    ("hold_snapshots", hold_snapshots),
     ("schema_version", schema_version),
     ("error_codes", error_codes),
     ("exit", exit),
@@ -68,12 +72,14 @@ fn key(lua: Lua, index: i32) -> Result<Vec<u8>, Error> {
         return Ok(tuple.to_vec());
     }
     let mut out = Vec::new();
+    // A field that holds a table of mostly holes is an array all the same, as in Tarantool's tuples.
+    let options = EncodeOptions { sparse_ratio: 0, ..EncodeOptions::default() };
     match lua.kind(index) {
         Kind::None | Kind::Nil => mp::write_array(&mut out, 0),
-        Kind::Table => lua.encode(index, &mut out)?,
+        Kind::Table => lua.encode_with(index, &mut out, &options)?,
         _ => {
             mp::write_array(&mut out, 1);
-            lua.encode(index, &mut out)?;
+            lua.encode_with(index, &mut out, &options)?;
         }
     }
     Ok(out)
@@ -83,11 +89,13 @@ fn key(lua: Lua, index: i32) -> Result<Vec<u8>, Error> {
 fn tuple(lua: Lua, index: i32) -> Result<Vec<u8>, Error> {
     match lua.kind(index) {
         Kind::Table | Kind::Cdata if !lua.is_null(index) => key(lua, index),
-        _ => Err(Error::Box {
-            code: ErrorCode::TupleNotArray.into(),
-            message: "Tuple/Key must be MsgPack array".to_owned(),
-        }),
+        _ => Err(not_an_array()),
     }
+}
+
+fn not_an_array() -> Error {
+    let code = ErrorCode::TupleNotArray;
+    Error::Box { code: code.into(), message: code.template().to_owned() }
 }
 
 fn iterator(lua: Lua, index: i32) -> Result<IteratorType, Error> {
@@ -128,6 +136,30 @@ fn configure(lua: Lua) -> Result<i32, Error> {
     Ok(0)
 }
 
+/// `listening()`: where connections are accepted; nil if nowhere.
+fn listening(lua: Lua) -> Result<i32, Error> {
+    match lua.host()?.listening() {
+        Some(address) => lua.push_str(address),
+        None => lua.push_nil(),
+    }
+    Ok(1)
+}
+
+fn reopen_log(lua: Lua) -> Result<i32, Error> {
+    lua.host()?.reopen_log().map_err(Error::Text)?;
+    Ok(0)
+}
+
+/// `hold_snapshots(yes)`: no snapshot is removed, for a backup.
+fn hold_snapshots(lua: Lua) -> Result<i32, Error> {
+    let held = lua.truth(1);
+    lua.with_instance(|instance| {
+        instance.hold_snapshots(held);
+        Ok(())
+    })?;
+    Ok(0)
+}
+
 fn schema_version(lua: Lua) -> Result<i32, Error> {
     let version = lua.with_instance(|instance| Ok(instance.store().schema_version()))?;
     lua.push_number(f64::from(version));
@@ -161,7 +193,11 @@ fn memory(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
+/// `set_error_maker(function, type)`: what makes an error object, and the number of its C type.
 fn set_error_maker(lua: Lua) -> Result<i32, Error> {
+    let mut types = lua.shared().types.get();
+    types.error = id(lua, 2, "the type")?;
+    lua.shared().types.set(types);
     lua.set_top(1);
     let maker = lua.pop_ref();
     let former = lua.shared().make_error.replace(Some(maker));

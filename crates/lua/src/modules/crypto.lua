@@ -1,9 +1,11 @@
--- crypto: hashes, keyed hashes and AES in pieces. Hashes keep their pieces until the result is asked for.
+-- crypto: hashes, keyed hashes, AES and DES in pieces. Hashes keep their pieces until the result is asked for.
 local native = require('lycosa.crypto')
 local hash = require('lycosa.digest').hash
 
-local HASHES = { 'md4', 'md5', 'sha1', 'sha224', 'sha256', 'sha384', 'sha512' }
-local BLOCK = 16
+local HASHES = { 'md4', 'md5', 'ripemd160', 'sha1', 'sha224', 'sha256', 'sha384', 'sha512' }
+
+-- Bytes of a key and of a block.
+local CIPHERS = { aes128 = { 16, 16 }, aes192 = { 24, 16 }, aes256 = { 32, 16 }, des = { 8, 8 } }
 
 -- Methods of a hash, whose object has a function `finish` that makes the result of a whole text.
 local function pieces(name, methods)
@@ -83,7 +85,7 @@ local cipher_meta = { __index = cipher_methods }
 
 local function initialize(self)
     if self.key == nil or self.vector == nil then return end
-    local sizes = { key = self.bits / 8, IV = self.mode == 'cbc' and BLOCK or 0 }
+    local sizes = { key = CIPHERS[self.name][1], IV = self.mode == 'ecb' and 0 or self.block }
     for _, part in ipairs({ { 'key', self.key }, { 'IV', self.vector } }) do
         local size = type(part[2]) == 'string' and #part[2] or -1
         if size ~= sizes[part[1]] then
@@ -91,17 +93,20 @@ local function initialize(self)
         end
     end
     self.last, self.rest, self.initialized = self.vector, '', true
+    if self.mode == 'cfb' or self.mode == 'ofb' then
+        self.stream = native.stream(self.name, self.mode, self.encrypts, self.key, self.vector)
+    end
 end
 
 -- Passes the first `size` bytes of the rest on; all of it, with the padding, if `is_last`.
 local function pass(self, size, is_last)
     local text = is_last and self.rest or self.rest:sub(1, size)
-    local done = native.cipher(self.bits, self.mode, self.encrypts, is_last, text, self.key, self.last)
+    local done = native.cipher(self.name, self.mode, self.encrypts, is_last, text, self.key, self.last)
     if done == nil then
         error('the text was not encrypted with this key and IV, or its end is missing', 0)
     end
     self.rest = self.rest:sub(#text + 1)
-    if self.mode == 'cbc' and #text > 0 then self.last = (self.encrypts and done or text):sub(-BLOCK) end
+    if self.mode == 'cbc' and #text > 0 then self.last = (self.encrypts and done or text):sub(-self.block) end
     return done
 end
 
@@ -116,10 +121,11 @@ end
 function cipher_methods:update(text)
     if not self.initialized then error('Cipher not initialized') end
     if type(text) ~= 'string' then error('Usage: cipher:update(string)') end
+    if self.stream then return self.stream:pass(text) end
     self.rest = self.rest .. text
     -- A decryption keeps the last block back: it may be the padded one.
     local size = #self.rest - (self.encrypts and 0 or 1)
-    size = math.max(size - size % BLOCK, 0)
+    size = math.max(size - size % self.block, 0)
     return size == 0 and '' or pass(self, size, false)
 end
 
@@ -127,17 +133,19 @@ end
 function cipher_methods:result()
     if not self.initialized then error('Cipher not initialized') end
     self.initialized = false
+    if self.stream then return '' end
     return pass(self, #self.rest, true)
 end
 
 function cipher_methods:free()
-    self.key, self.vector, self.last, self.rest = nil, nil, nil, nil
+    self.key, self.vector, self.last, self.rest, self.stream = nil, nil, nil, nil, nil
     self.freed, self.initialized = true, false
 end
 
-local function direction(bits, mode, encrypts)
+local function direction(name, mode, encrypts)
     local function new(key, vector)
-        local self = { bits = bits, mode = mode, encrypts = encrypts, key = key, vector = vector, initialized = false }
+        local self = { name = name, mode = mode, block = CIPHERS[name][2], encrypts = encrypts, key = key,
+            vector = vector, initialized = false }
         initialize(self)
         return setmetatable(self, cipher_meta)
     end
@@ -157,12 +165,12 @@ local function only(known, what)
 end
 
 local cipher = {}
-for _, bits in ipairs({ 128, 192, 256 }) do
+for name in pairs(CIPHERS) do
     local modes = {}
-    for _, mode in ipairs({ 'cbc', 'ecb' }) do
-        modes[mode] = { encrypt = direction(bits, mode, true), decrypt = direction(bits, mode, false) }
+    for _, mode in ipairs({ 'cbc', 'cfb', 'ecb', 'ofb' }) do
+        modes[mode] = { encrypt = direction(name, mode, true), decrypt = direction(name, mode, false) }
     end
-    cipher['aes' .. bits] = only(modes, 'Cipher mode %s is not supported')
+    cipher[name] = only(modes, 'Cipher mode %s is not supported')
 end
 
 return {

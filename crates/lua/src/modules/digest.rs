@@ -35,6 +35,7 @@ fn hash(lua: Lua) -> Result<i32, Error> {
     let hash = match lua.arg_bytes(1, "usage: hash(name, text)")? {
         b"md4" => md4::Md4::digest(text).to_vec(),
         b"md5" => md5::Md5::digest(text).to_vec(),
+        b"ripemd160" => ripemd::Ripemd160::digest(text).to_vec(),
         b"sha1" => sha1::Sha1::digest(text).to_vec(),
         b"sha224" => sha2::Sha224::digest(text).to_vec(),
         b"sha256" => sha2::Sha256::digest(text).to_vec(),

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use lycosa_iproto::error::ErrorObject;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::deadline;
@@ -147,7 +148,7 @@ fn self_(lua: Lua) -> Result<i32, Error> {
 }
 
 fn find(lua: Lua) -> Result<i32, Error> {
-    let id = lua.arg_number(1, "usage: fiber.find(id)")? as FiberId;
+    let id = lua.number(1).unwrap_or_default() as FiberId;
     match lua.shared().scheduler.find(id) {
         Some(fiber) => push(lua, &fiber),
         None => lua.push_nil(),
@@ -275,8 +276,14 @@ fn join(lua: Lua) -> Result<i32, Error> {
             Ok(1 + count)
         }
         Some(false) => {
+            // As in Tarantool, who joins always gets an error object.
+            if lua.error_object(-1).is_none() {
+                let text = lua.display(-1);
+                lua.push_error_object(&ErrorObject::lua(text));
+            }
+            let error = lua.top();
             lua.push_bool(false);
-            lua.insert(1);
+            lua.insert(error);
             Ok(2)
         }
         None => {

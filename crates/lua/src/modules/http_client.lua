@@ -1,9 +1,10 @@
 -- http.client: requests over HTTP/1.1 by the sockets of the loop; only the fiber that asks waits.
 --
--- Absent: https (the request is an error that says so), compressed bodies, proxies. A connection serves one request.
+-- `https` is TLS between the request and the socket. Absent: compressed bodies, proxies. A connection serves one request.
 local errno = require('errno')
 local fiber = require('fiber')
 local socket = require('socket')
+local tls = require('lycosa.tls')
 local uri = require('uri')
 
 local DEFAULT_TIMEOUT, MAX_REDIRECTS, MAX_HEAD, MAX_BODY = 36586400100, 30, 256 * 1024, 1024 * 1024 * 1024
@@ -21,15 +22,12 @@ local function place_of(url)
     if not parts and not url:match('^%a[%w+.-]*:') then parts = uri.parse('http://' .. url) end
     if not parts or not parts.host and not parts.unix then error('curl: URL using bad/illegal format or missing URL', 0) end
     local scheme = parts.scheme or 'http'
-    if scheme == 'https' then
-        error('http.client of Lycosa does not speak https: put a proxy that does in front, or use http', 0)
-    end
-    if scheme ~= 'http' then error('curl: Unsupported protocol', 0) end
+    if scheme ~= 'http' and scheme ~= 'https' then error('curl: Unsupported protocol', 0) end
     local path = parts.path or '/'
     if parts.query then path = path .. '?' .. parts.query end
     local host = parts.ipv6 and '[' .. parts.ipv6 .. ']' or parts.host
     return {
-        host = parts.host, port = parts.service or '80', path = path, login = parts.login, password = parts.password,
+        host = parts.host, port = parts.service or (scheme == 'https' and '443' or '80'), path = path, is_secure = scheme == 'https', login = parts.login, password = parts.password,
         name = parts.service and host .. ':' .. parts.service or host,
     }
 end
@@ -96,6 +94,8 @@ local function read_head(text)
     return answer
 end
 
+local secured
+
 local function left(deadline) return math.max(deadline - fiber.clock(), 0) end
 
 -- Reads exactly that many bytes; nil if they do not come.
@@ -148,6 +148,115 @@ local function failure(deadline, otherwise)
     return otherwise
 end
 
+-- A connection with TLS: the methods of a socket that a request uses.
+local Secure = {}
+Secure.__index = Secure
+
+function Secure:send_all(deadline)
+    local bytes = self.session:pull()
+    return bytes == '' or self.socket:write(bytes, left(deadline)) ~= nil
+end
+
+-- Takes what has come into the buffer. Nil and the reason if nothing can come any more.
+function Secure:fill(deadline)
+    if self.is_over then return nil end
+    local bytes = self.socket:read({ chunk = 65536 }, left(deadline))
+    if bytes == nil then return nil end
+    if bytes == '' then
+        self.is_over = true
+        return true
+    end
+    local going, reason = self.session:feed(bytes)
+    -- An alert tells the peer why.
+    if not self:send_all(deadline) and going ~= nil then return nil end
+    if going == nil then return nil, reason end
+    local plain, is_over = self.session:read()
+    self.held, self.is_over = self.held .. plain, is_over
+    return true, going
+end
+
+-- The end of the first of the texts in what is held.
+local function behind(held, texts)
+    local first
+    for _, text in ipairs(texts) do
+        local _, last = held:find(text, 1, true)
+        if last and (not first or last < first) then first = last end
+    end
+    return first
+end
+
+-- As `socket:read` for the ways in which a request reads: a number of bytes, up to a text, `{delimiter, chunk}`.
+function Secure:read(what, timeout)
+    local deadline = fiber.clock() + timeout
+    local size, texts, chunk
+    if type(what) == 'number' then size = what elseif type(what) == 'string' then texts = { what } end
+    if type(what) == 'table' then texts, chunk = what.delimiter, what.chunk end
+    while true do
+        local count
+        if size then
+            count = #self.held >= size and size
+        elseif texts then
+            count = behind(self.held, texts) or (chunk and #self.held >= chunk and chunk)
+        else
+            count = #self.held > 0 and math.min(#self.held, chunk)
+        end
+        if not count and self.is_over then count = texts and 0 or #self.held end
+        if count then
+            local taken = self.held:sub(1, count)
+            self.held = self.held:sub(count + 1)
+            return taken
+        end
+        if not self:fill(deadline) then return nil end
+    end
+end
+
+function Secure:write(text, timeout)
+    self.session:write(text)
+    return self:send_all(fiber.clock() + timeout) and #text or nil
+end
+
+function Secure:close()
+    self.session:close()
+    self:send_all(fiber.clock() + 1)
+    return self.socket:close()
+end
+
+-- Settings that were read, by what they were read from.
+local known_settings, NAMES = {}, { 'ca_file', 'ca_path', 'verify_peer', 'verify_host', 'ssl_cert', 'ssl_key' }
+
+local function settings_of(options)
+    local key = {}
+    for place, name in ipairs(NAMES) do key[place] = tostring(options[name]) end
+    key = table.concat(key, '\n')
+    known_settings[key] = known_settings[key] or tls.settings(options)
+    return known_settings[key]
+end
+
+-- The connection once both sides know each other; nil and the answer if they do not.
+function secured(client, place, options, deadline)
+    local done, session = pcall(function() return settings_of(options):connect(place.host or 'localhost') end)
+    if not done then
+        client:close()
+        return nil, refused(495, tostring(session))
+    end
+    local secure = setmetatable({ socket = client, session = session, held = '', is_over = false }, Secure)
+    if not secure:send_all(deadline) then
+        client:close()
+        return nil, failure(deadline, no_connection('SSL connect error'))
+    end
+    repeat
+        local filled, going = secure:fill(deadline)
+        if not filled or (secure.is_over and going ~= false) then
+            client:close()
+            if type(going) == 'string' then
+                return nil, refused(495, 'SSL peer certificate or SSH remote key was not OK: ' .. going)
+            end
+            return nil, failure(deadline, no_connection('SSL connect error'))
+        end
+    until not going
+    return secure
+end
+
 local function connect(place, options, deadline)
     errno(0)
     local client
@@ -159,7 +268,13 @@ local function connect(place, options, deadline)
         client = socket.tcp_connect(place.host, place.port, left(deadline))
     end
     if not client then return nil, failure(deadline, no_connection("Couldn't connect to server")) end
-    return client
+    if options.keepalive_idle and not options.unix_socket then
+        client:setsockopt('SOL_SOCKET', 'SO_KEEPALIVE', true)
+        client:setsockopt('tcp', 'TCP_KEEPIDLE', options.keepalive_idle)
+        if options.keepalive_interval then client:setsockopt('tcp', 'TCP_KEEPINTVL', options.keepalive_interval) end
+    end
+    if not place.is_secure then return client end
+    return secured(client, place, options, deadline)
 end
 
 -- One request on one connection.
@@ -194,7 +309,7 @@ local REDIRECTS = { [301] = true, [302] = true, [303] = true, [307] = true, [308
 -- Where an answer sends the client: an absolute address, or one beside the former.
 local function redirected(place, location)
     if location:match('^%a[%w+.-]*://') then return place_of(location) end
-    if location:sub(1, 2) == '//' then return place_of('http:' .. location) end
+    if location:sub(1, 2) == '//' then return place_of((place.is_secure and 'https:' or 'http:') .. location) end
     local path = location:sub(1, 1) == '/' and location or place.path:match('^([^?]*/)') .. location
     local new = {}
     for name, value in pairs(place) do new[name] = value end

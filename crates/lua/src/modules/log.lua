@@ -52,7 +52,10 @@ function log.log_format(format)
 end
 
 function log.pid() return require('lycosa.system').pid() end
-function log.rotate() end
+function log.rotate()
+    local internal = package.loaded['lycosa.box']
+    if internal then internal.reopen_log() end
+end
 function log.logger_pid() return 0 end
 
 local config = { log = nil, nonblock = nil, level = 5, format = 'plain' }

@@ -235,7 +235,7 @@ end
 -- Hands the replies that have come to those who wait.
 local function dispatch(connection)
     while true do
-        local sync, version, kind, one, two, three = native.reply(connection._input)
+        local sync, version, kind, one, two = native.reply(connection._input)
         if not sync then return end
         local future = connection._requests[sync]
         if future and kind == 'push' then
@@ -253,7 +253,7 @@ local function dispatch(connection)
         elseif future then
             connection._requests[sync] = nil
             if kind == 'error' then
-                finish(future, new_error(two, three, one))
+                finish(future, one)
             else
                 local done, result = pcall(decoded, future, one, two)
                 if done then finish(future, nil, result) else finish(future, result) end

@@ -107,7 +107,7 @@ fn scramble(lua: Lua) -> Result<i32, Error> {
 }
 
 /// `reply(input)`: number of the request, schema version, kind and content of the next reply; nothing if it has not come
-/// wholly. Kinds: `ok` with body and data, `push` with data, `error` with class, code and text.
+/// wholly. Kinds: `ok` with body and data, `push` with data, `error` with the error object.
 fn read_reply(lua: Lua) -> Result<i32, Error> {
     let input = input_at(&lua, 1)?;
     let (used, count) = input.peek(|held| {
@@ -131,10 +131,8 @@ fn read_reply(lua: Lua) -> Result<i32, Error> {
             }
             Content::Error(error) => {
                 lua.push_str("error");
-                lua.push_str(&*error.kind);
-                lua.push_number(f64::from(error.code));
-                lua.push_str(&error.message);
-                6
+                lua.push_error_object(&error);
+                4
             }
         };
         Ok::<_, Error>((used, count))

@@ -73,6 +73,28 @@ function _G.tonumber64(value, base)
     return result
 end
 
+-- `pairs` and `ipairs` obey `__pairs` and `__ipairs` of tables, as in Tarantool. C data are left to LuaJIT, which does so itself.
+local debug_getmetatable = debug.getmetatable
+for name, builtin in pairs({ pairs = pairs, ipairs = ipairs }) do
+    local event = '__' .. name
+    _G[name] = function(...)
+        local value = ...
+        local kind = type(value)
+        if kind == 'table' then
+            local metatable = debug_getmetatable(value)
+            local own = metatable and rawget(metatable, event)
+            if own ~= nil then
+                local generate, state, control = own(value)
+                return generate, state, control
+            end
+        elseif kind ~= 'cdata' then
+            error(("bad argument #1 to '%s' (table expected, got %s)"):format(name,
+                select('#', ...) == 0 and 'no value' or kind), 2)
+        end
+        return builtin(value)
+    end
+end
+
 --- Compiles a text and runs it.
 function _G.dostring(text, ...)
     local chunk, message = loadstring(text)

@@ -31,9 +31,7 @@ local function find(name)
     if row and row[6] ~= nil and row[6] ~= '' then
         local known = compiled[name]
         if known and known.text == row[6] then return known.body end
-        local chunk, message = loadstring('return ' .. row[6], '=' .. name)
-        if not chunk then error(message, 0) end
-        known = { text = row[6], body = chunk() }
+        known = { text = row[6], body = internal.compile(name, row[6], row[13]) }
         compiled[name] = known
         return known.body
     end
@@ -52,7 +50,8 @@ local function find(name)
     if path.method and value ~= nil then
         object, value = value, value[path.method]
     end
-    local callable = type(value) == 'function' or (getmetatable(value) or {}).__call ~= nil
+    -- A table that cannot be called says so when it is.
+    local callable = name ~= '' and (type(value) == 'function' or type(value) == 'table')
     if not callable and internal.is_native(name) then
         -- `net.box.self` calls what a connection could call, too.
         return function(...) return internal.native(name, ...) end
@@ -65,6 +64,9 @@ end
 
 function program.call(name, ...)
     local body, object = find(name)
+    if type(body) == 'table' and (getmetatable(body) or {}).__call == nil then
+        error('attempt to call a table value', 0)
+    end
     if object ~= nil then return body(object, ...) end
     return body(...)
 end
@@ -77,6 +79,11 @@ end
 
 -- A client's statement on a space with triggers.
 program.statement = internal.change
+
+-- A client's SELECT of its session's settings.
+function program.settings(_, iterator, offset, limit, key)
+    return internal.select_settings(iterator, key, offset, limit)
+end
 
 -- A client's EXECUTE or PREPARE: the body of its reply by the keys of the protocol.
 local METADATA, DATA, BIND_METADATA, BIND_COUNT, SQL_INFO, STATEMENT_ID = 0x32, 0x30, 0x33, 0x34, 0x42, 0x43

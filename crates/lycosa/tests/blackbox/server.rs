@@ -61,7 +61,7 @@ pub(crate) struct Setup {
     pub(crate) disk: Option<u64>,
     /// The master whose replica it is.
     pub(crate) replicates: Option<String>,
-    /// Lua that a Tarantool runs before it listens; nothing to our binary.
+    /// Lua that runs beside the server: a Tarantool runs it before it listens, our binary as its `app`.
     pub(crate) program: String,
     /// Where it runs, if not on the loopback interface of this process.
     pub(crate) place: Option<Place>,
@@ -246,6 +246,12 @@ impl Server {
             Peer::Lycosa => {
                 let config = self.folder.path().join("lycosa.toml");
                 fs::write(&config, self.lycosa_config()).map_err(|error| error.to_string())?;
+                if self.has_app() {
+                    let _ = fs::remove_file(self.app_ran());
+                    let ran = serde_json::Value::from(self.app_ran().display().to_string());
+                    let program = format!("{}\nio.open({ran}, 'w'):close()\n", self.setup.program);
+                    fs::write(self.app(), program).map_err(|error| error.to_string())?;
+                }
                 let binary = env!("CARGO_BIN_EXE_lycosa");
                 let mut command = match &self.setup.place {
                     // It becomes the server: the process keeps its number.
@@ -282,8 +288,24 @@ impl Server {
         command.spawn().map_err(|error| format!("cannot start {:?}: {error}", command.get_program()))
     }
 
+    fn has_app(&self) -> bool {
+        self.peer == Peer::Lycosa && !self.setup.program.is_empty()
+    }
+
+    fn app(&self) -> PathBuf {
+        self.folder.path().join("server.lua")
+    }
+
+    /// Exists once the program has run to its end.
+    fn app_ran(&self) -> PathBuf {
+        self.folder.path().join("server.lua.ran")
+    }
+
     fn lycosa_config(&self) -> String {
         let mut text = format!("listen = \"{}\"\n", self.address);
+        if self.has_app() {
+            text += &format!("app = {}\n", serde_json::Value::from(self.app().display().to_string()));
+        }
         text +=
             &format!("data_dir = {}\n", serde_json::Value::from(self.data_folder().display().to_string()));
         for option in &self.setup.options {
@@ -345,7 +367,9 @@ impl Server {
         let mut answer = String::from("no answer yet");
         while Instant::now() < deadline {
             self.check_alive()?;
-            if let Ok(mut connection) = Connection::open(self.address) {
+            if self.has_app() && !self.app_ran().exists() {
+                answer = String::from("its program still runs");
+            } else if let Ok(mut connection) = Connection::open(self.address) {
                 match connection.ask(question.0, &question.1, Duration::from_secs(30)) {
                     Ok(reply) if has_queue && reply.data() == Value::Array(vec![Value::str("RUNNING")]) => {
                         return Ok(());

@@ -236,8 +236,8 @@ fn rollback_to(lua: Lua) -> Result<i32, Error> {
     let Some(place) = place else { return Err(Error::here("Usage: box.rollback_to_savepoint(savepoint)")) };
     if !lua.in_transaction() {
         return Err(Error::Box {
-            code: ErrorCode::NoTransaction.into(),
-            message: "No active transaction".to_owned(),
+            code: ErrorCode::NoSuchSavepoint.into(),
+            message: ErrorCode::NoSuchSavepoint.template().to_owned(),
         });
     }
     lua.with_instance(|instance| instance.rollback_to(place))?;

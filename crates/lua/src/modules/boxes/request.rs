@@ -1,7 +1,7 @@
 //! Requests of clients, and what the server starts: each in a fiber of its own.
 
 use lycosa_instance::{Invoke, InvokeKind, OwnedStatement};
-use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_store::OwnedChange;
 use lycosa_tuple::mp::Reader;
 
@@ -13,11 +13,13 @@ use crate::sys;
 
 /// Runs CALL or EVAL and answers the request.
 pub(crate) fn run_invoke(lua: Lua, invoke: &Invoke) -> Result<i32, Error> {
-    let result = invoke_values(lua, invoke);
+    let mut result = invoke_values(lua, invoke);
     // A program that leaves a transaction open has not committed it.
     if lua.in_transaction() {
         lua.set_top(0);
         let _ = leave_transaction(lua);
+        let message = ErrorCode::FunctionTxActive.template().to_owned();
+        result = result.and(Err(Error::Box { code: ErrorCode::FunctionTxActive.into(), message }));
     }
     let waited = lua.wait_durable();
     let has_body = matches!(invoke.kind, InvokeKind::Sql { .. });
@@ -55,8 +57,9 @@ fn invoke_values(lua: Lua, invoke: &Invoke) -> Result<(u32, Vec<u8>), Error> {
     // `program.call(name, …)` or `program.eval(text, …)`
     push_program(lua)?;
     let (field, text) = match &invoke.kind {
-        InvokeKind::Call { name } => ("call", name),
-        InvokeKind::Eval { expression } => ("eval", expression),
+        InvokeKind::Call { name } => ("call", name.as_slice()),
+        InvokeKind::Eval { expression } => ("eval", expression.as_slice()),
+        InvokeKind::Settings => ("settings", &[][..]),
         InvokeKind::Statement(statement) => return statement_values(lua, statement),
         InvokeKind::Sql { prepare, statement } => {
             return sql_body(lua, *prepare, statement, &invoke.args);
@@ -132,7 +135,7 @@ fn error_object(lua: Lua, error: Error) -> ErrorObject {
         error => {
             error.push(lua);
             let index = lua.top();
-            let object = (lua.kind(index) == Kind::Cdata).then(|| box_error(lua, index)).flatten();
+            let object = lua.error_object(index);
             let object = object.unwrap_or_else(|| ErrorObject::lua(lua.display(index)));
             lua.set_top(index - 1);
             object
@@ -140,29 +143,17 @@ fn error_object(lua: Lua, error: Error) -> ErrorObject {
     }
 }
 
-/// A `box.error` object's kind, code and text.
-fn box_error(lua: Lua, index: i32) -> Option<ErrorObject> {
-    let text = |name: &str| {
-        lua.field(index, name).ok()?;
-        let text = lua.text(-1);
-        lua.pop(1);
-        text
-    };
-    let (kind, message) = (text("type")?, text("message")?);
-    lua.field(index, "code").ok()?;
-    let code = lua.number(-1).unwrap_or(32.0) as u32;
-    lua.pop(1);
-    let mut object = ErrorObject::lua(message);
-    object.kind = kind.into();
-    object.code = code;
-    Some(object)
-}
-
 /// Runs the triggers of `box.session.on_connect` or `on_disconnect`.
 pub(crate) fn run_session_triggers(lua: Lua, connected: bool) -> Result<i32, Error> {
     push_program(lua)?;
     lua.raw_field(-1, if connected { "connected" } else { "disconnected" });
     lua.call(0, 0)?;
+    Ok(0)
+}
+
+/// Runs the triggers of `box.session.on_access_denied` for a client's request.
+pub(crate) fn run_denied(lua: Lua, error: &ErrorObject) -> Result<i32, Error> {
+    lua.tell_denied(error);
     Ok(0)
 }
 

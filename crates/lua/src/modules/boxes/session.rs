@@ -23,6 +23,8 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("set_user", set_user),
     ("as_user", as_user),
     ("as_program", as_program),
+    ("marshal_errors", marshal_errors),
+    ("watch_denied", watch_denied),
 ];
 
 /// Returns number, peer, user's number, effective user's number of the session.
@@ -63,6 +65,23 @@ fn push(lua: Lua) -> Result<i32, Error> {
     lua.host()?.touch();
     lua.push_bool(true);
     Ok(1)
+}
+
+/// `watch_denied(yes)`: clients' requests that are refused for want of a right are told to the program.
+fn watch_denied(lua: Lua) -> Result<i32, Error> {
+    let watched = lua.truth(1);
+    lua.with_instance(|instance| {
+        instance.watch_denied(watched);
+        Ok(())
+    })?;
+    Ok(0)
+}
+
+/// `marshal_errors(session, yes)`: whether error objects in a session's values are encoded as such.
+fn marshal_errors(lua: Lua) -> Result<i32, Error> {
+    let session = lua.integer(1).and_then(|number| u64::try_from(number).ok()).unwrap_or_default();
+    lua.set_marshals_errors(session, lua.truth(2))?;
+    Ok(0)
 }
 
 /// The running fiber acts for another user from now on; `logged_in`: the user counts as the one who has logged in.

@@ -1,15 +1,23 @@
 //! Tuples: C data of Lua over MessagePack arrays.
 
+use base64::Engine as _;
+use lycosa_tuple::decimal::Decimal;
 use lycosa_tuple::format::Format;
 use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::path::Path;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::update;
 use lycosa_tuple::value::Value;
 
-use super::{id, key, of_store, tuple};
+use super::{id, key, not_an_array, of_store, tuple};
 use crate::api::{Lua, Native};
+use crate::convert::{EXT_DECIMAL, EXT_UUID};
 use crate::error::Error;
 use crate::host::to_error;
+use crate::modules::options::number_text;
+
+/// Digits of a double in a tuple that is shown.
+const DIGITS: usize = 14;
 
 pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("set_tuple_type", set_tuple_type),
@@ -20,6 +28,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("tuple_display", tuple_display),
     ("tuple_update", tuple_update),
     ("tuple_equal", tuple_equal),
+    ("tuple_path", tuple_path),
 ];
 
 fn set_tuple_type(lua: Lua) -> Result<i32, Error> {
@@ -32,6 +41,9 @@ fn set_tuple_type(lua: Lua) -> Result<i32, Error> {
 /// `tuple_new(table, space)`
 fn tuple_new(lua: Lua) -> Result<i32, Error> {
     let bytes = key(lua, 1)?;
+    if !matches!(Reader::new(&bytes).kind(), Ok(mp::Kind::Array)) {
+        return Err(not_an_array());
+    }
     let space = lua.number(2).unwrap_or(0.0) as u32;
     lua.push_tuple_of(space, &bytes)?;
     Ok(1)
@@ -75,13 +87,26 @@ fn tuple_equal(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
-/// `tuple_update(tuple, operations, space)`
+/// `tuple_path(tuple, path)`: the value at a JSON path; nil if there is none, or the text is no path.
+fn tuple_path(lua: Lua) -> Result<i32, Error> {
+    let bytes = tuple_at(&lua, 1)?.to_vec();
+    let path = Path::parse(lua.bytes(2).unwrap_or_default());
+    match path.ok().as_ref().and_then(|path| path.lookup(&bytes)) {
+        Some(value) => lua.decode(&mut Reader::new(value))?,
+        None => lua.push_nil(),
+    }
+    Ok(1)
+}
+
+/// `tuple_update(tuple, operations, space, base, is_upsert)`: `base` is the number of the first field in operations, 1 if it
+/// is not given. An upsert leaves out operations that fail.
 fn tuple_update(lua: Lua) -> Result<i32, Error> {
     let bytes = tuple_at(&lua, 1)?.to_vec();
     let operations = tuple(lua, 2)?;
     let space = lua.number(3).unwrap_or(0.0) as u32;
-    let updated =
-        update::apply(&operations, TupleRef::trusted(&bytes), &Format::default(), 1, update::Mode::Update);
+    let base = lua.number(4).map_or(1, |base| base as i64);
+    let mode = if lua.truth(5) { update::Mode::Upsert } else { update::Mode::Update };
+    let updated = update::apply(&operations, TupleRef::trusted(&bytes), &Format::default(), base, mode);
     let updated = updated.map_err(|error| to_error(of_store(&lycosa_store::Error::Update(error))))?;
     lua.push_tuple_of(space, &updated)?;
     Ok(1)
@@ -139,21 +164,59 @@ fn display(reader: &mut Reader<'_>, out: &mut String, depth: usize) {
             Ok(Value::Int(value)) => {
                 let _ = write!(out, "{value}");
             }
-            Ok(Value::Float(value)) => {
-                let _ = write!(out, "{value}");
-            }
-            Ok(Value::Double(value)) => {
-                let _ = write!(out, "{value}");
-            }
-            Ok(Value::Str(text)) => {
-                let text = String::from_utf8_lossy(&text).replace('\'', "''");
-                {
-                    let _ = write!(out, "'{text}'");
-                };
-            }
-            Ok(Value::Bin(_)) => out.push_str("!!binary"),
+            Ok(Value::Float(value)) => out.push_str(&number_text(f64::from(value), DIGITS)),
+            Ok(Value::Double(value)) => out.push_str(&number_text(value, DIGITS)),
+            Ok(Value::Str(text) | Value::Bin(text)) => display_text(&text, out),
+            Ok(Value::Ext(kind, bytes)) => match (Decimal::from_ext(&bytes), <[u8; 16]>::try_from(bytes)) {
+                (Some(value), _) if kind == EXT_DECIMAL => {
+                    let _ = write!(out, "{value}");
+                }
+                (_, Ok(bytes)) if kind == EXT_UUID => {
+                    let _ = write!(out, "{}", uuid::Uuid::from_bytes(bytes));
+                }
+                _ => out.push_str("..."),
+            },
             Ok(_) => out.push_str("..."),
             Err(_) => out.push('?'),
         },
     }
+}
+
+/// A string as YAML shows it on one line: in single quotes if it can be printed, in double quotes with escapes if it holds
+/// control characters, as base64 if it is no UTF-8.
+fn display_text(bytes: &[u8], out: &mut String) {
+    use std::fmt::Write as _;
+    let Ok(text) = str::from_utf8(bytes) else {
+        out.push_str("!!binary ");
+        out.push_str(&base64::engine::general_purpose::STANDARD.encode(bytes));
+        return;
+    };
+    if !text.chars().any(|character| character.is_control() && character != '\n') {
+        // A line break in single quotes is an empty line, and the next line is indented.
+        out.push('\'');
+        out.push_str(&text.replace('\'', "''").replace('\n', "\n\n    "));
+        out.push('\'');
+        return;
+    }
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '\0' => out.push_str("\\0"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\t' => out.push_str("\\t"),
+            '\n' => out.push_str("\\n"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            '\r' => out.push_str("\\r"),
+            '\u{1b}' => out.push_str("\\e"),
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            character if character.is_control() => {
+                let _ = write!(out, "\\x{:02X}", u32::from(character));
+            }
+            character => out.push(character),
+        }
+    }
+    out.push('"');
 }

@@ -10,7 +10,7 @@ use crate::value::unhex;
 #[derive(Debug)]
 pub(crate) struct Recording {
     pub(crate) name: String,
-    /// Lua that the server ran besides; only a real Tarantool can.
+    /// Lua that the server ran besides.
     pub(crate) program: String,
     pub(crate) frames: Vec<Frame>,
 }

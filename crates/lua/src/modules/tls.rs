@@ -1,0 +1,146 @@
+//! Native part of `https`: the client's side of TLS as a machine between bytes; the fiber's socket carries them.
+
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use lycosa_tls::rustls::{ClientConfig, ClientConnection};
+use lycosa_tls::web::{self, Verification};
+use lycosa_tls::{Identity, explain, server_name};
+
+use crate::api::{Kind, Lua};
+use crate::error::Error;
+
+struct Settings(Arc<ClientConfig>);
+struct Session(RefCell<ClientConnection>);
+
+pub(super) fn open(lua: Lua) -> Result<i32, Error> {
+    lua.new_class::<Settings>("tls settings", &[("connect", connect)], &[]);
+    lua.pop(1);
+    let methods: &[(&str, crate::Native)] =
+        &[("feed", feed), ("pull", pull), ("read", read), ("write", write), ("close", close)];
+    lua.new_class::<Session>("tls session", methods, &[]);
+    lua.pop(1);
+    lua.new_library(&[("settings", settings)]);
+    Ok(1)
+}
+
+fn option(lua: Lua, name: &str) -> Option<String> {
+    lua.raw_field(1, name);
+    let text = lua.text(-1);
+    lua.pop(1);
+    text
+}
+
+/// `settings({ca_file, ca_path, verify_peer, verify_host, ssl_cert, ssl_key})`
+fn settings(lua: Lua) -> Result<i32, Error> {
+    if lua.kind(1) != Kind::Table {
+        return Err(Error::here("usage: settings({option = value, ...})"));
+    }
+    let flag = |name: &str| {
+        lua.raw_field(1, name);
+        let is_off = lua.kind(-1) == Kind::Boolean && !lua.truth(-1) || lua.number(-1) == Some(0.0);
+        lua.pop(1);
+        !is_off
+    };
+    let verification = Verification {
+        ca_file: option(lua, "ca_file").map(Into::into),
+        ca_path: option(lua, "ca_path").map(Into::into),
+        peer: flag("verify_peer"),
+        host: flag("verify_host"),
+    };
+    let identity = option(lua, "ssl_cert").map(|certificate| Identity {
+        key: option(lua, "ssl_key").unwrap_or_else(|| certificate.clone()).into(),
+        certificate: certificate.into(),
+    });
+    let config = web::client(&verification, identity.as_ref()).map_err(|error| Error::text(error.to_string()))?;
+    lua.push_userdata(Settings(config));
+    Ok(1)
+}
+
+/// `settings:connect(host)`: a session that has said nothing yet.
+fn connect(lua: Lua) -> Result<i32, Error> {
+    let settings = lua.userdata::<Settings>(1).ok_or_else(|| Error::here("usage: settings:connect(host)"))?;
+    let host = lua.text(2).unwrap_or_default();
+    let name = server_name(&host).map_err(|error| Error::text(error.to_string()))?;
+    let made = ClientConnection::new(settings.0.clone(), name);
+    let connection = made.map_err(|error| Error::text(explain(&error)))?;
+    lua.push_userdata(Session(RefCell::new(connection)));
+    Ok(1)
+}
+
+fn session(lua: &Lua) -> Result<&RefCell<ClientConnection>, Error> {
+    lua.userdata::<Session>(1).map(|session| &session.0).ok_or_else(|| Error::here("the argument is no session of TLS"))
+}
+
+/// `session:feed(bytes)`: what has come. Returns whether the handshake goes on; nil and the reason if the session cannot go on.
+fn feed(lua: Lua) -> Result<i32, Error> {
+    let bytes = lua.arg_bytes(2, "usage: session:feed(bytes)")?.to_vec();
+    let done = {
+        let mut connection = session(&lua)?.borrow_mut();
+        let mut rest = bytes.as_slice();
+        loop {
+            if rest.is_empty() {
+                break Ok(connection.is_handshaking());
+            }
+            if let Err(error) = connection.read_tls(&mut rest) {
+                break Err(error.to_string());
+            }
+            if let Err(error) = connection.process_new_packets() {
+                break Err(explain(&error));
+            }
+        }
+    };
+    match done {
+        Ok(handshaking) => {
+            lua.push_bool(handshaking);
+            Ok(1)
+        }
+        Err(reason) => {
+            lua.push_nil();
+            lua.push_str(reason);
+            Ok(2)
+        }
+    }
+}
+
+/// `session:pull()`: what is to be sent.
+fn pull(lua: Lua) -> Result<i32, Error> {
+    let mut bytes = Vec::new();
+    {
+        let mut connection = session(&lua)?.borrow_mut();
+        while connection.wants_write() {
+            // A vector takes everything.
+            if connection.write_tls(&mut bytes).is_err() {
+                break;
+            }
+        }
+    }
+    lua.push_str(bytes);
+    Ok(1)
+}
+
+/// `session:read()`: what was decrypted, and whether the peer has said that nothing more comes.
+fn read(lua: Lua) -> Result<i32, Error> {
+    let mut plain = Vec::new();
+    // "Nothing yet" is an error of the reader, and so is an end without a word.
+    let ended = session(&lua)?.borrow_mut().reader().read_to_end(&mut plain).is_ok();
+    lua.push_str(plain);
+    lua.push_bool(ended);
+    Ok(2)
+}
+
+/// `session:write(text)`: to be encrypted and pulled.
+fn write(lua: Lua) -> Result<i32, Error> {
+    let text = lua.arg_bytes(2, "usage: session:write(text)")?.to_vec();
+    let mut connection = session(&lua)?.borrow_mut();
+    connection.set_buffer_limit(None);
+    connection.writer().write_all(&text).map_err(|error| Error::text(error.to_string()))?;
+    Ok(0)
+}
+
+/// `session:close()`: the peer is told that nothing more comes.
+fn close(lua: Lua) -> Result<i32, Error> {
+    session(&lua)?.borrow_mut().send_close_notify();
+    Ok(0)
+}
