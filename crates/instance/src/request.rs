@@ -172,8 +172,8 @@ impl Instance {
         header: &Header,
         statement: &Statement<'_>,
     ) -> Result<(), ErrorObject> {
-        let is_of_program = statement.space() == system::SESSION_SETTINGS
-            || self.data.store().hooks(statement.space()).any();
+        let is_of_program =
+            statement.space() == system::SESSION_SETTINGS || self.data.store().hooks(statement.space()).any();
         if self.settings.lua && is_of_program {
             return self.change_with_triggers(slot, header, statement);
         }

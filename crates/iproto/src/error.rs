@@ -61,7 +61,14 @@ impl ErrorObject {
     }
 
     fn new(kind: &'static str, code: ErrorCode, message: String) -> Self {
-        Self { kind: Cow::Borrowed(kind), code: code.into(), message, fields: Vec::new(), place: None, cause: None }
+        Self {
+            kind: Cow::Borrowed(kind),
+            code: code.into(),
+            message,
+            fields: Vec::new(),
+            place: None,
+            cause: None,
+        }
     }
 
     /// Appends the map `{0: [this error, its cause, …]}`, keys in Tarantool's order.

@@ -32,7 +32,8 @@ impl Lua {
 
     /// Runs the triggers of `box.session.on_access_denied` if the error is a refused access.
     pub(crate) fn tell_denied(self, error: &ErrorObject) {
-        let fact = |wanted: &str| error.fields.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
+        let fact =
+            |wanted: &str| error.fields.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
         let (Some(access), Some(kind), Some(name)) =
             (fact("access_type"), fact("object_type"), fact("object_name"))
         else {

@@ -41,6 +41,9 @@ pub trait Host {
     /// Where connections are accepted, as `box.info.listen` shows it.
     fn listening(&self) -> Option<String>;
 
+    /// The folder of the data.
+    fn data_dir(&self) -> String;
+
     /// `log.rotate`: the log file is opened again by its name.
     ///
     /// # Errors

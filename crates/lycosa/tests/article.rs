@@ -418,7 +418,7 @@ fn its_final_queue_serves() {
     console.stdin.take().expect("it is piped").write_all(b"queue.take()\n").expect("it reads");
     let shown = console.wait_with_output().expect("it ends");
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(shown.contains("'status': 'T'") && shown.contains("last"), "{shown}");
+    assert!(shown.contains("status: T") && shown.contains("last"), "{shown}");
     program.restart();
     program.wait_for_log("at start");
     assert!(program.type_in("queue.stats().taken").contains("- 0"));

@@ -12,8 +12,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Programs of `programs.rs` that run under both.
-const COMPARED: [&str; 7] =
-    ["box.lua", "errors.lua", "key_def.lua", "named.lua", "net_box.lua", "sql.lua", "triggers.lua"];
+const COMPARED: [&str; 11] = [
+    "box.lua",
+    "error_objects.lua",
+    "errors.lua",
+    "key_def.lua",
+    "named.lua",
+    "net_box.lua",
+    "schema.lua",
+    "spaces.lua",
+    "sql.lua",
+    "triggers.lua",
+    "tuples.lua",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

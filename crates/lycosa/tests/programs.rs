@@ -416,3 +416,23 @@ fn the_first_read_of_an_index_with_deferred_entries_lets_others_run() {
                     transaction\t0\t20001\ttrue\ncommitted\ttrue\n";
     assert_eq!(text(&output.stdout), expected, "{}", text(&output.stderr));
 }
+
+#[test]
+fn spaces_and_indexes_are_theirs() {
+    compare("spaces.lua", &[]);
+}
+
+#[test]
+fn tuples_are_theirs() {
+    compare("tuples.lua", &[]);
+}
+
+#[test]
+fn definitions_and_sessions_are_theirs() {
+    compare("schema.lua", &[]);
+}
+
+#[test]
+fn error_objects_are_theirs() {
+    compare("error_objects.lua", &[]);
+}

@@ -151,6 +151,11 @@ impl Host for Program {
         accepting.or_else(|| self.base.get()?.listen.0.first().cloned())
     }
 
+    fn data_dir(&self) -> String {
+        let config = self.config_of(&self.options.borrow());
+        config.map_or_else(|_| ".".to_owned(), |config| config.data_dir.display().to_string())
+    }
+
     fn reopen_log(&self) -> Result<(), String> {
         logging::reopen()
     }
@@ -302,7 +307,9 @@ impl Program {
                     return Err("Incorrect value for option 'log': can't be set dynamically".to_owned());
                 }
                 _ if self.base.get().is_some() => {
-                    tracing::warn!("box.cfg: '{name}' is not changed: the configuration of the server says it");
+                    tracing::warn!(
+                        "box.cfg: '{name}' is not changed: the configuration of the server says it"
+                    );
                 }
                 _ => {
                     return Err(format!(
@@ -486,7 +493,10 @@ fn changes_nothing(name: &str) -> bool {
         "custom_proc_title",
         "sql_cache_size",
     ];
-    NAMES.contains(&name) || name == "net_msg_max" || name.starts_with("feedback_") || name.starts_with("vinyl_")
+    NAMES.contains(&name)
+        || name == "net_msg_max"
+        || name.starts_with("feedback_")
+        || name.starts_with("vinyl_")
 }
 
 /// `memtx_memory` of a program that says nothing.
@@ -497,7 +507,9 @@ fn check_change(name: &str, value: &Value, former: Option<&(String, Value)>) -> 
     let number = number_of(value).unwrap_or_default();
     let wrong = |reason: &str| Err(format!("Incorrect value for option '{name}': {reason}"));
     match name {
-        "memtx_memory" if number < former.and_then(|(_, former)| number_of(former)).unwrap_or(DEFAULT_MEMORY) => {
+        "memtx_memory"
+            if number < former.and_then(|(_, former)| number_of(former)).unwrap_or(DEFAULT_MEMORY) =>
+        {
             wrong("cannot decrease memory size at runtime")
         }
         "checkpoint_count" if number < 1.0 => wrong("the value must not be less than one"),
@@ -726,11 +738,12 @@ async fn drive(
             let started = serve::start_for_program(&config).await;
             *program.configured.borrow_mut() = match started {
                 Ok(running) => {
+                    // This instance may be one of its own masters.
+                    program.accept(&running.core);
                     wait_for_masters(&running.core, &config).await;
                     running.core.listen(program.clone());
                     running.core.allow_programs();
                     let _ = program.core.set(running.core.clone());
-                    program.accept(&running.core);
                     *server = Some((running, config));
                     Ok(())
                 }

@@ -297,7 +297,7 @@ local is_backed_up = false
 
 -- The snapshots in the data folder, the oldest first.
 local function snapshots()
-    local folder, found = native('box.cfg').data_dir or current.wal_dir, {}
+    local folder, found = internal.data_dir(), {}
     for _, name in ipairs(require('fio').listdir(folder) or {}) do
         if name:match('^%d+%.snap$') then found[#found + 1] = folder .. '/' .. name end
     end

@@ -26,6 +26,7 @@ const FUNCTIONS: &[(&str, Native)] = &[
     ("configured", configured),
     ("configure", configure),
     ("listening", listening),
+    ("data_dir", data_dir),
     ("reopen_log", reopen_log),
     ("hold_snapshots", hold_snapshots),
     ("schema_version", schema_version),
@@ -142,6 +143,11 @@ fn listening(lua: Lua) -> Result<i32, Error> {
         Some(address) => lua.push_str(address),
         None => lua.push_nil(),
     }
+    Ok(1)
+}
+
+fn data_dir(lua: Lua) -> Result<i32, Error> {
+    lua.push_str(lua.host()?.data_dir());
     Ok(1)
 }
 

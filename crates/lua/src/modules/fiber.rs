@@ -105,7 +105,7 @@ fn fiber_at(lua: Lua, index: i32) -> Result<Rc<Fiber>, Error> {
         Kind::None => lua.fiber(),
         Kind::Number => {
             let id = lua.number(index).unwrap_or_default() as FiberId;
-            lua.shared().scheduler.find(id).ok_or_else(|| Error::here("fiber not found"))
+            lua.shared().scheduler.find(id).ok_or_else(|| Error::here("the fiber is dead"))
         }
         _ => handle(lua, index),
     }
@@ -113,7 +113,7 @@ fn fiber_at(lua: Lua, index: i32) -> Result<Rc<Fiber>, Error> {
 
 fn create(lua: Lua) -> Result<i32, Error> {
     if lua.kind(1) != Kind::Function && !is_callable(lua, 1) {
-        return Err(Error::here("usage: fiber.create(function, ...)"));
+        return Err(Error::here("fiber.create(function, ...): bad arguments"));
     }
     let args = lua.top() - 1;
     let fiber = lua.shared().scheduler.spawn_function(lua, args)?;
@@ -124,7 +124,7 @@ fn create(lua: Lua) -> Result<i32, Error> {
 
 fn new(lua: Lua) -> Result<i32, Error> {
     if lua.kind(1) != Kind::Function && !is_callable(lua, 1) {
-        return Err(Error::here("usage: fiber.new(function, ...)"));
+        return Err(Error::here("fiber.new(function, ...): bad arguments"));
     }
     let args = lua.top() - 1;
     let fiber = lua.shared().scheduler.spawn_function(lua, args)?;

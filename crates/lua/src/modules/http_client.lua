@@ -160,8 +160,15 @@ end
 -- Takes what has come into the buffer. Nil and the reason if nothing can come any more.
 function Secure:fill(deadline)
     if self.is_over then return nil end
-    local bytes = self.socket:read({ chunk = 65536 }, left(deadline))
-    if bytes == nil then return nil end
+    local bytes
+    repeat
+        bytes = self.socket:sysread(65536)
+        if bytes == nil then
+            local number = self.socket:errno()
+            if number ~= errno.EAGAIN and number ~= errno.EINTR then return nil end
+            if not self.socket:readable(left(deadline)) then return nil end
+        end
+    until bytes ~= nil
     if bytes == '' then
         self.is_over = true
         return true

@@ -53,7 +53,8 @@ fn settings(lua: Lua) -> Result<i32, Error> {
         key: option(lua, "ssl_key").unwrap_or_else(|| certificate.clone()).into(),
         certificate: certificate.into(),
     });
-    let config = web::client(&verification, identity.as_ref()).map_err(|error| Error::text(error.to_string()))?;
+    let config =
+        web::client(&verification, identity.as_ref()).map_err(|error| Error::text(error.to_string()))?;
     lua.push_userdata(Settings(config));
     Ok(1)
 }
@@ -70,7 +71,9 @@ fn connect(lua: Lua) -> Result<i32, Error> {
 }
 
 fn session(lua: &Lua) -> Result<&RefCell<ClientConnection>, Error> {
-    lua.userdata::<Session>(1).map(|session| &session.0).ok_or_else(|| Error::here("the argument is no session of TLS"))
+    lua.userdata::<Session>(1)
+        .map(|session| &session.0)
+        .ok_or_else(|| Error::here("the argument is no session of TLS"))
 }
 
 /// `session:feed(bytes)`: what has come. Returns whether the handshake goes on; nil and the reason if the session cannot go on.
