@@ -34,7 +34,7 @@ pub struct ErrorObject {
     /// Further facts by name, such as `object_type` of an `AccessDeniedError`.
     pub fields: Vec<(Cow<'static, str>, String)>,
     /// The file and line of the program that raised it.
-    pub place: Option<(String, u32)>,
+    pub place: Option<Box<(String, u32)>>,
     /// The error that led to this one.
     pub cause: Option<Box<Self>>,
 }
@@ -84,7 +84,7 @@ impl ErrorObject {
         mp::write_map(out, if self.fields.is_empty() { 6 } else { 7 });
         mp::write_uint(out, key::TYPE.into());
         mp::write_str(out, self.kind.as_bytes());
-        let (file, line) = self.place.as_ref().map_or((FILE, 0), |(file, line)| (file.as_str(), *line));
+        let (file, line) = self.place.as_deref().map_or((FILE, 0), |(file, line)| (file.as_str(), *line));
         mp::write_uint(out, key::LINE.into());
         mp::write_uint(out, line.into());
         mp::write_uint(out, key::FILE.into());
@@ -154,7 +154,7 @@ impl ErrorObject {
                 _ => reader.skip()?,
             }
         }
-        error.place = file.filter(|file| file != FILE).map(|file| (file, line));
+        error.place = file.filter(|file| file != FILE).map(|file| Box::new((file, line)));
         Ok(error)
     }
 }

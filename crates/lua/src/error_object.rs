@@ -71,7 +71,7 @@ impl Lua {
                 self.raw_set_field(-2, name);
             }
         }
-        match &error.place {
+        match error.place.as_deref() {
             Some((file, line)) => {
                 self.push_str(file);
                 self.push_number(f64::from(*line));
@@ -128,7 +128,7 @@ impl Lua {
         for name in FACTS {
             object.fields.extend(text(name).map(|value| (name.into(), value)));
         }
-        object.place = self.place_of_error(index);
+        object.place = self.place_of_error(index).map(Box::new);
         Some(object)
     }
 
