@@ -374,6 +374,7 @@ internal.on_schema_init, box.ctl.on_schema_init = trigger_list()
 internal.guarded = GUARDED
 require('box.tuple')
 require('box.schema')
+require('box.sequence')
 require('box.func')
 require('box.sql')
 require('box.settings')

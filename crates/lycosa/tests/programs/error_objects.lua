@@ -18,7 +18,7 @@ local function try(name, body, ...) p(name, pcall(body, ...)) end
 local e=box.error
 try('e',e) try('e',e,nil) try('e',e,'x') try('e',e,'Type','msg') try('e',e,'Type','msg %s %d','a',5) try('e',e,5) try('e',e,36,'sp') try('e',e,36) try('e',e,99999) try('e',e,-1) try('e',e,{}) try('e',e,{code=5}) try('e',e,{reason='r'}) try('e',e,{code=5,reason='r'}) try('e',e,{code='5',reason=7}) try('e',e,{type='T',reason='x'}) try('e',e,{type='T'}) try('e',e,print) try('e',e,true) try('e',e,{1,2})
 try('new',e.new) try('new',e.new,5) try('new',e.new,36,'q') try('new',e.new,{}) try('new',e.new,'T','m') try('new',e.new,'T') try('new',e.new,{code=7,reason='seven',type='Seven'})
-local x=e.new{code=7,reason='seven',type='Seven'} p(x.type,x.base_type,x.custom_type,x.code,x.message,x.prev,x.errno,x.trace and #x.trace,x.zz) 
+local x=e.new{code=7,reason='seven',type='Seven'} p(x.type,x.base_type,x.custom_type,x.code,x.message,x.prev,x.errno,x.trace and #x.trace,x.zz)
 local k={} for n in pairs(x:unpack()) do k[#k+1]=n end table.sort(k) p(table.concat(k,','))
 local y=e.new(36,'q') p(y.type,y.base_type,y.custom_type,y.code,y.message,y.prev,y.errno) k={} for n in pairs(y:unpack()) do k[#k+1]=n end table.sort(k) p(table.concat(k,','))
 try('raise',y.raise,y) try('raise',y.raise) try('match',y.match,y,'q') try('match',y.match,y) try('unpack',y.unpack)
