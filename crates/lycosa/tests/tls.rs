@@ -270,3 +270,33 @@ fn a_replica_follows_over_tls() {
     assert!(mistrusting.code != 0, "{mistrusting:?}");
     assert!(mistrusting.stderr.contains("not signed by an authority in the CA file"), "{mistrusting:?}");
 }
+
+/// What a program's `http.client` says of the TLS port, which answers HTTP with a word about it.
+fn asked(encrypted: &Encrypted, options: &str) -> String {
+    let program = format!(
+        "local done, answer = pcall(require('http.client').get, 'https://{}/', {{timeout = 60, {options}}}) \
+         print(done and answer.status or answer, done and answer.reason) os.exit()",
+        encrypted.address
+    );
+    lycosa(&["-e", &program]).stdout
+}
+
+#[test]
+fn programs_speak_https() {
+    let encrypted = Encrypted::standard();
+    let trusting = |name: &str| format!("ca_file = '{}'", file(name));
+    let answered = |shown: &str| shown.split_whitespace().next().is_some_and(|status| status == "400");
+    let shown = asked(&encrypted, &trusting("ca.pem"));
+    assert!(answered(&shown), "{shown}");
+    let shown = asked(&encrypted, "verify_peer = false");
+    assert!(answered(&shown), "{shown}");
+    let shown = asked(&encrypted, &trusting("stranger.pem"));
+    assert!(shown.starts_with("495") && shown.contains("not signed by an authority"), "{shown}");
+    let shown = asked(&encrypted, "ca_file = '/nowhere'");
+    assert!(shown.starts_with("495") && shown.contains("cannot read the CA file /nowhere"), "{shown}");
+    let elsewhere = Encrypted::start(&file("elsewhere.pem"), &file("elsewhere.key"), &[]);
+    let shown = asked(&elsewhere, &trusting("ca.pem"));
+    assert!(shown.starts_with("495") && shown.contains("for another name"), "{shown}");
+    let shown = asked(&elsewhere, &format!("{}, verify_host = 0", trusting("ca.pem")));
+    assert!(answered(&shown), "{shown}");
+}
