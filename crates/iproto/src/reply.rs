@@ -330,9 +330,11 @@ mod tests {
              726f72020301aa7365727665722e6c756103a56f75746572040005078600ab436c69656e744572726f7202ceffffffff01a35b43
              5d03ad556e6b6e6f776e206572726f7204000500",
         );
+        let place = |file: &str, line| Some(Box::new((file.to_owned(), line)));
         let cause = ErrorObject::client(ErrorCode::Unknown, "Unknown error");
+        let cause = Some(Box::new(ErrorObject { place: place("[C]", u32::MAX), ..cause }));
         let outer = ErrorObject::client(ErrorCode::Readonly, "outer");
-        let expected = ErrorObject { cause: Some(Box::new(cause)), ..outer };
+        let expected = ErrorObject { cause, place: place("server.lua", 3), ..outer };
         assert_eq!(content_of(&frame), Content::Error(expected.clone()));
         let again = written(|out| error(out, 2, 101, &expected));
         assert_eq!(content_of(&again), Content::Error(expected));

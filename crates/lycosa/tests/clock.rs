@@ -61,7 +61,7 @@ fn a_step_of_the_clock_is_logged_and_moves_no_deadline() {
     ]);
     server.ok(&["tube", "create", "t", "--type", "fifottl"]);
     server.ok(&["put", "t", "later", "--delay", "1h"]);
-    server.ok(&["put", "t", "mortal", "--ttl", "1h"]);
+    server.ok(&["put", "t", "mortal", "--pri", "9", "--ttl", "1h"]);
     server.ok(&["put", "t", "held", "--pri", "0", "--ttr", "1h"]);
     server.ok(&["tube", "create", "empty", "--type", "fifottl"]);
     // A call that waits for an hour, and a task that its connection holds for an hour.

@@ -5,9 +5,10 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 use support::{LIMIT, Run, Server, command, finish, lycosa, wait_until};
@@ -271,32 +272,80 @@ fn a_replica_follows_over_tls() {
     assert!(mistrusting.stderr.contains("not signed by an authority in the CA file"), "{mistrusting:?}");
 }
 
-/// What a program's `http.client` says of the TLS port, which answers HTTP with a word about it.
-fn asked(encrypted: &Encrypted, options: &str) -> String {
-    let program = format!(
-        "local done, answer = pcall(require('http.client').get, 'https://{}/', {{timeout = 60, {options}}}) \
-         print(done and answer.status or answer, done and answer.reason) os.exit()",
-        encrypted.address
-    );
-    lycosa(&["-e", &program]).stdout
+/// A web server over TLS that answers `hello` with the body of the request.
+const WEB_SERVER: &str = "
+import http.server, ssl, sys
+class Answers(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def do_POST(self):
+        body = b'hello ' + self.rfile.read(int(self.headers['Content-Length']))
+        self.send_response(200)
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *arguments): pass
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Answers)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[1], sys.argv[2])
+server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+print(server.server_address[1], flush=True)
+server.serve_forever()
+";
+
+/// [`WEB_SERVER`] with the certificate of this name.
+struct Web {
+    process: Child,
+    port: u16,
+}
+
+impl Web {
+    fn start(name: &str) -> Self {
+        let files = [file(&format!("{name}.pem")), file(&format!("{name}.key"))];
+        let mut command = Command::new("python3");
+        let mut process = command
+            .args(["-c", WEB_SERVER])
+            .args(files)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 is installed");
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { process, port: line.trim().parse().unwrap() }
+    }
+
+    /// What a program's `http.client` gets for a POST of `size` bytes with these options.
+    fn asked(&self, size: usize, options: &str) -> String {
+        let program = format!(
+            "local body = ('x'):rep({size}) \
+             local url = 'https://127.0.0.1:{port}/' \
+             local answer = require('http.client').post(url, body, {{timeout = 60, {options}}}) \
+             print(answer.status, answer.body == 'hello ' .. body or answer.reason) os.exit()",
+            port = self.port
+        );
+        lycosa(&["-e", &program]).stdout
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 #[test]
 fn programs_speak_https() {
-    let encrypted = Encrypted::standard();
+    let web = Web::start("server");
     let trusting = |name: &str| format!("ca_file = '{}'", file(name));
-    let answered = |shown: &str| shown.split_whitespace().next().is_some_and(|status| status == "400");
-    let shown = asked(&encrypted, &trusting("ca.pem"));
-    assert!(answered(&shown), "{shown}");
-    let shown = asked(&encrypted, "verify_peer = false");
-    assert!(answered(&shown), "{shown}");
-    let shown = asked(&encrypted, &trusting("stranger.pem"));
+    assert_eq!(web.asked(5, &trusting("ca.pem")), "200\ttrue\n");
+    assert_eq!(web.asked(300_000, &trusting("ca.pem")), "200\ttrue\n", "a body of many records");
+    assert_eq!(web.asked(5, "verify_peer = false"), "200\ttrue\n");
+    let shown = web.asked(5, &trusting("stranger.pem"));
     assert!(shown.starts_with("495") && shown.contains("not signed by an authority"), "{shown}");
-    let shown = asked(&encrypted, "ca_file = '/nowhere'");
+    let shown = web.asked(5, "ca_file = '/nowhere'");
     assert!(shown.starts_with("495") && shown.contains("cannot read the CA file /nowhere"), "{shown}");
-    let elsewhere = Encrypted::start(&file("elsewhere.pem"), &file("elsewhere.key"), &[]);
-    let shown = asked(&elsewhere, &trusting("ca.pem"));
+    let elsewhere = Web::start("elsewhere");
+    let shown = elsewhere.asked(5, &trusting("ca.pem"));
     assert!(shown.starts_with("495") && shown.contains("for another name"), "{shown}");
-    let shown = asked(&elsewhere, &format!("{}, verify_host = 0", trusting("ca.pem")));
-    assert!(answered(&shown), "{shown}");
+    assert_eq!(elsewhere.asked(5, &format!("{}, verify_host = 0", trusting("ca.pem"))), "200\ttrue\n");
 }

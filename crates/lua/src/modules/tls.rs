@@ -12,7 +12,28 @@ use crate::api::{Kind, Lua};
 use crate::error::Error;
 
 struct Settings(Arc<ClientConfig>);
-struct Session(RefCell<ClientConnection>);
+struct Session(RefCell<Encrypted>);
+
+/// A connection, and what has come and was decrypted since the program last read: rustls takes no more bytes while it keeps
+/// 16 KiB of text by itself.
+struct Encrypted {
+    connection: ClientConnection,
+    plain: Vec<u8>,
+    has_ended: bool,
+}
+
+impl Encrypted {
+    /// Takes in what has come. Returns whether the handshake goes on.
+    fn feed(&mut self, mut bytes: &[u8]) -> Result<bool, String> {
+        while !bytes.is_empty() {
+            self.connection.read_tls(&mut bytes).map_err(|error| error.to_string())?;
+            self.connection.process_new_packets().map_err(|error| explain(&error))?;
+            // "Nothing yet" is an error of the reader, and so is an end without a word.
+            self.has_ended = self.connection.reader().read_to_end(&mut self.plain).is_ok();
+        }
+        Ok(self.connection.is_handshaking())
+    }
+}
 
 pub(super) fn open(lua: Lua) -> Result<i32, Error> {
     lua.new_class::<Settings>("tls settings", &[("connect", connect)], &[]);
@@ -66,11 +87,12 @@ fn connect(lua: Lua) -> Result<i32, Error> {
     let name = server_name(&host).map_err(|error| Error::text(error.to_string()))?;
     let made = ClientConnection::new(settings.0.clone(), name);
     let connection = made.map_err(|error| Error::text(explain(&error)))?;
-    lua.push_userdata(Session(RefCell::new(connection)));
+    let encrypted = Encrypted { connection, plain: Vec::new(), has_ended: false };
+    lua.push_userdata(Session(RefCell::new(encrypted)));
     Ok(1)
 }
 
-fn session(lua: &Lua) -> Result<&RefCell<ClientConnection>, Error> {
+fn session(lua: &Lua) -> Result<&RefCell<Encrypted>, Error> {
     lua.userdata::<Session>(1)
         .map(|session| &session.0)
         .ok_or_else(|| Error::here("the argument is no session of TLS"))
@@ -79,21 +101,7 @@ fn session(lua: &Lua) -> Result<&RefCell<ClientConnection>, Error> {
 /// `session:feed(bytes)`: what has come. Returns whether the handshake goes on; nil and the reason if the session cannot go on.
 fn feed(lua: Lua) -> Result<i32, Error> {
     let bytes = lua.arg_bytes(2, "usage: session:feed(bytes)")?.to_vec();
-    let done = {
-        let mut connection = session(&lua)?.borrow_mut();
-        let mut rest = bytes.as_slice();
-        loop {
-            if rest.is_empty() {
-                break Ok(connection.is_handshaking());
-            }
-            if let Err(error) = connection.read_tls(&mut rest) {
-                break Err(error.to_string());
-            }
-            if let Err(error) = connection.process_new_packets() {
-                break Err(explain(&error));
-            }
-        }
-    };
+    let done = session(&lua)?.borrow_mut().feed(&bytes);
     match done {
         Ok(handshaking) => {
             lua.push_bool(handshaking);
@@ -111,10 +119,10 @@ fn feed(lua: Lua) -> Result<i32, Error> {
 fn pull(lua: Lua) -> Result<i32, Error> {
     let mut bytes = Vec::new();
     {
-        let mut connection = session(&lua)?.borrow_mut();
-        while connection.wants_write() {
+        let mut session = session(&lua)?.borrow_mut();
+        while session.connection.wants_write() {
             // A vector takes everything.
-            if connection.write_tls(&mut bytes).is_err() {
+            if session.connection.write_tls(&mut bytes).is_err() {
                 break;
             }
         }
@@ -125,9 +133,10 @@ fn pull(lua: Lua) -> Result<i32, Error> {
 
 /// `session:read()`: what was decrypted, and whether the peer has said that nothing more comes.
 fn read(lua: Lua) -> Result<i32, Error> {
-    let mut plain = Vec::new();
-    // "Nothing yet" is an error of the reader, and so is an end without a word.
-    let ended = session(&lua)?.borrow_mut().reader().read_to_end(&mut plain).is_ok();
+    let (plain, ended) = {
+        let mut session = session(&lua)?.borrow_mut();
+        (std::mem::take(&mut session.plain), session.has_ended)
+    };
     lua.push_str(plain);
     lua.push_bool(ended);
     Ok(2)
@@ -136,7 +145,7 @@ fn read(lua: Lua) -> Result<i32, Error> {
 /// `session:write(text)`: to be encrypted and pulled.
 fn write(lua: Lua) -> Result<i32, Error> {
     let text = lua.arg_bytes(2, "usage: session:write(text)")?.to_vec();
-    let mut connection = session(&lua)?.borrow_mut();
+    let connection = &mut session(&lua)?.borrow_mut().connection;
     connection.set_buffer_limit(None);
     connection.writer().write_all(&text).map_err(|error| Error::text(error.to_string()))?;
     Ok(0)
@@ -144,6 +153,6 @@ fn write(lua: Lua) -> Result<i32, Error> {
 
 /// `session:close()`: the peer is told that nothing more comes.
 fn close(lua: Lua) -> Result<i32, Error> {
-    session(&lua)?.borrow_mut().send_close_notify();
+    session(&lua)?.borrow_mut().connection.send_close_notify();
     Ok(0)
 }
