@@ -42,8 +42,10 @@ pub(super) fn trial() -> Trial {
 /// What the producer and the worker of this process have seen.
 #[derive(Default)]
 struct Account {
-    /// Puts that were answered.
-    stored: BTreeSet<String>,
+    /// Puts that were answered, and after which step of the test.
+    stored: BTreeMap<String, String>,
+    /// The last step, with the vclocks of those who could lead after it.
+    step: String,
     /// Runs of each payload.
     runs: BTreeMap<String, usize>,
     /// Payloads whose ack was answered.
@@ -170,7 +172,9 @@ async fn produce_and_work(
             number += 1;
             // An error says that it was not stored, or that nobody knows: neither is in the account.
             if tube.put(payload.as_str(), PutOptions::new()).await.is_ok() {
-                lock(&shared).stored.insert(payload);
+                let mut account = lock(&shared);
+                let step = account.step.clone();
+                account.stored.insert(payload, step);
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -231,9 +235,11 @@ fn change(
 
     // Killed: who has more leads, and the other follows.
     second.kill();
-    let total = |server: &Server| Ok::<_, String>(vclock(server)?.iter().map(|pair| pair.1).sum::<i128>());
+    let clocks = (vclock(&first)?, vclock(&third)?);
+    lock(shared).step = format!("killed, {clocks:?}");
+    let total = |clock: &[(i128, i128)]| clock.iter().map(|pair| pair.1).sum::<i128>();
     let (mut master, mut replica) =
-        if total(&first)? >= total(&third)? { (first, third) } else { (third, first) };
+        if total(&clocks.0) >= total(&clocks.1) { (first, third) } else { (third, first) };
     master.lead()?;
     command(&master, &["promote"])?;
     replica.replicate(uri(&master));
@@ -262,6 +268,7 @@ fn wait_followed(master: &Server, count: usize) -> Result<()> {
 
 /// Waits until both workers have run more tasks.
 fn progress(shared: &Shared, process: &mut Process, when: &str) -> Result<()> {
+    when.clone_into(&mut lock(shared).step);
     let before = (lock(shared).done.len(), process.runs().len());
     let deadline = Instant::now() + RETURN_LIMIT;
     loop {
@@ -288,6 +295,9 @@ fn check(master: &Server, shared: &Shared, process: &Process) -> Result<()> {
     if account.session_changes > 0 {
         return Err(format!("the Rust client lost its session {} times", account.session_changes));
     }
+    // First: `lycosa work` goes on, and what is gone by now has been run by now.
+    let there: BTreeSet<String> =
+        rows(master, "jobs")?.iter().filter_map(|row| row.get(2)?.as_text()).collect();
     let mut runs = account.runs.clone();
     for line in process.runs() {
         *runs.entry(line).or_default() += 1;
@@ -295,12 +305,13 @@ fn check(master: &Server, shared: &Shared, process: &Process) -> Result<()> {
     if let Some((payload, count)) = runs.iter().find(|(_, count)| **count > 1) {
         return Err(format!("{payload} was run {count} times"));
     }
-    let there: BTreeSet<String> =
-        rows(master, "jobs")?.iter().filter_map(|row| row.get(2)?.as_text()).collect();
-    if let Some(lost) =
-        account.stored.iter().find(|payload| !runs.contains_key(*payload) && !there.contains(*payload))
-    {
-        return Err(format!("{lost} was acknowledged, never run, and is not there"));
+    let is_lost = |payload: &String| !runs.contains_key(payload) && !there.contains(payload);
+    let lost: Vec<_> = account.stored.iter().filter(|(payload, _)| is_lost(payload)).collect();
+    if !lost.is_empty() {
+        let log = master.log();
+        return Err(format!(
+            "acknowledged, never run, and not there: {lost:?}; the last master says:\n{log}"
+        ));
     }
     if let Some(back) = account.done.iter().find(|payload| there.contains(*payload)) {
         return Err(format!("{back} was finished and is there"));
