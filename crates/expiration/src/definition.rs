@@ -64,7 +64,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { rows: 10_000, microseconds: 400, share: 35 }
+        Self { rows: 10_000, microseconds: 400, share: 45 }
     }
 }
 

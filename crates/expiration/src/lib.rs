@@ -290,7 +290,7 @@ impl Expiration {
         !self.is_paused || task.definition.dry_run
     }
 
-    /// Whether nobody else has wanted the loop since the last slice. Then tasks that are behind do without the pauses by
+    /// Whether nobody else has wanted the loop lately. Then tasks that are behind do without the pauses by
     /// which they leave it a share.
     pub fn set_idle(&mut self, is_idle: bool) {
         self.is_idle = is_idle;

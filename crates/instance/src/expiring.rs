@@ -89,12 +89,16 @@ pub(crate) struct Expiring {
     declared: Vec<DeclaredExpiration>,
     declared_at: u32,
     log: VecDeque<LogLine>,
-    /// Requests so far when the last slice ran.
+    /// Requests so far, and when the last of them was seen, µs since the epoch.
     requests: u64,
+    requested_at: u64,
     /// Percent of a slice's own time that its commit takes, by the slices before; `None` before the first.
     commit: Option<u64>,
 }
 
+/// How long no request has come when tasks that are behind need not leave a share to requests, µs. Requests that wait for
+/// the disk, and answers that clients think about, are no reason to take the whole processor, which the journal needs too.
+const QUIET: u64 = 100_000;
 /// Percent that the first slice's commit is assumed to take.
 const ASSUMED_COMMIT: u64 = 100;
 /// Percent that a commit is assumed to take at the most, whatever was measured.
@@ -242,9 +246,12 @@ impl Instance {
             return None;
         }
         let requests = counts.total();
-        expiring.tasks.set_idle(requests == expiring.requests);
-        if let Some(id) = expiring.tasks.due(data.now) {
+        if requests != expiring.requests {
             expiring.requests = requests;
+            expiring.requested_at = data.now;
+        }
+        expiring.tasks.set_idle(data.now.saturating_sub(expiring.requested_at) >= QUIET);
+        if let Some(id) = expiring.tasks.due(data.now) {
             expiring.run(data, loop_time, id);
             self.deliver_committed();
         }

@@ -74,7 +74,7 @@ pub(crate) struct ExpirationStartArguments {
     /// Microseconds for which one transaction may hold the loop, up to 800 [default: 400]
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) budget_us: Option<u32>,
-    /// Percent of the loop's time that the task may take under backlog [default: 35]
+    /// Percent of the loop's time that the task may take under backlog [default: 45]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) share: Option<u32>,
     /// Seconds of lag from which on the log warns; 0 never warns [default: 60]
