@@ -434,6 +434,7 @@ impl Bench<'_> {
         let without = self.cycles(&mut load)?;
         let ground = self.modest_ground();
         let command = self.replica_command(master.address(), &ground);
+        let wanted = rows(&clock(&mut master.admin)?);
         let began = Instant::now();
         let mut with = Felt::default();
         let mut replica = thread::scope(|scope| {
@@ -444,8 +445,13 @@ impl Bench<'_> {
             }
             joining.join().map_err(|_| anyhow::anyhow!("the start of the replica has panicked"))?
         })?;
+        // It listens from the beginning, and has the rows later.
+        let mut admin = administrator(&replica)?;
+        while rows(&clock(&mut admin)?) < wanted {
+            with.add(Felt::of(&mut load, Bound::For(LOOK), self.shape())?)?;
+        }
         let seconds = began.elapsed().as_secs_f64();
-        let has_joined = call(&mut administrator(&replica)?, "queue.state", vec![])?;
+        let has_joined = call(&mut admin, "queue.state", vec![])?;
         replica.stop_process()?;
         master.server.stop_process()?;
         let (tasks, times) = (self.arguments.tasks, ratio(&without, &with));
