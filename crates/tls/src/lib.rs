@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use rustls;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
@@ -127,11 +128,19 @@ pub fn client(ca: &Path, identity: Option<&Identity>) -> Result<Arc<ClientConfig
     let trusted = pem::certificates("CA", ca)?;
     let verifier = trust::Trusted::new(trusted, roots("CA", ca)?, &provider())
         .map_err(|error| pem::content("CA", ca, error.to_string()))?;
+    present(Arc::new(verifier), identity)
+}
+
+/// The settings of a client that verifies servers by `verifier`, and presents `identity` if a server asks for it.
+fn present(
+    verifier: Arc<dyn ServerCertVerifier>,
+    identity: Option<&Identity>,
+) -> Result<Arc<ClientConfig>, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("ring has cipher suites for every version of TLS that rustls knows")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier));
+        .with_custom_certificate_verifier(verifier);
     let config = match identity {
         None => builder.with_no_client_auth(),
         Some(identity) => {

@@ -12,7 +12,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-use crate::{Identity, TlsError, pem, provider};
+use crate::{Identity, TlsError, pem, present, provider};
 
 /// Where systems keep their list of authorities.
 const SYSTEM_FILES: [&str; 4] = [
@@ -84,21 +84,7 @@ pub fn client(
         None
     };
     let verifier = WebVerifier { inner, host: verification.host, provider: provider() };
-    let builder = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .expect("ring has cipher suites for every version of TLS that rustls knows")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier));
-    let config = match identity {
-        None => builder.with_no_client_auth(),
-        Some(identity) => {
-            let (chain, key) = identity.read()?;
-            builder.with_client_auth_cert(chain, key).map_err(|error| {
-                pem::content("certificate", &identity.certificate, format!("cannot be used: {error}"))
-            })?
-        }
-    };
-    Ok(Arc::new(config))
+    present(Arc::new(verifier), identity)
 }
 
 /// Verifies as much as was asked for. Signatures of the handshake are always verified.
