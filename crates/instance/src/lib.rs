@@ -246,6 +246,11 @@ impl Instance {
         report
     }
 
+    /// The limits and rules now.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Changes limits and rules; connections that exceed a lower limit are not closed. `memory_limit` is in bytes.
     /// What [`Self::set_lua`], [`Self::set_native_queue`], [`Self::set_program_tubes`] and [`Self::set_hooked_queue`]
     /// have set stays as it is.

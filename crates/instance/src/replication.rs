@@ -321,6 +321,11 @@ impl Instance {
         self.replication.is_orphan
     }
 
+    /// Whether the configuration, or whoever has spoken last, wants no writes.
+    pub fn is_read_only_configured(&self) -> bool {
+        self.replication.is_read_only_configured
+    }
+
     /// The instance is an orphan, or not any more: an orphan takes no writes.
     pub fn set_orphan(&mut self, is_orphan: bool, now: u64) {
         self.replication.is_orphan = is_orphan;

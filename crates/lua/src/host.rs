@@ -41,6 +41,10 @@ pub trait Host {
     /// Where connections are accepted, as `box.info.listen` shows it.
     fn listening(&self) -> Option<String>;
 
+    /// What an option of `box.cfg` is now that changes without a program too: by a configuration file, SIGHUP or `lycosa
+    /// promote`. `None`: no such option, or it has no value.
+    fn option(&self, name: &str) -> Option<Value>;
+
     /// The folder of the data.
     fn data_dir(&self) -> String;
 

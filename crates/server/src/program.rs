@@ -151,6 +151,10 @@ impl Host for Program {
         accepting.or_else(|| self.base.get()?.listen.0.first().cloned())
     }
 
+    fn option(&self, name: &str) -> Option<Value> {
+        replication::options::get(self.core.get()?, name)
+    }
+
     fn data_dir(&self) -> String {
         let config = self.config_of(&self.options.borrow());
         config.map_or_else(|_| ".".to_owned(), |config| config.data_dir.display().to_string())
@@ -247,6 +251,25 @@ impl Program {
         Ok(config)
     }
 
+    /// Refuses a value of `replication_anon` that a running instance cannot take.
+    fn check_anonymous(&self, wanted: Option<bool>) -> Result<(), String> {
+        let Some(core) = self.core.get() else { return Ok(()) };
+        let instance = core.instance.borrow();
+        let is_anonymous = instance.identity().replica_id == 0;
+        let reason = match wanted {
+            Some(wanted) if wanted == is_anonymous => return Ok(()),
+            Some(true) if !instance.is_read_only_configured() => {
+                "the value may be set to true only when the instance is read-only"
+            }
+            Some(true) => "cannot be turned on after bootstrap",
+            _ => {
+                "an anonymous replica cannot get a number while it runs: stop it, move its data folder away, and start it \
+                 without replication_anon, so that it joins"
+            }
+        };
+        Err(format!("Incorrect value for option 'replication_anon': {reason}"))
+    }
+
     /// Accepts connections where `listen` says.
     fn accept(&self, core: &Rc<Core>) {
         let Some(bound) = self.bound.take() else { return };
@@ -295,11 +318,7 @@ impl Program {
                     check_change(name, value, known.iter().find(|(other, _)| other == name))?;
                     changed.push((name.to_owned(), value.clone()));
                 }
-                "replication_anon" => {
-                    return Err(format!(
-                        "Can't set option '{name}' dynamically: an instance joins as an anonymous replica or never is one"
-                    ));
-                }
+                "replication_anon" => self.check_anonymous(value.as_bool())?,
                 name if replication::options::is_one(name) => {
                     replication.push((name.to_owned(), value.clone()));
                 }
@@ -496,6 +515,8 @@ fn changes_nothing(name: &str) -> bool {
     NAMES.contains(&name)
         || name == "net_msg_max"
         || name.starts_with("feedback_")
+        // There are no synchronous spaces; `box.cfg` has checked the value.
+        || name.starts_with("replication_synchro_")
         || name.starts_with("vinyl_")
 }
 

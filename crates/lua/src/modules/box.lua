@@ -201,6 +201,27 @@ end
 local LEVELS = { crit = true, warn = true, info = true, debug = true, syserror = true, verbose = true, fatal = true,
     error = true }
 
+-- Options that a configuration file, SIGHUP or `lycosa promote` change too.
+local SHARED = {
+    'read_only', 'replication_timeout', 'replication_connect_timeout', 'replication_connect_quorum',
+    'replication_sync_lag', 'replication_skip_conflict', 'replication_anon', 'replicas_before_reply',
+    'replicas_missing',
+}
+
+-- What an option is now.
+local function effective(name)
+    local value = internal.option(name)
+    if value == nil then value = current[name] end
+    return value
+end
+
+local function all_effective()
+    local all = {}
+    for name, value in pairs(current) do all[name] = value end
+    for _, name in ipairs(SHARED) do all[name] = effective(name) end
+    return all
+end
+
 -- The parts that need a configured instance say so before.
 local GUARDED = {}
 
@@ -216,16 +237,25 @@ local function configure(options)
     if checked.net_msg_max ~= nil and checked.net_msg_max < 2 then
         client_error('CFG', "Incorrect value for option 'net_msg_max': minimal value is 2")
     end
+    local quorum = checked.replication_synchro_quorum
+    if quorum ~= nil and (quorum <= 0 or quorum >= 32) then
+        client_error('CFG', "Incorrect value for option 'replication_synchro_quorum': "
+            .. 'the value must be greater than zero and less than maximal number of replicas')
+    end
+    local timeout = checked.replication_synchro_timeout
+    if timeout ~= nil and timeout <= 0 then
+        client_error('CFG', "Incorrect value for option 'replication_synchro_timeout': the value must be greater than zero")
+    end
     internal.configure(checked)
     if checked.log_level ~= nil then require('log').level(checked.log_level) end
     for name, value in pairs(checked) do current[name] = value end
     for name, part in pairs(GUARDED) do rawset(box, name, part) end
     rawset(box, 'cfg', setmetatable({}, {
         __call = function(_, again) return configure(again) end,
-        __index = current,
+        __index = function(_, name) return effective(name) end,
         __newindex = function() error('Attempt to modify a read-only table', 2) end,
-        __pairs = function() return pairs(current) end,
-        __serialize = function() return current end,
+        __pairs = function() return pairs(all_effective()) end,
+        __serialize = all_effective,
     }))
     if internal.has_own_queue then internal.set_native_queue(false) end
     if internal.after_cfg then internal.after_cfg() end

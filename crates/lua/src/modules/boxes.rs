@@ -26,6 +26,7 @@ const FUNCTIONS: &[(&str, Native)] = &[
     ("configured", configured),
     ("configure", configure),
     ("listening", listening),
+    ("option", option),
     ("data_dir", data_dir),
     ("reopen_log", reopen_log),
     ("hold_snapshots", hold_snapshots),
@@ -141,6 +142,19 @@ fn configure(lua: Lua) -> Result<i32, Error> {
 fn listening(lua: Lua) -> Result<i32, Error> {
     match lua.host()?.listening() {
         Some(address) => lua.push_str(address),
+        None => lua.push_nil(),
+    }
+    Ok(1)
+}
+
+/// `option(name)`: what an option of `box.cfg` is now; nil if only a program sets it.
+fn option(lua: Lua) -> Result<i32, Error> {
+    let name = lua.text(1).unwrap_or_default();
+    match lua.host()?.option(&name) {
+        Some(Value::Bool(flag)) => lua.push_bool(flag),
+        Some(Value::Double(number)) => lua.push_number(number),
+        Some(Value::Str(text)) => lua.push_str(text),
+        Some(value) => value.as_u64().map_or_else(|| lua.push_nil(), |number| lua.push_number(number as f64)),
         None => lua.push_nil(),
     }
     Ok(1)

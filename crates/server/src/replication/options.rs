@@ -33,6 +33,30 @@ pub(crate) fn apply(core: &Core, config: &Config) {
     core.end.notify_one();
 }
 
+/// What an option is now, whoever has set it; `None` if it has no value, or is none of these.
+pub(crate) fn get(core: &Core, name: &str) -> Option<Value> {
+    let settings = core.hub.settings.borrow();
+    let instance = core.instance.borrow();
+    Some(match name {
+        "read_only" => Value::Bool(instance.is_read_only_configured()),
+        "replication_timeout" => Value::Double(settings.timeout as f64 / 1e6),
+        "replication_connect_timeout" => Value::Double(settings.connect_timeout.as_secs_f64()),
+        "replication_sync_lag" => Value::Double(settings.sync_lag as f64 / 1e6),
+        "replication_skip_conflict" => Value::Bool(settings.skips_conflicts),
+        "replication_anon" => Value::Bool(instance.identity().replica_id == 0),
+        "replication_connect_quorum" => match settings.quorum {
+            Quorum::Of(count) => count.into(),
+            Quorum::All => return None,
+        },
+        "replicas_before_reply" => (instance.settings().replicas_before_reply as u64).into(),
+        "replicas_missing" => match instance.settings().refuses_without_replicas {
+            true => ReplicasMissing::Refuse.print().into(),
+            false => ReplicasMissing::Wait.print().into(),
+        },
+        _ => return None,
+    })
+}
+
 /// Sets what the option says. False if it is none of replication.
 ///
 /// # Errors

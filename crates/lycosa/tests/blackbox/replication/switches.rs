@@ -12,7 +12,8 @@
 //! The same with each instance in a network namespace ([`super::namespaces`]): there links go down, packets of one direction
 //! vanish, a link is slow, clocks jump, a master is cut off and comes back, and one dies without a word to its replica.
 //!
-//! `LYCOSA_TEST_SWITCHES` says how many changes there are; the run in CI has [`SWITCHES`]. An old master that did not hand over
+//! `LYCOSA_TEST_SWITCHES` says how many changes there are; the run in CI has [`SWITCHES`]. `LYCOSA_TEST_SEED` is a number that chooses
+//! other disturbances. An old master that did not hand over
 //! may have rows that nobody else has, so its folder is not used again: a new instance joins in its place.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -425,7 +426,8 @@ fn join(net: &Net, master: &Server, gone: Option<i128>) -> Result<(Site, Line)> 
 fn switches(net: &Net) -> Result<()> {
     let count = std::env::var("LYCOSA_TEST_SWITCHES").ok().and_then(|count| count.parse().ok());
     let count: usize = count.unwrap_or(SWITCHES);
-    let mut random = Random(0x5157_17c4);
+    let seed = std::env::var("LYCOSA_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0_u64);
+    let mut random = Random(0x5157_17c4 ^ seed);
     let (mut master, _) = net.start(None)?;
     let (mut replica, mut line) = join(net, &master.server, None)?;
     Client::open(&master.server)?.ask("queue.create_tube", vec![Value::str("jobs"), Value::str("fifo")])?;
