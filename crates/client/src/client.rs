@@ -5,7 +5,8 @@
 //! - the session in [`Status`] is the one that the current connection belongs to;
 //! - `identity` is held while either changes, so a session cannot be noted for a connection that is already replaced.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use lycosa_iproto::request::Body;
@@ -49,6 +50,10 @@ struct Core {
     status: watch::Sender<Status>,
     identity: Mutex<()>,
     close: Notify,
+    /// The address of a server that was left although it takes writes: it confirms none.
+    avoided: std::sync::Mutex<Option<String>>,
+    /// Whether somebody asks who the master is.
+    looks: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -102,6 +107,8 @@ impl Client {
             status: watch::Sender::new(status),
             identity: Mutex::new(()),
             close: Notify::new(),
+            avoided: std::sync::Mutex::default(),
+            looks: AtomicBool::new(false),
         });
         tokio::spawn(supervise(Arc::clone(&core), connection));
         Ok(Self { handle: Arc::new(Handle { core }) })
@@ -188,21 +195,17 @@ impl Client {
         result
     }
 
-    /// With several addresses: if the answer lets doubt that the server takes writes, and the server says so too, another
-    /// connection is made.
+    /// With several addresses: looks for another master if the answer lets doubt that this server is the one.
     fn look_for_master(&self, connection: &Connection, result: &Result<Response>) {
-        let is_doubtful = match result {
-            Ok(response) => response.first() == Some(&[NIL]),
-            Err(error) => error.kind() == Some(Kind::ReadOnly),
-        };
-        if !is_doubtful || !self.handle.core.options.has_several() {
+        let core = &self.handle.core;
+        let Some(doubt) = Doubt::of(result).filter(|_| core.options.has_several()) else { return };
+        if core.looks.swap(true, Ordering::SeqCst) {
             return;
         }
-        let connection = connection.clone();
+        let (core, connection) = (Arc::clone(core), connection.clone());
         tokio::spawn(async move {
-            if let Ok(false) = connection.takes_writes().await {
-                connection.leave("the server takes no writes any more");
-            }
+            core.leave_if_replaced(&connection, doubt).await;
+            core.looks.store(false, Ordering::SeqCst);
         });
     }
 
@@ -230,9 +233,37 @@ impl Client {
 
     /// Makes a request that changes nothing, and once more if the connection is lost over it.
     async fn repeating(&self, body: &Body<'_>, timeout: Option<Duration>) -> Result<Response> {
-        match self.connection().await?.request_within(body, timeout).await {
-            Err(Error::Disconnected(_)) => self.connection().await?.request_within(body, timeout).await,
-            result => result,
+        let mut connection = self.connection().await?;
+        let mut result = connection.request_within(body, timeout).await;
+        if let Err(Error::Disconnected(_)) = result {
+            connection = self.connection().await?;
+            result = connection.request_within(body, timeout).await;
+        }
+        self.look_for_master(&connection, &result);
+        result
+    }
+}
+
+/// Why a server may not be the master.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    /// It answers as one that takes no writes.
+    Role,
+    /// It confirms nothing: replies wait for replicas, or changes are refused without them. It may have been replaced and
+    /// not know.
+    Replicas,
+}
+
+impl Doubt {
+    fn of(result: &Result<Response>) -> Option<Self> {
+        match result {
+            Ok(response) => (response.first() == Some(&[NIL])).then_some(Self::Role),
+            Err(Error::Timeout(_)) => Some(Self::Replicas),
+            Err(error) => match error.kind()? {
+                Kind::ReadOnly => Some(Self::Role),
+                Kind::ReplicasMissing => Some(Self::Replicas),
+                _ => None,
+            },
         }
     }
 }
@@ -270,9 +301,27 @@ impl Core {
         Ok(())
     }
 
+    /// Ends a connection whose server says that it takes no writes, or that confirms none while another server takes
+    /// them.
+    async fn leave_if_replaced(&self, connection: &Connection, doubt: Doubt) {
+        match connection.takes_writes().await {
+            Ok(false) => connection.leave("the server takes no writes any more"),
+            Ok(true) if doubt == Doubt::Replicas && connection.has_rival(&self.options).await => {
+                *self.avoided() = Some(connection.address().to_owned());
+                connection.leave("the server confirms no change, and another one takes writes");
+            }
+            _ => {}
+        }
+    }
+
+    fn avoided(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.avoided.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Makes a connection that belongs to the session of the one before, and hands it out.
     async fn reconnect(&self) -> Result<Connection> {
-        let connection = Connection::connect(&self.options).await?;
+        let avoided = self.avoided().clone();
+        let connection = Connection::connect_avoiding(&self.options, avoided.as_deref()).await?;
         let _identity = self.identity.lock().await;
         let before = self.status.borrow().session;
         let now = match before {

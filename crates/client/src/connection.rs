@@ -53,6 +53,8 @@ struct Handle {
     shared: Arc<Shared>,
     greeting: Greeting,
     request_timeout: Duration,
+    /// Where the server is; empty for a stream that the caller has made.
+    address: String,
 }
 
 /// What requests and the connection's task have in common.
@@ -82,15 +84,24 @@ impl Connection {
     /// None of several servers takes writes ([`Error::NoMaster`]), no connection, no greeting, a wrong user or
     /// password ([`Error::Server`] of code 45 or 47), a certificate that is not trusted ([`Error::Tls`]), too slow.
     pub async fn connect(options: &ConnectOptions) -> Result<Self> {
+        Self::connect_avoiding(options, None).await
+    }
+
+    /// The same. Of several servers that take writes the one at `avoided` is the last choice.
+    pub(crate) async fn connect_avoiding(options: &ConnectOptions, avoided: Option<&str>) -> Result<Self> {
         if options.has_several() {
-            return Self::connect_to_master(options).await;
+            return Self::connect_to_master(options, options.addresses(), avoided).await;
         }
         Self::connect_to(options, options.addresses().next().unwrap_or_default()).await
     }
 
-    async fn connect_to_master(options: &ConnectOptions) -> Result<Self> {
+    async fn connect_to_master(
+        options: &ConnectOptions,
+        addresses: impl Iterator<Item = String>,
+        avoided: Option<&str>,
+    ) -> Result<Self> {
         let mut attempts = JoinSet::new();
-        for address in options.addresses() {
+        for address in addresses {
             let options = options.clone();
             attempts.spawn(async move {
                 let connected = async {
@@ -102,8 +113,12 @@ impl Connection {
             });
         }
         let mut causes = Vec::new();
+        let mut last_choice = None;
         while let Some(attempt) = attempts.join_next().await {
             match attempt {
+                Ok((Ok(Some(connection)), address)) if avoided == Some(address.as_str()) => {
+                    last_choice = Some(connection);
+                }
                 Ok((Ok(Some(connection)), _)) => return Ok(connection),
                 Ok((Ok(None), address)) => causes.push(format!("{address} takes no writes")),
                 Ok((Err(error @ (Error::Connect { .. } | Error::Tls { .. })), _)) => {
@@ -112,6 +127,9 @@ impl Connection {
                 Ok((Err(error), address)) => causes.push(format!("{address}: {error}")),
                 Err(error) => causes.push(error.to_string()),
             }
+        }
+        if let Some(connection) = last_choice {
+            return Ok(connection);
         }
         causes.sort();
         Err(Error::NoMaster(causes.join("; ")))
@@ -123,6 +141,17 @@ impl Connection {
         let Value::Map(vote) = vote else { return Err(Error::protocol("a vote is a map")) };
         let is_read_only = vote.iter().find(|(key, _)| key.as_u64() == Some(ballot::IS_READ_ONLY.into()));
         Ok(is_read_only.is_none_or(|(_, value)| value.as_bool() != Some(true)))
+    }
+
+    /// Where the server is, as the options name it; empty for a stream that the caller has made.
+    pub(crate) fn address(&self) -> &str {
+        &self.handle.address
+    }
+
+    /// Whether a server at another of the addresses takes writes.
+    pub(crate) async fn has_rival(&self, options: &ConnectOptions) -> bool {
+        let others = options.addresses().filter(|address| address != self.address());
+        Self::connect_to_master(options, others, None).await.is_ok()
     }
 
     /// Ends the connection; `reason` is what requests in flight are told.
@@ -138,7 +167,7 @@ impl Connection {
             match &options.tls {
                 None => {
                     let (reader, writer) = stream.into_split();
-                    Self::start(reader, writer, options).await
+                    Self::start(reader, writer, options, &address).await
                 }
                 Some(tls) => Self::start_tls(stream, &address, tls, options).await,
             }
@@ -156,7 +185,7 @@ impl Connection {
         let stream = tls.handshake(stream, address).await?;
         let (reader, writer) = tokio::io::split(stream);
         // The verdict of the server about a client certificate comes with the first read.
-        Self::start(reader, writer, options).await.map_err(|error| match error {
+        Self::start(reader, writer, options, address).await.map_err(|error| match error {
             Error::Disconnected(reason) => {
                 Error::Tls { address: address.to_owned(), reason: reason.to_string() }
             }
@@ -179,10 +208,15 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
         let (reader, writer) = tokio::io::split(stream);
-        within(options.connect_timeout, Self::start(reader, writer, options)).await
+        within(options.connect_timeout, Self::start(reader, writer, options, "")).await
     }
 
-    async fn start<R, W>(mut reader: R, mut writer: W, options: &ConnectOptions) -> Result<Self>
+    async fn start<R, W>(
+        mut reader: R,
+        mut writer: W,
+        options: &ConnectOptions,
+        address: &str,
+    ) -> Result<Self>
     where
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
@@ -209,7 +243,8 @@ impl Connection {
         });
         let &ConnectOptions { max_answer_size, keep_alive, request_timeout, .. } = options;
         tokio::spawn(drive(Arc::clone(&shared), reader, writer, input, max_answer_size, keep_alive));
-        Ok(Self { handle: Arc::new(Handle { shared, greeting, request_timeout }) })
+        let address = address.to_owned();
+        Ok(Self { handle: Arc::new(Handle { shared, greeting, request_timeout, address }) })
     }
 
     /// What the server said of itself.

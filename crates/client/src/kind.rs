@@ -47,6 +47,8 @@ pub enum Kind {
     FrameTooLarge,
     /// The instance is read-only.
     ReadOnly,
+    /// Too few replicas of the server are connected (`replicas_before_reply`, `replicas_missing = refuse`). Nothing was done.
+    ReplicasMissing,
     /// The server cannot write its journal: a full or broken disk.
     Disk,
     /// The server's journal has lost the rows of the request, or of what the request has read: it may have been done or not,
@@ -77,6 +79,7 @@ impl Kind {
             Some(ErrorCode::MemoryIssue) => Self::MemoryLimit,
             Some(ErrorCode::MemtxMaxTupleSize) => Self::TupleTooLarge,
             Some(ErrorCode::Readonly) => Self::ReadOnly,
+            Some(ErrorCode::SyncQuorumTimeout) => Self::ReplicasMissing,
             Some(ErrorCode::WalIo) => Self::Disk,
             Some(ErrorCode::Loading) => Self::Loading,
             _ => Self::Other,
@@ -157,5 +160,6 @@ mod tests {
         assert_eq!(lua("a program's own"), Kind::Other);
         assert_eq!(kind(ErrorCode::MemoryIssue, "Task was not taken", None), Kind::MemoryLimit);
         assert_eq!(kind(ErrorCode::NoSuchProc, "", None), Kind::NoSuchProcedure);
+        assert_eq!(kind(ErrorCode::SyncQuorumTimeout, "", None), Kind::ReplicasMissing);
     }
 }

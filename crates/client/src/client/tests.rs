@@ -230,3 +230,51 @@ async fn the_master_is_followed_with_the_session() {
     let Err(Error::NoMaster(causes)) = Client::connect(options).await else { panic!("nobody takes writes") };
     assert_eq!(causes.matches("takes no writes").count(), 2, "{causes}");
 }
+
+#[tokio::test]
+async fn a_server_that_confirms_nothing_is_left_for_another_one() {
+    for refuses in [false, true] {
+        let rival = Arc::new(AtomicUsize::new(0));
+        let cut_off = FakeServer::start(move |_, request| match request.body {
+            Body::Vote => ballot(request, false),
+            Body::Ping => empty(request),
+            _ if call(request).0 == "queue.identify" => ok(request, &[Value::str(FIRST)]),
+            _ if refuses => fail(request, ErrorCode::SyncQuorumTimeout, "0 replicas are connected"),
+            // Its reply waits for a replica.
+            _ => Act::Send(Vec::new()),
+        })
+        .await;
+        let takes_writes = Arc::clone(&rival);
+        let other = FakeServer::start(move |_, request| match request.body {
+            Body::Vote => ballot(request, takes_writes.load(Ordering::Relaxed) == 0),
+            Body::Ping => empty(request),
+            _ if call(request).0 == "queue.identify" => ok(request, &[Value::str(FIRST)]),
+            _ => ok(request, &[task("r")]),
+        })
+        .await;
+        let mut options = quick(&cut_off).request_timeout(Duration::from_millis(200));
+        options.address = format!("{},{}", options.address, other.options().address);
+        let client = Client::connect(options).await.expect("the first takes writes");
+        let tube = client.queue().tube("t");
+        client.queue().identify(None).await.expect("a session");
+        // As long as no other server takes writes, it stays: its replica may come back.
+        let error = tube.put("x", PutOptions::new()).await.expect_err("it confirms nothing");
+        let wanted = if refuses { Some(Kind::ReplicasMissing) } else { None };
+        assert_eq!(error.kind(), wanted, "{error}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(client.status().connects, 1);
+
+        rival.store(1, Ordering::Relaxed);
+        while client.status().connects == 1 {
+            // Each doubt asks again.
+            let _ = tube.put("x", PutOptions::new()).await;
+        }
+        let status = connects(&client, 2).await;
+        assert_eq!((status.session, status.session_changes), (Some(Uuid::from_bytes_le(FIRST)), 0));
+        tube.put("x", PutOptions::new()).await.expect("the other one confirms");
+        // The first one takes writes still, as it believes, and is the last choice.
+        client.connection().await.expect("a connection").leave("a test");
+        connects(&client, 3).await;
+        tube.put("x", PutOptions::new()).await.expect("again at the other one");
+    }
+}

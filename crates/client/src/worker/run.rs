@@ -134,7 +134,14 @@ fn passes(error: &Error) -> bool {
         || matches!(error, Error::Timeout(_) | Error::Unavailable)
         || matches!(
             error.kind(),
-            Some(Kind::ReadOnly | Kind::Disk | Kind::MemoryLimit | Kind::OutcomeUnknown | Kind::Loading)
+            Some(
+                Kind::ReadOnly
+                    | Kind::ReplicasMissing
+                    | Kind::Disk
+                    | Kind::MemoryLimit
+                    | Kind::OutcomeUnknown
+                    | Kind::Loading
+            )
         )
 }
 

@@ -1,5 +1,5 @@
-//! The Rust client and `lycosa work` through three changes of the master: planned, after `kill -9`, and while the old
-//! master is frozen.
+//! The Rust client and `lycosa work` through four changes of the master: planned, after `kill -9`, while the old master is
+//! frozen, and while it goes on without replicas.
 //!
 //! Three instances, `replicas_before_reply = 1`, durable sessions. A producer and a [`Worker`] of the Rust client, and a
 //! process `lycosa work`, know all three addresses and nothing else. After each change both workers must run tasks again.
@@ -89,7 +89,8 @@ impl Process {
         let output = folder.join("runs");
         let script = format!("(cat; echo) >> '{}'", output.display());
         let child = Command::new(env!("CARGO_BIN_EXE_lycosa"))
-            .args(["work", "jobs", "--address", addresses, "--", "sh", "-c", &script])
+            .args(["work", "jobs", "--address", addresses, "--request-timeout", "3"])
+            .args(["--", "sh", "-c", &script])
             .stdout(Stdio::null())
             .stderr(fs::File::create(folder.join("log")).map_err(|error| error.to_string())?)
             .spawn()
@@ -150,6 +151,7 @@ async fn produce_and_work(
     options.keep_alive = Duration::from_millis(500);
     options.backoff_max = Duration::from_millis(500);
     options.connect_timeout = Duration::from_secs(2);
+    options.request_timeout = Duration::from_secs(3);
     let text = |error: lycosa_client::Error| error.to_string();
     let producer = QueueClient::connect(options.clone()).await.map_err(text)?;
     let consumer = QueueClient::connect(options).await.map_err(text)?;
@@ -210,7 +212,7 @@ fn clients() -> Result<()> {
     check(&master.0, &shared, &process)
 }
 
-/// Three changes. The last master, and its replica.
+/// Four changes. The last master, and its replica.
 fn change(
     mut first: Server,
     mut second: Server,
@@ -257,7 +259,17 @@ fn change(
     signal(&master, Signal::CONT)?;
     progress(shared, process, "beside the old master")?;
     master.kill();
-    Ok((replica, last))
+
+    // Cut off from its replica, and from nobody else: it answers, takes writes, and confirms none.
+    let (mut old, mut master) = (replica, last);
+    master.lead()?;
+    wait_downstream(&old, "stopped")?;
+    command(&master, &["promote"])?;
+    let last = Server::start(Peer::Lycosa, setup(Some(&master)))?;
+    wait_downstream(&master, "follow")?;
+    progress(shared, process, "beside a master without replicas")?;
+    old.kill();
+    Ok((master, last))
 }
 
 /// Waits until so many replicas follow a master.

@@ -17,6 +17,10 @@ use crate::server::Place;
 /// Bits per second of a slow link: some hundred tasks a second.
 const SLOW: &str = "400kbit";
 
+/// The hardware address of the bridge. One that nobody has set is the lowest of its links' addresses, so it changes when hosts
+/// come and go. A host that knows the former one then sends its replies to the test into the void for up to a minute.
+const BRIDGE_ADDRESS: &str = "02:00:00:00:00:02";
+
 /// Runs a command whose failure matters.
 fn run(program: &str, arguments: &[&str]) -> Result<()> {
     let output =
@@ -52,7 +56,7 @@ impl Bridge {
         // 10.64.0.0 to 10.127.255.0.
         let net = [10, 64 + (id >> 8) as u8 % 64, id as u8];
         let bridge = Self { name: format!("ly{id}b"), net, next: AtomicU8::new(2), clocks };
-        run("ip", &["link", "add", &bridge.name, "type", "bridge"])?;
+        run("ip", &["link", "add", &bridge.name, "address", BRIDGE_ADDRESS, "type", "bridge"])?;
         let address = format!("{}/24", bridge.address(1));
         run("ip", &["addr", "add", &address, "dev", &bridge.name])?;
         run("ip", &["link", "set", &bridge.name, "up"])?;
@@ -84,7 +88,11 @@ impl Bridge {
         run("ip", &["-n", &namespace, "addr", "add", &address, "dev", "eth0"])?;
         run("ip", &["-n", &namespace, "link", "set", "eth0", "up"])?;
         run("ip", &["-n", &namespace, "link", "set", "lo", "up"])?;
-        Ok(Arc::new(host))
+        let own = fs::read_to_string(format!("/sys/class/net/{}/address", self.name));
+        match own.map(|own| own.trim() == BRIDGE_ADDRESS) {
+            Ok(true) => Ok(Arc::new(host)),
+            other => Err(format!("the bridge's hardware address has changed ({other:?}): replies will be lost")),
+        }
     }
 }
 
@@ -157,5 +165,13 @@ impl Drop for Host {
     fn drop(&mut self) {
         // Takes the link along.
         let _ = run("ip", &["netns", "del", &self.place.namespace]);
+    }
+}
+
+/// Removes what `libfaketime` has left of a process that was killed.
+pub(super) fn forget_clock(pid: u32) {
+    for name in [format!("faketime_shm_{pid}"), format!("sem.faketime_sem_{pid}")] {
+        // It exists only if a clock was set by that library.
+        let _ = fs::remove_file(std::path::Path::new("/dev/shm").join(name));
     }
 }

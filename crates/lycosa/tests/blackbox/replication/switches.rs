@@ -76,7 +76,8 @@ impl Net {
         let mut setup = setup(master.map(|master| line.uri(master)));
         setup.place = host.as_ref().map(|host| host.place.clone());
         setup.environment = host.as_ref().map(|host| host.environment()).unwrap_or_default();
-        Ok((Site { server: Server::start(Peer::Lycosa, setup)?, host }, line))
+        let server = Server::start(Peer::Lycosa, setup)?;
+        Ok((Site { pid: server.pid(), server, host }, line))
     }
 
     /// How a replica reaches another master.
@@ -102,6 +103,8 @@ struct Site {
     // Before its namespace goes.
     server: Server,
     host: Option<Arc<Host>>,
+    /// The process, while it lives and after.
+    pid: Option<u32>,
 }
 
 /// What is between a replica and its master.
@@ -117,6 +120,14 @@ impl Line {
             Self::Direct => master.address(),
         };
         format!("admin:{}@{address}", ADMIN_PASSWORD.replace(' ', "%20"))
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let pid = self.server.pid().or(self.pid);
+        self.server.kill();
+        pid.into_iter().for_each(super::namespaces::forget_clock);
     }
 }
 
@@ -472,11 +483,24 @@ fn switches(net: &Net) -> Result<()> {
         .collect::<std::result::Result<_, _>>()?;
     let violated = shared.check().err().unwrap_or_default();
     let logs = || {
-        format!("the master's log:\n{}\nthe replica's log:\n{}", master.server.log(), replica.server.log())
+        format!(
+            "the master {}\nthe replica {}\nthe master's log:\n{}\nthe replica's log:\n{}",
+            state(&master.server),
+            state(&replica.server),
+            master.server.log(),
+            replica.server.log()
+        )
     };
     changed.map_err(|error| format!("{violated}: {error}; {}", logs()))?;
     shared.check().map_err(|error| format!("{error}; {}", logs()))?;
     check_account(&master.server, &workers)
+}
+
+/// What an instance says of itself, for the message of a failed test.
+fn state(server: &Server) -> String {
+    let names = ["vclock", "pending_rows", "replication", "masters", "ro_reason", "status"];
+    let told = names.map(|name| info(server, name).map_or_else(|error| error, |value| value.to_string()));
+    names.iter().zip(told).map(|(name, told)| format!("{name}: {told}; ")).collect()
 }
 
 /// Another instance becomes the master, and has a replica again.
