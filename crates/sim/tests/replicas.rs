@@ -4,6 +4,10 @@ use lycosa_sim::{ReplicaTotals, Trace};
 
 const STEPS: u64 = 1_000;
 
+/// Changes of the master in a run of all tests; `LYCOSA_SIM_SWITCHES` says another number, and `LYCOSA_SIM_SEED` the first
+/// seed.
+const SWITCHES: u64 = 20;
+
 #[test]
 fn a_seed_is_a_world() {
     let run = |seed| {
@@ -49,4 +53,20 @@ fn everything_happens_in_some_world() {
         sum = sum.plus(&report.unwrap_or_else(|failure| panic!("{failure}")).totals);
         seed += 1;
     }
+}
+
+#[test]
+fn masters_change_under_load() {
+    let knob = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let wanted = knob("LYCOSA_SIM_SWITCHES").unwrap_or(SWITCHES);
+    let first = knob("LYCOSA_SIM_SEED").unwrap_or(10_000);
+    let mut sum = ReplicaTotals::default();
+    let mut seed = first;
+    while sum.switches + sum.failovers < wanted {
+        assert!(seed - first < 50 + wanted * 2, "{} worlds have too few changes: {sum}", seed - first);
+        let report = lycosa_sim::run_replicas(seed, STEPS, &mut Trace::new(false));
+        sum = sum.plus(&report.unwrap_or_else(|failure| panic!("{failure}")).totals);
+        seed += 1;
+    }
+    println!("{} worlds: {sum}", seed - first);
 }

@@ -1,8 +1,8 @@
 //! The Rust client and `lycosa work` through four changes of the master: planned, after `kill -9`, while the old master is
 //! frozen, and while it goes on without replicas.
 //!
-//! Three instances, `replicas_before_reply = 1`, durable sessions. A producer and a [`Worker`] of the Rust client, and a
-//! process `lycosa work`, know all three addresses and nothing else. After each change both workers must run tasks again.
+//! Four instances, `replicas_before_reply = 1`, durable sessions. A producer and a [`Worker`] of the Rust client, and a
+//! process `lycosa work`, know all four addresses and nothing else. After each change both workers must run tasks again.
 //! At the end:
 //!
 //! - each task whose put was answered was run or is there;
@@ -193,18 +193,17 @@ fn payload(job: &Job) -> String {
 fn clients() -> Result<()> {
     let text = |error: std::io::Error| error.to_string();
     let first = Server::start(Peer::Lycosa, setup(None))?;
-    let (second, third) = (
-        Server::start(Peer::Lycosa, setup(Some(&first)))?,
-        Server::start(Peer::Lycosa, setup(Some(&first)))?,
-    );
-    wait_followed(&first, 2)?;
+    let replica = || Server::start(Peer::Lycosa, setup(Some(&first)));
+    let servers = [replica()?, replica()?, replica()?];
+    wait_followed(&first, 3)?;
     Client::open(&first)?.ask("queue.create_tube", vec![Value::str("jobs"), Value::str("fifo")])?;
-    let addresses = [&first, &second, &third].map(|server| server.address().to_string()).join(",");
+    let addresses = std::iter::once(&first).chain(&servers).map(|server| server.address().to_string());
+    let addresses = addresses.collect::<Vec<_>>().join(",");
     let folder = tempfile::tempdir().map_err(text)?;
     let shared = Shared::default();
     let mut process = Process::start(&addresses, folder.path())?;
     let mut own = InProcess::start(addresses, Arc::clone(&shared));
-    let changed = change(first, second, third, &shared, &mut process);
+    let changed = change(first, servers, &shared, &mut process);
     let ended = own.end();
     let log = || fs::read_to_string(folder.path().join("log")).unwrap_or_default();
     let master = changed.map_err(|error| format!("{error}; `lycosa work` said:\n{}", log()))?;
@@ -212,56 +211,70 @@ fn clients() -> Result<()> {
     check(&master.0, &shared, &process)
 }
 
+/// The server with the greatest vclock first: it has everything that was acknowledged.
+fn by_clock(servers: Vec<Server>, shared: &Shared) -> Result<Vec<Server>> {
+    let mut known = Vec::new();
+    for server in servers {
+        let clock = vclock(&server)?;
+        known.push((clock.iter().map(|pair| pair.1).sum::<i128>(), server));
+    }
+    known.sort_by_key(|(total, _)| std::cmp::Reverse(*total));
+    lock(shared).step = format!("changed, {:?}", known.iter().map(|(total, _)| total).collect::<Vec<_>>());
+    Ok(known.into_iter().map(|(_, server)| server).collect())
+}
+
+/// The first of these becomes the master, and the others follow it.
+fn lead(mut servers: Vec<Server>) -> Result<(Server, Vec<Server>)> {
+    let mut master = servers.remove(0);
+    master.lead()?;
+    command(&master, &["promote"])?;
+    for server in &mut servers {
+        server.replicate(uri(&master));
+        server.reload()?;
+    }
+    wait_followed(&master, servers.len())?;
+    Ok((master, servers))
+}
+
 /// Four changes. The last master, and its replica.
 fn change(
     mut first: Server,
-    mut second: Server,
-    mut third: Server,
+    servers: [Server; 3],
     shared: &Shared,
     process: &mut Process,
 ) -> Result<(Server, Server)> {
     progress(shared, process, "at the start")?;
 
     // Planned.
+    let [mut second, mut third, mut fourth] = servers;
     let clock = command(&first, &["demote"])?;
     let clock = clock.split('\'').nth(1).ok_or("demote tells no vclock")?.to_owned();
     // It follows until it has everything.
     command(&second, &["promote", "--after", &clock])?;
     second.lead()?;
-    for server in [&mut first, &mut third] {
+    for server in [&mut first, &mut third, &mut fourth] {
         server.replicate(uri(&second));
         server.reload()?;
     }
-    wait_followed(&second, 2)?;
+    wait_followed(&second, 3)?;
     progress(shared, process, "after a planned change")?;
 
-    // Killed: who has more leads, and the other follows.
+    // Killed: who has most leads, and the others follow.
     second.kill();
-    let clocks = (vclock(&first)?, vclock(&third)?);
-    lock(shared).step = format!("killed, {clocks:?}");
-    let total = |clock: &[(i128, i128)]| clock.iter().map(|pair| pair.1).sum::<i128>();
-    let (mut master, mut replica) =
-        if total(&clocks.0) >= total(&clocks.1) { (first, third) } else { (third, first) };
-    master.lead()?;
-    command(&master, &["promote"])?;
-    replica.replicate(uri(&master));
-    replica.reload()?;
-    wait_followed(&master, 1)?;
+    let (master, replicas) = lead(by_clock(vec![first, third, fourth], shared)?)?;
     progress(shared, process, "after a kill")?;
 
     // Frozen: it goes on when another has taken over, and acknowledges nothing.
     signal(&master, Signal::STOP)?;
-    replica.lead()?;
-    command(&replica, &["promote"])?;
-    let last = Server::start(Peer::Lycosa, setup(Some(&replica)))?;
-    wait_downstream(&replica, "follow")?;
+    let mut frozen = master;
+    let (master, mut replicas) = lead(by_clock(replicas, shared)?)?;
     progress(shared, process, "while the old master is frozen")?;
-    signal(&master, Signal::CONT)?;
+    signal(&frozen, Signal::CONT)?;
     progress(shared, process, "beside the old master")?;
-    master.kill();
+    frozen.kill();
 
     // Cut off from its replica, and from nobody else: it answers, takes writes, and confirms none.
-    let (mut old, mut master) = (replica, last);
+    let (mut old, mut master) = (master, replicas.remove(0));
     master.lead()?;
     wait_downstream(&old, "stopped")?;
     command(&master, &["promote"])?;

@@ -91,7 +91,9 @@ impl Bridge {
         let own = fs::read_to_string(format!("/sys/class/net/{}/address", self.name));
         match own.map(|own| own.trim() == BRIDGE_ADDRESS) {
             Ok(true) => Ok(Arc::new(host)),
-            other => Err(format!("the bridge's hardware address has changed ({other:?}): replies will be lost")),
+            other => {
+                Err(format!("the bridge's hardware address has changed ({other:?}): replies will be lost"))
+            }
         }
     }
 }
