@@ -162,6 +162,7 @@ fn format_code(error: &FormatError) -> C {
         FormatError::FieldMissing { .. } => C::FieldMissing,
         FormatError::IndexPartTypeMismatch { .. } => C::IndexPartTypeMismatch,
         FormatError::FormatMismatchIndexPart { .. } => C::FormatMismatchIndexPart,
+        FormatError::ActionMismatch { .. } => C::ActionMismatch,
     }
 }
 

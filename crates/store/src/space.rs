@@ -291,10 +291,15 @@ impl Space {
     pub(crate) fn format_with<'a>(
         def: &SpaceDef,
         indexes: impl Iterator<Item = &'a IndexDef>,
+        lenient: bool,
     ) -> Result<Format, FormatError> {
         let mut format = def.plain_format();
         for part in indexes.flat_map(|index| index.key.parts()) {
-            format.add_key_part(part)?;
+            let added = format.add_key_part(part);
+            match format.contradiction().filter(|_| !lenient) {
+                Some(contradiction) => return Err(contradiction.clone()),
+                None => added?,
+            }
         }
         Ok(format)
     }

@@ -504,7 +504,8 @@ impl Store {
     /// contradict each other; the format is right after the last.
     fn restore_format(&mut self, id: SpaceId) {
         if let Some(space) = self.catalog.get_mut(id)
-            && let Ok(format) = Space::format_with(&space.def, space.indexes.iter().map(|index| &index.def))
+            && let Ok(format) =
+                Space::format_with(&space.def, space.indexes.iter().map(|index| &index.def), true)
         {
             space.format = format;
         }

@@ -27,6 +27,58 @@ pub struct FieldDef {
     pub ty: FieldType,
     /// Whether the field may be nil or missing.
     pub nullable: bool,
+    /// How a nil is refused where the field may be none.
+    pub refusal: Refusal,
+}
+
+/// How a nil is refused where none may be: the `nullable_action` of a field or an index part. It changes nothing here, but
+/// a Tarantool refuses definitions of one field that ask for two ways, and does not open a folder that holds them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Refusal {
+    /// As others want it.
+    #[default]
+    Default,
+    /// `rollback`
+    Rollback,
+    /// `abort`
+    Abort,
+    /// `fail`
+    Fail,
+    /// `ignore`
+    Ignore,
+    /// `replace`
+    Replace,
+    /// A name that nobody knows, which a Tarantool lets pass in index parts.
+    Unknown,
+}
+
+impl Refusal {
+    /// The name as Tarantool shows it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Rollback => "rollback",
+            Self::Abort => "abort",
+            Self::Fail => "fail",
+            Self::Ignore => "ignore",
+            Self::Replace => "replace",
+            Self::Unknown => "(null)",
+        }
+    }
+
+    /// The way of that name, in any case.
+    #[must_use]
+    pub fn parse(name: &str) -> Self {
+        const NAMED: [Refusal; 6] = [
+            Refusal::Default,
+            Refusal::Rollback,
+            Refusal::Abort,
+            Refusal::Fail,
+            Refusal::Ignore,
+            Refusal::Replace,
+        ];
+        NAMED.into_iter().find(|way| way.name().eq_ignore_ascii_case(name)).unwrap_or(Self::Unknown)
+    }
 }
 
 /// Where a field is: `3`, or `[3]["a"][2]` for a place inside a field. Everything counts from 1.
@@ -101,6 +153,16 @@ pub enum FormatError {
         /// The type of the part.
         part: FieldType,
     },
+    /// An index part refuses nil in another way than the field so far (ACTION_MISMATCH, code 162).
+    #[error("Field {field} contains {first} on conflict action, but {second} in index parts")]
+    ActionMismatch {
+        /// Which field.
+        field: FieldPath,
+        /// The action that it has so far.
+        first: &'static str,
+        /// The part's action.
+        second: &'static str,
+    },
 }
 
 /// What is asked of one place in a tuple.
@@ -108,6 +170,7 @@ pub enum FormatError {
 struct Rule {
     ty: FieldType,
     nullable: bool,
+    refusal: Refusal,
     /// Whether an index has a part at or below this place.
     indexed: bool,
     /// Whether a path leads on from here. Such a place may be absent (though not nil, unless it is declared nullable):
@@ -117,7 +180,13 @@ struct Rule {
 
 impl Rule {
     /// A place of which nothing is asked.
-    const FREE: Self = Self { ty: FieldType::Any, nullable: true, indexed: false, container: false };
+    const FREE: Self = Self {
+        ty: FieldType::Any,
+        nullable: true,
+        refusal: Refusal::Default,
+        indexed: false,
+        container: false,
+    };
 
     /// Whether a tuple without this place is refused.
     const fn is_required(&self) -> bool {
@@ -128,6 +197,25 @@ impl Rule {
     fn at_once(&self) -> u16 {
         let nil = if self.nullable { bit(Kind::Nil) } else { 0 };
         if self.container { 0 } else { self.ty.kinds() | nil }
+    }
+
+    /// What becomes of a nil, as Tarantool names it.
+    const fn action(&self) -> &'static str {
+        if self.nullable { "none" } else { self.refusal.name() }
+    }
+
+    /// Takes on what a part says of nil: the strictest wins, and the way that is not the default. Whether they agree.
+    fn join(&mut self, part: &KeyPart) -> bool {
+        let is_default = |nullable: bool, refusal: Refusal| !nullable && refusal == Refusal::Default;
+        let was = (self.nullable, self.refusal);
+        let agree = self.nullable == part.nullable && (self.nullable || self.refusal == part.refusal)
+            || is_default(self.nullable, self.refusal)
+            || is_default(part.nullable, part.refusal);
+        self.nullable = was.0 && part.nullable;
+        if is_default(was.0, was.1) && !part.nullable {
+            self.refusal = part.refusal;
+        }
+        agree
     }
 
     fn accepts(&self, value: &[u8]) -> bool {
@@ -172,6 +260,8 @@ pub struct Format {
     places: Vec<Rule>,
     /// Sorted by field.
     branches: Vec<Branch>,
+    /// The first part that refuses nil in another way than the field so far.
+    contradiction: Option<Box<FormatError>>,
 }
 
 impl Default for Format {
@@ -184,7 +274,12 @@ impl Default for Format {
 impl Format {
     /// The format of a space that declares these fields; `exact_field_count` is 0 if any number of fields will do.
     pub fn new(fields: Vec<FieldDef>, exact_field_count: u32) -> Self {
-        let rules = fields.iter().map(|field| Rule { ty: field.ty, nullable: field.nullable, ..Rule::FREE });
+        let rules = fields.iter().map(|field| Rule {
+            ty: field.ty,
+            nullable: field.nullable,
+            refusal: field.refusal,
+            ..Rule::FREE
+        });
         let names =
             (0..).zip(&fields).map(|(number, field)| (field.name.as_bytes().into(), number)).collect();
         let mut format = Self {
@@ -195,6 +290,7 @@ impl Format {
             required_count: 0,
             places: Vec::new(),
             branches: Vec::new(),
+            contradiction: None,
             fields,
         };
         format.derive();
@@ -234,10 +330,25 @@ impl Format {
                 return Err(FormatError::IndexPartTypeMismatch { field, first: rule.ty, second: container });
             }
             let nullable = rule.nullable && (rule.indexed || is_declared);
-            *rule = Rule { ty: container, nullable, indexed: true, container: true };
+            *rule = Rule { ty: container, nullable, indexed: true, container: true, ..*rule };
             places.push(self.place_of(part.field, &tokens[..=depth]));
         }
+        let is_declared = number < self.fields.len();
         let rule = self.rule_at(number, places.last().copied());
+        let action = rule.action();
+        let agree = if is_declared || rule.indexed {
+            rule.join(part)
+        } else {
+            (rule.nullable, rule.refusal) = (part.nullable, part.refusal);
+            true
+        };
+        let rule = *rule;
+        if !agree && self.contradiction.is_none() {
+            let field = FieldPath { field: part.field, tokens: tokens.to_vec() };
+            let second = if part.nullable { "none" } else { part.refusal.name() };
+            let error = FormatError::ActionMismatch { field, first: action, second };
+            self.contradiction = Some(Box::new(error));
+        }
         let Some(narrower) = rule.ty.narrower(part.ty) else {
             let field = FieldPath { field: part.field, tokens: tokens.to_vec() };
             return Err(if rule.indexed {
@@ -246,7 +357,7 @@ impl Format {
                 FormatError::FormatMismatchIndexPart { field, declared: rule.ty, part: part.ty }
             });
         };
-        *rule = Rule { ty: narrower, nullable: rule.nullable && part.nullable, indexed: true, ..*rule };
+        *self.rule_at(number, places.last().copied()) = Rule { ty: narrower, indexed: true, ..rule };
         if !tokens.is_empty() && !self.branches.iter().any(|branch| branch.places.last() == places.last()) {
             let branch = Branch { field: part.field, tokens: tokens.into(), places: places.into() };
             let at = self.branches.partition_point(|other| other.field <= part.field);
@@ -254,6 +365,11 @@ impl Format {
         }
         self.derive();
         Ok(())
+    }
+
+    /// Why a Tarantool would refuse this format although every tuple can be checked by it: two ways to refuse nil.
+    pub fn contradiction(&self) -> Option<&FormatError> {
+        self.contradiction.as_deref()
     }
 
     fn rule_at(&mut self, field: usize, place: Option<usize>) -> &mut Rule {
@@ -406,7 +522,7 @@ mod tests {
     use crate::value::Value;
 
     fn field(name: &str, ty: FieldType, nullable: bool) -> FieldDef {
-        FieldDef { name: name.to_owned(), ty, nullable }
+        FieldDef { name: name.to_owned(), ty, nullable, refusal: Refusal::Default }
     }
 
     fn part(field: u32, ty: FieldType) -> KeyPart {

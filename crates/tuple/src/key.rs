@@ -11,6 +11,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use crate::collation::Collation;
 use crate::field::{FieldSet, FieldType};
+use crate::format::Refusal;
 use crate::hint;
 use crate::mp::{MpError, Reader};
 use crate::path::Path;
@@ -27,6 +28,8 @@ pub struct KeyPart {
     pub ty: FieldType,
     /// Whether the part may be nil or missing.
     pub nullable: bool,
+    /// How a nil is refused where the part may be none.
+    pub refusal: Refusal,
     /// Order of the strings.
     pub collation: Collation,
     /// Where in the field the value is, if it is not the field itself.
@@ -36,7 +39,14 @@ pub struct KeyPart {
 impl KeyPart {
     /// A part that is a whole field, not nullable, in binary order.
     pub const fn new(field: u32, ty: FieldType) -> Self {
-        Self { field, ty, nullable: false, collation: Collation::Binary, path: None }
+        Self {
+            field,
+            ty,
+            nullable: false,
+            refusal: Refusal::Default,
+            collation: Collation::Binary,
+            path: None,
+        }
     }
 
     /// Whether both parts look at the same place in a tuple.

@@ -1,7 +1,7 @@
 //! Update operations on a tuple.
 
 use lycosa_tuple::field::FieldType;
-use lycosa_tuple::format::{FieldDef, Format};
+use lycosa_tuple::format::{FieldDef, Format, Refusal};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::update::{Mode, apply, check};
@@ -47,7 +47,8 @@ pub fn update_operations(data: &[u8]) {
 }
 
 fn format(has_names: bool) -> Format {
-    let field = |name: &str, ty| FieldDef { name: name.to_owned(), ty, nullable: true };
+    let field =
+        |name: &str, ty| FieldDef { name: name.to_owned(), ty, nullable: true, refusal: Refusal::Default };
     let fields = vec![
         field("id", FieldType::Any),
         field("d", FieldType::Double),

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use lycosa_iproto::error::ErrorCode;
 use lycosa_tuple::collation::Collation;
 use lycosa_tuple::field::FieldType;
+use lycosa_tuple::format::Refusal;
 use lycosa_tuple::key::{KeyDef, KeyError, KeyPart};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::path::Path;
@@ -65,6 +66,7 @@ fn part_of(described: &Value) -> Option<KeyPart> {
         field: u32::try_from(field.as_u64()?).ok()?,
         ty: FieldType::parse(ty.as_str()?)?,
         nullable: nullable.as_bool()?,
+        refusal: Refusal::Default,
         collation: Collation::new(kind.as_str()?, locale.as_str()?, pairs).ok()?,
         path: if path.is_empty() { None } else { Some(Path::parse(path).ok()?) },
     })

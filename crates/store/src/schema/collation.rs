@@ -13,17 +13,17 @@ use crate::schema::SchemaObject;
 use crate::schema::row::{OptionType, Options, Row};
 use crate::{SpaceId, Store, system};
 
-/// Options of a row, of which the tuple crate says what they may be.
-const OPTIONS: [&str; 7] = [
-    "strength",
-    "alternate_handling",
-    "case_first",
-    "case_level",
-    "french_collation",
-    "normalization_mode",
-    "numeric_collation",
+/// Options of a row and what they may be, in the order in which a Tarantool looks at them.
+const OPTIONS: [(&str, &[&str]); 7] = [
+    ("french_collation", ON_OFF),
+    ("alternate_handling", &["NON_IGNORABLE", "SHIFTED"]),
+    ("case_first", &["OFF", "UPPER_FIRST", "LOWER_FIRST"]),
+    ("case_level", ON_OFF),
+    ("normalization_mode", ON_OFF),
+    ("strength", &["PRIMARY", "SECONDARY", "TERTIARY", "QUATERNARY", "IDENTICAL"]),
+    ("numeric_collation", ON_OFF),
 ];
-const STRENGTHS: [&str; 5] = ["primary", "secondary", "tertiary", "quaternary", "identical"];
+const ON_OFF: &[&str] = &["ON", "OFF"];
 
 /// All collations. They are made when an index asks for one: their tables cost time, and most are never used.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ struct CollationDef {
 }
 
 impl CollationDef {
-    fn decode(row: Row<'_>) -> Result<Self, Error> {
+    fn decode(row: Row<'_>, lenient: bool) -> Result<Self, Error> {
         let cannot = |reason: &str| Error::CantCreateCollation(reason.to_owned());
         let name = row.name(1, |_| cannot("collation name is too long"))?;
         let kind = row.text(3)?;
@@ -52,17 +52,18 @@ impl CollationDef {
             [] => String::new(),
             _ => row.name(4, |_| cannot("collation locale is too long"))?,
         };
-        let known = OPTIONS.map(|name| (name, OptionType::Enum));
+        let known = OPTIONS.map(|(name, _)| (name, OptionType::Enum));
         let wrong = |reason| Error::WrongCollationOptions { field: 5, reason };
         let given = Options::read(row.raw(5)?, &known, false, wrong)?;
-        let options: Vec<_> =
-            OPTIONS.into_iter().filter_map(|name| Some((name, given.text(name)?))).collect();
-        let strength = options.iter().find(|(name, _)| *name == "strength");
-        if strength.is_some_and(|(_, value)| !STRENGTHS.iter().any(|known| known.eq_ignore_ascii_case(value)))
-        {
-            return Err(cannot(
-                "ICU wrong strength option setting, expected PRIMARY | SECONDARY | TERTIARY | QUATERNARY | IDENTICAL",
-            ));
+        let mut options = Vec::new();
+        for (name, values) in OPTIONS {
+            let Some(value) = given.text(name) else { continue };
+            // A Tarantool asks this of collations of type BINARY, too.
+            if !lenient && !values.iter().any(|known| known.eq_ignore_ascii_case(&value)) {
+                let values = values.join(" | ");
+                return Err(cannot(&format!("ICU wrong {name} option setting, expected {values}")));
+            }
+            options.push((name, value));
         }
         Ok(Self { name, kind, locale, options })
     }
@@ -92,7 +93,7 @@ impl Collations {
             self.by_id.remove(&id);
         }
         if let Some(row) = new
-            && let (Ok(id), Ok(def)) = (row.uint(0), CollationDef::decode(row))
+            && let (Ok(id), Ok(def)) = (row.uint(0), CollationDef::decode(row, true))
         {
             self.by_id.insert(id, def);
         }
@@ -141,7 +142,7 @@ impl Store {
             (Some(_), None) => Access::DROP,
         };
         if let Some(new) = new {
-            let def = CollationDef::decode(Row::new(self.arena.get(new)))?;
+            let def = CollationDef::decode(Row::new(self.arena.get(new)), self.is_history())?;
             if !self.is_history() {
                 def.make().map_err(|problem| Error::CantCreateCollation(problem.to_string()))?;
             }

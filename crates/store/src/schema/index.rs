@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::index::IndexKind;
 use crate::schema::row::{OptionType, Options, Row};
 use crate::schema::sequence::check_filled_part;
-use crate::schema::space::{NO_COLLATION, NullableProblem, is_nullable};
+use crate::schema::space::{NO_COLLATION, NullableProblem, is_nullable, refusal};
 use crate::schema::{Collations, SchemaObject};
 use crate::space::{Engine, Space, SpaceIndex};
 use crate::transaction::SchemaUndo;
@@ -286,8 +286,11 @@ fn decode_map(map: &[u8], number: u32, collations: &Collations, lenient: bool) -
     let ty = ty.ok_or_else(|| wrong("index part: unknown field type".to_owned()))?;
     let nullable = match is_nullable(&options) {
         Ok(nullable) => nullable,
-        Err(NullableProblem::Unknown) => options.bool("is_nullable").unwrap_or(false),
-        Err(NullableProblem::Conflict) => {
+        // A Tarantool looks at the name only where parts contradict each other.
+        Err(NullableProblem::Unknown) if !options.bool("is_nullable").unwrap_or(false) || lenient => {
+            options.bool("is_nullable").unwrap_or(false)
+        }
+        Err(_) => {
             let reason = "index part: conflicting nullability and nullable action properties";
             return Err(wrong(reason.to_owned()));
         }
@@ -317,7 +320,14 @@ fn decode_map(map: &[u8], number: u32, collations: &Collations, lenient: bool) -
             Some(Err(problem)) => return Err(wrong(problem.to_string())),
         },
     };
-    let part = KeyPart { field: u32::try_from(field).unwrap_or(u32::MAX), ty, nullable, collation, path };
+    let part = KeyPart {
+        field: u32::try_from(field).unwrap_or(u32::MAX),
+        ty,
+        nullable,
+        refusal: refusal(&options),
+        collation,
+        path,
+    };
     Ok(DecodedPart { part, multikey })
 }
 
@@ -370,7 +380,7 @@ impl Store {
         let others = space.indexes.iter().map(|index| &index.def).filter(|other| other.id != def.id);
         let mut defs: Vec<&IndexDef> = others.chain([&def]).collect();
         defs.sort_by_key(|def| def.id);
-        let format = Space::format_with(&space.def, defs.into_iter())?;
+        let format = Space::format_with(&space.def, defs.into_iter(), self.is_history())?;
         if let Some(attached) = space.sequence.filter(|_| def.id == 0) {
             check_filled_part(space, &def, attached.field, self.is_history())?;
         }
@@ -455,7 +465,7 @@ impl Store {
             }
         }
         let left = space.indexes.iter().map(|index| &index.def).filter(|def| def.id != id);
-        let format = Space::format_with(&space.def, left)?;
+        let format = Space::format_with(&space.def, left, true)?;
         let owned_bytes = (id == 0).then_some(space.bytes);
         if let Some(index) = self.catalog.take_index(space_id, id) {
             self.undo_schema(SchemaUndo::IndexRemoved {

@@ -1,7 +1,7 @@
 //! Rows of `_space`: definitions of spaces, and what happens to a space when its row changes.
 
 use lycosa_tuple::field::FieldType;
-use lycosa_tuple::format::FieldDef;
+use lycosa_tuple::format::{FieldDef, Refusal};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 
@@ -201,7 +201,7 @@ fn decode_format(
         if fields.iter().any(|field| field.name == name) {
             return Err(Error::SpaceFieldIsDuplicate(name));
         }
-        fields.push(FieldDef { name, ty, nullable });
+        fields.push(FieldDef { name, ty, nullable, refusal: refusal(&options) });
     }
     Ok(fields)
 }
@@ -229,6 +229,12 @@ pub(crate) fn is_nullable(options: &Options<'_>) -> Result<bool, NullableProblem
         Some(action) if action.eq_ignore_ascii_case("none") == nullable => Ok(nullable),
         Some(_) => Err(NullableProblem::Conflict),
     }
+}
+
+/// How a nil is refused, as `nullable_action` says.
+pub(crate) fn refusal(options: &Options<'_>) -> Refusal {
+    let action = options.text("nullable_action").filter(|action| !action.eq_ignore_ascii_case("none"));
+    action.map_or(Refusal::Default, |action| Refusal::parse(&action))
 }
 
 impl Store {
@@ -273,7 +279,8 @@ impl Store {
         self.check_alteration(present, &def)?;
         self.check_supported(&def, Some(&present.def))?;
         let id = def.id;
-        let format = Space::format_with(&def, present.indexes.iter().map(|index| &index.def))?;
+        let format =
+            Space::format_with(&def, present.indexes.iter().map(|index| &index.def), self.is_history())?;
         if !self.is_loading() {
             for handle in present.handles(&self.arena) {
                 format.check_stored(TupleRef::trusted(self.arena.get(handle)))?;

@@ -244,8 +244,64 @@ fn indexes_are_refused() {
 }
 
 #[test]
+fn ways_to_refuse_nil_agree() {
+    let mut store = with_spaces();
+    let field = r#"{"name": "a", "type": "unsigned", "nullable_action": "abort"}"#;
+    let format = format!(r#"[600, 1, "z", "memtx", 0, {{}}, [{field}, {{"name": "m", "type": "map"}}]]"#);
+    insert(&mut store, system::SPACE, &format).unwrap();
+    let mismatch = |field: &str, first: &str, second: &str| {
+        format!("Field {field} contains {first} on conflict action, but {second} in index parts")
+    };
+    let refused = [
+        (r#"{"field": 0, "type": "unsigned", "nullable_action": "fail"}"#, mismatch("1", "abort", "fail")),
+        (r#"{"field": 0, "type": "unsigned", "nullable_action": "x"}"#, mismatch("1", "abort", "(null)")),
+        // The action comes before the type.
+        (r#"{"field": 0, "type": "string", "nullable_action": "FAIL"}"#, mismatch("1", "abort", "fail")),
+        (
+            r#"{"field": 1, "type": "unsigned", "path": "q", "nullable_action": "abort"}"#,
+            mismatch("[2][\"q\"]", "none", "abort"),
+        ),
+        (
+            r#"{"field": 0, "type": "unsigned", "is_nullable": true, "nullable_action": "x"}"#,
+            "Wrong index options (field 1): index part: conflicting nullability and nullable action properties".to_owned(),
+        ),
+    ];
+    for (part, expected) in &refused {
+        let row = format!(r#"[600, 0, "pk", "tree", {{}}, [{part}]]"#);
+        assert_eq!(refusal(insert(&mut store, system::INDEX, &row)), *expected, "{part}");
+    }
+    let accepted = [
+        r#"{"field": 0, "type": "unsigned"}"#,
+        r#"{"field": 0, "type": "unsigned", "nullable_action": "abort"}"#,
+        r#"{"field": 0, "type": "unsigned", "nullable_action": "DEFAULT"}"#,
+        r#"{"field": 5, "type": "unsigned", "nullable_action": "x"}"#,
+    ];
+    for (id, part) in accepted.iter().enumerate() {
+        let row = format!(r#"[600, {id}, "i{id}", "tree", {{}}, [{part}]]"#);
+        insert(&mut store, system::INDEX, &row).unwrap_or_else(|error| panic!("{part}: {error}"));
+    }
+    // A field that no format declares refuses as the first part says.
+    let nullable = r#"[600, 4, "i4", "tree", {}, [{"field": 5, "type": "unsigned", "is_nullable": true}]]"#;
+    assert_eq!(refusal(insert(&mut store, system::INDEX, nullable)), mismatch("6", "(null)", "none"));
+    // The definition of the space, too.
+    let other = format.replace("abort", "fail");
+    assert_eq!(refusal(replace(&mut store, system::SPACE, &other)), mismatch("1", "fail", "abort"));
+}
+
+#[test]
 fn other_definitions_are_refused() {
-    let refusals: [(SpaceId, &str, &str); 32] = [
+    let refusals: [(SpaceId, &str, &str); 34] = [
+        (
+            276,
+            r#"[302, "c", 1, "BINARY", "en_US", {"case_first": "x"}]"#,
+            "Failed to initialize collation: ICU wrong case_first option setting, \
+             expected OFF | UPPER_FIRST | LOWER_FIRST.",
+        ),
+        (
+            276,
+            r#"[302, "c", 1, "ICU", "", {"case_level": "default"}]"#,
+            "Failed to initialize collation: ICU wrong case_level option setting, expected ON | OFF.",
+        ),
         (304, r#"[50, 1, "x", "foo", {}]"#, "Failed to create user 'x': unknown user type"),
         (
             304,

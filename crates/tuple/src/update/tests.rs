@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::field::FieldSet;
 use crate::field::FieldType;
-use crate::format::FieldDef;
+use crate::format::{FieldDef, Refusal};
 use crate::value::Value;
 
 fn unhex(text: &str) -> Vec<u8> {
@@ -12,7 +12,12 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 fn format(fields: &[(&str, FieldType)]) -> Format {
-    let define = |&(name, ty): &(&str, FieldType)| FieldDef { name: name.to_owned(), ty, nullable: true };
+    let define = |&(name, ty): &(&str, FieldType)| FieldDef {
+        name: name.to_owned(),
+        ty,
+        nullable: true,
+        refusal: Refusal::Default,
+    };
     Format::new(fields.iter().map(define).collect(), 0)
 }
 
