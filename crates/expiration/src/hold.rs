@@ -22,7 +22,7 @@ pub struct Held {
 
 impl Held {
     /// By the processor's time, which does not count what the machine gave to others meanwhile, if it is known.
-    fn own(&self) -> u64 {
+    pub(crate) fn own(&self) -> u64 {
         if self.processor > 0 { self.processor } else { self.elapsed }
     }
 }

@@ -335,7 +335,8 @@ impl Task {
         let share = u64::from(self.definition.budget.share);
         // The next pass may follow at once; the next deadline does not wait.
         if !(slice.is_over && is_front) && share < 100 {
-            self.others_until = now + held.elapsed * 100 / share;
+            // By its own time: what the machine took from a slice is no reason for a pause, in which tuples would be late.
+            self.others_until = now + held.own() * 100 / share;
         }
         if self.failure.take().is_some() {
             self.note_lag(lag);

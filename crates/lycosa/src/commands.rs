@@ -120,7 +120,7 @@ const STATES: [&str; 6] = ["ready", "taken", "delayed", "buried", "done", "total
 const CALLS: [&str; 11] =
     ["put", "take", "ack", "release", "bury", "kick", "delete", "touch", "ttl", "ttr", "delay"];
 
-fn tube_stats(tube: Option<&str>, client: &ClientArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn tube_stats(tube: Option<&str>, client: &ClientArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(client)?;
     let values = session.statistics(tube)?;
     let statistics = values.first().context("the server answered no statistics")?;

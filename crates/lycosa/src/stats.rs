@@ -9,6 +9,7 @@ use lycosa_client::{Error, Kind, Value};
 use serde_json::{Value as Json, json};
 
 use crate::arguments::{ClientArguments, StatsArguments};
+use crate::commands;
 use crate::look::{self, TubeLine};
 use crate::outcome::Outcome;
 use crate::output;
@@ -191,6 +192,9 @@ fn part_of_limit(net: &Value, name: &str) -> String {
 
 /// `lycosa stats`
 pub(crate) fn run(arguments: &StatsArguments) -> anyhow::Result<Outcome> {
+    if let Some(tube) = &arguments.tube {
+        return commands::tube_stats(Some(tube), &arguments.client);
+    }
     let session = Session::open(&arguments.client)?;
     if let Some(pause) = arguments.watch {
         return watch(&session, pause, arguments.looks, arguments.client.json);

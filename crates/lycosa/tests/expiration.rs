@@ -126,6 +126,8 @@ fn tasks_are_started_listed_counted_and_stopped() {
     assert_eq!(json(&dry)[0]["due"], 5);
     assert_eq!(count(&server, "mail"), 10);
     assert_eq!(ok(&server, &["list", "--json"]), "");
+    let empty = expiration(&server, &["list"]);
+    assert_eq!((empty.code, empty.stdout.as_str(), empty.stderr.as_str()), (0, "", "no expiration tasks\n"));
 
     let started = ok(&server, &["start", "old", "mail", "--field", "deadline", "--unit", "s"]);
     assert_eq!(started, "started old: waits for the next deadline\n");
@@ -168,6 +170,17 @@ fn tasks_are_started_listed_counted_and_stopped() {
     let missing = expiration(&server, &["stats", "old"]);
     assert!(missing.code == 1 && missing.stderr.contains("does not exist"), "{missing:?}");
     assert_eq!(names(&server), [""; 0]);
+
+    // Whoever may not know of a space is not told that there is no task.
+    let vault =
+        "box.schema.space.create('vault'):create_index('pk') box.schema.user.revoke('guest', 'super')";
+    eval(&server, vault).unwrap();
+    ok(&server, &["start", "old", "vault", "--field", "3"]);
+    let hidden = server.run(&["expiration", "list"]);
+    let text =
+        "no expiration tasks over what user 'guest' may see; ask with --data-dir or as admin for all\n";
+    assert_eq!((hidden.code, hidden.stdout.as_str(), hidden.stderr.as_str()), (0, "", text));
+    assert_eq!(names(&server), ["old"]);
 }
 
 #[test]

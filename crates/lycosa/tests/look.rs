@@ -64,6 +64,7 @@ fn a_filter_counts_before_it_changes() {
     server.ok(&["delete", "t", "--state", "ready", "--yes"]);
     server.ok(&["bury", "t", "--state", "delayed", "--yes"]);
     let stats = server.ok(&["tube", "stats", "t", "--json"]);
+    assert_eq!(server.ok(&["stats", "t", "--json"]), stats, "the same in short");
     assert!(stats.contains(r#""total":2"#) && stats.contains(r#""buried":2"#), "{stats}");
     assert_eq!(server.run(&["delete", "t", "1", "--state", "ready"]).code, 2);
     assert_eq!(server.run(&["delete", "t"]).code, 2);

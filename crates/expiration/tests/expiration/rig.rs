@@ -11,6 +11,8 @@ pub(crate) const SECOND: u64 = 1_000_000;
 #[derive(Default)]
 pub(crate) struct FakeHost {
     pub(crate) step: u64,
+    /// Of 100 µs of a slice, how many its thread had the processor.
+    pub(crate) processor: u64,
     elapsed: u64,
     pub(crate) archived: Vec<(String, Vec<u8>)>,
     pub(crate) refuses: Option<String>,
@@ -50,7 +52,14 @@ impl Rig {
         let uuid = "11111111-1111-1111-1111-111111111111";
         store.bootstrap(uuid, uuid).expect("a new store");
         let now = 1_700_000_000 * SECOND;
-        Self { store, expiration: Expiration::new(), host: FakeHost::default(), now, largest: 0, slices: 0 }
+        Self {
+            store,
+            expiration: Expiration::new(),
+            host: FakeHost { processor: 100, ..FakeHost::default() },
+            now,
+            largest: 0,
+            slices: 0,
+        }
     }
 
     pub(crate) fn seconds(&self) -> u64 {
@@ -184,12 +193,13 @@ impl Rig {
             }
         };
         let elapsed = self.host.elapsed;
+        let processor = elapsed * self.host.processor / 100;
         self.expiration.finish(
             id,
             &mut self.store,
             self.now,
             done,
-            lycosa_expiration::Held { elapsed, processor: elapsed, commit: 0 },
+            lycosa_expiration::Held { elapsed, processor, commit: 0 },
         );
         true
     }

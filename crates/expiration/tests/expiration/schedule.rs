@@ -191,6 +191,25 @@ fn a_share_of_the_loop_leaves_the_rest_to_others() {
     assert!(began < rig.now);
 }
 
+/// The machine gives the loop a fiftieth of the time that a slice lasts. The slice that ends early for it is followed by the
+/// pause that its own time asks for, not by one of many milliseconds in which the other tuples wait.
+#[test]
+fn time_that_the_machine_takes_makes_nothing_late() {
+    let mut rig = Rig::new();
+    let space = rig.space("s", IndexKind::Tree, Some("unsigned"));
+    for id in 0..40 {
+        rig.put(space, id, 1_u64);
+    }
+    rig.host.step = 8000;
+    rig.host.processor = 2;
+    rig.start("t", space, &[field_3(), ("budget_us", 300_u32.into()), ("share", 50_u32.into())]).unwrap();
+    assert!(rig.turn());
+    assert_eq!(rig.state("t"), "behind", "the slice has ended by the clock");
+    let wakes = rig.expiration.next().expect("the next slice");
+    assert!(wakes > rig.now, "others have their share");
+    assert!(wakes - rig.now <= 2 * 16_000 * 2 / 100, "{} µs", wakes - rig.now);
+}
+
 #[test]
 fn a_pass_takes_its_time_and_meets_everything() {
     for kind in [IndexKind::Tree, IndexKind::Hash] {

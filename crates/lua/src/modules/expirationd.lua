@@ -226,6 +226,17 @@ local function note_failure(task, pass, message)
     task.failed = failed
 end
 
+-- What the task works on and is not there: a program may make it again.
+local function missing(task)
+    local space = box.space[task.space]
+    if space == nil then
+        return ('Space with %s %s does not exist'):format(type(task.space) == 'string' and 'name' or 'id', task.space)
+    end
+    if space.index[task.index] == nil then
+        return ('Index with %s %s does not exist'):format(type(task.index) == 'string' and 'name' or 'id', task.index)
+    end
+end
+
 local function may_run(task)
     local space = box.space[task.space]
     return task.force or not box.info.ro or space.temporary or space.is_local
@@ -246,6 +257,8 @@ local function work(task, run)
     fiber.name(('worker of %q'):format(task.name), { truncate = true })
     local waited = false
     while not run.cancelled do
+        -- The guardian says so, and waits for it.
+        if missing(task) then return end
         if may_run(task) then
             if waited then fiber.sleep(2 * upstream_lag()) end
             waited = false
@@ -285,16 +298,6 @@ local CALLBACKS = {
     'is_tuple_expired', 'iterate_with', 'on_full_scan_complete', 'on_full_scan_error', 'on_full_scan_start',
     'on_full_scan_success', 'process_expired_tuple', 'process_while',
 }
-
-local function missing(task)
-    local space = box.space[task.space]
-    if space == nil then
-        return ('Space with %s %s does not exist'):format(type(task.space) == 'string' and 'name' or 'id', task.space)
-    end
-    if space.index[task.index] == nil then
-        return ('Index with %s %s does not exist'):format(type(task.index) == 'string' and 'name' or 'id', task.index)
-    end
-end
 
 -- Replaces the names of global functions by the functions.
 local function load_callbacks(task)

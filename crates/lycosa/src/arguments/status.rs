@@ -10,11 +10,15 @@ use crate::values::{pause, span};
 pub(super) const STATS_EXAMPLES: &str = "\
 Examples:
   lycosa stats                        the server, then the tubes, the largest backlog first
+  lycosa stats mail                   one tube: tasks by state, calls by kind
   lycosa stats --watch                tasks a second in and out, every 2 seconds, until Ctrl-C
   lycosa stats --watch=10s --json     one object for each look";
 
 #[derive(Debug, Args)]
 pub(crate) struct StatsArguments {
+    /// Only this tube: its tasks by state and its calls by kind, as `lycosa tube stats` shows them
+    #[arg(conflicts_with = "watch")]
+    pub(crate) tube: Option<String>,
     /// Look again and again, at this distance, and show tasks a second
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "2",
         value_parser = pause)]

@@ -204,7 +204,7 @@ test:test('a callback may end its own task', function(test)
 end)
 
 test:test('what is missing may come', function(test)
-    test:plan(4)
+    test:plan(6)
     if box.space.s then box.space.s:drop() end
     rawset(_G, 'named', nil)
     local task = expirationd.start('t', 's', 'named', options({ index = 'later' }))
@@ -227,6 +227,10 @@ test:test('what is missing may come', function(test)
         return task.alert == 'Expirationd warning, task "t": Space with name s does not exist'
     end)
     test:is(task.guardian_fiber:status(), 'suspended', 'guarded')
+    test:is(task.errors, 0, 'a space that is gone is no error')
+    fresh():create_index('later', { parts = { 2, 'string' } })
+    wait('it goes on', function() return box.space.s:count() == 0 end)
+    test:is(task.restarts, 2, 'started again')
     task:kill()
 end)
 
