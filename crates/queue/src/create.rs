@@ -388,16 +388,21 @@ fn check_indexes(space: &Space, indexes: &[IndexLayout]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Lets indexes defer the entries that the queue does not read: taken tasks in the index of states; all tasks, and those
-/// without a deadline however many they are, in the index of deadlines. The queue reads the first ready task, so ready
-/// tasks go through a FIFO cache.
+/// Lets indexes defer the entries that the queue does not read: taken tasks in the indexes of states and of sub-queues; all
+/// tasks, and those without a deadline however many they are, in the index of deadlines. The queue reads the first ready
+/// task, so ready tasks go through a FIFO cache of the index of states. Those of sub-queues do not come in order.
 fn defer_entries(store: &mut Store, space: SpaceId, layout: &Layout, indexes: &Indexes) {
     if layout.timed {
         store.defer_entries(space, indexes.watch, Deferral::Beyond { field: NEXT_EVENT, bound: BEYOND });
     }
     let (cached, deferred) = (State::Ready.encoded(), State::Taken.encoded());
-    let parts = Deferral::Parts { cached: &cached, deferred: &deferred };
-    store.defer_entries(space, indexes.status, parts);
+    let cached_ready = Deferral::Parts { cached: Some(&cached), deferred: &deferred };
+    store.defer_entries(space, indexes.status, cached_ready);
+    if layout.utube.is_some() {
+        for index in [indexes.utube, indexes.utube_pri] {
+            store.defer_entries(space, index, Deferral::Parts { cached: None, deferred: &deferred });
+        }
+    }
 }
 
 /// Makes sure that `id` and those before it are not handed out again after a restart. A durable tube's tasks see to

@@ -113,7 +113,7 @@ fn new_tube(store: &mut Store) -> Result<SpaceId, Error> {
         ddl::create_index(s, tube, &IndexSpec { unique: false, ..IndexSpec::new("watch", &parts) })?;
         Ok(tube)
     })?;
-    store.defer_entries(tube, STATUS, Deferral::Parts { cached: b"\xa1r", deferred: b"\xa1t" });
+    store.defer_entries(tube, STATUS, Deferral::Parts { cached: Some(b"\xa1r"), deferred: b"\xa1t" });
     store.defer_entries(tube, WATCH, Deferral::Beyond { field: 2, bound: BEYOND });
     Ok(tube)
 }

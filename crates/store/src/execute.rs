@@ -12,7 +12,7 @@ use crate::arena::{Arena, Handle};
 use crate::error::Error;
 use crate::schema::row::Row;
 use crate::space::{AttachedSequence, Engine, PutMode, Space, SpaceIndex, key_values};
-use crate::statement::{Statement, StatementKind};
+use crate::statement::{IteratorType, Statement, StatementKind};
 use crate::{IndexId, SpaceId, Store, garbage, system, user};
 
 /// What Tarantool adds to a tuple's MessagePack before it compares with the largest size.
@@ -278,6 +278,81 @@ impl Store {
         Ok(Some(old))
     }
 
+    /// Deletes the tuples at the beginning of a walk, up to `limit` and as long as `f` says so, each as a DELETE by its
+    /// primary key would. Returns how many. They are found once for all indexes, and the one that is walked gives them up a
+    /// leaf at a time.
+    ///
+    /// # Errors
+    /// As [`Store::range`] and [`Store::execute`]. Nothing has changed then.
+    pub fn delete_along(
+        &mut self,
+        id: SpaceId,
+        (index, iterator, key): (IndexId, IteratorType, &[u8]),
+        limit: usize,
+        f: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<u64, Error> {
+        if !self.transaction.is_open {
+            return Err(Error::NoTransaction);
+        }
+        if self.transaction.user != user::ADMIN {
+            self.check_access(self.transaction.user, Object::Space(id), Access::WRITE)?;
+        }
+        let mut run = std::mem::take(&mut self.run);
+        run.clear();
+        self.find_run(&mut run, id, (index, iterator, key), limit, f)?;
+        let savepoint = self.savepoint();
+        let deleted = self.delete_run(id, index, &run);
+        let count = run.len() as u64;
+        self.run = run;
+        match deleted {
+            Ok(()) => Ok(count),
+            Err(error) => {
+                self.undo_since(savepoint);
+                Err(error)
+            }
+        }
+    }
+
+    fn find_run(
+        &self,
+        run: &mut Vec<Handle>,
+        id: SpaceId,
+        (index, iterator, key): (IndexId, IteratorType, &[u8]),
+        limit: usize,
+        f: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<(), Error> {
+        let walk = self.walk(self.space(id)?, index, iterator, key, 0)?;
+        for handle in walk.into_iter().flatten().take(limit) {
+            if !f(self.arena.get(handle)) {
+                break;
+            }
+            run.push(handle);
+        }
+        Ok(())
+    }
+
+    /// Deletes tuples that follow each other in an index.
+    fn delete_run(&mut self, id: SpaceId, index: IndexId, run: &[Handle]) -> Result<(), Error> {
+        let Some(space) = self.catalog.get_mut(id) else { return Err(Error::NoSuchSpace(id.to_string())) };
+        let (temporary, local) = (space.def.temporary, space.def.local);
+        // The schema may refuse to let a row of a system space go; then those behind it have to be there.
+        let is_refusable = id <= system::MAX;
+        if !is_refusable {
+            space.remove_run(&self.arena, index, run);
+        }
+        for &old in run {
+            if is_refusable && let Some(space) = self.catalog.get_mut(id) {
+                space.remove(&self.arena, old);
+            }
+            self.record_row(id, Some(old), None, StatementKind::Delete);
+            self.row_changed(id, Some(old), None)?;
+            if !temporary {
+                self.log_keyed(id, old, None, local);
+            }
+        }
+        Ok(())
+    }
+
     /// Copies a tuple of the space `id` into the arena. `replaced` is the tuple whose place it is about to take.
     ///
     /// Limits are for new work. What was accepted once is recovered whatever they are, or a start could be refused for
@@ -450,7 +525,7 @@ impl Store {
         index.is_some_and(|index| {
             let count = ids.len() as u32;
             let key_fits = index.def.key.check_key(&key, count).is_ok();
-            key_fits && index.index.count(&self.arena, crate::IteratorType::Eq, &key, count).unwrap_or(0) > 0
+            key_fits && index.index.count(&self.arena, IteratorType::Eq, &key, count).unwrap_or(0) > 0
         })
     }
 }

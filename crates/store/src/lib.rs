@@ -64,7 +64,7 @@ pub use space_index::Deferral;
 pub use statement::{IteratorType, Statement, StatementKind};
 pub use transaction::{Change, OwnedChange, Savepoint};
 
-use arena::Arena;
+use arena::{Arena, Handle};
 use effect::Effects;
 use garbage::Discarded;
 use read_view::ReadView;
@@ -247,6 +247,8 @@ pub struct Store {
     new_vinyl: Vec<SpaceId>,
     /// An empty buffer, kept for its allocation: statements make tuples in it.
     scratch: Vec<u8>,
+    /// The same for tuples that are deleted together.
+    run: Vec<Handle>,
 }
 
 /// Says of the text of a function in Lua why it is none.
@@ -278,6 +280,7 @@ impl Store {
             check_body: None,
             new_vinyl: Vec::new(),
             scratch: Vec::new(),
+            run: Vec::new(),
         };
         store.define_system_spaces();
         // A truncation, and the reset of a sequence that goes with it, make room: their rows must not be what there is

@@ -76,7 +76,7 @@ impl Store {
     }
 
     /// `None` stands for a space that never has tuples.
-    fn walk<'a>(
+    pub(crate) fn walk<'a>(
         &'a self,
         space: &'a Space,
         index: IndexId,

@@ -413,6 +413,18 @@ impl Space {
         self.bytes -= arena.get(old).len() as u64;
     }
 
+    /// Removes tuples that follow each other in the index `along` from all indexes.
+    pub(crate) fn remove_run(&mut self, arena: &Arena, along: IndexId, run: &[Handle]) {
+        for index in &mut self.indexes {
+            if index.def.id == along {
+                index.remove_run(arena, run);
+            } else {
+                run.iter().for_each(|&old| index.remove(arena, old));
+            }
+        }
+        self.bytes -= run.iter().map(|&old| arena.get(old).len() as u64).sum::<u64>();
+    }
+
     /// Takes back an exchange or removal.
     pub(crate) fn restore(&mut self, arena: &Arena, old: Option<Handle>, new: Option<Handle>) {
         for index in &mut self.indexes {

@@ -61,7 +61,7 @@ impl SpaceIndex {
         let deferred = match (deferral, first) {
             (Deferral::Parts { cached, deferred }, Some(part)) => {
                 let scope = Scope::Part { field: part.field, value: deferred.into() };
-                DeferredEntries::new(scope, self.cache_of(cached))
+                DeferredEntries::new(scope, cached.and_then(|cached| self.cache_of(cached)))
             }
             (Deferral::Parts { .. }, None) => return,
             (Deferral::Beyond { field, bound }, _) => DeferredEntries::with_beyond(field, bound),
@@ -378,6 +378,15 @@ impl SpaceIndex {
         }
     }
 
+    /// Removes tuples that follow each other in the index.
+    pub(crate) fn remove_run(&mut self, arena: &Arena, run: &[Handle]) {
+        if self.deferred.is_some() {
+            run.iter().for_each(|&old| self.remove(arena, old));
+        } else {
+            self.index.remove_run(arena, run);
+        }
+    }
+
     /// Flushes the few deferred entries because reads have merged them: the next read finds them in the tree. Then defers a
     /// tuple.
     #[cold]
@@ -436,9 +445,9 @@ pub enum Deferral<'a> {
     /// Those of two parts of the index, told by the value in the first part of its key, a string of at most 31 bytes as
     /// MessagePack.
     Parts {
-        /// Tuples with this value go through a FIFO cache: their first one ([`Store::first`](crate::Store::first)) and
-        /// their number are read, and they mostly arrive in the index's order.
-        cached: &'a [u8],
+        /// Tuples with this value, if there is one, go through a FIFO cache: their first one
+        /// ([`Store::first`](crate::Store::first)) and their number are read, and they mostly arrive in the index's order.
+        cached: Option<&'a [u8]>,
         /// Tuples with this value are hardly ever read.
         deferred: &'a [u8],
     },

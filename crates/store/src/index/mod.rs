@@ -226,6 +226,18 @@ impl Index {
         self.entries.remove(order, entry)
     }
 
+    /// Removes these tuples, which follow each other in the index.
+    pub(crate) fn remove_run(&mut self, arena: &Arena, handles: &[Handle]) {
+        let Self { kind, key, number, entries, .. } = self;
+        let order = Order { arena, key, exact: number.is_some() };
+        let entry = |at: usize| {
+            let handle = handles[at];
+            Entry { hint: hint(*kind, key, *number, arena.get(handle)), handle }
+        };
+        let removed = entries.remove_run(order, handles.len(), entry);
+        debug_assert_eq!(removed, handles.len(), "the tuples are in the index");
+    }
+
     /// Puts `new` in the place of `old`, which equals it in the full order. `false` if `old` was not there.
     pub fn replace(&mut self, arena: &Arena, old: Handle, new: Handle) -> bool {
         let entry = self.entry(arena, old);
@@ -333,13 +345,7 @@ impl Index {
     }
 
     fn hint(&self, tuple: &[u8]) -> u64 {
-        if let Some(field) = self.number {
-            return number_in(tuple, field).unwrap_or(0);
-        }
-        match self.kind {
-            IndexKind::Tree => self.key.hint(tuple),
-            IndexKind::Hash => self.key.hash(tuple),
-        }
+        hint(self.kind, &self.key, self.number, tuple)
     }
 
     /// A tuple's entry, whether it is in the index or not.
@@ -371,6 +377,15 @@ impl Index {
         self.own_key
             .as_ref()
             .is_some_and(|own| compare_by(own).is_eq() && !own.has_nil(arena.get(first.handle)))
+    }
+}
+
+/// What a tuple's entry is ordered by first, in an index of that kind with that key; `number` is [`Index::number`].
+fn hint(kind: IndexKind, key: &KeyDef, number: Option<u32>, tuple: &[u8]) -> u64 {
+    match (number, kind) {
+        (Some(field), _) => number_in(tuple, field).unwrap_or(0),
+        (None, IndexKind::Tree) => key.hint(tuple),
+        (None, IndexKind::Hash) => key.hash(tuple),
     }
 }
 

@@ -42,7 +42,7 @@ use self::block::{Block, Bound, SearchKey, Sought};
 pub use self::cursor::Cursor;
 use self::dense::Dense;
 use self::leaf::Leaf;
-use self::node::{Branch, Census, Inner, Insertion, Node};
+use self::node::{Branch, Census, Inner, Insertion, Node, Removed};
 pub use self::remains::Remains;
 use crate::arena::{Arena, Handle};
 
@@ -209,9 +209,31 @@ impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
 
     /// Removes the entry that equals `entry`; its handle is returned.
     pub fn remove(&mut self, order: Order<'_>, entry: Entry) -> Option<Handle> {
-        let target = SearchKey::from(entry);
-        let removed = self.root.as_mut()?.remove(order, &target, &mut self.census)?;
-        self.len -= 1;
+        self.remove_in_leaf(order, entry, 1).map(|removed| removed.first)
+    }
+
+    /// Removes the entry that equals `first` and those behind it, up to `count` in all, with one descent for each leaf.
+    /// `entry` gives the entry with that many removed before it. Returns how many were removed.
+    pub fn remove_run(
+        &mut self,
+        order: Order<'_>,
+        count: usize,
+        mut entry: impl FnMut(usize) -> Entry,
+    ) -> usize {
+        let mut done = 0;
+        while done < count
+            && let Some(removed) = self.remove_in_leaf(order, entry(done), count - done)
+        {
+            done += removed.count as usize;
+        }
+        done
+    }
+
+    #[inline]
+    fn remove_in_leaf(&mut self, order: Order<'_>, first: Entry, limit: usize) -> Option<Removed> {
+        let target = SearchKey::from(first);
+        let removed = self.root.as_mut()?.remove(order, &target, limit, &mut self.census)?;
+        self.len -= u64::from(removed.count);
         self.lower_root();
         Some(removed)
     }

@@ -19,6 +19,8 @@ enum Step {
     Update(u8, u8, Option<u8>),
     /// By name.
     Delete(u8),
+    /// Up to that many tuples in a row, in the order of an index by id (0), by name (1) or by half and id ([`HALVED`]).
+    DeleteAlong(IndexId, u8, usize),
     Upsert(Tuple, u8),
     Truncate,
     Savepoint,
@@ -39,6 +41,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => tuple().prop_map(Step::Replace),
         4 => tuple().prop_map(|(id, name, number)| Step::Update(id, name, number)),
         4 => (0..12u8).prop_map(Step::Delete),
+        3 => (proptest::sample::select(vec![0, 1, HALVED]), 0..12u8, 0..5usize)
+            .prop_map(|(index, from, limit)| Step::DeleteAlong(index, from, limit)),
         2 => (tuple(), 0..12u8).prop_map(|(tuple, name)| Step::Upsert(tuple, name)),
         1 => Just(Step::Truncate),
         2 => Just(Step::Savepoint),
@@ -90,6 +94,12 @@ impl Model {
                 self.0.retain(|other| other.1 != name);
                 true
             }
+            Step::DeleteAlong(index, from, limit) => {
+                for (id, ..) in self.run(index, from, limit) {
+                    self.0.retain(|other| other.0 != id);
+                }
+                true
+            }
             Step::Upsert(tuple, name) => match self.0.iter().find(|other| other.0 == tuple.0) {
                 Some(&(id, _, number)) => self.put((id, name, number)),
                 None => self.put(tuple),
@@ -100,6 +110,22 @@ impl Model {
             }
             _ => true,
         }
+    }
+
+    /// Up to `limit` tuples in the order of an index, from an id or name on, and before the one with the id 7.
+    fn run(&self, index: IndexId, from: u8, limit: usize) -> Vec<Tuple> {
+        let mut tuples = self.0.clone();
+        tuples.retain(|tuple| match index {
+            0 => tuple.0 >= from,
+            1 => tuple.1 >= from,
+            _ => half(tuple.1) >= half(from),
+        });
+        tuples.sort_by_key(|tuple| match index {
+            0 => ("", tuple.0),
+            1 => ("", tuple.1),
+            _ => (half(tuple.1), tuple.0),
+        });
+        tuples.into_iter().take(limit).take_while(|tuple| tuple.0 != 7).collect()
     }
 
     fn walk(&self, order: impl Fn(&Tuple) -> (Option<u8>, u8)) -> String {
@@ -138,6 +164,21 @@ fn execute(store: &mut Store, space: SpaceId, step: &Step) -> bool {
         Step::Delete(name) => {
             let key = row(&format!(r#"["{}"]"#, text(name)));
             store.execute(&Statement::Delete { space, index: 1, key: &key }).map(drop)
+        }
+        Step::DeleteAlong(index, from, limit) => {
+            let key = match index {
+                0 => row(&format!("[{from}]")),
+                1 => row(&format!(r#"["{}"]"#, text(from))),
+                _ => row(&format!(r#"["{}"]"#, half(from))),
+            };
+            let mut deleted = 0;
+            let walk = (index, IteratorType::Ge, key.as_slice());
+            let counted = store.delete_along(space, walk, limit, &mut |tuple| {
+                let is_deleted = tuple[1] != 7;
+                deleted += u64::from(is_deleted);
+                is_deleted
+            });
+            counted.map(|counted| assert_eq!(counted, deleted))
         }
         Step::Upsert(tuple, name) => {
             let operations = row(&format!(r#"[["=", 1, "{}"], ["=", 3, "{}"]]"#, text(name), half(name)));
@@ -286,7 +327,7 @@ fn store_with_indexes() -> (Store, SpaceId) {
     });
     let (cached, deferred) = (row(&format!("\"{CACHED_HALF}\"")), row(&format!("\"{DEFERRED_HALF}\"")));
     store.defer_entries(space, LAZY, Deferral::Beyond { field: 2, bound: u64::MAX });
-    store.defer_entries(space, HALVED, Deferral::Parts { cached: &cached, deferred: &deferred });
+    store.defer_entries(space, HALVED, Deferral::Parts { cached: Some(&cached), deferred: &deferred });
     store.defer_entries(space, DISTANT, Deferral::Beyond { field: 2, bound: BEYOND });
     (store, space)
 }

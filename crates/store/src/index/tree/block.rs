@@ -171,14 +171,20 @@ impl<const N: usize> Block<N> {
 
     pub(super) fn remove(&mut self, at: usize) -> Entry {
         let entry = self.entry(at);
-        let len = self.len();
-        self.hints.copy_within(at + 1..len, at);
-        self.handles.copy_within(at + 1..len, at);
-        self.len -= 1;
-        if at < usize::from(self.next) {
-            self.next -= 1;
-        }
+        self.remove_run(at, 1);
         entry
+    }
+
+    /// Removes `count` entries from `at` on.
+    #[inline]
+    pub(super) fn remove_run(&mut self, at: usize, count: usize) {
+        let len = self.len();
+        self.hints.copy_within(at + count..len, at);
+        self.handles.copy_within(at + count..len, at);
+        self.len -= small(count);
+        if at < usize::from(self.next) {
+            self.next = self.next.saturating_sub(small(count)).max(small(at));
+        }
     }
 
     /// Where to cut a full block that an entry should go into at `at`: at that place in an ascending run, so that what the

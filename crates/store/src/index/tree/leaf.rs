@@ -28,6 +28,14 @@ pub(super) enum Insertion<T> {
     Added(Option<T>),
 }
 
+/// A run of entries that a removal took out of one leaf.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Removed {
+    /// The handle of the first one.
+    pub(super) first: Handle,
+    pub(super) count: u32,
+}
+
 impl<const L: usize, const W: usize> Leaf<L, W> {
     /// A leaf of one entry.
     pub(super) fn new(exact: bool, entry: Entry) -> Self {
@@ -182,14 +190,31 @@ impl<const L: usize, const W: usize> Leaf<L, W> {
         Self::Sorted(Box::new(right))
     }
 
-    /// Removes the entry that equals the target. The leaf may be left empty.
-    pub(super) fn remove(&mut self, order: Order<'_>, target: &SearchKey<'_>) -> Option<Handle> {
+    /// Removes the entry that equals the target, and those behind it up to `limit` in all. The leaf may be left empty.
+    pub(super) fn remove(
+        &mut self,
+        order: Order<'_>,
+        target: &SearchKey<'_>,
+        limit: usize,
+    ) -> Option<Removed> {
         match self {
             Self::Sorted(block) => {
                 let at = block.locate(order, target).ok()?;
-                Some(block.remove(at).handle)
+                let (first, count) = (block.handles()[at], limit.min(block.len() - at));
+                block.remove_run(at, count);
+                Some(Removed { first, count: count as u32 })
             }
-            Self::Dense(dense) => dense.find(target.hint).map(|place| dense.remove(place)),
+            Self::Dense(dense) => {
+                let place = dense.find(target.hint)?;
+                let mut removed = Removed { first: dense.remove(place), count: 1 };
+                while (removed.count as usize) < limit
+                    && let Some(place) = dense.next(place + 1)
+                {
+                    dense.remove(place);
+                    removed.count += 1;
+                }
+                Some(removed)
+            }
         }
     }
 

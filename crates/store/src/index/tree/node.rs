@@ -4,8 +4,8 @@
 //! inner node knows of each child its first entry, which is the separator, and how many entries are below it.
 
 use super::block::{Block, Bound, SearchKey};
-pub(super) use super::leaf::Insertion;
 use super::leaf::Leaf;
+pub(super) use super::leaf::{Insertion, Removed};
 use super::{Entry, Order};
 use crate::arena::Handle;
 
@@ -84,16 +84,18 @@ impl<const L: usize, const W: usize, const I: usize> Node<L, W, I> {
         }
     }
 
-    /// Removes the entry that equals the target. The node may be left empty.
+    /// Removes the entry that equals the target, and those behind it in its leaf up to `limit` in all. The node may be left
+    /// empty.
     pub(super) fn remove(
         &mut self,
         order: Order<'_>,
         target: &SearchKey<'_>,
+        limit: usize,
         census: &mut Census,
-    ) -> Option<Handle> {
+    ) -> Option<Removed> {
         match self {
-            Node::Leaf(leaf) => leaf.remove(order, target),
-            Node::Inner(inner) => inner.remove(order, target, census),
+            Node::Leaf(leaf) => leaf.remove(order, target, limit),
+            Node::Inner(inner) => inner.remove(order, target, limit, census),
         }
     }
 
@@ -276,15 +278,21 @@ impl<const L: usize, const W: usize, const I: usize> Inner<L, W, I> {
         child
     }
 
-    fn remove(&mut self, order: Order<'_>, target: &SearchKey<'_>, census: &mut Census) -> Option<Handle> {
+    fn remove(
+        &mut self,
+        order: Order<'_>,
+        target: &SearchKey<'_>,
+        limit: usize,
+        census: &mut Census,
+    ) -> Option<Removed> {
         let step = self.children_up_to(order, target).checked_sub(1)?;
-        let removed = self.children[step].remove(order, target, census)?;
-        self.counts[step] -= 1;
+        let removed = self.children[step].remove(order, target, limit, census)?;
+        self.counts[step] -= removed.count;
         if self.counts[step] == 0 {
             self.remove_child(step, census);
             return Some(removed);
         }
-        if self.firsts.handles()[step] == removed {
+        if self.firsts.handles()[step] == removed.first {
             self.firsts.set(step, self.children[step].first());
         }
         if self.is_sparse(step) {

@@ -98,6 +98,20 @@ impl<const L: usize, const I: usize> Pair<L, I> {
         }
     }
 
+    fn remove_run(&mut self, key: Key, count: usize) {
+        let from = self.place(key).unwrap_or_else(|at| at);
+        let end = self.model.len().min(from + count);
+        let gone: Vec<_> = self.model.drain(from..end).map(|(_, handle)| handle).collect();
+        let Self { tree, arena, key, blunt, .. } = self;
+        let entry = |at: usize| {
+            let hint = key.hint(arena.get(gone[at])).checked_shr(*blunt).unwrap_or(0);
+            Entry { hint, handle: gone[at] }
+        };
+        let removed = tree.remove_run(Order { arena, key, exact: false }, gone.len(), entry);
+        assert_eq!(removed, gone.len());
+        gone.into_iter().for_each(|handle| self.arena.remove(handle));
+    }
+
     fn replace(&mut self, key: Key) {
         let new = self.arena.insert(&tuple(key)).unwrap();
         let at = self.place(key);
@@ -240,6 +254,8 @@ enum Step {
     Remove(Key),
     /// Removes entries from the first one at or behind the key on.
     Drain(Key, usize),
+    /// The same as one run.
+    Cut(Key, usize),
     Replace(Key),
     Rebuild,
 }
@@ -251,6 +267,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (key(), 1..30u64).prop_map(|(key, count)| Step::Run(key, count)),
         8 => key().prop_map(Step::Remove),
         2 => (key(), 1..40usize).prop_map(|(key, count)| Step::Drain(key, count)),
+        2 => (key(), 1..40usize).prop_map(|(key, count)| Step::Cut(key, count)),
         3 => key().prop_map(Step::Replace),
         1 => Just(Step::Rebuild),
     ]
@@ -268,6 +285,7 @@ fn run<const L: usize, const I: usize>(blunt: u32, steps: &[Step]) {
                 let keys: Vec<Key> = pair.model[from..].iter().take(count).map(|&(key, _)| key).collect();
                 keys.into_iter().for_each(|key| pair.remove(key));
             }
+            Step::Cut(key, count) => pair.remove_run(key, count),
             Step::Replace(key) => pair.replace(key),
             Step::Rebuild => pair.rebuild(),
         }
@@ -278,7 +296,8 @@ fn run<const L: usize, const I: usize>(blunt: u32, steps: &[Step]) {
         | Step::Remove(key)
         | Step::Replace(key)
         | Step::Run(key, _)
-        | Step::Drain(key, _)) = *step
+        | Step::Drain(key, _)
+        | Step::Cut(key, _)) = *step
         else {
             continue;
         };

@@ -65,6 +65,17 @@ impl<const L: usize, const W: usize, const I: usize> Numbers<L, W, I> {
         self.handles.free.extend(removed);
     }
 
+    fn remove_run(&mut self, from: u64, count: usize) {
+        let run = self.model.range(from..).take(count);
+        let gone: Vec<Entry> = run.map(|(&hint, &handle)| Entry { hint, handle }).collect();
+        let order = Order { arena: &self.empty, key: &self.key, exact: true };
+        assert_eq!(self.tree.remove_run(order, gone.len(), |at| gone[at]), gone.len(), "{from}");
+        for Entry { hint, handle } in gone {
+            self.model.remove(&hint);
+            self.handles.free.push(handle);
+        }
+    }
+
     fn replace(&mut self, number: u64) {
         let new = self.handles.take();
         let order = Order { arena: &self.empty, key: &self.key, exact: true };
@@ -172,6 +183,8 @@ enum Step {
     Remove(u64),
     /// Removes so many of those at or behind the number, but lets every so-manieth be.
     Drain(u64, usize, usize),
+    /// Removes up to so many at or behind the number as one run.
+    Cut(u64, usize),
     /// Takes so many numbers away at the left, and adds one at the right for each.
     Queue(usize),
     Replace(u64),
@@ -195,6 +208,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (number(), 1..60u64).prop_map(|(from, count)| Step::Fall(from, count)),
         6 => number().prop_map(Step::Remove),
         3 => (number(), 1..150usize, 2..9usize).prop_map(|(from, count, keep)| Step::Drain(from, count, keep)),
+        2 => (number(), 1..150usize).prop_map(|(from, count)| Step::Cut(from, count)),
         2 => (1..120usize).prop_map(Step::Queue),
         3 => number().prop_map(Step::Replace),
         1 => Just(Step::Rebuild),
@@ -219,6 +233,7 @@ fn run<const L: usize, const W: usize, const I: usize>(steps: &[Step]) {
                 let gone = numbers.into_iter().enumerate().filter(|(place, _)| place % keep != 0);
                 gone.for_each(|(_, number)| all.remove(number));
             }
+            Step::Cut(from, count) => all.remove_run(from, count),
             Step::Queue(count) => {
                 for _ in 0..count {
                     let ends = (all.model.first_key_value(), all.model.last_key_value());
@@ -238,6 +253,7 @@ fn run<const L: usize, const W: usize, const I: usize>(steps: &[Step]) {
         | Step::Fall(number, _)
         | Step::Remove(number)
         | Step::Drain(number, ..)
+        | Step::Cut(number, _)
         | Step::Replace(number) = *step
         {
             all.check_bounds(number);
