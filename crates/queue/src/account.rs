@@ -14,7 +14,7 @@ use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
 
 use crate::driver::Tasks;
-use crate::driver::candidates::{Candidate, Touch};
+use crate::driver::candidates::{Candidate, Growth, Touch};
 use crate::error::Error;
 use crate::owners::{Owner, TaskKey};
 use crate::session::taken_key;
@@ -91,8 +91,7 @@ impl TaskChange<'_> {
 pub(crate) struct Touched<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) touch: Touch,
-    /// By how much the number of its taken tasks has grown.
-    pub(crate) taken: i32,
+    pub(crate) growth: Growth,
 }
 
 /// What a change of a task means for its sub-queue, or for both if it has moved. After a change that is not `alone` others
@@ -103,16 +102,19 @@ pub(crate) fn touches<'a>(
     new: Option<Side<'a>>,
     alone: bool,
 ) -> [Option<Touched<'a>>; 2] {
-    let taken = |side: Option<Side<'_>>| i32::from(side.is_some_and(|side| side.is_taken()));
-    let (was_taken, is_taken) = (taken(old), taken(new));
-    if let (Some(old), Some(new)) = (old, new)
-        && old.utube != new.utube
+    let is_in = |side: Option<Side<'_>>, state| i32::from(side.is_some_and(|side| side.state == Some(state)));
+    let growth = |old, new| Growth {
+        taken: is_in(new, State::Taken) - is_in(old, State::Taken),
+        ready: is_in(new, State::Ready) - is_in(old, State::Ready),
+    };
+    if let (Some(from), Some(to)) = (old, new)
+        && from.utube != to.utube
     {
-        let touched = |name, taken| Some(Touched { name, touch: Touch::Anyhow, taken });
-        return [touched(old.utube, -was_taken), touched(new.utube, is_taken)];
+        let touched = |name, growth| Some(Touched { name, touch: Touch::Anyhow, growth });
+        return [touched(from.utube, growth(old, None)), touched(to.utube, growth(None, new))];
     }
     let touched = new.or(old).zip(touch(id, old, new, alone));
-    [touched.map(|(side, touch)| Touched { name: side.utube, touch, taken: is_taken - was_taken }), None]
+    [touched.map(|(side, touch)| Touched { name: side.utube, touch, growth: growth(old, new) }), None]
 }
 
 /// What a change of a task means for its sub-queue. None: nothing.
@@ -250,16 +252,16 @@ impl TubeTurn<'_> {
         touches
             .into_iter()
             .flatten()
-            .try_for_each(|Touched { name, touch, taken }| self.account_sub_queue(name, touch, taken))
+            .try_for_each(|Touched { name, touch, growth }| self.account_sub_queue(name, touch, growth))
     }
 
-    /// Adjusts the number of a sub-queue's taken tasks, and computes its candidate anew.
-    fn account_sub_queue(&mut self, name: &[u8], touch: Touch, taken: i32) -> Result<(), Error> {
+    /// Adjusts the numbers of a sub-queue's tasks, and computes its candidate anew.
+    fn account_sub_queue(&mut self, name: &[u8], touch: Touch, growth: Growth) -> Result<(), Error> {
         let Tube { space, indexes, buffer, driver, kind, .. } = &mut *self.tube;
         let layout = kind.layout();
         let Some(candidates) = driver.candidates_mut() else { return Ok(()) };
         let tasks = Tasks { store: self.store, space: *space, indexes: *indexes };
-        let Some((old, new)) = candidates.adjust(tasks, layout, name, touch, taken)? else { return Ok(()) };
+        let Some((old, new)) = candidates.adjust(tasks, layout, name, touch, growth)? else { return Ok(()) };
         self.common.pending.undo_candidate(self.index, name, old);
         if new == old.candidate {
             return Ok(());

@@ -265,8 +265,13 @@ impl Tube {
         #[cfg(test)]
         let _pause = crate::cost::pause();
         let mut computed = Candidates::new(known.order());
-        let rebuilt = computed.rebuild(self.tasks(store), self.kind.layout());
-        assert!(rebuilt.is_err() || *known == computed, "tube '{}': {known:?}, not {computed:?}", self.name);
+        let tasks = self.tasks(store);
+        let rebuilt = computed.rebuild(tasks, self.kind.layout()).and_then(|()| known.verify_ready(tasks));
+        assert!(
+            rebuilt.is_err() || known.agree_with(&computed),
+            "tube '{}': {known:?}, not {computed:?}",
+            self.name
+        );
     }
 
     /// Takes a change of one task into account. Calls `show` with each sub-queue of which the ready buffer may show the wrong
@@ -293,9 +298,9 @@ impl Tube {
         let (space, indexes, has_buffer) = (self.space, self.indexes, self.buffer.is_some());
         let Some(candidates) = self.driver.candidates_mut() else { return };
         let tasks = crate::driver::Tasks { store, space, indexes };
-        for Touched { name, touch, taken } in touches(id, old, new, is_alone).into_iter().flatten() {
-            match candidates.adjust(tasks, layout, name, touch, taken) {
-                Ok(Some(_)) if has_buffer => show(name.into()),
+        for Touched { name, touch, growth } in touches(id, old, new, is_alone).into_iter().flatten() {
+            match candidates.adjust(tasks, layout, name, touch, growth) {
+                Ok(Some((old, new))) if has_buffer && old.candidate != new => show(name.into()),
                 Ok(_) => {}
                 // The space or an index has gone with this transaction.
                 Err(_) => self.candidates_follow = false,

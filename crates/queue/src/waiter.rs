@@ -116,6 +116,9 @@ impl Waiters {
 
     /// Who has waited longest in a line.
     pub(crate) fn first(&self, tube: TubeIndex, line: Line) -> Option<(u64, &Waiter)> {
+        if self.lines.is_empty() {
+            return None;
+        }
         let mut range = self.lines.range((tube, line, 0)..=(tube, line, u64::MAX));
         range.next().map(|(&(_, _, request), waiter)| (request, waiter))
     }

@@ -114,6 +114,7 @@ enum Order {
 struct Step {
     field: u32,
     order: Order,
+    nullable: bool,
 }
 
 /// The parts of a key, in order.
@@ -148,7 +149,7 @@ impl KeyDef {
                     FieldType::String if part.path.is_none() && part.collation.is_binary() => Order::String,
                     _ => Order::Scalar,
                 };
-                Step { field: part.field, order }
+                Step { field: part.field, order, nullable: part.nullable }
             })
             .collect();
         Self {
@@ -284,7 +285,7 @@ impl KeyDef {
     /// Appends the tuple's key: the values of all parts as they stand in the tuple, nil for what is missing.
     #[inline]
     pub fn extract(&self, tuple: &[u8], out: &mut Vec<u8>) {
-        if let [Step { field: 0, order: Order::Unsigned }] = *self.steps
+        if let [Step { field: 0, order: Order::Unsigned, .. }] = *self.steps
             && let Some(number) = Walk::new(tuple).first()
         {
             return out.extend_from_slice(number);
@@ -305,8 +306,8 @@ impl KeyDef {
     pub fn hint(&self, tuple: &[u8]) -> u64 {
         let mut writer = hint::Writer::new();
         let mut walk = Walk::new(tuple);
-        for (step, part) in self.steps.iter().zip(&self.parts) {
-            let is_written = !part.nullable
+        for (index, step) in self.steps.iter().enumerate() {
+            let is_written = !step.nullable
                 && match step.order {
                     Order::Unsigned => {
                         walk.unsigned(step.field).map(|value| writer.unsigned(value, 0)).is_some()
@@ -315,6 +316,7 @@ impl KeyDef {
                     Order::Integer | Order::Scalar => false,
                 };
             if !is_written {
+                let part = &self.parts[index];
                 writer.part(part, walk.part(part));
             }
             if writer.is_full() {

@@ -8,13 +8,18 @@
 //! - [`SubQueue::taken`] is the number of the sub-queue's taken tasks.
 //! - The candidate of a sub-queue is its first ready task, if none of its tasks is taken; there is no other.
 //! - A sub-queue with neither has no entry.
+//! - [`SubQueue::ready`] is the number of the sub-queue's ready tasks or unknown. A sub-queue without an entry has none.
 //!
 //! All of it is a function of the space. A change of a task adjusts the number and computes the candidate again, where the
-//! kind of the change ([`Touch`]) saves most of the look-ups; a rollback puts back what there was.
+//! kind of the change ([`Touch`]) and the number of ready tasks save most of the look-ups; a rollback puts back what there
+//! was.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::{Bound, ControlFlow};
 
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use lycosa_store::IteratorType;
 
 use super::Tasks;
@@ -57,6 +62,54 @@ pub struct SubQueue {
     pub candidate: Option<Candidate>,
     /// Number of its taken tasks.
     pub taken: u32,
+    /// Number of its ready tasks.
+    pub ready: ReadyCount,
+}
+
+impl SubQueue {
+    /// Whether nothing has to be known of the sub-queue.
+    fn is_idle(&self) -> bool {
+        self.candidate.is_none() && self.taken == 0
+    }
+}
+
+/// Number of a sub-queue's ready tasks. It is known of a sub-queue all of whose tasks came after the candidates were
+/// computed: to compute them does not look at every ready task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadyCount(u32);
+
+impl ReadyCount {
+    /// Any number.
+    pub const UNKNOWN: Self = Self(u32::MAX);
+
+    /// Whether there certainly is no ready task.
+    #[must_use]
+    pub fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    fn grown_by(self, growth: i32) -> Self {
+        match self {
+            Self::UNKNOWN => self,
+            Self(count) => count.checked_add_signed(growth).map_or(Self::UNKNOWN, Self),
+        }
+    }
+}
+
+/// By how much the numbers of a sub-queue's tasks have grown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Growth {
+    /// Of taken tasks.
+    pub taken: i32,
+    /// Of ready tasks.
+    pub ready: i32,
+}
+
+/// A sub-queue under its name.
+#[derive(Debug)]
+struct Named {
+    name: Box<[u8]>,
+    sub_queue: SubQueue,
 }
 
 /// How far candidates are computed: see [`Candidates::rebuild_portion`].
@@ -90,20 +143,56 @@ impl Rebuild {
     }
 }
 
-/// All candidates of a tube. Clients choose the names, so the map has the standard library's keyed hash: nobody outside can
-/// make names that collide.
-#[derive(Debug, PartialEq, Eq)]
+/// All candidates of a tube. Clients choose the names, so the table has the standard library's keyed hash: nobody outside
+/// can make names that collide. A change of a task computes it once, for the search and for what comes or goes.
+#[derive(Debug)]
 pub struct Candidates {
     order: CandidateOrder,
-    by_name: HashMap<Box<[u8]>, SubQueue>,
+    by_name: HashTable<Named>,
+    hash_keys: RandomState,
     sorted: BTreeSet<Candidate>,
+}
+
+fn hash(keys: &RandomState, name: &[u8]) -> u64 {
+    let mut hasher = keys.build_hasher();
+    hasher.write(name);
+    hasher.finish()
 }
 
 impl Candidates {
     /// None yet.
     #[must_use]
     pub fn new(order: CandidateOrder) -> Self {
-        Self { order, by_name: HashMap::new(), sorted: BTreeSet::new() }
+        Self { order, by_name: HashTable::new(), hash_keys: RandomState::new(), sorted: BTreeSet::new() }
+    }
+
+    /// Whether both know the same of the same sub-queues, but for the numbers of ready tasks, which only one may know.
+    #[must_use]
+    pub fn agree_with(&self, other: &Self) -> bool {
+        let is_same = |known: &Named| {
+            let Named { name, sub_queue } = known;
+            let SubQueue { candidate, taken, .. } = other.sub_queue(name);
+            (sub_queue.candidate, sub_queue.taken) == (candidate, taken)
+        };
+        self.order == other.order
+            && self.sorted == other.sorted
+            && self.by_name.len() == other.by_name.len()
+            && self.by_name.iter().all(is_same)
+    }
+
+    /// Panics if a known number of ready tasks is not that of the rows.
+    ///
+    /// # Errors
+    /// The space is gone.
+    #[cfg(debug_assertions)]
+    pub fn verify_ready(&self, tasks: Tasks<'_>) -> Result<(), Error> {
+        for Named { name, sub_queue: SubQueue { ready, .. } } in &self.by_name {
+            let key = NameKey::new(State::Ready, name, &[]);
+            let count = tasks.store.count(tasks.space, tasks.indexes.utube, IteratorType::Eq, &key)?;
+            let is_right = *ready == ReadyCount::UNKNOWN || u64::from(ready.0) == count;
+            assert!(is_right, "{} has {count} ready tasks, not {ready:?}", name.escape_ascii());
+        }
+        Ok(())
     }
 
     /// The id of the task that is next.
@@ -126,7 +215,7 @@ impl Candidates {
 
     /// The sub-queues and their candidates, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], Candidate)> {
-        self.by_name.iter().filter_map(|(name, sub_queue)| Some((&**name, sub_queue.candidate?)))
+        self.by_name.iter().filter_map(|known| Some((&*known.name, known.sub_queue.candidate?)))
     }
 
     /// The candidate of one sub-queue.
@@ -136,7 +225,8 @@ impl Candidates {
     }
 
     fn sub_queue(&self, name: &[u8]) -> SubQueue {
-        self.by_name.get(name).copied().unwrap_or_default()
+        let found = self.by_name.find(hash(&self.hash_keys, name), |known| *known.name == *name);
+        found.map(|known| known.sub_queue).unwrap_or_default()
     }
 
     /// Takes all out.
@@ -166,30 +256,39 @@ impl Candidates {
         name: &[u8],
         f: impl FnOnce(SubQueue) -> Result<SubQueue, Error>,
     ) -> Result<Option<SubQueue>, Error> {
-        let place = self.by_name.get_mut(name);
-        let old = place.as_deref().copied().unwrap_or_default();
+        let Self { by_name, hash_keys, sorted, .. } = self;
+        let entry = by_name.entry(
+            hash(hash_keys, name),
+            |known| *known.name == *name,
+            |known| hash(hash_keys, &known.name),
+        );
+        let old = match &entry {
+            Entry::Occupied(known) => known.get().sub_queue,
+            Entry::Vacant(_) => SubQueue::default(),
+        };
         let new = f(old)?;
         if new == old {
             return Ok(None);
         }
         if new.candidate != old.candidate {
             if let Some(old) = &old.candidate {
-                self.sorted.remove(old);
+                sorted.remove(old);
             }
             if let Some(new) = new.candidate {
-                self.sorted.insert(new);
+                sorted.insert(new);
             }
         }
-        match place {
-            _ if new == SubQueue::default() => _ = self.by_name.remove(name),
-            Some(place) => *place = new,
-            None => _ = self.by_name.insert(name.into(), new),
+        match entry {
+            Entry::Occupied(known) if new.is_idle() => _ = known.remove(),
+            Entry::Occupied(mut known) => known.get_mut().sub_queue = new,
+            Entry::Vacant(_) if new.is_idle() => {}
+            Entry::Vacant(place) => _ = place.insert(Named { name: name.into(), sub_queue: new }),
         }
         Ok(Some(old))
     }
 
-    /// Takes a change of a sub-queue's tasks into account: `taken` is by how much the number of its taken tasks has grown.
-    /// Returns what was known before and the present candidate, if anything has changed.
+    /// Takes a change of a sub-queue's tasks into account. Returns what was known before and the present candidate, if
+    /// anything has changed.
     ///
     /// # Errors
     /// The space is gone.
@@ -199,12 +298,13 @@ impl Candidates {
         layout: &Layout,
         name: &[u8],
         touch: Touch,
-        taken: i32,
+        growth: Growth,
     ) -> Result<Option<(SubQueue, Option<Candidate>)>, Error> {
         let order = self.order;
         let mut present = None;
         let changed = self.update(name, |old| {
-            let mut sub_queue = SubQueue { taken: old.taken.saturating_add_signed(taken), ..old };
+            let taken = old.taken.saturating_add_signed(growth.taken);
+            let mut sub_queue = SubQueue { taken, ready: old.ready.grown_by(growth.ready), ..old };
             sub_queue.candidate = order.compute(tasks, layout, name, sub_queue, touch)?;
             present = sub_queue.candidate;
             Ok(sub_queue)
@@ -272,7 +372,9 @@ impl Candidates {
             crate::cost::count_look_up();
             match Task::read(tuple, layout) {
                 Some(task) if task.state() == Some(State::Taken) && count < limit => {
-                    self.by_name.entry(task.utube.into()).or_default().taken += 1;
+                    let known = self.sub_queue(task.utube);
+                    let taken = known.taken.saturating_add(1);
+                    self.restore(task.utube, SubQueue { taken, ready: ReadyCount::UNKNOWN, ..known });
                     count += 1;
                     if count == limit {
                         last = Some(NameKey::new(State::Taken, task.utube, &[task.id]).to_vec());
@@ -309,7 +411,7 @@ impl Candidates {
             }
             if self.sub_queue(task.utube).taken == 0 {
                 let candidate = Some(self.order.candidate(&task));
-                self.restore(task.utube, SubQueue { candidate, taken: 0 });
+                self.restore(task.utube, SubQueue { candidate, taken: 0, ready: ReadyCount::UNKNOWN });
             }
             key = match self.order {
                 CandidateOrder::Id => NameKey::new(State::Ready, task.utube, &[u64::MAX]),
@@ -338,8 +440,8 @@ impl Candidates {
 }
 
 impl CandidateOrder {
-    /// The candidate that the `present` sub-queue should have after a change of that kind, which its number of taken tasks
-    /// tells already.
+    /// The candidate that the `present` sub-queue should have after a change of that kind, which its numbers of tasks tell
+    /// already.
     ///
     /// # Errors
     /// The space is gone.
@@ -358,6 +460,7 @@ impl CandidateOrder {
             (Touch::Arrived(new), Some(present)) => Ok(Some(present.min(new))),
             (Touch::Arrived(new), None) => Ok(Some(new)),
             (Touch::Left(gone), present) if present != Some(gone) => Ok(present),
+            (Touch::Left(_) | Touch::Anyhow, _) if present.ready.is_zero() => Ok(None),
             (Touch::Left(_) | Touch::Anyhow, _) => self.first_ready(tasks, layout, name),
         }
     }
@@ -391,7 +494,7 @@ mod tests {
     fn the_lowest_candidate_is_first() {
         let mut candidates = Candidates::new(CandidateOrder::PriorityThenId);
         let set = |candidates: &mut Candidates, name: &[u8], candidate| {
-            candidates.restore(name, SubQueue { candidate, taken: 0 });
+            candidates.restore(name, SubQueue { candidate, ..SubQueue::default() });
         };
         assert_eq!((candidates.get(b"a"), candidates.get(b"b")), (None, None));
         set(&mut candidates, b"a", Some(Candidate { pri: 5, id: 0 }));
@@ -410,8 +513,8 @@ mod tests {
     #[test]
     fn a_busy_sub_queue_is_known_until_its_last_task_is_freed() {
         let mut candidates = Candidates::new(CandidateOrder::Id);
-        let ready = SubQueue { candidate: Some(Candidate { pri: 0, id: 4 }), taken: 0 };
-        let busy = SubQueue { candidate: None, taken: 1 };
+        let ready = SubQueue { candidate: Some(Candidate { pri: 0, id: 4 }), ..SubQueue::default() };
+        let busy = SubQueue { taken: 1, ..SubQueue::default() };
         assert_eq!(candidates.update(b"a", |_| Ok(ready)), Ok(Some(SubQueue::default())));
         assert_eq!(candidates.update(b"a", Ok), Ok(None));
         assert_eq!(candidates.update(b"a", |_| Ok(busy)), Ok(Some(ready)));

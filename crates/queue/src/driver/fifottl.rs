@@ -69,10 +69,16 @@ impl Lifetime {
                 (State::Delayed, delay.deadline(now), ttl.duration().saturating_add(delay.duration()))
             }
         };
-        out.extend_from_slice(&state.encoded());
-        mp::write_uint(out, next_event);
-        mp::write_uint(out, ttl);
-        mp::write_uint(out, ttr.duration());
+        // Put together on the stack: one reservation and one copy instead of one for each field.
+        let mut head = [0; 2 + 3 * mp::MAX_UINT];
+        mp::overwrite(&mut head, 0, state.encoded());
+        let mut length = 2;
+        for time in [next_event, ttl, ttr.duration()] {
+            let (bytes, width) = mp::uint_bytes(time);
+            mp::overwrite(&mut head, length, bytes);
+            length += width;
+        }
+        out.extend_from_slice(&head[..length]);
         write_unsigned_or(options.pri, self.pri, out);
         mp::write_uint(out, now);
         Ok(())
