@@ -424,6 +424,11 @@ impl Instance {
         }
     }
 
+    /// Why the journal takes no more rows, once it has failed for good.
+    pub fn failure(&self) -> Option<&str> {
+        self.data.failure.as_deref()
+    }
+
     /// The journal has failed for good. Whoever waits for it, or for a task, is told, and from now on nobody reads or
     /// changes data.
     pub fn handle_failed(&mut self, cause: &str) {

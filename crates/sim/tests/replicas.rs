@@ -55,6 +55,13 @@ fn everything_happens_in_some_world() {
     }
 }
 
+/// The replica that was to be the next master needed journals that the old one had removed.
+#[test]
+fn a_change_of_the_master_that_cannot_end_is_taken_back() {
+    let report = lycosa_sim::run_replicas(500_114, STEPS, &mut Trace::new(false));
+    report.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 #[test]
 fn masters_change_under_load() {
     let knob = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());

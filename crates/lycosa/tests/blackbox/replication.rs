@@ -14,12 +14,14 @@ use crate::server::{Peer, Server, Setup, tarantool_is_installed};
 use crate::value::Value;
 
 mod clients;
+mod disks;
 mod frozen;
 mod journals;
 mod namespaces;
 mod pair;
 mod peculiar;
 mod promotion;
+mod random_work;
 mod rehearsed;
 mod replies;
 mod round_trip;
@@ -82,6 +84,8 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
     trials.extend(round_trip::trials());
     trials.extend(peculiar::trials());
     trials.extend(frozen::trials());
+    trials.extend(random_work::trials());
+    trials.extend(disks::trials());
     trials.push(rehearsed::trial());
     trials.push(Trial::test("replication::who-may-not-is-told", || Ok(refusals()?)));
     Ok(trials)

@@ -121,13 +121,13 @@ impl Appliers {
 }
 
 async fn run(core: Rc<Core>, uri: Uri, place: usize) {
-    let mut applier = Applier { core, uri, place, ballot: None };
+    let mut applier = Applier { core, uri, place, ballot: None, followed_since: None, is_refusing: false };
     let mut backoff = Backoff::new();
     let mut too_far = 0;
     let mut said = String::new();
     loop {
         applier.set_state(UpstreamState::Connecting, None);
-        let message = match applier.connect(&mut backoff).await {
+        let message = match applier.connect().await {
             End::Myself => return applier.set_state(UpstreamState::Myself, None),
             End::Stopped(message) => {
                 tracing::error!("master {}: replication has stopped: {message}", applier.uri);
@@ -158,14 +158,25 @@ async fn run(core: Rc<Core>, uri: Uri, place: usize) {
                 };
                 return applier.set_state(UpstreamState::Stopped, Some(format!("{message}; {advice}")));
             }
+            End::Lost(_) if applier.failure().is_some() => {
+                let message = applier.failure().unwrap_or_default();
+                tracing::error!("master {}: replication has stopped: {message}", applier.uri);
+                return applier.set_state(UpstreamState::Stopped, Some(message));
+            }
             End::Lost(message) => message,
         };
+        // A connection that ends at once is no better than none: then the pauses go on growing.
+        let timeout = applier.core.hub.timeout();
+        let lasting = lycosa_replication::disconnect_timeout(timeout);
+        if applier.followed_since.take().is_some_and(|since| now().saturating_sub(since) >= lasting) {
+            backoff.succeeded();
+        }
         if said != message {
             tracing::warn!("master {}: {message}; trying again", applier.uri);
             said.clone_from(&message);
         }
         applier.set_state(UpstreamState::Disconnected, Some(message));
-        let wait = backoff.failed(applier.core.hub.timeout());
+        let wait = backoff.failed(timeout);
         tokio::time::sleep(Duration::from_micros(wait)).await;
     }
 }
@@ -176,9 +187,20 @@ struct Applier {
     place: usize,
     /// What the master has said of itself last.
     ballot: Option<Ballot>,
+    /// Since when the master is followed on this connection.
+    followed_since: Option<u64>,
+    /// The last rows could not be applied: the disk is full.
+    is_refusing: bool,
 }
 
 impl Applier {
+    /// Why this instance takes no rows before it is started again.
+    fn failure(&self) -> Option<String> {
+        let instance = self.core.instance.borrow();
+        let cause = instance.failure()?;
+        Some(format!("this instance takes no more rows: {cause}; free or replace its disk and restart it"))
+    }
+
     /// Why this instance may not join again by itself; `None` if it may. What it has must be a part of what the master
     /// has, nobody may be writing here, and the master must be able to take it.
     fn refuses_rejoin(&self) -> Option<&'static str> {
@@ -260,14 +282,14 @@ impl Applier {
         }
     }
 
-    async fn connect(&mut self, backoff: &mut Backoff) -> End {
-        match self.session(backoff).await {
+    async fn connect(&mut self) -> End {
+        match self.session().await {
             Ok(never) => match never {},
             Err(end) => end,
         }
     }
 
-    async fn session(&mut self, backoff: &mut Backoff) -> Result<std::convert::Infallible, End> {
+    async fn session(&mut self) -> Result<std::convert::Infallible, End> {
         let patience = self.core.hub.settings.borrow().connect_timeout;
         let tls = self.core.hub.tls.borrow().clone();
         let own = self.core.instance.borrow().identity().instance;
@@ -300,7 +322,7 @@ impl Applier {
         let peer = session.peer;
         let mut follower = session.subscribe(&subscription, &mut out);
         follower.start(now());
-        self.apply_stream(stream, &mut follower, out, vclock, backoff, peer).await
+        self.apply_stream(stream, &mut follower, out, vclock, peer).await
     }
 
     async fn apply_stream(
@@ -309,7 +331,6 @@ impl Applier {
         follower: &mut Follower,
         mut out: Vec<u8>,
         mut acknowledged: Vclock,
-        backoff: &mut Backoff,
         peer: Uuid,
     ) -> Result<std::convert::Infallible, End> {
         let core = self.core.clone();
@@ -320,6 +341,9 @@ impl Applier {
             let changed = core.hub.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
+            if let Some(failure) = self.failure() {
+                return Err(End::Lost(failure));
+            }
             let durable = core.instance.borrow().durable_vclock().replicated();
             if wants_ack || durable != acknowledged {
                 acknowledge(&mut out, &durable);
@@ -354,8 +378,10 @@ impl Applier {
                         // its master left before it had said so: replies may wait for that.
                         core.instance.borrow_mut().replicas_mut().acknowledged(peer, vclock, now());
                         self.warn_of_own_rows(peer, vclock);
-                        backoff.succeeded();
-                        tracing::info!("master {}: following instance {peer}", self.uri);
+                        self.followed_since = Some(now());
+                        if !self.is_refusing {
+                            tracing::info!("master {}: following instance {peer}", self.uri);
+                        }
                     }
                     self.progress(follower);
                     core.end.notify_one();
@@ -371,7 +397,7 @@ impl Applier {
     }
 
     /// Applies what is in a piece of the stream. Whether an ACK is wanted.
-    fn receive(&self, follower: &mut Follower, bytes: &[u8]) -> Result<bool, End> {
+    fn receive(&mut self, follower: &mut Follower, bytes: &[u8]) -> Result<bool, End> {
         let now = now();
         let skips = self.core.hub.settings.borrow().skips_conflicts;
         let mut apply = |rows: &[Row<'_>]| {
@@ -382,7 +408,12 @@ impl Applier {
                 rows.first().map_or((0, 0), |(header, _)| (header.replica_id, header.lsn));
             applied.map(drop).map_err(|cause| FollowError::Apply { replica_id, lsn, cause })
         };
-        let received = follower.receive(bytes, MAX_TRANSACTION, now, &mut apply)?;
+        let received = follower.receive(bytes, MAX_TRANSACTION, now, &mut apply);
+        self.is_refusing |= matches!(received, Err(FollowError::Apply { .. }));
+        let received = received?;
+        if received.transactions > 0 && std::mem::take(&mut self.is_refusing) {
+            tracing::info!("master {}: its rows are applied again", self.uri);
+        }
         Ok(received.wants_ack)
     }
 

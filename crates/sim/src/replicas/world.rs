@@ -509,6 +509,12 @@ impl<'a> World<'a> {
                     self.promote(new);
                     return Ok(());
                 }
+                if self.nodes[new].behind.contains(&old) {
+                    // Journals that it needs were removed, and a read-only instance lets nobody join: the change is taken back.
+                    self.trace.line(format_args!("{} {new} cannot get what it lacks", self.step));
+                    self.promote(old);
+                    return Ok(());
+                }
                 self.revive(Some(old))
             }
             Operator::Alarmed { dead } => self.replace(dead),

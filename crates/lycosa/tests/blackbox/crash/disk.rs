@@ -57,13 +57,13 @@ const REFUSALS: [Refusal; 7] = [
 const RESERVE: &str = r#", "\325\272\v\253\317"#;
 
 /// Whether there is a program `strace`.
-fn strace_is_installed() -> bool {
+pub(crate) fn strace_is_installed() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join("strace").is_file())
 }
 
 /// Whether a process may be traced that is no child of the tracer.
-fn ptrace_is_permitted() -> Result<bool, String> {
+pub(crate) fn ptrace_is_permitted() -> Result<bool, String> {
     let failed = |error| format!("cannot try strace: {error}");
     let mut sleeper = Command::new("sleep").arg("60").spawn().map_err(failed)?;
     let watcher = Command::new("strace")
@@ -82,7 +82,7 @@ fn ptrace_is_permitted() -> Result<bool, String> {
 }
 
 /// Waits until all threads of a process are traced. False if `watcher` ends before, or it takes too long.
-fn wait_traced(pid: u32, watcher: &mut Child) -> bool {
+pub(crate) fn wait_traced(pid: u32, watcher: &mut Child) -> bool {
     let deadline = Instant::now() + REPLY_LIMIT;
     while Instant::now() < deadline {
         let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();

@@ -15,7 +15,7 @@
 //! | `LYCOSA_TEST_CRASH_FAULTS` | how many operations of the disk fail, over all types | 10 |
 //! | `LYCOSA_TEST_SEED` | repeats the choices of a failed run, though not its timing | the time |
 
-mod disk;
+pub(crate) mod disk;
 mod ledger;
 mod worker;
 

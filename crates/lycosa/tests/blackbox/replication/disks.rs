@@ -1,0 +1,174 @@
+//! Faults of a replica's disk: it is full, a sync fails, a file cannot be read.
+//!
+//! In each case the replica stops or waits, and says so in its log and in `box.info()`; the master acknowledges as before. Once
+//! the disk is mended, by nobody's help or after a restart or a new join, the replica has everything again.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use libtest_mimic::{Completion, Trial};
+
+use super::Result;
+use super::pair::{Client, compare, info, start_master, start_replica, start_replica_with, wait_for};
+use crate::connection::{key, kind};
+use crate::crash::disk::{ptrace_is_permitted, strace_is_installed, wait_traced};
+use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup, may_mount};
+use crate::value::Value;
+
+/// The replica's disk, and what of it is kept for the journal.
+const DISK: u64 = 24 << 20;
+const RESERVE: &str = "disk_reserve = \"8MiB\"";
+/// What somebody else leaves of it.
+const LEFT: u64 = 6 << 20;
+
+pub(super) fn trials() -> Vec<Trial> {
+    let ignored = |reason: &str| Ok(Completion::ignored_with(reason.to_owned()));
+    vec![
+        Trial::ignorable_test("replication::disk-of-the-replica/full", move || match may_mount() {
+            true => full().map(|()| Completion::Completed).map_err(Into::into),
+            false => ignored("no right to mount a disk"),
+        }),
+        Trial::ignorable_test("replication::disk-of-the-replica/sync-fails", move || {
+            if !strace_is_installed() || !ptrace_is_permitted()? {
+                return ignored("no strace that may trace");
+            }
+            sync_fails().map(|()| Completion::Completed).map_err(Into::into)
+        }),
+        Trial::test("replication::disk-of-the-replica/unreadable", || Ok(unreadable()?)),
+    ]
+}
+
+/// Puts tasks, each of which has to be acknowledged.
+fn put(master: &Server, count: usize) -> Result<()> {
+    let mut client = Client::open(master)?;
+    for _ in 0..count {
+        client.ask("queue.tube.jobs:put", vec![Value::str(&"task ".repeat(20))])?;
+    }
+    Ok(())
+}
+
+fn master_with_tube() -> Result<Server> {
+    let master = start_master(Peer::Lycosa)?;
+    Client::open(&master)?.ask("queue.create_tube", vec![Value::str("jobs"), Value::str("fifo")])?;
+    put(&master, 50)?;
+    Ok(master)
+}
+
+/// Waits until the replica tells of its master what a text says, while the master goes on. At the moment of the failure a
+/// replica may answer with nothing but the failure.
+fn wait_told(master: &Server, replica: &Server, text: &str) -> Result<()> {
+    let told = || info(replica, "masters").map_or_else(|error| error, |masters| masters.to_string());
+    let waited = wait_for(&format!("\"{text}\" in the replica's masters"), || {
+        put(master, 5)?;
+        Ok(told().contains(text) && info(replica, "masters").is_ok())
+    });
+    waited.map_err(|error| format!("{error}: {}; its log:\n{}", told(), replica.log()))
+}
+
+fn full() -> Result<()> {
+    let master = master_with_tube()?;
+    let uri = format!("admin:{}@{}", ADMIN_PASSWORD.replace(' ', "%20"), master.address());
+    let options =
+        [&format!("replication = \"{uri}\""), "replication_timeout = 0.2", "read_only = true", RESERVE];
+    let setup = Setup {
+        options: options.map(str::to_owned).into(),
+        replicates: Some(uri.clone()),
+        disk: Some(DISK),
+        ..Setup::default()
+    };
+    let mut replica = Server::start(Peer::Lycosa, setup)?;
+    compare(&master, &mut replica)?;
+
+    // Somebody else fills the disk, but for a part of the reserve.
+    let filler = replica.data_folder().join("filler");
+    fs::write(&filler, vec![1_u8; (DISK - LEFT) as usize]).map_err(|error| error.to_string())?;
+    wait_told(&master, &replica, "disk_reserve")?;
+    if !replica.log().contains("trying again") {
+        return Err(format!("the replica's log does not say why it waits:\n{}", replica.log()));
+    }
+    put(&master, 50)?;
+
+    // It goes on by itself.
+    fs::remove_file(&filler).map_err(|error| error.to_string())?;
+    compare(&master, &mut replica)
+}
+
+fn sync_fails() -> Result<()> {
+    let master = master_with_tube()?;
+    let mut replica = start_replica(Peer::Lycosa, &master)?;
+    compare(&master, &mut replica)?;
+    let pid = replica.pid().ok_or("the replica does not run")?;
+    let mut saboteur = Command::new("strace")
+        .args(["-f", "-qq", "-Y", "-e", "trace=fdatasync", "-e", "signal=none"])
+        .args(["-e", "inject=fdatasync:error=EIO:when=2+", "-p", &pid.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let is_traced = wait_traced(pid, &mut saboteur);
+    let failed = if is_traced { failed_sync(&master, &replica) } else { Err("no strace".to_owned()) };
+    // It may have ended with the replica.
+    let _ = saboteur.kill();
+    let _ = saboteur.wait();
+    failed?;
+
+    // The rows that were not confirmed are asked for again after a restart.
+    replica.kill();
+    put(&master, 20)?;
+    replica.launch()?;
+    compare(&master, &mut replica)
+}
+
+fn failed_sync(master: &Server, replica: &Server) -> Result<()> {
+    wait_told(master, replica, "takes no more rows")?;
+    if info(replica, "status")? != Value::str("failed") {
+        return Err("the replica does not say that it has failed".to_owned());
+    }
+    put(master, 50)?;
+    let held = info(master, "replication")?.to_string();
+    if !held.contains("\"behind\": ") {
+        return Err(format!("the master does not tell how far the replica is behind: {held}"));
+    }
+    Ok(())
+}
+
+fn unreadable() -> Result<()> {
+    let master = master_with_tube()?;
+    let mut replica = start_replica_with(Peer::Lycosa, &master, Vec::new())?;
+    compare(&master, &mut replica)?;
+    replica.kill();
+    put(&master, 20)?;
+    let entries = fs::read_dir(replica.data_folder()).map_err(|error| error.to_string())?;
+    let snapshot = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|extension| extension == "snap"));
+    let snapshot = snapshot.ok_or("the replica has no snapshot")?;
+    let mut bytes = fs::read(&snapshot).map_err(|error| error.to_string())?;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    fs::write(&snapshot, bytes).map_err(|error| error.to_string())?;
+
+    // It does not serve what it cannot read, and does not join over it by itself.
+    if replica.launch().is_ok() {
+        return Err(format!("a replica with a damaged snapshot has started; its log:\n{}", replica.log()));
+    }
+    let name = snapshot.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if !replica.log().contains(&name) {
+        return Err(format!("{name} is damaged, and the log does not name it:\n{}", replica.log()));
+    }
+    put(&master, 20)?;
+
+    // As the guide says: the folder is moved away, and the instance joins anew.
+    let number = info(&master, "replication")?;
+    fs::remove_dir_all(replica.data_folder()).map_err(|error| error.to_string())?;
+    fs::create_dir(replica.data_folder()).map_err(|error| error.to_string())?;
+    replica.launch()?;
+    compare(&master, &mut replica)?;
+    let former = vec![(key::KEY, Value::Array(vec![Value::Int(2)]))];
+    Client::open(&master)?.send(kind::DELETE, 320, former)?;
+    if info(&master, "replication")? == number {
+        return Err("the new replica has no number of its own".to_owned());
+    }
+    compare(&master, &mut replica)
+}
