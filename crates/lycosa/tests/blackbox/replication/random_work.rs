@@ -83,9 +83,9 @@ fn random_work(from: Peer, to: Peer) -> Result<()> {
         match number % 8 {
             1 | 6 => {
                 if number % 2 == 0 {
-                    replica.stop()?
+                    replica.stop()?;
                 } else {
-                    replica.kill()
+                    replica.kill();
                 }
                 round(&master, seed / 2 + 1, &mut done).map_err(told)?;
                 replica.launch()?;
