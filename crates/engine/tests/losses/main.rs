@@ -49,9 +49,10 @@ fn run(seed: u64, is_replica_set: bool) -> (u64, u64, usize, usize) {
 #[test]
 fn whatever_is_lost_the_data_are_what_was_confirmed() {
     let (mut losses, mut unknown, mut most, mut snapshots) = (0, 0, 0, 0);
-    // The same worlds each time, and others.
+    // The same worlds each time, and others. In the fourth a client releases a task that it held before a loss and takes
+    // again meanwhile.
     let any = RandomState::new().build_hasher().finish();
-    for seed in [1, 2, 3, any, any.wrapping_add(1)] {
+    for seed in [1, 2, 3, 17_532_499_852_812_719_821, any, any.wrapping_add(1)] {
         for is_replica_set in [false, true] {
             println!("seed {seed}, replica set: {is_replica_set}");
             let of_world = run(seed, is_replica_set);

@@ -306,6 +306,10 @@ impl World {
                 let [Value::Uint(id), _, Value::Uint(number)] = task[..] else { panic!("a task: {task:?}") };
                 // The reply to a take from before a loss may come after the loss has released the task.
                 let is_certain = self.is_replica_set || *losses == self.losses;
+                // What the client asked of the task when it held it before the loss may end this hold instead.
+                let is_of_task =
+                    |asked: &Asked| matches!(asked, Asked::Settle { number: other, .. } if *other == number);
+                let is_certain = is_certain && !self.clients[client].asked.values().any(is_of_task);
                 let before = self.held.insert(number, (client, *tube, id, is_certain));
                 assert!(!before.is_some_and(|before| before.3), "task {number} has two owners: {before:?}");
                 assert!(!self.done.contains(&number), "task {number} is taken after its ack");
