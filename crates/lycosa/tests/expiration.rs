@@ -172,8 +172,7 @@ fn tasks_are_started_listed_counted_and_stopped() {
     assert_eq!(names(&server), [""; 0]);
 
     // Whoever may not know of a space is not told that there is no task.
-    let vault =
-        "box.schema.space.create('vault'):create_index('pk') box.schema.user.revoke('guest', 'super')";
+    let vault = "box.schema.space.create('vault', {user = 'admin'}):create_index('pk') box.schema.user.revoke('guest', 'super')";
     eval(&server, vault).unwrap();
     ok(&server, &["start", "old", "vault", "--field", "3"]);
     let hidden = server.run(&["expiration", "list"]);
