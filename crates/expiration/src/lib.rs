@@ -239,7 +239,7 @@ impl Expiration {
         while position < self.tasks.len() {
             let task = &mut self.tasks[position];
             if task.is_of(store.space(task.definition.space)) {
-                task.retry(now);
+                task.replan(store, now);
                 position += 1;
                 continue;
             }

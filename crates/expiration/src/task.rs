@@ -443,6 +443,26 @@ impl Task {
         }
     }
 
+    /// The schema has changed: the cause of a failure may be gone, and a task whose index has come or gone begins anew. What
+    /// it slept for was the next deadline in the old one.
+    pub(crate) fn replan(&mut self, store: &Store, now: u64) {
+        self.retry(now);
+        let Some((_, former)) = self.plan.filter(|_| !self.is_done && self.definition.scan_size > 0) else {
+            return;
+        };
+        let is_same = self
+            .plan(store)
+            .is_ok_and(|plan| plan.index == former.index && plan.order.is_some() == former.order.is_some());
+        if !is_same && self.failure.is_none() {
+            self.pass = None;
+            self.rest = None;
+            self.seen_revision = None;
+            self.victims.clear();
+            self.cursor = Self::cursor(&self.definition);
+            self.next = self.next.min(now);
+        }
+    }
+
     fn note_lag(&mut self, lag: u64) -> Option<Notice> {
         let limit = self.definition.lag_limit;
         if limit == 0 || self.definition.dry_run {

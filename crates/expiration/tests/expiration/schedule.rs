@@ -315,16 +315,21 @@ fn lag_is_shown_and_told() {
     assert_eq!(rig.expiration.poll_log(), None);
 }
 
+/// A task over an index that is dropped does not sleep on until the deadline that it has read there: it says what it misses,
+/// and goes on when the index is there again.
 #[test]
 fn the_index_or_the_field_may_go_and_come_back() {
     let mut rig = Rig::new();
     let space = rig.space("s", IndexKind::Tree, Some("unsigned"));
+    let far = rig.seconds() + 1_000_000;
+    rig.put(space, 2, far);
     rig.start("t", space, &[field_3(), ("index", "exp".into())]).unwrap();
     rig.run_until_idle();
+    assert_eq!(rig.state("t"), "waiting");
     rig.transaction(|store| ddl::drop_index(store, space, 1).unwrap());
     rig.put(space, 1, 1_u64);
     rig.advance(SECOND);
-    assert_eq!(rig.state("t"), "waiting", "nothing was due");
+    assert_eq!((rig.state("t").as_str(), rig.ids(space)), ("failing", vec![1, 2]));
     rig.transaction(|store| {
         let parts = [ddl::PartSpec { nullable: true, ..ddl::PartSpec::new(2, "unsigned") }];
         ddl::create_index(
@@ -334,6 +339,6 @@ fn the_index_or_the_field_may_go_and_come_back() {
         )
         .unwrap();
     });
-    rig.advance(120 * SECOND);
-    assert_eq!(rig.ids(space), [0_u64; 0]);
+    rig.run_until_idle();
+    assert_eq!((rig.state("t").as_str(), rig.ids(space)), ("waiting", vec![2]));
 }
