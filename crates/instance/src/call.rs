@@ -408,11 +408,12 @@ impl Instance {
             Some(Callee::Expiration(function)) => self.call_expiration(caller, function, args, reply, out),
             Some(Callee::Queue(..)) => Err(not_defined(name)),
             None if self.settings.lua => {
-                let owner =
+                let function =
                     str::from_utf8(name).ok().and_then(|name| self.data.store().function_by_name(name));
-                let owner = owner.filter(|function| function.setuid).map(|function| function.owner);
+                let is_stored = function.is_some_and(|function| !function.body.is_empty());
+                let owner = function.filter(|function| function.setuid).map(|function| function.owner);
                 let caller = owner.map_or(*caller, |owner| caller.acting_as(owner));
-                let kind = InvokeKind::Call { name: name.to_vec() };
+                let kind = InvokeKind::Call { name: name.to_vec(), is_stored };
                 Ok(Called::Parked(self.invoke(caller, kind, args, reply)))
             }
             None => Err(not_defined(name)),

@@ -76,6 +76,8 @@ pub enum InvokeKind {
     Call {
         /// The name as it came; a function of `_func` or a global one.
         name: Vec<u8>,
+        /// `_func` has its source.
+        is_stored: bool,
     },
     /// An expression.
     Eval {

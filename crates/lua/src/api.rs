@@ -68,6 +68,9 @@ pub struct Lua {
 /// Free stack slots that every `Native` function has.
 const SLOTS: c_int = 20;
 
+/// Numbers below this magnitude are compared with integers without a call.
+const SMALL: f64 = (1u64 << 62) as f64;
+
 /// Largest magnitude of an integer that is a number in Lua; others are 64-bit C data, as in Tarantool.
 const MAX_EXACT: u64 = 99_999_999_999_999;
 
@@ -230,6 +233,10 @@ impl Lua {
             Kind::Number => {
                 // SAFETY: the value is a number.
                 let number = unsafe { sys::lua_tonumber(self.raw, index) };
+                if number.abs() < SMALL {
+                    let whole = number as i64;
+                    return (whole as f64 == number).then_some(whole.into());
+                }
                 (number.fract() == 0.0 && number.abs() < 1e30).then_some(number as i128)
             }
             Kind::Cdata => match self.cdata(index)? {

@@ -8,6 +8,7 @@
 //! (`shim.c`, `lycosa_switch_save`). A switch is refused while compiled code, a hook or a finalizer runs.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -90,7 +91,7 @@ type NativeFunction = Box<dyn FnOnce(Lua) -> Result<i32, Error>>;
 pub struct Fiber {
     /// Its number.
     pub id: FiberId,
-    name: RefCell<String>,
+    name: RefCell<Cow<'static, str>>,
     status: Cell<Status>,
     wait: Cell<u64>,
     wake: Cell<Wake>,
@@ -134,12 +135,12 @@ impl Drop for Worker {
 impl Fiber {
     /// Its name.
     pub fn name(&self) -> String {
-        self.name.borrow().clone()
+        self.name.borrow().clone().into_owned()
     }
 
     /// Renames it.
     pub fn set_name(&self, name: impl Into<String>) {
-        *self.name.borrow_mut() = name.into();
+        *self.name.borrow_mut() = Cow::Owned(name.into());
     }
 
     /// What it is doing.
@@ -243,7 +244,7 @@ impl Scheduler {
     }
 
     /// A new fiber that is not ready yet.
-    fn create(&self, shared: &'static Shared, name: &str) -> Result<Rc<Fiber>, Error> {
+    fn create(&self, shared: &'static Shared, name: &'static str) -> Result<Rc<Fiber>, Error> {
         let worker = self.idle.borrow_mut().pop();
         let worker = match worker {
             Some(worker) => worker,
@@ -253,7 +254,7 @@ impl Scheduler {
         self.next_id.set(id + 1);
         let fiber = Rc::new(Fiber {
             id,
-            name: RefCell::new(name.to_owned()),
+            name: RefCell::new(Cow::Borrowed(name)),
             status: Cell::new(Status::Suspended),
             wait: Cell::new(0),
             wake: Cell::new(Wake::Woken),
@@ -280,7 +281,7 @@ impl Scheduler {
     pub(crate) fn spawn_native(
         &self,
         shared: &'static Shared,
-        name: &str,
+        name: &'static str,
         local: Option<Rc<dyn Any>>,
         entry: NativeFunction,
     ) -> Result<Rc<Fiber>, Error> {
@@ -295,7 +296,7 @@ impl Scheduler {
     pub(crate) fn spawn_first(
         &self,
         shared: &'static Shared,
-        name: &str,
+        name: &'static str,
         entry: impl FnOnce(Lua) -> Result<i32, Error> + 'static,
     ) -> Result<(), Error> {
         self.spawn_native(shared, name, None, Box::new(entry))?;
@@ -359,10 +360,14 @@ impl Scheduler {
             self.wake(due, Wake::Timeout);
         }
         let round = self.ready.borrow().len();
-        for _ in 0..round {
-            let Some(fiber) = self.ready.borrow_mut().pop_front() else { break };
-            if fiber.status.get() == Status::Ready {
-                self.resume(&fiber);
+        if round > 0 {
+            // One fiber's slice begins when that of the one before it has ended: the clock is read once for both.
+            let mut at = Instant::now();
+            for _ in 0..round {
+                let Some(fiber) = self.ready.borrow_mut().pop_front() else { break };
+                if fiber.status.get() == Status::Ready {
+                    at = self.resume(&fiber, at);
+                }
             }
         }
         if !self.ready.borrow().is_empty() {
@@ -407,8 +412,9 @@ impl Scheduler {
         self.waiting.set(timers.len());
     }
 
-    fn resume(&self, fiber: &Rc<Fiber>) {
-        let Some(mut worker) = fiber.worker.borrow_mut().take() else { return };
+    /// Runs a fiber until it parks or ends, from `at` on. Returns the time then.
+    fn resume(&self, fiber: &Rc<Fiber>, at: Instant) -> Instant {
+        let Some(mut worker) = fiber.worker.borrow_mut().take() else { return at };
         // SAFETY: the fiber's coroutine lives as long as its worker.
         let shared = unsafe { Lua::new(worker.raw) }.shared();
         let outer = self.current.replace(Some(fiber.clone()));
@@ -416,11 +422,12 @@ impl Scheduler {
         let native = shared.in_native.replace(true);
         fiber.status.set(Status::Running);
         fiber.switches.set(fiber.switches.get() + 1);
-        fiber.resumed.set(Some(Instant::now()));
-        let slice = shared.watch.start();
+        fiber.resumed.set(Some(at));
+        let slice = shared.watch.start(at);
         worker.coroutine.resume(fiber.clone());
         shared.watch.end(slice);
-        fiber.busy.set(fiber.busy_us());
+        let end = Instant::now();
+        fiber.busy.set(fiber.busy.get() + end.saturating_duration_since(at).as_micros() as u64);
         fiber.resumed.set(None);
         shared.in_native.set(native);
         shared.set_stack_floor(floor);
@@ -433,6 +440,7 @@ impl Scheduler {
         } else {
             *fiber.worker.borrow_mut() = Some(worker);
         }
+        end
     }
 
     /// A fiber has ended; `result` is for whoever joins it.
@@ -679,7 +687,7 @@ impl Lua {
             return Ok(());
         }
         shared.before_switch();
-        shared.scheduler.resume(fiber);
+        shared.scheduler.resume(fiber, Instant::now());
         // SAFETY: restores what was saved on this coroutine.
         unsafe { sys::lycosa_switch_restore(self.raw(), &raw const saved) };
         Ok(())

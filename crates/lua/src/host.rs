@@ -121,30 +121,27 @@ impl Bridge {
 
     /// Wakes whoever waits for what has become durable or answered.
     pub(crate) fn wake(&self, shared: &Shared) {
-        let decided: Vec<Ticket> = {
-            let Some(mut instance) = self.host.instance() else { return };
-            while let Some(answer) = instance.poll_answer() {
-                if self.calls.borrow().contains_key(&answer.request) {
-                    self.answers.borrow_mut().insert(answer.request, answer);
-                }
+        let Some(mut instance) = self.host.instance() else { return };
+        while let Some(answer) = instance.poll_answer() {
+            // Only the call's own fiber takes the answer away, and the call with it.
+            if let Some(&ticket) = self.calls.borrow().get(&answer.request) {
+                self.answers.borrow_mut().insert(answer.request, answer);
+                shared.scheduler.wake(ticket, Wake::Woken);
             }
-            let mut waiting = self.durable.borrow_mut();
-            let mut decided = Vec::new();
-            while let Some((&(lsn, ticket), ())) = waiting.first_key_value()
-                && !matches!(instance.is_durable(lsn), Ok(false))
-            {
-                waiting.pop_first();
-                decided.push(ticket);
-            }
-            decided
-        };
-        let answered: Vec<Ticket> = {
-            let answers = self.answers.borrow();
-            self.calls.borrow().iter().filter(|(id, _)| answers.contains_key(id)).map(|(_, at)| *at).collect()
-        };
-        for ticket in answered.into_iter().chain(decided) {
+        }
+        let mut waiting = self.durable.borrow_mut();
+        while let Some((&(lsn, ticket), ())) = waiting.first_key_value()
+            && !matches!(instance.is_durable(lsn), Ok(false))
+        {
+            waiting.pop_first();
             shared.scheduler.wake(ticket, Wake::Woken);
         }
+    }
+
+    /// Whether a yield has aborted the fiber's transaction.
+    fn has_aborted(&self, fiber: FiberId) -> bool {
+        let aborted = self.aborted.borrow();
+        !aborted.is_empty() && aborted.contains(&fiber)
     }
 
     /// Whether anybody waits for the instance.
@@ -188,7 +185,7 @@ pub(crate) fn leave_transaction(lua: Lua) -> Result<(), Error> {
 }
 
 pub(crate) fn bridge_of(shared: &Shared) -> Option<Rc<Bridge>> {
-    shared.host.borrow().clone()?.downcast().ok()
+    shared.host.borrow().clone()
 }
 
 pub(crate) fn to_error(error: ErrorObject) -> Error {
@@ -265,7 +262,7 @@ impl Lua {
             bridge.owner.set(None);
             bridge.aborted.borrow_mut().insert(fiber.id);
         }
-        if bridge.aborted.borrow().contains(&fiber.id) {
+        if bridge.has_aborted(fiber.id) {
             return Err(Error::Box {
                 code: TRANSACTION_YIELD,
                 message: "Transaction has been aborted by a fiber yield".to_owned(),
@@ -285,7 +282,7 @@ impl Lua {
     /// Whether the running fiber has an open transaction, or one that a yield has aborted.
     pub(crate) fn in_transaction(self) -> bool {
         let (Ok(bridge), Ok(fiber)) = (self.bridge(), self.fiber()) else { return false };
-        bridge.owner.get() == Some(fiber.id) || bridge.aborted.borrow().contains(&fiber.id)
+        bridge.owner.get() == Some(fiber.id) || bridge.has_aborted(fiber.id)
     }
 
     /// Waits until everything that is committed is durable; not inside of a transaction.

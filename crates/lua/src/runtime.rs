@@ -86,7 +86,7 @@ pub(crate) struct Shared {
     /// Called when a fiber has run to its end, in the fiber.
     pub(crate) on_end: Cell<Option<fn(Lua)>>,
     /// What the modules around an instance keep.
-    pub(crate) host: RefCell<Option<Rc<dyn Any>>>,
+    pub(crate) host: RefCell<Option<Rc<Bridge>>>,
 }
 
 impl Shared {
@@ -316,7 +316,7 @@ impl Runtime {
     /// There is no memory for another stack.
     pub fn spawn(
         &self,
-        name: &str,
+        name: &'static str,
         entry: impl FnOnce(Lua) -> Result<i32, Error> + 'static,
     ) -> Result<Rc<Fiber>, Error> {
         self.shared().scheduler.spawn_native(self.shared(), name, None, Box::new(entry))
@@ -328,7 +328,7 @@ impl Runtime {
     /// There is no memory for another stack.
     pub fn spawn_with(
         &self,
-        name: &str,
+        name: &'static str,
         local: Rc<dyn Any>,
         entry: impl FnOnce(Lua) -> Result<i32, Error> + 'static,
     ) -> Result<Rc<Fiber>, Error> {

@@ -94,16 +94,20 @@ pub(crate) struct Watchdog {
 
 impl Watch {
     fn now(&self) -> u64 {
-        u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX).max(1)
+        self.since_begin(Instant::now())
     }
 
-    /// A slice begins. Returns what [`Watch::end`] wants back.
-    pub(crate) fn start(&self) -> Slice {
+    fn since_begin(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.begin).as_micros()).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// A slice begins, at that time. Returns what [`Watch::end`] wants back.
+    pub(crate) fn start(&self, at: Instant) -> Slice {
         self.verdicts.store(0, Ordering::Relaxed);
         self.finalizer.store(false, Ordering::Relaxed);
         self.slices.fetch_add(1, Ordering::Relaxed);
         self.budget.store(self.base.load(Ordering::Relaxed), Ordering::Relaxed);
-        let outer = self.slice.swap(self.now(), Ordering::SeqCst);
+        let outer = self.slice.swap(self.since_begin(at), Ordering::SeqCst);
         if self.sleeps.load(Ordering::SeqCst) {
             self.sleeps.store(false, Ordering::SeqCst);
             if let Some(thread) = self.thread.get() {

@@ -213,7 +213,7 @@ fn programs_are_handed_out_and_answered() {
     let call = rig.start_call(&mut client, "sum", &values![1, 2]);
     let eval = rig.send(&mut client, &Body::Eval { text: b"return ...", args: &values!["x"].encode() });
     let first = rig.instance.poll_invoke().expect("the call");
-    assert_eq!(first.kind, InvokeKind::Call { name: b"sum".to_vec() });
+    assert_eq!(first.kind, InvokeKind::Call { name: b"sum".to_vec(), is_stored: false });
     assert_eq!((first.args, first.caller.user), (values![1, 2].encode(), user::ADMIN));
     let second = rig.instance.poll_invoke().expect("the expression");
     assert_eq!(second.kind, InvokeKind::Eval { expression: b"return ...".to_vec() });

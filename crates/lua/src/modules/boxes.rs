@@ -68,12 +68,15 @@ fn id(lua: Lua, index: i32, what: &str) -> Result<u32, Error> {
     number.ok_or_else(|| Error::here(format!("{what} is not a number from 0 to 4294967295")))
 }
 
+/// Room for the bytes of most keys and small tuples.
+const USUAL_KEY: usize = 64;
+
 /// A key: a table, a tuple, a scalar, or nothing.
 fn key(lua: Lua, index: i32) -> Result<Vec<u8>, Error> {
     if let Some(tuple) = lua.tuple(index) {
         return Ok(tuple.to_vec());
     }
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(USUAL_KEY);
     // A field that holds a table of mostly holes is an array all the same, as in Tarantool's tuples.
     let options = EncodeOptions { sparse_ratio: 0, ..EncodeOptions::default() };
     match lua.kind(index) {

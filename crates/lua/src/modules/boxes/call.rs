@@ -16,6 +16,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("call", call),
     ("check_execute", check_execute),
     ("is_native", is_native),
+    ("is_stored", is_stored),
     ("observe", observe),
     ("set_native_queue", set_native_queue),
     ("set_program_tubes", set_program_tubes),
@@ -74,6 +75,20 @@ fn is_native(lua: Lua) -> Result<i32, Error> {
     let name = lua.bytes(1).unwrap_or_default().to_vec();
     let is_native = lua.with_instance(|instance| Ok(instance.has_function(&name)))?;
     lua.push_bool(is_native);
+    Ok(1)
+}
+
+/// `is_stored(name)`: whether `_func` has the source of a function of that name.
+fn is_stored(lua: Lua) -> Result<i32, Error> {
+    let host = lua.host()?;
+    let found = match (host.instance(), lua.bytes(1).and_then(|name| str::from_utf8(name).ok())) {
+        (Some(instance), Some(name)) => {
+            let function = instance.store().function_by_name(name);
+            function.is_some_and(|function| !function.body.is_empty())
+        }
+        _ => false,
+    };
+    lua.push_bool(found);
     Ok(1)
 }
 

@@ -29,11 +29,11 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
 /// The statement that the arguments from 1 on describe: kind, space, index, key or tuple, operations, and the number of the
 /// first field in operations (1 if it is not given).
 fn statement(lua: Lua) -> Result<OwnedStatement, Error> {
-    let kind = match lua.text(1).unwrap_or_default().as_str() {
-        "insert" => "insert",
-        "replace" => "replace",
-        "update" => "update",
-        "upsert" => "upsert",
+    let kind = match lua.bytes(1).unwrap_or_default() {
+        b"insert" => "insert",
+        b"replace" => "replace",
+        b"update" => "update",
+        b"upsert" => "upsert",
         _ => "delete",
     };
     let (space, index) = (id(lua, 2, "the space")?, id(lua, 3, "the index")?);

@@ -54,10 +54,15 @@ fn push_program(lua: Lua) -> Result<(), Error> {
 }
 
 fn invoke_values(lua: Lua, invoke: &Invoke) -> Result<(u32, Vec<u8>), Error> {
+    if let InvokeKind::Call { name, is_stored: false } = &invoke.kind
+        && push_global_function(lua, name)
+    {
+        return call_with_values(lua, &invoke.args, 0);
+    }
     // `program.call(name, …)` or `program.eval(text, …)`
     push_program(lua)?;
     let (field, text) = match &invoke.kind {
-        InvokeKind::Call { name } => ("call", name.as_slice()),
+        InvokeKind::Call { name, .. } => ("call", name.as_slice()),
         InvokeKind::Eval { expression } => ("eval", expression.as_slice()),
         InvokeKind::Settings => ("settings", &[][..]),
         InvokeKind::Statement(statement) => return statement_values(lua, statement),
@@ -68,15 +73,40 @@ fn invoke_values(lua: Lua, invoke: &Invoke) -> Result<(u32, Vec<u8>), Error> {
     lua.raw_field(-1, field);
     lua.remove(-2);
     lua.push_str(text);
-    let mut reader = Reader::new(&invoke.args);
+    call_with_values(lua, &invoke.args, 1)
+}
+
+/// Pushes the function that a dotted name stands for, if plain tables lead to it from the globals. What is found in another
+/// way, methods among it, is `program.call`'s to find.
+fn push_global_function(lua: Lua, name: &[u8]) -> bool {
+    if name.is_empty() || name.contains(&b':') {
+        return false;
+    }
+    lua.push_value(sys::LUA_GLOBALSINDEX);
+    for part in name.split(|&byte| byte == b'.') {
+        lua.push_str(part);
+        lua.raw_get(-2);
+        lua.remove(-2);
+    }
+    let is_found = lua.kind(-1) == Kind::Function;
+    if !is_found {
+        lua.pop(1);
+    }
+    is_found
+}
+
+/// Calls the function below the top `given` values with them and those of a MessagePack array. Returns its values' number
+/// and encoding.
+fn call_with_values(lua: Lua, args: &[u8], given: i32) -> Result<(u32, Vec<u8>), Error> {
+    let mut reader = Reader::new(args);
     let count = reader.array().map_err(|error| Error::text(error.to_string()))?;
     let count = i32::try_from(count).unwrap_or(i32::MAX);
     lua.reserve(count)?;
     for _ in 0..count {
         lua.decode(&mut reader)?;
     }
-    let below = lua.top() - count - 2;
-    lua.call(count + 1, -1)?;
+    let below = lua.top() - count - given - 1;
+    lua.call(count + given, -1)?;
     let (mut values, top) = (Vec::new(), lua.top());
     for index in below + 1..=top {
         lua.encode(index, &mut values)?;
