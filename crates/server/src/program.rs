@@ -71,14 +71,23 @@ pub struct Console {
 /// Exit code of a console that has no server.
 const NO_CONNECTION: f64 = 4.0;
 
+/// So long, in microseconds, fibers run one round after the other before others have their turn.
+const LONGEST_SPELL: u64 = 300;
+
 /// The longest sleep without a deadline.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// The program's side of the server.
 struct Program {
     core: OnceCell<Rc<Core>>,
-    /// There is something to do for the fibers.
+    /// There is something to do for the fibers: [`drive`] is to be woken.
     news: Notify,
+    /// The same while fibers run.
+    has_news: Cell<bool>,
+    /// Fibers run, or a turn is ended for them.
+    works: Cell<bool>,
+    /// Fibers have done what a turn has to be ended for.
+    touched: Cell<bool>,
     invokes: RefCell<VecDeque<Invoke>>,
     sessions: RefCell<VecDeque<(Caller, String, bool)>>,
     peers: RefCell<HashMap<u64, String>>,
@@ -114,7 +123,9 @@ impl Host for Program {
     }
 
     fn touch(&self) {
-        if let Some(core) = self.core.get() {
+        if self.works.get() {
+            self.touched.set(true);
+        } else if let Some(core) = self.core.get() {
             core.end.notify_one();
         }
     }
@@ -198,7 +209,7 @@ impl Listener for Program {
         }
         let is_quiet = invokes.is_empty() && events.is_empty() && changes.is_empty() && denied.is_empty();
         if !is_quiet || self.waits.get() {
-            self.news.notify_one();
+            self.tell();
         }
     }
 
@@ -221,6 +232,9 @@ impl Program {
         let program = Program {
             core: OnceCell::new(),
             news: Notify::new(),
+            has_news: Cell::new(false),
+            works: Cell::new(false),
+            touched: Cell::new(false),
             invokes: RefCell::default(),
             sessions: RefCell::default(),
             peers: RefCell::default(),
@@ -242,6 +256,23 @@ impl Program {
             terminal,
         };
         (Rc::new(program), events)
+    }
+
+    /// There is something to do for the fibers.
+    fn tell(&self) {
+        if self.works.get() {
+            self.has_news.set(true);
+        } else {
+            self.news.notify_one();
+        }
+    }
+
+    /// Whether the program waits for what only [`drive`] does, or is to end.
+    fn is_interrupted(&self) -> bool {
+        self.exit.get().is_some()
+            || self.request.borrow().is_some()
+            || !self.connecting.borrow().is_empty()
+            || !self.connected.borrow().is_empty()
     }
 
     /// The configuration that the options of `box.cfg` ask for.
@@ -736,10 +767,7 @@ async fn drive(
     let files = runtime.watch_files()?;
     let mut is_over = false;
     loop {
-        deliver(program, runtime);
-        runtime.handle_news();
-        let next = runtime.resume_ready(now());
-        program.waits.set(runtime.waits_for_instance());
+        let next = work(program, runtime);
         if let Some(code) = program.exit.get() {
             return Ok(code);
         }
@@ -836,6 +864,36 @@ async fn drive(
             }
         }
     }
+}
+
+/// Resumes fibers, round after round, until all of them wait or their time is over, and ends a turn after each round that
+/// asks for one. When to come again, as [`Runtime::resume_ready`] says.
+fn work(program: &Program, runtime: &Runtime) -> Option<u64> {
+    program.works.set(true);
+    let begun = now();
+    let mut time = begun;
+    let next = loop {
+        program.has_news.set(false);
+        deliver(program, runtime);
+        runtime.handle_news();
+        let next = runtime.resume_ready(time);
+        program.waits.set(runtime.waits_for_instance());
+        if program.touched.replace(false)
+            && let Some(core) = program.core.get()
+        {
+            core.end_turn_at_once();
+            runtime.handle_news();
+        }
+        if program.is_interrupted() || !(runtime.has_ready() || program.has_news.get()) {
+            break next;
+        }
+        time = now();
+        if time.saturating_sub(begun) > LONGEST_SPELL {
+            break Some(time);
+        }
+    };
+    program.works.set(false);
+    next
 }
 
 /// Ends the program as `os.exit(0)` does, with the triggers of its end. A program that does not come to that is not waited

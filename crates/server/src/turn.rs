@@ -81,6 +81,8 @@ impl Link {
 pub(crate) struct Core {
     pub(crate) instance: RefCell<Instance>,
     pub(crate) end: Notify,
+    /// When [`Core::run`] ends a turn though nothing happens.
+    planned: Cell<Option<tokio::time::Instant>>,
     pub(crate) scratch: RefCell<Vec<u8>>,
     links: RefCell<Vec<Option<Rc<Link>>>>,
     /// Connections whose tasks have stopped reading.
@@ -145,6 +147,7 @@ impl Core {
         Rc::new(Core {
             instance: RefCell::new(instance),
             end: Notify::new(),
+            planned: Cell::new(None),
             scratch: RefCell::new(vec![0; READ_SIZE]),
             links: RefCell::default(),
             paused: RefCell::default(),
@@ -257,9 +260,23 @@ impl Core {
             if sleep.is_elapsed() || until < sleep.deadline() || sleep.deadline() + LONGEST_SLEEP < until {
                 sleep.as_mut().reset(until);
             }
+            self.planned.set(Some(sleep.deadline()));
             if was_long {
                 tokio::task::yield_now().await;
             }
+        }
+    }
+
+    /// Ends a turn for a program, whose fibers need not wait for [`Core::run`] then. That is told if it has to do more, or
+    /// to end a turn earlier than planned.
+    pub(crate) fn end_turn_at_once(self: &Rc<Self>) {
+        let Ended { wake_in, was_long, follows } = self.end_turn();
+        let is_earlier = || {
+            let until = tokio::time::Instant::now() + wake_in;
+            self.planned.get().is_none_or(|planned| until < planned)
+        };
+        if follows || was_long || (wake_in < LONGEST_SLEEP && is_earlier()) {
+            self.end.notify_one();
         }
     }
 
