@@ -112,7 +112,8 @@ pub(crate) enum Command {
 const CONTENDER: &str = "\
 What is measured is written PROGRAM[:TUBE-TYPE][:DURABILITY].
 PROGRAM is lycosa, tarantool (with the Lua queue module), tarantool-lua (with the least that can be called a queue),
-tutorial (with the queue of a tutorial), redis-list, redis-stream, nats or beanstalkd.
+tutorial (with the queue of a tutorial), lycosa-module, lycosa-lua, lycosa-tutorial
+(the same three queues in Lua, on Lycosa), redis-list, redis-stream, nats or beanstalkd.
 TUBE-TYPE, of lycosa and tarantool, is fifo, fifottl (the default), limfifottl, utube or utubettl.
 DURABILITY is fsync (the default: a reply leaves when its change is synced), write (when the system has it) or none.
 
@@ -205,6 +206,9 @@ pub(crate) struct ServerArguments {
     /// The lycosa binary [default: this program, or the one beside it, or target/release/lycosa]
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
+    /// A setting of `lycosa serve`, e.g. lua=false; may be repeated
+    #[arg(long = "setting", value_name = "NAME=VALUE")]
+    settings: Vec<String>,
     /// Folder in which the Lua module `queue` is, for Tarantool
     #[arg(long, value_name = "DIR")]
     queue_module: Option<PathBuf>,
@@ -221,6 +225,7 @@ impl ServerArguments {
     pub(crate) fn files(&self, server: Option<&Path>) -> Files {
         Files {
             lycosa: self.server.as_deref().or(server).map(Path::to_owned),
+            settings: self.settings.clone(),
             queue_module: self.queue_module.clone(),
             tutorial: self.tutorial.clone(),
         }
@@ -499,7 +504,7 @@ impl ExpireArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ProgramsArguments {
     /// Functions to call, all if none is named; may be repeated
-    #[arg(long = "case", value_name = "CASE", value_parser = ["noop", "get", "select", "insert", "update", "queue", "gets", "walk", "transaction"])]
+    #[arg(long = "case", value_name = "CASE", value_parser = ["noop", "get", "select", "insert", "update", "queue", "gets", "walk", "loop", "fibers", "transaction"])]
     pub(crate) cases: Vec<String>,
     /// Rounds, each with a fresh server of either kind
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

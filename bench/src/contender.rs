@@ -27,6 +27,12 @@ pub(crate) enum Program {
     TarantoolLua,
     /// Tarantool with the queue that a tutorial builds.
     Tutorial,
+    /// A tube of the Lua queue module, which runs on Lycosa's `box`.
+    LycosaModule(TubeType),
+    /// Lycosa with the queue of [`Self::TarantoolLua`].
+    LycosaLua,
+    /// Lycosa with the queue of [`Self::Tutorial`].
+    LycosaTutorial,
     RedisList,
     RedisStream,
     /// JetStream.
@@ -36,11 +42,14 @@ pub(crate) enum Program {
 
 impl Program {
     /// Everyone, by the names with which contenders begin; with tubes of the usual type.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Lycosa(TubeType::FifoTtl),
         Self::Tarantool(TubeType::FifoTtl),
         Self::TarantoolLua,
         Self::Tutorial,
+        Self::LycosaModule(TubeType::FifoTtl),
+        Self::LycosaLua,
+        Self::LycosaTutorial,
         Self::RedisList,
         Self::RedisStream,
         Self::Nats,
@@ -54,6 +63,9 @@ impl Program {
             Self::Tarantool(_) => "tarantool",
             Self::TarantoolLua => "tarantool-lua",
             Self::Tutorial => "tutorial",
+            Self::LycosaModule(_) => "lycosa-module",
+            Self::LycosaLua => "lycosa-lua",
+            Self::LycosaTutorial => "lycosa-tutorial",
             Self::RedisList => "redis-list",
             Self::RedisStream => "redis-stream",
             Self::Nats => "nats",
@@ -97,9 +109,11 @@ impl Contender {
     pub(crate) fn protocol(self, access: &Access) -> Box<dyn Protocol> {
         let tube = |tube_type| Box::new(Tube { tube_type, access: access.clone() });
         match self.program {
-            Program::Lycosa(tube_type) | Program::Tarantool(tube_type) => tube(tube_type),
-            Program::TarantoolLua => tube(TubeType::Fifo),
-            Program::Tutorial => Box::new(Tutorial),
+            Program::Lycosa(tube_type) | Program::Tarantool(tube_type) | Program::LycosaModule(tube_type) => {
+                tube(tube_type)
+            }
+            Program::TarantoolLua | Program::LycosaLua => tube(TubeType::Fifo),
+            Program::Tutorial | Program::LycosaTutorial => Box::new(Tutorial),
             Program::RedisList => Box::new(RedisList),
             Program::RedisStream => Box::new(RedisStream),
             Program::Nats => {
@@ -113,7 +127,9 @@ impl Contender {
     /// The type of its tube, if it has one.
     pub(crate) fn tube_type(self) -> Option<TubeType> {
         match self.program {
-            Program::Lycosa(tube_type) | Program::Tarantool(tube_type) => Some(tube_type),
+            Program::Lycosa(tube_type) | Program::Tarantool(tube_type) | Program::LycosaModule(tube_type) => {
+                Some(tube_type)
+            }
             _ => None,
         }
     }
@@ -121,7 +137,7 @@ impl Contender {
     /// The tube of Lycosa that does what it does, or a little more.
     pub(crate) fn comparable_tube(self) -> TubeType {
         match self.program {
-            Program::TarantoolLua => TubeType::Fifo,
+            Program::TarantoolLua | Program::LycosaLua => TubeType::Fifo,
             _ => self.tube_type().unwrap_or(TubeType::FifoTtl),
         }
     }
@@ -137,6 +153,7 @@ impl Contender {
         let program = match self.program {
             Program::Lycosa(_) => Program::Lycosa(tube_type),
             Program::Tarantool(_) => Program::Tarantool(tube_type),
+            Program::LycosaModule(_) => Program::LycosaModule(tube_type),
             other => other,
         };
         Self { program, ..self }
@@ -167,6 +184,7 @@ impl FromStr for Contender {
         let program = match Program::ALL.into_iter().find(|program| program.shown() == name) {
             Some(Program::Lycosa(_)) => Program::Lycosa(tube_type()),
             Some(Program::Tarantool(_)) => Program::Tarantool(tube_type()),
+            Some(Program::LycosaModule(_)) => Program::LycosaModule(tube_type()),
             Some(other) => other,
             None => {
                 let names = Program::ALL.map(Program::shown).join(", ");
@@ -205,6 +223,9 @@ mod tests {
             ("tarantool:fifo:write", "tarantool:fifo:write"),
             ("tarantool-lua:write", "tarantool-lua:write"),
             ("tutorial", "tutorial:fsync"),
+            ("lycosa-module:utube:write", "lycosa-module:utube:write"),
+            ("lycosa-lua:write", "lycosa-lua:write"),
+            ("lycosa-tutorial", "lycosa-tutorial:fsync"),
             ("redis-list", "redis-list:fsync"),
             ("redis-stream:write", "redis-stream:write"),
             ("nats", "nats:write"),

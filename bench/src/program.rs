@@ -29,6 +29,8 @@ const LEAST_QUEUE: &str = include_str!("tarantool_queue.lua");
 pub(crate) struct Files {
     /// The `lycosa` binary, if it was named.
     pub(crate) lycosa: Option<PathBuf>,
+    /// Settings of `lycosa serve`: `NAME=VALUE`.
+    pub(crate) settings: Vec<String>,
     /// The folder in which the Lua module `queue` is.
     pub(crate) queue_module: Option<PathBuf>,
     /// The tutorial's text, or the folder in which it is.
@@ -39,7 +41,7 @@ impl Program {
     /// The program's name, which is that of its Debian package too.
     fn name(self) -> &'static str {
         match self {
-            Self::Lycosa(_) => "lycosa",
+            Self::Lycosa(_) | Self::LycosaModule(_) | Self::LycosaLua | Self::LycosaTutorial => "lycosa",
             Self::Tarantool(_) | Self::TarantoolLua | Self::Tutorial => "tarantool",
             Self::RedisList | Self::RedisStream => "redis-server",
             Self::Nats => "nats-server",
@@ -53,10 +55,7 @@ impl Program {
     /// It is not there; what to do about it.
     fn find(self, files: &Files) -> Result<PathBuf> {
         let name = self.name();
-        if matches!(self, Self::Lycosa(_)) {
-            return find_lycosa(files);
-        }
-        if matches!(self, Self::Tarantool(_)) {
+        if matches!(self, Self::Tarantool(_) | Self::LycosaModule(_)) {
             let module = files.queue_module.as_ref();
             let module =
                 module.context("the Lua queue module is needed: name its folder by --queue-module")?;
@@ -66,9 +65,12 @@ impl Program {
                 module.display()
             );
         }
-        if self == Self::Tutorial {
+        if matches!(self, Self::Tutorial | Self::LycosaTutorial) {
             let path = files.tutorial.as_deref();
             tutorial::code(path.context("the tutorial's text is needed: name it by --tutorial")?)?;
+        }
+        if name == "lycosa" {
+            return find_lycosa(files);
         }
         on_path(name).with_context(|| format!("{name} is not installed: --install installs Debian's package"))
     }
@@ -86,15 +88,20 @@ impl Program {
     pub(crate) fn script(self, files: &Files, script: &Path) -> Result<Command> {
         let mut command = Command::new(self.find(files)?);
         command.arg(script);
-        for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LYCOSA_")) {
-            command.env_remove(name);
-        }
+        remove_settings(&mut command);
         Ok(command)
     }
 
     /// Whether everything is there that it takes to start the program.
     pub(crate) fn check(self, files: &Files) -> Result<()> {
         self.find(files).map(drop)
+    }
+}
+
+/// Settings of the environment are for another server.
+fn remove_settings(command: &mut Command) {
+    for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LYCOSA_")) {
+        command.env_remove(name);
     }
 }
 
@@ -133,14 +140,19 @@ impl Contender {
                     .arg(data);
                 command.args(["--wal-mode", self.durability.name(), "--memory-limit", MEMORY_LIMIT]);
                 command.args(NO_CHECKPOINTS);
-                // Settings of the environment are for another server.
-                for (name, _) in
-                    env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LYCOSA_"))
-                {
-                    command.env_remove(name);
-                }
+                command.args(files.settings.iter().map(|setting| format!("--{setting}")));
+                remove_settings(&mut command);
             }
-            Program::Tarantool(_) | Program::TarantoolLua | Program::Tutorial => {
+            Program::Tarantool(_)
+            | Program::TarantoolLua
+            | Program::Tutorial
+            | Program::LycosaModule(_)
+            | Program::LycosaLua
+            | Program::LycosaTutorial => {
+                if self.program.name() == "lycosa" {
+                    command.arg("--no-native-queue");
+                    remove_settings(&mut command);
+                }
                 let script = data.with_file_name("tarantool.lua");
                 fs::write(&script, TARANTOOL_SCRIPT)?;
                 command.arg(script).arg(place.address.to_string()).arg(data).arg(self.durability.name());
@@ -170,8 +182,10 @@ impl Contender {
     /// The folder in which Tarantool finds the module `queue`, `own` if it has to be written.
     fn module(self, files: &Files, own: &Path) -> Result<PathBuf> {
         let code = match self.program {
-            Program::TarantoolLua => LEAST_QUEUE.to_owned(),
-            Program::Tutorial => tutorial::code(files.tutorial.as_deref().unwrap_or(Path::new("")))?,
+            Program::TarantoolLua | Program::LycosaLua => LEAST_QUEUE.to_owned(),
+            Program::Tutorial | Program::LycosaTutorial => {
+                tutorial::code(files.tutorial.as_deref().unwrap_or(Path::new("")))?
+            }
             _ => return Ok(files.queue_module.as_deref().unwrap_or(Path::new("")).canonicalize()?),
         };
         fs::create_dir_all(own)?;

@@ -55,4 +55,26 @@ function bench.transaction()
     for _ = 1, 100 do bench.update() end
     box.commit()
 end
+-- Code that calls nothing.
+function bench.loop()
+    local sum, fields = 0, {}
+    for i = 1, 10000 do
+        fields[i % 16] = i
+        sum = sum + (fields[i % 7] or 0) % 13
+    end
+    return sum
+end
+local fiber = require('fiber')
+function bench.fibers()
+    local done = fiber.channel(10)
+    for number = 1, 10 do
+        fiber.create(function()
+            fiber.yield()
+            done:put(number)
+        end)
+    end
+    local sum = 0
+    for _ = 1, 10 do sum = sum + done:get() end
+    return sum
+end
 rawset(_G, 'bench', bench)

@@ -32,7 +32,7 @@ struct Case {
     calls: u64,
 }
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 11] = [
     Case { name: "noop", about: "nothing", calls: 40_000 },
     Case { name: "get", about: "`space:get`", calls: 30_000 },
     Case { name: "select", about: "`space:select` of 10 rows", calls: 15_000 },
@@ -41,6 +41,8 @@ const CASES: [Case; 9] = [
     Case { name: "queue", about: "a queue in Lua: insert, min, update, delete", calls: 8_000 },
     Case { name: "gets", about: "100 × `space:get`", calls: 3_000 },
     Case { name: "walk", about: "`space:pairs` over 50 rows on average", calls: 4_000 },
+    Case { name: "loop", about: "a loop of 10 000 steps", calls: 2_000 },
+    Case { name: "fibers", about: "10 fibers that pause once and answer over a channel", calls: 3_000 },
     Case { name: "transaction", about: "100 × `space:update` in one transaction", calls: 1_500 },
 ];
 

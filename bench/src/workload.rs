@@ -56,7 +56,7 @@ pub(crate) enum Need {
 
 impl Need {
     fn is_met_by(self, contender: Contender) -> bool {
-        let is_lua = matches!(contender.program, Program::TarantoolLua);
+        let is_lua = matches!(contender.program, Program::TarantoolLua | Program::LycosaLua);
         let has_tubes = contender.tube_type().is_some();
         match self {
             Self::Queue => true,

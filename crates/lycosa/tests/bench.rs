@@ -68,7 +68,7 @@ fn programs_are_measured_beside_a_tarantool() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    assert_eq!(found.len(), 9);
+    assert_eq!(found.len(), 11);
     for found in &found {
         let rounds = |name: &str| found[name].as_array().unwrap().len();
         assert_eq!((rounds("lycosa_us"), rounds("tarantool_us")), (1, 1), "{found}");
