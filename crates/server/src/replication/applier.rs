@@ -128,7 +128,14 @@ async fn run(core: Rc<Core>, uri: Uri, place: usize) {
     loop {
         applier.set_state(UpstreamState::Connecting, None);
         let message = match applier.connect().await {
-            End::Myself => return applier.set_state(UpstreamState::Myself, None),
+            End::Myself => {
+                tracing::info!(
+                    "master {}: it has the UUID of this instance and is not followed. If it is another server, one of the two \
+                     data folders is a copy of the other: move this one away and join",
+                    applier.uri
+                );
+                return applier.set_state(UpstreamState::Myself, None);
+            }
             End::Stopped(message) => {
                 tracing::error!("master {}: replication has stopped: {message}", applier.uri);
                 return applier.set_state(UpstreamState::Stopped, Some(message));
