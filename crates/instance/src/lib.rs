@@ -277,8 +277,17 @@ impl Instance {
     }
 
     /// Whether names that begin with `queue.` are the native queue's ([`Settings::native_queue`]).
+    ///
+    /// A queue that has not started owns no spaces: a program's own module may have spaces of the same names, and
+    /// privileges on them are those of any space.
     pub fn set_native_queue(&mut self, native: bool) {
         self.settings.native_queue = native;
+        let (queue, store) = self.data.queue_mut();
+        if native {
+            Queue::protect(store);
+        } else if queue.state() == lycosa_queue::QueueState::Init {
+            Queue::unprotect(store);
+        }
         // What connections have resolved is to be resolved again.
         self.data.journaling.bump_system_version();
     }

@@ -43,6 +43,8 @@ pub struct Options {
     pub sparse_convert: bool,
     /// Whether functions and the like become `nil`; else they are an error.
     pub invalid_as_nil: bool,
+    /// Whether NaN and infinity are numbers; else they are as functions are.
+    pub invalid_numbers: bool,
     /// Whether functions and the like are encoded as `tostring` shows them.
     pub use_tostring: bool,
     /// Deepest nesting.
@@ -58,6 +60,7 @@ impl Default for Options {
             sparse_safe: 10,
             sparse_convert: true,
             invalid_as_nil: false,
+            invalid_numbers: true,
             use_tostring: false,
             max_depth: MAX_NESTING,
             deep_as_nil: false,
@@ -93,7 +96,13 @@ impl Lua {
         match self.kind(index) {
             Kind::None | Kind::Nil => mp::write_nil(out),
             Kind::Boolean => mp::write_bool(out, self.truth(index)),
-            Kind::Number => write_number(out, self.number(index).unwrap_or_default()),
+            Kind::Number => {
+                let value = self.number(index).unwrap_or_default();
+                if !options.invalid_numbers && !value.is_finite() {
+                    return encode_invalid_number(out, options);
+                }
+                write_number(out, value);
+            }
             Kind::String => mp::write_str(out, self.bytes(index).unwrap_or_default()),
             Kind::Table => return self.encode_table(index, out, options, depth),
             Kind::Cdata => return self.encode_cdata(index, out, options, depth),
@@ -512,6 +521,14 @@ fn too_deep(out: &mut Vec<u8>, options: &Options) -> Result<(), Error> {
 /// Items to make room for: what a count says is not believed without limit.
 fn reserve_for(count: u32) -> usize {
     count.min(1024) as usize
+}
+
+fn encode_invalid_number(out: &mut Vec<u8>, options: &Options) -> Result<(), Error> {
+    if !options.invalid_as_nil {
+        return Err(Error::text("number must not be NaN or Inf"));
+    }
+    mp::write_nil(out);
+    Ok(())
 }
 
 /// A Lua number: an integer if it is one.

@@ -394,6 +394,17 @@ fn passes(name: &str) {
 }
 
 #[test]
+fn a_module_of_ones_own_finds_nothing_reserved() {
+    let output = run(
+        lycosa(),
+        Path::new("--no-native-queue"),
+        &[programs().join("own_queue.lua").to_str().expect("UTF-8")],
+    );
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && output.stdout.ends_with(b"done\n"), "{errors}");
+}
+
+#[test]
 fn tubes_with_drivers_in_lua_are_tubes() {
     passes("drivers.lua");
 }

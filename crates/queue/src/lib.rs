@@ -209,6 +209,11 @@ impl Queue {
         store.set_privacy(system::PRIVACY);
     }
 
+    /// Undoes [`Self::protect`]: no queue of this process owns spaces with these names.
+    pub fn unprotect(store: &mut Store) {
+        store.set_privacy(&[]);
+    }
+
     /// Comes up: to be called once after recovery, when the instance is writable. Leaves the queue running.
     ///
     /// # Errors

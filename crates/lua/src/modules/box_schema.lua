@@ -2,6 +2,7 @@
 local internal = require('lycosa.box')
 local client_error, native = internal.client_error, internal.native
 local guarded = internal.guarded
+local pause = require('lycosa.fiber').pause
 
 local SPACE, INDEX, SEQUENCE, TRUNCATE = 280, 288, 284, 330
 
@@ -417,6 +418,9 @@ function space_methods.drop(space)
     check_space(space, 'drop')
     local id = space.id
     if lookup(id) ~= space then client_error('NO_SUCH_SPACE', ("Space '%s' does not exist"):format(space.name)) end
+    -- As in Tarantool, whose first row of a drop is not yet the end of an index: a fiber that was woken because of a task
+    -- (a driver's timers) finds the space whole, and sleeps on.
+    if not box.is_in_txn() then pause() end
     detach_sequence(id)
     for _, row in reversed(internal.system_rows(INDEX, id)) do
         change('delete', INDEX, 0, { row[1], row[2] })

@@ -130,9 +130,10 @@ end
 
 function fiber.channel(capacity)
     if capacity == nil then capacity = 0 end
-    if type(capacity) ~= 'number' or capacity < 0 or capacity % 1 ~= 0 then
-        error('fiber.channel(size): negative size', 2)
-    end
+    capacity = tonumber(capacity)
+    if not capacity then error('fiber.channel(size): bad arguments', 2) end
+    if capacity < 0 then error('fiber.channel(size): negative size', 2) end
+    capacity = math.floor(capacity)
     return setmetatable({
         capacity = capacity,
         length = 0,

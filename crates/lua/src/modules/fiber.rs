@@ -31,7 +31,7 @@ pub(super) fn open(lua: Lua) -> Result<i32, Error> {
             ("info", info_of),
             ("testcancel", test_cancel),
         ],
-        &[("__tostring", display), ("__serialize", display), ("__eq", equal), ("__index", index)],
+        &[("__tostring", display), ("__serialize", serialized), ("__eq", equal), ("__index", index)],
     );
     lua.pop(1);
     lua.new_library(&[
@@ -41,6 +41,7 @@ pub(super) fn open(lua: Lua) -> Result<i32, Error> {
         ("find", find),
         ("sleep", sleep),
         ("yield", yield_),
+        ("pause", pause),
         ("testcancel", test_cancel),
         ("id", id),
         ("status", status),
@@ -96,19 +97,33 @@ pub(crate) fn push(lua: Lua, fiber: &Rc<Fiber>) {
 
 fn handle(lua: Lua, index: i32) -> Result<Rc<Fiber>, Error> {
     let handle = lua.userdata::<Handle>(index);
-    handle.map(|handle| handle.0.clone()).ok_or_else(|| Error::here("the argument is no fiber"))
+    handle.map(|handle| handle.0.clone()).ok_or_else(|| no_fiber(lua, index))
 }
 
-/// The fiber at `index`, as object or number; the running one if there is none.
+fn no_fiber(lua: Lua, index: i32) -> Error {
+    Error::here(format!("bad argument #{index} to '?' (fiber expected, got {})", lua.type_name(index)))
+}
+
+/// The fiber at `index`, as object or number.
 fn fiber_at(lua: Lua, index: i32) -> Result<Rc<Fiber>, Error> {
-    match lua.kind(index) {
-        Kind::None => lua.fiber(),
-        Kind::Number => {
-            let id = lua.number(index).unwrap_or_default() as FiberId;
-            lua.shared().scheduler.find(id).ok_or_else(|| Error::here("the fiber is dead"))
+    match number_at(lua, index) {
+        Some(id) => {
+            let fiber = lua.shared().scheduler.find(id as FiberId);
+            fiber.ok_or_else(|| Error::here("the fiber is dead"))
         }
-        _ => handle(lua, index),
+        None => handle(lua, index),
     }
+}
+
+/// The fiber object at `index`; the running fiber if there is no argument.
+fn fiber_or_self(lua: Lua, index: i32) -> Result<Rc<Fiber>, Error> {
+    if lua.kind(index) == Kind::None { lua.fiber() } else { handle(lua, index) }
+}
+
+/// A number, or a string that reads as one, as Lua's own functions take it.
+fn number_at(lua: Lua, index: i32) -> Option<f64> {
+    let written = || lua.text(index).and_then(|text| text.trim().parse().ok());
+    lua.number(index).or_else(written)
 }
 
 fn create(lua: Lua) -> Result<i32, Error> {
@@ -148,7 +163,10 @@ fn self_(lua: Lua) -> Result<i32, Error> {
 }
 
 fn find(lua: Lua) -> Result<i32, Error> {
-    let id = lua.number(1).unwrap_or_default() as FiberId;
+    if lua.top() == 0 {
+        return Err(Error::here("fiber.find(id): bad arguments"));
+    }
+    let id = number_at(lua, 1).unwrap_or_default() as FiberId;
     match lua.shared().scheduler.find(id) {
         Some(fiber) => push(lua, &fiber),
         None => lua.push_nil(),
@@ -157,7 +175,9 @@ fn find(lua: Lua) -> Result<i32, Error> {
 }
 
 fn sleep(lua: Lua) -> Result<i32, Error> {
-    let delay = lua.arg_number(1, "fiber.sleep(delay): bad arguments")?;
+    let Some(delay) = number_at(lua, 1) else {
+        return Err(Error::here("fiber.sleep(delay): bad arguments"));
+    };
     if delay <= 0.0 {
         lua.yield_now()?;
         return Ok(0);
@@ -172,13 +192,19 @@ fn yield_(lua: Lua) -> Result<i32, Error> {
     Ok(0)
 }
 
+/// A `yield` that a cancelled fiber survives.
+fn pause(lua: Lua) -> Result<i32, Error> {
+    lua.pause()?;
+    Ok(0)
+}
+
 fn test_cancel(lua: Lua) -> Result<i32, Error> {
     lua.test_cancel()?;
     Ok(0)
 }
 
 fn id(lua: Lua) -> Result<i32, Error> {
-    let fiber = fiber_at(lua, 1)?;
+    let fiber = fiber_or_self(lua, 1)?;
     if lua.userdata::<Handle>(1).is_some() && fiber.status() == Status::Dead {
         return Err(Error::here("the fiber is dead"));
     }
@@ -187,21 +213,23 @@ fn id(lua: Lua) -> Result<i32, Error> {
 }
 
 fn status(lua: Lua) -> Result<i32, Error> {
-    let fiber = fiber_at(lua, 1)?;
-    let text = match fiber.status() {
+    let fiber = fiber_or_self(lua, 1)?;
+    lua.push_str(status_text(lua, &fiber)?);
+    Ok(1)
+}
+
+fn status_text(lua: Lua, fiber: &Fiber) -> Result<&'static str, Error> {
+    Ok(match fiber.status() {
         Status::Running if lua.fiber()?.id == fiber.id => "running",
         Status::Dead => "dead",
         Status::Running | Status::Ready | Status::Suspended => "suspended",
-    };
-    lua.push_str(text);
-    Ok(1)
+    })
 }
 
 /// `fiber.name()`, `fiber.name(new)`, `object:name([new [, options]])`.
 fn name(lua: Lua) -> Result<i32, Error> {
     let (fiber, at) = match lua.userdata::<Handle>(1) {
         Some(handle) => (handle.0.clone(), 2),
-        None if lua.kind(1) == Kind::Number => (fiber_at(lua, 1)?, 2),
         None => (lua.fiber()?, 1),
     };
     if lua.userdata::<Handle>(1).is_some() && fiber.status() == Status::Dead {
@@ -220,9 +248,7 @@ fn name(lua: Lua) -> Result<i32, Error> {
             truncate
         };
         if !truncate {
-            return Err(Error::here(format!(
-                "fiber name is longer than {LONGEST} bytes; {{truncate = true}} cuts it"
-            )));
+            return Err(Error::here("Fiber name is too long"));
         }
     }
     fiber.set_name(new.chars().take(LONGEST).collect::<String>());
@@ -245,10 +271,10 @@ fn wakeup(lua: Lua) -> Result<i32, Error> {
 }
 
 fn set_joinable(lua: Lua) -> Result<i32, Error> {
-    let fiber = fiber_at(lua, 1)?;
-    if lua.kind(2) != Kind::Boolean {
+    if lua.top() < 2 {
         return Err(Error::here("fiber.set_joinable(id, yesno): bad arguments"));
     }
+    let fiber = fiber_at(lua, 1)?;
     fiber.set_joinable(lua.truth(2));
     Ok(0)
 }
@@ -257,7 +283,7 @@ fn set_joinable(lua: Lua) -> Result<i32, Error> {
 fn join(lua: Lua) -> Result<i32, Error> {
     let fiber = fiber_at(lua, 1)?;
     if !fiber.is_joinable() {
-        return Err(Error::here("the fiber is not joinable: call fiber:set_joinable(true) before"));
+        return Err(Error::here("the fiber is not joinable"));
     }
     let until = deadline(lua, lua.number(2));
     lua.set_top(0);
@@ -346,6 +372,19 @@ fn display(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
+/// What json, yaml and the console show of a fiber.
+fn serialized(lua: Lua) -> Result<i32, Error> {
+    let fiber = handle(lua, 1)?;
+    lua.new_table(0, 3);
+    lua.push_number(fiber.id as f64);
+    lua.raw_set_field(-2, "id");
+    lua.push_str(fiber.name());
+    lua.raw_set_field(-2, "name");
+    lua.push_str(status_text(lua, &fiber)?);
+    lua.raw_set_field(-2, "status");
+    Ok(1)
+}
+
 fn equal(lua: Lua) -> Result<i32, Error> {
     let same = match (lua.userdata::<Handle>(1), lua.userdata::<Handle>(2)) {
         (Some(one), Some(other)) => Rc::ptr_eq(&one.0, &other.0),
@@ -385,7 +424,8 @@ fn clock(lua: Lua) -> Result<i32, Error> {
 
 fn clock64(lua: Lua) -> Result<i32, Error> {
     let now = clock_gettime(ClockId::Monotonic);
-    lua.push_int(now.tv_sec * 1_000_000 + now.tv_nsec / 1000);
+    // As in Tarantool a C data, however small.
+    lua.push_uint64((now.tv_sec * 1_000_000 + now.tv_nsec / 1000).cast_unsigned());
     Ok(1)
 }
 

@@ -411,9 +411,9 @@ fn number(word: &str, admits_invalid: bool) -> Token {
         None => (false, word),
     };
     let sign = if is_negative { -1.0 } else { 1.0 };
-    match digits.to_ascii_lowercase().as_str() {
+    match digits {
         "nan" if admits_invalid => return Token::Number(f64::NAN),
-        "inf" | "infinity" if admits_invalid => return Token::Number(f64::INFINITY * sign),
+        "inf" if admits_invalid => return Token::Number(f64::INFINITY * sign),
         _ => {}
     }
     let mut bytes = digits.bytes();
@@ -431,6 +431,8 @@ fn number(word: &str, admits_invalid: bool) -> Token {
         if !is_negative && let Ok(number) = word.parse() {
             return Token::Unsigned(number);
         }
+        // As in Tarantool, which reads them by `strtoll` and `strtoull`.
+        return if is_negative { Token::Signed(i64::MIN) } else { Token::Unsigned(u64::MAX) };
     }
     if digits.bytes().any(|byte| !(byte.is_ascii_digit() || b"+-.eE".contains(&byte))) {
         return BAD;

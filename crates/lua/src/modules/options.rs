@@ -51,6 +51,7 @@ impl Settings {
                 sparse_safe: number("encode_sparse_safe", 10) as u32,
                 sparse_convert: flag("encode_sparse_convert"),
                 invalid_as_nil: flag("encode_invalid_as_nil"),
+                invalid_numbers: flag("encode_invalid_numbers"),
                 use_tostring: flag("encode_use_tostring"),
                 max_depth: number("encode_max_depth", MAX_DEPTH).min(MAX_DEPTH),
                 deep_as_nil: flag("encode_deep_as_nil"),

@@ -278,7 +278,17 @@ fn text_event(bytes: &[u8], in_flow: bool) -> Event {
 
 /// Whether a plain scalar with this text is not a string.
 fn is_special(text: &str) -> bool {
-    matches!(text, "null" | "~" | "true" | "false" | "yes" | "no") || number_of(text).is_some()
+    matches!(text, "null" | "~" | "true" | "false" | "yes" | "no")
+        || number_of(text).is_some()
+        || is_binary_number(text)
+}
+
+/// Whether other readers of YAML may take a plain scalar for a binary number. `decode` reads a string.
+fn is_binary_number(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let digits = unsigned.strip_prefix("0b").or_else(|| unsigned.strip_prefix("0B"));
+    digits
+        .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|digit| matches!(digit, b'0' | b'1')))
 }
 
 /// A plain scalar that is a number.
@@ -291,8 +301,10 @@ enum Number {
 fn number_of(text: &str) -> Option<Number> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let is_negative = text.starts_with('-');
-    match unsigned {
-        "inf" => return Some(Number::Double(if is_negative { f64::NEG_INFINITY } else { f64::INFINITY })),
+    match unsigned.to_ascii_lowercase().as_str() {
+        "inf" | "infinity" => {
+            return Some(Number::Double(if is_negative { f64::NEG_INFINITY } else { f64::INFINITY }));
+        }
         "nan" => return Some(Number::Double(f64::NAN)),
         _ => {}
     }
@@ -300,7 +312,7 @@ fn number_of(text: &str) -> Option<Number> {
         let number = u64::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))?;
         return match is_negative {
             true => i64::try_from(number).ok().map(|number| Number::Signed(-number)),
-            false => Some(Number::Unsigned(number)),
+            false => Some(natural(number)),
         };
     }
     if !unsigned.starts_with(|first: char| first.is_ascii_digit() || first == '.')
@@ -309,15 +321,18 @@ fn number_of(text: &str) -> Option<Number> {
         return None;
     }
     if unsigned.bytes().all(|byte| byte.is_ascii_digit()) {
-        let exact = match is_negative {
-            true => text.parse().ok().map(Number::Signed),
-            false => unsigned.parse().ok().map(Number::Unsigned),
-        };
-        if exact.is_some() {
-            return exact;
-        }
+        return Some(match is_negative {
+            true => Number::Signed(text.parse().unwrap_or(i64::MIN)),
+            false => natural(unsigned.parse().unwrap_or(u64::MAX)),
+        });
     }
     text.parse().ok().map(Number::Double)
+}
+
+/// A number without a sign: signed where that holds it, as in Tarantool. Larger ones than an integer of 64 bits holds are
+/// its largest.
+fn natural(number: u64) -> Number {
+    i64::try_from(number).map_or(Number::Unsigned(number), Number::Signed)
 }
 
 /// `decode(text, options)`: the values of all documents.
