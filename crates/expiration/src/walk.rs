@@ -18,9 +18,9 @@ use crate::error::Error;
 const CHUNK: u32 = 32;
 /// Deletions between two looks at the clock.
 const DELETIONS: usize = 8;
-/// Deletions of one slice at most, whatever the clock says: about two million instructions with their commit
+/// Deletions of one slice at most, whatever the clock says: about a million instructions with their commit
 /// (`crates/instance/examples/expire.rs` counts them).
-pub const MAX_DELETIONS: u64 = 1024;
+pub const MAX_DELETIONS: u64 = 512;
 
 /// What a slice needs of the world around the store.
 pub trait Host {
