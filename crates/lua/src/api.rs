@@ -72,7 +72,7 @@ const SLOTS: c_int = 20;
 const SMALL: f64 = (1u64 << 62) as f64;
 
 /// Largest magnitude of an integer that is a number in Lua; others are 64-bit C data, as in Tarantool.
-const MAX_EXACT: u64 = 99_999_999_999_999;
+pub(crate) const MAX_EXACT: u64 = 99_999_999_999_999;
 
 impl Lua {
     /// # Safety

@@ -30,7 +30,7 @@ pub(crate) const TOO_DEEP: &str = "Too high nest level";
 const DECIMAL_SIZE: usize = 32;
 
 /// Bytes of a tuple's structure before its data: the length and the space.
-const TUPLE_HEAD: usize = 8;
+pub(crate) const TUPLE_HEAD: usize = 8;
 
 /// What encoding does with values that MessagePack has not.
 #[derive(Debug, Clone, Copy)]

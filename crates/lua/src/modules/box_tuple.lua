@@ -3,11 +3,35 @@ local internal = require('lycosa.box')
 local ffi = require('ffi')
 
 -- The names are such that no field of a space has them.
-ffi.cdef('struct tuple { uint32_t __tuple_size; uint32_t __tuple_space; uint8_t __tuple_data[?]; };')
+ffi.cdef([[
+struct tuple { uint32_t __tuple_size; uint32_t __tuple_space; uint8_t __tuple_data[?]; };
+struct tuple_scalar { double number; const char *bytes; uint32_t length; };
+]])
 
 local methods = {}
 local tuple_t
-local field, length, to_table = internal.tuple_field, internal.tuple_len, internal.tuple_table
+local length, to_table = internal.tuple_len, internal.tuple_table
+local any_field, ffi_string, null = internal.tuple_field, ffi.string, box.NULL
+
+-- Numbers, strings and the like come through the FFI, whose calls can be compiled.
+local scalar = ffi.cast('uint32_t (*)(const struct tuple *, double, struct tuple_scalar *)', internal.tuple_scalar())
+local found = ffi.new('struct tuple_scalar')
+
+-- A field from 1; nothing beyond the end. A finalizer may run where a pointer is boxed, and read a field itself: the
+-- length is read before.
+local function field(tuple, number)
+    local kind = scalar(tuple, number, found)
+    if kind == 1 then return found.number end
+    if kind == 2 then
+        local size = found.length
+        return ffi_string(found.bytes, size)
+    end
+    if kind == 0 then return nil end
+    if kind == 3 then return true end
+    if kind == 4 then return false end
+    if kind == 5 then return null end
+    return any_field(tuple, number)
+end
 
 -- Names of the fields of a space; set by box.schema.
 internal.names_of = function() return nil end

@@ -54,5 +54,6 @@ p(T{'a\nb','\255\254','é','"',"''",'\\','\0x'}) p(T{1e300,1/0,-1/0,0/0,0.1,1e15
 p(require'msgpack'.encode(T{1,2}):hex(), require'msgpack'.encode({T{1,2}}):hex())
 p(T{{},{a=1},setmetatable({},{__serialize='map'}),setmetatable({1,2},{__serialize='map'}),{[1]=1,[3]=3},{[1]=1,[50]=3},{1,2,x=1}})
 p(#T{}, T{}, tostring(T{}), T():totable())
+local w=T{box.NULL,true,false,{1},-5,2^60,1e15,100ULL,'',-2^40,{a=1},1.25,-1LL} for i=0,14 do p(i,type(w[i]),w[i]) end p(w[1]==box.NULL,w[-1])
 local k={} for n in pairs(box.tuple) do k[#k+1]=n end table.sort(k) p(table.concat(k,','))
 os.exit()

@@ -10,8 +10,8 @@ use lycosa_tuple::update;
 use lycosa_tuple::value::Value;
 
 use super::{id, key, not_an_array, of_store, tuple};
-use crate::api::{Lua, Native};
-use crate::convert::{EXT_DECIMAL, EXT_UUID};
+use crate::api::{Lua, MAX_EXACT, Native};
+use crate::convert::{EXT_DECIMAL, EXT_UUID, TUPLE_HEAD};
 use crate::error::Error;
 use crate::host::to_error;
 use crate::modules::options::number_text;
@@ -29,6 +29,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("tuple_update", tuple_update),
     ("tuple_equal", tuple_equal),
     ("tuple_path", tuple_path),
+    ("tuple_scalar", push_scalar_function),
 ];
 
 fn set_tuple_type(lua: Lua) -> Result<i32, Error> {
@@ -65,6 +66,79 @@ fn tuple_field(lua: Lua) -> Result<i32, Error> {
         Some(field) => lua.decode(&mut Reader::new(field))?,
         None => lua.push_nil(),
     }
+    Ok(1)
+}
+
+/// A field that needs no object of Lua, as [`scalar`] hands it to Lua's FFI.
+#[repr(C)]
+struct Scalar {
+    number: f64,
+    /// A string's bytes, within the tuple.
+    bytes: *const u8,
+    length: u32,
+}
+
+/// What [`scalar`] found. `box_tuple.lua` has the same numbers.
+#[repr(u32)]
+enum Found {
+    Nothing = 0,
+    Number = 1,
+    String = 2,
+    True = 3,
+    False = 4,
+    Null = 5,
+    /// A value that only [`tuple_field`] can make.
+    Other = 6,
+}
+
+/// A field from 1, for compiled code: a call of this function does not end a trace, as one of [`tuple_field`] does.
+///
+/// # Safety
+/// `tuple` is a `struct tuple` whose size is that of the bytes behind its head, and `out` can be written.
+unsafe extern "C" fn scalar(tuple: *const u8, number: f64, out: *mut Scalar) -> Found {
+    if !(1.0..=4_294_967_295.0).contains(&number) {
+        return Found::Nothing;
+    }
+    // SAFETY: the caller's promise; C data is aligned for the head.
+    let bytes = unsafe {
+        let length = tuple.cast::<u32>().read_unaligned() as usize;
+        std::slice::from_raw_parts(tuple.add(TUPLE_HEAD), length)
+    };
+    let Some(mut reader) = TupleRef::trusted(bytes).at(number as u32 - 1) else { return Found::Nothing };
+    let value = match reader.kind() {
+        Ok(mp::Kind::Nil) => return Found::Null,
+        Ok(mp::Kind::Bool) => {
+            return match reader.bool() {
+                Ok(true) => Found::True,
+                Ok(false) => Found::False,
+                Err(_) => Found::Other,
+            };
+        }
+        Ok(mp::Kind::Uint) => {
+            reader.uint().ok().filter(|value| *value <= MAX_EXACT).map(|value| value as f64)
+        }
+        Ok(mp::Kind::Double) => reader.double().ok(),
+        Ok(mp::Kind::Str) => {
+            let Ok(text) = reader.str() else { return Found::Other };
+            // SAFETY: the caller's promise.
+            unsafe {
+                (*out).bytes = text.as_ptr();
+                (*out).length = text.len() as u32;
+            }
+            return Found::String;
+        }
+        _ => None,
+    };
+    let Some(value) = value else { return Found::Other };
+    // SAFETY: the caller's promise.
+    unsafe { (*out).number = value };
+    Found::Number
+}
+
+/// The address of [`scalar`].
+fn push_scalar_function(lua: Lua) -> Result<i32, Error> {
+    let function: unsafe extern "C" fn(*const u8, f64, *mut Scalar) -> Found = scalar;
+    lua.push_uint64(function as usize as u64);
     Ok(1)
 }
 
