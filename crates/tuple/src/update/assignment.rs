@@ -11,7 +11,7 @@ use crate::mp::{self, Reader};
 use crate::tuple::TupleRef;
 
 /// The most fields that the shortcut assigns.
-const CAPACITY: usize = 4;
+pub(super) const CAPACITY: usize = 4;
 
 /// The assignments of a request, by field; of several to one field the last.
 struct Assignments<'a> {
