@@ -173,7 +173,12 @@ pub(crate) fn definition(
         definition.delete_by = index_of(store.space(space)?, value, "delete_by")?;
     }
     if let Some(archive) = options.get("archive_space") {
-        let archive = space_of(store, Some(archive), "archive_space", admit)?;
+        // The archive of a task that is kept may have been dropped: the task says so when it is planned, and goes on when there
+        // is such a space again.
+        let archive = match whole(archive).and_then(|id| SpaceId::try_from(id).ok()) {
+            Some(id) => admit(id).map(|()| id)?,
+            None => space_of(store, Some(archive), "archive_space", admit)?,
+        };
         definition.archive = Some(Archive::Space(archive));
     }
     definition.check()?;

@@ -229,7 +229,8 @@ fn check_archive(store: &Store, space: &Space, archive: SpaceId) -> Result<(), E
         let name = space.name();
         return Err(Error::illegal(format!("space '{name}' cannot be the archive of its own tuples")));
     }
-    let archive = store.space(archive)?;
+    let missing = |_| Error::illegal(format!("the archive, space {archive}, does not exist"));
+    let archive = store.space(archive).map_err(missing)?;
     check_space(archive, "archive tuples into")?;
     if archive.index(0).is_none() {
         return Err(Error::illegal(format!(

@@ -342,3 +342,39 @@ fn the_index_or_the_field_may_go_and_come_back() {
     rig.run_until_idle();
     assert_eq!((rig.state("t").as_str(), rig.ids(space)), ("waiting", vec![2]));
 }
+
+/// A task whose archive is dropped stays: it fails and says why, also after its row was read again, and can be stopped.
+#[test]
+fn the_archive_may_go_and_come_back() {
+    let mut rig = Rig::new();
+    let space = rig.space("s", IndexKind::Tree, Some("unsigned"));
+    let other = rig.space("other", IndexKind::Tree, Some("unsigned"));
+    let archive = rig.space("archive", IndexKind::Tree, Some("unsigned"));
+    rig.start("t", space, &[field_3(), ("archive_space", archive.into())]).unwrap();
+    rig.run_until_idle();
+    rig.transaction(|store| ddl::drop_space(store, archive).unwrap());
+    rig.put(space, 1, 1_u64);
+    rig.start("u", other, &[field_3()]).unwrap();
+    rig.advance(SECOND);
+    assert_eq!((rig.state("t").as_str(), rig.ids(space)), ("failing", vec![1]));
+    rig.restart();
+    rig.advance(SECOND);
+    assert_eq!((rig.state("t").as_str(), rig.ids(space)), ("failing", vec![1]));
+    rig.transaction(|store| {
+        let spec = ddl::SpaceSpec { id: Some(archive), ..ddl::SpaceSpec::new("archive", &[]) };
+        ddl::create_space(store, &spec).unwrap();
+        ddl::create_index(
+            store,
+            archive,
+            &ddl::IndexSpec::new("primary", &[ddl::PartSpec::new(0, "unsigned")]),
+        )
+        .unwrap();
+    });
+    rig.run_until_idle();
+    assert_eq!((rig.state("t").as_str(), rig.ids(space), rig.ids(archive)), ("waiting", vec![], vec![1]));
+    rig.transaction(|store| ddl::drop_space(store, archive).unwrap());
+    rig.stop("u");
+    rig.advance(SECOND);
+    rig.stop("t");
+    rig.start("t", space, &[field_3()]).unwrap();
+}
