@@ -234,7 +234,7 @@ async fn the_master_is_followed_with_the_session() {
 #[tokio::test]
 async fn a_server_that_confirms_nothing_is_left_for_another_one() {
     for refuses in [false, true] {
-        let rival = Arc::new(AtomicUsize::new(0));
+        let (rival, looks) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let cut_off = FakeServer::start(move |_, request| match request.body {
             Body::Vote => ballot(request, false),
             Body::Ping => empty(request),
@@ -244,9 +244,12 @@ async fn a_server_that_confirms_nothing_is_left_for_another_one() {
             _ => Act::Send(Vec::new()),
         })
         .await;
-        let takes_writes = Arc::clone(&rival);
+        let (takes_writes, votes) = (Arc::clone(&rival), Arc::clone(&looks));
         let other = FakeServer::start(move |_, request| match request.body {
-            Body::Vote => ballot(request, takes_writes.load(Ordering::Relaxed) == 0),
+            Body::Vote => {
+                votes.fetch_add(1, Ordering::Relaxed);
+                ballot(request, takes_writes.load(Ordering::Relaxed) == 0)
+            }
             Body::Ping => empty(request),
             _ if call(request).0 == "queue.identify" => ok(request, &[Value::str(FIRST)]),
             _ => ok(request, &[task("r")]),
@@ -261,7 +264,10 @@ async fn a_server_that_confirms_nothing_is_left_for_another_one() {
         let error = tube.put("x", PutOptions::new()).await.expect_err("it confirms nothing");
         let wanted = if refuses { Some(Kind::ReplicasMissing) } else { None };
         assert_eq!(error.kind(), wanted, "{error}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        // One look follows the other, and the first connection may have asked too: with the third vote one look is over.
+        while looks.load(Ordering::Relaxed) < 3 {
+            let _ = tube.put("x", PutOptions::new()).await;
+        }
         assert_eq!(client.status().connects, 1);
 
         rival.store(1, Ordering::Relaxed);
