@@ -19,6 +19,7 @@ pub mod logging;
 mod notify;
 pub mod program;
 mod program_listen;
+mod program_options;
 mod replication;
 pub mod serve;
 mod socket;

@@ -24,9 +24,13 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::LocalSet;
 
 use crate::clock::now;
-use crate::config::{Addresses, ByteSize, Config, Flags, WalMode};
+use crate::config::Config;
 use crate::logging;
 use crate::program_listen::{Accepting, Bound, Place};
+use crate::program_options::{
+    CHANGEABLE, changes_nothing, check_change, config_of_programs, enter_work_dir, place_of, set_options,
+    text_option,
+};
 use crate::replication::{self, Settings};
 use crate::serve::{self, Running};
 use crate::storage::instance_settings;
@@ -451,155 +455,6 @@ impl Progress {
             wanted: config.replication_connect_quorum.of(states.len()),
         }
     }
-}
-
-/// The configuration of a program before its first `box.cfg`. Without `listen` nobody can connect; without a folder
-/// the data are in the working directory, as in Tarantool.
-fn config_of_programs() -> Result<Config, String> {
-    let none = std::iter::empty::<(String, String)>();
-    let mut config = Config::load(None, none, &Flags::default()).map_err(|error| error.to_string())?;
-    config.listen = Addresses(Vec::new());
-    config.data_dir = PathBuf::from(".");
-    // A program cannot be begun anew in the middle.
-    config.replication_rejoin = false;
-    Ok(config)
-}
-
-/// Changes a configuration as the options of `box.cfg` ask for.
-fn set_options(config: &mut Config, options: &[(String, Value)]) -> Result<(), String> {
-    let text_of = |value: &Value| match value {
-        Value::Str(text) => String::from_utf8_lossy(text).into_owned(),
-        other => other.as_u64().map_or_else(String::new, |number| number.to_string()),
-    };
-    let has = |wanted: &str| options.iter().any(|(name, _)| name == wanted);
-    for (name, value) in options {
-        let text = text_of(value);
-        let wrong = || format!("Incorrect value for option '{name}': {text:?} is not possible here");
-        match name.as_str() {
-            "wal_dir" => config.data_dir = PathBuf::from(text),
-            // One folder holds everything; that of the journal counts.
-            "memtx_dir" if !has("wal_dir") => config.data_dir = PathBuf::from(text),
-            "memtx_dir" | "work_dir" | "log" => {}
-            // The program binds it; here it says which of the masters is this instance.
-            "listen" => {
-                config.listen = match Place::parse(&text) {
-                    Some(Place::Tcp(address)) => Addresses(vec![address]),
-                    _ => Addresses(Vec::new()),
-                }
-            }
-            "memtx_memory" => config.memory_limit = ByteSize(value.as_u64().ok_or_else(wrong)?),
-            "memtx_max_tuple_size" => config.max_tuple_size = ByteSize(value.as_u64().ok_or_else(wrong)?),
-            "wal_max_size" => config.wal_max_size = ByteSize(value.as_u64().ok_or_else(wrong)?),
-            "wal_mode" => {
-                config.wal_mode = match text.as_str() {
-                    "none" => WalMode::None,
-                    "write" => WalMode::Write,
-                    "fsync" => WalMode::Fsync,
-                    _ => return Err(wrong()),
-                }
-            }
-            "read_only" => config.read_only = value.as_bool().ok_or_else(wrong)?,
-            "force_recovery" => config.force_recovery = value.as_bool().ok_or_else(wrong)?,
-            // None, as a negative one is there.
-            "checkpoint_interval" if number_of(value).is_some_and(|seconds| seconds <= 0.0) => {
-                config.checkpoint_interval = Duration::ZERO;
-            }
-            "checkpoint_interval" => {
-                config.checkpoint_interval =
-                    Duration::try_from_secs_f64(number_of(value).ok_or_else(wrong)?).map_err(|_| wrong())?;
-            }
-            "checkpoint_wal_threshold" => {
-                config.checkpoint_wal_threshold = ByteSize(number_of(value).ok_or_else(wrong)? as u64);
-            }
-            "checkpoint_count" => config.checkpoint_count = value.as_u64().ok_or_else(wrong)?,
-            name => {
-                replication::options::set(config, name, value)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Options that may change while the program runs.
-const CHANGEABLE: [&str; 6] = [
-    "listen",
-    "memtx_memory",
-    "memtx_max_tuple_size",
-    "checkpoint_interval",
-    "checkpoint_count",
-    "checkpoint_wal_threshold",
-];
-
-/// Options that may be set at any time and mean nothing here.
-fn changes_nothing(name: &str) -> bool {
-    const NAMES: [&str; 9] = [
-        "log_level",
-        "log_format",
-        "too_long_threshold",
-        "io_collect_interval",
-        "readahead",
-        "snap_io_rate_limit",
-        "worker_pool_threads",
-        "custom_proc_title",
-        "sql_cache_size",
-    ];
-    NAMES.contains(&name)
-        || name == "net_msg_max"
-        || name.starts_with("feedback_")
-        // There are no synchronous spaces; `box.cfg` has checked the value.
-        || name.starts_with("replication_synchro_")
-        || name.starts_with("vinyl_")
-}
-
-/// `memtx_memory` of a program that says nothing.
-const DEFAULT_MEMORY: f64 = 268_435_456.0;
-
-/// Refuses a value that an option cannot take while the program runs.
-fn check_change(name: &str, value: &Value, former: Option<&(String, Value)>) -> Result<(), String> {
-    let number = number_of(value).unwrap_or_default();
-    let wrong = |reason: &str| Err(format!("Incorrect value for option '{name}': {reason}"));
-    match name {
-        "memtx_memory"
-            if number < former.and_then(|(_, former)| number_of(former)).unwrap_or(DEFAULT_MEMORY) =>
-        {
-            wrong("cannot decrease memory size at runtime")
-        }
-        "checkpoint_count" if number < 1.0 => wrong("the value must not be less than one"),
-        _ => Ok(()),
-    }
-}
-
-fn number_of(value: &Value) -> Option<f64> {
-    match value {
-        Value::Double(number) => Some(*number),
-        Value::Float(number) => Some(f64::from(*number)),
-        Value::Int(number) => Some(*number as f64),
-        other => other.as_u64().map(|number| number as f64),
-    }
-}
-
-fn text_option(options: &[(String, Value)], wanted: &str) -> Option<String> {
-    let (_, value) = options.iter().find(|(name, _)| name == wanted)?;
-    match value {
-        Value::Str(text) => Some(String::from_utf8_lossy(text).into_owned()),
-        other => other.as_u64().map(|number| number.to_string()),
-    }
-}
-
-/// Where the options ask to listen.
-fn place_of(options: &[(String, Value)]) -> Result<Option<Place>, String> {
-    let Some(text) = text_option(options, "listen").filter(|text| !text.is_empty()) else { return Ok(None) };
-    match Place::parse(&text) {
-        Some(place) => Ok(Some(place)),
-        None => Err("Incorrect value for option 'listen': expected host:service or /unix.socket".to_owned()),
-    }
-}
-
-/// As in Tarantool the process works in `work_dir`, so that relative paths of a program are in there.
-fn enter_work_dir(options: &[(String, Value)]) -> Result<(), String> {
-    let Some(folder) = text_option(options, "work_dir") else { return Ok(()) };
-    std::env::set_current_dir(&folder)
-        .map_err(|error| format!("Incorrect value for option 'work_dir': can't chdir to {folder:?}: {error}"))
 }
 
 /// Runs a program to its end.
