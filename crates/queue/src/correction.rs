@@ -1,4 +1,4 @@
-//! Correction of what the Lua module left wrong in a tube with sub-queues: see [`Amiss`](crate::follow::Amiss).
+//! Correction of what the Lua module or a user left wrong in a tube: see [`Amiss`](crate::follow::Amiss).
 
 use crate::LogLevel;
 use crate::account::show_candidate;
@@ -22,7 +22,8 @@ impl Turn<'_> {
             return Ok((shown, true));
         }
         let text = format!(
-            "tube '{}': corrects when {count} released tasks expire, as the Lua module stores a wrong time for them",
+            "tube '{}': corrects next_event of {count} tasks, which is not the end of their ttl, as early versions of \
+             the Lua module and its utubettl left it",
             tube.name
         );
         common.log(LogLevel::Warning, text);
@@ -59,8 +60,8 @@ impl Turn<'_> {
         Ok(wrong.len())
     }
 
-    /// Corrects the next events of up to `limit` tasks: that of a ready task is the end of its life. Returns how many tasks
-    /// were looked at.
+    /// Corrects the next events of up to `limit` tasks: it becomes the end of the task's life. Returns how many tasks were
+    /// looked at.
     fn correct_events(&mut self, index: TubeIndex, limit: usize) -> Result<usize, Error> {
         let mut count = 0;
         while count < limit {
@@ -75,10 +76,9 @@ impl Turn<'_> {
                     let task = tube.tasks().get(id)?;
                     let task = task.and_then(|tuple| Task::read(tuple, tube.tube.kind.layout()));
                     // It may have been taken, corrected or removed since.
-                    match task.filter(is_event_amiss) {
-                        Some(task) => tube.postpone(id, task.times.death()),
-                        None => Ok(()),
-                    }
+                    let wrong = task.filter(is_event_amiss);
+                    let wrong = wrong.and_then(|task| Some((task.state()?, task.times.death())));
+                    wrong.map_or(Ok(()), |(state, death)| tube.postpone(id, state, death))
                 })
             })?;
             count += wrong.len();

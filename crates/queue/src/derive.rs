@@ -1,6 +1,6 @@
-//! Deriving: what the process knows of a tube with sub-queues, found in the rows a portion at a time.
+//! Deriving: what the process knows of a tube with sub-queues or deadlines, found in the rows a portion at a time.
 //!
-//! That is the candidates, and what is amiss in the rows ([`Amiss`](crate::follow::Amiss)). The start of a process derives
+//! That is the candidates of sub-queues, and what is amiss in the rows ([`Amiss`](crate::follow::Amiss)). The start of a process derives
 //! it in one go; a loss of rows ([`Queue::rebuild`](crate::Queue::rebuild)) in steps of many turns, between which nobody
 //! may change the rows.
 
@@ -86,14 +86,17 @@ impl Tube {
         match &mut finding.stage {
             Stage::Candidates(rebuild) => {
                 let (tasks, layout) = (self.tasks(store), self.kind.layout());
+                if *rebuild == Rebuild::default() {
+                    self.amiss.clear();
+                }
                 let Some(candidates) = self.driver.candidates_mut() else {
-                    let has_sub_queues = layout.utube.is_some();
-                    finding.stage = if has_sub_queues { Stage::Events { after: None } } else { Stage::Done };
-                    return Ok(has_sub_queues.then_some(0));
+                    let is_looked_through = layout.timed || layout.utube.is_some();
+                    finding.stage =
+                        if is_looked_through { Stage::Events { after: None } } else { Stage::Done };
+                    return Ok(is_looked_through.then_some(0));
                 };
                 if *rebuild == Rebuild::default() {
                     candidates.clear();
-                    self.amiss.clear();
                 }
                 let count = candidates.rebuild_portion(tasks, layout, rebuild, limit)?;
                 if rebuild.is_done() {

@@ -10,7 +10,7 @@
 //! | what is amiss in the rows ([`Amiss`]) | the start, which corrects it |
 //!
 //! The start derives the rest in O(log n) for each tube: next ids, the earliest deadlines, sequences. A tube without
-//! sub-queues costs an applied row one look-up of its space's number.
+//! sub-queues costs an applied row one look-up of its space's number, and with deadlines a look at the task's times.
 //!
 //! Invariants:
 //! - following writes nothing;
@@ -37,16 +37,16 @@ use crate::time::{MAX_TIMEOUT, MICROSECONDS, NEVER};
 use crate::tube::{Tube, Tubes};
 use crate::turn::Turn;
 
-/// Microseconds by which a ready task's next event may differ from the end of its life: the Lua module asks for the
-/// time more than once.
+/// Microseconds by which a task's next event may differ from the end of its life: the Lua module asks for the time more
+/// than once.
 const EVENT_TOLERANCE: u64 = MICROSECONDS;
 
-/// What the rows of a tube with sub-queues say and should not. A running queue writes no such rows; the Lua module does.
+/// What the rows of a tube say and should not. A running queue writes no such rows; the Lua module did, and users may.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amiss {
     /// The sub-queues whose candidate the ready buffer does not show.
     pub(crate) names: BTreeSet<Box<[u8]>>,
-    /// Ids of ready tasks whose next event is not the end of their life.
+    /// Ids of tasks whose next event is wrong ([`is_event_amiss`]).
     pub(crate) events: BTreeSet<u64>,
 }
 
@@ -73,14 +73,20 @@ impl Amiss {
     }
 }
 
-/// Whether a task is ready and its next event is not the end of its life. The Lua module's utubettl stores any number on
-/// release.
+/// Whether a task's next event is wrong. Of a ready or buried task it is the end of its life, of a delayed one not later.
+/// A taken task is not looked at: it ends with its session at the latest, which corrects it.
+///
+/// The Lua module's utubettl stores any number on release, its early versions kept the end of the ttr in a buried task.
 pub(crate) fn is_event_amiss(task: &Task<'_>) -> bool {
     let Times { next_event, ttl, .. } = task.times;
+    let death = task.times.death();
+    let is_amiss = match task.state() {
+        Some(State::Ready | State::Buried) => next_event.abs_diff(death) > EVENT_TOLERANCE,
+        Some(State::Delayed) => next_event > death.saturating_add(EVENT_TOLERANCE),
+        Some(State::Taken | State::Done) | None => false,
+    };
     let is_endless = next_event == NEVER && ttl > MAX_TIMEOUT;
-    task.state() == Some(State::Ready)
-        && next_event.abs_diff(task.times.death()) > EVENT_TOLERANCE
-        && !is_endless
+    is_amiss && !is_endless
 }
 
 /// A row of a ready buffer: the task and the sub-queue.
@@ -284,7 +290,7 @@ impl Tube {
         mut show: impl FnMut(Box<[u8]>),
     ) {
         let layout = self.kind.layout();
-        if layout.utube.is_none() || !self.candidates_follow {
+        if !(layout.timed || layout.utube.is_some()) || !self.candidates_follow {
             return;
         }
         let gone = change.gone();

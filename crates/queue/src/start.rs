@@ -7,8 +7,8 @@
 //! 5. Rows that the Lua module left wrong are corrected ([`Amiss`](crate::follow::Amiss)).
 //! 6. Calls that wait are served.
 //!
-//! After a restart this costs a look at every task of a tube with sub-queues and deadlines, a few look-ups for each
-//! sub-queue, and one for each taken task. A start that ends a time as a replica costs O(tubes + taken tasks + sessions +
+//! After a restart this costs a look at every task of a tube with deadlines, a few look-ups for each sub-queue, and one
+//! for each taken task. A start that ends a time as a replica costs O(tubes + taken tasks + sessions +
 //! rows to correct), because the tubes have followed the applied rows ([`crate::follow`]).
 //!
 //! All of it is done in portions of at most [`Turn::BATCH`] rows ([`ComingUp`]). A start runs them one after the other. A

@@ -131,7 +131,7 @@ impl TubeTurn<'_> {
                 State::Delayed => _ = self.change(id, Event::DelayOver, None)?,
                 State::Taken => _ = self.change(id, Event::TtrOver, None)?,
                 _ if death <= now => _ = self.remove(id, Operation::Ttl, None)?,
-                _ => self.postpone(id, death)?,
+                _ => self.postpone(id, state, death)?,
             }
             handled += 1;
         }
@@ -140,14 +140,14 @@ impl TubeTurn<'_> {
 
     /// Gives a task that nobody holds its true next event. The Lua module's utubettl stores a wrong one on release,
     /// and a data folder that it has written may be full of them.
-    pub(crate) fn postpone(&mut self, id: u64, death: u64) -> Result<(), Error> {
+    pub(crate) fn postpone(&mut self, id: u64, state: State, death: u64) -> Result<(), Error> {
         let Self { store, tube, common, .. } = self;
         let key = ShortKey::id(id);
         common.assignments.clear();
         common.assignments.number(NEXT_EVENT, death);
         let statement: Statement<'_> = common.assignments.statement(tube.space, &key);
         store.execute(&statement)?;
-        let side = Some(Side { state: Some(State::Ready), next_event: death, pri: 0, utube: &[] });
+        let side = Some(Side { state: Some(state), next_event: death, pri: 0, utube: &[] });
         self.account(TaskChange { id, old: side, new: side, operation: None, taken_by: None, tuple: None })
     }
 

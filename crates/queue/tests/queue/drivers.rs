@@ -361,11 +361,58 @@ fn release_of_the_lua_module_with_a_wrong_next_event_is_corrected() {
     let events: Vec<_> = rig.rows("t").iter().map(|row| row.as_array().expect("a row")[2].clone()).collect();
     assert_eq!(events, vec![Value::from(created + 10 * SECOND); 3]);
     let said = std::iter::from_fn(|| rig.queue.poll_log()).map(|line| line.text);
-    let said = said.into_iter().find(|line| line.contains("tube 't': corrects when")).expect("a line");
+    let said = said.into_iter().find(|line| line.contains("tube 't': corrects next_event")).expect("a line");
     // The look at the deadlines has corrected the one that was in the past.
-    assert!(said.contains("2 released tasks expire"), "{said}");
+    assert!(said.contains("of 2 tasks"), "{said}");
     rig.advance(10 * SECOND);
     assert_eq!(rig.rows("t").len(), 0);
+}
+
+/// A task that nobody holds, with a wrong next event, would stay far beyond its ttl, or be looked at again and again.
+#[test]
+fn wrong_next_events_of_all_types_and_states_are_corrected_at_a_start() {
+    for tube_type in ["fifottl", "limfifottl", "utubettl"] {
+        let mut rig = Rig::new();
+        rig.create("t", tube_type, Value::Nil);
+        let space = rig.space_id("t");
+        let (created, ttl, year) = (rig.now, 1000 * SECOND, 365 * 86_400 * SECOND);
+        let death = created + ttl;
+        // What is stored, and what a start makes of it. A year later, in 190 years, in 250 years, never.
+        let mut rows = Vec::new();
+        for state in ["r", "!", "~"] {
+            let late = [year, 190 * year, 250 * year, u64::MAX - created];
+            rows.extend(late.map(|late| (state, created + late, ttl, death)));
+        }
+        rows.extend(["r", "!"].map(|state| (state, created + 500 * SECOND, ttl, death)));
+        rows.push(("~", created + 500 * SECOND, ttl, created + 500 * SECOND));
+        // These are right: no end, one in 500 years, and one that the module computed a moment before it noted the creation.
+        let endless = 101 * year;
+        rows.extend(["r", "!", "~"].map(|state| (state, u64::MAX, endless, u64::MAX)));
+        let far = 500 * year;
+        rows.extend(["r", "!"].map(|state| (state, created + far, far, created + far)));
+        rows.push(("r", death - 1, ttl, death - 1));
+        for (id, (state, event, ttl, _)) in (0_u64..).zip(&rows) {
+            let mut row: Vec<Value> = args![id, *state, *event, *ttl, SECOND, 0, created];
+            if tube_type == "utubettl" {
+                row.push(Value::from(id.to_string()));
+            }
+            row.push(Value::from("x"));
+            rig.execute(&Statement::Insert { space, tuple: &Value::from(row).encode() }).expect("an insert");
+        }
+        rig.restart();
+        let stored = rig.rows("t");
+        let events = stored.iter().map(|row| row.as_array().and_then(|row| row[2].as_u64()).expect("a time"));
+        let wanted = rows.iter().map(|(.., wanted)| *wanted);
+        assert_eq!(events.collect::<Vec<_>>(), wanted.collect::<Vec<_>>(), "{tube_type}");
+        let said: Vec<_> = std::iter::from_fn(|| rig.queue.poll_log()).map(|line| line.text).collect();
+        let line = "tube 't': corrects next_event of 14 tasks";
+        assert_eq!(said.iter().filter(|text| text.starts_with(line)).count(), 1, "{tube_type}: {said:?}");
+        rig.restart();
+        let again = std::iter::from_fn(|| rig.queue.poll_log()).filter(|line| line.text.contains("corrects"));
+        assert_eq!(again.count(), 0, "{tube_type}: corrected for good");
+        rig.advance(ttl);
+        assert_eq!(rig.rows("t").len(), 5, "{tube_type}: what has no end is left");
+    }
 }
 
 #[test]

@@ -178,7 +178,7 @@ fn wrong_rows_of_the_lua_module_are_corrected_a_portion_at_once() {
         replica.promote();
         assert_eq!(wrong_events(&replica) as u64, wrong - at_once);
         let said = std::iter::from_fn(|| replica.queue.poll_log()).map(|line| line.text);
-        let expected = format!("tube 't': corrects when {wrong} released tasks expire");
+        let expected = format!("tube 't': corrects next_event of {wrong} tasks");
         assert!(said.into_iter().any(|line| line.starts_with(&expected)));
         let mut shown: Vec<_> = replica.rows("t_ready_buffer");
         shown.sort_by_key(|row| row.as_array().and_then(|row| row[0].as_u64()));

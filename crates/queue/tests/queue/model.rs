@@ -545,11 +545,17 @@ impl Pair {
         for id in model.in_state('t') {
             model.change(id, 'r', "release", 0);
         }
-        // What the Lua module stores wrong is corrected: a ready task's next event is the end of its life.
-        if model.kind.timed() && model.kind.sub_queues() {
-            for task in model.tasks.values_mut().filter(|task| task.status == 'r') {
+        // What others store wrong is corrected: the next event of a ready or buried task is the end of its life, that of a
+        // delayed one not later.
+        if model.kind.timed() {
+            for task in model.tasks.values_mut() {
                 let death = task.created + task.ttl;
-                if task.next_event.abs_diff(death) > SECOND {
+                let is_wrong = match task.status {
+                    'r' | '!' => task.next_event.abs_diff(death) > SECOND,
+                    '~' => task.next_event > death + SECOND,
+                    _ => false,
+                };
+                if is_wrong {
                     task.next_event = death;
                 }
             }
