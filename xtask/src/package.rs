@@ -21,6 +21,27 @@ const COMPLETIONS: [(&str, &str); 3] = [
 /// Scripts that dpkg runs.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
+/// Who holds the rights, in Debian's form.
+const COPYRIGHT: &str = "\
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+
+Files: *
+Copyright: The Lycosa authors
+License: MIT or Apache-2.0
+ See LICENSE-MIT and LICENSE-APACHE beside this file.
+";
+
+/// What lintian need not say: others must not read the configuration.
+const OVERRIDES: &str = "lycosa: non-standard-file-perm 0640 != 0644 [etc/lycosa/lycosa.toml]\n";
+
+/// The package's list of changes, which Debian wants.
+fn changelog_of(version: &str) -> String {
+    format!(
+        "lycosa ({version}) unstable; urgency=medium\n\n  * Version {version}.\n\n \
+         -- Lycosa maintainers <maintainers@lycosa.invalid>  Thu, 01 Jan 2026 00:00:00 +0000\n"
+    )
+}
+
 /// The folder of everything that is made here.
 fn dist() -> Result<PathBuf> {
     let folder = steps::target_folder()?.join("dist");
@@ -97,8 +118,11 @@ pub(crate) fn deb(binary: Option<&Path>) -> Result<()> {
     for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
         put(&root, &format!("usr/share/doc/lycosa/{file}"), &fs::read(top().join(file))?, 0o644)?;
     }
-    let copyright = "License: MIT or Apache-2.0; see LICENSE-MIT and LICENSE-APACHE beside this file.\n";
-    put(&root, "usr/share/doc/lycosa/copyright", copyright.as_bytes(), 0o644)?;
+    put(&root, "usr/share/doc/lycosa/copyright", COPYRIGHT.as_bytes(), 0o644)?;
+    put(&root, "usr/share/lintian/overrides/lycosa", OVERRIDES.as_bytes(), 0o644)?;
+    let changelog = root.join("usr/share/doc/lycosa/changelog");
+    put(&root, "usr/share/doc/lycosa/changelog", changelog_of(version).as_bytes(), 0o644)?;
+    Program::new("gzip").arguments(["-9", "-n", "-f"]).arguments([&changelog]).run()?;
     for entry in fs::read_dir(top().join("docs"))? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).context("a document without a name")?;
@@ -128,7 +152,7 @@ fn control(version: &str, architecture: &str, kilobytes: u64) -> String {
          Section: database\n\
          Priority: optional\n\
          Installed-Size: {kilobytes}\n\
-         Depends: libc6 (>= 2.36), libgcc-s1, passwd\n\
+         Depends: libc6 (>= 2.36), libgcc-s1, init-system-helpers (>= 1.54), passwd\n\
          Description: durable task-queue server\n \
          An in-memory queue with a journal, in one binary. It speaks Tarantool's binary\n \
          protocol and has the tubes of tarantool/queue.\n"
@@ -173,6 +197,64 @@ mod tests {
         let text = control("0.1.0", "amd64", 5);
         assert!(text.contains("\nVersion: 0.1.0\nArchitecture: amd64\n") && text.ends_with(".\n"), "{text}");
         assert!(text.lines().all(|line| line.starts_with(' ') || line.contains(": ")), "{text}");
+    }
+
+    /// Runs a script of the package with programs that only write down how they were called. Returns the calls.
+    fn calls_of(script: &str, arguments: &[&str], was_enabled: bool) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("calls");
+        let programs = [
+            "getent",
+            "useradd",
+            "userdel",
+            "mkdir",
+            "chown",
+            "chmod",
+            "rm",
+            "rmdir",
+            "systemctl",
+            "deb-systemd-invoke",
+        ];
+        let note = format!("#!/bin/sh\necho \"${{0##*/}} $*\" >> '{}'\n", log.display());
+        let helper = format!("{note}[ \"$2\" != was-enabled ] || exit {}\n", u8::from(!was_enabled));
+        let all =
+            programs.map(|program| (program, &note)).into_iter().chain([("deb-systemd-helper", &helper)]);
+        for (program, text) in all {
+            let path = folder.path().join(program);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        }
+        let status = std::process::Command::new("/bin/sh")
+            .arg(top().join("packaging").join(script))
+            .args(arguments)
+            .env("PATH", folder.path())
+            .status()
+            .unwrap();
+        assert!(status.success(), "{script} {arguments:?}: {status}");
+        fs::read_to_string(log).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn an_upgrade_leaves_a_unit_disabled_and_files_as_their_administrator_wants_them() {
+        let has = |calls: &[String], part: &str| calls.iter().any(|call| call.contains(part));
+        let first = calls_of("postinst", &["configure", ""], true);
+        assert!(has(&first, "deb-systemd-helper enable lycosa.service"), "{first:?}");
+        assert!(has(&first, "chmod 700 /var/lib/lycosa"), "{first:?}");
+        let upgrade = calls_of("postinst", &["configure", "0.0.1"], true);
+        assert!(has(&upgrade, "deb-systemd-helper enable lycosa.service"), "{upgrade:?}");
+        assert!(!has(&upgrade, "chmod") && !has(&upgrade, "chown"), "{upgrade:?}");
+        let disabled = calls_of("postinst", &["configure", "0.0.1"], false);
+        assert!(!has(&disabled, "enable lycosa.service"), "{disabled:?}");
+        assert!(has(&disabled, "deb-systemd-helper update-state lycosa.service"), "{disabled:?}");
+        for script in SCRIPTS {
+            let text = fs::read_to_string(top().join("packaging").join(script)).unwrap();
+            let starts = ["enable", "disable", "start", "restart", "stop"];
+            let is_forced =
+                |line: &str| starts.iter().any(|verb| line.contains(&format!("systemctl {verb}")));
+            assert!(!text.lines().any(is_forced), "{script} asks deb-systemd-helper and deb-systemd-invoke");
+        }
+        assert!(!has(&calls_of("postrm", &["remove"], true), "rm "), "only a purge removes data");
+        assert!(has(&calls_of("postrm", &["purge"], true), "rm -rf /var/lib/lycosa"));
     }
 
     #[test]
