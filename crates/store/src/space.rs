@@ -86,9 +86,11 @@ pub struct Space {
 }
 
 impl SpaceDef {
-    /// The format without what indexes ask for. Nobody counts the fields of tuples that are not kept.
+    /// The format without what indexes ask for. As in a Tarantool nobody counts the fields of tuples that are not kept
+    /// unless the format names some.
     fn plain_format(&self) -> Format {
-        let field_count = if self.engine == Engine::Blackhole { 0 } else { self.field_count };
+        let counts = self.engine != Engine::Blackhole || !self.fields.is_empty();
+        let field_count = if counts { self.field_count } else { 0 };
         Format::new(self.fields.clone(), field_count)
     }
 }

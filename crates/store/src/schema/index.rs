@@ -176,6 +176,16 @@ fn check_engine(space: &Space, wanted: Wanted, name: &str) -> Result<(), Error> 
     }
 }
 
+/// Whether vinyl in a Tarantool would have to sort an index again. A type that contains the former one sorts as that did.
+fn makes_vinyl_rebuild(former: &KeyDef, new: &KeyDef) -> bool {
+    let (former, new) = (former.parts(), new.parts());
+    let is_other = |(was, is): (&KeyPart, &KeyPart)| {
+        (was.field, &was.collation, &was.path) != (is.field, &is.collation, &is.path)
+            || !is.ty.contains(was.ty)
+    };
+    former.len() != new.len() || former.iter().zip(new).any(is_other)
+}
+
 /// Checks options that mean something to vinyl and RTREE only, because a program learns of its mistakes from them.
 fn check_tuning(options: &Options<'_>, lenient: bool) -> Result<(), Error> {
     let distance = options.text("distance").unwrap_or_else(|| "euclid".to_owned());
@@ -394,6 +404,15 @@ impl Store {
         if is_same {
             self.rename_index(space_id, def);
             return Ok(());
+        }
+        if space.def.engine == Engine::Vinyl
+            && def.id == 0
+            && !space.is_empty()
+            && !self.is_history()
+            && present.is_some_and(|present| makes_vinyl_rebuild(&present.key, &def.key))
+        {
+            let feature = "rebuilding the primary index of a non-empty space".to_owned();
+            return Err(Error::Unsupported { object: "Vinyl".to_owned(), feature });
         }
         // Equal keys of secondary indexes are ordered by the primary key, so a new one means a new order for them.
         let primary = if def.id == 0 { Some(def.key.clone()) } else { space.primary_key().cloned() };

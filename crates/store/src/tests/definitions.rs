@@ -494,6 +494,41 @@ fn indexes_are_built_over_what_is_there() {
 }
 
 #[test]
+fn what_vinyl_sorts_by_stays_while_there_are_tuples() {
+    let mut store = with_spaces();
+    let s = &mut store;
+    insert(s, 280, r#"[600, 1, "v", "vinyl", 0, {}, []]"#).unwrap();
+    insert(s, 288, r#"[600, 0, "pk", "tree", {}, [[0, "unsigned"]]]"#).unwrap();
+    replace(s, 288, r#"[600, 0, "pk", "tree", {}, [[1, "string"]]]"#).unwrap();
+    replace(s, 288, r#"[600, 0, "pk", "tree", {}, [[0, "unsigned"]]]"#).unwrap();
+    insert(s, 600, r#"[1, "a"]"#).unwrap();
+    let expected = "Vinyl does not support rebuilding the primary index of a non-empty space";
+    for parts in [r#"[[1, "string"]]"#, r#"[[0, "unsigned"], [1, "string"]]"#] {
+        let row = format!(r#"[600, 0, "pk", "tree", {{}}, {parts}]"#);
+        assert_eq!(refusal(replace(s, 288, &row)), expected, "{parts}");
+    }
+    // A wider type keeps the order, a narrower one might not.
+    replace(s, 288, r#"[600, 0, "renamed", "tree", {}, [[0, "scalar"]]]"#).unwrap();
+    assert_eq!(refusal(replace(s, 288, r#"[600, 0, "pk", "tree", {}, [[0, "unsigned"]]]"#)), expected);
+    insert(s, 288, r#"[600, 1, "s", "tree", {}, [[1, "string"]]]"#).unwrap();
+    commit(s, |s| ddl::truncate(s, 600));
+    replace(s, 288, r#"[600, 0, "pk", "tree", {}, [[1, "string"]]]"#).unwrap();
+}
+
+#[test]
+fn a_blackhole_counts_fields_if_its_format_has_some() {
+    let mut store = with_spaces();
+    let s = &mut store;
+    insert(s, 280, r#"[600, 1, "b", "blackhole", 2, {}, []]"#).unwrap();
+    insert(s, 600, "[1, 2, 3]").unwrap();
+    insert(s, 280, r#"[601, 1, "c", "blackhole", 2, {}, [{"name": "a"}]]"#).unwrap();
+    let expected = "Tuple field count 3 does not match space field count 2";
+    assert_eq!(refusal(insert(s, 601, "[1, 2, 3]")), expected);
+    assert_eq!(refusal(replace(s, 601, "[1, 2, 3]")), expected);
+    insert(s, 601, "[1, 2]").unwrap();
+}
+
+#[test]
 fn what_a_transaction_defined_ends_with_it() {
     let mut store = with_spaces();
     let s = &mut store;

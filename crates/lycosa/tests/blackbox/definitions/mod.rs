@@ -32,9 +32,6 @@ const STATEMENTS: usize = 250;
 /// Seeds without `LYCOSA_TEST_DEFINITIONS`.
 const SEEDS: u64 = 3;
 const SEQUENCE_DATA: i128 = 285;
-/// The space of vinyl that the foundation makes.
-const VINYL_SPACE: i128 = 601;
-const NO_SUCH_INDEX: u32 = 35;
 
 pub(crate) fn trials() -> Result<Vec<Trial>, String> {
     let first = number_from("LYCOSA_TEST_SEED")?.unwrap_or(1);
@@ -148,15 +145,20 @@ fn compare(seed: u64) -> Result<(), String> {
         }
         let [ours, theirs] = &mut pair;
         let mine = ours.run(&statement)?;
+        // A Tarantool cuts such a number to 32 bits: index 2^33 is its index 0 (seed 5121), which could not be put right again.
+        if statement.adds_long_key() {
+            if mine.error == 0 {
+                differences.push(format!("{}\n    ours: accepted, more than 32 bits", statement.shown()));
+            }
+            continue;
+        }
         // A Tarantool may end with a fault of its own.
         let Ok(other) = theirs.run(&statement) else { break };
         if mine.error == other.error && (mine.error == 0 || is_same_text(&mine, &other)) {
             continue;
         }
         let is_refused_by_both = mine.error != 0 && other.error != 0;
-        // Seed 5121: of its space of vinyl, which has one, a Tarantool says that it has no index.
-        let has_lost_vinyl = statement.space == VINYL_SPACE && other.error == NO_SUCH_INDEX;
-        let is_known = is_documented(&statement, &mine) || has_lost_vinyl;
+        let is_known = is_documented(&statement, &mine);
         if !is_known && (is_strict || !is_refused_by_both) {
             let shown = statement.shown();
             let outcome = |reply: &Reply| {
