@@ -410,6 +410,9 @@ impl Instance {
             None if self.settings.lua => {
                 let function =
                     str::from_utf8(name).ok().and_then(|name| self.data.store().function_by_name(name));
+                if function.is_some_and(lycosa_store::Function::runs_any_text) {
+                    self.check_universe(caller.effective, Access::EXECUTE)?;
+                }
                 let is_stored = function.is_some_and(|function| !function.body.is_empty());
                 let owner = function.filter(|function| function.setuid).map(|function| function.owner);
                 let caller = owner.map_or(*caller, |owner| caller.acting_as(owner));

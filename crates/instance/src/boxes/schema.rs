@@ -8,7 +8,7 @@ use lycosa_store::access::{Access, ObjectType};
 use lycosa_store::ddl::{self, FunctionSpec, Grantee};
 use lycosa_store::error::Error;
 use lycosa_store::schema::UserKind;
-use lycosa_store::{IteratorType, Store, UserId, system, user};
+use lycosa_store::{IteratorType, Object, Store, UserId, system, user};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
 
@@ -34,9 +34,18 @@ impl Instance {
             }
             Function::UserInfo => {
                 // Tarantool's function runs with its owner's rights and takes itself for that.
-                let id =
-                    arguments.optional_text(0)?.map(|name| self.party(name, UserKind::User)).transpose()?;
-                self.privileges_of(id.unwrap_or(user::ADMIN))?.write(out);
+                let id = arguments.optional_text(0)?.map(|name| self.party(name, UserKind::User)).transpose();
+                let is_about_others = match &id {
+                    Ok(id) => id.is_some_and(|id| id != caller.effective),
+                    Err(_) => true,
+                };
+                if is_about_others {
+                    // Everybody may execute it, and the grants of others name their tubes.
+                    let users = Object::Space(system::USER);
+                    let checked = self.data.store().check_access(caller.effective, users, Access::READ);
+                    checked.map_err(|error| wire_error::of_store(&error))?;
+                }
+                self.privileges_of(id?.unwrap_or(user::ADMIN))?.write(out);
                 return Ok(1);
             }
             Function::RoleInfo => {

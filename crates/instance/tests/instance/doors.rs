@@ -59,6 +59,42 @@ fn read(bytes: &[u8], count: u32) -> Vec<Value> {
 }
 
 #[test]
+fn the_function_that_runs_any_text_is_for_those_who_may_eval() {
+    let mut rig = rig();
+    rig.create_user("ann", "secret");
+    let (mut guest, mut ann) = (rig.guest(), rig.stranger());
+    rig.auth(&mut ann, "ann", "secret").expect("a user");
+    let text = values!["return box.session.effective_user()"];
+    for (client, name) in [(&mut guest, "guest"), (&mut ann, "ann")] {
+        let expected = format!("Execute access to universe '' is denied for user '{name}'");
+        assert_eq!(refused(rig.call(client, "LUA", &text)), (ErrorCode::AccessDenied, expected));
+    }
+    assert!(rig.instance.poll_invoke().is_none());
+    rig.grant("ann", "execute", "universe", "");
+    rig.start_call(&mut ann, "LUA", &text);
+    assert!(rig.instance.poll_invoke().is_some());
+}
+
+#[test]
+fn grants_of_others_are_for_those_who_may_read_users() {
+    let mut rig = rig();
+    rig.create_user("ann", "secret");
+    rig.create_user("bob", "secret");
+    let mut ann = rig.stranger();
+    rig.auth(&mut ann, "ann", "secret").expect("a user");
+    let info = "box.schema.user.info";
+    assert!(rig.call(&mut ann, info, &values!["ann"]).is_ok());
+    assert!(rig.call(&mut ann, info, &values![]).is_ok());
+    let expected = "Read access to space '_user' is denied for user 'ann'".to_owned();
+    for other in ["bob", "admin", "nobody-of-this-name"] {
+        let refusal = refused(rig.call(&mut ann, info, &values![other]));
+        assert_eq!(refusal, (ErrorCode::AccessDenied, expected.clone()), "{other}");
+    }
+    rig.grant("ann", "read", "space", "_user");
+    assert!(rig.call(&mut ann, info, &values!["bob"]).is_ok());
+}
+
+#[test]
 fn an_open_transaction_takes_in_statements_and_calls_and_serves_at_its_commit() {
     let mut rig = rig();
     let mut worker = rig.guest();

@@ -44,6 +44,13 @@ pub struct Function {
 }
 
 impl Function {
+    /// Whether it is the function `LUA` that each data folder begins with: it runs any text with the rights of `admin`, and
+    /// `public` may execute it. Only who may EVAL may call it.
+    #[must_use]
+    pub fn runs_any_text(&self) -> bool {
+        self.name == "LUA"
+    }
+
     pub(crate) fn decode(row: Row<'_>) -> Result<Self, Error> {
         let wrong = |name: String, reason: &str| Error::CreateFunction { name, reason: reason.to_owned() };
         let name = row.name(2, |start| wrong(start, "function name is too long"))?;
