@@ -4,6 +4,9 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use support::{Server, lycosa, wait_until};
 
 /// What a console at the server's port, whose user is `guest`, shows of a statement.
@@ -32,6 +35,40 @@ fn guest_runs_no_code_though_lua_is_on() {
     assert!(as_admin(&server, "secret()").contains("- 7"));
     assert!(as_guest(&server, "secret()").contains("is denied for user 'guest'"));
     assert!(as_admin(&server, "box.session.user()").contains("- admin"));
+}
+
+/// What a console that listens answers to bytes, until it closes the connection.
+fn sent_to_console(port: u16, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut greeting = [0; 128];
+    stream.read_exact(&mut greeting).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut answer = Vec::new();
+    // Bytes that nobody has read reset the connection when it is closed.
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_web_page_runs_nothing_in_a_console_that_listens() {
+    let server = Server::start();
+    let listen =
+        "local s = require('console').listen('127.0.0.1:0') rawset(_G, 'door', s) return s:name().port";
+    let shown = as_admin(&server, listen);
+    let port: u16 = shown.lines().find_map(|line| line.strip_prefix("- ")?.parse().ok()).expect(&shown);
+    let body = "rawset(_G, 'pwned', 1)\n".repeat(3);
+    for head in
+        ["POST / HTTP/1.1\r\nHost: x\r\n\r\n", "OPTIONS /a?b=1 HTTP/1.1\r\n\r\n", "PRI * HTTP/2.0\r\n\r\n"]
+    {
+        let answer = sent_to_console(port, format!("{head}{body}").as_bytes());
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{head}: {answer}");
+    }
+    let hello = [b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03\n".as_slice(), body.as_bytes()].concat();
+    assert_eq!(sent_to_console(port, &hello), "");
+    assert!(as_admin(&server, "rawget(_G, 'pwned')").contains("- null"));
+    let answer = sent_to_console(port, b"rawset(_G, 'pwned', 2)\n\\quit\n");
+    assert!(!answer.starts_with("HTTP"), "{answer}");
+    assert!(as_admin(&server, "pwned").contains("- 2"), "text is run");
 }
 
 #[test]

@@ -509,14 +509,33 @@ end
 local disconnect_trigger
 function console.on_client_disconnect(body) disconnect_trigger = body end
 
+-- A web page makes a browser send requests to loopback addresses, and lines of their bodies would run. So the first line
+-- decides: a request of HTTP gets an answer that says what this port is, bytes that are no text get none.
+local http_refusal = 'This port is a Lua console and does not speak HTTP.\n'
+http_refusal = ('HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n' ..
+    'X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n%s'):format(#http_refusal, http_refusal)
+
+-- Whether the first text of a connection comes from somebody who takes this for another protocol; logs that.
+local function is_stranger(socket, text)
+    local line = text:match('^[^\n]*')
+    local is_http = line:match(' HTTP/%d[%d.]*%s*$')
+    if not is_http and not line:match('[%z\1-\8\11\12\14-\31]') then return false end
+    if is_http then socket:write(http_refusal) end
+    log.warn('console: a connection was closed: it sent %s, and this port is a Lua console',
+        is_http and 'an HTTP request' or 'bytes that are no text')
+    return true
+end
+
 local function serve(socket)
+    local is_first = true
     local repl = new_repl({ socket = socket })
     fiber.self().storage.console = repl
     local version = rawget(_G, '_TARANTOOL') or '2.6.0'
     socket:write(('%-63s\n%-63s\n'):format('Tarantool ' .. version .. ' (Lua console)', "type '\\help' for interactive help"))
     while not repl.is_over do
         local text = socket:read(repl.delimiter .. '\n')
-        if text == nil or text == '' then break end
+        if text == nil or text == '' or is_first and is_stranger(socket, text) then break end
+        is_first = false
         local size = #repl.delimiter + 1
         if text:sub(-size) == repl.delimiter .. '\n' then text = text:sub(1, -size - 1) end
         text = text:gsub('\r$', '')
