@@ -26,7 +26,7 @@ const COPYRIGHT: &str = "\
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 
 Files: *
-Copyright: The Lycosa authors
+Copyright: 2026 the Lycosa authors
 License: MIT or Apache-2.0
  See LICENSE-MIT and LICENSE-APACHE beside this file.
 ";

@@ -62,8 +62,8 @@ pub(crate) async fn call(connection: &Connection, procedure: &str, error: Error)
              list {tube} --state taken` shows which connections hold what)"
         ),
         (Kind::AccessDenied, tube) => {
-            let user = connection_user(connection).await;
-            let user = user.as_deref().unwrap_or("the user");
+            let user = connection_user(connection).await.or_else(|| user_in(&error.to_string()));
+            let user = user.as_deref().unwrap_or("USER");
             match tube.filter(|tube| !tube.is_empty()) {
                 Some(tube) => format!(
                     "{error}. On the server's machine `lycosa user grant {user} --tube {tube}` allows it; --user NAME \
@@ -114,6 +114,12 @@ async fn limit(connection: &Connection, setting: &str) -> String {
 async fn connection_user(connection: &Connection) -> Option<String> {
     let value = connection.call("box.session.user", ()).await.ok()?.first_value().ok()?;
     value.as_str().map(str::to_owned)
+}
+
+/// The user whom a refusal names. Users without a grant on `box.session.user` may not ask.
+fn user_in(refusal: &str) -> Option<String> {
+    let (_, name) = refusal.rsplit_once(" is denied for user '")?;
+    name.strip_suffix('\'').filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
 /// An error of connecting, with what to do about it.

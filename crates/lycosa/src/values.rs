@@ -37,6 +37,18 @@ pub(crate) fn priority(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected a whole number, 0 or more; 0 is taken first".to_owned())
 }
 
+/// How many, at least one.
+pub(crate) fn positive(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "expected a whole number, 1 or more".to_owned())
+}
+
+/// How many replicas.
+pub(crate) fn replicas(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| *number <= 31);
+    number.ok_or_else(|| "expected a whole number from 0 to 31".to_owned())
+}
+
 /// `HOST` or `HOST:PORT`, or several of them with commas between them; with `tls://` before them for TLS.
 pub(crate) fn address(text: &str) -> Result<String, String> {
     if text.contains('@') {

@@ -198,7 +198,7 @@ fn observe(event: &Event<'_>, state: &State, as_json: bool) {
         "lost" => eprintln!("lycosa: {}", explain_loss(job, reason.as_deref())),
         settled => {
             let reason =
-                reason.as_deref().and_then(|reason| reason.lines().next()).unwrap_or("ended by force");
+                reason.as_deref().and_then(|reason| reason.lines().next()).unwrap_or("given back unfinished");
             eprintln!("lycosa: task {} {settled} after attempt {}: {reason}", job.task.id, job.attempt);
         }
     }

@@ -90,6 +90,22 @@ fn refused_lines_are_named_and_so_is_the_way_on() {
 }
 
 #[test]
+fn advice_about_a_missing_grant_names_the_user() {
+    let server = Server::start();
+    for tube in ["mine", "other"] {
+        server.ok(&["tube", "create", tube]);
+    }
+    let data = server.data.path().to_str().unwrap();
+    let password = server.data.path().join("password");
+    fs::write(&password, "secret\n").unwrap();
+    let file = password.to_str().unwrap();
+    server.ok(&["user", "add", "ann", "--tube", "mine", "--data-dir", data, "--password-file", file]);
+    let run = server.run(&["put", "other", "x", "--user", "ann", "--password-file", file]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("`lycosa user grant ann --tube other` allows it"), "{run:?}");
+}
+
+#[test]
 fn values_of_flags() {
     let usage = |arguments: &[&str]| {
         let run = lycosa(arguments);
@@ -99,6 +115,10 @@ fn values_of_flags() {
     assert!(usage(&["put", "t", "x", "--pri", "-1"]).contains("a whole number, 0 or more"));
     assert!(usage(&["put", "t", "x", "--delay", "-5"]).contains("expected seconds, 0 or more"));
     assert!(usage(&["take", "t", "--timeout", "soon"]).contains("1h30m"));
+    for negative in [&["kick", "t", "-3"][..], &["list", "t", "--limit", "-1"], &["take", "t", "-n", "-2"]] {
+        let refusal = usage(negative);
+        assert!(refusal.contains("expected a whole number, 1 or more"), "{negative:?}: {refusal}");
+    }
     for flag in ["--ttl", "--ttr"] {
         assert!(usage(&["put", "t", "x", flag, "0"]).contains("expected 1ms or more"), "{flag}");
         assert!(usage(&["tube", "create", "t", flag, "0"]).contains("expected 1ms or more"), "{flag}");

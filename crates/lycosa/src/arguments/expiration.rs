@@ -63,7 +63,7 @@ pub(crate) struct ExpirationStartArguments {
     #[arg(long, value_name = "INDEX")]
     pub(crate) delete_by: Option<String>,
     /// Tuples that one transaction looks at while the task keeps up [default: 1024]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub(crate) scan_size: Option<u32>,
     /// Seconds that a pass over a space takes that has no index ordered by the field [default: 3600]
     #[arg(long, value_name = "SECONDS")]

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::values::positive;
+
 use super::ClientArguments;
 
 pub(super) const EXPORT_EXAMPLES: &str = "\
@@ -108,7 +110,7 @@ pub(crate) struct CatArguments {
     #[arg(long = "type", short = 't', value_enum, value_delimiter = ',', value_name = "TYPE")]
     pub(crate) types: Vec<RowType>,
     /// End after so many rows
-    #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, short = 'n', value_name = "COUNT", value_parser = positive, allow_negative_numbers = true)]
     pub(crate) limit: Option<u64>,
     /// Print the text header of each file first
     #[arg(long)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::ClientArguments;
-use crate::values::{pause, span};
+use crate::values::{pause, positive, span};
 
 pub(super) const STATS_EXAMPLES: &str = "\
 Examples:
@@ -25,7 +25,7 @@ pub(crate) struct StatsArguments {
     pub(crate) watch: Option<Duration>,
     /// With --watch: end after this many looks
     #[arg(long, short = 'n', value_name = "COUNT", requires = "watch",
-        value_parser = clap::value_parser!(u64).range(1..))]
+        value_parser = positive, allow_negative_numbers = true)]
     pub(crate) looks: Option<u64>,
     #[command(flatten)]
     pub(crate) client: ClientArguments,

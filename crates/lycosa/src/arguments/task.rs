@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::{ClientArguments, SessionArguments};
-use crate::values::{lasting, priority, span, task_id};
+use crate::values::{lasting, positive, priority, replicas, span, task_id};
 
 pub(super) const PUT_EXAMPLES: &str = "\
 Examples:
@@ -106,7 +106,7 @@ pub(crate) struct PutArguments {
     pub(crate) lines: bool,
     /// Put so many tasks with one call: all of them or none (a batch ends early at 4 MiB)
     #[arg(long, short = 'b', value_name = "COUNT", default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        value_parser = clap::value_parser!(u32).range(1..=10_000), allow_negative_numbers = true)]
     pub(crate) batch: u32,
     /// How the payload is stored
     #[arg(long = "as", value_enum, default_value = "text", value_name = "TYPE")]
@@ -130,7 +130,7 @@ pub(crate) struct PutArguments {
     #[arg(long, value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
     /// Replicas that must have the task on their disks before it counts as put
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(0..=31))]
+    #[arg(long, value_name = "COUNT", value_parser = replicas, allow_negative_numbers = true)]
     pub(crate) replicas: Option<u64>,
     /// Create the tube (fifottl) if it does not exist
     #[arg(long)]
@@ -147,11 +147,11 @@ pub(crate) struct TakeArguments {
     #[arg(long, short = 'w', default_value = "0", value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
     pub(crate) timeout: Duration,
     /// How many tasks at the most, taken and waited for one by one
-    #[arg(long, short = 'n', default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, short = 'n', default_value_t = 1, value_parser = positive, allow_negative_numbers = true)]
     pub(crate) count: u64,
     /// Take up to so many with one call; waits for the first only
     #[arg(long, value_name = "COUNT", conflicts_with = "count",
-        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        value_parser = clap::value_parser!(u32).range(1..=10_000), allow_negative_numbers = true)]
     pub(crate) limit: Option<u32>,
     /// Acknowledge each task once it is printed
     #[arg(long)]
@@ -210,7 +210,7 @@ pub(crate) struct ListArguments {
     pub(crate) choice: Choice,
     /// How many at the most
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 100,
-        value_parser = clap::value_parser!(u64).range(1..))]
+        value_parser = positive, allow_negative_numbers = true)]
     pub(crate) limit: u64,
     #[command(flatten)]
     pub(crate) client: ClientArguments,
@@ -222,7 +222,7 @@ pub(crate) struct FilterArguments {
     #[command(flatten)]
     pub(crate) choice: Choice,
     /// The most tasks that the filter chooses, in the order of their ids
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "COUNT", value_parser = positive, allow_negative_numbers = true)]
     pub(crate) limit: Option<u64>,
     /// Change the tasks that the filter chooses, instead of counting them
     #[arg(long)]
@@ -276,7 +276,7 @@ pub(crate) struct KickArguments {
     pub(crate) tube: String,
     /// How many at the most, in the order in which they would be taken [default: 1]
     #[arg(conflicts_with_all = ["id", "state", "sub_queue", "older_than", "limit"],
-        value_parser = clap::value_parser!(u64).range(1..))]
+        value_parser = positive, allow_negative_numbers = true)]
     pub(crate) count: Option<u64>,
     /// Ids of buried tasks
     #[arg(long, value_name = "ID", value_delimiter = ',', num_args = 1.., value_parser = task_id,
@@ -309,10 +309,10 @@ pub(crate) struct WorkArguments {
     /// The tube
     pub(crate) tube: String,
     /// Commands at a time
-    #[arg(long, short = 'j', default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, short = 'j', default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), allow_negative_numbers = true)]
     pub(crate) jobs: u16,
     /// Attempts after which a task is buried, those of other workers and of dead ones included
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub(crate) max_attempts: u32,
     /// Time before a task that failed once is ready again; doubled at each further failure (ttl types)
     /// [default: 1]
