@@ -401,7 +401,11 @@ impl Store {
         // A Tarantool takes an INSERT into `_truncate` for a row of a snapshot.
         if id == system::TRUNCATE && kind == StatementKind::Insert {
             let id = Row::new(self.arena.get(new)).id(0)?;
-            return if self.is_recovering() { Ok(()) } else { self.space(id).map(drop) };
+            if self.is_recovering() {
+                return Ok(());
+            }
+            self.space(id)?;
+            return self.check_access(self.acting_user(), Object::Space(id), Access::WRITE);
         }
         self.row_changed(id, old, Some(new))
     }

@@ -106,7 +106,7 @@ impl Store {
             system::USER => self.user_row_changed(old, new),
             system::PRIV => self.privilege_row_changed(old, new),
             system::CLUSTER => self.cluster_row_changed(old, new),
-            system::TRUNCATE => self.truncate_row_changed(new),
+            system::TRUNCATE => self.truncate_row_changed(old, new),
             system::SPACE_SEQUENCE => self.space_sequence_row_changed(old, new),
             system::TRIGGER | system::FK_CONSTRAINT | system::CK_CONSTRAINT | system::FUNC_INDEX => {
                 self.constraint_row_changed(space, new)

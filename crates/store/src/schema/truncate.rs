@@ -8,11 +8,19 @@ use crate::schema::row::Row;
 use crate::transaction::SchemaUndo;
 
 impl Store {
-    /// A row of `_truncate` came. Rows of a snapshot only say that there was a truncation once.
-    pub(crate) fn truncate_row_changed(&mut self, new: Option<Handle>) -> Result<(), Error> {
-        let Some(new) = new.filter(|_| !self.is_loading()) else {
+    /// A row of `_truncate` came or went. Rows of a snapshot only say that there was a truncation once.
+    ///
+    /// Everybody may write the space itself, so the right to each row's space is asked for. A stranger could otherwise fill
+    /// the journal with such rows.
+    pub(crate) fn truncate_row_changed(
+        &mut self,
+        old: Option<Handle>,
+        new: Option<Handle>,
+    ) -> Result<(), Error> {
+        if self.is_loading() {
             return Ok(());
-        };
+        }
+        let Some(new) = new else { return old.map_or(Ok(()), |old| self.check_forgotten_truncation(old)) };
         let id = Row::new(self.arena.get(new)).id(0)?;
         let space = self.space(id)?;
         if space.is_system() {
@@ -27,5 +35,15 @@ impl Store {
             self.undo_schema(SchemaUndo::Truncated { space: id, indexes, bytes });
         }
         Ok(())
+    }
+
+    /// The row of a space that exists may go if its user may write or drop the space.
+    fn check_forgotten_truncation(&self, row: Handle) -> Result<(), Error> {
+        let id = Row::new(self.arena.get(row)).id(0)?;
+        let (user, space) = (self.acting_user(), Object::Space(id));
+        if self.space(id).is_err() || self.check_access(user, space, Access::DROP).is_ok() {
+            return Ok(());
+        }
+        self.check_access(user, space, Access::WRITE)
     }
 }

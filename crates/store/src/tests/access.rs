@@ -138,6 +138,35 @@ fn refusals_name_what_is_missing() {
     assert_eq!(session, "Session access to universe '' is denied for user 'a'");
 }
 
+/// Everybody may write `_truncate`: a stranger could fill the journal with long rows of it.
+#[test]
+fn rows_about_truncations_are_for_those_who_may_write_the_space() {
+    let mut store = with_users();
+    let s = &mut store;
+    let (a, plain) = (id_of(s, "a"), id_of(s, "plain"));
+    let insert = |s: &mut Store, user, id: SpaceId| {
+        let tuple = row(&format!(r#"[{id}, 1, "long"]"#));
+        run_as(s, user, &Statement::Insert { space: system::TRUNCATE, tuple: &tuple })
+    };
+    let delete = |s: &mut Store, user, id: SpaceId| {
+        let key = row(&format!("[{id}]"));
+        run_as(s, user, &Statement::Delete { space: system::TRUNCATE, index: 0, key: &key })
+    };
+    for (user, name) in [(plain, "plain"), (user::GUEST, "guest")] {
+        let expected = format!("Write access to space 's_write' is denied for user '{name}'");
+        assert_eq!(refusal(insert(s, user, 513)), expected);
+        let expected = format!("Write access to space '_space' is denied for user '{name}'");
+        assert_eq!(refusal(insert(s, user, system::SPACE)), expected);
+    }
+    // The spaces 513 and 515 are s_write and s_drop.
+    insert(s, a, 513).unwrap();
+    insert(s, user::ADMIN, 515).unwrap();
+    let expected = "Write access to space 's_write' is denied for user 'plain'";
+    assert_eq!(refusal(delete(s, plain, 513)), expected);
+    delete(s, a, 513).unwrap();
+    delete(s, a, 515).unwrap();
+}
+
 #[test]
 fn only_owners_and_admins_define() {
     let mut store = with_users();

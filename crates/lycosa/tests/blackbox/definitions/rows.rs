@@ -63,8 +63,13 @@ impl Statement {
         self.has(&|value| matches!(value, Value::Int(number) if *number > i128::from(u32::MAX)))
     }
 
-    /// Whether it gives a row of a system space a number of more than 32 bits in the primary key.
+    /// Whether it gives a row of a system space a number of more than 32 bits in the primary key. Rows of `_priv` are taken with
+    /// such numbers by both.
     pub(super) fn adds_long_key(&self) -> bool {
+        const PRIV: i128 = 312;
+        if self.space == PRIV {
+            return false;
+        }
         let is_long = |value: &Value| matches!(value, Value::Int(number) if *number > i128::from(u32::MAX));
         let adds = matches!(self.change, Change::Insert(_) | Change::Replace(_));
         adds && self.key().is_some_and(|key| key.iter().any(is_long))
