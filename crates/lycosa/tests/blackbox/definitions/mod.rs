@@ -199,7 +199,8 @@ fn is_documented(statement: &Statement, ours: &Reply) -> bool {
         || ours.message().ends_with("the user has objects")
         || ours.message().ends_with("can not attach generated sequence")
         || ours.message().contains("indexes are not supported")
-        || ours.error == COLLATION && ours.message().contains("unsupported option");
+        || ours.error == COLLATION
+            && ["unsupported option", "invalid locale"].iter().any(|reason| ours.message().contains(reason));
     // A Tarantool guesses the type of the byte that MessagePack never uses from what lies behind it.
     is_absent || (statement.has_long_number() || statement.has_never()) && ours.error != 0
 }
