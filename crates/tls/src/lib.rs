@@ -182,6 +182,10 @@ pub fn explain(error: &rustls::Error) -> String {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
             "its certificate is not signed by an authority in the CA file".to_owned()
         }
+        // A self-signed certificate that is not the trusted one.
+        Error::InvalidCertificate(CertificateError::Other(_) | CertificateError::BadSignature) => {
+            format!("its certificate is neither in the CA file nor signed by an authority in it ({error})")
+        }
         Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         ) => format!("its certificate is for another name ({error})"),
@@ -194,6 +198,9 @@ pub fn explain(error: &rustls::Error) -> String {
         Error::NoCertificatesPresented => "it presented no client certificate".to_owned(),
         Error::AlertReceived(AlertDescription::UnknownCA) => {
             "it does not trust the authority of the certificate that it was shown".to_owned()
+        }
+        Error::AlertReceived(AlertDescription::CertificateUnknown | AlertDescription::BadCertificate) => {
+            "it does not trust the certificate that it was shown".to_owned()
         }
         error => error.to_string(),
     }

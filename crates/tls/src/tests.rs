@@ -72,7 +72,15 @@ fn a_client_trusts_the_authority_in_its_file_and_the_names_in_the_certificate() 
 #[test]
 fn a_self_signed_server_is_trusted_by_its_own_certificate_alone() {
     handshake(serving("self.pem", "self.key"), trusting("self.pem"), "localhost").unwrap();
-    handshake(serving("self.pem", "self.key"), trusting("ca.pem"), "localhost").expect_err("another file");
+    let (of_server, of_client) = handshake(serving("self.pem", "self.key"), trusting("ca.pem"), "localhost")
+        .expect_err("another file");
+    let of_client = of_client.expect("a refusal");
+    assert!(
+        of_client.starts_with("its certificate is ") && of_client.contains(" in the CA file"),
+        "{of_client}"
+    );
+    let of_server = of_server.expect("an alert");
+    assert!(of_server.starts_with("it does not trust"), "{of_server}");
     handshake(serving("self.pem", "self.key"), trusting("self.pem"), "queue.example").expect_err("a name");
     handshake(serving("server.pem", "server.key"), trusting("self.pem"), "localhost").expect_err("a server");
 }
