@@ -1,0 +1,525 @@
+-- net.box: connections to servers. A fiber for each connection reads replies; whoever asks writes its request itself.
+local errno = require('errno')
+local fiber = require('fiber')
+local ffi = require('ffi')
+local log = require('log')
+local socket = require('socket')
+local uri = require('uri')
+local internal = require('lycosa.box')
+local native = require('lycosa.netbox')
+local stream = require('lycosa.socket')
+
+local arguments_of = require('lycosa.net_box.arguments')
+local errors = require('lycosa.net_box.errors')
+local futures = require('lycosa.net_box.future')
+local keys = require('lycosa.net_box.keys')
+local replies = require('lycosa.net_box.reply')
+local remote_spaces = require('lycosa.net_box.space')
+
+local FOREVER = 500 * 365 * 86400
+local CONNECT_TIMEOUT = 10
+local MAX_LIMIT = 0xFFFFFFFF
+local VSPACE, VINDEX = 281, 289
+
+-- A connection's life.
+
+local methods = {}
+
+local function set_state(connection, state, message)
+    connection.state, connection.error = state, message
+    connection._is_connected = state == 'active' or state == 'fetch_schema' or nil
+    connection._changed:broadcast()
+end
+
+local function run_triggers(connection, list)
+    for i = #list, 1, -1 do
+        local done, message = pcall(list[i], connection)
+        if not done then log.error('%s', tostring(message)) end
+    end
+end
+
+-- Ends what waits for replies.
+local function fail_requests(connection, failure)
+    local requests = connection._requests
+    connection._requests = {}
+    for _, future in pairs(requests) do futures.finish(future, failure) end
+end
+
+-- Sends what the system did not take at once, in order.
+local function send_rest(connection, client)
+    fiber.name('net.box send')
+    while #connection._unsent > 0 do
+        local text = table.concat(connection._unsent)
+        connection._unsent = {}
+        if not client:write(text) then break end
+    end
+    connection._unsent = nil
+end
+
+local function transmit(connection, bytes)
+    local client = connection._socket
+    if connection._unsent then
+        table.insert(connection._unsent, bytes)
+        return
+    end
+    local written, number = stream.write(client._fd, bytes, 0)
+    if written == #bytes then return end
+    if written == nil and number ~= errno.EAGAIN and number ~= errno.EWOULDBLOCK then
+        -- The reader finds the end of the connection and tells whoever waits.
+        client:shutdown()
+        return
+    end
+    connection._unsent = { bytes:sub((written or 0) + 1) }
+    fiber.create(send_rest, connection, client)
+end
+
+-- Sends a request; its future.
+local function start(connection, decode, kind, ...)
+    local sync = connection._next_sync
+    connection._next_sync = sync + 1
+    local bytes = native.request(kind, sync, ...)
+    local future = futures.new(connection, sync, decode)
+    connection._requests[sync] = future
+    transmit(connection, bytes)
+    return future
+end
+
+local function decoded(future, data, body)
+    local buffer = future._buffer
+    if not buffer then return future._decode(data, body) end
+    if not future._skip_header then data = native.raw(data) end
+    ffi.copy(buffer:alloc(#data), data, #data)
+    return #data
+end
+
+-- Hands the replies that have come to those who wait.
+local function dispatch(connection)
+    while true do
+        local sync, version, kind, one, two = native.reply(connection._input)
+        if not sync then return end
+        local future = connection._requests[sync]
+        if future and kind == 'push' then
+            local message = native.values(one)[1]
+            if future._buffer then
+                message = decoded(future, one)
+            end
+            if future._on_push then
+                local done, failure = pcall(future._on_push, future._on_push_ctx, message)
+                if not done then log.error('%s', tostring(failure)) end
+            else
+                table.insert(future._messages, message)
+            end
+            future._cond:broadcast()
+        elseif future then
+            connection._requests[sync] = nil
+            if kind == 'error' then
+                futures.finish(future, one)
+            else
+                local done, result = pcall(decoded, future, one, two)
+                if done then futures.finish(future, nil, result) else futures.finish(future, result) end
+            end
+        end
+        if kind ~= 'push' and version > 0 then connection._seen_version = version end
+    end
+end
+
+-- Reads until the condition holds; the text of the failure.
+local function read_until(connection, is_enough, deadline)
+    while not is_enough() do
+        local fd = connection._socket._fd
+        if not fd then return 'Connection closed' end
+        local count, number = stream.fill(connection._input, fd)
+        if count == 0 then return 'Peer closed' end
+        if count == nil and number ~= errno.EAGAIN and number ~= errno.EINTR then return errno.strerror(number) end
+        if count == nil then
+            local left = deadline - fiber.clock()
+            if left <= 0 then return errno.strerror(errno.ETIMEDOUT) end
+            stream.wait(fd, 1, left)
+        end
+    end
+end
+
+local function wait_reply(connection, future, deadline)
+    local failure
+    local function is_answered()
+        local done, message = pcall(dispatch, connection)
+        if not done then failure = tostring(message) end
+        return failure or future._done
+    end
+    return read_until(connection, is_answered, deadline) or failure
+end
+
+-- The schema.
+
+local function ask_schema(connection)
+    local function all_of(space)
+        return start(connection, replies.all_values, keys.SELECT, keys.SPACE_ID, space, keys.INDEX_ID, 0,
+            keys.LIMIT, MAX_LIMIT, keys.OFFSET, 0, keys.ITERATOR, 2, keys.KEY, {})
+    end
+    return all_of(VSPACE), all_of(VINDEX)
+end
+
+-- Takes the answers of `ask_schema`. Whether the schema is there now.
+local function take_schema(connection, spaces, indexes)
+    local failure = spaces._error or indexes._error
+    if failure then
+        -- A user without rights on the views has no spaces here, and may call functions all the same.
+        if failure.code ~= box.error.ACCESS_DENIED and failure.code ~= box.error.NO_SUCH_SPACE then
+            return tostring(failure)
+        end
+        remote_spaces.install(connection, {}, {})
+    else
+        remote_spaces.install(connection, spaces._result, indexes._result)
+    end
+    connection.schema_version = connection._seen_version
+end
+
+local function reload_schema(connection)
+    if connection._reloading then return end
+    connection._reloading = true
+    local spaces, indexes = ask_schema(connection)
+    fiber.create(function()
+        fiber.name('net.box schema')
+        futures.wait_done(spaces, FOREVER)
+        futures.wait_done(indexes, FOREVER)
+        connection._reloading = false
+        if connection.state ~= 'active' then return end
+        take_schema(connection, spaces, indexes)
+        connection._changed:broadcast()
+        run_triggers(connection, connection._on_schema_reload)
+    end)
+end
+
+-- Connects and serves replies until the end. The text of the failure, and whether trying again makes no sense.
+local function serve(connection)
+    local options = connection.opts
+    local deadline = fiber.clock() + (options.connect_timeout or CONNECT_TIMEOUT)
+    local client = socket.tcp_connect(connection.host, connection.port, options.connect_timeout or CONNECT_TIMEOUT)
+    if not client then return errno.strerror() end
+    if connection._closed then
+        client:close()
+        return 'Connection closed'
+    end
+    connection._socket, connection._input, connection._unsent = client, stream.input(), nil
+    if connection.host ~= 'unix/' then client:setsockopt('tcp', 'TCP_NODELAY', true) end
+    local function greeted() return stream.held(connection._input) >= 128 end
+    local failure = read_until(connection, greeted, deadline)
+    if failure then return failure end
+    local version, packed, uuid, salt = native.greeting(stream.take(connection._input, 128))
+    if not version then return packed, true end
+    connection.protocol, connection.peer_version_id, connection.peer_uuid = 'Binary', packed, uuid
+    if options.user and not (options.user == 'guest' and not connection._password) then
+        set_state(connection, 'auth')
+        local reply = start(connection, replies.nothing, keys.AUTH, keys.USER_NAME, options.user,
+            keys.TUPLE, { 'chap-sha1', native.scramble(connection._password or '', salt) })
+        failure = wait_reply(connection, reply, deadline)
+        if failure then return failure end
+        if reply._error then return tostring(reply._error), true end
+    end
+    set_state(connection, 'fetch_schema')
+    local spaces, indexes = ask_schema(connection)
+    failure = wait_reply(connection, indexes, deadline)
+    if failure then return failure end
+    failure = take_schema(connection, spaces, indexes)
+    if failure then return failure, true end
+    set_state(connection, 'active')
+    connection._was_active = true
+    run_triggers(connection, connection._on_connect)
+    run_triggers(connection, connection._on_schema_reload)
+    return read_until(connection, function()
+        local done, message = pcall(dispatch, connection)
+        if not done then
+            connection._protocol_error = tostring(message)
+            return true
+        end
+        if connection._seen_version ~= connection.schema_version then reload_schema(connection) end
+        return connection._closed
+    end, math.huge) or connection._protocol_error or 'Connection closed'
+end
+
+local function disconnected(connection)
+    if connection._socket and connection._socket._fd then connection._socket:close() end
+    if connection._was_active then
+        connection._was_active = false
+        run_triggers(connection, connection._on_disconnect)
+    end
+end
+
+local function run(connection)
+    fiber.name(('%s:%s (net.box)'):format(connection.host, connection.port), { truncate = true })
+    while not connection._closed do
+        local done, failure, is_final = pcall(serve, connection)
+        if not done then failure, is_final = tostring(failure), true end
+        if connection._closed then break end
+        local reconnect = connection.opts.reconnect_after
+        connection._failure = errors.no_connection(failure)
+        log.warn('%s:%s: %s', connection.host, connection.port, failure)
+        set_state(connection, reconnect and not is_final and 'error_reconnect' or 'error', failure)
+        fail_requests(connection, connection._failure)
+        disconnected(connection)
+        if not reconnect or is_final then return end
+        connection._retry:wait(reconnect)
+        if not connection._closed then set_state(connection, 'initial', failure) end
+    end
+end
+
+function methods.close(connection)
+    if connection._closed then return end
+    connection._closed = true
+    connection._failure = errors.no_connection('Connection closed')
+    set_state(connection, 'closed', 'Connection closed')
+    fail_requests(connection, connection._failure)
+    disconnected(connection)
+    connection._retry:broadcast()
+end
+
+local ENDS = { error = true, closed = true }
+
+-- Waits for a state, or a set of them; false when the time is over or the state cannot come.
+function methods.wait_state(connection, states, timeout)
+    local deadline = fiber.clock() + (timeout or FOREVER)
+    local function is_reached()
+        return states == connection.state or (type(states) == 'table' and states[connection.state])
+    end
+    while not is_reached() do
+        local left = deadline - fiber.clock()
+        if left <= 0 or ENDS[connection.state] then return false end
+        connection._changed:wait(left)
+    end
+    return true
+end
+
+function methods.wait_connected(connection, timeout)
+    return connection:wait_state({ active = true }, timeout)
+end
+
+function methods.is_connected(connection)
+    return connection.state == 'active' or connection.state == 'fetch_schema'
+end
+
+-- The requests.
+
+local function check_connection(connection, name)
+    if type(connection) ~= 'table' or rawget(connection, '_requests') == nil then
+        error(('Use remote:%s(...) instead of remote.%s(...):'):format(name, name), 3)
+    end
+end
+
+local REQUEST_OPTIONS = { timeout = 'number', is_async = 'boolean', on_push = 'function' }
+
+-- Sends a request and waits for it as the options say: its result, or its future.
+local function request(connection, options, decode, kind, ...)
+    local timeout
+    if type(options) == 'table' then
+        for name, wanted in pairs(REQUEST_OPTIONS) do
+            if options[name] ~= nil and type(options[name]) ~= wanted then
+                error(errors.new(box.error.ILLEGAL_PARAMS,
+                    ("Illegal parameters, %s should be a %s"):format(name, wanted)), 0)
+            end
+        end
+        if options.is_async and options.on_push then
+            error('To handle pushes in an async request use future:pairs()', 0)
+        end
+        timeout = options.timeout
+    else
+        options = {}
+    end
+    local id = fiber.id()
+    local limit = connection._limits[id]
+    if limit then
+        connection._limits[id] = nil
+        timeout = timeout or limit - fiber.clock()
+    end
+    if not connection:is_connected() then
+        error(connection._failure
+            or errors.no_connection(('Connection is not established, state is "%s"'):format(connection.state)), 0)
+    end
+    local future = start(connection, decode, kind, ...)
+    future._buffer, future._skip_header = options.buffer, options.skip_header
+    future._on_push, future._on_push_ctx = options.on_push, options.on_push_ctx
+    if options.is_async then return future end
+    if not futures.wait_done(future, timeout or FOREVER) then
+        connection._requests[future._sync] = nil
+        error(errors.timed_out(), 0)
+    end
+    if future._error then error(future._error, 0) end
+    return future._result
+end
+-- Objects of spaces and indexes send by it too.
+remote_spaces.request = request
+
+-- A list of values as results; a buffer's count and a future are results themselves.
+local function results(options, result)
+    if type(options) == 'table' and (options.is_async or options.buffer) then return result end
+    return unpack(result)
+end
+
+function methods.call(connection, name, arguments, options)
+    check_connection(connection, 'call')
+    arguments = arguments_of(arguments, 'call', 'func_name')
+    return results(options,
+        request(connection, options, replies.all_values, keys.CALL, keys.FUNCTION_NAME, tostring(name),
+            keys.TUPLE, arguments))
+end
+
+function methods.call_16(connection, name, ...)
+    check_connection(connection, 'call')
+    return request(connection, nil, replies.tuples_of(0), keys.CALL_16, keys.FUNCTION_NAME, tostring(name),
+        keys.TUPLE, { ... })
+end
+
+function methods.eval(connection, text, arguments, options)
+    check_connection(connection, 'eval')
+    arguments = arguments_of(arguments, 'eval', 'expression')
+    return results(options,
+        request(connection, options, replies.all_values, keys.EVAL, keys.EXPRESSION, tostring(text), keys.TUPLE, arguments))
+end
+
+function methods.eval_16(connection, text, ...)
+    return results(nil,
+        request(connection, nil, replies.all_values, keys.EVAL, keys.EXPRESSION, text, keys.TUPLE, { ... }))
+end
+
+function methods.execute(connection, query, parameters, sql_options, options)
+    check_connection(connection, 'execute')
+    if sql_options ~= nil then
+        error(errors.new(box.error.UNSUPPORTED, 'execute does not support options'), 0)
+    end
+    local key = type(query) == 'number' and keys.STATEMENT_ID or keys.SQL_TEXT
+    return request(connection, options, replies.sql_result, keys.EXECUTE, key, query,
+        keys.SQL_BIND, parameters or {}, keys.OPTIONS, {})
+end
+
+function methods.prepare(connection, query, _, _, options)
+    check_connection(connection, 'prepare')
+    return request(connection, options, replies.sql_result, keys.PREPARE, keys.SQL_TEXT, query)
+end
+
+function methods.unprepare(connection, id, _, _, options)
+    check_connection(connection, 'unprepare')
+    return request(connection, options, replies.sql_result, keys.PREPARE, keys.STATEMENT_ID, id)
+end
+
+function methods.ping(connection, options)
+    check_connection(connection, 'ping')
+    if not connection:is_connected() then return false end
+    local done, result = pcall(request, connection, options, replies.nothing, keys.PING)
+    return done and result or false
+end
+
+function methods.reload_schema(connection)
+    check_connection(connection, 'reload_schema')
+    local spaces, indexes = ask_schema(connection)
+    futures.wait_done(spaces, FOREVER)
+    futures.wait_done(indexes, FOREVER)
+    take_schema(connection, spaces, indexes)
+end
+
+local has_warned = false
+function methods.timeout(connection, timeout)
+    check_connection(connection, 'timeout')
+    if not has_warned then
+        has_warned = true
+        log.warn('netbox:timeout(timeout) is deprecated since 1.7.4, please use space:<request>(..., {timeout = t}) instead.')
+    end
+    connection._limits[fiber.id()] = fiber.clock() + timeout
+    return connection
+end
+
+local function trigger(list)
+    return function(connection, new, old)
+        check_connection(connection, list:sub(2))
+        return connection[list](new, old)
+    end
+end
+methods.on_connect = trigger('_set_on_connect')
+methods.on_disconnect = trigger('_set_on_disconnect')
+methods.on_schema_reload = trigger('_set_on_schema_reload')
+
+-- Connecting.
+
+local connection_mt = {
+    __index = methods,
+    __metatable = false,
+    __serialize = function(connection)
+        local options = {}
+        for name, value in pairs(connection.opts) do
+            if type(value) ~= 'function' then options[name] = value end
+        end
+        return {
+            host = connection.host, port = connection.port, opts = next(options) and options or nil,
+            state = connection.state, error = connection.error, protocol = connection.protocol,
+            schema_version = connection.schema_version, peer_uuid = connection.peer_uuid,
+            peer_version_id = connection.peer_version_id,
+        }
+    end,
+}
+
+local USAGE = 'usage: connect(uri[, opts] | host, port[, opts])'
+
+-- `connect(uri [, options])`, `connect(host, port [, options])`
+local function place_of(...)
+    local first, second, third = ...
+    local options, host, port = {}, nil, nil
+    if type(first) == 'string' and (type(second) == 'string' or type(second) == 'number') then
+        host, port = first, second
+        options = third or {}
+    elseif type(first) == 'string' or type(first) == 'number' then
+        local parsed = uri.parse(tostring(first))
+        if parsed == nil or parsed.service == nil then error(errors.new(box.error.PROC_LUA, USAGE), 0) end
+        host, port = parsed.host or 'localhost', parsed.service
+        local given = second or {}
+        if type(given) ~= 'table' then error(errors.new(box.error.PROC_LUA, USAGE), 0) end
+        for name, value in pairs(given) do options[name] = value end
+        if options.user == nil and options.password == nil then
+            options.user, options.password = parsed.login, parsed.password
+        end
+    else
+        error(errors.new(box.error.PROC_LUA, USAGE), 0)
+    end
+    if type(options) ~= 'table' then error(errors.new(box.error.PROC_LUA, USAGE), 0) end
+    if options.user == nil and options.password ~= nil then
+        error(errors.new(box.error.PROC_LUA, 'net.box: user is not defined'), 0)
+    end
+    -- The password is not shown with the options.
+    local shown, password = {}, options.password
+    for name, value in pairs(options) do shown[name] = value end
+    shown.password = nil
+    return host, port, shown, password
+end
+
+local connect
+function connect(...)
+    -- `net_box:connect(…)` names the module first.
+    if type((...)) == 'table' and (...) == package.loaded['net.box'] then return connect(select(2, ...)) end
+    local host, port, options, password = place_of(...)
+    local connection = setmetatable({
+        host = host, port = port, opts = options, state = 'initial', space = {},
+        _password = password, _spaces = {}, _requests = {}, _next_sync = 1, _limits = {}, _seen_version = 0,
+        _changed = fiber.cond(), _retry = fiber.cond(),
+    }, connection_mt)
+    for _, name in ipairs({ 'on_connect', 'on_disconnect', 'on_schema_reload' }) do
+        local list, set = internal.trigger_list()
+        connection['_' .. name] = list
+        connection['_set_' .. name] = function(new, old) set(new, old) end
+    end
+    if options.call_16 then
+        connection.call, connection.eval = methods.call_16, methods.eval_16
+    end
+    fiber.create(run, connection)
+    local wait = options.wait_connected
+    if wait ~= false then
+        connection:wait_connected(type(wait) == 'number' and wait or FOREVER)
+    end
+    return connection
+end
+
+return setmetatable({
+    connect = connect,
+    new = connect,
+    self = require('lycosa.net_box.own'),
+    timeout = function(timeout)
+        log.warn('net.box.timeout(%s) has no effect: give the timeout to the request', timeout)
+        return { connect = connect, new = connect }
+    end,
+}, {})

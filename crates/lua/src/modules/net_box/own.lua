@@ -1,0 +1,54 @@
+-- The own instance, as if it were remote.
+local internal = require('lycosa.box')
+local errors = require('lycosa.net_box.errors')
+local arguments_of = require('lycosa.net_box.arguments')
+
+local own = {
+    is_local = true,
+    ping = function() return true end,
+    close = function() end,
+    is_connected = function() return true end,
+    wait_connected = function() return true end,
+    wait_state = function() return true end,
+    reload_schema = function() end,
+    timeout = function(self) return self end,
+    on_connect = function() end,
+    on_disconnect = function() end,
+    on_schema_reload = function() end,
+    state = 'active',
+    host = 'localhost',
+}
+
+-- What a remote server would have answered: tuples are tables there.
+local function plain(count, value, ...)
+    if count == 0 then return end
+    if box.tuple.is(value) then value = value:totable() end
+    return value, plain(count - 1, ...)
+end
+
+local function as_error(done, ...)
+    if done then return plain(select('#', ...), ...) end
+    local message = ...
+    if box.error.is(message) then error(message, 0) end
+    error(errors.new(box.error.PROC_LUA, tostring(message)), 0)
+end
+
+function own.call(_, name, arguments)
+    arguments = arguments_of(arguments, 'call', 'func_name')
+    return as_error(pcall(require('lycosa.program').call, name, unpack(arguments, 1, table.maxn(arguments))))
+end
+
+function own.eval(_, text, arguments)
+    arguments = arguments_of(arguments, 'eval', 'expression')
+    return as_error(pcall(require('lycosa.program').eval, text, unpack(arguments, 1, table.maxn(arguments))))
+end
+
+setmetatable(own, {
+    __index = function(_, name)
+        if name == 'space' then return box.space end
+        if name == 'schema_version' then return internal.configured() and internal.schema_version() or nil end
+        if name == 'uuid' then return box.info.uuid end
+    end,
+})
+
+return own
