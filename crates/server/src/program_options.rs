@@ -28,7 +28,7 @@ pub(crate) fn config_of_programs() -> Result<Config, String> {
 pub(crate) fn set_options(config: &mut Config, options: &[(String, Value)]) -> Result<(), String> {
     let text_of = |value: &Value| match value {
         Value::Str(text) => String::from_utf8_lossy(text).into_owned(),
-        other => other.as_u64().map_or_else(String::new, |number| number.to_string()),
+        other => other.to_string(),
     };
     let has = |wanted: &str| options.iter().any(|(name, _)| name == wanted);
     for (name, value) in options {
@@ -46,9 +46,9 @@ pub(crate) fn set_options(config: &mut Config, options: &[(String, Value)]) -> R
                     _ => Addresses(Vec::new()),
                 }
             }
-            "memtx_memory" => config.memory_limit = ByteSize(value.as_u64().ok_or_else(wrong)?),
-            "memtx_max_tuple_size" => config.max_tuple_size = ByteSize(value.as_u64().ok_or_else(wrong)?),
-            "wal_max_size" => config.wal_max_size = ByteSize(value.as_u64().ok_or_else(wrong)?),
+            "memtx_memory" => config.memory_limit = ByteSize(whole(value).ok_or_else(wrong)?),
+            "memtx_max_tuple_size" => config.max_tuple_size = ByteSize(whole(value).ok_or_else(wrong)?),
+            "wal_max_size" => config.wal_max_size = ByteSize(whole(value).ok_or_else(wrong)?),
             "wal_mode" => {
                 config.wal_mode = match text.as_str() {
                     "none" => WalMode::None,
@@ -70,7 +70,7 @@ pub(crate) fn set_options(config: &mut Config, options: &[(String, Value)]) -> R
             "checkpoint_wal_threshold" => {
                 config.checkpoint_wal_threshold = ByteSize(number_of(value).ok_or_else(wrong)? as u64);
             }
-            "checkpoint_count" => config.checkpoint_count = value.as_u64().ok_or_else(wrong)?,
+            "checkpoint_count" => config.checkpoint_count = whole(value).ok_or_else(wrong)?,
             name => {
                 replication::options::set(config, name, value)?;
             }
@@ -141,6 +141,12 @@ fn number_of(value: &Value) -> Option<f64> {
     }
 }
 
+/// A size or a count. Lua has one type of numbers, and `0.1 * 1024 ^ 3` is a size there: the fraction is cut off.
+fn whole(value: &Value) -> Option<u64> {
+    let number = number_of(value).filter(|number| number.is_finite() && *number >= 0.0)?;
+    value.as_u64().or(Some(number as u64))
+}
+
 pub(crate) fn text_option(options: &[(String, Value)], wanted: &str) -> Option<String> {
     let (_, value) = options.iter().find(|(name, _)| name == wanted)?;
     match value {
@@ -163,4 +169,23 @@ pub(crate) fn enter_work_dir(options: &[(String, Value)]) -> Result<(), String> 
     let Some(folder) = text_option(options, "work_dir") else { return Ok(()) };
     std::env::set_current_dir(&folder)
         .map_err(|error| format!("Incorrect value for option 'work_dir': can't chdir to {folder:?}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{config_of_programs, set_options};
+    use lycosa_tuple::value::Value;
+
+    #[test]
+    fn a_size_may_have_a_fraction_and_none_may_be_negative() {
+        let mut config = config_of_programs().expect("defaults");
+        let memory = |number: f64| [("memtx_memory".to_owned(), Value::Double(number))];
+        set_options(&mut config, &memory(0.1 * 1024.0 * 1024.0 * 1024.0)).expect("a tenth of a GiB");
+        assert_eq!(config.memory_limit.0, 107_374_182);
+        for wrong in [-1.0, f64::NAN, f64::INFINITY] {
+            let message = set_options(&mut config, &memory(wrong)).expect_err("no size");
+            assert!(message.contains("'memtx_memory'") && message.contains(&wrong.to_string()), "{message}");
+        }
+        assert_eq!(config.memory_limit.0, 107_374_182);
+    }
 }
