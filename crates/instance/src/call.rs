@@ -188,7 +188,7 @@ impl Instance {
             Some(function) => Some(Callee::Box(function)),
             None => match expiring::Function::resolve(self.data.store(), name) {
                 Some(function) => Some(Callee::Expiration(function)),
-                None if !self.settings.native_queue => None,
+                None if !self.settings.native_queue || self.awaits_demand() => None,
                 None if self.settings.program_tubes && is_about_all_tubes(name) => None,
                 None => self.data.queue().resolve(name).map(|procedure| Callee::Queue(procedure, false)),
             },

@@ -210,6 +210,7 @@ impl Instance {
         let masters = self.upstreams().iter().filter(|upstream| upstream.state == UpstreamState::Following);
         let caught_up_at =
             masters.map(|master| master.heard_at.saturating_add(master.lag.saturating_mul(2))).max();
+        let awaits_demand = self.awaits_demand();
         let start_at = caught_up_at.unwrap_or(0).min(now.saturating_add(MAX_STARTUP));
         let (queue, store) = self.data.queue_mut();
         if !read_only && start_at > now && queue.state() == lycosa_queue::QueueState::Waiting {
@@ -219,7 +220,7 @@ impl Instance {
             return;
         }
         let has_started = queue.state() != lycosa_queue::QueueState::Init;
-        let applied = if has_started || read_only || !self.settings.native_queue {
+        let applied = if has_started || read_only || awaits_demand || !self.settings.native_queue {
             queue.set_read_only(store, read_only, now)
         } else {
             queue.start(store, now).map(drop)

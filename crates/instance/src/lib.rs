@@ -246,20 +246,45 @@ impl Instance {
         report
     }
 
+    /// Whether the queue waits until it is asked for ([`Settings::queue_on_demand`]).
+    pub fn set_queue_on_demand(&mut self, waits: bool) {
+        self.settings.queue_on_demand = waits;
+    }
+
+    /// Starts a queue that nobody has asked for before ([`Settings::queue_on_demand`]). Whether there was one to start.
+    ///
+    /// # Errors
+    /// As of [`Self::start`].
+    pub fn start_on_demand(&mut self, now: u64) -> Result<bool, lycosa_queue::Error> {
+        if !self.awaits_demand() || self.data.read_only || self.data.in_transaction() {
+            return Ok(false);
+        }
+        self.start(now).map(|_| true)
+    }
+
+    /// Whether the queue has not started because nobody has asked for it.
+    fn awaits_demand(&self) -> bool {
+        self.settings.queue_on_demand
+            && self.settings.native_queue
+            && self.data.queue().state() == lycosa_queue::QueueState::Init
+            && !Queue::is_stored(self.data.store())
+    }
+
     /// The limits and rules now.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
     /// Changes limits and rules; connections that exceed a lower limit are not closed. `memory_limit` is in bytes.
-    /// What [`Self::set_lua`], [`Self::set_native_queue`], [`Self::set_program_tubes`] and [`Self::set_hooked_queue`]
-    /// have set stays as it is.
+    /// What [`Self::set_lua`], [`Self::set_native_queue`], [`Self::set_queue_on_demand`], [`Self::set_program_tubes`] and
+    /// [`Self::set_hooked_queue`] have set stays as it is.
     pub fn reconfigure(&mut self, settings: Settings, memory_limit: u64) {
         let rule_ends = self.settings.guest_on_loopback && !settings.guest_on_loopback;
-        let Settings { lua, native_queue, program_tubes, hooked_queue, .. } =
+        let Settings { lua, native_queue, queue_on_demand, program_tubes, hooked_queue, .. } =
             std::mem::replace(&mut self.settings, settings);
         self.settings.lua = lua;
         self.settings.native_queue = native_queue;
+        self.settings.queue_on_demand = queue_on_demand;
         self.settings.program_tubes = program_tubes;
         self.settings.hooked_queue = hooked_queue;
         self.update_allowance();

@@ -41,6 +41,9 @@ pub struct Settings {
     pub lua: bool,
     /// Names that begin with `queue.` are the native queue's. If not, a program has a queue of its own (default true).
     pub native_queue: bool,
+    /// The native queue starts when it is asked for first ([`crate::Instance::start_on_demand`]), if the data have no
+    /// `_queue` yet. A program that never asks for it has no spaces of the queue among its own (default false).
+    pub queue_on_demand: bool,
     /// A program has tubes with drivers of its own: what is about all tubes (`queue.create_tube`, `queue.statistics`)
     /// goes to the program (default false).
     pub program_tubes: bool,
@@ -68,6 +71,7 @@ impl Default for Settings {
             guest_on_loopback: true,
             lua: false,
             native_queue: true,
+            queue_on_demand: false,
             program_tubes: false,
             hooked_queue: false,
         }

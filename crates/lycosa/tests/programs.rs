@@ -405,6 +405,11 @@ fn a_module_of_ones_own_finds_nothing_reserved() {
 }
 
 #[test]
+fn the_queue_of_a_program_starts_when_it_is_asked_for() {
+    passes("queue_on_demand.lua");
+}
+
+#[test]
 fn tubes_with_drivers_in_lua_are_tubes() {
     passes("drivers.lua");
 }

@@ -209,6 +209,11 @@ impl Queue {
         store.set_privacy(system::PRIVACY);
     }
 
+    /// Whether the data have a queue: this one's, or that of the Lua module.
+    pub fn is_stored(store: &Store) -> bool {
+        store.space_by_name(system::QUEUE.name).is_some()
+    }
+
     /// Undoes [`Self::protect`]: no queue of this process owns spaces with these names.
     pub fn unprotect(store: &mut Store) {
         store.set_privacy(&[]);

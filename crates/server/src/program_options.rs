@@ -21,6 +21,8 @@ pub(crate) fn config_of_programs() -> Result<Config, String> {
     config.data_dir = PathBuf::from(".");
     // A program cannot be begun anew in the middle.
     config.replication_rejoin = false;
+    // A program that never asks for the queue has its first space with the first number, as in Tarantool.
+    config.queue_on_demand = true;
     Ok(config)
 }
 

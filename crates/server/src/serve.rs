@@ -462,13 +462,15 @@ fn start_instance(
     let settings = storage::instance_settings(config);
     let mut instance = Instance::new(settings, identity, process, store, queue, vclock, now());
     instance.set_native_queue(config.native_queue);
+    instance.set_queue_on_demand(config.queue_on_demand);
     if !config.replication.0.is_empty() {
         // The queue starts when the instance may write: rows of its own now would be in the way of its masters'.
         instance.set_orphan(true, now());
         instance.set_read_only(config.read_only, now());
         return Ok(instance);
     }
-    if !config.native_queue {
+    let waits = config.queue_on_demand && config.tubes.is_empty() && !Queue::is_stored(instance.store());
+    if !config.native_queue || waits {
         instance.set_read_only(config.read_only, now());
         return Ok(instance);
     }

@@ -137,6 +137,8 @@ macro_rules! settings {
             pub tubes: Vec<DeclaredTube>,
             /// Expiration tasks that the file declares; begun at start, changed at SIGHUP.
             pub expirations: Vec<DeclaredExpiration>,
+            /// Whether the queue starts when it is asked for first. Programs set it; it is no setting.
+            pub(crate) queue_on_demand: bool,
             sources: BTreeMap<&'static str, (String, Source)>,
         }
 
@@ -148,6 +150,7 @@ macro_rules! settings {
                     users: layers.users.clone(),
                     tubes: layers.tubes.clone(),
                     expirations: layers.expirations.clone(),
+                    queue_on_demand: false,
                     sources: layers.values.clone(),
                 }
             }

@@ -19,6 +19,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("is_stored", is_stored),
     ("observe", observe),
     ("set_native_queue", set_native_queue),
+    ("start_queue", start_queue),
     ("set_program_tubes", set_program_tubes),
     ("set_hooked_queue", set_hooked_queue),
     ("queue_state", queue_state),
@@ -168,6 +169,14 @@ fn set_native_queue(lua: Lua) -> Result<i32, Error> {
         Ok(())
     })?;
     Ok(0)
+}
+
+/// `start_queue()`: the program asks for the queue, which starts if nobody has asked before.
+fn start_queue(lua: Lua) -> Result<i32, Error> {
+    let now = lua.shared().scheduler.now();
+    let started = lua.with_instance(|instance| Ok(instance.start_on_demand(now)))?;
+    lua.push_bool(started.map_err(|error| Error::here(error.to_string()))?);
+    Ok(1)
 }
 
 /// `set_program_tubes()`: there are tubes with drivers in Lua, so what is about all tubes goes to the program.

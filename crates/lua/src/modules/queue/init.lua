@@ -28,8 +28,10 @@ local function native_state()
     return (internal.queue_state())
 end
 
--- The module starts with the first writable instance that it sees, and stays started.
+-- The module starts with the first writable instance that it sees, and stays started. The native queue of a program starts
+-- with the module: one that never asks for it has no spaces of a queue.
 local function has_started()
+    if not is_started and native_state() == 'INIT' and internal.configured() then internal.start_queue() end
     if not is_started and internal.configured() and native_state() == 'RUNNING' then
         is_started = true
         if lua_tubes then lua_tubes.load() end
