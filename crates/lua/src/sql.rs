@@ -1,4 +1,4 @@
-//! SQL over one space: SELECT, INSERT, UPDATE and DELETE with parameters.
+//! SQL over one space: SELECT, INSERT, UPDATE and DELETE with parameters; CREATE TABLE and DROP TABLE.
 //!
 //! A text is parsed by the crate `sqlparser` ([`parse`]), its names are resolved in the schema ([`resolve`]), which gives a
 //! [`Plan`], and a plan runs in steps over a cursor ([`Run`]). Parsing, resolving and evaluating recurse and run on the big
@@ -8,9 +8,10 @@
 //! byte by byte (a column with a collation can be read, not compared), and a comparison of two types that Tarantool answers
 //! through an index may be an error of types here.
 //!
-//! Absent: definitions, joins, subqueries, GROUP BY, transactions by SQL.
+//! Absent: definitions of anything but tables, joins, subqueries, GROUP BY, transactions by SQL.
 
 mod changes;
+mod define;
 mod eval;
 mod parse;
 mod resolve;
@@ -23,6 +24,7 @@ use lycosa_store::Store;
 use crate::big_stack::on_big_stack;
 use crate::error::Error;
 
+pub(crate) use define::Definition;
 pub(crate) use run::{Inserted, Run, Step, inserted, metadata};
 pub(crate) use tree::Plan;
 
@@ -54,6 +56,18 @@ impl From<Failure> for lycosa_iproto::error::ErrorObject {
     }
 }
 
+/// The definition that a text is; `None` for any other statement.
+///
+/// # Errors
+/// Text that is no SQL, or a definition that is not supported.
+pub(crate) fn definition(text: &str) -> Result<Option<Definition>, Failure> {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    if !["create", "drop"].iter().any(|word| first.eq_ignore_ascii_case(word)) {
+        return Ok(None);
+    }
+    on_big_stack(|| define::definition_of(parse::parse(text)?.0))
+}
+
 /// Parses a text and resolves its names.
 ///
 /// # Errors
@@ -82,6 +96,34 @@ mod tests {
         assert!(plan(&nested(100_000), &store).is_err());
         assert!(plan(&format!("SELECT {}true", "NOT ".repeat(1_500)), &store).is_err());
         assert!(plan(&format!("SELECT {}1", "- ".repeat(1_500)), &store).is_err());
+    }
+
+    #[test]
+    fn a_table_whose_constraints_nobody_would_enforce_is_refused() {
+        let Ok(Some(Definition::Create { name, keys, sequence, fields, .. })) =
+            definition("CREATE TABLE t (a INT, b TEXT UNIQUE, PRIMARY KEY (a))")
+        else {
+            panic!("it is supported");
+        };
+        assert_eq!((name.as_str(), keys, sequence), ("T", vec![vec![1], vec![2]], None));
+        assert_eq!(fields.iter().map(|field| field.nullable).collect::<Vec<_>>(), [false, true]);
+        for clause in [
+            "a INT PRIMARY KEY CHECK (a > 1)",
+            "a INT PRIMARY KEY DEFAULT 1",
+            "a INT PRIMARY KEY REFERENCES u (a)",
+            "a INT PRIMARY KEY, b TEXT COLLATE \"unicode\"",
+            "a INT CONSTRAINT c PRIMARY KEY",
+            "a INT, CONSTRAINT c PRIMARY KEY (a)",
+            "a INT PRIMARY KEY, CHECK (a > 1)",
+        ] {
+            let refused = definition(&format!("CREATE TABLE t ({clause})")).expect_err(clause);
+            assert_eq!(refused.code, 5, "{clause}: {}", refused.message);
+        }
+        for wrong in ["a INT", "a INT PRIMARY KEY, PRIMARY KEY (a)", "a TEXT PRIMARY KEY AUTOINCREMENT"] {
+            assert_eq!(definition(&format!("CREATE TABLE t ({wrong})")).expect_err(wrong).code, 9, "{wrong}");
+        }
+        assert_eq!(definition("SELECT 1"), Ok(None));
+        assert!(definition("CREATE TABLE t AS SELECT 1").is_err());
     }
 
     #[test]

@@ -19,8 +19,16 @@ local function illegal(message) internal.client_error('ILLEGAL_PARAMS', 'Illegal
 local plans, order = {}, {}
 
 local function new_plan(text)
+    local kind, name, is_optional, fields, keys, sequence = internal.sql_definition(text)
+    if kind then
+        return {
+            kind = kind, name = name, is_optional = is_optional, fields = fields, keys = keys, sequence = sequence,
+            parameters = {}, version = internal.schema_version(),
+        }
+    end
     local plan = internal.sql_plan(text)
-    local kind, parameters, metadata, version, space = internal.sql_info(plan)
+    local parameters, metadata, version, space
+    kind, parameters, metadata, version, space = internal.sql_info(plan)
     return { plan = plan, kind = kind, parameters = parameters, metadata = metadata, version = version, space = space }
 end
 
@@ -110,8 +118,39 @@ local function change_rows(plan, values)
     return #keys
 end
 
+-- CREATE TABLE and DROP TABLE, by the functions of `box.schema`. The names of indexes are Tarantool's.
+local function create_table(plan)
+    local space = box.schema.space.create(plan.name, { format = plan.fields, field_count = #plan.fields })
+    for number, key in ipairs(plan.keys) do
+        local parts, is_primary = {}, number == 1
+        for place, field in ipairs(key) do
+            parts[place] = {
+                field = field, type = plan.fields[field].type, is_nullable = plan.fields[field].is_nullable or nil,
+            }
+        end
+        space:create_index(('%s_unnamed_%s_%d'):format(is_primary and 'pk' or 'unique', plan.name, number),
+            { parts = parts, sequence = is_primary and plan.sequence and true or nil })
+    end
+end
+
+local function define(plan)
+    local space = box.space[plan.name]
+    if plan.kind == 'create' then
+        if space ~= nil and plan.is_optional then return 0 end
+        atomically(create_table, plan)
+    else
+        if space == nil and plan.is_optional then return 0 end
+        if space == nil then
+            internal.client_error('NO_SUCH_SPACE', ("Space '%s' does not exist"):format(plan.name))
+        end
+        atomically(space.drop, space)
+    end
+    return 1
+end
+
 local function run(plan, given)
     local values = bind(plan, given)
+    if plan.fields or plan.kind == 'drop' then return { row_count = define(plan) } end
     if plan.kind == 'select' then
         local metadata, rows = internal.sql_select(plan.plan, values)
         return { metadata = metadata, rows = rows }

@@ -31,7 +31,7 @@ pub(super) fn unsupported(what: &str) -> Failure {
         UNSUPPORTED,
         format!(
             "Lycosa does not support {what} in SQL: it supports SELECT from one space (WHERE, ORDER BY, LIMIT, \
-             OFFSET, COUNT, SUM, MIN, MAX, AVG, TOTAL), INSERT, UPDATE and DELETE"
+             OFFSET, COUNT, SUM, MIN, MAX, AVG, TOTAL), INSERT, UPDATE, DELETE, CREATE TABLE and DROP TABLE"
         ),
     )
 }
@@ -41,7 +41,7 @@ pub(super) fn generic(text: impl Into<String>) -> Failure {
 }
 
 /// A name as the schema has it: in capitals unless it stands in quotes.
-fn name(ident: &Ident) -> String {
+pub(super) fn name(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_uppercase() }
 }
 

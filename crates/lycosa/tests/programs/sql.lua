@@ -280,4 +280,31 @@ auto:on_replace(function(old, new, _, kind) print(kind, old, new) end)
 q("insert into auto values (7, 'x')")
 q("update auto set v = v || '!' where id = 7")
 q('delete from auto')
+
+-- Tables.
+q('create table made (id integer primary key autoincrement, name varchar(20) unique, d double not null, b boolean)')
+q('create table if not exists made (id int primary key)')
+q('create table made (id int primary key)')
+q('create table two (id int, name text, primary key (id, name), unique (name, id))')
+q('create table none (id int)')
+q('create table twice (id int primary key, id text)')
+q('create table wrong (id foo primary key)')
+q("insert into made values (null, 'a', 1.5, true), (null, 'b', 2.5, false)")
+q("insert into made values (null, 'a', 1.5, true)")
+q("insert into made values (null, 'c', null, true)")
+q('select * from made')
+for _, name in ipairs({ 'MADE', 'TWO' }) do
+    local space = box.space[name]
+    print(space.name, space.engine, space.field_count)
+    for id = 0, #space.index do
+        local index = space.index[id]
+        print(index.name, index.type, index.unique, #index.parts, index.parts[1].fieldno, index.parts[1].type,
+            index.parts[1].is_nullable)
+    end
+end
+q('drop table made')
+q('drop table if exists made')
+q('drop table made')
+q('drop table two')
+print(box.space.MADE, box.space.TWO, box.sequence.MADE)
 os.exit(0)

@@ -8,9 +8,10 @@ use super::of_store;
 use crate::api::{Lua, Native};
 use crate::big_stack::on_big_stack;
 use crate::error::Error;
-use crate::sql::{self, Inserted, Plan, Run, Step};
+use crate::sql::{self, Definition, Inserted, Plan, Run, Step};
 
 pub(super) const FUNCTIONS: &[(&str, Native)] = &[
+    ("sql_definition", definition),
     ("sql_plan", plan),
     ("sql_info", info),
     ("sql_select", select),
@@ -20,6 +21,51 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
 
 /// A plan as Lua holds it.
 struct Planned(Plan);
+
+/// `sql_definition(text)`: `create`, the name, whether the space may exist, the fields, the keys and the field that a sequence
+/// fills; or `drop`, the name and whether the space may be absent. Nothing for any other statement.
+fn definition(lua: Lua) -> Result<i32, Error> {
+    let text = lua.text(1).ok_or_else(|| Error::here("usage: sql_definition(text)"))?;
+    match sql::definition(&text)? {
+        None => Ok(0),
+        Some(Definition::Drop { name, is_optional }) => {
+            lua.push_str("drop");
+            lua.push_str(&name);
+            lua.push_bool(is_optional);
+            Ok(3)
+        }
+        Some(Definition::Create { name, is_optional, fields, keys, sequence }) => {
+            lua.push_str("create");
+            lua.push_str(&name);
+            lua.push_bool(is_optional);
+            lua.new_table(fields.len(), 0);
+            for (number, field) in (1..).zip(&fields) {
+                lua.new_table(0, 3);
+                lua.push_str(&field.name);
+                lua.raw_set_field(-2, "name");
+                lua.push_str(field.ty);
+                lua.raw_set_field(-2, "type");
+                lua.push_bool(field.nullable);
+                lua.raw_set_field(-2, "is_nullable");
+                lua.raw_set_item(-2, number);
+            }
+            lua.new_table(keys.len(), 0);
+            for (number, key) in (1..).zip(&keys) {
+                lua.new_table(key.len(), 0);
+                for (place, field) in (1..).zip(key) {
+                    lua.push_number(*field as f64);
+                    lua.raw_set_item(-2, place);
+                }
+                lua.raw_set_item(-2, number);
+            }
+            match sequence {
+                Some(field) => lua.push_number(field as f64),
+                None => lua.push_nil(),
+            }
+            Ok(6)
+        }
+    }
+}
 
 /// `sql_plan(text)`: a statement that can run.
 fn plan(lua: Lua) -> Result<i32, Error> {

@@ -1,0 +1,179 @@
+//! CREATE TABLE and DROP TABLE: columns with types, primary and unique keys, AUTOINCREMENT.
+//!
+//! The statement becomes a [`Definition`]; the module `box.sql` makes the space and its indexes of it, by the functions of
+//! `box.schema`. What a definition does not have (CHECK, FOREIGN KEY, DEFAULT, COLLATE, names of constraints) is refused:
+//! a constraint that nobody enforces must not be accepted.
+
+use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
+use sqlparser::ast::{ColumnDef, CreateTable, Expr, IndexColumn, ObjectType, Statement, TableConstraint};
+
+use super::Failure;
+use super::resolve::{generic, name, none, simple_name, unsupported};
+
+/// `ER_SQL_SYNTAX_NEAR_TOKEN`, `ER_CREATE_SPACE`, `ER_SPACE_FIELD_IS_DUPLICATE` of Tarantool 2.6.
+const SYNTAX_NEAR: u32 = 184;
+const CREATE_SPACE: u32 = 9;
+const DUPLICATE_FIELD: u32 = 149;
+
+/// A column of a new space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Field {
+    /// As the format of the space has it.
+    pub(crate) name: String,
+    /// A type of fields.
+    pub(crate) ty: &'static str,
+    /// NULL is allowed.
+    pub(crate) nullable: bool,
+}
+
+/// What a statement defines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Definition {
+    /// A new space. Keys are numbers of fields from 1; the first is the primary one.
+    Create {
+        /// Its name.
+        name: String,
+        /// IF NOT EXISTS.
+        is_optional: bool,
+        /// Its format.
+        fields: Vec<Field>,
+        /// Its indexes.
+        keys: Vec<Vec<usize>>,
+        /// The field that a sequence fills.
+        sequence: Option<usize>,
+    },
+    /// A space that goes.
+    Drop {
+        /// Its name.
+        name: String,
+        /// IF EXISTS.
+        is_optional: bool,
+    },
+}
+
+/// The definition that a statement is; `None` for any other statement.
+///
+/// # Errors
+/// A clause that is not supported; columns that do not fit together.
+pub(super) fn definition_of(statement: Statement) -> Result<Option<Definition>, Failure> {
+    match statement {
+        Statement::CreateTable(table) => create_of(&table).map(Some),
+        Statement::Drop {
+            object_type: ObjectType::Table,
+            if_exists,
+            names,
+            cascade,
+            restrict,
+            purge,
+            temporary,
+            table,
+        } => {
+            none(!cascade && !restrict && !purge && !temporary && table.is_none(), "a clause of DROP TABLE")?;
+            match &names[..] {
+                [one] => Ok(Some(Definition::Drop { name: simple_name(one)?, is_optional: if_exists })),
+                _ => Err(unsupported("DROP TABLE of several")),
+            }
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A type's name in SQL to that of fields.
+fn type_of(text: &str) -> Result<&'static str, Failure> {
+    let upper = text.to_uppercase();
+    let plain = upper.split('(').next().unwrap_or_default().trim();
+    Ok(match plain {
+        "INT" | "INTEGER" => "integer",
+        "UNSIGNED" => "unsigned",
+        "TEXT" | "STRING" | "VARCHAR" => "string",
+        "DOUBLE" => "double",
+        "NUMBER" => "number",
+        "BOOLEAN" | "BOOL" => "boolean",
+        "SCALAR" => "scalar",
+        "VARBINARY" => "varbinary",
+        _ => return Err(Failure::new(SYNTAX_NEAR, format!("Syntax error at line 1 near '{text}'"))),
+    })
+}
+
+/// The numbers of a key's columns.
+fn key_of(columns: &[IndexColumn], fields: &[Field]) -> Result<Vec<usize>, Failure> {
+    let number = |column: &IndexColumn| match &column.column.expr {
+        Expr::Identifier(ident) => {
+            let wanted = name(ident);
+            let found = fields.iter().position(|field| field.name == wanted);
+            found.map(|place| place + 1).ok_or_else(|| generic(format!("Can't resolve field '{wanted}'")))
+        }
+        _ => Err(unsupported("an expression in a key")),
+    };
+    columns.iter().map(number).collect()
+}
+
+fn create_of(table: &CreateTable) -> Result<Definition, Failure> {
+    // What is built of these four alone has no other clause.
+    let plain = CreateTableBuilder::new(table.name.clone())
+        .columns(table.columns.clone())
+        .constraints(table.constraints.clone())
+        .if_not_exists(table.if_not_exists)
+        .build();
+    none(plain == *table, "this clause of CREATE TABLE")?;
+    let space = simple_name(&table.name)?;
+    let (mut fields, mut primary, mut unique, mut sequence) = (Vec::<Field>::new(), None, Vec::new(), None);
+    for (number, column) in (1..).zip(&table.columns) {
+        let ColumnDef { name: ident, data_type, options } = column;
+        let mut field = Field { name: name(ident), ty: type_of(&data_type.to_string())?, nullable: true };
+        if fields.iter().any(|known| known.name == field.name) {
+            let message = format!("Space field '{}' is duplicate", field.name);
+            return Err(Failure::new(DUPLICATE_FIELD, message));
+        }
+        for option in options {
+            none(option.name.is_none(), "a named constraint")?;
+            match option.option.to_string().to_uppercase().as_str() {
+                "NULL" => {}
+                "NOT NULL" => field.nullable = false,
+                "PRIMARY KEY" if primary.is_none() => primary = Some(vec![number]),
+                "PRIMARY KEY" => return Err(two_primary_keys(&space)),
+                "UNIQUE" => unique.push(vec![number]),
+                "AUTOINCREMENT" => sequence = Some(number),
+                other => return Err(unsupported(other)),
+            }
+        }
+        fields.push(field);
+    }
+    for constraint in &table.constraints {
+        let (columns, is_primary) = match constraint {
+            TableConstraint::PrimaryKey(key) => (&key.columns, true),
+            TableConstraint::Unique(key) => (&key.columns, false),
+            other => return Err(unsupported(&other.to_string())),
+        };
+        let names = columns.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let word = if is_primary { "PRIMARYKEY" } else { "UNIQUE" };
+        let text: String = constraint.to_string().split_whitespace().collect();
+        none(text == format!("{word}({names})"), "a named constraint")?;
+        let key = key_of(columns, &fields)?;
+        match (is_primary, &primary) {
+            (true, Some(_)) => return Err(two_primary_keys(&space)),
+            (true, None) => primary = Some(key),
+            (false, _) => unique.push(key),
+        }
+    }
+    let Some(primary) = primary else {
+        let message = format!("Failed to create space '{space}': PRIMARY KEY missing");
+        return Err(Failure::new(CREATE_SPACE, message));
+    };
+    for number in &primary {
+        fields[number - 1].nullable = false;
+    }
+    if let Some(number) = sequence
+        && (primary != [number] || fields[number - 1].ty != "integer")
+    {
+        let message = "AUTOINCREMENT is only allowed on an INTEGER PRIMARY KEY";
+        return Err(Failure::new(CREATE_SPACE, format!("Failed to create space '{space}': {message}")));
+    }
+    let keys = std::iter::once(primary).chain(unique).collect();
+    Ok(Definition::Create { name: space, is_optional: table.if_not_exists, fields, keys, sequence })
+}
+
+fn two_primary_keys(space: &str) -> Failure {
+    let message = format!("Failed to create space '{space}': primary key has been already declared");
+    Failure::new(CREATE_SPACE, message)
+}
