@@ -395,7 +395,8 @@ impl Store {
             check_filled_part(space, &def, attached.field, self.is_history())?;
         }
         for handle in space.handles(&self.arena) {
-            format.check_stored(TupleRef::trusted(self.arena.get(handle)))?;
+            let tuple = TupleRef::trusted(self.arena.get(handle));
+            if self.is_history() { format.check_stored(tuple) } else { format.check(tuple) }?;
         }
         let present = space.index(def.id).map(|index| &index.def);
         let is_same = present.is_some_and(|present| {

@@ -450,6 +450,7 @@ fn removals_and_changes_are_refused() {
     });
     for (space, key, expected) in [
         (280, "[512]", "Can't drop space 'd': the space has indexes"),
+        (280, "[257]", "Lycosa does not support changes of the system space '_vinyl_deferred_delete'"),
         (288, "[272, 0]", "Can't drop the primary key in a system space, space '_schema'"),
         (288, "[513, 0]", "Can't modify space 'e': can not drop primary key while space sequence exists"),
         (284, "[1]", "Can't drop sequence 'q': the sequence is in use"),
@@ -491,6 +492,26 @@ fn indexes_are_built_over_what_is_there() {
     assert_eq!(walk(s, 512, 1, IteratorType::Eq, r#"["b"]"#), r#"[0, "b"] [4, "b"]"#);
     insert(s, 512, r#"[9, "b"]"#).unwrap();
     assert_eq!(s.space(512).unwrap().len(), 5);
+}
+
+/// A field that only an index makes part of the format must hold what may be in a field of type any, as in a Tarantool.
+#[test]
+fn fields_before_that_of_an_index_are_of_type_any() {
+    let mut store = new_store();
+    let s = &mut store;
+    insert(s, 280, r#"[600, 1, "s", "memtx", 0, {}, []]"#).unwrap();
+    insert(s, 288, r#"[600, 0, "pk", "tree", {}, [[0, "unsigned"]]]"#).unwrap();
+    // Extensions of type 0 mean nothing.
+    let tuple = [0x93, 0x01, 0xd4, 0x00, 0x07, 0xa1, b'x'];
+    commit(s, |s| s.execute(&Statement::Insert { space: 600, tuple: &tuple }).map(drop));
+    let expected = "Tuple field 2 type does not match one required by operation: expected any";
+    let second = r#"[600, 1, "s", "tree", {}, [[2, "string"]]]"#;
+    assert_eq!(refusal(insert(s, 288, second)), expected);
+    let format = r#"[["=", 6, [{"name": "a"}, {"name": "b"}]]]"#;
+    assert_eq!(refusal(update(s, 280, 0, "[600]", format)), expected);
+    let gone = row("[1]");
+    commit(s, |s| s.execute(&Statement::Delete { space: 600, index: 0, key: &gone }).map(drop));
+    insert(s, 288, second).unwrap();
 }
 
 #[test]
