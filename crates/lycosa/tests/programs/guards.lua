@@ -45,7 +45,7 @@ local made = {}
 -- Fibers that wait for tasks; returns when all of them do.
 local waiting, taken, seen, doubled = 0, 0, {}, 0
 function made.take(count)
-    for _ = 1, count do
+    for i = 1, count do
         fiber.create(function()
             waiting = waiting + 1
             local task = queue.tube.waited:take()
@@ -55,6 +55,8 @@ function made.take(count)
             waiting = waiting - 1
             taken = taken + 1
         end)
+        -- However many they are, and however slow the build is, the call stays within its time.
+        if i % 100 == 0 then fiber.yield() end
     end
     fiber.yield()
 end

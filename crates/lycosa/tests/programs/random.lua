@@ -68,6 +68,15 @@ end
 package.loaded.ffi = nil
 package.preload.ffi = nil
 
+-- LuaJIT shifts what stands between the place and the end one by one, be it two thousand million places: no crash, and
+-- the program's own doing, but nobody waits for it.
+local insert = table.insert
+function table.insert(list, place, ...)
+    local number = tonumber(place)
+    if select('#', ...) > 0 and number and not (number > -1e5 and number < 2 ^ 31) then error('a place far away') end
+    return insert(list, place, ...)
+end
+
 getfenv, setfenv = nil, nil
 
 local functions, seen = {}, {}
