@@ -84,6 +84,13 @@ impl<'a> Scalar<'a> {
 
 /// Orders two values, each the first of its bytes. Strings are ordered by `collation`.
 pub fn compare(a: &[u8], b: &[u8], collation: &Collation) -> Ordering {
+    // Most numbers are unsigned ones, and much of what is compared is the same.
+    if let (Some(a), Some(b)) = (unsigned(a), unsigned(b)) {
+        return a.cmp(&b);
+    }
+    if a == b {
+        return Ordering::Equal;
+    }
     match (Scalar::decode(a), Scalar::decode(b)) {
         (Scalar::Number(a), Scalar::Number(b)) => a.compare(&b),
         (Scalar::String(a), Scalar::String(b)) => collation.compare(a, b),
@@ -91,6 +98,15 @@ pub fn compare(a: &[u8], b: &[u8], collation: &Collation) -> Ordering {
         (Scalar::Bool(a), Scalar::Bool(b)) => a.cmp(&b),
         (Scalar::Opaque(a_class, a), Scalar::Opaque(b_class, b)) => (a_class, a).cmp(&(b_class, b)),
         (a, b) => a.class().cmp(&b.class()),
+    }
+}
+
+/// The number, if it is an unsigned one.
+#[inline]
+fn unsigned(bytes: &[u8]) -> Option<u64> {
+    match bytes.first()? {
+        0..=0x7f | 0xcc..=0xcf => Reader::new(bytes).uint().ok(),
+        _ => None,
     }
 }
 

@@ -3,7 +3,7 @@
 //! What a user may do follows from rows of `_priv` and from the roles that the user has. It is worked out for all users
 //! whenever one of those rows changes, so that a check is a look-up: there are at most 32 users and roles.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use lycosa_tuple::mp::Reader;
 
@@ -139,8 +139,8 @@ pub(crate) mod base64 {
 struct Effective {
     universal: Access,
     /// On all objects of a kind.
-    on_all: HashMap<ObjectType, Access>,
-    on_object: HashMap<(ObjectType, u32), Access>,
+    on_all: BTreeMap<ObjectType, Access>,
+    on_object: BTreeMap<(ObjectType, u32), Access>,
 }
 
 /// All users and roles.
@@ -149,7 +149,7 @@ pub(crate) struct Users {
     by_id: BTreeMap<UserId, User>,
     /// Rows of `_priv` by grantee.
     privileges: BTreeMap<UserId, Vec<Privilege>>,
-    effective: HashMap<UserId, Effective>,
+    effective: BTreeMap<UserId, Effective>,
 }
 
 impl Users {
