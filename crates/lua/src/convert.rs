@@ -11,6 +11,7 @@ use lycosa_tuple::mp::{self, Kind as MpKind, Reader};
 use crate::api::{Kind, Lua};
 use crate::cdata::Cdata;
 use crate::error::Error;
+use crate::sys;
 
 /// Deepest nesting of tables that is encoded and of arrays and maps that are decoded.
 pub const MAX_NESTING: usize = 128;
@@ -279,30 +280,14 @@ impl Lua {
 
     /// Whether the table is an array or a map, and of how many items. `hint` is what `__serialize` says.
     pub(crate) fn shape(self, index: i32, hint: Option<bool>, options: &Options) -> Result<Shape, Error> {
-        let (mut count, mut largest, mut is_array) = (0u32, 0u32, true);
-        let length = self.raw_len(index);
-        self.push_nil();
-        while self.next(index)? {
-            self.pop(1);
-            count += 1;
-            if is_array {
-                match self.number(-1) {
-                    Some(key)
-                        if self.kind(-1) == Kind::Number
-                            && key >= 1.0
-                            && key.fract() == 0.0
-                            && key < 2_147_483_647.0 =>
-                    {
-                        largest = largest.max(key as u32);
-                    }
-                    _ => is_array = false,
-                }
-            }
-        }
+        let (mut count, mut largest) = (0, 0);
+        // SAFETY: the index names a table, of which nothing is changed.
+        let is_array =
+            unsafe { sys::lycosa_table_keys(self.raw(), index, &raw mut count, &raw mut largest) != 0 };
         match hint {
             Some(false) => return Ok(Shape::Map(count)),
             Some(true) => {
-                let length = if is_array { largest } else { length as u32 };
+                let length = if is_array { largest } else { self.raw_len(index) as u32 };
                 return check_holes(count, length);
             }
             None => {}

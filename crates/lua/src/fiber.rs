@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use corosensei::stack::{DefaultStack, Stack};
 use corosensei::{Coroutine, Yielder};
@@ -229,6 +229,11 @@ impl Scheduler {
         self.current.borrow().clone()
     }
 
+    /// The number of the running fiber.
+    pub(crate) fn current_id(&self) -> Option<FiberId> {
+        self.current.borrow().as_ref().map(|fiber| fiber.id)
+    }
+
     /// A living or joinable fiber.
     pub(crate) fn find(&self, id: FiberId) -> Option<Rc<Fiber>> {
         self.fibers.borrow().get(&id).cloned()
@@ -347,9 +352,9 @@ impl Scheduler {
         self.wake(Ticket { fiber: fiber.id, wait: fiber.wait.get() }, Wake::Cancelled);
     }
 
-    /// Wakes what is due, resumes what is ready, once each. When to come again: microseconds since the epoch, `now` if at
-    /// once.
-    pub(crate) fn run(&self, now: u64) -> Option<u64> {
+    /// Wakes what is due and resumes what is ready, once each, and round after round while `goes_on` says so of the time
+    /// since the begin. When to come again: microseconds since the epoch, `now` if at once.
+    pub(crate) fn run(&self, now: u64, goes_on: impl Fn(Duration) -> bool) -> Option<u64> {
         self.now.set(now);
         loop {
             let due = match self.timers.borrow().peek() {
@@ -359,14 +364,20 @@ impl Scheduler {
             self.timers.borrow_mut().pop();
             self.wake(due, Wake::Timeout);
         }
-        let round = self.ready.borrow().len();
-        if round > 0 {
+        if self.has_ready() {
             // One fiber's slice begins when that of the one before it has ended: the clock is read once for both.
-            let mut at = Instant::now();
-            for _ in 0..round {
-                let Some(fiber) = self.ready.borrow_mut().pop_front() else { break };
-                if fiber.status.get() == Status::Ready {
-                    at = self.resume(&fiber, at);
+            let begin = Instant::now();
+            let mut at = begin;
+            loop {
+                let round = self.ready.borrow().len();
+                for _ in 0..round {
+                    let Some(fiber) = self.ready.borrow_mut().pop_front() else { break };
+                    if fiber.status.get() == Status::Ready {
+                        at = self.resume(&fiber, at);
+                    }
+                }
+                if !(self.has_ready() && goes_on(at.saturating_duration_since(begin))) {
+                    break;
                 }
             }
         }

@@ -81,7 +81,7 @@ pub struct Session {
     /// The session's number and user.
     pub caller: Caller,
     /// The peer's address; empty for fibers of the program.
-    pub peer: String,
+    pub peer: Rc<str>,
     /// The request that the fiber answers, for `box.session.push`.
     pub request: Option<RequestId>,
 }
@@ -122,6 +122,7 @@ impl Bridge {
     /// Wakes whoever waits for what has become durable or answered.
     pub(crate) fn wake(&self, shared: &Shared) {
         let Some(mut instance) = self.host.instance() else { return };
+        shared.schema_version.set(instance.store().schema_version());
         while let Some(answer) = instance.poll_answer() {
             // Only the call's own fiber takes the answer away, and the call with it.
             if let Some(&ticket) = self.calls.borrow().get(&answer.request) {
@@ -144,6 +145,13 @@ impl Bridge {
         !aborted.is_empty() && aborted.contains(&fiber)
     }
 
+    fn forget_aborted(&self, fiber: FiberId) {
+        let mut aborted = self.aborted.borrow_mut();
+        if !aborted.is_empty() {
+            aborted.remove(&fiber);
+        }
+    }
+
     /// Whether anybody waits for the instance.
     pub(crate) fn waits(&self) -> bool {
         !self.durable.borrow().is_empty() || !self.calls.borrow().is_empty()
@@ -156,6 +164,7 @@ pub(crate) fn before_switch(shared: &Shared) {
     let Some(owner) = bridge.owner.take() else { return };
     if let Some(mut instance) = bridge.host.instance() {
         instance.rollback();
+        shared.schema_version.set(instance.store().schema_version());
     }
     bridge.aborted.borrow_mut().insert(owner);
 }
@@ -172,7 +181,7 @@ pub(crate) fn at_end(lua: Lua) {
     // Whatever the triggers did.
     before_switch(lua.shared());
     if let (Ok(bridge), Ok(fiber)) = (lua.bridge(), lua.fiber()) {
-        bridge.aborted.borrow_mut().remove(&fiber.id);
+        bridge.forget_aborted(fiber.id);
     }
 }
 
@@ -212,7 +221,9 @@ impl Lua {
             return Err(Error::here("Please call box.cfg{} first"));
         };
         instance.set_now(now);
-        work(&mut instance).map_err(to_error)
+        let done = work(&mut instance);
+        self.shared().schema_version.set(instance.store().schema_version());
+        done.map_err(to_error)
     }
 
     /// On whose behalf the running fiber acts.
@@ -229,7 +240,7 @@ impl Lua {
         let number = self.with_instance(|instance| Ok(instance.open_session()))?;
         let caller =
             Caller { kind: CallerKind::Fiber, session: number, may_wait: true, ..Caller::internal() };
-        let session = Rc::new(Session { caller, peer: String::new(), request: None });
+        let session = Rc::new(Session { caller, peer: Rc::from(""), request: None });
         *bridge.own.borrow_mut() = Some(session.clone());
         Ok(session)
     }
@@ -256,6 +267,9 @@ impl Lua {
     /// Refuses to go on in a transaction that a yield has aborted, or something else that had to end it.
     pub(crate) fn check_not_aborted(self) -> Result<(), Error> {
         let (bridge, fiber) = (self.bridge()?, self.fiber()?);
+        if bridge.owner.get().is_none() && bridge.aborted.borrow().is_empty() {
+            return Ok(());
+        }
         if bridge.owner.get() == Some(fiber.id)
             && !bridge.host.instance().is_some_and(|instance| instance.in_transaction())
         {
@@ -275,14 +289,18 @@ impl Lua {
     pub(crate) fn set_transaction(self, open: bool) -> Result<(), Error> {
         let (bridge, fiber) = (self.bridge()?, self.fiber()?);
         bridge.owner.set(open.then_some(fiber.id));
-        bridge.aborted.borrow_mut().remove(&fiber.id);
+        bridge.forget_aborted(fiber.id);
         Ok(())
     }
 
     /// Whether the running fiber has an open transaction, or one that a yield has aborted.
     pub(crate) fn in_transaction(self) -> bool {
-        let (Ok(bridge), Ok(fiber)) = (self.bridge(), self.fiber()) else { return false };
-        bridge.owner.get() == Some(fiber.id) || bridge.has_aborted(fiber.id)
+        let shared = self.shared();
+        let host = shared.host.borrow();
+        let (Some(bridge), Some(fiber)) = (host.as_ref(), shared.scheduler.current_id()) else {
+            return false;
+        };
+        bridge.owner.get() == Some(fiber) || bridge.has_aborted(fiber)
     }
 
     /// Waits until everything that is committed is durable; not inside of a transaction.
@@ -290,8 +308,12 @@ impl Lua {
         if self.in_transaction() {
             return Ok(());
         }
-        let lsn = self.with_instance(|instance| Ok(instance.awaited()))?;
-        self.wait_durable_row(lsn)
+        self.host()?.touch();
+        let (lsn, is_durable) = self.with_instance(|instance| {
+            let lsn = instance.awaited();
+            Ok((lsn, instance.is_durable(lsn)?))
+        })?;
+        if is_durable { Ok(()) } else { self.wait_durable_row(lsn) }
     }
 
     /// Waits until everything up to a row is durable.

@@ -1,7 +1,8 @@
 //! The Lua state and what belongs to it.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -68,6 +69,8 @@ pub(crate) struct Shared {
     /// Native code runs: an allocation must not fail.
     pub(crate) in_native: Cell<bool>,
     pub(crate) types: Cell<Types>,
+    /// Metatables of userdata by the type of the Rust value.
+    pub(crate) classes: RefCell<Vec<(TypeId, *mut c_void)>>,
     /// Metatables of decoded arrays and maps.
     pub(crate) hints: RefCell<Option<(Ref, Ref)>>,
     /// Makes `box.error` objects: `function(type, code, message, fields, file, line, cause)`; all behind the text may be nil.
@@ -85,6 +88,8 @@ pub(crate) struct Shared {
     pub(crate) on_switch: Cell<Option<fn(&Shared)>>,
     /// Called when a fiber has run to its end, in the fiber.
     pub(crate) on_end: Cell<Option<fn(Lua)>>,
+    /// The version of the instance's schema. Compiled code reads it by its address.
+    pub(crate) schema_version: Cell<u32>,
     /// What the modules around an instance keep.
     pub(crate) host: RefCell<Option<Rc<Bridge>>>,
 }
@@ -150,6 +155,7 @@ impl Runtime {
             limits: Cell::new(limits),
             in_native: Cell::new(true),
             types: Cell::default(),
+            classes: RefCell::default(),
             hints: RefCell::default(),
             make_error: RefCell::default(),
             watch: watchdog.watch.clone(),
@@ -160,6 +166,7 @@ impl Runtime {
             stack_floor: Cell::new(0),
             on_switch: Cell::new(None),
             on_end: Cell::new(None),
+            schema_version: Cell::new(0),
             host: RefCell::default(),
         });
         // SAFETY: `shared` has a fixed address and outlives the state, which `drop` closes.
@@ -224,7 +231,7 @@ impl Runtime {
     ///
     /// # Errors
     /// There is no memory for another stack; the request was answered with that.
-    pub fn run_invoke(&self, invoke: Invoke, peer: String) -> Result<(), Error> {
+    pub fn run_invoke(&self, invoke: Invoke, peer: Rc<str>) -> Result<(), Error> {
         let request = invoke.request;
         let caller = invoke.caller.in_fiber();
         let session = Rc::new(Session { caller, peer, request: Some(request) });
@@ -235,7 +242,7 @@ impl Runtime {
     ///
     /// # Errors
     /// There is no memory for another stack.
-    pub fn run_session_triggers(&self, caller: Caller, peer: String, connected: bool) -> Result<(), Error> {
+    pub fn run_session_triggers(&self, caller: Caller, peer: Rc<str>, connected: bool) -> Result<(), Error> {
         // As in Tarantool, triggers have the rights of the administrator, and the session of the one they are about.
         let caller = caller.in_fiber().acting_as(user::ADMIN);
         let session = Rc::new(Session { caller, peer, request: None });
@@ -246,7 +253,7 @@ impl Runtime {
     ///
     /// # Errors
     /// There is no memory for another stack.
-    pub fn run_denied(&self, caller: Caller, peer: String, error: ErrorObject) -> Result<(), Error> {
+    pub fn run_denied(&self, caller: Caller, peer: Rc<str>, error: ErrorObject) -> Result<(), Error> {
         let caller = caller.in_fiber().acting_as(user::ADMIN);
         let session = Rc::new(Session { caller, peer, request: None });
         self.spawn_with("main", session, move |lua| modules::run_denied(lua, &error)).map(drop)
@@ -338,6 +345,12 @@ impl Runtime {
     /// Wakes the fibers that are due at `now` (microseconds since the epoch) and resumes the ready ones once each. When to
     /// call again; `now` if at once, `None` if nobody waits for a time.
     pub fn resume_ready(&self, now: u64) -> Option<u64> {
+        self.resume_rounds(now, |_| false)
+    }
+
+    /// [`Runtime::resume_ready`], and again with those that are ready then, while `goes_on` says so of the time since the
+    /// begin. Deadlines that pass meanwhile are those of the next call.
+    pub fn resume_rounds(&self, now: u64, goes_on: impl Fn(Duration) -> bool) -> Option<u64> {
         if self.shared.is_exhausted.replace(false)
             && let Err(error) = self
                 .shared
@@ -347,7 +360,7 @@ impl Runtime {
             tracing::error!("Lua's garbage is not collected: {}", error.message(self.main()));
         }
         self.shared.lines.log_overdue(now);
-        self.shared.scheduler.run(now)
+        self.shared.scheduler.run(now, goes_on)
     }
 
     /// What is readable when a fiber's wait for a descriptor is over: then clear it and call [`Runtime::wake_files`]. To be

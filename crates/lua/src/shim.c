@@ -286,6 +286,61 @@ void lycosa_limit_coroutines(lua_State *L)
   lua_pop(L, 1);
 }
 
+/* The block of a userdata that has this metatable; NULL for anything else. */
+void *lycosa_userdata(lua_State *L, int index, const void *metatable)
+{
+  TValue *o = lycosa_value(L, index);
+  if (o >= L->top || o < L->base || !tvisudata(o)) return NULL;
+  if ((const void *)tabref(udataV(o)->metatable) != metatable) return NULL;
+  return uddata(udataV(o));
+}
+
+/* A new userdata with this metatable, which somebody else keeps alive. */
+void *lycosa_push_userdata(lua_State *L, size_t size, void *metatable)
+{
+  void *block = lua_newuserdata(L, size);
+  GCudata *ud = udataV(L->top-1);
+  GCtab *mt = (GCtab *)metatable;
+  setgcref(ud->metatable, obj2gco(mt));
+  lj_gc_objbarrier(L, ud, mt);
+  return block;
+}
+
+/*
+** What the keys of a table are: the number of its items, and if all keys are whole numbers from 1 on, the largest of them.
+** Returns whether they are.
+*/
+int lycosa_table_keys(lua_State *L, int index, uint32_t *count, uint32_t *largest)
+{
+  GCtab *t = tabV(lycosa_value(L, index));
+  TValue *array = tvref(t->array);
+  Node *node = noderef(t->node);
+  uint32_t i, found = 0, last = 0;
+  int is_array = 1;
+  for (i = 0; i < t->asize; i++) {
+    if (tvisnil(&array[i])) continue;
+    found++;
+    if (i == 0) is_array = 0;
+    else last = i;
+  }
+  for (i = 0; i <= t->hmask; i++) {
+    double key;
+    if (tvisnil(&node[i].val)) continue;
+    found++;
+    if (!is_array) continue;
+    if (!tvisnumber(&node[i].key)) {
+      is_array = 0;
+      continue;
+    }
+    key = numberVnum(&node[i].key);
+    if (!(key >= 1.0 && key < 2147483647.0 && key == (double)(uint32_t)key)) is_array = 0;
+    else if ((uint32_t)key > last) last = (uint32_t)key;
+  }
+  *count = found;
+  *largest = last;
+  return is_array;
+}
+
 enum { KIND_OTHER, KIND_INT64, KIND_UINT64, KIND_POINTER, KIND_NUMBER, KIND_BOOL, KIND_STRUCT };
 
 typedef struct lycosa_cdata {

@@ -43,6 +43,15 @@ unsafe extern "C-unwind" {
     pub(crate) fn lycosa_in_finalizer(l: *mut lua_State) -> c_int;
     pub(crate) fn lycosa_reserve_coroutine(l: *mut lua_State, reserved: c_int);
     pub(crate) fn lycosa_next(l: *mut lua_State, index: c_int) -> c_int;
+    pub(crate) fn lycosa_userdata(l: *mut lua_State, index: c_int, metatable: *const c_void) -> *mut c_void;
+    pub(crate) fn lycosa_push_userdata(l: *mut lua_State, size: usize, metatable: *mut c_void)
+    -> *mut c_void;
+    pub(crate) fn lycosa_table_keys(
+        l: *mut lua_State,
+        index: c_int,
+        count: *mut u32,
+        largest: *mut u32,
+    ) -> c_int;
     pub(crate) fn lycosa_limit_coroutines(l: *mut lua_State);
     pub(crate) fn lycosa_cdata_get(l: *mut lua_State, index: c_int, out: *mut RawCdata) -> c_int;
     pub(crate) fn lycosa_push_int64(l: *mut lua_State, value: i64);

@@ -1,8 +1,9 @@
 //! Rust values that Lua owns.
 
-use std::any::type_name;
+use std::any::{TypeId, type_name};
+use std::ffi::c_void;
 
-use crate::api::{Kind, Lua, Native};
+use crate::api::{Lua, Native};
 use crate::error::Error;
 use crate::sys;
 
@@ -33,30 +34,41 @@ impl Lua {
         self.raw_set_field(-2, "__metatable");
     }
 
+    /// The address of the metatable of the userdata of type `T`. The registry keeps it, and LuaJIT moves nothing.
+    fn class<T: 'static>(self) -> *mut c_void {
+        let classes = &self.shared().classes;
+        let wanted = TypeId::of::<T>();
+        let known = classes.borrow().iter().find(|(id, _)| *id == wanted).map(|(_, address)| *address);
+        if let Some(address) = known {
+            return address;
+        }
+        self.registry_table(type_name::<T>());
+        let address = self.pointer(-1) as *mut c_void;
+        self.pop(1);
+        classes.borrow_mut().push((wanted, address));
+        address
+    }
+
     /// Pushes a Rust value of a class that was declared with [`Lua::new_class`]. Its alignment is at most 8.
     pub fn push_userdata<T: 'static>(self, value: T) {
         const { assert!(align_of::<UserdataCell<T>>() <= 8, "Lua aligns userdata to 8 bytes") };
-        // SAFETY: the block is of the size and alignment, and is written before anybody sees it.
+        let class = self.class::<T>();
+        // SAFETY: the block is of the size and alignment, and is written before anybody sees it: no finalizer runs
+        // between its making and the write. The class is a table that lives as long as the state.
         unsafe {
-            let place =
-                sys::lua_newuserdata(self.raw(), size_of::<UserdataCell<T>>()).cast::<UserdataCell<T>>();
-            place.write(UserdataCell { value: Some(value) });
+            let place = sys::lycosa_push_userdata(self.raw(), size_of::<UserdataCell<T>>(), class);
+            place.cast::<UserdataCell<T>>().write(UserdataCell { value: Some(value) });
         }
-        self.registry_table(type_name::<T>());
-        self.set_metatable(-2);
     }
 
-    /// The Rust value of type `T` at `index`. It is good while it is on the stack.
+    /// The Rust value of type `T` at `index`, which is no pseudo-index. It is good while it is on the stack.
     pub fn userdata<T: 'static>(&self, index: i32) -> Option<&T> {
-        if self.kind(index) != Kind::Userdata || !self.metatable(index) {
-            return None;
-        }
-        self.registry_table(type_name::<T>());
-        let same = self.raw_equal(-1, -2);
-        self.pop(2);
+        let class = self.class::<T>();
         // SAFETY: only `push_userdata::<T>` gives this metatable to a userdata; Lua code cannot reach it.
-        let slot =
-            same.then(|| unsafe { &*sys::lua_touserdata(self.raw(), index).cast::<UserdataCell<T>>() })?;
+        let slot = unsafe {
+            let place = sys::lycosa_userdata(self.raw(), index, class).cast::<UserdataCell<T>>();
+            place.as_ref()
+        }?;
         slot.value.as_ref()
     }
 }

@@ -93,8 +93,8 @@ struct Program {
     /// Fibers have done what a turn has to be ended for.
     touched: Cell<bool>,
     invokes: RefCell<VecDeque<Invoke>>,
-    sessions: RefCell<VecDeque<(Caller, String, bool)>>,
-    peers: RefCell<HashMap<u64, String>>,
+    sessions: RefCell<VecDeque<(Caller, Rc<str>, bool)>>,
+    peers: RefCell<HashMap<u64, Rc<str>>>,
     /// What `box.cfg` asks for, and who waits for it.
     request: RefCell<Option<(Config, Ticket)>>,
     /// Fibers that have changed the masters, and the configuration whose masters they wait for.
@@ -218,14 +218,15 @@ impl Listener for Program {
     }
 
     fn connected(&self, caller: Caller, peer: &str) {
-        self.peers.borrow_mut().insert(caller.session, peer.to_owned());
-        self.sessions.borrow_mut().push_back((caller, peer.to_owned(), true));
+        let peer: Rc<str> = peer.into();
+        self.peers.borrow_mut().insert(caller.session, peer.clone());
+        self.sessions.borrow_mut().push_back((caller, peer, true));
         self.news.notify_one();
     }
 
     fn disconnected(&self, caller: Caller, peer: &str) {
         self.peers.borrow_mut().remove(&caller.session);
-        self.sessions.borrow_mut().push_back((caller, peer.to_owned(), false));
+        self.sessions.borrow_mut().push_back((caller, peer.into(), false));
         self.news.notify_one();
     }
 }
@@ -731,7 +732,12 @@ fn work(program: &Program, runtime: &Runtime) -> Option<u64> {
         program.has_news.set(false);
         deliver(program, runtime);
         runtime.handle_news();
-        let next = runtime.resume_ready(time);
+        // Nobody else is asked while fibers only wake each other.
+        let left = LONGEST_SPELL.saturating_sub(time.saturating_sub(begun));
+        let next = runtime.resume_rounds(time, |elapsed| {
+            let is_asked = program.touched.get() || program.has_news.get() || program.is_interrupted();
+            !is_asked && elapsed.as_micros() < u128::from(left)
+        });
         program.waits.set(runtime.waits_for_instance());
         if program.touched.replace(false)
             && let Some(core) = program.core.get()

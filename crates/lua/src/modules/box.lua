@@ -28,7 +28,7 @@ local storages, connected = {}, {}
 -- Sessions whose triggers of the end run: they have no peer any more.
 local closing = {}
 
-local function session_id() return (internal.session()) end
+local session_id = internal.session_number
 
 local function user_name(id)
     return internal.configured() and internal.user_name(id) or tostring(id)

@@ -4,6 +4,10 @@ local client_error, native = internal.client_error, internal.native
 local guarded = internal.guarded
 local pause = require('lycosa.fiber').pause
 
+-- Where the version of the schema stands: code that reads it there is compiled.
+local version_place = require('ffi').cast('const uint32_t *', internal.schema_version_address())
+function internal.schema_version() return version_place[0] end
+
 local SPACE, INDEX, SEQUENCE, TRUNCATE = 280, 288, 284, 330
 
 -- A row as a view shows it: a table with metatables of decoded arrays taken off its outside.
@@ -131,7 +135,7 @@ end
 lookup = function(key)
     local kind = type(key)
     if kind ~= 'string' and kind ~= 'number' then return nil end
-    local version = internal.schema_version()
+    local version = version_place[0]
     local known = found[key]
     if known and known.version == version then return known.space end
     local done, row = pcall(internal.system_row, SPACE, kind == 'number' and 0 or 2, key)
@@ -267,7 +271,7 @@ end
 function space_methods.len(space)
     check_space(space, 'len')
     if not space.index[0] then return 0 end
-    return internal.count(space.id, 0, ITERATORS.ALL, {})
+    return internal.count(space.id, 0, ITERATORS.ALL)
 end
 
 function space_methods.bsize(space)
@@ -391,7 +395,7 @@ end
 -- The object of a space shows what a change of the schema did that has no version.
 local function reload(space_id)
     local row = internal.system_row(SPACE, 0, { space_id })
-    if row then load(row, internal.schema_version()) end
+    if row then load(row, version_place[0]) end
 end
 
 -- The sequence that feeds a space feeds it no longer; one that was made for it goes.
@@ -698,6 +702,8 @@ function index_methods.get(index, key)
     return internal.get(index.space_id, index.id, key)
 end
 
+local loaded_modules = package.loaded
+
 local function advance(cursor)
     local tuple = internal.advance(cursor)
     if tuple ~= nil then return cursor, tuple end
@@ -712,7 +718,8 @@ function index_methods.pairs(index, key, options)
     check_index(index, 'pairs')
     local offset = type(options) == 'table' and options.offset or 0
     local cursor = internal.cursor(index.space_id, index.id, iterator_of(options, key), key, offset)
-    local loaded, fun = pcall(require, 'fun')
+    local loaded, fun = true, loaded_modules.fun
+    if fun == nil then loaded, fun = pcall(require, 'fun') end
     if loaded then return fun.wrap(generate, cursor, 0) end
     return setmetatable({ nth = function(_, n)
         local tuple
@@ -731,7 +738,7 @@ end
 
 function index_methods.len(index)
     check_index(index, 'len')
-    return internal.count(index.space_id, index.id, ITERATORS.ALL, {})
+    return internal.count(index.space_id, index.id, ITERATORS.ALL)
 end
 
 local function extreme(index, name, iterator, key)
@@ -739,8 +746,7 @@ local function extreme(index, name, iterator, key)
         client_error('UNSUPPORTED_INDEX_FEATURE', ("Index '%s' (HASH) of space '%s' (memtx) does not support %s()"):format(
             index.name, spaces[index.space_id].name, name))
     end
-    local found = internal.select(index.space_id, index.id, iterator, key, 0, 1)[1]
-    if found ~= nil then return found end
+    return internal.first(index.space_id, index.id, iterator, key)
 end
 
 function index_methods.min(index, key)
@@ -757,7 +763,7 @@ function index_methods.random(index, seed)
     check_index(index, 'random')
     local count = index:len()
     if count == 0 then return nil end
-    return internal.select(index.space_id, index.id, ITERATORS.ALL, {}, (seed or 0) % count, 1)[1]
+    return internal.first(index.space_id, index.id, ITERATORS.ALL, nil, (seed or 0) % count)
 end
 
 function index_methods.update(index, key, operations)

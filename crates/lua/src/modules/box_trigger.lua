@@ -245,25 +245,19 @@ end
 
 local function run_statement(triggers, kind, space, index, key, operations, base)
     local place = internal.savepoint()
-    local result
-    if #triggers.before > 0 then
-        local proposal, old, new
-        result, proposal, old, new = internal.submit(kind, space, index, key, operations, base)
-        if proposal then
-            local decided = decide(triggers, space, old, new, kind:upper())
-            place = internal.savepoint()
-            if rawequal(decided, new) then
-                result = internal.decide(proposal, 'proceed')
-            elseif decided == nil then
-                result = internal.decide(proposal, old ~= nil and new ~= nil and 'remove' or 'skip')
-            elseif rawequal(decided, old) then
-                result = internal.decide(proposal, 'skip')
-            else
-                result = internal.decide(proposal, 'put', decided)
-            end
+    local result, proposal, old, new = internal.submit(kind, space, index, key, operations, base)
+    if proposal then
+        local decided = decide(triggers, space, old, new, kind:upper())
+        place = internal.savepoint()
+        if rawequal(decided, new) then
+            result = internal.decide(proposal, 'proceed')
+        elseif decided == nil then
+            result = internal.decide(proposal, old ~= nil and new ~= nil and 'remove' or 'skip')
+        elseif rawequal(decided, old) then
+            result = internal.decide(proposal, 'skip')
+        else
+            result = internal.decide(proposal, 'put', decided)
         end
-    else
-        result = internal.execute(kind, space, index, key, operations, base)
     end
     for _, change in ipairs(internal.changes(place, true)) do run_after(change) end
     return result
@@ -289,6 +283,41 @@ local function with_triggers(body, ...)
     return result
 end
 
+local function run_all_after(changes)
+    for _, done in ipairs(changes) do run_after(done) end
+end
+
+local function run_after_one(triggers, space, kind, old, new)
+    if not triggers.any then return end
+    local name = name_of(space)
+    for i = #triggers.after, 1, -1 do call(triggers.after[i], old, new, name, kind) end
+end
+
+-- A statement on a space whose triggers only see what it did, as `with_triggers(run_statement, ...)` does it.
+local function change_seen(triggers, kind, space, index, key, operations, base)
+    local id, place, result, changes, done_as, old, new =
+        internal.execute_seen(kind, space, index, key, operations, base)
+    if not place then transactions[id] = nil end
+    depths[id] = (depths[id] or 0) + 1
+    local done, message = true, nil
+    if changes then
+        done, message = pcall(run_all_after, changes)
+    elseif done_as then
+        done, message = pcall(run_after_one, triggers, space, done_as, old, new)
+    end
+    depths[id] = depths[id] > 1 and depths[id] - 1 or nil
+    if not done then
+        if not place then
+            box.rollback()
+        elseif internal.in_txn() then
+            pcall(internal.rollback_to, place)
+        end
+        error(message, 0)
+    end
+    if not place then box.commit() end
+    return result
+end
+
 -- Executes a statement with the triggers of its space.
 local function change(kind, space, index, key, operations, base)
     local triggers = spaces[space]
@@ -296,7 +325,12 @@ local function change(kind, space, index, key, operations, base)
     if not triggers or not triggers.any then
         return internal.execute(kind, space, index, key, operations, base)
     end
-    local result = with_triggers(run_statement, triggers, kind, space, index, key, operations, base)
+    local result
+    if #triggers.before > 0 then
+        result = with_triggers(run_statement, triggers, kind, space, index, key, operations, base)
+    else
+        result = change_seen(triggers, kind, space, index, key, operations, base)
+    end
     if result ~= nil then return result end
 end
 internal.change = change

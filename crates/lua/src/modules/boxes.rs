@@ -30,7 +30,7 @@ const FUNCTIONS: &[(&str, Native)] = &[
     ("data_dir", data_dir),
     ("reopen_log", reopen_log),
     ("hold_snapshots", hold_snapshots),
-    ("schema_version", schema_version),
+    ("schema_version_address", schema_version_address),
     ("error_codes", error_codes),
     ("exit", exit),
     ("memory", memory),
@@ -39,6 +39,7 @@ const FUNCTIONS: &[(&str, Native)] = &[
 
 pub(super) fn open(lua: Lua) -> Result<i32, Error> {
     read::define_classes(lua);
+    change::define_classes(lua);
     let all = [
         FUNCTIONS,
         read::FUNCTIONS,
@@ -71,12 +72,20 @@ fn id(lua: Lua, index: i32, what: &str) -> Result<u32, Error> {
 /// Room for the bytes of most keys and small tuples.
 const USUAL_KEY: usize = 64;
 
+/// Room for the bytes of most tuples.
+const USUAL_TUPLE: usize = 192;
+
 /// A key: a table, a tuple, a scalar, or nothing.
 fn key(lua: Lua, index: i32) -> Result<Vec<u8>, Error> {
+    array(lua, index, USUAL_KEY)
+}
+
+/// A key or tuple, of about `room` bytes.
+fn array(lua: Lua, index: i32, room: usize) -> Result<Vec<u8>, Error> {
     if let Some(tuple) = lua.tuple(index) {
         return Ok(tuple.to_vec());
     }
-    let mut out = Vec::with_capacity(USUAL_KEY);
+    let mut out = Vec::with_capacity(room);
     // A field that holds a table of mostly holes is an array all the same, as in Tarantool's tuples.
     let options = EncodeOptions { sparse_ratio: 0, ..EncodeOptions::default() };
     match lua.kind(index) {
@@ -93,7 +102,7 @@ fn key(lua: Lua, index: i32) -> Result<Vec<u8>, Error> {
 /// A tuple: a `box.tuple` or a table.
 fn tuple(lua: Lua, index: i32) -> Result<Vec<u8>, Error> {
     match lua.kind(index) {
-        Kind::Table | Kind::Cdata if !lua.is_null(index) => key(lua, index),
+        Kind::Table | Kind::Cdata if !lua.is_null(index) => array(lua, index, USUAL_TUPLE),
         _ => Err(not_an_array()),
     }
 }
@@ -183,11 +192,13 @@ fn hold_snapshots(lua: Lua) -> Result<i32, Error> {
     Ok(0)
 }
 
-fn schema_version(lua: Lua) -> Result<i32, Error> {
-    let version = lua.with_instance(|instance| Ok(instance.store().schema_version()))?;
-    lua.push_number(f64::from(version));
+/// `schema_version_address()`: where the version of the schema stands, a `uint32_t`.
+fn schema_version_address(lua: Lua) -> Result<i32, Error> {
+    let version = std::ptr::from_ref(&lua.shared().schema_version);
+    lua.push_uint64(version as usize as u64);
     Ok(1)
 }
+
 fn exit(lua: Lua) -> Result<i32, Error> {
     let code = lua.number(1).unwrap_or(0.0) as i32;
     lua.host()?.exit(code);

@@ -15,11 +15,13 @@ fiber.kill = internal.cancel
 -- A list of waiting fibers, served in order of arrival. An entry whose fiber has gone on is skipped.
 local function new_list() return { first = 1, last = 0 } end
 
-local function enter(list, entry)
-    entry.fiber, entry.wait = ticket()
-    list.last = list.last + 1
-    list[list.last] = entry
-    entry.place = list.last
+-- All fields are there from the begin, so that the table never grows.
+local function enter(list, value)
+    local fiber, wait = ticket()
+    local place = list.last + 1
+    local entry = { fiber = fiber, wait = wait, place = place, done = false, closed = false, value = value }
+    list.last = place
+    list[place] = entry
     return entry
 end
 
@@ -34,17 +36,19 @@ local function leave(list, entry)
         list[list.last] = nil
         list.last = list.last - 1
     end
+    -- Places that are used again stay in the table's array.
+    if list.first > list.last then list.first, list.last = 1, 0 end
 end
 
 local function front(list)
-    return list.first <= list.last and list[list.first] or nil
+    return list[list.first]
 end
 
 -- Waits until entry.done. Whether it is done; raises if the fiber is cancelled.
 local function wait_for(list, entry, timeout)
     local deadline = timeout and internal.time() + timeout
+    local left = timeout
     while not entry.done do
-        local left = deadline and deadline - internal.time()
         local woken = park(left)
         if woken == nil and not entry.done then
             leave(list, entry)
@@ -57,6 +61,7 @@ local function wait_for(list, entry, timeout)
             end
             -- Woken by somebody else: the wait goes on with a new ticket.
             entry.fiber, entry.wait = ticket()
+            left = deadline and deadline - internal.time()
         end
     end
     return true
@@ -92,7 +97,7 @@ function cond_methods:wait(timeout)
     if timeout ~= nil then
         if type(timeout) ~= 'number' or timeout < 0 then error('usage: cond:wait([timeout])', 2) end
     end
-    local entry = enter(self.waiters, {})
+    local entry = enter(self.waiters)
     -- A wake-up by hand ends the wait too, as in Tarantool.
     local woken = park(timeout)
     if not entry.done then leave(self.waiters, entry) end
@@ -167,7 +172,7 @@ function channel_methods:put(value, timeout)
         return true
     end
     if timeout == 0 then return false end
-    local entry = enter(self.writers, { value = value })
+    local entry = enter(self.writers, value)
     if not wait_for(self.writers, entry, timeout) then return false end
     return not entry.closed
 end
@@ -178,8 +183,8 @@ function channel_methods:get(timeout)
     if self.length > 0 then
         local value = self.items[self.head]
         self.items[self.head] = nil
-        self.head = self.head + 1
         self.length = self.length - 1
+        self.head = self.length > 0 and self.head + 1 or 1
         local writer = front(self.writers)
         if writer then
             self.items[self.head + self.length] = writer.value
@@ -194,7 +199,7 @@ function channel_methods:get(timeout)
         return writer.value
     end
     if self.closed or timeout == 0 then return nil end
-    local entry = enter(self.readers, {})
+    local entry = enter(self.readers)
     if not wait_for(self.readers, entry, timeout) then return nil end
     return entry.value
 end

@@ -28,6 +28,8 @@ local function writer(name)
     local level = LEVELS[name]
     return function(...)
         if level > current then return end
+        -- Only lines about errors show their place.
+        if level >= LEVELS.warn then return say(level, nil, nil, text_of(...)) end
         local place = debug.getinfo(2, 'Sl')
         local file, line = '?', 0
         if place then file, line = place.short_src, place.currentline or 0 end

@@ -3,6 +3,7 @@
 use lycosa_tuple::mp::{self, Reader};
 
 use super::options::Settings;
+use crate::Cdata;
 use crate::api::{Kind, Lua};
 use crate::error::Error;
 
@@ -13,11 +14,25 @@ pub(super) fn open(lua: Lua) -> Result<i32, Error> {
 
 /// `encode(value, options)`
 fn encode(lua: Lua) -> Result<i32, Error> {
-    let settings = Settings::read(lua, 2)?;
     let mut bytes = Vec::new();
-    lua.encode_with(1, &mut bytes, &settings.encoding)?;
+    if is_plain(lua, 1) {
+        lua.encode(1, &mut bytes)?;
+    } else {
+        let settings = Settings::read(lua, 2)?;
+        lua.encode_with(1, &mut bytes, &settings.encoding)?;
+    }
     lua.push_str(bytes);
     Ok(1)
+}
+
+/// Whether no option says how the value is encoded.
+fn is_plain(lua: Lua, index: i32) -> bool {
+    match lua.kind(index) {
+        Kind::Boolean | Kind::String => true,
+        Kind::Number => lua.number(index).is_some_and(f64::is_finite),
+        Kind::Cdata => matches!(lua.cdata(index), Some(Cdata::Int(_) | Cdata::Uint(_))),
+        _ => false,
+    }
 }
 
 /// `decode(bytes, offset, options)`: the value and the offset behind it, both counted from 1.

@@ -11,10 +11,20 @@ local function is_uuid(value)
     return ffi.istype(uuid_t, value)
 end
 
+-- Random bytes for the next identifiers: the operating system is asked for many at once.
+local POOL = 64 * SIZE
+local pool, used = '', 0
+
+local function fresh_bytes()
+    if used >= #pool then pool, used = random_bytes(POOL), 0 end
+    used = used + SIZE
+    return pool:sub(used - SIZE + 1, used)
+end
+
 --- A random identifier (version 4).
 function uuid.new()
     local made = ffi.new(uuid_t)
-    ffi.copy(made, random_bytes(SIZE), SIZE)
+    ffi.copy(made, fresh_bytes(), SIZE)
     made.time_hi_and_version = bit.bor(bit.band(made.time_hi_and_version, 0x0fff), 0x4000)
     made.clock_seq_hi_and_reserved = bit.bor(bit.band(made.clock_seq_hi_and_reserved, 0x3f), 0x80)
     return made

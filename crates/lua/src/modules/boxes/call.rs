@@ -103,31 +103,30 @@ fn as_lua_error(error: Error) -> Error {
 
 /// Calls the callbacks of tubes for what has happened to their tasks since the last time.
 pub(super) fn tell_callbacks(lua: Lua) -> Result<(), Error> {
-    let mut internal_pushed = false;
     loop {
-        let event = lua.with_instance(|instance| Ok(instance.poll_event()))?;
-        let Some(event) = event else { break };
-        if !internal_pushed {
-            lua.push_global("require");
-            lua.push_str("lycosa.box");
-            lua.call(1, 1)?;
-            internal_pushed = true;
-        }
-        lua.raw_field(-1, "task_changed");
-        lua.push_str(&event.tube);
-        lua.push_str(event.operation.name());
-        lua.push_tuple(&event.tuple)?;
-        lua.call(3, 0)?;
-    }
-    if internal_pushed {
-        lua.pop(1);
-    }
-    while let Some(change) = lua.with_instance(|instance| Ok(instance.poll_hooked()))? {
+        let (event, change) = lua.with_instance(|instance| match instance.poll_event() {
+            Some(event) => Ok((Some(event), None)),
+            None => Ok((None, instance.poll_hooked())),
+        })?;
         let top = lua.top();
-        super::request::run_replaced(lua, &change)?;
+        match (event, change) {
+            (Some(event), _) => {
+                lua.push_global("require");
+                lua.push_str("lycosa.box");
+                lua.call(1, 1)?;
+                lua.raw_field(-1, "task_changed");
+                lua.push_str(&event.tube);
+                lua.push_str(event.operation.name());
+                lua.push_tuple(&event.tuple)?;
+                lua.call(3, 0)?;
+            }
+            (None, Some(change)) => {
+                super::request::run_replaced(lua, &change)?;
+            }
+            (None, None) => return Ok(()),
+        }
         lua.set_top(top);
     }
-    Ok(())
 }
 
 /// The table at `index`, whose field `n` counts its items, as an array.
@@ -262,7 +261,7 @@ fn with_new_session(lua: Lua) -> Result<i32, Error> {
     let former = lua.session()?;
     let number = lua.with_instance(|instance| Ok(instance.open_session()))?;
     let caller = Caller { session: number, may_wait: true, ..Caller::internal() }.in_fiber();
-    fiber.set_local(Rc::new(Session { caller, peer: String::new(), request: None }));
+    fiber.set_local(Rc::new(Session { caller, peer: Rc::from(""), request: None }));
     let called = lua.call(0, 0);
     fiber.set_local(former);
     let now = lua.shared().scheduler.now();

@@ -13,6 +13,7 @@ use crate::error::Error;
 
 pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("execute", execute),
+    ("execute_seen", execute_seen),
     ("submit", submit),
     ("decide", decide),
     ("changes", changes),
@@ -25,6 +26,12 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("in_txn", in_txn),
     ("wait_durable", wait_durable),
 ];
+
+pub(super) fn define_classes(lua: Lua) {
+    lua.new_class::<Proposed>("proposal", &[], &[]);
+    lua.new_class::<SavepointHandle>("savepoint", &[], &[]);
+    lua.pop(2);
+}
 
 /// The statement that the arguments from 1 on describe: kind, space, index, key or tuple, operations, and the number of the
 /// first field in operations (1 if it is not given).
@@ -73,6 +80,58 @@ fn execute(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
+/// `execute_seen(…)` with the arguments of `execute`: a statement on a space whose triggers see what it did. It is a part of
+/// the open transaction, or begins one, which stays open. Returns the fiber's number; a savepoint before the statement, nil
+/// if it has begun the transaction; the tuple of the reply; and its changes in spaces with triggers. Those are a
+/// table as of `changes`, or nil and then the kind, the old and the new tuple of the only one, if it is of this space.
+fn execute_seen(lua: Lua) -> Result<i32, Error> {
+    lua.check_not_aborted()?;
+    let statement = statement(lua)?;
+    let (fiber, user, space) = (lua.fiber()?.id, lua.session()?.caller.effective, statement.space);
+    let is_own = !lua.in_transaction();
+    let mut out = Vec::new();
+    let (place, changes) = lua.with_instance(|instance| {
+        if is_own {
+            instance.begin(user)?;
+        }
+        let place = instance.savepoint();
+        match instance.execute(user, &statement.get(), &mut out) {
+            Ok(_) => Ok((place, instance.changes_since(Some(place), true))),
+            Err(error) => {
+                if is_own {
+                    instance.rollback();
+                }
+                Err(error)
+            }
+        }
+    })?;
+    // Before anything is pushed: a finalizer may run there.
+    if is_own {
+        lua.set_transaction(true)?;
+    }
+    lua.push_number(fiber as f64);
+    if is_own {
+        lua.push_nil();
+    } else {
+        lua.push_userdata(SavepointHandle(place));
+    }
+    push_shown(lua, space, &out)?;
+    match changes.as_slice() {
+        [] => Ok(3),
+        [change] if change.space == space => {
+            lua.push_nil();
+            lua.push_str(kind_name(change.kind));
+            push_side(lua, space, change.old.as_deref())?;
+            push_side(lua, space, change.new.as_deref())?;
+            Ok(7)
+        }
+        changes => {
+            push_changes(lua, changes)?;
+            Ok(4)
+        }
+    }
+}
+
 /// A statement that waits for what its before triggers decide.
 struct Proposed {
     statement: OwnedStatement,
@@ -93,8 +152,6 @@ fn submit(lua: Lua) -> Result<i32, Error> {
     };
     let (old, new) = (proposal.old_tuple().map(<[u8]>::to_vec), proposal.new_tuple().map(<[u8]>::to_vec));
     lua.push_nil();
-    lua.new_class::<Proposed>("proposal", &[], &[]);
-    lua.pop(1);
     lua.push_userdata(Proposed { statement, proposal: Cell::new(Some(proposal)) });
     push_side(lua, space, old.as_deref())?;
     push_side(lua, space, new.as_deref())?;
@@ -134,12 +191,27 @@ fn changes(lua: Lua) -> Result<i32, Error> {
     let place = lua.userdata::<SavepointHandle>(1).map(|place| place.0);
     let hooked = lua.truth(2);
     let changes = lua.with_instance(|instance| Ok(instance.changes_since(place, hooked)))?;
+    push_changes(lua, &changes)?;
+    Ok(1)
+}
+
+fn push_changes(lua: Lua, changes: &[OwnedChange]) -> Result<(), Error> {
     lua.new_table(changes.len(), 0);
     for (number, change) in changes.iter().enumerate() {
         push_change(lua, change)?;
         lua.raw_set_item(-2, i32::try_from(number + 1).unwrap_or(i32::MAX));
     }
-    Ok(1)
+    Ok(())
+}
+
+fn kind_name(kind: StatementKind) -> &'static str {
+    match kind {
+        StatementKind::Insert => "INSERT",
+        StatementKind::Replace => "REPLACE",
+        StatementKind::Update => "UPDATE",
+        StatementKind::Upsert => "UPSERT",
+        StatementKind::Delete => "DELETE",
+    }
 }
 
 /// Pushes `{space, kind, old, new}`.
@@ -147,13 +219,7 @@ pub(super) fn push_change(lua: Lua, change: &OwnedChange) -> Result<(), Error> {
     lua.new_table(0, 4);
     lua.push_number(f64::from(change.space));
     lua.raw_set_field(-2, "space");
-    lua.push_str(match change.kind {
-        StatementKind::Insert => "INSERT",
-        StatementKind::Replace => "REPLACE",
-        StatementKind::Update => "UPDATE",
-        StatementKind::Upsert => "UPSERT",
-        StatementKind::Delete => "DELETE",
-    });
+    lua.push_str(kind_name(change.kind));
     lua.raw_set_field(-2, "kind");
     push_side(lua, change.space, change.old.as_deref())?;
     lua.raw_set_field(-2, "old");
@@ -224,8 +290,6 @@ fn savepoint(lua: Lua) -> Result<i32, Error> {
         });
     }
     let place = lua.with_instance(|instance| Ok(instance.savepoint()))?;
-    lua.new_class::<SavepointHandle>("savepoint", &[], &[]);
-    lua.pop(1);
     lua.push_userdata(SavepointHandle(place));
     Ok(1)
 }

@@ -13,6 +13,7 @@ use crate::error::Error;
 
 pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("select", select),
+    ("first", first),
     ("get", get),
     ("count", count),
     ("bsize", bsize),
@@ -47,6 +48,26 @@ fn select(lua: Lua) -> Result<i32, Error> {
         instance.select(user, &select, &mut out)
     })?;
     push_tuples(lua, space, count, &out)
+}
+
+/// `first(space, index, iterator, key, offset)`: the first tuple of `select`.
+fn first(lua: Lua) -> Result<i32, Error> {
+    let (space, index) = (id(lua, 1, "the space")?, id(lua, 2, "the index")?);
+    let iterator = iterator(lua, 3)?;
+    let key = key(lua, 4)?;
+    let offset = lua.integer(5).and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
+    let user = lua.session()?.caller.effective;
+    prepare(lua, space, index)?;
+    let mut out = Vec::new();
+    let count = lua.with_instance(|instance| {
+        let select = Select { space, index, iterator, key: &key, offset, limit: 1 };
+        instance.select(user, &select, &mut out)
+    })?;
+    if count == 0 {
+        return Ok(0);
+    }
+    lua.push_tuple_of(space, &out)?;
+    Ok(1)
 }
 
 /// Flushes an index's deferred entries in steps, between which other fibers and requests have their turns. Inside of a

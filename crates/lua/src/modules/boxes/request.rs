@@ -95,6 +95,9 @@ fn push_global_function(lua: Lua, name: &[u8]) -> bool {
     is_found
 }
 
+/// Room for the values of most calls.
+const USUAL_VALUES: usize = 256;
+
 /// Calls the function below the top `given` values with them and those of a MessagePack array. Returns its values' number
 /// and encoding.
 fn call_with_values(lua: Lua, args: &[u8], given: i32) -> Result<(u32, Vec<u8>), Error> {
@@ -107,7 +110,7 @@ fn call_with_values(lua: Lua, args: &[u8], given: i32) -> Result<(u32, Vec<u8>),
     }
     let below = lua.top() - count - given - 1;
     lua.call(count + given, -1)?;
-    let (mut values, top) = (Vec::new(), lua.top());
+    let (mut values, top) = (Vec::with_capacity(USUAL_VALUES), lua.top());
     for index in below + 1..=top {
         lua.encode(index, &mut values)?;
     }

@@ -18,6 +18,7 @@ const USERS: u32 = 304;
 
 pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("session", session),
+    ("session_number", session_number),
     ("user_name", user_name),
     ("push", push),
     ("set_user", set_user),
@@ -31,10 +32,15 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
 fn session(lua: Lua) -> Result<i32, Error> {
     let session = lua.session()?;
     lua.push_uint(session.caller.session);
-    lua.push_str(&session.peer);
+    lua.push_str(&*session.peer);
     lua.push_number(f64::from(session.caller.user));
     lua.push_number(f64::from(session.caller.effective));
     Ok(4)
+}
+
+fn session_number(lua: Lua) -> Result<i32, Error> {
+    lua.push_uint(lua.session()?.caller.session);
+    Ok(1)
 }
 
 /// `user_name(number)`: the name of a user, which everybody may know of a session; its number if there is none.
