@@ -305,6 +305,8 @@ impl Turn<'_> {
         let mut read = std::mem::take(&mut self.common.read);
         for change in self.store.changes_since(self.common.pending.accounted) {
             read.read(&change, self.tubes, self.common.spaces.taken);
+            let queue = self.common.spaces.queue;
+            self.common.pending.redefined.note_any(&change, self.store, self.tubes, queue);
         }
         let result = self.as_admin(|turn| {
             read.changes.iter().try_for_each(|change| match change {

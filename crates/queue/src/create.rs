@@ -66,6 +66,15 @@ impl<'a> TubeRow<'a> {
     }
 }
 
+/// What becomes of the ready buffer and the sequence that a tube of the Lua module lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// They are created, inside the open transaction.
+    IsCreated,
+    /// The tube goes without them.
+    Stays,
+}
+
 /// What `create_tube` is asked for.
 struct Wish<'a> {
     name: &'a str,
@@ -157,7 +166,7 @@ impl Turn<'_> {
         let Wish { name, kind, options, stored } = wish;
         let row = TubeRow { name, id, space: name, tube_type: kind.name(), options: stored };
         self.store.execute(&Statement::Insert { space: queue, tuple: &row.encode() })?;
-        let index = self.load_tube(&row, kind, driver, options.clone())?;
+        let index = self.load_tube(&row, kind, driver, options.clone(), Missing::IsCreated)?;
         self.common.pending.undo.push(Undo::Tube { tube: index });
         self.derive(index)?;
         Ok(index)
@@ -179,14 +188,14 @@ impl Turn<'_> {
     }
 
     /// Makes the process know a tube whose space and row are there: finds its indexes, its ready buffer and its next id. What
-    /// derives from its tasks is kept if it has followed the rows, and else is to be found ([`Turn::derive`]). Inside a
-    /// transaction it creates what a tube of the Lua module lacks, unless the queue only follows.
+    /// derives from its tasks is kept if it has followed the rows, and else is to be found ([`Turn::derive`]).
     pub(crate) fn load_tube(
         &mut self,
         row: &TubeRow<'_>,
         kind: &Arc<TubeType>,
         driver: Box<dyn Driver>,
         options: TubeOptions,
+        missing: Missing,
     ) -> Result<TubeIndex, Error> {
         let layout = kind.layout();
         let space =
@@ -194,7 +203,7 @@ impl Turn<'_> {
         let (id, temporary, sequence) = (space.id(), space.is_temporary(), space.sequence());
         let indexes = find_indexes(space, layout)?;
         let last_stored = self.store.first(id, 0, IteratorType::Le, &[0x90])?.and_then(crate::task::id_of);
-        let creates = self.common.keeps_in_step();
+        let creates = missing == Missing::IsCreated;
         let former = self.store.set_user(user::ADMIN);
         let buffer = find_buffer(self.store, row.space, layout, &options, creates.then_some(temporary));
         let beside = buffer.and_then(|buffer| {

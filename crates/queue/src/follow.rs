@@ -1,4 +1,8 @@
-//! Following: what a queue that does not run keeps up to date while the rows of another master are applied.
+//! Following: what a queue keeps up to date while rows are applied that it has not made.
+//!
+//! A queue that runs follows the definitions: a tube that another master creates or drops, or a program by rows, comes or
+//! goes with the commit of its row ([`Turn::adopt`]). Changes of tasks are accounted for inside the transaction
+//! (`account.rs`). The rest of this module is about a queue that does not run.
 //!
 //! A replica's queue starts when the replica becomes the master, and clients wait for that. What takes a look at every task
 //! or sub-queue to derive therefore follows each applied transaction, and the start finds it derived:
@@ -27,14 +31,16 @@ use lycosa_store::{Change, IteratorType, SpaceId, Store, system};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 
+use crate::LogLevel;
 use crate::account::{Side, Touched, touches};
-use crate::create::{BUFFER_SUFFIX, TubeRow};
+use crate::create::{BUFFER_SUFFIX, Missing, TubeRow};
 use crate::driver::Candidates;
 use crate::driver::candidates::Candidate;
+use crate::error::Error;
 use crate::system::{QUEUE, QUEUE_BY_ID, rows};
 use crate::task::{State, Task, Times, id_of, string_key};
 use crate::time::{MAX_TIMEOUT, MICROSECONDS, NEVER};
-use crate::tube::{Tube, Tubes};
+use crate::tube::{Tube, TubeIndex, Tubes};
 use crate::turn::Turn;
 
 /// Microseconds by which a task's next event may differ from the end of its life: the Lua module asks for the time more
@@ -98,7 +104,7 @@ pub(crate) fn buffer_row(row: &[u8], columns: usize) -> Option<(Candidate, &[u8]
     Some((Candidate { pri, id }, name))
 }
 
-/// What a transaction has changed beside the tasks of tubes.
+/// What a transaction has changed beside the tasks of tubes. It may name more than has changed.
 #[derive(Debug, Default)]
 pub(crate) struct Redefined {
     /// Names of the tubes that are to be loaded again.
@@ -110,6 +116,15 @@ pub(crate) struct Redefined {
 impl Redefined {
     fn is_empty(&self) -> bool {
         !self.all && self.tubes.is_empty()
+    }
+
+    /// Notes a change if it is one of a definition.
+    pub(crate) fn note_any(&mut self, change: &Change<'_>, store: &Store, tubes: &Tubes, queue: SpaceId) {
+        if change.space == system::TRUNCATE {
+            self.all |= change.came().and_then(id_of) == Some(queue.into());
+        } else if [queue, system::SPACE, system::INDEX].contains(&change.space) {
+            self.note(change, store, tubes, queue);
+        }
     }
 
     /// Notes a change of a row of a system space, or of `_queue`.
@@ -212,33 +227,85 @@ impl Turn<'_> {
         }
         let queue = self.store.space_by_name(QUEUE.name).map(lycosa_store::Space::id);
         self.common.spaces.queue = queue.unwrap_or_default();
-        let mut names = redefined.tubes.clone();
-        if redefined.all {
-            let stored = queue.map(|queue| rows(self.store, queue, QUEUE_BY_ID, IteratorType::All, &[0x90]));
-            let stored = stored.and_then(Result::ok).unwrap_or_default();
-            names.extend(stored.iter().filter_map(|row| TubeRow::read(row)).map(|row| row.name.to_owned()));
-            names.extend(self.tubes.iter().map(|tube| tube.name.clone()));
-        }
         let mut stored = Vec::new();
-        for name in &names {
-            let row = queue.and_then(|queue| self.store.get(queue, 0, &string_key(name.as_bytes())).ok()?);
-            let row = row.map(<[u8]>::to_vec);
-            let id = row.as_deref().and_then(TubeRow::read).map(|row| row.id);
-            let known = self.tubes.by_name(name).map(|handle| handle.index);
-            if let Some(index) = known
-                && self.tubes.at(index).map(|tube| tube.id) != id
-            {
-                self.forget_tube(index);
-            }
+        for name in self.names_in(redefined) {
+            let (row, stale) = self.stored_tube(&name);
+            stale.into_iter().for_each(|index| self.forget_tube(index));
             stored.extend(row);
         }
         for row in stored.iter().filter_map(|row| TubeRow::read(row)) {
-            if self.load_stored(&row).and_then(|index| self.derive(index)).is_err()
+            if self.load_followed(&row).is_err()
                 && let Some(handle) = self.tubes.by_name(row.name)
             {
                 self.forget_tube(handle.index);
             }
         }
+    }
+
+    /// Lets tubes of a running queue come and go whose rows a transaction has changed that was not the queue's own: another
+    /// master's, or a program's. Nothing is written, since whoever made the tube made all of it. A tube that is known under the
+    /// number in its row stays as it is.
+    pub(crate) fn adopt(&mut self, redefined: &Redefined) {
+        if redefined.is_empty() {
+            return;
+        }
+        for name in self.names_in(redefined) {
+            let (row, stale) = self.stored_tube(&name);
+            if let Some(index) = stale {
+                self.lose_owners(index);
+                self.forget_tube(index);
+                self.common
+                    .log(LogLevel::Info, format!("tube '{name}' was dropped by rows of another origin"));
+            }
+            let Some(row) = row.as_deref().and_then(TubeRow::read) else { continue };
+            if self.tubes.by_name(&name).is_some() {
+                continue;
+            }
+            let line = match self.load_followed(&row) {
+                Ok(()) => (LogLevel::Info, format!("tube '{name}' was created by rows of another origin")),
+                Err(error) => (LogLevel::Warning, format!("tube '{name}' is not available: {error}")),
+            };
+            self.common.log(line.0, line.1);
+        }
+    }
+
+    /// Nobody owns a task of a tube that is gone.
+    fn lose_owners(&mut self, index: TubeIndex) {
+        let Some(id) = self.tubes.at(index).map(|tube| tube.id) else { return };
+        let lost = self.transact(|Turn { store, common, .. }| {
+            let (owners, pending) = (&mut common.owners, &mut common.pending);
+            owners.forget_tube(store, pending, id)
+        });
+        if let Err(error) = lost {
+            self.common.log_failure("the end of a tube's owners", &error);
+        }
+    }
+
+    /// The names of the tubes that may have been redefined.
+    fn names_in(&self, redefined: &Redefined) -> BTreeSet<String> {
+        let mut names = redefined.tubes.clone();
+        if redefined.all {
+            let queue = self.common.spaces.queue;
+            let stored = rows(self.store, queue, QUEUE_BY_ID, IteratorType::All, &[0x90]).unwrap_or_default();
+            names.extend(stored.iter().filter_map(|row| TubeRow::read(row)).map(|row| row.name.to_owned()));
+            names.extend(self.tubes.iter().map(|tube| tube.name.clone()));
+        }
+        names
+    }
+
+    /// The row of a tube; and the tube that is known by that name if it is not the one in the row.
+    fn stored_tube(&self, name: &str) -> (Option<Vec<u8>>, Option<TubeIndex>) {
+        let row = self.store.get(self.common.spaces.queue, 0, &string_key(name.as_bytes()));
+        let row = row.ok().flatten().map(<[u8]>::to_vec);
+        let id = row.as_deref().and_then(TubeRow::read).map(|row| row.id);
+        let known = self.tubes.by_name(name).map(|handle| handle.index);
+        let stale = known.filter(|&index| self.tubes.at(index).map(|tube| tube.id) != id);
+        (row, stale)
+    }
+
+    fn load_followed(&mut self, row: &TubeRow<'_>) -> Result<(), Error> {
+        let index = self.load_stored(row, Missing::Stays)?;
+        self.derive(index).inspect_err(|_| self.forget_tube(index))
     }
 }
 

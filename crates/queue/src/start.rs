@@ -22,7 +22,7 @@ use std::collections::HashSet;
 use lycosa_store::{IteratorType, Space, Store};
 
 use crate::LogLevel;
-use crate::create::TubeRow;
+use crate::create::{Missing, TubeRow};
 use crate::derive::Finding;
 use crate::driver::{TubeOptions, TubeType};
 use crate::error::Error;
@@ -360,7 +360,8 @@ impl Turn<'_> {
             up.gone.remove(&known);
             self.lose_tube(up.occasion, known);
         }
-        match self.transact(|turn| turn.load_stored(&row)) {
+        let missing = if self.common.keeps_in_step() { Missing::IsCreated } else { Missing::Stays };
+        match self.transact(|turn| turn.load_stored(&row, missing)) {
             Ok(index) => {
                 up.report.tubes += 1;
                 up.gone.remove(&index);
@@ -390,7 +391,7 @@ impl Turn<'_> {
     }
 
     /// Makes a tube of a row of `_queue`. What derives from its tasks is to be found next ([`Turn::derive`]).
-    pub(crate) fn load_stored(&mut self, row: &TubeRow<'_>) -> Result<TubeIndex, Error> {
+    pub(crate) fn load_stored(&mut self, row: &TubeRow<'_>, missing: Missing) -> Result<TubeIndex, Error> {
         let kind = self.common.types.get(row.tube_type).cloned();
         let kind = kind.ok_or_else(|| Error::UnknownTubeType(row.tube_type.into()))?;
         let mut refused = Vec::new();
@@ -406,7 +407,7 @@ impl Turn<'_> {
         if let Some(space) = self.store.space_by_name(row.space) {
             options.temporary = space.is_temporary();
         }
-        self.load_tube(row, &kind, driver, options)
+        self.load_tube(row, &kind, driver, options, missing)
     }
 
     /// Removes what is kept of tasks that do not exist. A transaction that removes a task removes its row too. So after a time

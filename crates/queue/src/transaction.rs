@@ -17,6 +17,7 @@ use lycosa_store::{Decision, SpaceId, Statement, Store, Submitted, UserId};
 use crate::driver::Candidates;
 use crate::driver::candidates::SubQueue;
 use crate::error::Error;
+use crate::follow::Redefined;
 use crate::owners::{Owner, TaskKey};
 use crate::session::SessionId;
 use crate::statistics::Operation;
@@ -59,6 +60,8 @@ pub(crate) struct Pending {
     /// Tasks whose owner's row somebody else than the queue has removed or changed.
     pub(crate) disowned: Vec<TaskKey>,
     pub(crate) dropped: Vec<TubeIndex>,
+    /// The tubes that somebody else than the queue may have created or dropped. What is undone stays in it.
+    pub(crate) redefined: Redefined,
     /// Names of sub-queues, for [`Undo::Candidate`].
     names: Vec<u8>,
     /// For [`Undo::Candidates`].
@@ -248,8 +251,10 @@ impl Turn<'_> {
             self.rollback();
             return Err(error);
         }
+        let redefined = std::mem::take(&mut self.common.pending.redefined);
         self.store.commit();
         self.apply_pending();
+        self.adopt(&redefined);
         self.release_at_once();
         self.serve();
         Ok(())

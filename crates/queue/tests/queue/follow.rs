@@ -245,3 +245,64 @@ fn what_a_closed_session_held_is_not_released_while_nothing_is_written() {
     master.promote();
     assert_eq!(master.t(3, "take", args![0]).values().len(), 1);
 }
+
+/// Makes the tubes of a master known to another one that runs too, and drops one of them there.
+#[test]
+fn a_running_queue_adopts_tubes_of_another_master() {
+    let mut first = Rig::new();
+    first.create("old", "fifo", Value::Nil);
+    let mut second = Rig::replica_of(&first);
+    second.promote();
+    TUBES.into_iter().for_each(|tube| create(&mut first, tube));
+    let given = || options([("utube", Value::from(1_u64)), ("delay", Value::from(0_u64))]);
+    for (name, ..) in TUBES {
+        first.call(1, &format!("queue.tube.{name}:put"), args!["x", given()]).values();
+    }
+    let before = second.transactions();
+    second.apply_of(&first, usize::MAX);
+    let applied = first.transactions() - before;
+    assert!(applied >= TUBES.len() && second.transactions() - before == applied, "nothing is added");
+    for (name, ..) in TUBES {
+        let taken = second.call(1, &format!("queue.tube.{name}:take"), args![0]).values();
+        assert_eq!(taken.len(), 1, "{name}");
+        let put = second.call(1, &format!("queue.tube.{name}:put"), args!["y", given()]).values();
+        assert_eq!(put[0].as_array().expect("a task")[0], Value::from(1_u64), "{name}: the ids go on");
+    }
+    // A consumer of a tube that is dropped elsewhere gets an answer, and its owners are forgotten.
+    let token = second.call(2, "queue.tube.old:take", args![50]).token();
+    first.call(1, "queue.tube.old:drop", args![]).values();
+    first.create("old", "utube", Value::Nil);
+    first.call(1, "queue.tube.plain:take", args![0]).values();
+    first.call(1, "queue.tube.plain:ack", args![0]).values();
+    first.call(1, "queue.tube.plain:drop", args![]).values();
+    assert_eq!(second.rows("_queue_taken_2").len(), TUBES.len());
+    second.apply_of(&first, usize::MAX);
+    assert_eq!(
+        second.rows("_queue_taken_2").len(),
+        TUBES.len() - 1,
+        "nobody owns a task of a tube that is gone"
+    );
+    assert_eq!(second.answer(token), Some(Reply::Error(lycosa_queue::Error::TubeNotFound)));
+    assert_eq!(second.call(1, "queue.tube.plain:take", args![0]), Reply::Undefined);
+    let values = second.call(1, "queue.tube.old:put", args!["z", given()]).values();
+    assert_eq!(values[0].as_array().expect("a task")[1], Value::from("r"));
+    // The tubes are those of a restart, too.
+    second.restart();
+    assert!(second.queue.resolve(b"queue.tube.plain:put").is_none());
+    assert!(second.queue.resolve(b"queue.tube.both_buffer:put").is_some());
+}
+
+#[test]
+fn a_tube_whose_rows_are_rolled_back_is_not_adopted() {
+    let mut first = Rig::new();
+    let mut second = Rig::replica_of(&first);
+    second.promote();
+    let begin = first.transactions();
+    first.create("t", "fifo", Value::Nil);
+    second.begin();
+    second.execute_of(&first, begin);
+    second.queue.rollback(&mut second.store);
+    assert!(second.queue.resolve(b"queue.tube.t:put").is_none());
+    second.apply_of(&first, usize::MAX);
+    assert!(second.queue.resolve(b"queue.tube.t:put").is_some());
+}

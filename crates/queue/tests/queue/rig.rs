@@ -174,6 +174,14 @@ impl Rig {
         rig
     }
 
+    /// Executes what the master's log has behind its first `begin` transactions, in the open transaction.
+    pub(crate) fn execute_of(&mut self, master: &Self, begin: usize) {
+        let begin = begin.checked_sub(1).map_or(0, |before| master.ends[before]);
+        for row in &master.log[begin..] {
+            self.store.execute(&row.statement()).expect("a logged statement");
+        }
+    }
+
     /// Applies up to `limit` transactions of the master's log that came since the last time.
     pub(crate) fn apply_of(&mut self, master: &Self, limit: usize) {
         for number in self.applied..master.ends.len().min(self.applied.saturating_add(limit)) {
