@@ -115,35 +115,54 @@ impl<'a> Reader<'a> {
     }
 
     /// [`Self::skip`] for values that say their length behind the first byte, or are containers.
+    ///
+    /// A row of the log has a dozen values, and the framing for replicas is little else than this loop: what fits into the table
+    /// takes nine instructions.
     fn skip_long(&mut self) -> Result<(), MpError> {
-        let mut cursor = *self;
+        let mut rest = self.rest;
         let mut pending = 1_u64;
         while pending > 0 {
-            let first = cursor.be_u8()?;
+            let &first = rest.first().ok_or(MpError::Truncated)?;
             pending -= 1;
-            let length = match TAIL[usize::from(first)] {
-                LENGTH_8 => usize::from(cursor.be_u8()?),
-                LENGTH_16 => usize::from(cursor.be_u16()?),
-                LENGTH_32 => cursor.be_u32()? as usize,
-                EXT_8 => usize::from(cursor.be_u8()?) + 1,
-                EXT_16 => usize::from(cursor.be_u16()?) + 1,
-                EXT_32 => (cursor.be_u32()? as usize).saturating_add(1),
-                container @ (FIX_ARRAY | ARRAY_16 | ARRAY_32 | FIX_MAP | MAP_16 | MAP_32) => {
-                    let count = match container {
-                        FIX_ARRAY | FIX_MAP => u64::from(first & 0x0f),
-                        ARRAY_16 | MAP_16 => u64::from(cursor.be_u16()?),
-                        _ => u64::from(cursor.be_u32()?),
-                    };
-                    let is_map = matches!(container, FIX_MAP | MAP_16 | MAP_32);
-                    pending = pending.saturating_add(if is_map { 2 * count } else { count });
+            let tail = TAIL[usize::from(first)];
+            if tail >= 0 {
+                rest = rest.get(1 + usize::from(tail.unsigned_abs())..).ok_or(MpError::Truncated)?;
+                continue;
+            }
+            let inner = match tail {
+                FIX_ARRAY => u64::from(first & 0x0f),
+                FIX_MAP => 2 * u64::from(first & 0x0f),
+                _ => {
+                    let (length, inner) = Reader::new(&rest[1..]).header(tail)?;
+                    rest = rest.get(1 + length..).ok_or(MpError::Truncated)?;
+                    pending = pending.saturating_add(inner);
                     continue;
                 }
-                tail => usize::from(tail.unsigned_abs()),
             };
-            cursor.take(length)?;
+            rest = &rest[1..];
+            pending = pending.saturating_add(inner);
         }
-        *self = cursor;
+        self.rest = rest;
         Ok(())
+    }
+
+    /// What lies behind a first byte of a class whose length must be read: bytes of the length and of what it counts, and values.
+    fn header(mut self, class: i8) -> Result<(usize, u64), MpError> {
+        let before = self.rest.len();
+        let (bytes, values) = match class {
+            LENGTH_8 => (usize::from(self.be_u8()?), 0),
+            LENGTH_16 => (usize::from(self.be_u16()?), 0),
+            LENGTH_32 => (self.be_u32()? as usize, 0),
+            EXT_8 => (usize::from(self.be_u8()?) + 1, 0),
+            EXT_16 => (usize::from(self.be_u16()?) + 1, 0),
+            EXT_32 => ((self.be_u32()? as usize).saturating_add(1), 0),
+            ARRAY_16 => (0, u64::from(self.be_u16()?)),
+            ARRAY_32 => (0, u64::from(self.be_u32()?)),
+            MAP_16 => (0, 2 * u64::from(self.be_u16()?)),
+            // MAP_32
+            _ => (0, 2 * u64::from(self.be_u32()?)),
+        };
+        Ok(((before - self.rest.len()).saturating_add(bytes), values))
     }
 
     /// The bytes of one whole value.
@@ -338,12 +357,6 @@ impl<'a> Reader<'a> {
             MpError::Type { .. } => self.mismatch(expected),
             other => other,
         }
-    }
-
-    #[inline]
-    fn take(&mut self, length: usize) -> Result<(), MpError> {
-        self.rest = self.rest.get(length..).ok_or(MpError::Truncated)?;
-        Ok(())
     }
 
     #[inline]
