@@ -68,7 +68,7 @@ mod workload;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use expiring::ExpirationTotals;
-pub use replicas::ReplicaTotals;
+pub use replicas::{MasterTotals, ReplicaTotals};
 pub use simulation::Totals;
 pub use trace::Trace;
 
@@ -136,6 +136,22 @@ pub fn run_expiration(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report
 pub fn run_replicas(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report<ReplicaTotals>, Failure> {
     run_world(seed, trace, |trace, step| {
         let mut world = replicas::World::new(seed, trace)?;
+        while world.step < steps {
+            *step = world.step + 1;
+            world.next()?;
+        }
+        world.settle()?;
+        Ok(world.totals)
+    })
+}
+
+/// Runs the world of two masters of `seed` for `steps` steps, and lets it come to rest.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_masters(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report<MasterTotals>, Failure> {
+    run_world(seed, trace, |trace, step| {
+        let mut world = replicas::Masters::new(seed, trace)?;
         while world.step < steps {
             *step = world.step + 1;
             world.next()?;

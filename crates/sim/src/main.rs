@@ -15,6 +15,8 @@ enum Kind {
     Expiration,
     /// Instances that replicate each other while masters change
     Replicas,
+    /// Two masters that follow each other, with conflicts
+    Masters,
 }
 
 impl Kind {
@@ -23,6 +25,7 @@ impl Kind {
             Self::Queue => "queue",
             Self::Expiration => "expiration",
             Self::Replicas => "replicas",
+            Self::Masters => "masters",
         }
     }
 }
@@ -130,6 +133,10 @@ fn run(
             is_told.then(|| println!("seed {seed}: hash {:016x}, {}", done.hash, done.totals));
             *replicas = replicas.plus(&done.totals);
         }
+        Kind::Masters => {
+            let done = lycosa_sim::run_masters(seed, steps, trace)?;
+            is_told.then(|| println!("seed {seed}: hash {:016x}, {}", done.hash, done.totals));
+        }
     }
     Ok(())
 }
@@ -138,9 +145,10 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let first = arguments.seed.unwrap_or_else(random_seed);
     let end = arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let kinds = arguments
-        .world
-        .map_or_else(|| vec![Kind::Queue, Kind::Expiration, Kind::Replicas], |kind| vec![kind]);
+    let kinds = arguments.world.map_or_else(
+        || vec![Kind::Queue, Kind::Expiration, Kind::Replicas, Kind::Masters],
+        |kind| vec![kind],
+    );
     let mut replicas = ReplicaTotals::default();
     let mut seed = first;
     loop {

@@ -25,7 +25,7 @@ use crate::violation::{Checked, Violation};
 pub(super) const TIMEOUT: u64 = 100_000;
 
 /// Bytes of a transaction at most.
-const MAX_TRANSACTION: usize = 1 << 24;
+pub(super) const MAX_TRANSACTION: usize = 1 << 24;
 
 /// Bytes in one direction.
 #[derive(Debug, Default)]
@@ -36,18 +36,18 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    fn push(&mut self, bytes: &[u8]) {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         if !self.is_swallowing {
             self.bytes.extend(bytes);
         }
     }
 
-    fn take(&mut self, limit: usize) -> Vec<u8> {
+    pub(super) fn take(&mut self, limit: usize) -> Vec<u8> {
         let count = self.bytes.len().min(limit);
         self.bytes.drain(..count).collect()
     }
 
-    fn lose(&mut self) {
+    pub(super) fn lose(&mut self) {
         self.bytes.clear();
     }
 
@@ -73,6 +73,17 @@ enum MasterSide {
     Relaying { slot: ConnectionSlot, relay: Box<Relay>, source: Source },
 }
 
+/// What becomes of a transaction that does not fit the replica's data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Conflicts {
+    /// There is none in this world.
+    AreViolations,
+    /// A row whose key is taken changes nothing (`replication_skip_conflict`).
+    AreSkipped,
+    /// The replica stops following and says why ([`Link::stopped`]).
+    Stop,
+}
+
 /// A connection.
 pub(super) struct Link {
     pub(super) replica: usize,
@@ -83,6 +94,9 @@ pub(super) struct Link {
     master_side: MasterSide,
     /// The master's journals do not reach back to the replica.
     pub(super) is_too_far: bool,
+    pub(super) conflicts: Conflicts,
+    /// Why the replica has stopped following.
+    pub(super) stopped: Option<String>,
 }
 
 /// What the instance says about a transaction of a master.
@@ -114,6 +128,8 @@ impl Link {
             replica_side: ReplicaSide::Handshake { machine: Some(Handshake::new(uri)), since: world },
             master_side: MasterSide::Requests { slot, buffer: Vec::new() },
             is_too_far: false,
+            conflicts: Conflicts::AreViolations,
+            stopped: None,
         })
     }
 
@@ -198,14 +214,22 @@ impl Link {
             ReplicaSide::Following { follower, wants_ack, .. } => {
                 let instance = &mut life.instance;
                 let was_answered = follower.progress().master_at_start.is_some();
+                let conflicts = self.conflicts;
                 let mut apply = |rows: &[Row<'_>]| {
-                    let applied = instance.apply(rows, now).map(drop);
-                    applied.map_err(|error| FollowError::Apply(Box::new(error)))
+                    let applied = match conflicts {
+                        Conflicts::AreSkipped => instance.apply_skipping_conflicts(rows, now),
+                        Conflicts::AreViolations | Conflicts::Stop => instance.apply(rows, now),
+                    };
+                    applied.map(drop).map_err(|error| FollowError::Apply(Box::new(error)))
                 };
                 let received = follower.receive(&bytes, MAX_TRANSACTION, now, &mut apply);
                 match received {
                     Ok(received) => *wants_ack |= received.wants_ack,
                     Err(FollowError::Apply(error)) if error.code == u32::from(ErrorCode::WalIo) => {
+                        return Ok(false);
+                    }
+                    Err(FollowError::Apply(error)) if self.conflicts == Conflicts::Stop => {
+                        self.stopped = Some(error.message);
                         return Ok(false);
                     }
                     Err(FollowError::Apply(error)) => {
@@ -272,9 +296,17 @@ impl Link {
                 life.instance.consume(slot, answered.len());
                 let durable = life.instance.durable_vclock().clone();
                 let mut relay = Relay::new(&request, id, &durable, now);
+                let admitted =
+                    life.instance.replicas_mut().subscribed(request.replica, id, &request.vclock, now);
+                if let Err(refusal) = admitted {
+                    // The other end of its last connection is still open here.
+                    let mut out = answered;
+                    stream::error(&mut out, life.instance.store().schema_version(), &refusal.0);
+                    self.down.push(&out);
+                    return Ok(false);
+                }
                 let mut out = answered;
                 stream::subscribed(&mut out, identity.replica_id, &durable.replicated(), identity.cluster);
-                life.instance.replicas_mut().subscribed(request.replica, id, &request.vclock, now);
                 let heard = relay.receive(&rest, now).is_ok();
                 self.down.push(&out);
                 self.master_side =

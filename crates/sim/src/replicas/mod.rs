@@ -18,17 +18,24 @@
 //! - Two instances with equal vclocks have equal digests.
 //! - Replication never stops, and everything comes to rest once nothing goes wrong any more.
 //!
+//! Instances join over a connection while clients work, in most worlds from the beginning. Either side dies in the middle, the
+//! connection is cut, the journals that it needs are removed, and the disk refuses when everything is there: they begin anew.
+//!
 //! `replicas_before_reply` is 1 in every world: without it a master's death may cost what it has acknowledged.
 //!
-//! Absent: JOIN over a connection (an instance that joins gets a snapshot), and more than one master at a time.
+//! Absent: more than one master at a time; `masters.rs` has worlds with two.
 
 mod client;
+mod joining;
 mod link;
+mod masters;
 mod node;
 mod world;
 
 use std::fmt;
 
+pub use masters::MasterTotals;
+pub(crate) use masters::Masters;
 pub(crate) use world::World;
 
 /// What happened in a world, in numbers.
@@ -42,6 +49,10 @@ pub struct ReplicaTotals {
     pub rejoins: u64,
     /// Instances that had to join again because journals were removed.
     pub returns: u64,
+    /// Instances that got all data over a connection.
+    pub joins: u64,
+    /// Attempts at it that ended early: either side died, the connection was cut, the master refused.
+    pub broken_joins: u64,
     /// Removals of journals.
     pub prunes: u64,
     /// Machines that died.
@@ -67,6 +78,8 @@ impl ReplicaTotals {
             failovers: self.failovers + other.failovers,
             rejoins: self.rejoins + other.rejoins,
             returns: self.returns + other.returns,
+            joins: self.joins + other.joins,
+            broken_joins: self.broken_joins + other.broken_joins,
             prunes: self.prunes + other.prunes,
             crashes: self.crashes + other.crashes,
             cuts: self.cuts + other.cuts,
@@ -81,11 +94,11 @@ impl ReplicaTotals {
 impl fmt::Display for ReplicaTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { switches, failovers, rejoins, returns, prunes, crashes, cuts, faults, .. } = self;
-        let Self { replies, finished, comparisons, .. } = self;
+        let Self { replies, finished, comparisons, joins, broken_joins, .. } = self;
         write!(
             f,
             "{switches} planned switches, {failovers} fail-overs, {rejoins} instances joined again over rows of \
-             their own and {returns} over journals, which were removed {prunes} times, {crashes} crashes, {cuts} connections cut or silent, {faults} disk faults, {replies} replies, {finished} tasks finished, {comparisons} \
+             their own and {returns} over journals, {joins} joins over a connection and {broken_joins} broken off, journals removed {prunes} times, {crashes} crashes, {cuts} connections cut or silent, {faults} disk faults, {replies} replies, {finished} tasks finished, {comparisons} \
              digests compared"
         )
     }

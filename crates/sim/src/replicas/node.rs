@@ -19,7 +19,8 @@ use lycosa_queue::{Configuration, LogLine, Queue, Seconds};
 use lycosa_replication::applier::Progress;
 use lycosa_replication::relay::Window;
 use lycosa_replication::sync::{Sync, SyncRule, UpstreamState};
-use lycosa_store::Store;
+use lycosa_store::{IteratorType, Store, user};
+use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
 use crate::journal::Journal;
@@ -74,6 +75,8 @@ pub(super) struct Node {
     pub(super) next_offset: i64,
     /// What it has written and another master does not know, so that it has to join again before it lives.
     pub(super) must_join: bool,
+    /// The disk holds no instance: it has to join before it can start.
+    pub(super) is_empty: bool,
     /// The masters that have removed journals which this process lacks.
     pub(super) behind: BTreeSet<usize>,
 }
@@ -102,6 +105,20 @@ pub(super) fn disk_of(
     Ok(disk)
 }
 
+/// The number of an instance in the `_cluster` of a store.
+fn member(store: &Store, instance: Uuid) -> Checked<Option<u32>> {
+    let mut found = None;
+    let mut look = |tuple: &[u8]| {
+        let Ok(Value::Array(fields)) = Value::decode(tuple) else { return };
+        if fields.get(1).and_then(Value::as_str) == Some(&instance.to_string()) {
+            found = fields.first().and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok());
+        }
+    };
+    let (space, all) = (lycosa_store::system::CLUSTER, IteratorType::All);
+    store.select(user::ADMIN, space, 0, all, &[0x90], 0, u64::MAX, &mut look).map_err(violation)?;
+    Ok(found)
+}
+
 impl Node {
     pub(super) fn new(number: usize, disk: MemoryDisk) -> Self {
         Self {
@@ -112,6 +129,7 @@ impl Node {
             offset: 0,
             next_offset: 0,
             must_join: false,
+            is_empty: false,
             behind: BTreeSet::new(),
         }
     }
@@ -171,6 +189,32 @@ impl Node {
         Ok(())
     }
 
+    /// An instance that has to join: its disk is a new one.
+    pub(super) fn empty(number: usize, next_offset: i64) -> Self {
+        Self { next_offset, is_empty: true, ..Self::new(number, MemoryDisk::new()) }
+    }
+
+    /// Everything that a JOIN has brought goes to the disk. Whether the disk holds an instance then: it may refuse in the middle.
+    pub(super) fn keep(&mut self, store: &Store, vclock: &Vclock, settings: writer::Settings) -> Checked {
+        let directory = storage::directory(&self.disk);
+        directory.remove_left_overs().map_err(violation)?;
+        let id = member(store, self.identity.instance)?;
+        self.identity.replica_id =
+            id.ok_or_else(|| Violation(format!("{} has joined and is not in _cluster", self.number)))?;
+        let written = folder::write_snapshot(&directory, store, &self.identity, vclock, 0);
+        if written.is_ok() {
+            let instance = self.identity.instance;
+            // A start without a journal begins one.
+            let _ = XlogWriter::create(directory, settings, instance, vclock.clone());
+        }
+        Ok(())
+    }
+
+    /// Whether the disk holds a whole snapshot.
+    pub(super) fn has_snapshot(&self) -> Checked<bool> {
+        Ok(!storage::directory(&self.disk).list().map_err(violation)?.snapshots.is_empty())
+    }
+
     /// The machine dies: what was not synced is gone.
     pub(super) fn die(&mut self) {
         self.life = None;
@@ -218,6 +262,15 @@ impl Life {
         let states: Vec<_> = self.instance.upstreams().iter().map(|upstream| upstream.state).collect();
         if self.sync.update(&self.rule, &states) {
             self.instance.set_orphan(self.sync.is_orphan(), now);
+        }
+    }
+
+    /// The operator lets the process take writes whoever is in sync.
+    pub(super) fn lower_quorum(&mut self, now: u64) {
+        self.sync = Sync::new(0);
+        self.rule.quorum = 0;
+        if self.instance.is_orphan() {
+            self.instance.set_orphan(false, now);
         }
     }
 

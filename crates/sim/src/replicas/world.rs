@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use lycosa_instance::{Origin, Settings, Trust};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::log::WalMode;
-use lycosa_journal::memory::MemoryDisk;
+use lycosa_journal::memory::{Fault, MemoryDisk};
 use lycosa_journal::writer;
 use lycosa_queue::QueueState;
 use lycosa_store::{IteratorType, user};
@@ -13,6 +13,7 @@ use lycosa_tuple::value::Value;
 
 use super::ReplicaTotals;
 use super::client::{Ask, Client, Connection, Ledger, State, TUBES};
+use super::joining::{Joining, Progress};
 use super::link::{Link, TIMEOUT};
 use super::node::{Life, Node, Plan, disk_of, identity};
 use crate::Trace;
@@ -71,6 +72,7 @@ pub(crate) struct World<'a> {
     actions: Vec<(u32, Action)>,
     nodes: Vec<Node>,
     links: Vec<Link>,
+    joins: Vec<Joining>,
     clients: Vec<Client>,
     ledger: Ledger,
     next_payload: u64,
@@ -135,15 +137,24 @@ impl<'a> World<'a> {
         alone.quorum = 0;
         first.start(&alone, &mut random, BEGINNING)?;
         let mut nodes = vec![first];
-        populate(&mut nodes[0], &plan)?;
+        let joins = random.below(4) > 0;
+        populate(&mut nodes[0], if joins { 1 } else { plan.nodes })?;
         for number in 1..plan.nodes {
+            if joins {
+                nodes.push(Node::empty(number, 0));
+                continue;
+            }
             let mut node = Node::new(number, MemoryDisk::new());
-            join(&mut node, &mut nodes[0], &plan, BEGINNING)?;
+            copy(&mut node, &mut nodes[0], &plan, BEGINNING)?;
             node.start(&plan, &mut random, BEGINNING)?;
             nodes.push(node);
         }
         nodes[0].start(&plan, &mut random, BEGINNING)?;
         if let Some(life) = &mut nodes[0].life {
+            if joins {
+                // An orphan takes no new members.
+                life.lower_quorum(BEGINNING);
+            }
             life.instance.set_read_only(false, BEGINNING);
         }
         let ledger = Ledger { sessions_stay: plan.session_ttr > 1_000.0, ..Ledger::default() };
@@ -157,6 +168,7 @@ impl<'a> World<'a> {
             actions,
             nodes,
             links: Vec::new(),
+            joins: Vec::new(),
             clients,
             ledger,
             next_payload: 0,
@@ -191,6 +203,11 @@ impl<'a> World<'a> {
                 }
             }
             Action::Deliver => {
+                if !self.joins.is_empty() {
+                    let join = self.random.below(self.joins.len() as u64) as usize;
+                    let limit = *self.random.pick(&[1, 400, 10_000, 1 << 20]);
+                    self.deliver_join(join, limit)?;
+                }
                 if !self.links.is_empty() {
                     let link = self.random.below(self.links.len() as u64) as usize;
                     let limit = *self.random.pick(&[1, 40, 1_000, 1 << 20]);
@@ -200,6 +217,7 @@ impl<'a> World<'a> {
             Action::Connect => {
                 let (replica, master) = (self.any_node(), self.any_node());
                 self.connect(replica, master);
+                self.begin_joins();
             }
             Action::Advance => self.now += self.random.between(1, 3 * TIMEOUT),
             Action::Operate => self.operate()?,
@@ -232,6 +250,7 @@ impl<'a> World<'a> {
             Action::Prune => self.prune()?,
         }
         self.links.retain(|link| link.is_followed() || link.is_served());
+        self.joins.retain(|join| !join.is_over());
         if self.random.one_in(16) { self.compare() } else { Ok(()) }
     }
 
@@ -343,6 +362,12 @@ impl<'a> World<'a> {
             let is_master = matches!(self.operator, Operator::Content { master } if master == number);
             client.receive(&bytes, is_master, &mut self.ledger)?;
         }
+        for place in 0..self.joins.len() {
+            let join = &mut self.joins[place];
+            if join.master == number && !join.serve_turn(&mut self.nodes[number], self.now)? {
+                join.dismiss(&mut self.nodes[number], self.now);
+            }
+        }
         for place in 0..self.links.len() {
             let link = &mut self.links[place];
             if link.replica == number && !link.follow_turn(&mut self.nodes[number], self.now) {
@@ -387,8 +412,98 @@ impl<'a> World<'a> {
         self.links.extend(Link::open(replica, &mut self.nodes[master], self.now));
     }
 
+    /// An instance without data connects to the master, if it does not already.
+    fn begin_joins(&mut self) {
+        let Operator::Content { master } = self.operator else { return };
+        for number in 0..self.nodes.len() {
+            if self.nodes[number].is_empty && !self.joins.iter().any(|join| join.is_joined_by(number)) {
+                self.joins.extend(Joining::open(number, &mut self.nodes[master], self.now));
+            }
+        }
+    }
+
+    /// Bytes arrive at both ends of a connection on which an instance joins.
+    fn deliver_join(&mut self, place: usize, limit: usize) -> Checked {
+        let join = &mut self.joins[place];
+        let (number, master) = (join.replica, join.master);
+        if !join.up.is_empty() && !join.deliver_up(&mut self.nodes[master], self.now, limit)? {
+            join.dismiss(&mut self.nodes[master], self.now);
+        }
+        let join = &mut self.joins[place];
+        if !join.is_joined_by(number) {
+            return Ok(());
+        }
+        let uuid = self.nodes[number].identity.instance;
+        match join.deliver_down(uuid, self.now, limit)? {
+            Progress::More if join.is_silent(self.now) => join.leave(),
+            Progress::More => {}
+            Progress::Failed(cause) => {
+                self.trace.line(format_args!("{} {number} cannot join {master}: {cause}", self.step));
+                join.leave();
+                self.totals.broken_joins += 1;
+            }
+            Progress::Done(store, vclock) => {
+                let node = &mut self.nodes[number];
+                let breaks = self.random.one_in(5);
+                if breaks {
+                    node.disk.fail_after(self.random.below(12), Fault::Freeze);
+                }
+                node.keep(&store, &vclock, self.plan.writer)?;
+                if breaks {
+                    self.totals.crashes += 1;
+                    node.die();
+                }
+                node.is_empty = !node.has_snapshot()?;
+                self.trace.line(format_args!(
+                    "{} {number} has joined {master} at {vclock}{}",
+                    self.step,
+                    if node.is_empty { ", and dies before it is on the disk" } else { "" }
+                ));
+                if node.is_empty {
+                    self.totals.broken_joins += 1;
+                } else {
+                    self.totals.joins += 1;
+                    self.start(number)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The process that joins dies: nothing of what it got is on its disk.
+    fn give_up_join(&mut self, number: usize) {
+        for place in 0..self.joins.len() {
+            let join = &mut self.joins[place];
+            if !join.is_joined_by(number) {
+                continue;
+            }
+            self.trace.line(format_args!("{} {number} dies while it joins {}", self.step, join.master));
+            join.leave();
+            if self.random.one_in(2) {
+                let master = self.joins[place].master;
+                self.joins[place].dismiss(&mut self.nodes[master], self.now);
+            }
+            self.totals.crashes += 1;
+            self.totals.broken_joins += 1;
+        }
+    }
+
     /// A connection ends at one side, or at both.
     fn cut(&mut self) {
+        if !self.joins.is_empty() && self.random.one_in(2) {
+            let place = self.random.below(self.joins.len() as u64) as usize;
+            let (how, join) = (self.random.below(3), &mut self.joins[place]);
+            if how != 1 {
+                join.leave();
+            }
+            if how != 2 {
+                let master = join.master;
+                join.dismiss(&mut self.nodes[master], self.now);
+            }
+            self.totals.cuts += 1;
+            self.totals.broken_joins += 1;
+            return;
+        }
         if self.links.is_empty() {
             return;
         }
@@ -408,6 +523,7 @@ impl<'a> World<'a> {
 
     fn crash(&mut self, number: usize) {
         if self.nodes[number].life.is_none() {
+            self.give_up_join(number);
             return;
         }
         self.trace.line(format_args!("{} {number} dies", self.step));
@@ -433,6 +549,16 @@ impl<'a> World<'a> {
                 if tells {
                     link.leave(&mut self.nodes[replica]);
                 }
+            }
+        }
+        for place in 0..self.joins.len() {
+            let join = &mut self.joins[place];
+            if join.master == number {
+                join.dismiss(&mut self.nodes[number], self.now);
+                if self.random.one_in(2) {
+                    self.joins[place].leave();
+                }
+                self.totals.broken_joins += 1;
             }
         }
         let was_master = match &self.operator {
@@ -477,14 +603,8 @@ impl<'a> World<'a> {
             self.trace
                 .line(format_args!("{} {number} is too far behind {master} and joins again", self.step));
             self.crash(number);
-            let mut node = Node::new(number, MemoryDisk::new());
-            node.next_offset = self.nodes[number].next_offset;
-            if !join(&mut node, &mut self.nodes[master], &self.plan, self.now)? {
-                continue;
-            }
-            self.nodes[number] = node;
+            self.nodes[number] = Node::empty(number, self.nodes[number].next_offset);
             self.totals.returns += 1;
-            self.start(number)?;
         }
         Ok(())
     }
@@ -498,6 +618,12 @@ impl<'a> World<'a> {
         }
         match self.operator.clone() {
             Operator::Content { master } => {
+                let now = self.nodes[master].now(self.now);
+                let has_to_join = self.nodes.iter().any(|node| node.is_empty);
+                if let Some(life) = self.nodes[master].life.as_mut().filter(|_| has_to_join) {
+                    // It may wait for the one that has no data, which nobody joins who takes no writes.
+                    life.lower_quorum(now);
+                }
                 self.rejoin(master)?;
                 self.revive(Some(master))
             }
@@ -509,7 +635,7 @@ impl<'a> World<'a> {
                     self.promote(new);
                     return Ok(());
                 }
-                if self.nodes[new].behind.contains(&old) {
+                if self.nodes[new].behind.contains(&old) || self.nodes[new].is_empty {
                     // Journals that it needs were removed, and a read-only instance lets nobody join: the change is taken back.
                     self.trace.line(format_args!("{} {new} cannot get what it lacks", self.step));
                     self.promote(old);
@@ -544,7 +670,7 @@ impl<'a> World<'a> {
     /// Starts dead instances as replicas. One that has rows which the master lacks joins again.
     fn revive(&mut self, master: Option<usize>) -> Checked {
         for number in 0..self.nodes.len() {
-            if self.nodes[number].life.is_some() || !self.random.one_in(2) {
+            if self.nodes[number].life.is_some() || self.nodes[number].is_empty || !self.random.one_in(2) {
                 continue;
             }
             let Some(known) = master.and_then(|master| self.nodes[master].life.as_ref()) else { continue };
@@ -556,16 +682,8 @@ impl<'a> World<'a> {
                     "{} {number} has {own}, the master {known}: it joins again",
                     self.step
                 ));
-                self.nodes[number].life = None;
-                let master = master.unwrap_or_default();
-                let mut node = Node::new(number, MemoryDisk::new());
-                node.next_offset = self.nodes[number].next_offset;
-                if !join(&mut node, &mut self.nodes[master], &self.plan, self.now)? {
-                    continue;
-                }
-                self.nodes[number] = node;
+                self.nodes[number] = Node::empty(number, self.nodes[number].next_offset);
                 self.totals.rejoins += 1;
-                self.start(number)?;
             }
             self.nodes[number].must_join = false;
         }
@@ -642,8 +760,13 @@ impl<'a> World<'a> {
                 link.dismiss(&mut self.nodes[master], self.now);
             }
         }
+        for join in &mut self.joins {
+            let master = join.master;
+            join.leave();
+            join.dismiss(&mut self.nodes[master], self.now);
+        }
         for node in &self.nodes {
-            node.disk.fail_after(u64::MAX >> 4, lycosa_journal::memory::Fault::Freeze);
+            node.disk.fail_after(u64::MAX >> 4, Fault::Freeze);
         }
         for _ in 0..ROUNDS {
             self.step += 1;
@@ -673,9 +796,11 @@ impl<'a> World<'a> {
     /// Everybody does everything that there is to do. With `works`, clients ask for things.
     fn round(&mut self, works: bool) -> Checked {
         self.links.retain(|link| link.is_followed() || link.is_served());
+        self.joins.retain(|join| !join.is_over());
         for replica in 0..self.nodes.len() {
             (0..self.nodes.len()).for_each(|master| self.connect(replica, master));
         }
+        self.begin_joins();
         for node in 0..self.nodes.len() {
             self.turn(node)?;
             let now = self.nodes[node].now(self.now);
@@ -686,6 +811,9 @@ impl<'a> World<'a> {
         }
         for link in 0..self.links.len() {
             self.deliver(link, usize::MAX)?;
+        }
+        for join in 0..self.joins.len() {
+            self.deliver_join(join, usize::MAX)?;
         }
         (0..self.clients.len()).try_for_each(|client| self.client(client, works))
     }
@@ -743,12 +871,12 @@ impl<'a> World<'a> {
     }
 }
 
-/// The first instance registers the others and makes the tubes.
-fn populate(node: &mut Node, plan: &Plan) -> Checked {
+/// The first instance makes the tubes, and registers the others if they get copies of its data.
+fn populate(node: &mut Node, members: usize) -> Checked {
     let Some(life) = &mut node.life else { return Ok(()) };
     life.instance.set_read_only(false, BEGINNING);
     life.turn(BEGINNING)?;
-    for number in 1..plan.nodes {
+    for number in 1..members {
         let registered = life.instance.register_replica(identity(number).instance, BEGINNING);
         registered.map_err(|error| Violation(error.message.clone()))?;
     }
@@ -766,16 +894,12 @@ fn populate(node: &mut Node, plan: &Plan) -> Checked {
     life.sync(BEGINNING)
 }
 
-/// A new instance gets everything that the master has. False if the master has nothing to give: it is dead, or its
-/// journal has failed, and then it holds rows that are lost.
-fn join(node: &mut Node, master: &mut Node, plan: &Plan, world: u64) -> Checked<bool> {
-    let now = master.now(world);
-    let Some(life) = &mut master.life else { return Ok(false) };
+/// A new instance gets everything that the first one has, before anything happens.
+fn copy(node: &mut Node, first: &mut Node, plan: &Plan, world: u64) -> Checked {
+    let now = first.now(world);
+    let Some(life) = &mut first.life else { return Ok(()) };
     life.sync(now)?;
-    if life.has_failed {
-        return Ok(false);
-    }
     let vclock = life.instance.durable_vclock().replicated();
     node.disk = disk_of(&node.identity, life.instance.store(), &vclock, plan.writer)?;
-    Ok(true)
+    Ok(())
 }
