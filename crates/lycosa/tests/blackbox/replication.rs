@@ -14,6 +14,7 @@ use crate::server::{Peer, Server, Setup, tarantool_is_installed};
 use crate::value::Value;
 
 mod clients;
+mod copies;
 mod disks;
 mod frozen;
 mod journals;
@@ -86,6 +87,7 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
     trials.extend(frozen::trials());
     trials.extend(random_work::trials());
     trials.extend(disks::trials());
+    trials.extend(copies::trials());
     trials.push(rehearsed::trial());
     trials.push(Trial::test("replication::who-may-not-is-told", || Ok(refusals()?)));
     Ok(trials)

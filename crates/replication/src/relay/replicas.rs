@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::vclock::Vclock;
 use uuid::Uuid;
+
+use super::request::RequestError;
 
 /// A replica as the master knows it. Times are microseconds since the epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +19,9 @@ pub struct Peer {
     pub acknowledged: Option<Vclock>,
     /// Connections on which it joins.
     joins: u32,
-    /// Connections on which it follows the log: a new one may be there before the old one is known to be dead.
-    relays: u32,
+    /// Whether a connection follows the log. There is one at most: what two replicas with one UUID acknowledge would count
+    /// for both.
+    is_subscribed: bool,
     /// When it was heard last, 0 for never.
     pub heard_at: u64,
     /// Whether it has to join again: journals that it needs were removed.
@@ -34,7 +38,7 @@ impl Peer {
     /// Whether it follows the log now.
     #[must_use]
     pub fn is_subscribed(&self) -> bool {
-        self.relays > 0
+        self.is_subscribed
     }
 }
 
@@ -52,7 +56,7 @@ impl Replicas {
             id,
             acknowledged: None,
             joins: 0,
-            relays: 0,
+            is_subscribed: false,
             heard_at: 0,
             is_lost: false,
         });
@@ -87,18 +91,28 @@ impl Replicas {
         self.forget_guest(uuid);
     }
 
-    /// A replica has subscribed from `vclock` on. `id` as for [`Self::reached`]. To be followed by [`Self::unsubscribed`].
-    pub fn subscribed(&mut self, uuid: Uuid, id: u32, vclock: &Vclock, now: u64) {
+    /// A replica subscribes from `vclock` on. `id` as for [`Self::reached`]. To be followed by [`Self::unsubscribed`].
+    ///
+    /// # Errors
+    /// It follows on another connection: it is a copy of another replica, or its last connection is not known to be dead
+    /// yet.
+    pub fn subscribed(&mut self, uuid: Uuid, id: u32, vclock: &Vclock, now: u64) -> Result<(), RequestError> {
+        if self.get(&uuid).is_some_and(Peer::is_subscribed) {
+            let message =
+                "Incorrect value for option 'replication': duplicate connection with the same replica UUID";
+            return Err(RequestError(ErrorObject::client(ErrorCode::Cfg, message)));
+        }
         self.reached(uuid, id, vclock, now);
         if let Some(peer) = self.peers.get_mut(&uuid) {
-            peer.relays += 1;
+            peer.is_subscribed = true;
         }
+        Ok(())
     }
 
-    /// A relay has ended. The replica may have another one.
+    /// The relay has ended.
     pub fn unsubscribed(&mut self, uuid: Uuid) {
         if let Some(peer) = self.peers.get_mut(&uuid) {
-            peer.relays = peer.relays.saturating_sub(1);
+            peer.is_subscribed = false;
         }
         self.forget_guest(uuid);
     }
@@ -195,15 +209,15 @@ mod tests {
         let mut replicas = Replicas::default();
         assert_eq!(replicas.count_with(&clock(0)), 0);
         for (number, lsn) in [(2, 10), (3, 30), (4, 20)] {
-            replicas.subscribed(uuid(number), number as u32, &clock(lsn), 5);
+            replicas.subscribed(uuid(number), number as u32, &clock(lsn), 5).expect("it has no connection");
         }
-        replicas.subscribed(uuid(9), 0, &clock(99), 5);
+        replicas.subscribed(uuid(9), 0, &clock(99), 5).expect("it has no connection");
         assert_eq!([10, 11, 25, 31].map(|lsn| replicas.count_with(&clock(lsn))), [3, 2, 1, 0]);
         replicas.acknowledged(uuid(2), &clock(40), 6);
         assert_eq!(replicas.count_with(&clock(40)), 1);
-        replicas.subscribed(uuid(2), 2, &clock(40), 6);
-        replicas.unsubscribed(uuid(2));
-        assert_eq!(replicas.following_count(), 3, "the old connection ends after the new one has begun");
+        let second = replicas.subscribed(uuid(2), 2, &clock(99), 6).expect_err("it follows already");
+        assert!(second.0.message.ends_with("duplicate connection with the same replica UUID"));
+        assert_eq!((replicas.count_with(&clock(41)), replicas.following_count()), (0, 3));
         replicas.unsubscribed(uuid(2));
         assert_eq!((replicas.count_with(&clock(40)), replicas.following_count()), (1, 2));
         replicas.joining(uuid(2), 7);
@@ -214,8 +228,8 @@ mod tests {
     fn journals_are_kept_for_registered_replicas_and_connected_guests() {
         let mut replicas = Replicas::default();
         replicas.sync_with_cluster(&[(2, uuid(2)), (3, uuid(3))]);
-        replicas.subscribed(uuid(2), 2, &clock(10), 5);
-        replicas.subscribed(uuid(9), 0, &clock(4), 5);
+        replicas.subscribed(uuid(2), 2, &clock(10), 5).expect("it has no connection");
+        replicas.subscribed(uuid(9), 0, &clock(4), 5).expect("it has no connection");
         let needs: Vec<_> = replicas.needs().map(|(uuid, vclock)| (uuid, vclock.map(|v| v.get(1)))).collect();
         assert_eq!(needs, [(uuid(2), Some(10)), (uuid(3), None), (uuid(9), Some(4))]);
         replicas.unsubscribed(uuid(9));

@@ -38,6 +38,9 @@ const BEHIND_POLL: Duration = Duration::from_millis(1);
 /// What a text of a master begins with whose journals do not reach back to this instance.
 const GAP: &str = "Missing .xlog file";
 
+/// What a text of a master ends with that is followed on another connection with this instance's UUID.
+const DUPLICATE: &str = "duplicate connection with the same replica UUID";
+
 /// Version of this program, as it is told to masters.
 pub(super) fn version() -> u32 {
     Version::parse(lycosa_instance::PROTOCOL_VERSION).map_or(0, Version::packed)
@@ -94,6 +97,14 @@ impl From<FollowError> for End {
             )),
             FollowError::Stream(StreamError::Refused(error)) if error.message.starts_with(GAP) => {
                 Self::TooFarBehind(error.message)
+            }
+            FollowError::Stream(StreamError::Refused(error)) if error.message.ends_with(DUPLICATE) => {
+                Self::Lost(format!(
+                    "{}: the master has not noticed yet that the last connection of this instance has ended, or it is \
+                     followed by another server whose data folder is a copy of this one: move one of the two folders away \
+                     and join",
+                    error.message
+                ))
             }
             FollowError::Stream(error) => Self::Lost(error.to_string()),
         }

@@ -7,10 +7,12 @@ use anyhow::{Context, bail};
 use lycosa_engine::folder;
 use lycosa_engine::replay::Replay;
 use lycosa_instance::Identity;
+use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::directory::Directory;
 use lycosa_journal::writer::XlogWriter;
 use lycosa_replication::applier::{JoinEvent, JoinKind, Session};
+use lycosa_replication::stream::StreamError;
 use lycosa_replication::uri::Uri;
 use lycosa_store::Store;
 use lycosa_tls::rustls::ClientConfig;
@@ -31,24 +33,106 @@ const RETRY: Duration = Duration::from_millis(300);
 /// Rows between two lines of progress.
 const PROGRESS_ROWS: u64 = 1 << 20;
 
-/// Joins the first master that takes it, as `instance`.
+/// Why the data of a master did not come.
+enum JoinError {
+    /// The connection ended, or the master could not go on: it may go better the next time.
+    Lost(String),
+    /// What the master sends cannot be loaded.
+    Unfit(anyhow::Error),
+}
+
+impl From<std::io::Error> for JoinError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Lost(error.to_string())
+    }
+}
+
+impl From<anyhow::Error> for JoinError {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Unfit(error)
+    }
+}
+
+impl From<StreamError> for JoinError {
+    fn from(error: StreamError) -> Self {
+        match error {
+            // Its disk fails, its files have changed, or it is about to stop.
+            StreamError::Refused(refusal)
+                if [ErrorCode::InvalidXlog, ErrorCode::WalIo, ErrorCode::Readonly, ErrorCode::Loading]
+                    .iter()
+                    .any(|code| refusal.code == u32::from(*code)) =>
+            {
+                Self::Lost(refusal.message)
+            }
+            error => Self::Unfit(error.into()),
+        }
+    }
+}
+
+/// Joins the first master that takes it, as `instance`. A join that breaks off begins anew.
 ///
 /// # Errors
-/// No master does within `replication_connect_timeout`; what it sends cannot be loaded or stored.
+/// For `replication_connect_timeout` no master could be joined, or each attempt broke off; what a master sends cannot be loaded
+/// or stored.
 pub(crate) async fn join(
     directory: Directory,
     config: &Config,
     instance: Uuid,
     tls: Option<&Arc<ClientConfig>>,
 ) -> anyhow::Result<Opened> {
-    let uris = &config.replication.0;
-    let deadline = tokio::time::Instant::now() + config.replication_connect_timeout;
+    let patience = config.replication_connect_timeout;
+    let mut deadline = tokio::time::Instant::now() + patience;
     tracing::info!("the data folder is empty: joining a replica set as instance {instance}");
     directory.remove_left_overs().context("cannot remove unfinished files")?;
-    let (uri, stream, session) = loop {
+    let (store, vclock) = loop {
+        let (uri, stream, session) = find(config, tls, deadline).await?;
+        let kind = if config.replication_anon { JoinKind::Anonymous } else { JoinKind::Named(instance) };
+        tracing::info!("joining {uri} (instance {})", session.peer);
+        let begun = tokio::time::Instant::now();
+        match receive(stream, session, kind, config).await {
+            Ok(received) => break received,
+            Err(JoinError::Unfit(error)) => return Err(error.context(format!("cannot join {uri}"))),
+            Err(JoinError::Lost(cause)) => {
+                if begun.elapsed() >= patience {
+                    // A long one that broke off late says nothing about the next.
+                    deadline = tokio::time::Instant::now() + patience;
+                }
+                if tokio::time::Instant::now() + RETRY >= deadline {
+                    bail!("cannot join {uri}: {cause}");
+                }
+                tracing::warn!("cannot join {uri}: {cause}; trying again");
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+    };
+    let cluster = storage::cluster_of(&store)?;
+    let replica_id = if config.replication_anon {
+        0
+    } else {
+        let id = storage::replica_id_of(&store, instance)?;
+        id.with_context(|| format!("the master has not registered instance {instance} in _cluster"))?
+    };
+    let identity = Identity { instance, cluster, replica_id };
+    folder::write_snapshot(&directory, &store, &identity, &vclock, now())
+        .context("cannot write the first snapshot")?;
+    let settings = storage::writer_settings(config);
+    let log = XlogWriter::create(directory, settings, instance, vclock.clone())?;
+    tracing::info!("joined replica set {cluster} as number {replica_id}, vclock {vclock}");
+    let snapshot = vclock.signature();
+    Ok(Opened { store, identity, vclock, log, snapshot, is_damaged: false })
+}
+
+/// Connects to the master that is best to join, when there is one.
+async fn find(
+    config: &Config,
+    tls: Option<&Arc<ClientConfig>>,
+    deadline: tokio::time::Instant,
+) -> anyhow::Result<(Uri, Stream, Session)> {
+    let uris = &config.replication.0;
+    loop {
         let attempt = tokio::time::timeout_at(deadline, choose(uris, tls, config.replication_anon));
         match attempt.await {
-            Ok(Ok(found)) => break found,
+            Ok(Ok(found)) => return Ok(found),
             Ok(Err(causes)) if tokio::time::Instant::now() + RETRY >= deadline => {
                 bail!(
                     "no master can be joined: {causes}. Start the master first; to begin a new replica set on this \
@@ -62,26 +146,7 @@ pub(crate) async fn join(
             ),
         }
         tokio::time::sleep(RETRY).await;
-    };
-    let kind = if config.replication_anon { JoinKind::Anonymous } else { JoinKind::Named(instance) };
-    tracing::info!("joining {uri} (instance {})", session.peer);
-    let (store, vclock) =
-        receive(stream, session, kind, config).await.with_context(|| format!("cannot join {uri}"))?;
-    let cluster = storage::cluster_of(&store)?;
-    let replica_id = if config.replication_anon {
-        0
-    } else {
-        let id = storage::replica_id_of(&store, instance)?;
-        id.with_context(|| format!("{uri} has not registered instance {instance} in _cluster"))?
-    };
-    let identity = Identity { instance, cluster, replica_id };
-    folder::write_snapshot(&directory, &store, &identity, &vclock, now())
-        .context("cannot write the first snapshot")?;
-    let settings = storage::writer_settings(config);
-    let log = XlogWriter::create(directory, settings, instance, vclock.clone())?;
-    tracing::info!("joined replica set {cluster} as number {replica_id}, vclock {vclock}");
-    let snapshot = vclock.signature();
-    Ok(Opened { store, identity, vclock, log, snapshot, is_damaged: false })
+    }
 }
 
 /// The masters that can be asked, the writable ones with the most data first. Else why none can.
@@ -117,7 +182,7 @@ async fn receive(
     session: Session,
     kind: JoinKind,
     config: &Config,
-) -> anyhow::Result<(Store, Vclock)> {
+) -> Result<(Store, Vclock), JoinError> {
     let mut replay = Replay::new(Store::new(storage::store_settings(config)));
     let mut out = Vec::new();
     let mut join = session.join(kind, &mut out);
@@ -127,17 +192,18 @@ async fn receive(
     let vclock = 'joined: loop {
         let patience = config.replication_connect_timeout.max(Duration::from_secs(30));
         let read = tokio::time::timeout(patience, stream.read(&mut buffer)).await;
-        let count =
-            read.with_context(|| format!("the master has been silent for {} s", patience.as_secs()))??;
+        let silent = |_| JoinError::Lost(format!("the master has been silent for {} s", patience.as_secs()));
+        let count = read.map_err(silent)??;
         if count == 0 {
-            bail!("the master has closed the connection after {} rows", replay.rows());
+            let rows = replay.rows();
+            return Err(JoinError::Lost(format!("the master has closed the connection after {rows} rows")));
         }
         join.receive(&buffer[..count]);
         while let Some(event) = join.next(applier::MAX_TRANSACTION)? {
             let body = match event {
                 JoinEvent::StartOfSnapshot(_) => continue,
                 JoinEvent::EndOfSnapshot(_) => {
-                    replay.end_snapshot()?;
+                    replay.end_snapshot().map_err(anyhow::Error::from)?;
                     continue;
                 }
                 JoinEvent::End(vclock) => break 'joined vclock,

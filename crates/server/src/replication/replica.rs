@@ -214,7 +214,8 @@ impl<'a> Replica<'a> {
             let identity = instance.identity();
             let mut out = Vec::new();
             stream::subscribed(&mut out, identity.replica_id, &durable.replicated(), identity.cluster);
-            instance.replicas_mut().subscribed(request.replica, id, &request.vclock, now());
+            let admitted = instance.replicas_mut().subscribed(request.replica, id, &request.vclock, now());
+            admitted.map_err(|refusal| refusal.0)?;
             core.hub.hold_journals(&instance);
             (relay, out)
         };
