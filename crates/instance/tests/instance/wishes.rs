@@ -21,7 +21,8 @@ fn follow(rig: &mut Rig, number: u32) {
     let now = rig.now;
     let replicas = rig.instance.replicas_mut();
     replicas.register(Uuid::from_u128(number.into()), number);
-    replicas.subscribed(Uuid::from_u128(number.into()), number, &Vclock::new(), now);
+    let uuid = Uuid::from_u128(number.into());
+    replicas.subscribed(uuid, number, &Vclock::new(), now).expect("it does not follow yet");
     rig.advance(1);
 }
 
