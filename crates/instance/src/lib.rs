@@ -506,6 +506,11 @@ impl Instance {
         is_news
     }
 
+    /// Whether a program waits for its rows even if nobody keeps them: replicas are to have them, or too many wait.
+    pub fn paces_programs(&self) -> bool {
+        self.settings.replicas_before_reply > 0 || self.is_journal_behind()
+    }
+
     fn is_journal_behind(&self) -> bool {
         self.data.journaling.pending_bytes() > self.settings.max_journal_backlog
     }

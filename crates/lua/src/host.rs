@@ -25,6 +25,10 @@ pub trait Host {
     /// Something was changed or answered: a turn has to be ended soon.
     fn touch(&self);
 
+    /// Whether nothing is kept that could be waited for (`wal_mode` `none`). A statement gives up the processor as little
+    /// then as in Tarantool: a program whose `box.cfg` listens has defined everything before a client is served.
+    fn waits_for_nothing(&self) -> bool;
+
     /// `box.cfg` with these options. Returns whether it is done; if not, the fiber of the ticket is woken when it is, and
     /// asks [`Host::configured`].
     ///
@@ -321,7 +325,11 @@ impl Lua {
         let bridge = self.bridge()?;
         bridge.host.touch();
         loop {
-            if self.with_instance(|instance| instance.is_durable(lsn))? {
+            let is_done = self.with_instance(|instance| {
+                let goes_on = bridge.host.waits_for_nothing() && !instance.paces_programs();
+                Ok(instance.is_durable(lsn)? || goes_on)
+            })?;
+            if is_done {
                 return Ok(());
             }
             let ticket = self.ticket()?;

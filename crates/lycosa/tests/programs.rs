@@ -57,6 +57,11 @@ fn net_box_speaks_with_a_server() {
 }
 
 #[test]
+fn without_a_journal_a_statement_does_not_yield() {
+    compare("unjournaled.lua", &[]);
+}
+
+#[test]
 fn sql_over_one_space_is_theirs() {
     compare("sql.lua", &[&free_port().to_string()]);
 }

@@ -24,7 +24,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::LocalSet;
 
 use crate::clock::now;
-use crate::config::Config;
+use crate::config::{Config, WalMode};
 use crate::logging;
 use crate::program_listen::{Accepting, Bound, Place};
 use crate::program_options::{
@@ -105,6 +105,8 @@ struct Program {
     options: RefCell<Vec<(String, Value)>>,
     /// The configuration of the server that the program runs beside.
     base: OnceCell<Config>,
+    /// `wal_mode` is `none`.
+    keeps_no_journal: Cell<bool>,
     exit: Cell<Option<i32>>,
     /// What the program's `listen` has bound, until the instance is there.
     bound: RefCell<Option<Bound>>,
@@ -132,6 +134,10 @@ impl Host for Program {
         } else if let Some(core) = self.core.get() {
             core.end.notify_one();
         }
+    }
+
+    fn waits_for_nothing(&self) -> bool {
+        self.keeps_no_journal.get()
     }
 
     fn configure(&self, options: &[(String, Value)], ticket: Ticket) -> Result<bool, String> {
@@ -249,6 +255,7 @@ impl Program {
             configured: RefCell::new(Ok(())),
             options: RefCell::default(),
             base: OnceCell::new(),
+            keeps_no_journal: Cell::new(false),
             exit: Cell::new(None),
             bound: RefCell::default(),
             accepting: RefCell::default(),
@@ -519,6 +526,7 @@ pub(crate) fn start_beside(core: &Rc<Core>, config: &Config) -> anyhow::Result<t
     stuck::start()?;
     let _ = program.core.set(core.clone());
     let _ = program.base.set(config.clone());
+    program.keeps_no_journal.set(config.wal_mode == WalMode::None);
     program.has_file.set(!config.app.is_empty());
     runtime.attach(program.clone()).map_err(|error| anyhow::anyhow!("{}", error.message(runtime.main())))?;
     core.listen(program.clone());
@@ -648,6 +656,7 @@ async fn drive(
                     wait_for_masters(&running.core, &config).await;
                     running.core.listen(program.clone());
                     running.core.allow_programs();
+                    program.keeps_no_journal.set(config.wal_mode == WalMode::None);
                     let _ = program.core.set(running.core.clone());
                     *server = Some((running, config));
                     Ok(())
