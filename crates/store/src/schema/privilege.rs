@@ -125,7 +125,9 @@ impl Store {
             name: &object.name,
         };
         self.check_schema_access(acting, access)?;
-        let may_grant = grantor.id == user::ADMIN
+        // A snapshot shows the object's last owner, who need not be the one that granted: see `check_owner_stays`.
+        let may_grant = self.is_history()
+            || grantor.id == user::ADMIN
             || privilege.object_type != ObjectType::Universe && object.owner == grantor.id
             || privilege.object_type == ObjectType::Collation
             || object.is_public && privilege.access == Access::EXECUTE;
@@ -139,6 +141,20 @@ impl Store {
             return Err(Error::RoleLoop { role: object.name, grantee: grantee.name.clone() });
         }
         Ok(())
+    }
+
+    /// Refuses another owner for an object of which the present one has granted something. A Tarantool accepts it, and then no
+    /// Tarantool opens the next snapshot: in it the grant is by somebody who may not grant.
+    pub(crate) fn check_owner_stays(&self, present: SchemaObject<'_>, owner: UserId) -> Result<(), Error> {
+        let SchemaObject { kind, id, owner: former, name } = present;
+        let may_stay = former == owner || former == user::ADMIN || self.is_history();
+        if may_stay || !self.schema.users.has_granted(former, kind, id) {
+            return Ok(());
+        }
+        let (kind, grantor) = (kind.name(), self.user(former).map_or("", |user| user.name.as_str()));
+        Err(Error::lacks(&format!(
+            "another owner for the {kind} '{name}' while rights on it stand that '{grantor}' granted (revoke them first)"
+        )))
     }
 
     fn granted_object(&self, privilege: &Privilege) -> Result<Granted, Error> {

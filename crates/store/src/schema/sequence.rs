@@ -211,7 +211,12 @@ impl Store {
             let present = row.id(0).ok().and_then(|id| self.schema.sequences.get(id));
             let sequence = Sequence::decode(row, present.is_some())?;
             match present {
-                Some(present) => check(present, Access::ALTER)?,
+                Some(present) => {
+                    check(present, Access::ALTER)?;
+                    let Sequence { id, owner, name, .. } = present;
+                    let present = SchemaObject { kind: ObjectType::Sequence, id: *id, owner: *owner, name };
+                    self.check_owner_stays(present, sequence.owner)?;
+                }
                 None => check(&sequence, Access::CREATE)?,
             }
         } else if let Some(old) = old {

@@ -277,6 +277,7 @@ impl Store {
         let object = SchemaObject::of_space(present);
         self.check_schema_access(object, Access::ALTER)?;
         self.check_alteration(present, &def)?;
+        self.check_owner_stays(SchemaObject::of_space(present), def.owner)?;
         self.check_supported(&def, Some(&present.def))?;
         let id = def.id;
         let format =

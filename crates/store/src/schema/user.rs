@@ -258,6 +258,11 @@ impl Users {
         self.grants_on(kind, id).next().is_some()
     }
 
+    /// Whether that user has granted something on the object.
+    pub(crate) fn has_granted(&self, grantor: UserId, kind: ObjectType, id: u32) -> bool {
+        self.grants_on(kind, id).any(|privilege| privilege.grantor == grantor)
+    }
+
     /// The lowest number from 32 that is above all users' and roles'.
     pub(crate) fn next_id(&self) -> UserId {
         self.by_id.keys().next_back().map_or(user::SUPER, |&id| id.max(user::SUPER)).saturating_add(1)
@@ -297,6 +302,9 @@ impl Store {
                     Some(present) => {
                         object(present, Access::ALTER)?;
                         self.check_user_alteration(present, &user)?;
+                        let User { id, owner, name, kind, .. } = present;
+                        let present = SchemaObject { kind: kind.object_type(), id: *id, owner: *owner, name };
+                        self.check_owner_stays(present, user.owner)?;
                     }
                     None => {
                         object(&user, Access::CREATE)?;

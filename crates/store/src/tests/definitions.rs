@@ -420,6 +420,43 @@ fn who_was_granted_stays() {
     commit(s, |s| ddl::drop_user(s, "u", false));
 }
 
+/// A Tarantool accepts the changes, and opens no snapshot that is taken then.
+#[test]
+fn who_granted_stays_the_owner() {
+    let mut store = with_spaces();
+    let s = &mut store;
+    insert(s, 304, r#"[40, 1, "u", "user", {}]"#).unwrap();
+    insert(s, 304, r#"[41, 1, "w", "user", {}]"#).unwrap();
+    insert(s, 304, r#"[42, 40, "r", "role", {}]"#).unwrap();
+    insert(s, 304, r#"[43, 40, "x", "user", {}]"#).unwrap();
+    insert(s, 280, r#"[600, 40, "s", "memtx", 0, {}, []]"#).unwrap();
+    insert(s, 284, r#"[7, 40, "q", 1, 1, 9, 1, 0, false]"#).unwrap();
+    let objects = [
+        ("space", 280, 600, 1, "s"),
+        ("sequence", 284, 7, 1, "q"),
+        ("role", 304, 42, 4, "r"),
+        ("user", 304, 43, 256, "x"),
+    ];
+    for (kind, space, id, access, name) in objects {
+        let (key, to_admin) = (format!("[{id}]"), r#"[["=", 1, 1]]"#);
+        insert(s, 312, &format!(r#"[40, 41, "{kind}", {id}, {access}]"#)).unwrap();
+        assert_eq!(
+            refusal(update(s, space, 0, &key, to_admin)),
+            format!(
+                "Lycosa does not support another owner for the {kind} '{name}' while rights on it stand that 'u' \
+                 granted (revoke them first)"
+            )
+        );
+        update(s, space, 0, &key, r#"[["=", 1, 40]]"#).unwrap();
+        // Another master's rows are taken as they are.
+        s.take_as_history(true);
+        update(s, space, 0, &key, to_admin).unwrap();
+        replace(s, 312, &format!(r#"[40, 41, "{kind}", {id}, {access}]"#)).unwrap();
+        s.take_as_history(false);
+        delete(s, 312, 0, &format!(r#"[41, "{kind}", {id}]"#)).unwrap_err();
+    }
+}
+
 #[test]
 fn what_a_space_needs_stays() {
     let mut store = with_spaces();
