@@ -19,7 +19,9 @@ mod run;
 mod tree;
 mod value;
 
-use lycosa_store::Store;
+use lycosa_instance::store_error;
+use lycosa_iproto::error::ErrorObject;
+use lycosa_store::{Access, Object, SpaceId, StatementKind, Store, UserId};
 
 use crate::big_stack::on_big_stack;
 use crate::error::Error;
@@ -47,7 +49,7 @@ impl From<Failure> for Error {
     }
 }
 
-impl From<Failure> for lycosa_iproto::error::ErrorObject {
+impl From<Failure> for ErrorObject {
     fn from(failure: Failure) -> Self {
         let mut object = Self::lua(failure.message);
         object.kind = "ClientError".into();
@@ -68,20 +70,67 @@ pub(crate) fn definition(text: &str) -> Result<Option<Definition>, Failure> {
     on_big_stack(|| define::definition_of(parse::parse(text)?.0))
 }
 
-/// Parses a text and resolves its names.
+/// Parses a text and resolves its names. Who lacks the right to the space is told that, and nothing of its columns.
 ///
 /// # Errors
-/// Text that is no SQL, or SQL that is not supported; names that do not exist.
-pub(crate) fn plan(text: &str, store: &Store) -> Result<Plan, Failure> {
+/// Text that is no SQL, or SQL that is not supported; names that do not exist; the right that `user` lacks.
+pub(crate) fn plan(text: &str, store: &Store, user: UserId) -> Result<Plan, ErrorObject> {
     on_big_stack(|| {
         let (statement, parameters) = parse::parse(text)?;
-        resolve::resolve(statement, &parameters, store)
+        if let Some((name, access)) = resolve::first_need(&statement)
+            && let Some(space) = store.space_by_name(&name)
+        {
+            check_access(store, user, space.id(), access)?;
+        }
+        Ok(resolve::resolve(statement, &parameters, store)?)
     })
+}
+
+/// Refuses a plan that somebody else has made, perhaps, to those who lack the right to its space.
+///
+/// # Errors
+/// The right that `user` lacks.
+pub(crate) fn check_plan(plan: &Plan, store: &Store, user: UserId) -> Result<(), ErrorObject> {
+    let access = if plan.kind() == Some(StatementKind::Insert) { Access::WRITE } else { Access::READ };
+    if plan.space() == 0 { Ok(()) } else { check_access(store, user, plan.space(), access) }
+}
+
+fn check_access(store: &Store, user: UserId, space: SpaceId, access: Access) -> Result<(), ErrorObject> {
+    store.check_access(user, Object::Space(space), access).map_err(|error| store_error(&error))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lycosa_store::user;
+
+    fn plan(text: &str, store: &Store) -> Result<Plan, ErrorObject> {
+        super::plan(text, store, user::ADMIN)
+    }
+
+    /// Neither a plan of one's own nor one that another user has made tells columns of a space without the right.
+    #[test]
+    fn who_lacks_a_right_learns_no_columns() {
+        let mut store = Store::new(lycosa_store::Settings::default());
+        let uuid = "00000000-0000-4000-8000-000000000001";
+        store.bootstrap(uuid, uuid).expect("an empty store takes it");
+        for (text, what) in [
+            ("INSERT INTO \"_space\" VALUES (1)", "Write"),
+            ("INSERT INTO \"_space\" (nosuch) VALUES (1)", "Write"),
+            ("SELECT nosuch FROM \"_space\"", "Read"),
+            ("UPDATE \"_space\" SET nosuch = 1", "Read"),
+            ("DELETE FROM \"_space\" WHERE nosuch = 1", "Read"),
+        ] {
+            let refused = super::plan(text, &store, user::GUEST).map(drop).expect_err(text);
+            let expected = format!("{what} access to space '_space' is denied for user 'guest'");
+            assert_eq!((refused.code, refused.message), (42, expected), "{text}");
+            let refused = plan(text, &store).map(drop).expect_err(text);
+            assert_ne!(refused.code, 42, "{text}: {}", refused.message);
+        }
+        let made = plan("DELETE FROM \"_space\"", &store).expect("admin may");
+        assert_eq!(check_plan(&made, &store, user::GUEST).expect_err("guest may not").code, 42);
+        assert!(check_plan(&made, &store, user::ADMIN).is_ok());
+    }
 
     /// A chain of operators and nested parentheses of any length are an error, or a plan, and never the end of a stack.
     #[test]
@@ -90,7 +139,7 @@ mod tests {
         let chain = |length: usize| format!("SELECT 1{}", "+1".repeat(length));
         assert!(plan(&chain(450), &store).is_ok());
         let refused = plan(&chain(1_000_000), &store).map(drop);
-        assert!(refused.is_err_and(|failure| failure.message.contains("too deep")));
+        assert!(refused.is_err_and(|error| error.message.contains("too deep")));
         let nested = |depth: usize| format!("SELECT {}1{}", "(".repeat(depth), ")".repeat(depth));
         assert!(plan(&nested(20), &store).is_ok());
         assert!(plan(&nested(100_000), &store).is_err());
@@ -141,7 +190,7 @@ mod tests {
             ("VALUES (1)", "VALUES"),
             ("COMMIT", "COMMIT"),
         ] {
-            let Failure { code, message } = refused(text);
+            let ErrorObject { code, message, .. } = refused(text);
             assert!(
                 code == 5 && message.contains(named) && message.contains("it supports"),
                 "{text}: {message}"

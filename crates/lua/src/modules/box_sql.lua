@@ -34,7 +34,10 @@ end
 
 local function plan_of(text)
     local known = plans[text]
-    if known and known.version == internal.schema_version() then return known end
+    if known and known.version == internal.schema_version() then
+        if known.plan then internal.sql_check(known.plan) end
+        return known
+    end
     local made = new_plan(text)
     if not known and #text < 4096 then
         if #order >= MAX_PLANS then plans[table.remove(order, 1)] = nil end

@@ -2,7 +2,7 @@
 //!
 //! Every structure of the parser is taken apart whole, so that a clause which nobody looks at cannot be passed over.
 
-use lycosa_store::{Space, Store, system};
+use lycosa_store::{Access, Space, Store, system};
 use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
@@ -114,6 +114,32 @@ pub(super) fn resolve(statement: Statement, parameters: &[String], store: &Store
             let first: String = text.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
             Err(unsupported(&first))
         }
+    }
+}
+
+/// The name of the space that a statement is about, and what it needs there first. `None` for statements that
+/// [`resolve`] refuses before it looks at a name in a space.
+pub(super) fn first_need(statement: &Statement) -> Option<(String, Access)> {
+    let of_tables = |from: &[ast::TableWithJoins]| match &from.first()?.relation {
+        TableFactor::Table { name, .. } => simple_name(name).ok(),
+        _ => None,
+    };
+    match statement {
+        Statement::Query(query) => match &*query.body {
+            SetExpr::Select(select) => Some((of_tables(&select.from)?, Access::READ)),
+            _ => None,
+        },
+        Statement::Insert(insert) => match &insert.table {
+            ast::TableObject::TableName(name) => Some((simple_name(name).ok()?, Access::WRITE)),
+            _ => None,
+        },
+        Statement::Update(update) => Some((of_tables(std::slice::from_ref(&update.table))?, Access::READ)),
+        Statement::Delete(delete) => match &delete.from {
+            ast::FromTable::WithFromKeyword(from) | ast::FromTable::WithoutKeyword(from) => {
+                Some((of_tables(from)?, Access::READ))
+            }
+        },
+        _ => None,
     }
 }
 

@@ -13,6 +13,7 @@ use crate::sql::{self, Definition, Inserted, Plan, Run, Step};
 pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("sql_definition", definition),
     ("sql_plan", plan),
+    ("sql_check", check),
     ("sql_info", info),
     ("sql_select", select),
     ("sql_changes", changes),
@@ -70,11 +71,19 @@ fn definition(lua: Lua) -> Result<i32, Error> {
 /// `sql_plan(text)`: a statement that can run.
 fn plan(lua: Lua) -> Result<i32, Error> {
     let text = lua.text(1).ok_or_else(|| Error::here("usage: sql_plan(text)"))?;
-    let plan = lua.with_instance(|instance| Ok(sql::plan(&text, instance.store())))??;
+    let user = lua.session()?.caller.effective;
+    let plan = lua.with_instance(|instance| sql::plan(&text, instance.store(), user))?;
     lua.new_class::<Planned>("sql_plan", &[], &[]);
     lua.pop(1);
     lua.push_userdata(Planned(plan));
     Ok(1)
+}
+
+/// `sql_check(plan)`: refuses who may not run it.
+fn check(lua: Lua) -> Result<i32, Error> {
+    let (plan, user) = (planned(&lua)?, lua.session()?.caller.effective);
+    lua.with_instance(|instance| sql::check_plan(plan, instance.store(), user))?;
+    Ok(0)
 }
 
 fn planned(lua: &Lua) -> Result<&Plan, Error> {
