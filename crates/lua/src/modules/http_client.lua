@@ -86,9 +86,10 @@ local function read_head(text)
         if name == 'set-cookie' then cookies[#cookies + 1] = value end
         headers[name] = headers[name] and headers[name] .. ',' .. value or value
     end
+    status = tonumber(status)
     local answer = {
-        status = tonumber(status), -- Tarantool says so of every request that libcurl has done.
-        reason = 'Ok', proto = { tonumber(major), tonumber(minor) or 0 }, headers = headers,
+        status = status, -- Tarantool tells no more of the phrase that a server has sent.
+        reason = status < 400 and 'Ok' or 'Unknown', proto = { tonumber(major), tonumber(minor) or 0 }, headers = headers,
     }
     if #cookies > 0 then answer.cookies = cookies_of(cookies) end
     return answer

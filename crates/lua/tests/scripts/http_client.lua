@@ -27,6 +27,8 @@ local function answer_to(method, path, head, body)
         return ('HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%s'):format(#text, text)
     end
     if method == 'HEAD' then return 'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n' end
+    local status = path:match('^/status/(%d+)$')
+    if status then return ('HTTP/1.1 %s Phrase\r\nContent-Length: 0\r\n\r\n'):format(status) end
     if path == '/slow' then fiber.sleep(60) end
     return 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Thing: Value\r\n\r\nok'
 end
@@ -72,6 +74,7 @@ show(client.get, client, base .. '/chunks')
 show(client.get, client, base .. '/cookie')
 show(client.get, client, base .. '/till-the-end')
 show(client.get, client, base .. '/nothing')
+for _, status in ipairs({ 202, 304, 400, 404, 418, 503 }) do show(client.get, client, base .. '/status/' .. status) end
 show(client.get, client, base .. '/slow', { timeout = 0.1 })
 show(client.get, client, 'http://127.0.0.1:1/')
 show(client.get, client)
