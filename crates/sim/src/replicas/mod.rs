@@ -43,6 +43,8 @@ pub(crate) use world::World;
 pub struct ReplicaTotals {
     /// Changes of the master that the old one took part in.
     pub switches: u64,
+    /// Changes of the master that could not end: the next one could not get what it lacked.
+    pub taken_back: u64,
     /// Changes of the master because the old one had died.
     pub failovers: u64,
     /// Instances that had to join again because they had rows that the master lacked.
@@ -75,6 +77,7 @@ impl ReplicaTotals {
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             switches: self.switches + other.switches,
+            taken_back: self.taken_back + other.taken_back,
             failovers: self.failovers + other.failovers,
             rejoins: self.rejoins + other.rejoins,
             returns: self.returns + other.returns,
@@ -93,13 +96,15 @@ impl ReplicaTotals {
 
 impl fmt::Display for ReplicaTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { switches, failovers, rejoins, returns, prunes, crashes, cuts, faults, .. } = self;
+        let Self { switches, taken_back, failovers, rejoins, returns, prunes, crashes, cuts, faults, .. } =
+            self;
         let Self { replies, finished, comparisons, joins, broken_joins, .. } = self;
         write!(
             f,
-            "{switches} planned switches, {failovers} fail-overs, {rejoins} instances joined again over rows of \
-             their own and {returns} over journals, {joins} joins over a connection and {broken_joins} broken off, journals removed {prunes} times, {crashes} crashes, {cuts} connections cut or silent, {faults} disk faults, {replies} replies, {finished} tasks finished, {comparisons} \
-             digests compared"
+            "{switches} planned switches and {taken_back} taken back, {failovers} fail-overs, {rejoins} instances joined again \
+             over rows of their own and {returns} over journals, {joins} joins over a connection and {broken_joins} broken off, \
+             journals removed {prunes} times, {crashes} crashes, {cuts} connections cut or silent, {faults} disk faults, \
+             {replies} replies, {finished} tasks finished, {comparisons} digests compared"
         )
     }
 }
