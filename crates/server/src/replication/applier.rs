@@ -106,6 +106,15 @@ impl From<FollowError> for End {
                     error.message
                 ))
             }
+            FollowError::Stream(StreamError::Refused(error))
+                if error.code == u32::from(ErrorCode::UnknownReplica) =>
+            {
+                Self::Lost(format!(
+                    "{}: this data folder belongs to another replica set, or the number of this instance was deleted from \
+                     _cluster; to join, start with an empty data folder",
+                    error.message
+                ))
+            }
             FollowError::Stream(error) => Self::Lost(error.to_string()),
         }
     }

@@ -129,17 +129,27 @@ async fn find(
     deadline: tokio::time::Instant,
 ) -> anyhow::Result<(Uri, Stream, Session)> {
     let uris = &config.replication.0;
+    let mut said = String::new();
     loop {
         let attempt = tokio::time::timeout_at(deadline, choose(uris, tls, config.replication_anon));
         match attempt.await {
             Ok(Ok(found)) => return Ok(found),
             Ok(Err(causes)) if tokio::time::Instant::now() + RETRY >= deadline => {
                 bail!(
-                    "no master can be joined: {causes}. Start the master first; to begin a new replica set on this \
-                     instance, leave `replication` empty or name its own `listen` address first"
+                    "no master can be joined: {causes}. Look whether the master runs, and at the address, the user and the \
+                     password in `replication`; to begin a new replica set on this instance, leave `replication` empty or \
+                     name its own `listen` address first"
                 );
             }
-            Ok(Err(causes)) => tracing::info!("no master can be joined yet: {causes}"),
+            // The same cause a hundred times would only hide what else the log has.
+            Ok(Err(causes)) if causes == said => {}
+            Ok(Err(causes)) => {
+                tracing::info!(
+                    "no master can be joined yet: {causes}; trying again for {:.0} s",
+                    (deadline - tokio::time::Instant::now()).as_secs_f64()
+                );
+                said = causes;
+            }
             Err(_) => bail!(
                 "no master has answered within replication_connect_timeout ({} s)",
                 config.replication_connect_timeout.as_secs_f64()
