@@ -243,8 +243,8 @@ impl Turn<'_> {
     }
 
     /// Lets tubes of a running queue come and go whose rows a transaction has changed that was not the queue's own: another
-    /// master's, or a program's. Nothing is written, since whoever made the tube made all of it. A tube that is known under the
-    /// number in its row stays as it is.
+    /// master's, or a program's. Whoever made the tube made all of it, so nothing is created here; the owners of tasks of a
+    /// tube that goes are forgotten. A tube that is known under the number in its row stays as it is.
     pub(crate) fn adopt(&mut self, redefined: &Redefined) {
         if redefined.is_empty() {
             return;

@@ -5,7 +5,7 @@
 //! file in each turn, so rows are written, journals are removed and machines die in the middle.
 
 use lycosa_engine::replay::Replay;
-use lycosa_instance::{ConnectionSlot, Origin, ReplicaRequest, Trust};
+use lycosa_instance::{ConnectionSlot, ReplicaRequest};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::frame::{self, Split};
 use lycosa_iproto::vclock::Vclock;
@@ -16,7 +16,6 @@ use lycosa_journal::tail::Tail;
 use lycosa_replication::applier::{Handshake, Join, JoinEvent, JoinKind, Step};
 use lycosa_replication::relay::{LogRows, SnapshotRows};
 use lycosa_replication::stream;
-use lycosa_replication::uri::Uri;
 use lycosa_store::Store;
 use uuid::Uuid;
 
@@ -91,18 +90,13 @@ fn unreadable(cause: impl std::fmt::Display) -> ErrorObject {
 impl Joining {
     /// An instance connects to a master. `None`: the master does not take the connection.
     pub(super) fn open(replica: usize, master: &mut Node, world: u64) -> Option<Self> {
-        let now = master.now(world);
-        let number = master.number;
-        let life = master.life.as_mut()?;
-        let origin = Origin { peer: format!("new instance {replica}"), trust: Trust::Admin };
-        let slot = life.instance.connect(origin, now).ok()?;
-        let uri: Uri = "localhost:3301".parse().ok()?;
+        let (slot, handshake) = master.accept(format!("new instance {replica}"), world)?;
         Some(Self {
             replica,
-            master: number,
+            master: master.number,
             up: Pipe::default(),
             down: Pipe::default(),
-            joiner: Joiner::Handshake(Some(Handshake::new(uri))),
+            joiner: Joiner::Handshake(Some(handshake)),
             server: Server::Requests { slot, buffer: Vec::new() },
             heard: world,
         })

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use lycosa_instance::{ConnectionSlot, Origin, ReplicaRequest, Trust};
+use lycosa_instance::{ConnectionSlot, ReplicaRequest};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::frame::{self, Split};
 use lycosa_iproto::vclock::Vclock;
@@ -15,7 +15,6 @@ use lycosa_replication::disconnect_timeout;
 use lycosa_replication::relay::{Cursor, Pulse, Relay};
 use lycosa_replication::stream::{self, StreamError};
 use lycosa_replication::sync::UpstreamState;
-use lycosa_replication::uri::Uri;
 
 use super::node::Node;
 use crate::storage;
@@ -114,18 +113,13 @@ impl From<StreamError> for FollowError {
 impl Link {
     /// The replica connects. `None`: the master does not take the connection.
     pub(super) fn open(replica: usize, master: &mut Node, world: u64) -> Option<Self> {
-        let now = master.now(world);
-        let number = master.number;
-        let life = master.life.as_mut()?;
-        let origin = Origin { peer: format!("replica {replica}"), trust: Trust::Admin };
-        let slot = life.instance.connect(origin, now).ok()?;
-        let uri: Uri = "localhost:3301".parse().ok()?;
+        let (slot, handshake) = master.accept(format!("replica {replica}"), world)?;
         Some(Self {
             replica,
-            master: number,
+            master: master.number,
             up: Pipe::default(),
             down: Pipe::default(),
-            replica_side: ReplicaSide::Handshake { machine: Some(Handshake::new(uri)), since: world },
+            replica_side: ReplicaSide::Handshake { machine: Some(handshake), since: world },
             master_side: MasterSide::Requests { slot, buffer: Vec::new() },
             is_too_far: false,
             conflicts: Conflicts::AreViolations,

@@ -6,9 +6,9 @@
 //! come late and in pieces. Sometimes one master makes a tube, and the other puts tasks into it as soon as it has the rows.
 //!
 //! What is checked, when everything has come to rest:
-//! - both have the same vclock: a row that was left out counts as received;
-//! - keys of one master are the same on both, and what its transactions have left out of a conflict is there;
-//! - a contested key is on both, each with what one of the masters has inserted; without contested keys the digests are equal.
+//! - Both have the same vclock: a row that was left out counts as received.
+//! - Keys of one master are the same on both. What its transactions have left out of a conflict is there.
+//! - A contested key is on both, each with what one of the masters has inserted. Without contested keys the digests are equal.
 
 use std::collections::BTreeMap;
 use std::fmt;

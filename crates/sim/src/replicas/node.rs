@@ -7,7 +7,7 @@ use lycosa_engine::folder;
 use lycosa_engine::replay::Replay;
 use lycosa_engine::turn::{self, Host, Parts, Turn};
 use lycosa_instance::{
-    CheckpointOrder, ConnectionSlot, Identity, Instance, Lsn, Process, Settings, Upstream,
+    CheckpointOrder, ConnectionSlot, Identity, Instance, Lsn, Origin, Process, Settings, Trust, Upstream,
 };
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::decision::Mode;
@@ -16,9 +16,10 @@ use lycosa_journal::recovery::Recovery;
 use lycosa_journal::retention::{self, Rule};
 use lycosa_journal::writer::{self, XlogWriter};
 use lycosa_queue::{Configuration, LogLine, Queue, Seconds};
-use lycosa_replication::applier::Progress;
+use lycosa_replication::applier::{Handshake, Progress};
 use lycosa_replication::relay::Window;
 use lycosa_replication::sync::{Sync, SyncRule, UpstreamState};
+use lycosa_replication::uri::Uri;
 use lycosa_store::{IteratorType, Store, user};
 use lycosa_tuple::value::Value;
 use uuid::Uuid;
@@ -187,6 +188,14 @@ impl Node {
             rule: SyncRule { quorum: plan.quorum, sync_lag: SYNC_LAG },
         });
         Ok(())
+    }
+
+    /// Takes a connection, and what the other end begins it with. `None`: the instance does not run, or takes none.
+    pub(super) fn accept(&mut self, peer: String, world: u64) -> Option<(ConnectionSlot, Handshake)> {
+        let now = self.now(world);
+        let slot = self.life.as_mut()?.instance.connect(Origin { peer, trust: Trust::Admin }, now).ok()?;
+        let uri: Uri = "localhost:3301".parse().ok()?;
+        Some((slot, Handshake::new(uri)))
     }
 
     /// An instance that has to join: its disk is a new one.
