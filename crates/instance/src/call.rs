@@ -216,6 +216,9 @@ impl Instance {
                 target = Some(Callee::Queue(procedure, self.is_granted(caller.effective, name, target)));
             }
         }
+        if self.settings.lua && self.own_functions.iter().any(|own| own.as_bytes() == name) {
+            return Ok(None);
+        }
         // A program runs the triggers of the queue's spaces.
         if self.settings.hooked_queue
             && self.settings.lua
@@ -419,6 +422,7 @@ impl Instance {
                 let kind = InvokeKind::Call { name: name.to_vec(), is_stored };
                 Ok(Called::Parked(self.invoke(caller, kind, args, reply)))
             }
+            None if self.settings.loading => Err(loading_error()),
             None => Err(not_defined(name)),
         }
     }
@@ -444,6 +448,9 @@ impl Instance {
         reply: ReplyTo,
     ) -> Result<RequestId, ErrorObject> {
         self.check_universe(caller.effective, Access::EXECUTE)?;
+        if self.settings.loading {
+            return Err(loading_error());
+        }
         if !self.settings.lua {
             let message = "Lycosa does not support EVAL: this server runs no Lua; \
                            CALL the functions of queue and box instead, e.g. queue.create_tube";
@@ -498,6 +505,11 @@ fn is_about_all_tubes(name: &[u8]) -> bool {
 /// Whether the procedure writes privileges.
 fn gives_rights(procedure: &Procedure) -> bool {
     matches!(procedure.tube_method(), Some(TubeMethod::Grant | TubeMethod::GrantRole))
+}
+
+/// The answer to what a program will be able to answer.
+pub(crate) fn loading_error() -> ErrorObject {
+    ErrorObject::client(ErrorCode::Loading, ErrorCode::Loading.template())
 }
 
 fn not_defined(name: &[u8]) -> ErrorObject {

@@ -167,6 +167,8 @@ pub struct Instance {
     started_at: u64,
     /// What `box.cfg` shows, in the order of the configuration.
     configuration: Vec<(String, Value)>,
+    /// Native functions that a program has replaced by its own, for connections.
+    own_functions: Vec<String>,
 }
 
 /// What the store refused, as a client or a program sees it.
@@ -231,6 +233,7 @@ impl Instance {
             lag: Lag::default(),
             started_at: now,
             configuration: Vec::new(),
+            own_functions: Vec::new(),
         }
     }
 
@@ -276,12 +279,13 @@ impl Instance {
     }
 
     /// Changes limits and rules; connections that exceed a lower limit are not closed. `memory_limit` is in bytes.
-    /// What [`Self::set_lua`], [`Self::set_native_queue`], [`Self::set_queue_on_demand`], [`Self::set_program_tubes`] and
+    /// What [`Self::set_loading`], [`Self::set_lua`], [`Self::set_native_queue`], [`Self::set_queue_on_demand`], [`Self::set_program_tubes`] and
     /// [`Self::set_hooked_queue`] have set stays as it is.
     pub fn reconfigure(&mut self, settings: Settings, memory_limit: u64) {
         let rule_ends = self.settings.guest_on_loopback && !settings.guest_on_loopback;
-        let Settings { lua, native_queue, queue_on_demand, program_tubes, hooked_queue, .. } =
+        let Settings { loading, lua, native_queue, queue_on_demand, program_tubes, hooked_queue, .. } =
             std::mem::replace(&mut self.settings, settings);
+        self.settings.loading = loading;
         self.settings.lua = lua;
         self.settings.native_queue = native_queue;
         self.settings.queue_on_demand = queue_on_demand;
@@ -296,9 +300,15 @@ impl Instance {
         }
     }
 
+    /// Requests for programs will be handed out, but not yet ([`Settings::loading`]).
+    pub fn set_loading(&mut self) {
+        self.settings.loading = true;
+    }
+
     /// Whether requests for programs are handed out ([`Settings::lua`]).
     pub fn set_lua(&mut self, lua: bool) {
         self.settings.lua = lua;
+        self.settings.loading = false;
     }
 
     /// Whether names that begin with `queue.` are the native queue's ([`Settings::native_queue`]).
@@ -326,6 +336,15 @@ impl Instance {
     /// Whether clients' operations on tubes go to a program, because a space of the queue has triggers.
     pub fn set_hooked_queue(&mut self, hooked: bool) {
         self.settings.hooked_queue = hooked;
+        self.data.journaling.bump_system_version();
+    }
+
+    /// A program has a function of its own in the place of a native one: connections that call that name get the program's
+    /// from now on.
+    pub fn own_function(&mut self, name: &str) {
+        if !self.own_functions.iter().any(|own| own == name) {
+            self.own_functions.push(name.to_owned());
+        }
         self.data.journaling.bump_system_version();
     }
 
@@ -357,14 +376,33 @@ impl Instance {
     /// # Errors
     /// When `max_connections` are open.
     pub fn connect(&mut self, origin: Origin, now: u64) -> Result<ConnectionSlot, Refused> {
+        let mut salt = [0; SALT_SIZE];
+        (self.process.entropy)(&mut salt);
+        let slot = self.connect_greeted(origin, salt, now)?;
+        let greeting = Greeting { version: PROTOCOL_VERSION.to_owned(), uuid: self.identity.instance, salt };
+        if let Some(connection) = self.connections.get_mut(slot) {
+            let bytes = greeting.encode().expect("the version is short and without blanks");
+            connection.replies.buffer().extend_from_slice(&bytes);
+        }
+        self.connections.finish_reply(slot, 0, 0);
+        Ok(slot)
+    }
+
+    /// The same for a client that has had its greeting, with that salt, before there was an instance.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn connect_greeted(
+        &mut self,
+        origin: Origin,
+        salt: [u8; SALT_SIZE],
+        now: u64,
+    ) -> Result<ConnectionSlot, Refused> {
         self.begin_input(now);
         if self.connections.len() >= self.settings.max_connections {
             self.counts.refused_connections += 1;
             return Err(Refused::TooMany(self.connections.len(), origin.peer));
         }
-        let mut salt = [0; SALT_SIZE];
-        (self.process.entropy)(&mut salt);
-        let greeting = Greeting { version: PROTOCOL_VERSION.to_owned(), uuid: self.identity.instance, salt };
         if self.counts.connections == 0 {
             // Nobody was told of what the start has written.
             self.replication.start_until = self.data.journaling.lsn();
@@ -372,11 +410,6 @@ impl Instance {
         let user = if origin.trust == Trust::Admin { user::ADMIN } else { user::GUEST };
         let slot = self.connections.open(origin, user, salt, now);
         self.counts.connections += 1;
-        if let Some(connection) = self.connections.get_mut(slot) {
-            let bytes = greeting.encode().expect("the version is short and without blanks");
-            connection.replies.buffer().extend_from_slice(&bytes);
-        }
-        self.connections.finish_reply(slot, 0, 0);
         Ok(slot)
     }
 

@@ -9,7 +9,7 @@ use lycosa_iproto::{keys, reply};
 use lycosa_store::{Access, IteratorType, Object, Statement, UserId, system};
 use lycosa_tuple::mp;
 
-use crate::call::is_trusted;
+use crate::call::{is_trusted, loading_error};
 use crate::caller::ReplyTo;
 use crate::data::{Data, Select};
 use crate::loop_time::Outside;
@@ -224,6 +224,9 @@ impl Instance {
         sql: &Sql<'_>,
         parameters: &[u8],
     ) -> Result<(), ErrorObject> {
+        if self.settings.loading {
+            return Err(loading_error());
+        }
         if !self.settings.lua {
             let message = "Lycosa does not support SQL (EXECUTE, PREPARE) on this server, which runs no Lua: \
                            use SELECT, INSERT, UPDATE and CALL requests";

@@ -39,6 +39,9 @@ pub struct Settings {
     /// Whether somebody runs programs: takes what [`Instance::poll_invoke`](crate::Instance::poll_invoke) has. If not, EVAL
     /// and functions that are not native are answered with an error.
     pub lua: bool,
+    /// A program is about to take requests, and its `box.cfg` still waits for masters: EVAL, SQL and calls of functions that
+    /// are not native are refused with `ER_LOADING`, so that clients try again (default false).
+    pub loading: bool,
     /// Names that begin with `queue.` are the native queue's. If not, a program has a queue of its own (default true).
     pub native_queue: bool,
     /// The native queue starts when it is asked for first ([`crate::Instance::start_on_demand`]), if the data have no
@@ -70,6 +73,7 @@ impl Default for Settings {
             refuses_without_replicas: false,
             guest_on_loopback: true,
             lua: false,
+            loading: false,
             native_queue: true,
             queue_on_demand: false,
             program_tubes: false,

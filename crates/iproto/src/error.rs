@@ -39,15 +39,28 @@ pub struct ErrorObject {
     pub cause: Option<Box<Self>>,
 }
 
+/// The file and line that Lua writes before a text, as in `init.lua:7: attempt to call a nil value`.
+fn place_in(message: &str) -> Option<(String, u32)> {
+    let (place, _) = message.lines().next()?.split_once(": ")?;
+    let (file, line) = place.rsplit_once(':')?;
+    let line = line.parse().ok().filter(|&line| line > 0)?;
+    // Names of chunks alone have blanks: `[string "return 1"]`.
+    let is_name = !file.is_empty() && (file.starts_with('[') || !file.contains(' '));
+    is_name.then(|| (file.to_owned(), line))
+}
+
 impl ErrorObject {
     /// An error of class `ClientError`: everything that a statement or request can do wrong.
     pub fn client(code: ErrorCode, message: impl Into<String>) -> Self {
         Self::new("ClientError", code, message.into())
     }
 
-    /// An error raised by a Lua program: class `LuajitError`, code [`ErrorCode::ProcLua`].
+    /// An error raised by a Lua program: class `LuajitError`, code [`ErrorCode::ProcLua`]. Its place is the one that its
+    /// text begins with, if any.
     pub fn lua(message: impl Into<String>) -> Self {
-        Self::new("LuajitError", ErrorCode::ProcLua, message.into())
+        let message = message.into();
+        let place = place_in(&message).map(Box::new);
+        Self { place, ..Self::new("LuajitError", ErrorCode::ProcLua, message) }
     }
 
     /// A refused access, for example `Write` to the `space` named `tree` by `guest`.
@@ -161,4 +174,27 @@ impl ErrorObject {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lua_error_has_the_place_that_its_text_begins_with() {
+        let place = |text: &str| ErrorObject::lua(text).place.map(|place| *place);
+        assert_eq!(place("eval:1: unexpected symbol near 'not'"), Some(("eval".to_owned(), 1)));
+        assert_eq!(place("/srv/init.lua:42: no tube: x"), Some(("/srv/init.lua".to_owned(), 42)));
+        assert_eq!(place("[string \"return 1 2\"]:3: oops"), Some(("[string \"return 1 2\"]".to_owned(), 3)));
+        for text in
+            ["", "oops", ":1: oops", "a:b: oops", "a:0: oops", "task 3: oops", "no answer of a:1: oops"]
+        {
+            assert_eq!(place(text), None, "{text}");
+        }
+        // A place of the server's own source is not told.
+        let mut bytes = Vec::new();
+        ErrorObject::client(ErrorCode::Unsupported, "a:1: oops").encode(&mut bytes);
+        let decoded = ErrorObject::decode(&mut Reader::new(&bytes)).expect("an error");
+        assert_eq!(decoded.place.map_or(0, |place| place.1), 0);
+    }
 }

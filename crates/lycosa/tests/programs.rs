@@ -62,6 +62,11 @@ fn without_a_journal_a_statement_does_not_yield() {
 }
 
 #[test]
+fn while_box_cfg_waits_for_a_master_fibers_run_and_clients_are_told() {
+    compare("loading.lua", &[&free_port().to_string()]);
+}
+
+#[test]
 fn sql_over_one_space_is_theirs() {
     compare("sql.lua", &[&free_port().to_string()]);
 }

@@ -13,11 +13,12 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use lycosa_instance::{Broken, Caller, ConnectionSlot, Instance, Origin};
+use lycosa_instance::{Broken, Caller, ConnectionSlot, Instance, Origin, Refused};
 use lycosa_iproto::frame;
 use tokio::io::ReadBuf;
 
 use crate::clock::now;
+use crate::early::Early;
 use crate::replication::Replica;
 use crate::socket::{Reader, Writer};
 use crate::strangers::{Protocol, http_refusal};
@@ -35,12 +36,34 @@ const NOT_HTTP: &str = "This is the port of a Lycosa task queue for its binary p
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin: Origin) {
-    let peer = origin.peer.clone();
-    let connected = core.instance.borrow_mut().connect(origin, now());
+    let connected = core.instance.borrow_mut().connect(origin.clone(), now());
+    serve_connected(core, reader, writer, &origin.peer, connected, Vec::new()).await;
+}
+
+/// The same for a client that was greeted before there was an instance.
+pub(crate) async fn serve_greeted(
+    core: Rc<Core>,
+    reader: Reader,
+    writer: Writer,
+    origin: Origin,
+    early: Early,
+) {
+    let connected = core.instance.borrow_mut().connect_greeted(origin.clone(), early.salt, now());
+    serve_connected(core, reader, writer, &origin.peer, connected, early.received).await;
+}
+
+async fn serve_connected(
+    core: Rc<Core>,
+    reader: Reader,
+    writer: Writer,
+    peer: &str,
+    connected: Result<ConnectionSlot, Refused>,
+    received: Vec<u8>,
+) {
     let slot = match connected {
         Ok(slot) => slot,
         Err(refused) => {
-            core.note_stranger(&peer, &refused.to_string());
+            core.note_stranger(peer, &refused.to_string());
             return;
         }
     };
@@ -48,9 +71,10 @@ pub(crate) async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin
     core.attach(slot, link.clone());
     core.end.notify_one();
     if let (Some(program), Some(caller)) = (core.program(), caller(&core, slot)) {
-        program.connected(caller, &peer);
+        program.connected(caller, peer);
     }
-    let mut connection = Connection { core, slot, peer, link, reader, partial: Vec::new(), accounted: 0 };
+    let peer = peer.to_owned();
+    let mut connection = Connection { core, slot, peer, link, reader, partial: received, accounted: 0 };
     connection.run().await;
     connection.linger().await;
     connection.discard().await;
@@ -90,7 +114,7 @@ enum Step {
 
 impl Connection {
     async fn run(&mut self) {
-        let mut step = Step::Read;
+        let mut step = if self.partial.is_empty() { Step::Read } else { self.resume() };
         loop {
             let reads = matches!(step, Step::Read);
             let link = self.link.clone();

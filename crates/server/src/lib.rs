@@ -12,6 +12,7 @@ mod checkpoint_thread;
 mod clock;
 pub mod config;
 mod connection;
+mod early;
 mod journal;
 mod journal_thread;
 mod listener;

@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::task::spawn_local;
 
 use crate::connection;
+use crate::early::{self, Awaited, Count};
 use crate::socket::{split_tcp, split_tls, split_unix};
 use crate::tls;
 use crate::turn::Core;
@@ -57,6 +58,74 @@ pub(crate) async fn accept_tcp(core: Rc<Core>, listener: TcpListener) {
             Err(error) => cannot_accept(&core, &error).await,
         }
     }
+}
+
+/// Accepts connections on a TCP address until there is an instance, which it returns; none if there will be none.
+pub(crate) async fn accept_tcp_early(mut core: Awaited, listener: &TcpListener) -> Option<Rc<Core>> {
+    let count = Count::default();
+    loop {
+        let accepted = early_or(&mut core, &count, listener.accept()).await?;
+        match accepted {
+            Accepted::Core(core) => return Some(core),
+            Accepted::Connection(Some((stream, peer))) => {
+                let Some(origin) = origin(&stream, peer) else { continue };
+                let (reader, writer) = split_tcp(stream);
+                spawn_local(early::serve(reader, writer, origin, core.clone(), count.clone()));
+            }
+            Accepted::Connection(None) => {}
+        }
+    }
+}
+
+/// The same on a Unix socket.
+pub(crate) async fn accept_unix_early(mut core: Awaited, listener: &UnixListener) -> Option<Rc<Core>> {
+    let count = Count::default();
+    loop {
+        let accepted = early_or(&mut core, &count, listener.accept()).await?;
+        match accepted {
+            Accepted::Core(core) => return Some(core),
+            Accepted::Connection(Some((stream, _))) => {
+                let (reader, writer) = split_unix(stream);
+                spawn_local(early::serve(reader, writer, unix_origin(), core.clone(), count.clone()));
+            }
+            Accepted::Connection(None) => {}
+        }
+    }
+}
+
+enum Accepted<T> {
+    /// There is an instance.
+    Core(Rc<Core>),
+    /// Somebody has connected; nothing after a pause.
+    Connection(Option<T>),
+}
+
+/// Waits for a connection or the instance; `None` if there will be no instance.
+async fn early_or<T>(
+    core: &mut Awaited,
+    count: &Count,
+    connection: impl Future<Output = io::Result<T>>,
+) -> Option<Accepted<T>> {
+    if let Some(core) = core.borrow().clone() {
+        return Some(Accepted::Core(core));
+    }
+    tokio::select! {
+        biased;
+        changed = core.changed() => changed.ok().map(|()| Accepted::Connection(None)),
+        accepted = connection, if early::has_room(count) => match accepted {
+            Ok(accepted) => Some(Accepted::Connection(Some(accepted))),
+            Err(_) => {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                Some(Accepted::Connection(None))
+            }
+        },
+        () = tokio::time::sleep(ACCEPT_PAUSE), if !early::has_room(count) => Some(Accepted::Connection(None)),
+    }
+}
+
+/// Where a connection on a program's Unix socket comes from.
+fn unix_origin() -> Origin {
+    Origin { peer: "unix/:(socket)".to_owned(), trust: Trust::Nobody }
 }
 
 /// Accepts connections with TLS on a TCP address until the task is dropped.
@@ -112,9 +181,8 @@ pub(crate) async fn accept_unix(core: Rc<Core>, listener: UnixListener) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let origin = Origin { peer: "unix/:(socket)".to_owned(), trust: Trust::Nobody };
                 let (reader, writer) = split_unix(stream);
-                spawn_local(connection::serve(core.clone(), reader, writer, origin));
+                spawn_local(connection::serve(core.clone(), reader, writer, unix_origin()));
             }
             Err(error) => cannot_accept(&core, &error).await,
         }

@@ -20,11 +20,13 @@ use lycosa_store::OwnedChange;
 use lycosa_tuple::value::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 use crate::clock::now;
 use crate::config::{Config, WalMode};
+use crate::early::Awaited;
 use crate::logging;
 use crate::program_listen::{Accepting, Bound, Place};
 use crate::program_options::{
@@ -97,6 +99,10 @@ struct Program {
     peers: RefCell<HashMap<u64, Rc<str>>>,
     /// What `box.cfg` asks for, and who waits for it.
     request: RefCell<Option<(Config, Ticket)>>,
+    /// The first `box.cfg` is under way.
+    starts: Cell<bool>,
+    /// The program's own server, with its configuration.
+    server: RefCell<Option<(Running, Config)>>,
     /// Fibers that have changed the masters, and the configuration whose masters they wait for.
     connecting: RefCell<Vec<(Config, Ticket)>>,
     /// Those of them that need not wait any more.
@@ -147,7 +153,7 @@ impl Host for Program {
             self.news.notify_one();
             return Ok(false);
         }
-        if self.request.borrow().is_some() {
+        if self.starts.get() {
             return Err("box.cfg is under way in another fiber".to_owned());
         }
         enter_work_dir(options)?;
@@ -158,6 +164,7 @@ impl Host for Program {
         }
         *self.bound.borrow_mut() = place_of(options)?.map(|place| place.bind()).transpose()?;
         *self.options.borrow_mut() = options.to_vec();
+        self.starts.set(true);
         *self.request.borrow_mut() = Some((config, ticket));
         self.news.notify_one();
         Ok(false)
@@ -250,6 +257,8 @@ impl Program {
             sessions: RefCell::default(),
             peers: RefCell::default(),
             request: RefCell::default(),
+            starts: Cell::new(false),
+            server: RefCell::default(),
             connecting: RefCell::default(),
             connected: RefCell::default(),
             configured: RefCell::new(Ok(())),
@@ -314,15 +323,38 @@ impl Program {
     }
 
     /// Accepts connections where `listen` says.
-    fn accept(&self, core: &Rc<Core>) {
+    fn accept(&self, core: Awaited) {
         let Some(bound) = self.bound.take() else { return };
+        let address = bound.address().to_owned();
         match bound.accept(core) {
-            Ok(accepting) => {
-                tracing::info!("the program listens on {}", accepting.address);
-                *self.accepting.borrow_mut() = Some(accepting);
-            }
-            Err(error) => tracing::error!("the program does not listen: {error}"),
+            Ok(accepting) => *self.accepting.borrow_mut() = Some(accepting),
+            Err(error) => tracing::error!("the program does not listen on {address}: {error}"),
         }
+    }
+
+    /// Says where the instance listens.
+    fn announce(&self) {
+        if let Some(accepting) = &*self.accepting.borrow() {
+            tracing::info!("the program listens on {}", accepting.address);
+        }
+    }
+
+    /// Starts the instance that `box.cfg` asks for. The program's fibers and its early clients are served meanwhile.
+    async fn start(self: &Rc<Self>, config: Config) -> anyhow::Result<()> {
+        let (there, awaited) = watch::channel(None);
+        self.accept(awaited);
+        let running = serve::start_for_program(&config).await?;
+        let core = running.core.clone();
+        *self.server.borrow_mut() = Some((running, config.clone()));
+        core.listen(self.clone());
+        self.keeps_no_journal.set(config.wal_mode == WalMode::None);
+        let _ = self.core.set(core.clone());
+        // This instance may be one of its own masters.
+        there.send_replace(Some(core.clone()));
+        self.announce();
+        wait_for_masters(&core, &config).await;
+        core.allow_programs();
+        Ok(())
     }
 
     /// Listens where `listen` says now. An address of the configured server needs nothing.
@@ -339,7 +371,8 @@ impl Program {
         }
         *self.bound.borrow_mut() = Some(place.bind()?);
         self.accepting.take();
-        self.accept(core);
+        self.accept(watch::channel(Some(core.clone())).1);
+        self.announce();
         Ok(())
     }
 
@@ -496,10 +529,10 @@ async fn run_script(script: Script) -> anyhow::Result<i32> {
     let main =
         runtime.spawn("main", move |lua| run_main(lua, &script)).map_err(|error| failed(&error, &runtime))?;
     main.set_joinable(true);
-    let mut server: Option<(Running, Config)> = None;
-    let code = drive(&program, &runtime, &main, &mut server, &mut events).await?;
+    let code = drive(&program, &runtime, &main, &mut events).await?;
     drop(runtime);
     program.accepting.take();
+    let server = program.server.take();
     if let Some((running, config)) = server {
         // A program that has removed its folder ends as it wanted to; what could not be written is said.
         if let Err(error) = running.stop(&config).await {
@@ -543,8 +576,7 @@ pub(crate) fn start_beside(core: &Rc<Core>, config: &Config) -> anyhow::Result<t
     main.set_joinable(true);
     let core = core.clone();
     Ok(tokio::task::spawn_local(async move {
-        let mut server = None;
-        let code = match drive(&program, &runtime, &main, &mut server, &mut events).await {
+        let code = match drive(&program, &runtime, &main, &mut events).await {
             Ok(code) => code,
             Err(error) => {
                 tracing::error!("Lua has ended: {error:#}");
@@ -621,7 +653,6 @@ async fn drive(
     program: &Rc<Program>,
     runtime: &Runtime,
     main: &lycosa_lua::fiber::Fiber,
-    server: &mut Option<(Running, Config)>,
     events: &mut UnboundedReceiver<Event>,
 ) -> anyhow::Result<i32> {
     let mut terminate = signal(SignalKind::terminate())?;
@@ -629,6 +660,7 @@ async fn drive(
     let mut hang_up = signal(SignalKind::hangup())?;
     let is_beside = program.core.get().is_some();
     let files = runtime.watch_files()?;
+    let (starting, mut started) = unbounded_channel();
     let mut is_over = false;
     loop {
         let next = work(program, runtime);
@@ -648,25 +680,12 @@ async fn drive(
         }
         let request = program.request.borrow_mut().take();
         if let Some((config, ticket)) = request {
-            let started = serve::start_for_program(&config).await;
-            *program.configured.borrow_mut() = match started {
-                Ok(running) => {
-                    // This instance may be one of its own masters.
-                    program.accept(&running.core);
-                    wait_for_masters(&running.core, &config).await;
-                    running.core.listen(program.clone());
-                    running.core.allow_programs();
-                    program.keeps_no_journal.set(config.wal_mode == WalMode::None);
-                    let _ = program.core.set(running.core.clone());
-                    *server = Some((running, config));
-                    Ok(())
-                }
-                Err(error) => {
-                    program.bound.take();
-                    Err(format!("{error:#}"))
-                }
-            };
-            runtime.wake(ticket);
+            let (program, starting) = (program.clone(), starting.clone());
+            tokio::task::spawn_local(async move {
+                let started = program.start(config).await;
+                // Else the program has ended meanwhile.
+                let _ = starting.send((started, ticket));
+            });
             continue;
         }
         for (config, ticket) in program.connecting.take() {
@@ -687,7 +706,8 @@ async fn drive(
             continue;
         }
         let now = now();
-        if is_over && program.core.get().is_none() && next.is_none() && !runtime.waits_for_files() {
+        let has_server = program.core.get().is_some() || program.starts.get();
+        if is_over && !has_server && next.is_none() && !runtime.waits_for_files() {
             return Ok(0);
         }
         let wait = next
@@ -705,6 +725,14 @@ async fn drive(
             ready = files.readable() => {
                 ready?.clear_ready();
                 runtime.wake_files(Some(Duration::ZERO));
+            }
+            Some((started, ticket)) = started.recv() => {
+                program.starts.set(false);
+                if started.is_err() {
+                    program.accepting.take();
+                }
+                *program.configured.borrow_mut() = started.map_err(|error| format!("{error:#}"));
+                runtime.wake(ticket);
             }
             Some(event) = events.recv() => match event {
                 Event::Input(input) => {

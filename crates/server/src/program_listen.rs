@@ -1,17 +1,16 @@
 //! `listen` of `box.cfg`: the TCP address or Unix socket that a program chooses, and may change while it runs.
 //!
-//! The socket is bound before the instance starts, so that an address in use is an error of `box.cfg`; connections are
-//! accepted once the instance is there. What a program binds is its own: the addresses of a configured server stay.
+//! The socket is bound before the instance starts, so that an address in use is an error of `box.cfg`; who connects while
+//! the instance starts is answered by [`crate::early`]. What a program binds is its own: the addresses of a configured server stay.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::rc::Rc;
 
 use tokio::task::{JoinHandle, spawn_local};
 
+use crate::early::Awaited;
 use crate::listener;
-use crate::turn::Core;
 
 /// An address as `listen` has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,20 +99,34 @@ pub(crate) struct Accepting {
 }
 
 impl Bound {
-    /// Begins to accept.
+    /// Where, with the port that the system has chosen.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Begins to accept. Connections belong to the instance once it is there.
     ///
     /// # Errors
     /// The loop cannot watch the socket.
-    pub(crate) fn accept(self, core: &Rc<Core>) -> io::Result<Accepting> {
-        let core = core.clone();
+    pub(crate) fn accept(self, core: Awaited) -> io::Result<Accepting> {
         let (task, path) = match self.socket {
             Socket::Tcp(listener) => {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
-                (spawn_local(listener::accept_tcp(core, listener)), None)
+                let task = async move {
+                    if let Some(core) = listener::accept_tcp_early(core, &listener).await {
+                        listener::accept_tcp(core, listener).await;
+                    }
+                };
+                (spawn_local(task), None)
             }
             Socket::Unix(listener, path) => {
                 let listener = tokio::net::UnixListener::from_std(listener)?;
-                (spawn_local(listener::accept_unix(core, listener)), Some(path))
+                let task = async move {
+                    if let Some(core) = listener::accept_unix_early(core, &listener).await {
+                        listener::accept_unix(core, listener).await;
+                    }
+                };
+                (spawn_local(task), Some(path))
             }
         };
         Ok(Accepting { address: self.address, task, path })

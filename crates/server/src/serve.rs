@@ -248,9 +248,12 @@ async fn start(config: &Config, rejoins: Option<Uuid>) -> anyhow::Result<Running
     start_with(config, rejoins, listeners, tls_listeners).await
 }
 
-/// As [`start`], for a program that has bound what it listens on itself.
+/// As [`start`], for a program that has bound what it listens on itself. Requests for the program are refused with
+/// `ER_LOADING` until it takes them ([`Core::allow_programs`]).
 pub(crate) async fn start_for_program(config: &Config) -> anyhow::Result<Running> {
-    start_with(config, None, Vec::new(), Vec::new()).await
+    let running = start_with(config, None, Vec::new(), Vec::new()).await?;
+    running.core.instance.borrow_mut().set_loading();
+    Ok(running)
 }
 
 async fn start_with(
@@ -444,7 +447,7 @@ fn raise_file_limit(max_connections: u64) {
 }
 
 /// Random bytes, 122 random bits in each 16.
-fn fill_randomly(bytes: &mut [u8]) {
+pub(crate) fn fill_randomly(bytes: &mut [u8]) {
     for part in bytes.chunks_mut(16) {
         part.copy_from_slice(&Uuid::new_v4().as_bytes()[..part.len()]);
     }

@@ -225,6 +225,10 @@ end
 -- The parts that need a configured instance say so before.
 local GUARDED = {}
 
+local configuration
+-- The first box.cfg is under way, or has succeeded.
+local has_begun = false
+
 local function configure(options)
     if options == nil then options = {} end
     if type(options) ~= 'table' then error("Usage: box.cfg{option = value, ...}", 3) end
@@ -246,20 +250,37 @@ local function configure(options)
     if timeout ~= nil and timeout <= 0 then
         client_error('CFG', "Incorrect value for option 'replication_synchro_timeout': the value must be greater than zero")
     end
-    internal.configure(checked)
+    -- Other fibers run while an instance starts, which may take long: for them box is configured already.
+    local is_first = not has_begun
+    if is_first then
+        has_begun = true
+        for name, part in pairs(GUARDED) do
+            if name ~= 'info' then rawset(box, name, part) end
+        end
+        rawset(box, 'cfg', configuration)
+    end
+    local done, failure = pcall(internal.configure, checked)
+    if not done then
+        if is_first then
+            has_begun = false
+            for name in pairs(GUARDED) do rawset(box, name, nil) end
+            rawset(box, 'cfg', configure)
+        end
+        error(failure, 0)
+    end
     if checked.log_level ~= nil then require('log').level(checked.log_level) end
     for name, value in pairs(checked) do current[name] = value end
-    for name, part in pairs(GUARDED) do rawset(box, name, part) end
-    rawset(box, 'cfg', setmetatable({}, {
-        __call = function(_, again) return configure(again) end,
-        __index = function(_, name) return effective(name) end,
-        __newindex = function() error('Attempt to modify a read-only table', 2) end,
-        __pairs = function() return pairs(all_effective()) end,
-        __serialize = all_effective,
-    }))
     if internal.has_own_queue then internal.set_native_queue(false) end
     if internal.after_cfg then internal.after_cfg() end
 end
+
+configuration = setmetatable({}, {
+    __call = function(_, options) return configure(options) end,
+    __index = function(_, name) return effective(name) end,
+    __newindex = function() error('Attempt to modify a read-only table', 2) end,
+    __pairs = function() return pairs(all_effective()) end,
+    __serialize = all_effective,
+})
 
 box.cfg = configure
 
@@ -280,10 +301,16 @@ local own_info = {
     end,
 }
 
+-- While the instance starts.
+local function loading()
+    return { version = _TARANTOOL, status = 'loading', ro = true, lsn = -1, pid = require('log').pid() }
+end
+
 local function asks(name)
     return setmetatable({}, {
         __index = function(_, key)
             if name == 'box.info' then
+                if not internal.configured() then return loading()[key] end
                 if key == 'memory' then return function() return native('box.info.memory') end end
                 if key == 'listen' then return internal.listening() end
                 if key == 'vinyl' or key == 'sql' or key == 'gc' then return own_info[key] end
@@ -305,8 +332,11 @@ local function asks(name)
             end
             return native(name)[key]
         end,
-        __call = function() return native(name) end,
-        __serialize = function() return native(name) end,
+        __call = function()
+            if name == 'box.info' and not internal.configured() then return loading() end
+            return native(name)
+        end,
+        __serialize = function(self) return self() end,
     })
 end
 
@@ -409,9 +439,16 @@ require('box.func')
 require('box.sql')
 require('box.settings')
 
+-- A program may put a function of its own in the place of `box.info`; clients that call it get that function then.
 setmetatable(box, {
     __index = function(_, name)
-        if GUARDED[name] ~= nil then error('Please call box.cfg{} first', 2) end
+        if GUARDED[name] == nil then return nil end
+        if name == 'info' and has_begun then return GUARDED.info end
+        error('Please call box.cfg{} first', 2)
+    end,
+    __newindex = function(_, name, value)
+        if name == 'info' and internal.configured() then internal.own_function('box.info') end
+        rawset(box, name, value)
     end,
 })
 

@@ -22,6 +22,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("start_queue", start_queue),
     ("set_program_tubes", set_program_tubes),
     ("set_hooked_queue", set_hooked_queue),
+    ("own_function", own_function),
     ("queue_state", queue_state),
     ("queue_row", queue_row),
     ("queue_rows", queue_rows),
@@ -319,6 +320,16 @@ fn set_hooked_queue(lua: Lua) -> Result<i32, Error> {
     let hooked = lua.truth(1);
     lua.with_instance(|instance| {
         instance.set_hooked_queue(hooked);
+        Ok(())
+    })?;
+    Ok(0)
+}
+
+/// `own_function(name)`: the program has put a function of its own in the place of a native one, for clients too.
+fn own_function(lua: Lua) -> Result<i32, Error> {
+    let name = lua.text(1).unwrap_or_default();
+    lua.with_instance(|instance| {
+        instance.own_function(&name);
         Ok(())
     })?;
     Ok(0)
