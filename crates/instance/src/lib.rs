@@ -279,8 +279,8 @@ impl Instance {
     }
 
     /// Changes limits and rules; connections that exceed a lower limit are not closed. `memory_limit` is in bytes.
-    /// What [`Self::set_loading`], [`Self::set_lua`], [`Self::set_native_queue`], [`Self::set_queue_on_demand`], [`Self::set_program_tubes`] and
-    /// [`Self::set_hooked_queue`] have set stays as it is.
+    /// What [`Self::set_loading`], [`Self::set_lua`], [`Self::set_native_queue`], [`Self::set_queue_on_demand`],
+    /// [`Self::set_program_tubes`] and [`Self::set_hooked_queue`] have set stays as it is.
     pub fn reconfigure(&mut self, settings: Settings, memory_limit: u64) {
         let rule_ends = self.settings.guest_on_loopback && !settings.guest_on_loopback;
         let Settings { loading, lua, native_queue, queue_on_demand, program_tubes, hooked_queue, .. } =
