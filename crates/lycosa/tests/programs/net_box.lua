@@ -126,6 +126,46 @@ later:close()
 local async = net_box.connect(address, { wait_connected = false })
 print(async.state, async:wait_connected(10), async.state)
 
+-- A connection that nobody has any more is closed; whoever has one of its spaces has the connection.
+local function current() return box.stat.net().CONNECTIONS.current end
+local before = current()
+for number = 1, 30 do
+    local dropped = net_box.connect(address, { reconnect_after = number % 2 == 0 and 0.1 or nil })
+    dropped:call('math.sin', { 1 }, { is_async = true })
+end
+for _ = 1, 500 do
+    collectgarbage()
+    fiber.sleep(0.01)
+    if current() <= before then break end
+end
+print(current() <= before)
+local people = net_box.connect(address).space.people
+collectgarbage()
+collectgarbage()
+fiber.sleep(0.05)
+print(#people:select())
+
+-- The storage of a session lives as long as the requests of the session.
+local seen = fiber.channel(1)
+rawset(_G, 'late', function()
+    local started = fiber.cond()
+    rawset(_G, 'goes_on', started)
+    box.session.storage.own = 'own'
+    started:wait(60)
+    fiber.sleep(0.1)
+    seen:put({ box.session.storage.own, box.session.storage.closed })
+end)
+local function mark()
+    box.session.storage.closed = 'closed'
+    if rawget(_G, 'goes_on') then goes_on:signal() end
+end
+box.session.on_disconnect(mark)
+local leaving = net_box.connect(address)
+leaving:call('late', {}, { is_async = true })
+while not rawget(_G, 'goes_on') do fiber.sleep(0.01) end
+leaving:close()
+print(unpack(seen:get(60)))
+box.session.on_disconnect(nil, mark)
 
 -- The own instance.
 local own = net_box.self

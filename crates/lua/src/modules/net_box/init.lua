@@ -190,8 +190,8 @@ local function reload_schema(connection)
     end)
 end
 
--- Connects and serves replies until the end. The text of the failure, and whether trying again makes no sense.
-local function serve(connection)
+-- Connects: the text of the failure, and whether trying again makes no sense; nothing when replies can be served.
+local function establish(connection)
     local options = connection.opts
     local deadline = fiber.clock() + (options.connect_timeout or CONNECT_TIMEOUT)
     local client = socket.tcp_connect(connection.host, connection.port, options.connect_timeout or CONNECT_TIMEOUT)
@@ -201,6 +201,8 @@ local function serve(connection)
         return 'Connection closed'
     end
     connection._socket, connection._input, connection._unsent = client, stream.input(), nil
+    -- Nobody has the connection any more: its reader, which waits for the socket, is woken and ends.
+    connection._owner = ffi.gc(ffi.new('char[1]'), function() pcall(client.shutdown, client) end)
     if connection.host ~= 'unix/' then client:setsockopt('tcp', 'TCP_NODELAY', true) end
     local function greeted() return stream.held(connection._input) >= 128 end
     local failure = read_until(connection, greeted, deadline)
@@ -223,18 +225,26 @@ local function serve(connection)
     failure = take_schema(connection, spaces, indexes)
     if failure then return failure, true end
     set_state(connection, 'active')
-    connection._was_active = true
+    connection._was_active, connection._told = true, nil
     run_triggers(connection, connection._on_connect)
     run_triggers(connection, connection._on_schema_reload)
-    return read_until(connection, function()
+end
+
+-- Hands out what has come: the file to wait for, or nil and the text of the failure.
+local function advance(connection)
+    while true do
         local done, message = pcall(dispatch, connection)
-        if not done then
-            connection._protocol_error = tostring(message)
-            return true
-        end
+        if not done then return nil, tostring(message) end
         if connection._seen_version ~= connection.schema_version then reload_schema(connection) end
-        return connection._closed
-    end, math.huge) or connection._protocol_error or 'Connection closed'
+        local fd = connection._socket._fd
+        if connection._closed or not fd then return nil, 'Connection closed' end
+        local count, number = stream.fill(connection._input, fd)
+        if count == 0 then return nil, 'Peer closed' end
+        if count == nil and number ~= errno.EINTR then
+            if number == errno.EAGAIN then return fd end
+            return nil, errno.strerror(number)
+        end
+    end
 end
 
 local function disconnected(connection)
@@ -245,21 +255,67 @@ local function disconnected(connection)
     end
 end
 
-local function run(connection)
-    fiber.name(('%s:%s (net.box)'):format(connection.host, connection.port), { truncate = true })
-    while not connection._closed do
-        local done, failure, is_final = pcall(serve, connection)
-        if not done then failure, is_final = tostring(failure), true end
-        if connection._closed then break end
-        local reconnect = connection.opts.reconnect_after
-        connection._failure = errors.no_connection(failure)
-        log.warn('%s:%s: %s', connection.host, connection.port, failure)
-        set_state(connection, reconnect and not is_final and 'error_reconnect' or 'error', failure)
-        fail_requests(connection, connection._failure)
-        disconnected(connection)
-        if not reconnect or is_final then return end
-        connection._retry:wait(reconnect)
-        if not connection._closed then set_state(connection, 'initial', failure) end
+-- The fiber of a connection has it in a weak table alone while it waits: a connection that nobody has any more is collected,
+-- and the fiber ends. These steps have it for their own time.
+
+local function connect_step(weak)
+    local connection = weak.connection
+    if not connection or connection._closed then return nil end
+    local done, failure, is_final = pcall(establish, connection)
+    if not done then failure, is_final = tostring(failure), true end
+    return connection._socket, failure, is_final
+end
+
+local function reply_step(weak)
+    local connection = weak.connection
+    if not connection then return nil, 'Connection closed' end
+    local done, fd, failure = pcall(advance, connection)
+    if not done then return nil, tostring(fd) end
+    return fd, failure
+end
+
+-- After a failure: the condition to wait for before the next attempt, and how long; nil if there will be none.
+local function failure_step(weak, failure, is_final)
+    local connection = weak.connection
+    if not connection or connection._closed then return nil end
+    local reconnect = connection.opts.reconnect_after
+    connection._failure = errors.no_connection(failure)
+    -- The same cause a hundred times would only hide what else the log has.
+    if connection._told ~= failure then log.warn('%s:%s: %s', connection.host, connection.port, failure) end
+    connection._told = failure
+    set_state(connection, reconnect and not is_final and 'error_reconnect' or 'error', failure)
+    fail_requests(connection, connection._failure)
+    disconnected(connection)
+    if not reconnect or is_final then return nil end
+    return connection._retry, reconnect
+end
+
+local function retry_step(weak, failure)
+    local connection = weak.connection
+    if not connection or connection._closed then return false end
+    set_state(connection, 'initial', failure)
+    return true
+end
+
+local function run(weak, name)
+    fiber.name(name, { truncate = true })
+    while true do
+        local client, failure, is_final = connect_step(weak)
+        if not failure then
+            local fd = client
+            while fd do
+                fd, failure = reply_step(weak)
+                if fd then stream.wait(fd, 1, math.huge) end
+            end
+        end
+        local retry, pause = failure_step(weak, failure, is_final)
+        if not retry then
+            if client and client._fd then client:close() end
+            return
+        end
+        retry:wait(pause)
+        retry = nil
+        if not retry_step(weak, failure) then return end
     end
 end
 
@@ -506,7 +562,8 @@ function connect(...)
     if options.call_16 then
         connection.call, connection.eval = methods.call_16, methods.eval_16
     end
-    fiber.create(run, connection)
+    local weak = setmetatable({ connection = connection }, { __mode = 'v' })
+    fiber.create(run, weak, ('%s:%s (net.box)'):format(host, port))
     local wait = options.wait_connected
     if wait ~= false then
         connection:wait_connected(type(wait) == 'number' and wait or FOREVER)
