@@ -250,7 +250,8 @@ impl Instance {
         let is_of_queue = match target {
             Some(Callee::Queue(..) | Callee::Expiration(_)) => true,
             Some(Callee::Box(function)) => function.is_harmless(),
-            None => name.starts_with(b"queue."),
+            // With a queue of its own, a program says itself who may call it.
+            None => self.settings.native_queue && name.starts_with(b"queue."),
         };
         let gives_rights = matches!(target, Some(Callee::Queue(procedure, _)) if gives_rights(&procedure));
         if is_of_queue && caller.trusted && !(gives_rights && caller.effective == user::GUEST) {

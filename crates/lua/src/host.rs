@@ -84,7 +84,8 @@ pub enum Input {
 pub struct Session {
     /// The session's number and user.
     pub caller: Caller,
-    /// The peer's address; empty for fibers of the program.
+    /// The peer's address; empty for fibers of the program. All fibers at work for a connection share it: the triggers of
+    /// its end find out by it whether there are others.
     pub peer: Rc<str>,
     /// The request that the fiber answers, for `box.session.push`.
     pub request: Option<RequestId>,

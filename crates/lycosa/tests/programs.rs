@@ -67,6 +67,11 @@ fn while_box_cfg_waits_for_a_master_fibers_run_and_clients_are_told() {
 }
 
 #[test]
+fn modules_are_found_and_named_as_theirs() {
+    compare("modules.lua", &[]);
+}
+
+#[test]
 fn sql_over_one_space_is_theirs() {
     compare("sql.lua", &[&free_port().to_string()]);
 }

@@ -1,13 +1,18 @@
-//! Log lines: for people or as JSON, to standard error or a file, with a filter that SIGHUP may change.
+//! Log lines: for people or as JSON, to standard error, a file or a command, with a filter that SIGHUP may change.
 //!
-//! A program names the file (`log` of `box.cfg`, `log.cfg`); without one lines go to standard error.
+//! A program names the file or the command (`log` of `box.cfg`, `log.cfg`); without one lines go to standard error. A line
+//! that a command does not take at once is dropped: the server never waits for whoever reads its log.
 
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
+use rustix::fs::OFlags;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt, reload};
@@ -55,47 +60,70 @@ impl LogHandle {
     }
 }
 
-/// The file that lines go to, and its name.
-static FILE: Mutex<Option<(PathBuf, File)>> = Mutex::new(None);
-
-fn locked() -> std::sync::MutexGuard<'static, Option<(PathBuf, File)>> {
-    // Whoever has panicked with the lock has at most left a line unfinished.
-    FILE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+/// Where lines go instead of standard error.
+enum Target {
+    /// A file, with its name.
+    File(PathBuf, File),
+    /// The standard input of a command.
+    Command(File),
 }
 
-fn open(path: PathBuf) -> Result<(PathBuf, File), String> {
+static TARGET: Mutex<Option<Target>> = Mutex::new(None);
+
+fn locked() -> std::sync::MutexGuard<'static, Option<Target>> {
+    // Whoever has panicked with the lock has at most left a line unfinished.
+    TARGET.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn open(path: PathBuf) -> Result<Target, String> {
     let opened = File::options().create(true).append(true).open(&path);
     let file = opened.map_err(|error| format!("cannot open the log file {}: {error}", path.display()))?;
     // The program may change its folder before the file is opened again.
-    Ok((std::path::absolute(&path).unwrap_or(path), file))
+    Ok(Target::File(std::path::absolute(&path).unwrap_or(path), file))
 }
 
-/// From now on lines go to the file that `target` names: a path, with or without `file:` before it. Nothing, and they go to
-/// standard error.
+/// Starts a command that takes lines from its standard input. It ends when the server does.
+fn start(command: &str) -> Result<Target, String> {
+    let failed = |error: io::Error| format!("cannot start the command {command:?} for the log: {error}");
+    // Ctrl-C is for the server, whose last lines the command is still to take.
+    let started =
+        Command::new("/bin/sh").args(["-c", command]).stdin(Stdio::piped()).process_group(0).spawn();
+    let input = started.map_err(failed)?.stdin.ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
+    let flags = rustix::fs::fcntl_getfl(&input).map_err(|error| failed(error.into()))?;
+    rustix::fs::fcntl_setfl(&input, flags | OFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
+    Ok(Target::Command(File::from(OwnedFd::from(input))))
+}
+
+/// From now on lines go where `target` says: to a file (a path, with or without `file:` before it), or to a command (`|
+/// COMMAND` or `pipe:COMMAND`). Nothing, and they go to standard error.
 ///
 /// # Errors
-/// The file cannot be opened; a pipe or syslog is asked for, which there is not.
+/// The file cannot be opened, or the command not be started; syslog is asked for, which there is not.
 pub fn write_to(target: &str) -> Result<(), String> {
-    let is_other = ["|", "pipe:", "syslog:"].iter().any(|prefix| target.starts_with(prefix));
-    if is_other {
+    if target.starts_with("syslog:") {
         return Err(format!(
-            "Incorrect value for option 'log': {target:?} is not possible here: name a file, or let the service manager \
-             take standard error"
+            "Incorrect value for option 'log': {target:?} is not possible here: name a file or a command, or let the \
+             service manager take standard error"
         ));
     }
+    let command = target.strip_prefix('|').or_else(|| target.strip_prefix("pipe:"));
     let path = target.strip_prefix("file:").unwrap_or(target);
-    let file = if path.is_empty() { None } else { Some(open(PathBuf::from(path))?) };
-    *locked() = file;
+    let opened = match command {
+        Some(command) => Some(start(command.trim())?),
+        None if path.is_empty() => None,
+        None => Some(open(PathBuf::from(path))?),
+    };
+    *locked() = opened;
     Ok(())
 }
 
-/// Opens the log file again by its name, after somebody has moved it away.
+/// Opens the log file again by its name, after somebody has moved it away. A command goes on.
 ///
 /// # Errors
 /// It cannot be opened; lines go to the former one.
 pub fn reopen() -> Result<(), String> {
     let mut held = locked();
-    if let Some((path, _)) = held.as_ref() {
+    if let Some(Target::File(path, _)) = held.as_ref() {
         let opened = open(path.clone())?;
         *held = Some(opened);
     }
@@ -108,7 +136,9 @@ struct Destination;
 impl Write for Destination {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match locked().as_mut() {
-            Some((_, file)) => file.write_all(&without_colors(bytes))?,
+            Some(Target::File(_, file)) => file.write_all(&without_colors(bytes))?,
+            // A line that is not taken at once, or by nobody any more, is lost.
+            Some(Target::Command(input)) => drop(input.write(&without_colors(bytes))),
             None => io::stderr().write_all(bytes)?,
         }
         Ok(bytes.len())

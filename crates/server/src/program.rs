@@ -238,8 +238,8 @@ impl Listener for Program {
     }
 
     fn disconnected(&self, caller: Caller, peer: &str) {
-        self.peers.borrow_mut().remove(&caller.session);
-        self.sessions.borrow_mut().push_back((caller, peer.into(), false));
+        let shared = self.peers.borrow_mut().remove(&caller.session);
+        self.sessions.borrow_mut().push_back((caller, shared.unwrap_or_else(|| peer.into()), false));
         self.news.notify_one();
     }
 }

@@ -117,9 +117,16 @@ function internal.connected()
     run_list(on_connect)
 end
 function internal.disconnected()
-    closing[session_id()] = true
+    local id = session_id()
+    closing[id] = true
     run_list(on_disconnect)
-    closing[session_id()], storages[session_id()], connected[session_id()] = nil, nil, nil
+    -- Requests of the connection may still run, and are to find what the triggers have left them.
+    local pause = 0.05
+    while storages[id] and internal.session_has_requests() do
+        fiber.sleep(pause)
+        pause = math.min(pause * 2, 1)
+    end
+    closing[id], storages[id], connected[id] = nil, nil, nil
     internal.forget_statements(session_id())
     internal.forget_settings(session_id())
 end

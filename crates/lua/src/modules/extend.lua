@@ -243,12 +243,15 @@ require('decimal')
 
 local search_root
 
+-- Folders are absolute, so that errors name files by their whole paths. Rocks of the folders above count too.
 local function in_root(name)
-    if not search_root then return nil end
-    local places = {}
-    for _, folder in ipairs({ '', '/.rocks/share/tarantool' }) do
-        table.insert(places, search_root .. folder .. '/?.lua')
-        table.insert(places, search_root .. folder .. '/?/init.lua')
+    local folder = package.searchroot()
+    local places = { folder .. '/?.lua', folder .. '/?/init.lua' }
+    while folder do
+        local rocks = folder .. '/.rocks/share/tarantool'
+        table.insert(places, rocks .. '/?.lua')
+        table.insert(places, rocks .. '/?/init.lua')
+        folder = folder:match('^(.*)/[^/]*$')
     end
     return (package.searchpath(name, table.concat(places, ';')))
 end
@@ -256,7 +259,7 @@ end
 --- The folder that `setsearchroot` has named, else the working directory.
 function package.searchroot() return search_root or require('fio').cwd() end
 
---- Modules are looked for in that folder first; nil is the folder of the calling script, `box.NULL` is none.
+--- Modules are looked for in that folder first; nil is the folder of the calling script, `box.NULL` the working directory.
 function package.setsearchroot(path)
     if path == nil and type(path) == 'cdata' then
         search_root = nil

@@ -121,10 +121,10 @@ function program.disconnected() internal.disconnected() end
 local helpers
 
 local function own_queue()
-    local file = package.searchpath('queue', package.path)
+    local file = package.search('queue')
     if not file then return nil end
     if program.no_native_queue then return file end
-    return not package.searchpath('queue.abstract', package.path) and file or nil
+    return not package.search('queue.abstract') and file or nil
 end
 
 table.insert(package.loaders, 2, function(name)

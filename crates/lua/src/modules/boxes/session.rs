@@ -26,6 +26,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("as_program", as_program),
     ("marshal_errors", marshal_errors),
     ("watch_denied", watch_denied),
+    ("session_has_requests", session_has_requests),
 ];
 
 /// Returns number, peer, user's number, effective user's number of the session.
@@ -81,6 +82,13 @@ fn watch_denied(lua: Lua) -> Result<i32, Error> {
         Ok(())
     })?;
     Ok(0)
+}
+
+/// `session_has_requests()`: whether other fibers are at work for the connection whose triggers run.
+fn session_has_requests(lua: Lua) -> Result<i32, Error> {
+    let others = Rc::strong_count(&lua.session()?.peer) > 1;
+    lua.push_bool(others);
+    Ok(1)
 }
 
 /// `marshal_errors(session, yes)`: whether error objects in a session's values are encoded as such.
