@@ -50,7 +50,7 @@ struct Core {
     status: watch::Sender<Status>,
     identity: Mutex<()>,
     close: Notify,
-    /// The address of a server that was left although it takes writes: it confirms none.
+    /// The address of a server that was left although it takes writes: another one is the master.
     avoided: std::sync::Mutex<Option<String>>,
     /// Whether somebody asks who the master is.
     looks: AtomicBool,
@@ -249,8 +249,8 @@ impl Client {
 enum Doubt {
     /// It answers as one that takes no writes.
     Role,
-    /// It confirms nothing: replies wait for replicas, or changes are refused without them. It may have been replaced and
-    /// not know.
+    /// It may confirm nothing: replies wait for replicas, or changes are refused without them. It may have been replaced
+    /// and not know. A busy master lets the same doubt arise.
     Replicas,
 }
 
@@ -301,16 +301,15 @@ impl Core {
         Ok(())
     }
 
-    /// Ends a connection whose server says that it takes no writes, or that confirms none while another server takes
-    /// them.
+    /// Ends a connection whose server says that it takes no writes, or that another server outranks as the master.
     async fn leave_if_replaced(&self, connection: &Connection, doubt: Doubt) {
-        match connection.takes_writes().await {
-            Ok(false) => connection.leave("the server takes no writes any more"),
-            Ok(true) if doubt == Doubt::Replicas && connection.has_rival(&self.options).await => {
-                *self.avoided() = Some(connection.address().to_owned());
-                connection.leave("the server confirms no change, and another one takes writes");
-            }
-            _ => {}
+        // Without an answer the server is busy or dead: `keep_alive` finds out.
+        let Ok(own) = connection.standing().await else { return };
+        if !own.takes_writes {
+            connection.leave("the server takes no writes any more");
+        } else if doubt == Doubt::Replicas && connection.has_rival(&own, &self.options).await {
+            *self.avoided() = Some(connection.address().to_owned());
+            connection.leave("another server takes writes too, and is the master by its replicas");
         }
     }
 

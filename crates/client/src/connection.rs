@@ -12,14 +12,14 @@ use std::time::Duration;
 use lycosa_iproto::auth;
 use lycosa_iproto::frame::{self, Split};
 use lycosa_iproto::greeting::{GREETING_SIZE, Greeting, REFUSAL_PREFIX};
-use lycosa_iproto::keys::{self, ballot};
+use lycosa_iproto::keys;
 use lycosa_iproto::reply::{self, Content};
 use lycosa_iproto::request::{self, AuthTuple, Body};
-use lycosa_tuple::value::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -28,6 +28,7 @@ use crate::kind::Kind;
 use crate::options::ConnectOptions;
 use crate::pending::{Pending, Waiter};
 use crate::response::Response;
+use crate::standing::Standing;
 use crate::tls::TlsOptions;
 
 /// Room for what is read at once.
@@ -38,6 +39,11 @@ const OUTPUT_KEPT: usize = 1 << 20;
 const UNREAD_SYNC: u64 = u64::MAX;
 /// Pings in a row after which a silent server counts as gone.
 const KEEP_ALIVE_ATTEMPTS: u32 = 2;
+/// How long the other servers are waited for when one takes writes and may not be the only one that does.
+const RIVAL_GRACE: Duration = Duration::from_secs(1);
+
+/// What became of an attempt to connect, and the address.
+type Asked = (Result<(Connection, Standing)>, String);
 
 /// One connection to a server. Clones share it; it is closed when the last is dropped.
 ///
@@ -78,7 +84,8 @@ struct State {
 
 impl Connection {
     /// Connects over TCP, with TLS if the options say so, and authenticates. Of several addresses all are tried at
-    /// once, and the first server that takes writes is the one.
+    /// once, and the server that takes writes is the one; of several the one that confirms them and that more replicas
+    /// follow.
     ///
     /// # Errors
     /// None of several servers takes writes ([`Error::NoMaster`]), no connection, no greeting, a wrong user or
@@ -87,40 +94,44 @@ impl Connection {
         Self::connect_avoiding(options, None).await
     }
 
-    /// The same. Of several servers that take writes the one at `avoided` is the last choice.
+    /// The same. Of several servers that take writes, and of which none outranks the other, the one at `avoided` is the
+    /// last choice.
     pub(crate) async fn connect_avoiding(options: &ConnectOptions, avoided: Option<&str>) -> Result<Self> {
         if options.has_several() {
-            return Self::connect_to_master(options, options.addresses(), avoided).await;
+            return Self::connect_to_master(options, avoided).await;
         }
         Self::connect_to(options, options.addresses().next().unwrap_or_default()).await
     }
 
-    async fn connect_to_master(
-        options: &ConnectOptions,
-        addresses: impl Iterator<Item = String>,
-        avoided: Option<&str>,
-    ) -> Result<Self> {
-        let mut attempts = JoinSet::new();
-        for address in addresses {
-            let options = options.clone();
-            attempts.spawn(async move {
-                let connected = async {
-                    let connection = Self::connect_to(&options, address.clone()).await?;
-                    let takes_writes = connection.takes_writes().await?;
-                    Ok::<_, Error>(takes_writes.then_some(connection))
-                };
-                (connected.await, address)
-            });
-        }
+    async fn connect_to_master(options: &ConnectOptions, avoided: Option<&str>) -> Result<Self> {
+        let mut attempts = Self::ask_all(options, options.addresses());
         let mut causes = Vec::new();
-        let mut last_choice = None;
-        while let Some(attempt) = attempts.join_next().await {
-            match attempt {
-                Ok((Ok(Some(connection)), address)) if avoided == Some(address.as_str()) => {
-                    last_choice = Some(connection);
+        let mut best: Option<(Self, Standing)> = None;
+        let mut deadline = None;
+        loop {
+            let attempt = match deadline {
+                None => attempts.join_next().await,
+                Some(deadline) => {
+                    tokio::time::timeout_at(deadline, attempts.join_next()).await.unwrap_or(None)
                 }
-                Ok((Ok(Some(connection)), _)) => return Ok(connection),
-                Ok((Ok(None), address)) => causes.push(format!("{address} takes no writes")),
+            };
+            let Some(attempt) = attempt else { break };
+            match attempt {
+                Ok((Ok((connection, standing)), address)) if standing.takes_writes => {
+                    let is_avoided = avoided == Some(address.as_str());
+                    if standing.is_sound() && !is_avoided {
+                        return Ok(connection);
+                    }
+                    let is_better = best.as_ref().is_none_or(|(other, others)| {
+                        let was_avoided = avoided == Some(other.address());
+                        standing.outranks(others) || was_avoided && !others.outranks(&standing)
+                    });
+                    if is_better {
+                        best = Some((connection, standing));
+                    }
+                    deadline.get_or_insert_with(|| Instant::now() + RIVAL_GRACE);
+                }
+                Ok((Ok(_), address)) => causes.push(format!("{address} takes no writes")),
                 Ok((Err(error @ (Error::Connect { .. } | Error::Tls { .. })), _)) => {
                     causes.push(error.to_string());
                 }
@@ -128,19 +139,33 @@ impl Connection {
                 Err(error) => causes.push(error.to_string()),
             }
         }
-        if let Some(connection) = last_choice {
+        if let Some((connection, _)) = best {
             return Ok(connection);
         }
         causes.sort();
         Err(Error::NoMaster(causes.join("; ")))
     }
 
-    /// Whether the server takes writes now.
-    pub(crate) async fn takes_writes(&self) -> Result<bool> {
-        let vote = self.request(&Body::Vote).await?.first_value()?;
-        let Value::Map(vote) = vote else { return Err(Error::protocol("a vote is a map")) };
-        let is_read_only = vote.iter().find(|(key, _)| key.as_u64() == Some(ballot::IS_READ_ONLY.into()));
-        Ok(is_read_only.is_none_or(|(_, value)| value.as_bool() != Some(true)))
+    /// Connects to each of these addresses, and asks for the ballots.
+    fn ask_all(options: &ConnectOptions, addresses: impl Iterator<Item = String>) -> JoinSet<Asked> {
+        let mut attempts = JoinSet::new();
+        for address in addresses {
+            let options = options.clone();
+            attempts.spawn(async move {
+                let connected = async {
+                    let connection = Self::connect_to(&options, address.clone()).await?;
+                    let standing = connection.standing().await?;
+                    Ok((connection, standing))
+                };
+                (connected.await, address)
+            });
+        }
+        attempts
+    }
+
+    /// What the server says about itself as a master.
+    pub(crate) async fn standing(&self) -> Result<Standing> {
+        Standing::of_ballot(&self.request(&Body::Vote).await?.first_value()?)
     }
 
     /// Where the server is, as the options name it; empty for a stream that the caller has made.
@@ -148,10 +173,17 @@ impl Connection {
         &self.handle.address
     }
 
-    /// Whether a server at another of the addresses takes writes.
-    pub(crate) async fn has_rival(&self, options: &ConnectOptions) -> bool {
-        let others = options.addresses().filter(|address| address != self.address());
-        Self::connect_to_master(options, others, None).await.is_ok()
+    /// Whether a server at another of the addresses is the master rather than this one, which says `own` about itself.
+    pub(crate) async fn has_rival(&self, own: &Standing, options: &ConnectOptions) -> bool {
+        let mut others = Self::ask_all(options, options.addresses().filter(|other| other != self.address()));
+        while let Some(other) = others.join_next().await {
+            if let Ok((Ok((_, standing)), _)) = other
+                && standing.outranks(own)
+            {
+                return true;
+            }
+        }
+        false
     }
 
     /// Ends the connection; `reason` is what requests in flight are told.

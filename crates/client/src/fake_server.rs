@@ -108,13 +108,23 @@ pub(crate) fn empty(request: &Request<'_>) -> Act {
     Act::Send(out)
 }
 
-/// The answer to VOTE.
+/// The answer to VOTE of a server that tells nothing about replicas.
 pub(crate) fn ballot(request: &Request<'_>, is_read_only: bool) -> Act {
+    vote(request, vec![(Value::from(u64::from(keys::ballot::IS_READ_ONLY)), is_read_only.into())])
+}
+
+/// The answer to VOTE of a server that takes writes, followed by this many replicas, each reply of which waits for one.
+pub(crate) fn ballot_of_master(request: &Request<'_>, following: u64) -> Act {
+    let field = |key: u8, value: u64| (Value::from(u64::from(key)), Value::from(value));
+    let replicas = field(keys::ballot::REPLICAS_FOLLOWING, following);
+    vote(request, vec![replicas, field(keys::ballot::REPLICAS_BEFORE_REPLY, 1)])
+}
+
+fn vote(request: &Request<'_>, fields: Vec<(Value, Value)>) -> Act {
     let mut out = Vec::new();
     let start = reply::begin(&mut out, 0, request.header.sync, SCHEMA_VERSION);
-    let vote = Value::Map(vec![(Value::from(u64::from(keys::ballot::IS_READ_ONLY)), is_read_only.into())]);
     out.extend_from_slice(&[0x81, keys::BALLOT]);
-    vote.write(&mut out);
+    Value::Map(fields).write(&mut out);
     reply::finish(&mut out, start);
     Act::Send(out)
 }

@@ -57,6 +57,7 @@ mod pending;
 mod procedures;
 mod queue;
 mod response;
+mod standing;
 mod statistics;
 mod status;
 mod task;

@@ -280,10 +280,14 @@ impl Instance {
         let oldest = self.oldest_vclock.clone();
         let read_only = self.data.read_only;
         let is_configured = self.replication.is_read_only_configured;
+        let replicas = &self.replication.replicas;
+        let (following, wanted) = (replicas.following_count(), self.settings.replicas_before_reply);
+        // The ballot of an instance without any replicas is that of a Tarantool, byte for byte.
+        let tells_replicas = wanted > 0 || replicas.iter().any(|peer| peer.id != 0);
         self.reply_with(slot, header.sync, |out| {
             mp::write_map(out, 1);
             mp::write_uint(out, u64::from(keys::BALLOT));
-            mp::write_map(out, 4);
+            mp::write_map(out, if tells_replicas { 6 } else { 4 });
             mp::write_uint(out, u64::from(keys::ballot::IS_READ_ONLY_CONFIGURED));
             mp::write_bool(out, is_configured);
             mp::write_uint(out, u64::from(keys::ballot::IS_READ_ONLY));
@@ -292,6 +296,12 @@ impl Instance {
             vclock.encode(out);
             mp::write_uint(out, u64::from(keys::ballot::OLDEST_VCLOCK));
             oldest.encode(out);
+            if tells_replicas {
+                mp::write_uint(out, u64::from(keys::ballot::REPLICAS_FOLLOWING));
+                mp::write_uint(out, following as u64);
+                mp::write_uint(out, u64::from(keys::ballot::REPLICAS_BEFORE_REPLY));
+                mp::write_uint(out, wanted as u64);
+            }
         })
     }
 

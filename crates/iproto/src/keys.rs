@@ -117,6 +117,11 @@ pub mod ballot {
     pub const OLDEST_VCLOCK: u8 = 0x03;
     /// Whether the instance takes no writes now, for whatever reason.
     pub const IS_READ_ONLY: u8 = 0x04;
+    /// How many registered replicas follow the instance. Not Tarantool's: its ballots count up from 1, and it passes over
+    /// keys that it does not know. In ballots of instances only that know others, or wait for replicas.
+    pub const REPLICAS_FOLLOWING: u8 = 0x60;
+    /// How many of them each reply waits for. Comes with [`REPLICAS_FOLLOWING`].
+    pub const REPLICAS_BEFORE_REPLY: u8 = 0x61;
 }
 
 /// Bit of [`FLAGS`]: the last row of its transaction.

@@ -34,7 +34,9 @@ pub(crate) fn runtime() -> anyhow::Result<Runtime> {
 /// What the client needs to connect.
 pub(crate) fn connect_options(arguments: &ClientArguments) -> anyhow::Result<ConnectOptions> {
     let timeout = arguments.request_timeout;
-    let options: ConnectOptions = arguments.address.parse()?;
+    let mut options: ConnectOptions = arguments.address.parse()?;
+    // A long wait for a task notices a dead server as quickly as the user wants replies. Zero would mean never.
+    options.keep_alive = options.keep_alive.min(timeout.max(Duration::from_secs(1)));
     let options = with_tls(options.connect_timeout(timeout).request_timeout(timeout), arguments)?;
     let Some(user) = &arguments.user else { return Ok(options) };
     let password = password_of(user, arguments.password_file.as_deref())?;

@@ -6,7 +6,7 @@ use lycosa_iproto::request::Request;
 use lycosa_tuple::value::Value;
 
 use super::*;
-use crate::fake_server::{Act, FakeServer, ballot, call, empty, fail, ok};
+use crate::fake_server::{Act, FakeServer, ballot, ballot_of_master, call, empty, fail, ok};
 use crate::tube::PutOptions;
 
 const FIRST: [u8; 16] = *b"first-session-id";
@@ -236,7 +236,7 @@ async fn a_server_that_confirms_nothing_is_left_for_another_one() {
     for refuses in [false, true] {
         let (rival, looks) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let cut_off = FakeServer::start(move |_, request| match request.body {
-            Body::Vote => ballot(request, false),
+            Body::Vote => ballot_of_master(request, 0),
             Body::Ping => empty(request),
             _ if call(request).0 == "queue.identify" => ok(request, &[Value::str(FIRST)]),
             _ if refuses => fail(request, ErrorCode::SyncQuorumTimeout, "0 replicas are connected"),
@@ -248,7 +248,10 @@ async fn a_server_that_confirms_nothing_is_left_for_another_one() {
         let other = FakeServer::start(move |_, request| match request.body {
             Body::Vote => {
                 votes.fetch_add(1, Ordering::Relaxed);
-                ballot(request, takes_writes.load(Ordering::Relaxed) == 0)
+                match takes_writes.load(Ordering::Relaxed) {
+                    0 => ballot(request, true),
+                    number => ballot_of_master(request, number as u64 - 1),
+                }
             }
             Body::Ping => empty(request),
             _ if call(request).0 == "queue.identify" => ok(request, &[Value::str(FIRST)]),
@@ -269,8 +272,15 @@ async fn a_server_that_confirms_nothing_is_left_for_another_one() {
             let _ = tube.put("x", PutOptions::new()).await;
         }
         assert_eq!(client.status().connects, 1);
-
+        // Nor if the other one takes writes and confirms no more than this one does.
         rival.store(1, Ordering::Relaxed);
+        let seen = looks.load(Ordering::Relaxed);
+        while looks.load(Ordering::Relaxed) < seen + 2 {
+            let _ = tube.put("x", PutOptions::new()).await;
+        }
+        assert_eq!(client.status().connects, 1);
+
+        rival.store(2, Ordering::Relaxed);
         while client.status().connects == 1 {
             // Each doubt asks again.
             let _ = tube.put("x", PutOptions::new()).await;
@@ -278,9 +288,47 @@ async fn a_server_that_confirms_nothing_is_left_for_another_one() {
         let status = connects(&client, 2).await;
         assert_eq!((status.session, status.session_changes), (Some(Uuid::from_bytes_le(FIRST)), 0));
         tube.put("x", PutOptions::new()).await.expect("the other one confirms");
-        // The first one takes writes still, as it believes, and is the last choice.
+        // The first one takes writes still, as it believes, but no replica follows it.
         client.connection().await.expect("a connection").leave("a test");
         connects(&client, 3).await;
         tube.put("x", PutOptions::new()).await.expect("again at the other one");
     }
+}
+
+#[tokio::test]
+async fn a_busy_master_is_not_left_for_an_old_one() {
+    let (is_busy, looks) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let busy = Arc::clone(&is_busy);
+    let master = FakeServer::start(move |_, request| match request.body {
+        Body::Vote => ballot_of_master(request, 1),
+        _ if call(request).0 == "queue.identify" => ok(request, &[Value::str(FIRST)]),
+        _ if busy.load(Ordering::Relaxed) => Act::Send(Vec::new()),
+        _ => ok(request, &[task("r")]),
+    })
+    .await;
+    // It was frozen when the other one took over, and takes writes still.
+    let votes = Arc::clone(&looks);
+    let old = FakeServer::start(move |_, request| match request.body {
+        Body::Vote => {
+            votes.fetch_add(1, Ordering::Relaxed);
+            ballot_of_master(request, 0)
+        }
+        _ => panic!("the old master is asked: {request:?}"),
+    })
+    .await;
+    let mut options = quick(&master).request_timeout(Duration::from_millis(200));
+    options.address = format!("{},{}", old.options().address, options.address);
+    let client = Client::connect(options).await.expect("the master");
+    let tube = client.queue().tube("t");
+    // One look follows the other, and the first connection may have asked too: with the third vote one look is over.
+    while looks.load(Ordering::Relaxed) < 3 {
+        assert!(matches!(tube.put("x", PutOptions::new()).await, Err(Error::Timeout(_))));
+    }
+    is_busy.store(false, Ordering::Relaxed);
+    while tube.put("x", PutOptions::new()).await.is_err() {}
+    // A client that comes anew goes to the master too, whoever answers first.
+    client.connection().await.expect("a connection").leave("a test");
+    connects(&client, 2).await;
+    tube.put("x", PutOptions::new()).await.expect("again at the master");
+    assert_eq!(client.status().connects, 2);
 }

@@ -1,10 +1,13 @@
 //! What the instance tells about itself: `box.info`, `box.stat`, `box.cfg`, votes.
 
+use lycosa_instance::Settings;
 use lycosa_iproto::keys::RequestType;
 use lycosa_iproto::request::Body;
+use lycosa_iproto::vclock::Vclock;
 use lycosa_tuple::value::Value;
+use uuid::Uuid;
 
-use crate::rig::{Rig, SECOND, options, refused, values};
+use crate::rig::{Client, Rig, SECOND, options, refused, values};
 
 fn one(answer: crate::rig::Answer) -> Value {
     let mut values = answer.expect("an answer");
@@ -130,6 +133,45 @@ fn votes() {
     rig.send(&mut client, &Body::VoteDeprecated);
     let body = Value::decode(&rig.instance.output(client.slot)[28..]).expect("a map");
     assert_eq!(body, Value::Map(vec![(0x26.into(), vclock)]));
+}
+
+/// What the ballot says about replicas.
+fn voted_replicas(rig: &mut Rig, client: &mut Client) -> (Option<u64>, Option<u64>) {
+    let before = rig.instance.output(client.slot).len();
+    rig.instance.consume(client.slot, before);
+    rig.send(client, &Body::Vote);
+    let body = Value::decode(&rig.instance.output(client.slot)[28..]).expect("a map");
+    let Value::Map(body) = body else { panic!("{body}") };
+    let Value::Map(ballot) = &body[0].1 else { panic!("{body:?}") };
+    let number =
+        |key: u64| ballot.iter().find(|(known, _)| *known == key.into()).and_then(|(_, n)| n.as_u64());
+    (number(0x60), number(0x61))
+}
+
+#[test]
+fn votes_tell_who_follows() {
+    let mut alone = Rig::with(Settings { replicas_before_reply: 1, ..Settings::default() });
+    let mut client = alone.stranger();
+    assert_eq!(voted_replicas(&mut alone, &mut client), (Some(0), Some(1)));
+
+    let mut rig = Rig::new();
+    let mut client = rig.stranger();
+    let now = rig.now;
+    let [second, anonymous] = [2, 3].map(Uuid::from_u128);
+    rig.instance
+        .replicas_mut()
+        .subscribed(anonymous, 0, &Vclock::new(), now)
+        .expect("it does not follow yet");
+    assert_eq!(voted_replicas(&mut rig, &mut client), (None, None), "an anonymous replica counts for nobody");
+    assert_eq!(rig.instance.register_replica(second, now), Ok(2));
+    rig.sync_journal();
+    // A turn brings what is known in line with `_cluster`.
+    rig.advance(1);
+    assert_eq!(voted_replicas(&mut rig, &mut client), (Some(0), Some(0)));
+    rig.instance.replicas_mut().subscribed(second, 2, &Vclock::new(), now).expect("it does not follow yet");
+    assert_eq!(voted_replicas(&mut rig, &mut client), (Some(1), Some(0)));
+    rig.instance.replicas_mut().unsubscribed(second);
+    assert_eq!(voted_replicas(&mut rig, &mut client), (Some(0), Some(0)));
 }
 
 #[test]

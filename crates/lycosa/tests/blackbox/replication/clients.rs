@@ -28,7 +28,7 @@ use super::switches::{rows, signal, wait_downstream};
 use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup};
 use crate::value::Value;
 
-/// How long a worker may be without a task after a change. A client that nobody answers looks around after 30 s.
+/// How long a worker may be without a task after a change. `lycosa work` looks around after 9 s if nobody answers.
 const RETURN_LIMIT: Duration = Duration::from_secs(180);
 /// Tasks that each worker has to run between two changes.
 const TASKS: usize = 10;
