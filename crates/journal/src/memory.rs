@@ -9,7 +9,7 @@
 //! after its own. Between two syncs each sector of a file, its length and each name reach the disk or not by themselves
 //! ([`MemoryDisk::crash_by`]). Absent: a disk that loses what it has confirmed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,6 +63,8 @@ struct State {
     operations: u64,
     fault: Option<(u64, Fault)>,
     is_frozen: bool,
+    /// The contents that cannot be read.
+    unreadable: BTreeSet<usize>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -178,6 +180,17 @@ impl MemoryDisk {
     pub fn fail_after(&self, operations: u64, fault: Fault) {
         let mut state = self.state();
         state.fault = Some((state.operations + operations, fault));
+    }
+
+    /// From now on a file can, or cannot, be read. One that is not there stays as it is.
+    pub fn fail_reads(&self, name: &str, fails: bool) {
+        let mut state = self.state();
+        let Some(&place) = state.names.get(name) else { return };
+        if fails {
+            state.unreadable.insert(place);
+        } else {
+            state.unreadable.remove(&place);
+        }
     }
 
     /// The folder as the next start finds it.
@@ -354,6 +367,9 @@ impl DiskFile for MemoryFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let state = self.disk.state();
+        if state.unreadable.contains(&self.place) {
+            return Err(io::Error::other("the sector cannot be read"));
+        }
         let bytes = &state.contents[self.place].written;
         let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default();
         let count = rest.len().min(buffer.len());

@@ -26,9 +26,17 @@ pub enum TailError {
         /// Where the oldest file that is there begins.
         oldest: Box<Vclock>,
     },
-    /// The disk.
-    #[error("can't read the journal: {0}")]
+    /// The folder cannot be listed.
+    #[error("can't list the journal: {0}")]
     Io(#[from] io::Error),
+    /// The disk does not give what is in a file.
+    #[error("can't read '{file}': {cause}")]
+    Read {
+        /// Its name.
+        file: String,
+        /// Why.
+        cause: io::Error,
+    },
     /// A file cannot be opened.
     #[error("can't open '{file}': {cause}")]
     Open {
@@ -61,22 +69,30 @@ impl Tail {
     /// component of local rows is not looked at.
     ///
     /// # Errors
-    /// [`TailError::Gap`] if there is no such file; what keeps a file from being read.
+    /// [`TailError::Gap`] if there is no such file; what keeps a file from being read that may be the one.
     pub fn after(directory: &Directory, position: &Vclock) -> Result<Self, TailError> {
         let xlogs = directory.list()?.xlogs;
         let mut oldest = None;
+        let mut unread = None;
         for &signature in xlogs.iter().rev() {
             let reader = match open(directory, signature) {
                 Ok(reader) => reader,
-                // The newest file may be without a header yet, and old ones are removed meanwhile.
-                Err(TailError::Open { .. }) => continue,
-                Err(error) => return Err(error),
+                Err(error) if is_absent(&error, Some(&signature) == xlogs.last()) => continue,
+                Err(error) => {
+                    unread = Some(error);
+                    continue;
+                }
             };
             let begin = reader.meta().vclock.clone();
             if begin.iter().all(|(id, lsn)| id == 0 || lsn <= position.get(id)) {
                 return Ok(Self { directory: directory.clone(), reader, signature, clock: begin });
             }
-            oldest = Some(begin);
+            // Newer files begin later still: what they are is of no account.
+            (oldest, unread) = (Some(begin), None);
+        }
+        // A file that cannot be read now may have the rows. To say that they are gone would cost the replica its data.
+        if let Some(error) = unread {
+            return Err(error);
         }
         let oldest = Box::new(oldest.unwrap_or_default());
         Err(TailError::Gap { wanted: Box::new(position.clone()), oldest })
@@ -100,7 +116,7 @@ impl Tail {
     /// What keeps a file from being read.
     pub fn next_block(&mut self) -> Result<Option<Vec<u8>>, TailError> {
         loop {
-            match self.reader.next_block()? {
+            match self.reader.next_block().map_err(|cause| unread(self.signature, cause))? {
                 Step::Block(block) => {
                     let rows = block.rows.to_vec();
                     let offset = block.offset;
@@ -155,6 +171,20 @@ fn open(directory: &Directory, signature: u64) -> Result<FileReader, TailError> 
         file: file_name(FileKind::Xlog, signature),
         cause: Box::new(cause),
     })
+}
+
+fn unread(signature: u64, cause: io::Error) -> TailError {
+    TailError::Read { file: file_name(FileKind::Xlog, signature), cause }
+}
+
+/// Whether there is no such file: the newest may be without a header yet, and old ones are removed meanwhile.
+fn is_absent(error: &TailError, is_newest: bool) -> bool {
+    let TailError::Open { cause, .. } = error else { return false };
+    match &**cause {
+        OpenError::Io(error) => error.kind() == io::ErrorKind::NotFound,
+        OpenError::Torn(_) => is_newest,
+        OpenError::Meta(_) => false,
+    }
 }
 
 /// Moves the clock over rows; None if they are none.
@@ -236,5 +266,40 @@ mod tests {
         let gap = Tail::after(&directory, &clock(2)).expect_err("gone").to_string();
         assert_eq!(gap, "Missing .xlog file between LSN 2 {1: 2} and 3 {1: 3}");
         assert_eq!(read(&mut Tail::after(&directory, &clock(3)).expect("a log")), 5);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_no_gap() {
+        let disk = Arc::new(MemoryDisk::new());
+        let directory = Directory::on(Arc::clone(&disk) as Arc<dyn crate::disk::Disk>);
+        let mut log = writer(&directory);
+        for lsn in [1..=3, 4..=5, 6..=6] {
+            append(&mut log, lsn);
+            log.rotate().expect("rotated");
+        }
+        append(&mut log, 7..=8);
+        let after = |lsn: u64| Tail::after(&directory, &clock(lsn)).map(|tail| tail.signature());
+        let names = [0, 3, 5, 6].map(|signature| file_name(FileKind::Xlog, signature));
+        for name in &names {
+            disk.fail_reads(name, true);
+        }
+        for lsn in [2, 8] {
+            let error = after(lsn).expect_err("nothing can be read").to_string();
+            assert!(error.starts_with("can't open '0000"), "{error}");
+        }
+        // A newer file is of no account to a reader that wants the rows of an older one.
+        disk.fail_reads(&names[0], false);
+        disk.fail_reads(&names[1], false);
+        assert_eq!(after(3).expect("a log"), 3);
+        directory.disk().remove(&names[0]).expect("removed");
+        assert!(matches!(after(2), Err(TailError::Gap { .. })));
+        let mut tail = Tail::after(&directory, &clock(3)).expect("a log");
+        assert!(tail.next_block().expect("rows").is_some());
+        let error =
+            tail.next_block().and_then(|_| tail.next_block()).expect_err("the next file cannot be read");
+        assert!(error.to_string().contains(&names[2]), "{error}");
+        disk.fail_reads(&names[2], false);
+        disk.fail_reads(&names[3], false);
+        assert_eq!(read(&mut tail), 8);
     }
 }

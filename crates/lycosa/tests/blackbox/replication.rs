@@ -18,6 +18,7 @@ mod copies;
 mod disks;
 mod frozen;
 mod journals;
+mod masters;
 mod namespaces;
 mod pair;
 mod peculiar;
@@ -88,6 +89,7 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
     trials.extend(random_work::trials());
     trials.extend(disks::trials());
     trials.extend(copies::trials());
+    trials.extend(masters::trials());
     trials.push(rehearsed::trial());
     trials.push(Trial::test("replication::who-may-not-is-told", || Ok(refusals()?)));
     Ok(trials)

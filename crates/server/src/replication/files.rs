@@ -97,11 +97,12 @@ fn read_snapshot(directory: &Directory, out: &Sender<Piece>) -> Result<(), Stop>
     let listing = directory.list().map_err(|error| failed(&error))?;
     let newest = *listing.snapshots.last().ok_or_else(|| failed("there is no snapshot"))?;
     let name = file_name(FileKind::Snapshot, newest);
-    let mut reader = directory.read(FileKind::Snapshot, newest).map_err(|error| failed(&error))?;
+    let unread = |error: &dyn ToString| Stop::Failed(format!("can't read '{name}': {}", error.to_string()));
+    let mut reader = directory.read(FileKind::Snapshot, newest).map_err(|error| unread(&error))?;
     hand_over(out, Piece::Snapshot(reader.meta().vclock.clone()))?;
     let mut frames = Vec::new();
     loop {
-        match reader.next_block().map_err(|error| failed(&error))? {
+        match reader.next_block().map_err(|error| unread(&error))? {
             Step::Block(block) => {
                 SnapshotRows.send(block.rows, &mut frames).map_err(|error| failed(&error))?;
                 flush(out, &mut frames, PIECE)?;

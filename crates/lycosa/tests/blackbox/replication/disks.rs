@@ -1,9 +1,11 @@
-//! Faults of a replica's disk: it is full, a sync fails, a file cannot be read.
+//! Faults of a replica's disk: it is full, a sync fails, a file cannot be read; and a master's disk that cannot be read.
 //!
 //! In each case the replica stops or waits, and says so in its log and in `box.info()`; the master acknowledges as before. Once
 //! the disk is mended, by nobody's help or after a restart or a new join, the replica has everything again.
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use libtest_mimic::{Completion, Trial};
@@ -35,6 +37,7 @@ pub(super) fn trials() -> Vec<Trial> {
             sync_fails().map(|()| Completion::Completed).map_err(Into::into)
         }),
         Trial::test("replication::disk-of-the-replica/unreadable", || Ok(unreadable()?)),
+        Trial::test("replication::disk-of-the-master/reads-fail", || Ok(reads_fail()?)),
     ]
 }
 
@@ -171,4 +174,82 @@ fn unreadable() -> Result<()> {
         return Err("the new replica has no number of its own".to_owned());
     }
     compare(&master, &mut replica)
+}
+
+const UNREADABLE: &str = "the data cannot be read for a replica";
+
+/// Files of a server that cannot be read: each name leads to its process's memory, whose first page exists nowhere, so the
+/// kernel answers a read there with EIO as for a bad sector.
+struct BadFiles {
+    /// The names, and where the files are meanwhile.
+    files: Vec<(PathBuf, PathBuf)>,
+}
+
+impl BadFiles {
+    /// Each snapshot and journal of a server.
+    fn of(server: &Server) -> Result<Self> {
+        let text = |error: std::io::Error| error.to_string();
+        let mut files = Vec::new();
+        for entry in fs::read_dir(server.data_folder()).map_err(text)? {
+            let path = entry.map_err(text)?.path();
+            let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+            if ["snap", "xlog"].contains(&extension) {
+                let aside = path.with_extension(format!("{extension}.aside"));
+                fs::rename(&path, &aside).map_err(text)?;
+                symlink("/proc/self/mem", &path).map_err(text)?;
+                files.push((path, aside));
+            }
+        }
+        if files.len() < 2 { Err(format!("only {files:?} cannot be read")) } else { Ok(Self { files }) }
+    }
+
+    fn mend(self) -> Result<()> {
+        let text = |error: std::io::Error| error.to_string();
+        self.files.iter().try_for_each(|(path, aside)| fs::rename(aside, path)).map_err(text)
+    }
+}
+
+/// The master's snapshots and journals cannot be read for a replica that joins, nor for one that was away. Each is told why,
+/// and comes through once the disk works; the master takes tasks all the time.
+fn reads_fail() -> Result<()> {
+    let master = master_with_tube()?;
+    let mut follower = start_replica(Peer::Lycosa, &master)?;
+    compare(&master, &mut follower)?;
+    follower.kill();
+    // What it does not have is in no window, since there is no replica for which the master would keep one.
+    wait_for("the end of the replica", || Ok(info(&master, "replication")?.to_string().contains("stopped")))?;
+    put(&master, 50)?;
+    let bad = BadFiles::of(&master)?;
+    follower.launch()?;
+    wait_told(&master, &follower, UNREADABLE)?;
+    if !follower.log().contains("Input/output error") {
+        return Err(format!("the replica's log does not name the cause:\n{}", follower.log()));
+    }
+    let joining = {
+        let uri = format!("admin:{}@{}", ADMIN_PASSWORD.replace(' ', "%20"), master.address());
+        let options = [
+            &format!("replication = \"{uri}\""),
+            "replication_timeout = 0.2",
+            "read_only = true",
+            "replication_connect_timeout = 300",
+        ];
+        let options = options.map(str::to_owned).into();
+        let setup = Setup { options, replicates: Some(uri), ..Setup::default() };
+        std::thread::spawn(move || Server::start(Peer::Lycosa, setup))
+    };
+    wait_for("the refusal of the join", || {
+        let log = master.log();
+        Ok(log.rsplit_once(" joins").is_some_and(|(_, behind)| behind.contains(UNREADABLE)))
+    })
+    .map_err(|error| format!("{error}; the master's log:\n{}", master.log()))?;
+    put(&master, 20)?;
+    bad.mend()?;
+    compare(&master, &mut follower)?;
+    let mut joined = joining.join().map_err(|_| "the start of the new replica panicked")??;
+    let log = joined.log();
+    if !log.contains(UNREADABLE) || !log.contains("trying again") {
+        return Err(format!("the new replica's log does not tell why it waited:\n{log}"));
+    }
+    put(&master, 20)?;
+    compare(&master, &mut joined)
 }
