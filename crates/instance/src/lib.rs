@@ -37,6 +37,7 @@ mod data;
 mod deadlines;
 mod declare;
 mod expiring;
+mod gates;
 mod input;
 mod invoke;
 mod logins;
@@ -77,6 +78,7 @@ pub use connection::{ConnectionSlot, Origin, Released, Trust};
 pub use data::{Lsn, Select};
 pub use declare::{Declared, DeclaredTube, DeclaredUser};
 pub use expiring::DeclaredExpiration;
+pub use gates::LoginAttempt;
 pub use invoke::{Invoke, InvokeKind, OwnedStatement};
 pub use loop_time::{LongestTurn, TurnPart};
 pub use loss::{Confirmed, OUTCOME_UNKNOWN};
@@ -167,6 +169,8 @@ pub struct Instance {
     started_at: u64,
     /// What `box.cfg` shows, in the order of the configuration.
     configuration: Vec<(String, Value)>,
+    /// Connections that wait for a program's triggers.
+    gates: gates::Gates,
     /// Native functions that a program has replaced by its own, for connections.
     own_functions: Vec<String>,
 }
@@ -233,6 +237,7 @@ impl Instance {
             lag: Lag::default(),
             started_at: now,
             configuration: Vec::new(),
+            gates: gates::Gates::default(),
             own_functions: Vec::new(),
         }
     }
@@ -410,6 +415,7 @@ impl Instance {
         let user = if origin.trust == Trust::Admin { user::ADMIN } else { user::GUEST };
         let slot = self.connections.open(origin, user, salt, now);
         self.counts.connections += 1;
+        self.hold_begin(slot);
         Ok(slot)
     }
 
@@ -422,6 +428,7 @@ impl Instance {
     pub fn disconnect(&mut self, slot: ConnectionSlot, now: u64) {
         self.begin_input(now);
         if let Some(connection) = self.connections.close(slot) {
+            self.gates.forget(connection.id);
             self.measured(loop_time::Outside::Disconnect, |instance| {
                 instance.end_session(connection.id);
                 instance.deliver_committed();

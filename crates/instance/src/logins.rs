@@ -88,11 +88,12 @@ struct Delayed {
     connection: u64,
     sync: u64,
     at: u64,
+    name: String,
     outcome: Outcome,
 }
 
 /// Who it is, or what it is told.
-type Outcome = Result<UserId, ErrorObject>;
+pub(crate) type Outcome = Result<UserId, ErrorObject>;
 
 /// What is known of log-ins.
 #[derive(Debug, Default)]
@@ -174,7 +175,7 @@ impl Instance {
             self.logins.failed(&peer, &shown(name), now);
         }
         if delay == 0 {
-            return self.admit_as(slot, header.sync, outcome);
+            return self.conclude(slot, header.sync, &shown(name), outcome);
         }
         if let Some(connection) = self.connections.get_mut(slot) {
             connection.is_logging_in = true;
@@ -184,6 +185,7 @@ impl Instance {
             connection: id,
             sync: header.sync,
             at: now + delay,
+            name: shown(name),
             outcome,
         });
         Ok(())
@@ -208,7 +210,23 @@ impl Instance {
         Ok(account.filter(|_| is_right && hash2.is_some()).map(|account| account.id))
     }
 
-    fn admit_as(&mut self, slot: ConnectionSlot, sync: u64, outcome: Outcome) -> Result<(), ErrorObject> {
+    /// Answers a log-in, unless triggers are to run first.
+    fn conclude(
+        &mut self,
+        slot: ConnectionSlot,
+        sync: u64,
+        name: &str,
+        outcome: Outcome,
+    ) -> Result<(), ErrorObject> {
+        if self.hold_login(slot, sync, name, &outcome) { Ok(()) } else { self.admit_as(slot, sync, outcome) }
+    }
+
+    pub(crate) fn admit_as(
+        &mut self,
+        slot: ConnectionSlot,
+        sync: u64,
+        outcome: Outcome,
+    ) -> Result<(), ErrorObject> {
         let user = outcome?;
         self.check_universe(user, Access::SESSION)?;
         if let Some(connection) = self.connections.get_mut(slot) {
@@ -224,13 +242,13 @@ impl Instance {
         if let Some(count) = self.logins.sampled.overdue(now) {
             self.logins.log(format!("{count} more log-ins failed"));
         }
-        while let Some(Delayed { slot, connection, sync, outcome, .. }) = self.logins.take_due(now) {
+        while let Some(Delayed { slot, connection, sync, name, outcome, .. }) = self.logins.take_due(now) {
             let Some(waiting) = self.connections.get_mut(slot).filter(|waiting| waiting.id == connection)
             else {
                 continue;
             };
             waiting.is_logging_in = false;
-            if let Err(error) = self.admit_as(slot, sync, outcome) {
+            if let Err(error) = self.conclude(slot, sync, &name, outcome) {
                 self.reply_error(slot, sync, &error);
             }
         }

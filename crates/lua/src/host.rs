@@ -45,6 +45,9 @@ pub trait Host {
     /// Where connections are accepted, as `box.info.listen` shows it.
     fn listening(&self) -> Option<String>;
 
+    /// Whether connections that begin, and log-ins, wait for the program's triggers from now on.
+    fn watch_sessions(&self, begins: bool, logins: bool);
+
     /// What an option of `box.cfg` is now that changes without a program too: by a configuration file, SIGHUP or `lycosa
     /// promote`. `None`: no such option, or it has no value.
     fn option(&self, name: &str) -> Option<Value>;
@@ -76,6 +79,22 @@ pub enum Input {
     /// The user has given up what was typed.
     Interrupted,
     /// There is nothing more.
+    End,
+}
+
+/// What happens to a session, for the triggers of the program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// A connection has begun. It waits until the triggers have ended.
+    Begin,
+    /// A log-in, which waits too.
+    Login {
+        /// The name that was given.
+        name: String,
+        /// Whether the password is right.
+        is_right: bool,
+    },
+    /// A connection has ended.
     End,
 }
 

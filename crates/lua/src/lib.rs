@@ -37,5 +37,5 @@ pub use body::check_body;
 pub use cdata::Cdata;
 pub use convert::{MAX_NESTING, Options as EncodeOptions};
 pub use error::Error;
-pub use host::{Host, Input, Session};
+pub use host::{Host, Input, Session, SessionEvent};
 pub use runtime::{Limits, Runtime};

@@ -19,7 +19,7 @@ use crate::fiber::{
     Fiber, FiberId, NATIVE_RESERVE, STACK_RESERVE, Scheduler, Status, Ticket, Wake, stack_pointer,
 };
 use crate::files::Files;
-use crate::host::{Bridge, Host, Session, at_end, before_switch, bridge_of};
+use crate::host::{Bridge, Host, Session, SessionEvent, at_end, before_switch, bridge_of};
 use crate::memory;
 use crate::modules::{self, log::SampledLines};
 use crate::sys::{self, lua_State};
@@ -238,15 +238,27 @@ impl Runtime {
         self.spawn_with("main", session, move |lua| modules::run_invoke(lua, &invoke)).map(drop)
     }
 
-    /// Runs the triggers of a session's begin or end.
+    /// Runs the triggers of a session's begin or end, or of a log-in.
     ///
     /// # Errors
     /// There is no memory for another stack.
-    pub fn run_session_triggers(&self, caller: Caller, peer: Rc<str>, connected: bool) -> Result<(), Error> {
-        // As in Tarantool, triggers have the rights of the administrator, and the session of the one they are about.
-        let caller = caller.in_fiber().acting_as(user::ADMIN);
+    pub fn run_session_triggers(
+        &self,
+        caller: Caller,
+        peer: Rc<str>,
+        event: SessionEvent,
+    ) -> Result<(), Error> {
+        let number = caller.session;
+        // As in Tarantool, triggers have the session of the one they are about, and the rights of the administrator; those
+        // of a log-in have the rights of the one who has not logged in yet.
+        let caller = caller.in_fiber();
+        let caller = match event {
+            SessionEvent::Login { .. } => caller,
+            _ => caller.acting_as(user::ADMIN),
+        };
         let session = Rc::new(Session { caller, peer, request: None });
-        self.spawn_with("main", session, move |lua| modules::run_session_triggers(lua, connected)).map(drop)
+        let entry = move |lua| modules::run_session_triggers(lua, number, &event);
+        self.spawn_with("main", session, entry).map(drop)
     }
 
     /// Runs the triggers of `box.session.on_access_denied` for a client's request that was refused with that error.

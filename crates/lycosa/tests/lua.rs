@@ -133,7 +133,7 @@ fn failing_triggers_and_fibers_cannot_fill_the_log() {
         &server,
         "s = box.schema.space.create('s') s:create_index('pk') \
          rawset(_G, 'fail', function() error('no such luck') end) s:on_replace(function() end) \
-         box.session.on_connect(fail)",
+         box.session.on_disconnect(fail)",
     );
     let shown = as_admin(
         &server,

@@ -67,6 +67,11 @@ fn while_box_cfg_waits_for_a_master_fibers_run_and_clients_are_told() {
 }
 
 #[test]
+fn triggers_of_sessions_run_and_refuse_as_theirs() {
+    compare("sessions.lua", &[&free_port().to_string()]);
+}
+
+#[test]
 fn modules_are_found_and_named_as_theirs() {
     compare("modules.lua", &[]);
 }

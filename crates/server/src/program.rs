@@ -11,10 +11,10 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lycosa_instance::{Caller, Instance, Invoke};
+use lycosa_instance::{Caller, Instance, Invoke, LoginAttempt};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_lua::fiber::Ticket;
-use lycosa_lua::{Host, Input, Limits, Runtime};
+use lycosa_lua::{Host, Input, Limits, Runtime, SessionEvent};
 use lycosa_queue::TaskEvent;
 use lycosa_store::OwnedChange;
 use lycosa_tuple::value::Value;
@@ -95,7 +95,9 @@ struct Program {
     /// Fibers have done what a turn has to be ended for.
     touched: Cell<bool>,
     invokes: RefCell<VecDeque<Invoke>>,
-    sessions: RefCell<VecDeque<(Caller, Rc<str>, bool)>>,
+    sessions: RefCell<VecDeque<(Caller, Rc<str>, SessionEvent)>>,
+    /// Whether connections that begin, and log-ins, wait for triggers.
+    watched: Cell<(bool, bool)>,
     peers: RefCell<HashMap<u64, Rc<str>>>,
     /// What `box.cfg` asks for, and who waits for it.
     request: RefCell<Option<(Config, Ticket)>>,
@@ -179,6 +181,13 @@ impl Host for Program {
         accepting.or_else(|| self.base.get()?.listen.0.first().cloned())
     }
 
+    fn watch_sessions(&self, begins: bool, logins: bool) {
+        self.watched.set((begins, logins));
+        if let Some(core) = self.core.get() {
+            core.instance.borrow_mut().watch_sessions(begins, logins);
+        }
+    }
+
     fn option(&self, name: &str) -> Option<Value> {
         replication::options::get(self.core.get()?, name)
     }
@@ -224,7 +233,16 @@ impl Listener for Program {
         while let Some(one) = instance.poll_denied() {
             denied.push(one);
         }
-        let is_quiet = invokes.is_empty() && events.is_empty() && changes.is_empty() && denied.is_empty();
+        let mut sessions = self.sessions.borrow_mut();
+        let before = sessions.len();
+        while let Some(LoginAttempt { caller, name, is_right }) = instance.poll_login() {
+            let peer = self.peers.borrow().get(&caller.session).cloned().unwrap_or_default();
+            sessions.push_back((caller, peer, SessionEvent::Login { name, is_right }));
+        }
+        let has_logins = sessions.len() > before;
+        drop(sessions);
+        let is_quiet =
+            !has_logins && invokes.is_empty() && events.is_empty() && changes.is_empty() && denied.is_empty();
         if !is_quiet || self.waits.get() {
             self.tell();
         }
@@ -233,13 +251,17 @@ impl Listener for Program {
     fn connected(&self, caller: Caller, peer: &str) {
         let peer: Rc<str> = peer.into();
         self.peers.borrow_mut().insert(caller.session, peer.clone());
-        self.sessions.borrow_mut().push_back((caller, peer, true));
+        self.sessions.borrow_mut().push_back((caller, peer, SessionEvent::Begin));
         self.news.notify_one();
     }
 
     fn disconnected(&self, caller: Caller, peer: &str) {
         let shared = self.peers.borrow_mut().remove(&caller.session);
-        self.sessions.borrow_mut().push_back((caller, shared.unwrap_or_else(|| peer.into()), false));
+        self.sessions.borrow_mut().push_back((
+            caller,
+            shared.unwrap_or_else(|| peer.into()),
+            SessionEvent::End,
+        ));
         self.news.notify_one();
     }
 }
@@ -255,6 +277,7 @@ impl Program {
             touched: Cell::new(false),
             invokes: RefCell::default(),
             sessions: RefCell::default(),
+            watched: Cell::default(),
             peers: RefCell::default(),
             request: RefCell::default(),
             starts: Cell::new(false),
@@ -347,6 +370,8 @@ impl Program {
         let core = running.core.clone();
         *self.server.borrow_mut() = Some((running, config.clone()));
         core.listen(self.clone());
+        let (begins, logins) = self.watched.get();
+        core.instance.borrow_mut().watch_sessions(begins, logins);
         self.keeps_no_journal.set(config.wal_mode == WalMode::None);
         let _ = self.core.set(core.clone());
         // This instance may be one of its own masters.
@@ -825,9 +850,19 @@ fn reload(runtime: &Runtime) {
 fn deliver(program: &Program, runtime: &Runtime) {
     loop {
         let session = program.sessions.borrow_mut().pop_front();
-        let Some((caller, peer, connected)) = session else { break };
-        if let Err(error) = runtime.run_session_triggers(caller, peer, connected) {
-            tracing::error!("session triggers did not run: {}", error.message(runtime.main()));
+        let Some((caller, peer, event)) = session else { break };
+        if let Err(error) = runtime.run_session_triggers(caller, peer, event.clone()) {
+            let text = error.message(runtime.main());
+            tracing::error!("session triggers did not run: {text}");
+            if let Some(core) = program.core.get() {
+                let (mut instance, refusal) = (core.instance.borrow_mut(), Err(ErrorObject::lua(text)));
+                match event {
+                    SessionEvent::Begin => instance.finish_begin(caller.session, refusal),
+                    SessionEvent::Login { .. } => instance.finish_login(caller.session, refusal),
+                    SessionEvent::End => {}
+                }
+                core.end.notify_one();
+            }
         }
     }
     for (caller, error) in program.denied.take() {

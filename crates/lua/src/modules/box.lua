@@ -34,9 +34,12 @@ local function user_name(id)
     return internal.configured() and internal.user_name(id) or tostring(id)
 end
 
-local on_connect, set_on_connect = trigger_list()
+local on_connect, on_auth, set_on_connect, set_on_auth
+-- A connection, and a log-in, wait for their triggers.
+local function watch() internal.watch_sessions(#on_connect > 0, #on_auth > 0) end
+on_connect, set_on_connect = trigger_list(watch)
+on_auth, set_on_auth = trigger_list(watch)
 local on_disconnect, set_on_disconnect = trigger_list()
-local on_auth, set_on_auth = trigger_list()
 -- Clients' requests that are refused never reach a program, unless somebody wants to know.
 local on_access_denied, set_on_access_denied = trigger_list(function(list) internal.watch_denied(#list > 0) end)
 function internal.access_denied(...) if #on_access_denied > 0 then run_list(on_access_denied, ...) end end
@@ -107,15 +110,15 @@ box.session = setmetatable(session, {
         return storage
     end,
 })
-internal.on_auth = on_auth
 
 -- The row of a user or role by name or number, whoever asks.
 function internal.find_user(name) return internal.system_row(304, type(name) == 'number' and 0 or 2, name) end
 
 function internal.connected()
     connected[session_id()] = true
-    run_list(on_connect)
+    internal.run_until_failure(on_connect)
 end
+function internal.logged_in(name, is_right) internal.run_until_failure(on_auth, name, is_right) end
 function internal.disconnected()
     local id = session_id()
     closing[id] = true

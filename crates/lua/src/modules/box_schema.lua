@@ -663,7 +663,7 @@ function space_methods.create_index(space, name, options)
     end
     local unique = options.unique
     if unique == nil then unique = true end
-    local kind = tostring(options.type or 'tree'):lower()
+    local kind = tostring(options.type or 'tree')
     local row_options = setmetatable({ unique = unique }, { __serialize = 'map' })
     if options.func then
         client_error('UNSUPPORTED', 'Lycosa does not support functional indexes')
@@ -806,7 +806,7 @@ function index_methods.alter(index, options)
     local parts = options.parts and normalize_parts(space, options.parts) or row[6]
     if options.name then operations[#operations + 1] = { '=', 3, options.name } end
     if options.parts then operations[#operations + 1] = { '=', 6, parts } end
-    if options.type then operations[#operations + 1] = { '=', 4, options.type:lower() } end
+    if options.type then operations[#operations + 1] = { '=', 4, options.type } end
     if options.unique ~= nil then
         local kept = row[5]
         kept.unique = options.unique

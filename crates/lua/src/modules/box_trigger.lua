@@ -52,6 +52,16 @@ local function call(trigger, ...) return guarded(internal.hook_call(trigger, ...
 local function log_failure(text) require('lycosa.log').sampled('hook', text) end
 
 -- Calls triggers whose errors change nothing.
+-- A failure of one is that of all: the others do not run.
+function internal.run_until_failure(list, ...)
+    for i = #list, 1, -1 do
+        local done, message = internal.hook_call(list[i], ...)
+        if not done then
+            log_failure(tostring(message))
+            error(message, 0)
+        end
+    end
+end
 function internal.run_list(list, ...)
     for i = #list, 1, -1 do
         local done, message = internal.hook_call(list[i], ...)

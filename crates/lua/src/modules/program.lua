@@ -113,6 +113,7 @@ function program.sql(kind, statement, parameters)
 end
 
 function program.connected() internal.connected() end
+function program.logged_in(name, is_right) internal.logged_in(name, is_right) end
 function program.disconnected() internal.disconnected() end
 
 -- `require 'queue'`: the native queue, unless the program has a queue of its own: a file of that name on the path. The

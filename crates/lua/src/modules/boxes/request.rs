@@ -8,7 +8,7 @@ use lycosa_tuple::mp::Reader;
 use super::change::push_change;
 use crate::api::{Kind, Lua};
 use crate::error::Error;
-use crate::host::leave_transaction;
+use crate::host::{SessionEvent, leave_transaction};
 use crate::sys;
 
 /// Runs CALL or EVAL and answers the request.
@@ -176,11 +176,33 @@ fn error_object(lua: Lua, error: Error) -> ErrorObject {
     }
 }
 
-/// Runs the triggers of `box.session.on_connect` or `on_disconnect`.
-pub(crate) fn run_session_triggers(lua: Lua, connected: bool) -> Result<i32, Error> {
-    push_program(lua)?;
-    lua.raw_field(-1, if connected { "connected" } else { "disconnected" });
-    lua.call(0, 0)?;
+/// Runs the triggers of `box.session.on_connect`, `on_disconnect` or `on_auth`. A connection that begins, and a log-in, wait
+/// for them.
+pub(crate) fn run_session_triggers(lua: Lua, session: u64, event: &SessionEvent) -> Result<i32, Error> {
+    let run = || {
+        push_program(lua)?;
+        match event {
+            SessionEvent::Begin => lua.raw_field(-1, "connected"),
+            SessionEvent::End => lua.raw_field(-1, "disconnected"),
+            SessionEvent::Login { name, is_right } => {
+                lua.raw_field(-1, "logged_in");
+                lua.push_str(name);
+                lua.push_bool(*is_right);
+                return lua.call(2, 0);
+            }
+        }
+        lua.call(0, 0)
+    };
+    let result = run().map_err(|error| error_object(lua, error));
+    lua.with_instance(|instance| {
+        match event {
+            SessionEvent::Begin => instance.finish_begin(session, result),
+            SessionEvent::Login { .. } => instance.finish_login(session, result),
+            SessionEvent::End => result?,
+        }
+        Ok(())
+    })?;
+    lua.host()?.touch();
     Ok(0)
 }
 

@@ -26,6 +26,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("as_program", as_program),
     ("marshal_errors", marshal_errors),
     ("watch_denied", watch_denied),
+    ("watch_sessions", watch_sessions),
     ("session_has_requests", session_has_requests),
 ];
 
@@ -81,6 +82,12 @@ fn watch_denied(lua: Lua) -> Result<i32, Error> {
         instance.watch_denied(watched);
         Ok(())
     })?;
+    Ok(0)
+}
+
+/// `watch_sessions(begins, logins)`: whether connections that begin, and log-ins, wait for triggers.
+fn watch_sessions(lua: Lua) -> Result<i32, Error> {
+    lua.host()?.watch_sessions(lua.truth(1), lua.truth(2));
     Ok(0)
 }
 
