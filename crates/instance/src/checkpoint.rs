@@ -361,6 +361,7 @@ impl Instance {
         self.data.now = now;
         self.running_checkpoint(number)?;
         let running = self.checkpoints.running.take()?;
+        self.data.upkeep().snapshot_completed();
         let threshold = self.settings.checkpoint_wal_threshold;
         // Data have come and gone while it ran.
         let live = self.data.store().snapshot_bytes().max(running.live);

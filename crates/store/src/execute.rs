@@ -261,7 +261,11 @@ impl Store {
     ) -> Result<Option<Handle>, Error> {
         let space = self.space(id)?;
         let (temporary, local) = (space.def.temporary, space.def.local);
+        let is_kept_by_vinyl = index == 0 && space.def.engine == Engine::Vinyl;
         let Some(old) = space.find(&self.arena, index, key)? else {
+            if is_kept_by_vinyl {
+                self.record_missed(id);
+            }
             if !temporary {
                 self.log(&Statement::Delete { space: id, index, key }, local);
             }

@@ -47,6 +47,7 @@ pub mod statement;
 mod tests;
 pub mod transaction;
 mod view;
+mod vinyl;
 mod walk;
 
 pub use access::{Access, Object, ObjectType, Privacy, PrivacyTable};
@@ -72,6 +73,7 @@ use recovery::Phase;
 use schema::Schema;
 use schema::catalog::Catalog;
 use transaction::Transaction;
+use vinyl::VinylWrites;
 
 /// Number of a space: 257…511 are the system's, users' begin at 512; at most 2147483647.
 pub type SpaceId = u32;
@@ -245,6 +247,7 @@ pub struct Store {
     check_body: Option<BodyCheck>,
     /// Spaces of vinyl that were defined lately, of which the log warns.
     new_vinyl: Vec<SpaceId>,
+    vinyl_writes: VinylWrites,
     /// An empty buffer, kept for its allocation: statements make tuples in it.
     scratch: Vec<u8>,
     /// The same for tuples that are deleted together.
@@ -279,6 +282,7 @@ impl Store {
             view: None,
             check_body: None,
             new_vinyl: Vec::new(),
+            vinyl_writes: VinylWrites::default(),
             scratch: Vec::new(),
             run: Vec::new(),
         };

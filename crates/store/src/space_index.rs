@@ -23,6 +23,8 @@ pub struct SpaceIndex {
     pub(crate) def: IndexDef,
     /// All entries but the deferred ones.
     pub(crate) index: Index,
+    /// Of the primary index of a space of vinyl: when the space was written last, see [`crate::vinyl`].
+    pub(crate) written_in: u64,
     /// Of an index that defers entries.
     deferred: Option<Box<DeferredEntries>>,
 }
@@ -37,7 +39,7 @@ impl SpaceIndex {
             }
             (IndexKind::Tree, _) => Index::tree(def.key.clone(), def.key.part_count(), def.unique),
         };
-        Self { identity: 0, def, index, deferred: None }
+        Self { identity: 0, def, index, written_in: 0, deferred: None }
     }
 
     /// An empty index like this one.

@@ -120,6 +120,8 @@ pub(crate) enum Undo {
     /// A tuple of a space was changed in place: something else stood at `offset`, which is now at `saved` in
     /// [`Transaction::saved`].
     Overwritten { space: SpaceId, handle: Handle, fields: FieldSet, offset: usize, saved: (usize, usize) },
+    /// A DELETE by the primary key of a space of vinyl found nothing, see [`crate::vinyl`].
+    Missed(SpaceId),
     /// A tuple that no space holds; it lives until the transaction ends because a reply shows it.
     Shown(Handle),
     /// A sequence moved; this was its last value.
@@ -360,11 +362,16 @@ impl Store {
         if self.hooked_spaces > 0 {
             self.report_hooked();
         }
+        if self.vinyl_writes.is_used() {
+            let undo = std::mem::take(&mut self.transaction.undo);
+            self.note_vinyl_writes(&undo);
+            self.transaction.undo = undo;
+        }
         let mut changes_schema = false;
         for undo in &self.transaction.undo {
             match *undo {
                 Undo::Row { old: Some(gone), .. } | Undo::Shown(gone) => self.arena.remove(gone),
-                Undo::Row { .. } | Undo::Overwritten { .. } | Undo::Sequence { .. } => {}
+                Undo::Row { .. } | Undo::Overwritten { .. } | Undo::Missed(_) | Undo::Sequence { .. } => {}
                 Undo::Schema(_) => changes_schema = true,
             }
         }
@@ -452,6 +459,7 @@ impl Store {
                 let overwritten = space.overwrite(&mut self.arena, handle, fields, swap);
                 assert!(overwritten.is_ok(), "what is taken back was there before");
             }
+            Undo::Missed(_) => {}
             Undo::Shown(handle) => self.arena.remove(handle),
             Undo::Sequence { id, value } => self.schema.sequences.undo(id, value),
             Undo::Schema(change) => {
@@ -545,6 +553,10 @@ impl Store {
         if let Some(view) = &mut self.view {
             view.tuple_changed(&self.catalog, &self.arena, space, gone, came);
         }
+    }
+
+    pub(crate) fn record_missed(&mut self, space: SpaceId) {
+        self.transaction.undo.push(Undo::Missed(space));
     }
 
     pub(crate) fn record_shown(&mut self, handle: Handle) {

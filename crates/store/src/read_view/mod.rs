@@ -323,6 +323,7 @@ impl Store {
             view.walks.push_back(SpaceWalk::new(space.def.id, space.def.local, source));
         }
         self.view = Some(Box::new(view));
+        self.vinyl_writes.next_period();
     }
 
     /// Whether a view is open.

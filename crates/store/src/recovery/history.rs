@@ -50,6 +50,10 @@ impl Store {
             }
             space.has_stale_indexes = true;
         }
+        // An UPDATE that finds a tuple leaves it there, so that its DELETE counts.
+        if !matches!(statement, Statement::Update { .. }) {
+            self.vinyl_writes.note(space);
+        }
         match *statement {
             Statement::Insert { tuple, .. } => {
                 self.schema.sequences.replay(space.sequence, tuple);

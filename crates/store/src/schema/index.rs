@@ -394,26 +394,29 @@ impl Store {
         if let Some(attached) = space.sequence.filter(|_| def.id == 0) {
             check_filled_part(space, &def, attached.field, self.is_history())?;
         }
+        let present = space.index(def.id).map(|index| &index.def);
+        let makes_rebuild = present.is_none_or(|present| makes_vinyl_rebuild(&present.key, &def.key));
+        let written_in = space.index(def.id).filter(|_| !makes_rebuild).map_or(0, |index| index.written_in);
+        if space.def.engine == Engine::Vinyl
+            && def.id == 0
+            && present.is_some()
+            && makes_rebuild
+            && self.has_vinyl_statements(space)
+            && !self.is_history()
+        {
+            let feature = "rebuilding the primary index of a non-empty space".to_owned();
+            return Err(Error::Unsupported { object: "Vinyl".to_owned(), feature });
+        }
         for handle in space.handles(&self.arena) {
             let tuple = TupleRef::trusted(self.arena.get(handle));
             if self.is_history() { format.check_stored(tuple) } else { format.check(tuple) }?;
         }
-        let present = space.index(def.id).map(|index| &index.def);
         let is_same = present.is_some_and(|present| {
             present.kind == def.kind && present.unique == def.unique && present.key == def.key
         });
         if is_same {
             self.rename_index(space_id, def);
             return Ok(());
-        }
-        if space.def.engine == Engine::Vinyl
-            && def.id == 0
-            && !space.is_empty()
-            && !self.is_history()
-            && present.is_some_and(|present| makes_vinyl_rebuild(&present.key, &def.key))
-        {
-            let feature = "rebuilding the primary index of a non-empty space".to_owned();
-            return Err(Error::Unsupported { object: "Vinyl".to_owned(), feature });
         }
         // Equal keys of secondary indexes are ordered by the primary key, so a new one means a new order for them.
         let primary = if def.id == 0 { Some(def.key.clone()) } else { space.primary_key().cloned() };
@@ -423,7 +426,9 @@ impl Store {
         {
             built.push(self.build_index(space, other.def.clone(), primary.as_ref())?);
         }
-        built.insert(0, self.build_index(space, def, primary.as_ref())?);
+        let mut index = self.build_index(space, def, primary.as_ref())?;
+        index.written_in = written_in;
+        built.insert(0, index);
         for index in built {
             self.replace_index(space_id, index);
         }

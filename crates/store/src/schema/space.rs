@@ -270,6 +270,7 @@ impl Store {
             if def.engine == Engine::Vinyl && !self.is_recovering() && self.new_vinyl.len() < MAX_NEW_VINYL {
                 self.new_vinyl.push(def.id);
             }
+            self.vinyl_writes.space_defined(def.engine);
             self.catalog.insert(Box::new(Space::new(def)));
             self.schema.bump_version();
             return Ok(());

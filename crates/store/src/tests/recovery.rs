@@ -121,3 +121,34 @@ fn indexes_of_unknown_kinds_are_left_out() {
     commit(&mut store, |s| ddl::drop_space(s, 515));
     assert_eq!(walk(&store, system::INDEX, 0, IteratorType::Eq, "[515]"), "");
 }
+
+/// A Tarantool reads the log row by row: it knows no more of what one transaction undid itself.
+#[test]
+fn rows_of_the_log_count_as_statements_of_vinyl() {
+    let insert_row = |space: SpaceId, tuple: &str| (space, true, row(tuple));
+    let delete_row = |space: SpaceId, key: &str| (space, false, row(key));
+    let truncate = r#"[600, 1]"#;
+    for (log, is_allowed) in [
+        (vec![], true),
+        (vec![insert_row(600, "[1]"), delete_row(600, "[1]")], false),
+        (vec![delete_row(600, "[1]")], false),
+        (vec![insert_row(600, "[1]"), insert_row(system::TRUNCATE, truncate)], true),
+    ] {
+        let mut origin = with_wire_data();
+        insert(&mut origin, 280, r#"[600, 1, "v", "vinyl", 0, {}, []]"#).unwrap();
+        insert(&mut origin, 288, r#"[600, 0, "pk", "tree", {}, [[0, "unsigned"]]]"#).unwrap();
+        let mut store = loaded(&origin);
+        for (space, is_insert, bytes) in &log {
+            let (space, bytes) = (*space, bytes.as_slice());
+            store
+                .recover(&match is_insert {
+                    true => Statement::Replace { space, tuple: bytes },
+                    false => Statement::Delete { space, index: 0, key: bytes },
+                })
+                .unwrap();
+        }
+        store.finish_recovery().unwrap();
+        let altered = replace(&mut store, 288, r#"[600, 0, "pk", "tree", {}, [[0, "string"]]]"#);
+        assert_eq!(altered.is_ok(), is_allowed, "{log:?}");
+    }
+}
