@@ -183,6 +183,9 @@ pub fn store_error(error: &lycosa_store::Error) -> ErrorObject {
 /// Null, as a value of a reply.
 const NULL: &[u8] = &[0xc0];
 
+/// Connections that the administrator's socket may have beyond `max_connections`.
+const ADMIN_CONNECTIONS: usize = 16;
+
 /// Fills the bytes that it is given.
 pub type Entropy = Box<dyn FnMut(&mut [u8]) + Send>;
 
@@ -376,7 +379,8 @@ impl Instance {
         }
     }
 
-    /// A client has connected; its greeting is ready to be written.
+    /// A client has connected; its greeting is ready to be written. The administrator gets in when `max_connections` are
+    /// open, too: only so can whoever holds them be found.
     ///
     /// # Errors
     /// When `max_connections` are open.
@@ -404,7 +408,8 @@ impl Instance {
         now: u64,
     ) -> Result<ConnectionSlot, Refused> {
         self.begin_input(now);
-        if self.connections.len() >= self.settings.max_connections {
+        let reserve = if origin.trust == Trust::Admin { ADMIN_CONNECTIONS } else { 0 };
+        if self.connections.len() >= self.settings.max_connections.saturating_add(reserve) {
             self.counts.refused_connections += 1;
             return Err(Refused::TooMany(self.connections.len(), origin.peer));
         }

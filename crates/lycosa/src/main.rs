@@ -63,7 +63,11 @@ fn main() -> ExitCode {
     if let Some(script) = script::of(std::env::args().skip(1)) {
         return script::run(script);
     }
-    let outcome = match Arguments::parse_from(with_default_command(std::env::args_os())).command {
+    let arguments = match Arguments::try_parse_from(with_default_command(std::env::args_os())) {
+        Ok(arguments) => arguments,
+        Err(error) => return show_usage(&error),
+    };
+    let outcome = match arguments.command {
         Command::Serve(arguments) => run_server(arguments),
         Command::Config(arguments) => print_config(&arguments),
         Command::Man { folder } => write_man_pages(&folder),
@@ -120,6 +124,19 @@ fn with_default_command(arguments: impl Iterator<Item = std::ffi::OsString>) -> 
         arguments.insert(arguments.len().min(1), "serve".into());
     }
     arguments
+}
+
+/// Prints help, or what is wrong with the arguments. Without colors if an argument, which an error repeats, could
+/// drive the terminal.
+fn show_usage(error: &clap::Error) -> ExitCode {
+    let is_harmless = |argument: std::ffi::OsString| {
+        argument.to_str().is_some_and(|text| text.chars().all(logging::is_harmless))
+    };
+    if !error.use_stderr() || std::env::args_os().all(is_harmless) {
+        error.exit();
+    }
+    terminal::say(format_args!("{}", error.render().to_string().trim_end()));
+    ExitCode::from(outcome::EXIT_USAGE)
 }
 
 fn run_server(arguments: ServeArguments) -> anyhow::Result<Outcome> {

@@ -34,7 +34,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Usage(pub(crate) String);
 
 const EXIT_FAILED: u8 = 1;
-const EXIT_USAGE: u8 = 2;
+pub(crate) const EXIT_USAGE: u8 = 2;
 const EXIT_NO_TASK: u8 = 3;
 const EXIT_NO_CONNECTION: u8 = 4;
 

@@ -1,5 +1,6 @@
 //! `lycosa init.lua`: Lua programs on the command line, with the arguments that `tarantool` takes.
 
+use std::os::unix::fs::FileTypeExt;
 use std::process::ExitCode;
 
 use lycosa_server::config::LogFormat;
@@ -55,13 +56,21 @@ fn report(code: anyhow::Result<ExitCode>) -> ExitCode {
     })
 }
 
+/// The absolute path of a socket of which a relative one is given; any other address as it is.
+fn whole_path(address: &str) -> String {
+    let is_socket = std::fs::metadata(address).is_ok_and(|metadata| metadata.file_type().is_socket());
+    let whole = std::path::absolute(address).ok().filter(|_| is_socket);
+    whole.and_then(|path| path.into_os_string().into_string().ok()).unwrap_or_else(|| address.to_owned())
+}
+
 /// Runs `lycosa console`.
 pub(crate) fn run_console(arguments: &ConsoleArguments) -> ExitCode {
     let run = || {
         logging::init("warn", LogFormat::Text)?;
         let file = arguments.password_file.as_deref();
         let password = arguments.user.as_deref().map(|user| password_of(user, file)).transpose()?;
-        let (address, user) = (arguments.address.clone().unwrap_or_default(), arguments.user.clone());
+        let address = arguments.address.as_deref().map(whole_path).unwrap_or_default();
+        let user = arguments.user.clone();
         program::run(Script { console: Some(Console { address, user, password }), ..Script::default() })
     };
     report(run())
@@ -85,5 +94,20 @@ mod tests {
         assert_eq!(script.arguments, ["a", "-b"]);
         assert_eq!((script.modules, script.expressions), (vec!["log".to_owned()], vec!["x=1".to_owned()]));
         assert!(parse("-i").expect("a console").interactive);
+    }
+
+    #[test]
+    fn the_path_of_a_socket_may_be_relative() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("admin.sock");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+        let depth = std::env::current_dir().expect("a folder").components().count() - 1;
+        let relative =
+            format!("{}{}", "../".repeat(depth), path.strip_prefix("/").expect("absolute").display());
+        assert!(whole_path(&relative).ends_with("/admin.sock") && whole_path(&relative).starts_with('/'));
+        assert!(!relative.starts_with('/'));
+        for other in ["127.0.0.1:3301", "nowhere/admin.sock", "ann:secret@host:3301"] {
+            assert_eq!(whole_path(other), other);
+        }
     }
 }

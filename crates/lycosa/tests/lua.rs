@@ -57,14 +57,20 @@ fn a_web_page_runs_nothing_in_a_console_that_listens() {
     let shown = as_admin(&server, listen);
     let port: u16 = shown.lines().find_map(|line| line.strip_prefix("- ")?.parse().ok()).expect(&shown);
     let body = "rawset(_G, 'pwned', 1)\n".repeat(3);
-    for head in
-        ["POST / HTTP/1.1\r\nHost: x\r\n\r\n", "OPTIONS /a?b=1 HTTP/1.1\r\n\r\n", "PRI * HTTP/2.0\r\n\r\n"]
-    {
+    for head in [
+        "POST / HTTP/1.1\r\nHost: x\r\n\r\n",
+        "OPTIONS /a?b=1 HTTP/1.1\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\n",
+        "post / http/1.1\r\n\r\n",
+        "\r\nPOST / HTTP/1.1\r\n\r\n",
+    ] {
         let answer = sent_to_console(port, format!("{head}{body}").as_bytes());
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{head}: {answer}");
     }
     let hello = [b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03\n".as_slice(), body.as_bytes()].concat();
     assert_eq!(sent_to_console(port, &hello), "");
+    // The beginning of a frame, cut by a byte that ends a line.
+    assert_eq!(sent_to_console(port, &[b"\xce\n".as_slice(), body.as_bytes()].concat()), "");
     assert!(as_admin(&server, "rawget(_G, 'pwned')").contains("- null"));
     let answer = sent_to_console(port, b"rawset(_G, 'pwned', 2)\n\\quit\n");
     assert!(!answer.starts_with("HTTP"), "{answer}");

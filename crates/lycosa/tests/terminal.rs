@@ -50,6 +50,10 @@ fn payloads_names_and_errors_do_nothing_to_a_terminal() {
         &["export", "t"],
         &["put", &nowhere, "x"],
         &["take", "t", "--limit", "2", "--timeout", "0"],
+        &["list", "t", "--state", TITLE],
+        &["ack", "t", TITLE],
+        &[TITLE],
+        &["console", TITLE],
     ];
     for arguments in commands {
         let shown = on_a_terminal(&server, arguments);

@@ -13,6 +13,7 @@ use std::{fs, io};
 
 use lycosa_instance::{Origin, Trust};
 use lycosa_tls::rustls::ServerConfig;
+use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::task::spawn_local;
 
@@ -24,6 +25,13 @@ use crate::turn::Core;
 
 /// The administrator's socket, in the data folder.
 pub const ADMIN_SOCKET: &str = "admin.sock";
+
+/// How long a peer may be silent before the system asks whether it is there.
+const PROBE_AFTER: Duration = Duration::from_secs(30);
+
+/// Time between two such questions, and how many without an answer end the connection: after 90 s in all.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+const PROBES: u32 = 6;
 
 /// Pause after an error that a retry at once would repeat (no file descriptors left, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -163,12 +171,22 @@ async fn serve_tls(core: Rc<Core>, stream: TcpStream, config: Arc<ServerConfig>,
 
 /// Where a connection comes from; nothing if it has gone already.
 fn origin(stream: &TcpStream, peer: SocketAddr) -> Option<Origin> {
-    if let Err(error) = stream.set_nodelay(true) {
+    let prepared = stream.set_nodelay(true).and_then(|()| Ok(keep_alive(stream)?));
+    if let Err(error) = prepared {
         tracing::debug!("connection from {peer}: {error}");
         return None;
     }
     let trust = if is_loopback(stream.local_addr()) { Trust::Loopback } else { Trust::Nobody };
     Some(Origin { peer: peer.to_string(), trust })
+}
+
+/// Lets the system ask a silent peer whether it is still there. A machine that has lost its power or its network closes no
+/// connection, and without this its tasks would stay taken.
+fn keep_alive(stream: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_tcp_keepidle(stream, PROBE_AFTER)?;
+    sockopt::set_tcp_keepintvl(stream, PROBE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, PROBES)?;
+    sockopt::set_socket_keepalive(stream, true)
 }
 
 async fn cannot_accept(core: &Core, error: &io::Error) {
@@ -205,4 +223,25 @@ pub(crate) async fn accept_admin(core: Rc<Core>, listener: UnixListener) {
 
 fn is_loopback(local: io::Result<SocketAddr>) -> bool {
     local.is_ok_and(|address| address.ip().to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who vanishes without a word (a cut cable, a machine without power) is noticed, and gives the tasks back.
+    #[test]
+    fn silent_peers_are_asked_whether_they_are_there() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = bind_tcp("127.0.0.1:0").await.unwrap();
+            let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (stream, peer) = listener.accept().await.unwrap();
+            assert_eq!(origin(&stream, peer).unwrap().trust, Trust::Loopback);
+            assert!(sockopt::socket_keepalive(&stream).unwrap());
+            let (after, interval) =
+                (sockopt::tcp_keepidle(&stream).unwrap(), sockopt::tcp_keepintvl(&stream).unwrap());
+            assert!(after + interval * sockopt::tcp_keepcnt(&stream).unwrap() <= Duration::from_secs(120));
+        });
+    }
 }

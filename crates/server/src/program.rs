@@ -656,7 +656,7 @@ fn run_main(lua: lycosa_lua::Lua, script: &Script) -> Result<i32, lycosa_lua::Er
         lua.call(3, 2)?;
         let is_done = lua.truth(-2);
         if let Some(message) = lua.text(-1).filter(|_| !is_done) {
-            eprintln!("lycosa: {message}");
+            eprintln!("lycosa: {}", logging::one_line(&message));
         }
         lua.push_global("os");
         lua.raw_field(-1, "exit");

@@ -86,9 +86,21 @@ impl Identity {
             Err(rustls::Error::InconsistentKeys(_)) => {
                 Err(TlsError::Mismatch { certificate: self.certificate.clone(), key: self.key.clone() })
             }
+            Err(error) if is_of_old_version(&error) => {
+                Err(pem::content("certificate", &self.certificate, format!("has {OLD_VERSION}")))
+            }
             Err(error) => Err(pem::content("certificate", &self.certificate, format!("is damaged: {error}"))),
         }
     }
+}
+
+/// What `openssl x509 -req` makes of a request without extensions.
+const OLD_VERSION: &str = "X.509 version 1, and TLS takes version 3 only: \
+     make it with `openssl req -x509 -CA CA.pem -CAkey CA.key -addext …`, or `openssl x509 -req -extfile …`";
+
+fn is_of_old_version(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::InvalidCertificate(rustls::CertificateError::Other(_)))
+        && error.to_string().contains("UnsupportedCertVersion")
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -182,6 +194,7 @@ pub fn explain(error: &rustls::Error) -> String {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
             "its certificate is not signed by an authority in the CA file".to_owned()
         }
+        error if is_of_old_version(error) => format!("its certificate has {OLD_VERSION}"),
         // A self-signed certificate that is not the trusted one.
         Error::InvalidCertificate(CertificateError::Other(_) | CertificateError::BadSignature) => {
             format!("its certificate is neither in the CA file nor signed by an authority in it ({error})")

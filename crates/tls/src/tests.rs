@@ -121,6 +121,7 @@ fn wrong_files_are_named_with_what_to_do() {
         (file("server.der"), file("server.key"), &["server.der", "DER", "openssl x509"]),
         (empty.clone(), file("server.key"), &["empty.pem", "holds no certificate", "BEGIN CERTIFICATE"]),
         (file("server.pem"), empty, &["empty.pem", "holds no private key"]),
+        (file("old.pem"), file("old.key"), &["old.pem", "has X.509 version 1", "-extfile"]),
         (damaged, file("server.key"), &["damaged.pem", "is damaged"]),
         (nonsense, file("server.key"), &["nonsense.pem", "is damaged"]),
     ];

@@ -25,6 +25,10 @@ signed client ca "subjectAltName=DNS:client.example" $days
 signed unknown stranger "subjectAltName=DNS:client.example" $days
 key self.key
 openssl req -x509 -new -key self.key -days $days -subj /CN=localhost -addext "$names" -out self.pem
+key old.key
+openssl req -new -key old.key -subj /CN=localhost |
+    openssl x509 -req -CA ca.pem -CAkey ca.key -CAcreateserial -days $days -out old.pem
+rm -f ca.srl
 openssl pkey -in server.key -aes256 -passout pass:secret -out encrypted.key
 openssl x509 -in server.pem -outform der -out server.der
 rm -f ca.key stranger.key

@@ -233,6 +233,14 @@ fn connections_are_counted() {
     );
     let status = rig.instance.status();
     assert_eq!((status.connections, status.requests.refused_connections), (2, 1));
+    let admins: Vec<_> = (0..16).map(|_| rig.admin()).collect();
+    let origin_of_admin = Origin { peer: "admin.sock".to_owned(), trust: Trust::Admin };
+    assert!(
+        rig.instance.connect(origin_of_admin, rig.now).is_err(),
+        "the administrator's places are counted, too"
+    );
+    admins.iter().for_each(|admin| rig.disconnect(admin));
+    assert!(rig.instance.connect(origin.clone(), rig.now).is_err());
     rig.disconnect(&first);
     rig.disconnect(&first);
     assert!(rig.instance.connect(origin, rig.now).is_ok());

@@ -2,6 +2,7 @@
 local errno = require('errno')
 local fiber = require('fiber')
 local log = require('log')
+local utf8 = require('utf8')
 local native = require('lycosa.console')
 local internal = require('lycosa.box')
 
@@ -510,7 +511,7 @@ local disconnect_trigger
 function console.on_client_disconnect(body) disconnect_trigger = body end
 
 -- A web page makes a browser send requests to loopback addresses, and lines of their bodies would run. So the first line
--- decides: a request of HTTP gets an answer that says what this port is, bytes that are no text get none.
+-- that is not blank decides: a request of HTTP gets an answer that says what this port is, bytes that are no text get none.
 local http_refusal = 'This port is a Lua console and does not speak HTTP.\n'
 http_refusal = ('HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n' ..
     'X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n%s'):format(#http_refusal, http_refusal)
@@ -518,8 +519,9 @@ http_refusal = ('HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=u
 -- Whether the first text of a connection comes from somebody who takes this for another protocol; logs that.
 local function is_stranger(socket, text)
     local line = text:match('^[^\n]*')
-    local is_http = line:match(' HTTP/%d[%d.]*%s*$')
-    if not is_http and not line:match('[%z\1-\8\11\12\14-\31]') then return false end
+    local is_http = line:upper():match(' HTTP/%d[%d.]*%s*$')
+    local is_text = utf8.len(line) and not line:match('[%z\1-\8\11\12\14-\31]')
+    if not is_http and is_text then return false end
     if is_http then socket:write(http_refusal) end
     log.warn('console: a connection was closed: it sent %s, and this port is a Lua console',
         is_http and 'an HTTP request' or 'bytes that are no text')
@@ -535,7 +537,7 @@ local function serve(socket)
     while not repl.is_over do
         local text = socket:read(repl.delimiter .. '\n')
         if text == nil or text == '' or is_first and is_stranger(socket, text) then break end
-        is_first = false
+        is_first = is_first and not text:match('%S')
         local size = #repl.delimiter + 1
         if text:sub(-size) == repl.delimiter .. '\n' then text = text:sub(1, -size - 1) end
         text = text:gsub('\r$', '')

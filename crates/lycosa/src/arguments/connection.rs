@@ -75,6 +75,7 @@ Examples:
   lycosa console                            Lua in this process
   lycosa console 127.0.0.1:3301             at a server, as guest
   lycosa console -u admin 127.0.0.1:3301    as a user; the password comes from LYCOSA_PASSWORD
+  lycosa console data/admin.sock            as admin, on the server's machine
   lycosa console /run/queue.control         a unix socket of console.listen
   echo 'queue.statistics()' | lycosa console 127.0.0.1:3301";
 

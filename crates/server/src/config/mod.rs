@@ -222,7 +222,7 @@ settings! {
     replication_rejoin: bool = "true", "replication_rejoin", true,
         "Join again by itself when the masters' journals do not reach back to this replica; its files are set aside";
     max_connections: u64 = "10240", "max_connections", true,
-        "Connections at a time; further ones are closed at once";
+        "Connections at a time; further ones are closed at once, except 16 on admin.sock";
     max_frame_size: ByteSize = "16MiB", "max_frame_size", true,
         "Largest request; a longer one is refused and its connection closed";
     max_in_flight: u64 = "4096", "max_in_flight", true,
