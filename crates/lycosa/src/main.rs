@@ -126,16 +126,28 @@ fn with_default_command(arguments: impl Iterator<Item = std::ffi::OsString>) -> 
     arguments
 }
 
-/// Prints help, or what is wrong with the arguments. Without colors if an argument, which an error repeats, could
-/// drive the terminal.
+/// What Rust says of a text that is no number, and what helps whoever has written it.
+const NUMBERS: [(&str, &str); 5] = [
+    ("invalid digit found in string", "expected a whole number, 0 or more"),
+    ("cannot parse integer from empty string", "expected a whole number, 0 or more"),
+    ("number too large to fit in target type", "the number is too large"),
+    ("invalid float literal", "expected a number"),
+    ("cannot parse float from empty string", "expected a number"),
+];
+
+/// Prints help, or what is wrong with the arguments. Without colors if the text is not clap's own, or if an argument,
+/// which an error repeats, could drive the terminal.
 fn show_usage(error: &clap::Error) -> ExitCode {
     let is_harmless = |argument: std::ffi::OsString| {
         argument.to_str().is_some_and(|text| text.chars().all(logging::is_harmless))
     };
-    if !error.use_stderr() || std::env::args_os().all(is_harmless) {
+    let text = error.render().to_string();
+    let is_own = !NUMBERS.iter().any(|(words, _)| text.contains(words));
+    if !error.use_stderr() || is_own && std::env::args_os().all(is_harmless) {
         error.exit();
     }
-    terminal::say(format_args!("{}", error.render().to_string().trim_end()));
+    let shown = NUMBERS.iter().fold(text, |text, (words, better)| text.replace(words, better));
+    terminal::say(format_args!("{}", shown.trim_end()));
     ExitCode::from(outcome::EXIT_USAGE)
 }
 

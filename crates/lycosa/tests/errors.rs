@@ -131,6 +131,10 @@ fn values_of_flags() {
     }
     let dry = ["expiration", "start", "x", "s", "--field", "1", "--dry-run", "--dry-run-timeout"];
     assert!(usage(&[&dry[..], &["9999999999"]].concat()).contains("at most 36500d"));
+    for (flag, text) in [("--share", "x"), ("--budget-rows", ""), ("--scan-size", "1,5")] {
+        let refusal = usage(&["expiration", "start", "x", "s", "--field", "1", flag, text]);
+        assert!(refusal.contains("expected a whole number"), "{flag} {text}: {refusal}");
+    }
     assert!(usage(&["bench", "--seconds", "1e308"]).contains("from 0 to 86400"));
     assert!(usage(&["ping", "--address", "host:port"]).contains("HOST:PORT"));
     assert!(usage(&["ping", "--address", "ann@host"]).contains("--user"));
