@@ -818,10 +818,10 @@ function index_methods.alter(index, options)
     if source then attach_sequence(space, source) end
 end
 
--- Bytes of the index: what its entries take, as the store counts them for each tuple.
+-- Bytes that the index takes beside the tuples.
 function index_methods.bsize(index)
     check_index(index, 'bsize')
-    return index:len() * 8
+    return internal.index_bsize(index.space_id, index.id)
 end
 function index_methods.stat() return {} end
 function index_methods.compact() end

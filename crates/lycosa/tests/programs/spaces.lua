@@ -111,6 +111,18 @@ try('mm',function() return s.index.pk:min(),s.index.pk:max(), s.index.pk:min(12)
 try('rnd',function() return s.index.pk:random(1) ~= nil end)
 try('sk',function() return sk:min(), sk:max() end)
 try('cnt',function() return s:count(),s:count(10),s:count({10},{iterator='GT'}),s:len(),s:bsize()>0,pk:len(), pk:bsize()>0 end)
+do
+    local big = box.schema.space.create('big')
+    big:create_index('pk')
+    big:create_index('name', {parts = {2, 'string'}, unique = false})
+    local empty = big.index.pk:bsize()
+    box.begin()
+    for i = 1, 3000 do big:insert{i, 'name ' .. i} end
+    box.commit()
+    local primary, secondary = big.index.pk:bsize(), big.index.name:bsize()
+    p(empty, primary > 3000, secondary > 3000, primary ~= 8 * big:len(), secondary ~= 8 * big:len(), type(primary))
+    big:drop()
+end
 try('keys',function() local k={} for n in pairs(pk) do k[#k+1]=n end table.sort(k) return table.concat(k,',') end)
 try('ren',s.rename,s,'b') p(s.name, box.space.a, box.space.b and box.space.b.name)
 try('ren',s.rename,s,'')

@@ -17,6 +17,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("get", get),
     ("count", count),
     ("bsize", bsize),
+    ("index_bsize", index_bsize),
     ("cursor", cursor),
     ("advance", advance),
     ("system_row", system_row),
@@ -150,6 +151,17 @@ fn bsize(lua: Lua) -> Result<i32, Error> {
         store.space(space).map(Space::bytes).map_err(|error| of_store(&error))
     })?;
     lua.push_uint(bytes);
+    Ok(1)
+}
+
+/// `index_bsize(space, index)`: bytes that an index takes beside the tuples.
+fn index_bsize(lua: Lua) -> Result<i32, Error> {
+    let (space, index) = (id(lua, 1, "the space")?, id(lua, 2, "the index")?);
+    let bytes = lua.with_instance(|instance| {
+        let found = instance.store().space(space).map_err(|error| of_store(&error))?;
+        Ok(found.index(index).map_or(0, |index| index.memory()))
+    })?;
+    lua.push_number(bytes as f64);
     Ok(1)
 }
 
