@@ -159,7 +159,7 @@ fn index_bsize(lua: Lua) -> Result<i32, Error> {
     let (space, index) = (id(lua, 1, "the space")?, id(lua, 2, "the index")?);
     let bytes = lua.with_instance(|instance| {
         let found = instance.store().space(space).map_err(|error| of_store(&error))?;
-        Ok(found.index(index).map_or(0, |index| index.memory()))
+        Ok(found.index(index).map_or(0, lycosa_store::SpaceIndex::memory))
     })?;
     lua.push_number(bytes as f64);
     Ok(1)
