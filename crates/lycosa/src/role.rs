@@ -48,9 +48,15 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
             bail!("an anonymous replica (replication_anon) never takes writes");
         }
         if began.elapsed() > arguments.timeout {
+            let advice = if text("status") == "orphan" {
+                "it waits for masters in `replication`. Take those out that are dead, or lower replication_connect_quorum, \
+                 and send the server SIGHUP: then it takes writes"
+            } else {
+                "see box.info().replication and the log"
+            };
             bail!(
-                "the server was told to take writes, but its queue is in state {state} and its status is {} after {} s: see \
-                 box.info().replication and the log",
+                "the server was told to take writes, but its queue is in state {state} and its status is {} after {} s: \
+                 {advice}",
                 text("status"),
                 arguments.timeout.as_secs_f64()
             );

@@ -463,6 +463,8 @@ impl Program {
         replication::options::apply(core, &config);
         if has_masters {
             core.hub.appliers.borrow_mut().start(core, &config.replication.0);
+        } else {
+            replication::applier::update_sync(core);
         }
         Ok(has_masters.then_some(config))
     }

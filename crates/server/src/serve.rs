@@ -272,7 +272,8 @@ async fn start_with(
     let opened = storage::open_or_join(directory.clone(), config, rejoins, tls).await?;
     let mut store = opened.store;
     store.set_body_check(lycosa_lua::check_body);
-    let mut instance = start_instance(config, opened.identity, store, opened.vclock)?;
+    let masters = if opened.is_begun { 0 } else { config.replication.0.len() };
+    let mut instance = start_instance(config, opened.identity, store, opened.vclock, masters > 0)?;
     instance.set_configuration(effective_values(config));
     let inventory = Inventory::of(&directory).context("cannot read the sizes of the files")?;
     instance.set_checkpoint_base(opened.snapshot, snapshots::measure(&inventory, opened.snapshot));
@@ -297,7 +298,7 @@ async fn start_with(
         sound: opened.snapshot,
         holds: holds.clone(),
     })?;
-    let hub = Hub::new(files, holds, replication::Settings::of(config), config.replication.0.len());
+    let hub = Hub::new(files, holds, replication::Settings::of(config), masters);
     let core = Core::new(instance, Journal::new(appends), orders, hub);
     present(&core, certificates);
     core.hub.appliers.borrow_mut().start(&core, &config.replication.0);
@@ -459,6 +460,7 @@ fn start_instance(
     identity: Identity,
     store: lycosa_store::Store,
     vclock: lycosa_iproto::vclock::Vclock,
+    is_orphan: bool,
 ) -> anyhow::Result<Instance> {
     let queue = Queue::new(storage::queue_settings(config), Box::new(|| Uuid::new_v4().into_bytes()));
     let process = Process { id: std::process::id(), entropy: Box::new(fill_randomly) };
@@ -466,7 +468,7 @@ fn start_instance(
     let mut instance = Instance::new(settings, identity, process, store, queue, vclock, now());
     instance.set_native_queue(config.native_queue);
     instance.set_queue_on_demand(config.queue_on_demand);
-    if !config.replication.0.is_empty() {
+    if is_orphan {
         // The queue starts when the instance may write: rows of its own now would be in the way of its masters'.
         instance.set_orphan(true, now());
         instance.set_read_only(config.read_only, now());
@@ -635,6 +637,7 @@ fn apply(core: &Core, old: &Config, mut fresh: Config, log: &LogHandle) -> Confi
         tracing::error!("SIGHUP: {error}");
     }
     drop(instance);
+    replication::applier::update_sync(core);
     core.end.notify_one();
     fresh
 }

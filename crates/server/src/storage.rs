@@ -43,6 +43,8 @@ pub(crate) struct Opened {
     pub(crate) snapshot: u64,
     /// Whether files are damaged, and the start was forced: a checkpoint has to follow.
     pub(crate) is_damaged: bool,
+    /// Whether a replica set was begun just now: there is nobody yet who could have more than this instance.
+    pub(crate) is_begun: bool,
 }
 
 /// Opens the data in a folder. In an empty one, joins the masters of the configuration, or begins a new instance if there
@@ -87,12 +89,13 @@ fn open(directory: Directory, config: &Config) -> anyhow::Result<Opened> {
 
 /// Whether a new instance begins a replica set: it has no masters, or is itself the first of them.
 pub(crate) fn begins_replica_set(config: &Config) -> bool {
-    let first = config.replication.0.first();
-    let is_own = |first: &Uri| {
-        let own = if first.is_tls { &config.listen_tls } else { &config.listen };
-        own.0.contains(&first.address)
-    };
-    first.is_none_or(is_own)
+    config.replication.0.first().is_none_or(|first| is_own(config, first))
+}
+
+/// Whether a master is this instance, as far as the configuration tells.
+pub(crate) fn is_own(config: &Config, uri: &Uri) -> bool {
+    let own = if uri.is_tls { &config.listen_tls } else { &config.listen };
+    own.0.contains(&uri.address)
 }
 
 pub(crate) fn store_settings(config: &Config) -> lycosa_store::Settings {
@@ -151,7 +154,7 @@ fn bootstrap(directory: &Directory, config: &Config) -> anyhow::Result<Opened> {
     tracing::info!("the data folder is empty: beginning instance {}", identity.instance);
     let (settings, writer) = (store_settings(config), writer_settings(config));
     let (store, log) = folder::begin(directory, settings, writer, &identity, now())?;
-    Ok(Opened { store, identity, vclock: Vclock::new(), log, snapshot: 0, is_damaged: false })
+    Ok(Opened { store, identity, vclock: Vclock::new(), log, snapshot: 0, is_damaged: false, is_begun: true })
 }
 
 fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow::Result<Opened> {
@@ -185,7 +188,7 @@ fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow:
     let vclock = recovered.vclock.clone();
     let log = XlogWriter::resume(directory, writer_settings(config), &recovered)?;
     let (snapshot, is_damaged) = (recovered.snapshot.signature(), recovered.has_lost_data());
-    Ok(Opened { store, identity, vclock, log, snapshot, is_damaged })
+    Ok(Opened { store, identity, vclock, log, snapshot, is_damaged, is_begun: false })
 }
 
 /// Builds indexes on as many threads as there are processors, the largest first.

@@ -65,6 +65,8 @@ pub(crate) struct Setup {
     pub(crate) program: String,
     /// Where it runs, if not on the loopback interface of this process.
     pub(crate) place: Option<Place>,
+    /// The address that it listens on, if others have to know it before. It may be taken meanwhile: see [`Server::address`].
+    pub(crate) listen: Option<SocketAddr>,
     /// Variables for its process.
     pub(crate) environment: Vec<(String, String)>,
 }
@@ -92,7 +94,7 @@ impl Server {
         }
         let address = match &setup.place {
             Some(place) => SocketAddr::new(place.address, PORT),
-            None => free_address()?,
+            None => setup.listen.map_or_else(free_address, Ok)?,
         };
         let mut server = Self { peer, setup, folder, address, child: None };
         server.launch()?;
@@ -446,7 +448,7 @@ fn copy_files(from: &Path, to: &Path) -> std::io::Result<()> {
 }
 
 /// A loopback address that nobody listens on, below the range from which the system gives ports to clients.
-fn free_address() -> Result<SocketAddr, String> {
+pub(crate) fn free_address() -> Result<SocketAddr, String> {
     const FIRST: u16 = 10_000;
     const COUNT: u16 = 20_000;
     static NEXT: AtomicU16 = AtomicU16::new(0);

@@ -132,11 +132,30 @@ impl Appliers {
         core.instance.borrow_mut().set_upstreams(upstreams.collect());
         let spawn = |(place, uri): (usize, &Uri)| spawn_local(run(core.clone(), uri.clone(), place));
         self.0.extend(uris.iter().enumerate().map(spawn));
+        update_sync(core);
     }
 
     /// Follows nobody any more.
     pub(crate) fn stop(&mut self) {
         self.0.drain(..).for_each(|task| task.abort());
+    }
+}
+
+/// Looks whether the instance is still an orphan: a master has another state, or the settings are others.
+pub(crate) fn update_sync(core: &Core) {
+    let hub = &core.hub;
+    let settings = hub.settings.borrow();
+    let mut instance = core.instance.borrow_mut();
+    let states: Vec<_> = instance.upstreams().iter().map(|upstream| upstream.state).collect();
+    let quorum = settings.quorum.of(states.len());
+    let rule = SyncRule { quorum, sync_lag: settings.sync_lag };
+    if hub.sync.borrow_mut().update(&rule, &states) {
+        tracing::info!(
+            "{quorum} of {} masters are in sync: the instance is no orphan any more",
+            states.len()
+        );
+        instance.set_orphan(false, now());
+        core.end.notify_one();
     }
 }
 
@@ -285,27 +304,7 @@ impl Applier {
         };
         if changed == Some(true) {
             tracing::debug!("master {}: {}", self.uri, state.name());
-            self.update_sync();
-        }
-    }
-
-    /// Looks whether the instance is still an orphan.
-    fn update_sync(&self) {
-        let hub = &self.core.hub;
-        let settings = hub.settings.borrow();
-        let mut instance = self.core.instance.borrow_mut();
-        let states: Vec<_> = instance.upstreams().iter().map(|upstream| upstream.state).collect();
-        let quorum = settings.quorum.of(states.len());
-        let rule = SyncRule { quorum, sync_lag: settings.sync_lag };
-        let mut sync = hub.sync.borrow_mut();
-        if sync.update(&rule, &states) {
-            tracing::info!(
-                "{} of {} masters are in sync: the instance is no orphan any more",
-                quorum,
-                states.len()
-            );
-            instance.set_orphan(sync.is_orphan(), now());
-            self.core.end.notify_one();
+            update_sync(&self.core);
         }
     }
 

@@ -1,6 +1,9 @@
 //! A new instance of an existing replica set: gets all data from a master before it serves.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -11,12 +14,13 @@ use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::directory::Directory;
 use lycosa_journal::writer::XlogWriter;
-use lycosa_replication::applier::{JoinEvent, JoinKind, Session};
+use lycosa_replication::applier::{Ballot, JoinEvent, JoinKind, Session};
 use lycosa_replication::stream::StreamError;
 use lycosa_replication::uri::Uri;
 use lycosa_store::Store;
 use lycosa_tls::rustls::ClientConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::applier::{self, Stream};
@@ -29,6 +33,15 @@ const READ_SIZE: usize = 1 << 20;
 
 /// Pause before the masters are asked again.
 const RETRY: Duration = Duration::from_millis(300);
+
+/// How long all masters have to answer before each is asked again.
+const ROUND: Duration = Duration::from_secs(5);
+
+/// How long the other masters have to answer once one was found.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A connection that is being made.
+type Attempt<'a> = Pin<Box<dyn Future<Output = Result<Option<(Stream, Session)>, String>> + 'a>>;
 
 /// Rows between two lines of progress.
 const PROGRESS_ROWS: u64 = 1 << 20;
@@ -81,23 +94,23 @@ pub(crate) async fn join(
     tls: Option<&Arc<ClientConfig>>,
 ) -> anyhow::Result<Opened> {
     let patience = config.replication_connect_timeout;
-    let mut deadline = tokio::time::Instant::now() + patience;
+    let mut deadline = Instant::now() + patience;
     tracing::info!("the data folder is empty: joining a replica set as instance {instance}");
     directory.remove_left_overs().context("cannot remove unfinished files")?;
     let (store, vclock) = loop {
         let (uri, stream, session) = find(config, tls, deadline).await?;
         let kind = if config.replication_anon { JoinKind::Anonymous } else { JoinKind::Named(instance) };
         tracing::info!("joining {uri} (instance {})", session.peer);
-        let begun = tokio::time::Instant::now();
+        let begun = Instant::now();
         match receive(stream, session, kind, config).await {
             Ok(received) => break received,
             Err(JoinError::Unfit(error)) => return Err(error.context(format!("cannot join {uri}"))),
             Err(JoinError::Lost(cause)) => {
                 if begun.elapsed() >= patience {
                     // A long one that broke off late says nothing about the next.
-                    deadline = tokio::time::Instant::now() + patience;
+                    deadline = Instant::now() + patience;
                 }
-                if tokio::time::Instant::now() + RETRY >= deadline {
+                if Instant::now() + RETRY >= deadline {
                     bail!("cannot join {uri}: {cause}");
                 }
                 tracing::warn!("cannot join {uri}: {cause}; trying again");
@@ -119,22 +132,22 @@ pub(crate) async fn join(
     let log = XlogWriter::create(directory, settings, instance, vclock.clone())?;
     tracing::info!("joined replica set {cluster} as number {replica_id}, vclock {vclock}");
     let snapshot = vclock.signature();
-    Ok(Opened { store, identity, vclock, log, snapshot, is_damaged: false })
+    Ok(Opened { store, identity, vclock, log, snapshot, is_damaged: false, is_begun: false })
 }
 
 /// Connects to the master that is best to join, when there is one.
 async fn find(
     config: &Config,
     tls: Option<&Arc<ClientConfig>>,
-    deadline: tokio::time::Instant,
+    deadline: Instant,
 ) -> anyhow::Result<(Uri, Stream, Session)> {
-    let uris = &config.replication.0;
     let mut said = String::new();
     loop {
-        let attempt = tokio::time::timeout_at(deadline, choose(uris, tls, config.replication_anon));
-        match attempt.await {
-            Ok(Ok(found)) => return Ok(found),
-            Ok(Err(causes)) if tokio::time::Instant::now() + RETRY >= deadline => {
+        // The last one has time enough for what it says, too.
+        let round = (Instant::now() + ROUND).min(deadline).max(Instant::now() + GRACE);
+        match choose(config, tls, round).await {
+            Ok(found) => return Ok(found),
+            Err(causes) if Instant::now() + RETRY >= deadline => {
                 bail!(
                     "no master can be joined: {causes}. Look whether the master runs, and at the address, the user and the \
                      password in `replication`; to begin a new replica set on this instance, leave `replication` empty or \
@@ -142,49 +155,86 @@ async fn find(
                 );
             }
             // The same cause a hundred times would only hide what else the log has.
-            Ok(Err(causes)) if causes == said => {}
-            Ok(Err(causes)) => {
+            Err(causes) if causes == said => {}
+            Err(causes) => {
                 tracing::info!(
                     "no master can be joined yet: {causes}; trying again for {:.0} s",
-                    (deadline - tokio::time::Instant::now()).as_secs_f64()
+                    (deadline - Instant::now()).as_secs_f64()
                 );
                 said = causes;
             }
-            Err(_) => bail!(
-                "no master has answered within replication_connect_timeout ({} s)",
-                config.replication_connect_timeout.as_secs_f64()
-            ),
         }
         tokio::time::sleep(RETRY).await;
     }
 }
 
-/// The masters that can be asked, the writable ones with the most data first. Else why none can.
+/// Asks all masters at once until `deadline`, and takes the writable one with the most data. When one was found, the others
+/// have [`GRACE`] to answer. Else says why none can be joined.
 async fn choose(
-    uris: &[Uri],
+    config: &Config,
     tls: Option<&Arc<ClientConfig>>,
-    is_anonymous: bool,
+    mut deadline: Instant,
 ) -> Result<(Uri, Stream, Session), String> {
+    // This instance listens already, and would not answer itself.
+    let uris: Vec<_> = config.replication.0.iter().filter(|uri| !storage::is_own(config, uri)).collect();
+    if uris.is_empty() {
+        return Err("`replication` names this instance only".to_owned());
+    }
+    let mut attempts = Vec::new();
+    for &uri in &uris {
+        let tls = tls.cloned();
+        // Nobody is taken for this instance, which has no UUID yet.
+        let opened: Attempt<'_> = Box::pin(async move { applier::open(uri, tls, None).await });
+        attempts.push(Some(opened));
+    }
+    let mut causes = vec![None; uris.len()];
     let mut best: Option<(Uri, Stream, Session)> = None;
-    let mut causes = Vec::new();
-    for uri in uris {
-        match applier::open(uri, tls.cloned(), None).await {
-            // Nobody is taken for this instance, which has no UUID yet.
-            Ok(None) => {}
-            Ok(Some((stream, session))) => {
-                if session.ballot.is_read_only && !is_anonymous {
-                    causes.push(format!("{uri} is read-only"));
-                    continue;
-                }
-                let rank = session.ballot.vclock.signature();
-                if best.as_ref().is_none_or(|(_, _, known)| known.ballot.vclock.signature() < rank) {
-                    best = Some((uri.clone(), stream, session));
+    while attempts.iter().any(Option::is_some) {
+        let next = poll_fn(|cx| {
+            for (place, attempt) in attempts.iter_mut().enumerate() {
+                if let Some(Poll::Ready(opened)) = attempt.as_mut().map(|attempt| attempt.as_mut().poll(cx)) {
+                    *attempt = None;
+                    return Poll::Ready((place, opened));
                 }
             }
-            Err(cause) => causes.push(format!("{uri}: {cause}")),
-        }
+            Poll::Pending
+        });
+        let Ok((place, opened)) = tokio::time::timeout_at(deadline, next).await else { break };
+        let uri = uris[place];
+        causes[place] = match opened {
+            Ok(None) => Some(format!("{uri} is this instance")),
+            Ok(Some((stream, session))) => match unwritable(uri, &session.ballot) {
+                Some(cause) if !config.replication_anon => Some(cause),
+                _ => {
+                    let rank = session.ballot.vclock.signature();
+                    if best.as_ref().is_none_or(|(_, _, known)| known.ballot.vclock.signature() < rank) {
+                        best = Some((uri.clone(), stream, session));
+                    }
+                    deadline = deadline.min(Instant::now() + GRACE);
+                    None
+                }
+            },
+            Err(cause) => Some(format!("{uri}: {cause}")),
+        };
     }
-    best.ok_or_else(|| causes.join("; "))
+    best.ok_or_else(|| {
+        let told = |(cause, uri): (Option<String>, &&Uri)| {
+            cause.unwrap_or_else(|| format!("{uri}: it accepts connections, or drops them, and says nothing"))
+        };
+        causes.into_iter().zip(&uris).map(told).collect::<Vec<_>>().join("; ")
+    })
+}
+
+/// Why a master cannot give this instance a number.
+fn unwritable(uri: &Uri, ballot: &Ballot) -> Option<String> {
+    match (ballot.is_read_only, ballot.is_read_only_configured) {
+        (false, _) => None,
+        (true, true) => Some(format!("{uri} is read-only")),
+        (true, false) => Some(format!(
+            "{uri} is an orphan: it takes no writes before it is in sync with masters of its own. If it waits for this \
+             instance, set replication_connect_quorum there to one less than it has masters, and send it SIGHUP"
+        )),
+    }
 }
 
 async fn receive(

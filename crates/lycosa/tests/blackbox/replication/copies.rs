@@ -8,13 +8,15 @@ use crate::exchange::if_possible;
 use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup, tarantool_is_installed};
 
 pub(super) fn trials() -> Vec<Trial> {
+    use Peer::{Lycosa, Tarantool};
     let copies = [
-        (Peer::Lycosa, "replication::a-copy-of-a-replica-is-refused"),
-        (Peer::Tarantool, "oracle::replication/follows-tarantool/a-copy-of-a-replica-is-refused"),
+        (Lycosa, Lycosa, "replication::a-copy-of-a-replica-is-refused"),
+        (Tarantool, Lycosa, "oracle::replication/follows-tarantool/a-copy-of-a-replica-is-refused"),
+        (Lycosa, Tarantool, "oracle::replication/tarantool-follows/a-copy-of-a-replica-is-refused"),
     ];
-    let copies = copies.map(|(master, name)| {
-        let is_possible = master == Peer::Lycosa || tarantool_is_installed();
-        if_possible(Trial::test(name, move || Ok(copy_of_a_replica(master)?)), is_possible)
+    let copies = copies.map(|(master, replica, name)| {
+        let is_possible = [master, replica].iter().all(|peer| *peer == Lycosa) || tarantool_is_installed();
+        if_possible(Trial::test(name, move || Ok(copy_of_a_replica(master, replica)?)), is_possible)
     });
     copies.into()
 }
@@ -24,32 +26,41 @@ fn uri(server: &Server) -> String {
 }
 
 /// A replica's folder is copied, and both are started: the second one is told, and follows when the first one is gone.
-fn copy_of_a_replica(from: Peer) -> Result<()> {
+fn copy_of_a_replica(from: Peer, to: Peer) -> Result<()> {
     let master = start_master(from)?;
     some_work(&master, 0)?;
-    let mut replica = start_replica(Peer::Lycosa, &master)?;
+    let mut replica = start_replica(to, &master)?;
     compare(&master, &mut replica)?;
     replica.kill();
-    let uri = uri(&master);
-    let options = [
-        &format!("replication = \"{uri}\""),
-        "replication_timeout = 0.2",
-        "read_only = true",
-        "replication_connect_quorum = 0",
-    ];
-    let setup = Setup {
-        options: options.map(str::to_owned).into(),
-        replicates: Some(uri.clone()),
-        data: Some(replica.data_folder()),
-        ..Setup::default()
+    let uri = if to == Peer::Tarantool { format!("guest@{}", master.address()) } else { uri(&master) };
+    let data = Some(replica.data_folder());
+    let setup = match to {
+        Peer::Lycosa => {
+            let options = [
+                &format!("replication = \"{uri}\""),
+                "replication_timeout = 0.2",
+                "read_only = true",
+                "replication_connect_quorum = 0",
+            ];
+            let options = options.map(str::to_owned).into();
+            Setup { options, replicates: Some(uri), data, ..Setup::default() }
+        }
+        // With a master in its first `box.cfg` it would not listen before it is in sync.
+        Peer::Tarantool => {
+            let program = format!(
+                "box.cfg{{replication_connect_quorum = 0, replication_sync_timeout = 0.1, read_only = true}}\n\
+                 box.cfg{{replication = '{uri}'}}\n"
+            );
+            Setup { program, data, ..Setup::default() }
+        }
     };
     replica.launch()?;
     some_work(&master, 1)?;
     compare(&master, &mut replica)?;
-    let mut copy = Server::start(Peer::Lycosa, setup)?;
+    let mut copy = Server::start(to, setup)?;
     let duplicate = "duplicate connection with the same replica UUID";
     wait_for(duplicate, || Ok(copy.log().contains(duplicate)))?;
-    if !copy.log().contains("move one of the two folders away") {
+    if to == Peer::Lycosa && !copy.log().contains("move one of the two folders away") {
         return Err(format!("the copy is not told what to do:\n{}", copy.log()));
     }
     some_work(&master, 2)?;

@@ -11,7 +11,7 @@ use super::pair::{
 };
 use crate::connection::{self, Connection, kind};
 use crate::exchange::if_possible;
-use crate::server::{ADMIN_PASSWORD, Peer, Server, tarantool_is_installed};
+use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup, free_address, tarantool_is_installed};
 use crate::value::Value;
 
 const USER: &str = "worker";
@@ -29,7 +29,8 @@ pub(super) fn trials() -> Vec<Trial> {
     });
     let tubes = Trial::test("replication::tubes-of-another-master", || Ok(tubes_of_another_master()?));
     let conflict = Trial::test("replication::tubes-of-two-masters-conflict", || Ok(tubes_conflict()?));
-    conflicts.into_iter().chain([tubes, conflict]).collect()
+    let pair = Trial::test("replication::a-pair-of-which-each-names-both", || Ok(each_names_both()?));
+    conflicts.into_iter().chain([tubes, conflict, pair]).collect()
 }
 
 fn uri(server: &Server) -> String {
@@ -254,4 +255,39 @@ fn put(server: &Server, tube: &str, count: usize) -> Result<()> {
         client.ask(&format!("queue.tube.{tube}:put"), vec![Value::str(tube)])?;
     }
     Ok(())
+}
+
+/// Both have the same list of masters, themselves included. The first begins the replica set and takes writes before the second
+/// one exists; that one joins, although nobody answers at one of the addresses: its own.
+fn each_names_both() -> Result<()> {
+    for _ in 0..3 {
+        let addresses = [free_address()?, free_address()?];
+        let uris =
+            addresses.map(|address| format!("\"admin:{}@{address}\"", ADMIN_PASSWORD.replace(' ', "%20")));
+        let setup = |place: usize, more: &[&str]| {
+            let mut options =
+                vec![format!("replication = [{}]", uris.join(", ")), "replication_timeout = 0.2".to_owned()];
+            options.extend(more.iter().map(|&option| option.to_owned()));
+            Setup { options, listen: Some(addresses[place]), ..Setup::default() }
+        };
+        let first = Server::start(Peer::Lycosa, setup(0, &[]))?;
+        some_work(&first, 0)?;
+        let replicates = Some(uris[0].clone());
+        let second = Setup { replicates, ..setup(1, &["read_only = true"]) };
+        let mut second = Server::start(Peer::Lycosa, second)?;
+        // Somebody else may have taken a port.
+        if [first.address(), second.address()] != addresses {
+            continue;
+        }
+        compare(&first, &mut second)?;
+        // Each follows the other one.
+        wait_upstream(&first, "follow")?;
+        set_read_only(&first, true)?;
+        compare(&first, &mut second)?;
+        set_read_only(&second, false)?;
+        some_work(&second, 10)?;
+        let mut first = first;
+        return compare(&second, &mut first);
+    }
+    Err("other processes took each port".to_owned())
 }

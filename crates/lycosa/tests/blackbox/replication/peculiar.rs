@@ -21,6 +21,7 @@ pub(super) fn trials() -> Vec<Trial> {
         test("what-one-journal-has-lost-another-has", another_journal),
         test("a-truncated-temporary-tube-differs-in-nothing", temporary_tube),
         test("an-old-master-with-rows-of-its-own-is-told", rows_of_its_own),
+        test("an-orphan-is-none-without-masters", orphan_without_masters),
         if_possible(own_queue, tarantool_is_installed()),
     ]
 }
@@ -101,6 +102,27 @@ fn rows_of_its_own() -> Result<()> {
     let third = start_replica(Peer::Lycosa, &new)?;
     wait_for("the third instance", || Ok(third.log().contains("is no orphan any more")))?;
     if third.log().contains("of its own") { Err(third.log()) } else { Ok(()) }
+}
+
+/// A replica that starts when its master is dead is an orphan until its configuration names no master any more.
+fn orphan_without_masters() -> Result<()> {
+    let mut master = start_master(Peer::Lycosa)?;
+    some_work(&master, 0)?;
+    let mut replica = start_replica(Peer::Lycosa, &master)?;
+    compare(&master, &mut replica)?;
+    replica.kill();
+    master.kill();
+    replica.launch()?;
+    if info(&replica, "status")? != Value::str("orphan") {
+        return Err(format!("without its master the status is {}", info(&replica, "status")?));
+    }
+    replica.lead()?;
+    wait_for("the end of the replication", || Ok(info(&replica, "masters")? == Value::Array(Vec::new())))?;
+    let said = command(&replica, &["promote"])?;
+    if !said.contains("its queue is RUNNING") {
+        return Err(format!("promote says {said}"));
+    }
+    some_work(&replica, 10)
 }
 
 /// `native_queue = false` on a replica of a Tarantool with tubes: it holds the same, and takes over.
