@@ -283,9 +283,12 @@ fn restart(seed: u64) -> Result<(), String> {
     let content = |admin: &mut Admin| {
         admin.content().map(|mut content| {
             content.remove(&SEQUENCE_DATA);
-            // The configuration sets this password at each start.
+            // The configuration sets this password, and grants `super` to guest, at each start.
             let users = content.entry(304).or_default();
             users.retain(|row| row.as_array().and_then(|row| row.first()) != Some(&Value::Int(1)));
+            let grants = content.entry(312).or_default();
+            let of_guest = [Value::Int(0), Value::str("role"), Value::Int(31)];
+            grants.retain(|row| row.as_array().and_then(|row| row.get(1..4)) != Some(&of_guest));
             content
         })
     };
