@@ -48,6 +48,14 @@ local function set(name, value)
     if name == 'error_marshaling_enabled' then internal.marshal_errors(id, value) end
 end
 
+-- `SET SESSION` of SQL.
+function internal.set_setting(name, value)
+    if not is_known(name) then
+        client_error('NO_SUCH_SESSION_SETTING', ("Session setting %s doesn't exist"):format(name))
+    end
+    set(name, value)
+end
+
 function internal.forget_settings(id)
     changed[id] = nil
     internal.marshal_errors(id, false)

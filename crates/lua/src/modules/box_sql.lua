@@ -8,6 +8,8 @@ local int64_t, uint64_t = ffi.typeof('int64_t'), ffi.typeof('uint64_t')
 
 -- `ER_SQL_EXECUTE`, `ER_SQL_BIND_TYPE`, `ER_SQL_BIND_NOT_FOUND`, `ER_WRONG_QUERY_ID`, `ER_SQL_PREPARE`.
 local SQL_EXECUTE, BIND_TYPE, BIND_NOT_FOUND, WRONG_QUERY_ID, SQL_PREPARE = 159, 157, 161, 211, 210
+-- `ER_SQL_SYNTAX_NEAR_TOKEN`.
+local SQL_SYNTAX = 184
 
 -- Statements that one session may prepare, and texts whose plans are kept.
 local MAX_PREPARED, MAX_PLANS = 10000, 256
@@ -18,7 +20,28 @@ local function illegal(message) internal.client_error('ILLEGAL_PARAMS', 'Illegal
 -- Plans by text, the oldest first. A plan is good for one version of the schema.
 local plans, order = {}, {}
 
+-- `SET SESSION "name" = value`: the name and the value. What is no such statement goes on to the parser.
+local function session_setting(text)
+    local rest = text:match('^%s*[sS][eE][tT]%s+[sS][eE][sS][sS][iI][oO][nN]%s+(.*)$')
+    if not rest then return nil end
+    local name, value = rest:match('^"([^"]*)"%s*=%s*(.-)%s*;?%s*$')
+    if not name then
+        name, value = rest:match('^([%a_][%w_]*)%s*=%s*(.-)%s*;?%s*$')
+        name = name and name:upper()
+    end
+    if not name then return nil end
+    local lower = value:lower()
+    if lower == 'true' or lower == 'false' then return name, lower == 'true' end
+    if value:match("^'[^']*'$") then return name, value:sub(2, -2) end
+    if value:match('^%d+%.?%d*$') then return name, tonumber(value) end
+    fail(SQL_SYNTAX, ("Syntax error at line 1 near '%s'"):format(value:match('^[%w_]+') or value:sub(1, 1)))
+end
+
 local function new_plan(text)
+    local setting, value = session_setting(text)
+    if setting then
+        return { kind = 'set', name = setting, value = value, parameters = {}, version = internal.schema_version() }
+    end
     local kind, name, is_optional, fields, keys, sequence = internal.sql_definition(text)
     if kind then
         return {
@@ -153,6 +176,10 @@ end
 
 local function run(plan, given)
     local values = bind(plan, given)
+    if plan.kind == 'set' then
+        internal.set_setting(plan.name, plan.value)
+        return { row_count = 1 }
+    end
     if plan.fields or plan.kind == 'drop' then return { row_count = define(plan) } end
     if plan.kind == 'select' then
         local metadata, rows = internal.sql_select(plan.plan, values)
