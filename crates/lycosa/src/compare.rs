@@ -6,7 +6,6 @@
 //!
 //! A HASH index has no order that both share: such a space is read whole, and sorted by the bytes of its keys.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::thread;
@@ -113,12 +112,22 @@ pub(crate) fn run(arguments: &CompareArguments) -> anyhow::Result<Outcome> {
     let servers = [Server::open('A', a, arguments)?, Server::open('B', b, arguments)?];
     let deadline = Instant::now() + arguments.timeout;
     let clocks = meet(&servers, deadline, arguments)?;
-    let (spaces, compared, clocks) = compare_until_same(&servers, clocks, deadline, arguments)?;
-    report(&servers, &spaces, &compared, &clocks, arguments.client.json)
+    let compared = compare_until_same(&servers, clocks, deadline, arguments)?;
+    report(&servers, &compared, arguments.client.json)
 }
 
 /// The spaces of both by their numbers.
 type Spaces = BTreeMap<u32, [Option<Space>; 2]>;
+
+/// What was compared, and when.
+struct Compared {
+    spaces: Spaces,
+    verdicts: BTreeMap<u32, Comparison>,
+    /// Before the last reading.
+    clocks: [Vclock; 2],
+    /// Behind it.
+    later: [Vclock; 2],
+}
 
 /// Compares all spaces, and those that differ again while rows are written and time is left.
 fn compare_until_same(
@@ -126,7 +135,7 @@ fn compare_until_same(
     mut clocks: [Vclock; 2],
     deadline: Instant,
     arguments: &CompareArguments,
-) -> anyhow::Result<(Spaces, BTreeMap<u32, Comparison>, [Vclock; 2])> {
+) -> anyhow::Result<Compared> {
     let mut done = BTreeMap::new();
     loop {
         let spaces = both(servers)?;
@@ -141,12 +150,12 @@ fn compare_until_same(
         let now = [servers[0].vclock()?, servers[1].vclock()?];
         let differs = done.values().any(|space| space.verdict == Verdict::Different);
         if !differs || now == clocks || arguments.any_vclock {
-            return Ok((spaces, done, clocks));
+            return Ok(Compared { spaces, verdicts: done, clocks, later: now });
         }
         if Instant::now() >= deadline {
             let different = done.values_mut().filter(|space| space.verdict == Verdict::Different);
             different.for_each(|space| space.verdict = Verdict::Moving);
-            return Ok((spaces, done, now));
+            return Ok(Compared { spaces, verdicts: done, clocks, later: now });
         }
         clocks = meet(servers, deadline, arguments)?;
     }
@@ -458,11 +467,19 @@ impl Comparison {
     }
 }
 
+/// At which vclocks the spaces were read, in words.
+fn at_vclocks(before: &[Vclock; 2], later: &[Vclock; 2]) -> String {
+    match (before[0] == before[1], before == later) {
+        (true, true) => format!("at vclock {}", before[0]),
+        (true, false) if later[0] == later[1] => format!("between vclocks {} and {}", before[0], later[0]),
+        (true, false) => format!("from vclock {} on", before[0]),
+        (false, _) => format!("with A at {} and B at {}", before[0], before[1]),
+    }
+}
+
 fn report(
     servers: &[Server; 2],
-    spaces: &Spaces,
-    compared: &BTreeMap<u32, Comparison>,
-    clocks: &[Vclock; 2],
+    Compared { spaces, verdicts: compared, clocks, later }: &Compared,
     as_json: bool,
 ) -> anyhow::Result<Outcome> {
     let count = |verdict: Verdict| compared.values().filter(|space| space.verdict == verdict).count();
@@ -482,15 +499,12 @@ fn report(
         let left_out = left_out.filter_map(|space| Some(json!([space.name, space.left_out?])));
         output::line(json!({
             "same": is_same, "complete": is_complete && unread == 0, "a": output::vclock(&clocks[0]),
-            "b": output::vclock(&clocks[1]), "left_out": left_out.collect::<Vec<_>>(),
+            "b": output::vclock(&clocks[1]), "moved": later != clocks, "left_out": left_out.collect::<Vec<_>>(),
         }))?;
     } else {
         let rows: Vec<_> = compared.values().map(Comparison::row).collect();
         output::table(&["space", "in A", "in B", "", "digest, or first difference"], &rows)?;
-        let whole = match clocks[0].partial_cmp(&clocks[1]) {
-            Some(Ordering::Equal) => format!("at vclock {}", clocks[0]),
-            _ => format!("with A at {} and B at {}", clocks[0], clocks[1]),
-        };
+        let whole = at_vclocks(clocks, later);
         let verdict = if is_same {
             "the same".to_owned()
         } else {
@@ -503,10 +517,35 @@ fn report(
             "lycosa: only what both users may read was compared; a user with the role `replication` may read everything"
         );
     }
+    if is_same && later != clocks {
+        eprintln!(
+            "lycosa: rows were written while the spaces were read, so each is the same at a moment of its own: make the \
+             master read-only for an answer about one vclock"
+        );
+    }
     if count(Verdict::Moving) > 0 {
         eprintln!(
             "lycosa: rows were written while the spaces were read: make the master read-only, or give a longer --timeout"
         );
     }
     Ok(if is_same { Outcome::Done } else { Outcome::Different })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moving_vclock_is_not_told_as_one() {
+        let clock = |lsn: u64| {
+            let mut clock = Vclock::new();
+            clock.set(1, lsn).expect("an id below 32");
+            clock
+        };
+        let told = |before: [u64; 2], later: [u64; 2]| at_vclocks(&before.map(clock), &later.map(clock));
+        assert_eq!(told([5, 5], [5, 5]), "at vclock {1: 5}");
+        assert_eq!(told([5, 5], [9, 9]), "between vclocks {1: 5} and {1: 9}");
+        assert_eq!(told([5, 5], [9, 8]), "from vclock {1: 5} on");
+        assert_eq!(told([5, 4], [5, 5]), "with A at {1: 5} and B at {1: 4}");
+    }
 }
