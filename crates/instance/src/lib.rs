@@ -184,7 +184,7 @@ pub fn store_error(error: &lycosa_store::Error) -> ErrorObject {
 const NULL: &[u8] = &[0xc0];
 
 /// Connections that the administrator's socket may have beyond `max_connections`.
-const ADMIN_CONNECTIONS: usize = 16;
+pub const ADMIN_CONNECTIONS: usize = 16;
 
 /// Fills the bytes that it is given.
 pub type Entropy = Box<dyn FnMut(&mut [u8]) + Send>;

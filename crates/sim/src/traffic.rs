@@ -1,7 +1,7 @@
 //! Clients and what passes between them and the server: bytes cut anywhere, requests, and replies, each of which is held
 //! against the answer that was noted when it was determined.
 
-use lycosa_instance::{ConnectionSlot, Origin, Trust};
+use lycosa_instance::{ADMIN_CONNECTIONS, ConnectionSlot, Origin, Trust};
 use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::frame::{self, Split};
 use lycosa_iproto::reply::{self, Content};
@@ -31,7 +31,8 @@ impl Simulation<'_> {
         }
         let trust = if self.random.one_in(2) { Trust::Admin } else { Trust::Loopback };
         let origin = Origin { peer: format!("client {client}"), trust };
-        let limit = self.plan.instance.max_connections;
+        let reserve = if trust == Trust::Admin { ADMIN_CONNECTIONS } else { 0 };
+        let limit = self.plan.instance.max_connections + reserve;
         match self.life.instance.connect(origin, self.now) {
             Ok(slot) => {
                 hold!(self.life.connections.len() < limit, "more than {limit} connections were accepted");
