@@ -5,7 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use lycosa_client::{Kind, Value};
+use lycosa_client::{ConnectOptions, Connection, Kind, Value};
+use lycosa_iproto::keys::ballot;
+use lycosa_iproto::request::Body;
 use serde_json::json;
 
 use crate::arguments::{DemoteArguments, PromoteArguments, ServerArguments};
@@ -16,6 +18,9 @@ use crate::shadow;
 
 /// Pause between two looks at the server.
 const POLL: Duration = Duration::from_millis(10);
+
+/// How long a master may take to tell whether it takes writes.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The state of a queue that is not there (`native_queue = false`).
 const NO_QUEUE: &str = "absent";
@@ -79,7 +84,49 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
     } else {
         output::line("the server took writes before")?;
     }
+    warn(&session, &info)?;
     Ok(Outcome::Done)
+}
+
+/// Says what may surprise whoever has promoted a server: a master that takes writes as well, and replies that wait.
+fn warn(session: &Session, info: &Value) -> anyhow::Result<()> {
+    let text = |map: &Value, name: &str| map.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    for master in info.get("masters").and_then(Value::as_array).unwrap_or_default() {
+        let peer = text(master, "peer");
+        if text(master, "status") == "follow" && takes_writes(session, &peer) == Some(true) {
+            eprintln!(
+                "lycosa: {peer}, which this server follows, takes writes too, and both keep what they are told: `lycosa demote` \
+                 there, or take it out of `replication` here"
+            );
+        }
+    }
+    let (runtime, connection) = session.parts();
+    let vote = runtime.block_on(connection.request(&Body::Vote))?.first_value()?;
+    let number = |key: u8| in_ballot(&vote, key).and_then(Value::as_u64);
+    let (following, wanted) = (number(ballot::REPLICAS_FOLLOWING), number(ballot::REPLICAS_BEFORE_REPLY));
+    if let Some((following, wanted)) = following.zip(wanted).filter(|(following, wanted)| wanted > following)
+    {
+        eprintln!(
+            "lycosa: replicas_before_reply is {wanted} and {following} replicas follow: changes are not confirmed before more \
+             do. `lycosa stats` lists them"
+        );
+    }
+    Ok(())
+}
+
+fn in_ballot(vote: &Value, key: u8) -> Option<&Value> {
+    let Value::Map(vote) = vote else { return None };
+    vote.iter().find(|(known, _)| known.as_u64() == Some(key.into())).map(|(_, value)| value)
+}
+
+/// Whether a master takes writes, if it says so. Its ballot needs no user.
+fn takes_writes(session: &Session, peer: &str) -> Option<bool> {
+    let address = peer.rsplit('@').next().filter(|_| !peer.starts_with("tls://"))?;
+    let options = ConnectOptions::new(address).connect_timeout(PATIENCE).request_timeout(PATIENCE);
+    let (runtime, _) = session.parts();
+    let vote = runtime.block_on(async { Connection::connect(&options).await?.request(&Body::Vote).await });
+    let vote = vote.and_then(|vote| vote.first_value()).ok()?;
+    in_ballot(&vote, ballot::IS_READ_ONLY)?.as_bool().map(|is_read_only| !is_read_only)
 }
 
 /// The state of the server's queue. A server without the native queue has [`NO_QUEUE`], or a program's.

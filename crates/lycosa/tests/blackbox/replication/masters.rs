@@ -30,7 +30,8 @@ pub(super) fn trials() -> Vec<Trial> {
     let tubes = Trial::test("replication::tubes-of-another-master", || Ok(tubes_of_another_master()?));
     let conflict = Trial::test("replication::tubes-of-two-masters-conflict", || Ok(tubes_conflict()?));
     let pair = Trial::test("replication::a-pair-of-which-each-names-both", || Ok(each_names_both()?));
-    conflicts.into_iter().chain([tubes, conflict, pair]).collect()
+    let warned = Trial::test("replication::promote-warns-of-surprises", || Ok(promote_warns()?));
+    conflicts.into_iter().chain([tubes, conflict, pair, warned]).collect()
 }
 
 fn uri(server: &Server) -> String {
@@ -290,4 +291,32 @@ fn each_names_both() -> Result<()> {
         return compare(&second, &mut first);
     }
     Err("other processes took each port".to_owned())
+}
+
+/// A promotion beside a master that takes writes, with replies that will wait, says both. After a planned change it says neither.
+fn promote_warns() -> Result<()> {
+    let master = start_master(Peer::Lycosa)?;
+    let mut replica = start_replica(Peer::Lycosa, &master)?;
+    compare(&master, &mut replica)?;
+    let promote = || {
+        let address = replica.address().to_string();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_lycosa"));
+        let output = command.args(["promote", "--address", &address]).output();
+        let output = output.map_err(|error| error.to_string())?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(said) } else { Err(said) }
+    };
+    let (both, waits) = ("takes writes too", "replicas_before_reply is 1 and 0 replicas follow");
+    Client::open(&replica)?.eval("box.cfg{replicas_before_reply = 1}")?;
+    let said = promote()?;
+    if !said.contains(both) || !said.contains(waits) {
+        return Err(format!("promote says neither \"{both}\" nor \"{waits}\", but:\n{said}"));
+    }
+    Client::open(&replica)?.eval("box.cfg{replicas_before_reply = 0, read_only = true}")?;
+    set_read_only(&master, true)?;
+    let said = promote()?;
+    if said.contains(both) || said.contains("replicas follow") {
+        return Err(format!("after a planned change promote says\n{said}"));
+    }
+    Ok(())
 }
