@@ -17,7 +17,7 @@ use crate::value::Value;
 pub(crate) const ADMIN_PASSWORD: &str = "admin of the tests";
 
 /// How long a start may take: recovery in a debug build beside seven other servers.
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_LIMIT: Duration = Duration::from_secs(180);
 /// Where a server listens that has a namespace of its own.
 const PORT: u16 = 3301;
 const STOP_LIMIT: Duration = Duration::from_secs(20);
