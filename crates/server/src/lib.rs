@@ -20,6 +20,7 @@ pub mod logging;
 mod notify;
 pub mod program;
 mod program_listen;
+mod program_masters;
 mod program_options;
 mod replication;
 pub mod serve;

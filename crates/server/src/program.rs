@@ -29,6 +29,7 @@ use crate::config::{Config, WalMode};
 use crate::early::Awaited;
 use crate::logging;
 use crate::program_listen::{Accepting, Bound, Place};
+use crate::program_masters::wait_for_masters;
 use crate::program_options::{
     CHANGEABLE, changes_nothing, check_change, config_of_programs, enter_work_dir, place_of, set_options,
     text_option,
@@ -467,61 +468,6 @@ impl Program {
             replication::applier::update_sync(core);
         }
         Ok(has_masters.then_some(config))
-    }
-}
-
-/// Pause between two looks whether the masters are in sync.
-const SYNC_POLL: Duration = Duration::from_millis(5);
-
-/// Waits as `box.cfg` does: until enough masters are connected, at most for `replication_connect_timeout`, and then until
-/// enough are in sync, at most for `replication_sync_timeout`.
-async fn wait_for_masters(core: &Core, config: &Config) {
-    let until = async |holds: fn(&Progress) -> bool| {
-        while !holds(&Progress::of(core, config)) {
-            tokio::time::sleep(SYNC_POLL).await;
-        }
-    };
-    let connected = until(|progress| progress.connected >= progress.wanted);
-    let is_connected = tokio::time::timeout(config.replication_connect_timeout, connected).await.is_ok();
-    let synced = until(|progress| progress.synced >= progress.wanted || progress.connected < progress.wanted);
-    if is_connected {
-        // Whoever waited in vain is told below.
-        let _ = tokio::time::timeout(config.replication_sync_timeout, synced).await;
-    }
-    let Progress { connected, synced, wanted } = Progress::of(core, config);
-    if synced < wanted {
-        let consequence = match core.instance.borrow().is_orphan() {
-            true => ": the instance is an orphan and takes no writes",
-            false => "",
-        };
-        tracing::warn!(
-            "box.cfg goes on: {connected} masters are connected and {synced} in sync, of {wanted} that \
-             replication_connect_quorum asks for{consequence}"
-        );
-    }
-}
-
-/// How far the masters of an instance are.
-struct Progress {
-    connected: usize,
-    synced: usize,
-    /// How many of both are to be there.
-    wanted: usize,
-}
-
-impl Progress {
-    fn of(core: &Core, config: &Config) -> Self {
-        use lycosa_replication::sync::UpstreamState as State;
-        let instance = core.instance.borrow();
-        let states: Vec<_> = instance.upstreams().iter().map(|upstream| upstream.state).collect();
-        let is_connected =
-            |state: &&State| !matches!(state, State::Disconnected | State::Connecting | State::Stopped);
-        let is_synced = |state: &&State| matches!(state, State::Following | State::Myself);
-        Self {
-            connected: states.iter().filter(is_connected).count(),
-            synced: states.iter().filter(is_synced).count(),
-            wanted: config.replication_connect_quorum.of(states.len()),
-        }
     }
 }
 
