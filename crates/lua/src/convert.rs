@@ -27,6 +27,9 @@ const MAX_HOLES: u32 = 1 << 20;
 /// How the error of too deep a nesting begins.
 pub(crate) const TOO_DEEP: &str = "Too high nest level";
 
+/// Bytes that are made room for before anything is known of a value.
+const USUAL_ROOM: usize = 32;
+
 /// Bytes of `struct decimal`: a length and the extension's payload.
 const DECIMAL_SIZE: usize = 32;
 
@@ -54,18 +57,23 @@ pub struct Options {
     pub deep_as_nil: bool,
 }
 
+impl Options {
+    /// What Tarantool does with values of tuples and calls.
+    pub const DEFAULT: Self = Self {
+        sparse_ratio: 2,
+        sparse_safe: 10,
+        sparse_convert: true,
+        invalid_as_nil: false,
+        invalid_numbers: true,
+        use_tostring: false,
+        max_depth: MAX_NESTING,
+        deep_as_nil: false,
+    };
+}
+
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            sparse_ratio: 2,
-            sparse_safe: 10,
-            sparse_convert: true,
-            invalid_as_nil: false,
-            invalid_numbers: true,
-            use_tostring: false,
-            max_depth: MAX_NESTING,
-            deep_as_nil: false,
-        }
+        Self::DEFAULT
     }
 }
 
@@ -82,7 +90,7 @@ impl Lua {
     /// # Errors
     /// A value that MessagePack has not, too deep a nesting, or what `__serialize` raised.
     pub fn encode(self, index: i32, out: &mut Vec<u8>) -> Result<(), Error> {
-        self.encode_with(index, out, &Options::default())
+        self.encode_with(index, out, &Options::DEFAULT)
     }
 
     /// [`Lua::encode`] with other rules.
@@ -90,7 +98,41 @@ impl Lua {
     /// # Errors
     /// As [`Lua::encode`].
     pub fn encode_with(self, index: i32, out: &mut Vec<u8>, options: &Options) -> Result<(), Error> {
-        self.encode_at(self.absolute(index), out, options, 0)
+        let index = self.absolute(index);
+        if options.invalid_numbers
+            && options.sparse_convert
+            && options.max_depth >= MAX_NESTING
+            && self.encode_plain(index, out, options)
+        {
+            return Ok(());
+        }
+        self.encode_at(index, out, options, 0)
+    }
+
+    /// Appends the value at `index` if nothing has to be called or looked up for it: scalars, and tables of them without
+    /// metatables. Most keys, tuples and operations are such. Returns whether it is one; else nothing is appended.
+    fn encode_plain(self, index: i32, out: &mut Vec<u8>, options: &Options) -> bool {
+        /// `shim.c` has the same numbers.
+        const NO_ROOM: isize = -2;
+        let mut room = USUAL_ROOM;
+        loop {
+            out.reserve(room);
+            let spare = out.spare_capacity_mut();
+            let (to, length) = (spare.as_mut_ptr().cast(), spare.len());
+            // SAFETY: writes at most `length` bytes, and changes nothing else.
+            let written = unsafe {
+                sys::lycosa_encode(self.raw(), index, to, length, options.sparse_ratio, options.sparse_safe)
+            };
+            if let Ok(written) = usize::try_from(written) {
+                // SAFETY: so many bytes behind the length were written, which is at most `length`.
+                unsafe { out.set_len(out.len() + written) };
+                return true;
+            }
+            if written != NO_ROOM {
+                return false;
+            }
+            room = length * 4;
+        }
     }
 
     fn encode_at(self, index: i32, out: &mut Vec<u8>, options: &Options, depth: usize) -> Result<(), Error> {

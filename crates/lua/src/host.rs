@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 use lycosa_instance::{Answered, Caller, CallerKind, Instance, Lsn, RequestId};
@@ -338,6 +339,17 @@ impl Lua {
             Ok((lsn, instance.is_durable(lsn)?))
         })?;
         if is_durable { Ok(()) } else { self.wait_durable_row(lsn) }
+    }
+
+    /// Waits until the rows that were just committed are durable; not inside of a transaction. Without rows, as after a
+    /// change of a temporary space, the fiber goes on at once, as in Tarantool: what it has read is waited for by the reply
+    /// that tells it.
+    pub(crate) fn wait_rows(self, rows: Range<Lsn>) -> Result<(), Error> {
+        if !rows.is_empty() && !self.in_transaction() {
+            return self.wait_durable_row(rows.end);
+        }
+        self.host()?.touch();
+        Ok(())
     }
 
     /// Waits until everything up to a row is durable.

@@ -93,6 +93,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("box.error", include_str!("modules/box_error.lua")),
     ("box.func", include_str!("modules/box_func.lua")),
     ("box.schema", include_str!("modules/box_schema.lua")),
+    ("box.index", include_str!("modules/box_index.lua")),
     ("box.sequence", include_str!("modules/box_sequence.lua")),
     ("box.settings", include_str!("modules/box_settings.lua")),
     ("box.sql", include_str!("modules/box_sql.lua")),

@@ -20,7 +20,7 @@ use crate::fiber::{
 };
 use crate::files::Files;
 use crate::host::{Bridge, Host, Session, SessionEvent, at_end, before_switch, bridge_of};
-use crate::memory;
+use crate::memory::{self, Pool};
 use crate::modules::{self, log::SampledLines};
 use crate::sys::{self, lua_State};
 use crate::watchdog::{Watch, Watchdog};
@@ -63,6 +63,7 @@ const CLOSING_STACK: usize = 768 << 10;
 pub(crate) struct Shared {
     main: Cell<*mut lua_State>,
     pub(crate) used: Cell<usize>,
+    pub(crate) pool: Pool,
     pub(crate) limits: Cell<Limits>,
     /// An allocation has failed since the last whole collection.
     pub(crate) is_exhausted: Cell<bool>,
@@ -151,6 +152,7 @@ impl Runtime {
         let shared = Box::new(Shared {
             main: Cell::new(std::ptr::null_mut()),
             used: Cell::new(0),
+            pool: Pool::default(),
             is_exhausted: Cell::new(false),
             limits: Cell::new(limits),
             in_native: Cell::new(true),

@@ -310,9 +310,8 @@ void *lycosa_push_userdata(lua_State *L, size_t size, void *metatable)
 ** What the keys of a table are: the number of its items, and if all keys are whole numbers from 1 on, the largest of them.
 ** Returns whether they are.
 */
-int lycosa_table_keys(lua_State *L, int index, uint32_t *count, uint32_t *largest)
+static int table_keys(GCtab *t, uint32_t *count, uint32_t *largest)
 {
-  GCtab *t = tabV(lycosa_value(L, index));
   TValue *array = tvref(t->array);
   Node *node = noderef(t->node);
   uint32_t i, found = 0, last = 0;
@@ -339,6 +338,11 @@ int lycosa_table_keys(lua_State *L, int index, uint32_t *count, uint32_t *larges
   *count = found;
   *largest = last;
   return is_array;
+}
+
+int lycosa_table_keys(lua_State *L, int index, uint32_t *count, uint32_t *largest)
+{
+  return table_keys(tabV(lycosa_value(L, index)), count, largest);
 }
 
 enum { KIND_OTHER, KIND_INT64, KIND_UINT64, KIND_POINTER, KIND_NUMBER, KIND_BOOL, KIND_STRUCT };
@@ -447,4 +451,138 @@ void *lycosa_push_struct(lua_State *L, uint32_t type, uint32_t size)
   setcdataV(L, L->top, cd);
   incr_top(L);
   return cdataptr(cd);
+}
+
+/*
+** MessagePack of a value that needs nothing but itself: nil, booleans, numbers, strings, 64-bit integers, and tables of
+** such values without metatables. Reads memory only: no Lua code runs, and nothing is allocated.
+*/
+#define ENCODE_DEPTH 16
+
+enum { ENCODE_OTHER = -1, ENCODE_NO_ROOM = -2 };
+
+typedef struct lycosa_encoder {
+  uint8_t *to, *end;
+  uint32_t ratio, safe;	/* A table with holes is a map if its last key is beyond both; never if ratio is 0. */
+} lycosa_encoder;
+
+/* Writes a first byte and `size` bytes of a number behind it, the highest first. */
+static int put_head(lycosa_encoder *e, uint8_t first, uint64_t value, int size)
+{
+  if (e->end - e->to < 1 + size) return ENCODE_NO_ROOM;
+  *e->to++ = first;
+  while (size > 0) *e->to++ = (uint8_t)(value >> (8 * --size));
+  return 0;
+}
+
+static int put_uint(lycosa_encoder *e, uint64_t value)
+{
+  if (value < 0x80) return put_head(e, (uint8_t)value, 0, 0);
+  if (value <= 0xff) return put_head(e, 0xcc, value, 1);
+  if (value <= 0xffff) return put_head(e, 0xcd, value, 2);
+  if (value <= 0xffffffff) return put_head(e, 0xce, value, 4);
+  return put_head(e, 0xcf, value, 8);
+}
+
+static int put_int(lycosa_encoder *e, int64_t value)
+{
+  if (value >= 0) return put_uint(e, (uint64_t)value);
+  if (value >= -0x20) return put_head(e, (uint8_t)value, 0, 0);
+  if (value >= INT8_MIN) return put_head(e, 0xd0, (uint64_t)value, 1);
+  if (value >= INT16_MIN) return put_head(e, 0xd1, (uint64_t)value, 2);
+  if (value >= INT32_MIN) return put_head(e, 0xd2, (uint64_t)value, 4);
+  return put_head(e, 0xd3, (uint64_t)value, 8);
+}
+
+/* A number of Lua: an integer if it is one. */
+static int put_number(lycosa_encoder *e, double value)
+{
+  uint64_t bits;
+  if (value >= -9223372036854775808.0 && value < 9223372036854775808.0 && (double)(int64_t)value == value)
+    return put_int(e, (int64_t)value);
+  if (value >= 9223372036854775808.0 && value < 18446744073709551616.0) return put_uint(e, (uint64_t)value);
+  memcpy(&bits, &value, sizeof(bits));
+  return put_head(e, 0xcb, bits, 8);
+}
+
+static int put_str(lycosa_encoder *e, const char *bytes, MSize length)
+{
+  int done;
+  if (length < 32) done = put_head(e, (uint8_t)(0xa0 | length), 0, 0);
+  else if (length <= 0xff) done = put_head(e, 0xd9, length, 1);
+  else if (length <= 0xffff) done = put_head(e, 0xda, length, 2);
+  else done = put_head(e, 0xdb, length, 4);
+  if (done < 0) return done;
+  if ((size_t)(e->end - e->to) < length) return ENCODE_NO_ROOM;
+  memcpy(e->to, bytes, length);
+  e->to += length;
+  return 0;
+}
+
+static int put_count(lycosa_encoder *e, uint8_t fixed, uint8_t wide, uint32_t count)
+{
+  if (count < 16) return put_head(e, (uint8_t)(fixed | count), 0, 0);
+  if (count <= 0xffff) return put_head(e, wide, count, 2);
+  return put_head(e, (uint8_t)(wide + 1), count, 4);
+}
+
+static int put_value(lycosa_encoder *e, cTValue *value, int depth);
+
+static int put_table(lycosa_encoder *e, GCtab *t, int depth)
+{
+  uint32_t count, last, i;
+  int done;
+  if (depth == 0 || tabref(t->metatable) != NULL) return ENCODE_OTHER;
+  if (table_keys(t, &count, &last)) {
+    /* Who asks for an array of a great many holes is told so elsewhere. */
+    if (last > 1024 && last / 2 > count) return ENCODE_OTHER;
+    if (e->ratio == 0 || last <= e->safe || (uint64_t)last <= (uint64_t)count * e->ratio) {
+      if ((done = put_count(e, 0x90, 0xdc, last)) < 0) return done;
+      for (i = 1; i <= last; i++) {
+        cTValue *item = lj_tab_getint(t, (int32_t)i);
+        if ((done = item ? put_value(e, item, depth - 1) : put_head(e, 0xc0, 0, 0)) < 0) return done;
+      }
+      return 0;
+    }
+    return ENCODE_OTHER;
+  }
+  if ((done = put_count(e, 0x80, 0xde, count)) < 0) return done;
+  for (i = 0; i < t->asize; i++) {
+    cTValue *item = arrayslot(t, i);
+    if (tvisnil(item)) continue;
+    if ((done = put_uint(e, i)) < 0 || (done = put_value(e, item, depth - 1)) < 0) return done;
+  }
+  for (i = 0; i <= t->hmask; i++) {
+    Node *node = &noderef(t->node)[i];
+    if (tvisnil(&node->val)) continue;
+    if ((done = put_value(e, &node->key, depth - 1)) < 0 || (done = put_value(e, &node->val, depth - 1)) < 0) return done;
+  }
+  return 0;
+}
+
+static int put_value(lycosa_encoder *e, cTValue *value, int depth)
+{
+  if (tvisstr(value)) return put_str(e, strVdata(value), strV(value)->len);
+  if (tvisnumber(value)) return put_number(e, numberVnum(value));
+  if (tvistab(value)) return put_table(e, tabV(value), depth);
+  if (tvisnil(value)) return put_head(e, 0xc0, 0, 0);
+  if (tvisbool(value)) return put_head(e, boolV(value) ? 0xc3 : 0xc2, 0, 0);
+  if (tviscdata(value)) {
+    GCcdata *cd = cdataV(value);
+    if (cd->ctypeid == CTID_INT64) return put_int(e, *(int64_t *)cdataptr(cd));
+    if (cd->ctypeid == CTID_UINT64) return put_uint(e, *(uint64_t *)cdataptr(cd));
+    if (cd->ctypeid == CTID_P_VOID && *(void **)cdataptr(cd) == NULL) return put_head(e, 0xc0, 0, 0);
+  }
+  return ENCODE_OTHER;
+}
+
+/* The number of bytes written, ENCODE_OTHER for a value that needs more than this, or ENCODE_NO_ROOM. */
+ptrdiff_t lycosa_encode(lua_State *L, int index, uint8_t *to, size_t room, uint32_t ratio, uint32_t safe)
+{
+  lycosa_encoder e = { to, to + room, ratio, safe };
+  TValue *value = lycosa_value(L, index);
+  int done;
+  if (value >= L->top || value < L->base) return ENCODE_OTHER;
+  done = put_value(&e, value, ENCODE_DEPTH);
+  return done < 0 ? done : e.to - to;
 }

@@ -52,6 +52,14 @@ unsafe extern "C-unwind" {
         count: *mut u32,
         largest: *mut u32,
     ) -> c_int;
+    pub(crate) fn lycosa_encode(
+        l: *mut lua_State,
+        index: c_int,
+        to: *mut c_void,
+        room: usize,
+        ratio: u32,
+        safe: u32,
+    ) -> isize;
     pub(crate) fn lycosa_limit_coroutines(l: *mut lua_State);
     pub(crate) fn lycosa_cdata_get(l: *mut lua_State, index: c_int, out: *mut RawCdata) -> c_int;
     pub(crate) fn lycosa_push_int64(l: *mut lua_State, value: i64);

@@ -35,19 +35,55 @@ fn net_value(status: &Status) -> Value {
     Value::map([("output", Value::map(output)), ("input", Value::map(input))])
 }
 
+/// What tells a part of `box.info`.
+type Part = fn(&Instance) -> Option<Value>;
+
+/// The parts of `box.info` in their order. One that is absent has no value at the moment.
+///
+/// Clocks and LSNs are those of what is durable: whoever promotes a replica by them must not count on rows that a crash
+/// would take.
+const PARTS: &[(&str, Part)] = &[
+    ("version", |_| Some(PROTOCOL_VERSION.into())),
+    ("lycosa", |_| Some(env!("CARGO_PKG_VERSION").into())),
+    ("id", |instance| Some(i64::from(instance.identity.replica_id).into())),
+    ("uuid", |instance| Some(instance.identity.instance.to_string().into())),
+    ("pid", |instance| Some(u64::from(instance.process.id).into())),
+    ("status", |instance| Some(instance.state().into())),
+    ("ro", |instance| Some(instance.data.read_only.into())),
+    ("uptime", |instance| Some((instance.data.now.saturating_sub(instance.started_at) / 1_000_000).into())),
+    ("lsn", |instance| Some(instance.durable_vclock().get(instance.identity.replica_id).into())),
+    ("signature", |instance| Some(instance.data.journaling.durable_vclock().signature().into())),
+    ("vclock", |instance| Some(vclock_value(instance.durable_vclock()))),
+    ("pending_rows", |instance| Some(instance.pending_rows())),
+    ("cluster", |instance| Some(Value::map([("uuid", Value::from(instance.identity.cluster.to_string()))]))),
+    ("replication", |instance| Some(instance.replication_value())),
+    ("replication_anon", |instance| Some(Value::map([("count", Value::from(instance.guests()))]))),
+    ("masters", |instance| Some(instance.masters_value())),
+    ("memory", |instance| Some(instance.box_info_memory())),
+    ("net", |instance| Some(net_value(&instance.status()))),
+    ("checkpoint", |instance| Some(checkpoint(&instance.checkpoint_status()))),
+    ("deadline_lag", |instance| {
+        let Lag { last, longest } = instance.lag;
+        Some(Value::map([("last_us", Value::from(last)), ("longest_us", longest.into())]))
+    }),
+    ("longest_turns_us", |instance| Some(Value::map(instance.loop_time.longest()))),
+    ("longest_turns_cpu_us", |instance| Some(Value::map(instance.loop_time.longest_cpu()))),
+    ("longest_turn", |instance| Some(longest_turn(instance.loop_time.longest_turns()[0].as_ref()))),
+    ("longest_turn_cpu", |instance| Some(longest_turn(instance.loop_time.longest_turns()[1].as_ref()))),
+    ("ro_reason", Instance::read_only_reason),
+    ("journals", |instance| Some(instance.journals_value())),
+    ("expiration", |instance| Some(expiration(&instance.expiration_summary()))),
+    ("failure", |instance| instance.trouble().map(Value::from)),
+];
+
 impl Instance {
     /// The instance at this moment.
     pub fn status(&self) -> Status {
         let memory = self.data.store().memory();
-        let failure = self.data.failure.clone().or_else(|| self.data.displaced.clone());
         let [longest_turn, longest_turn_cpu] = self.loop_time.longest_turns();
         Status {
-            status: match (&failure, self.is_orphan()) {
-                (Some(_), _) => "failed",
-                (None, true) => "orphan",
-                (None, false) => "running",
-            },
-            failure,
+            status: self.state(),
+            failure: self.trouble().map(str::to_owned),
             is_read_only: self.data.read_only,
             uptime: self.data.now.saturating_sub(self.started_at),
             signature: self.data.journaling.signature(),
@@ -73,51 +109,37 @@ impl Instance {
     }
 
     pub(super) fn box_info(&self) -> Value {
-        let status = self.status();
-        // Only what is durable: whoever promotes a replica by its vclock must not count on rows that a crash would take.
-        let durable = self.durable_vclock();
-        let vclock = vclock_value(durable);
-        let own = i64::from(self.identity.replica_id);
-        let lsn = durable.get(self.identity.replica_id);
-        let uuid = self.identity.instance.to_string();
-        let Lag { last, longest } = status.lag;
-        let mut info = vec![
-            ("version", Value::from(PROTOCOL_VERSION)),
-            ("lycosa", Value::from(env!("CARGO_PKG_VERSION"))),
-            ("id", own.into()),
-            ("uuid", uuid.into()),
-            ("pid", u64::from(self.process.id).into()),
-            ("status", status.status.into()),
-            ("ro", status.is_read_only.into()),
-            ("uptime", (status.uptime / 1_000_000).into()),
-            ("lsn", lsn.into()),
-            ("signature", status.durable_signature.into()),
-            ("vclock", vclock),
-            ("pending_rows", (status.signature - status.durable_signature).into()),
-            ("cluster", Value::map([("uuid", Value::from(self.identity.cluster.to_string()))])),
-            ("replication", self.replication_value()),
-            ("replication_anon", Value::map([("count", Value::from(self.guests()))])),
-            ("masters", self.masters_value()),
-            ("memory", self.box_info_memory()),
-            ("net", net_value(&status)),
-            ("checkpoint", checkpoint(&status.checkpoint)),
-            ("deadline_lag", Value::map([("last_us", Value::from(last)), ("longest_us", longest.into())])),
-            ("longest_turns_us", Value::map(status.longest_turns)),
-            ("longest_turns_cpu_us", Value::map(status.longest_turns_cpu)),
-            ("longest_turn", longest_turn(status.longest_turn.as_ref())),
-            ("longest_turn_cpu", longest_turn(status.longest_turn_cpu.as_ref())),
-        ];
-        let is_configured = self.replication.is_read_only_configured || own == 0;
-        let reason = if is_configured { "config" } else { "orphan" };
-        if status.is_read_only {
-            info.push(("ro_reason", reason.into()));
+        let parts = PARTS.iter().filter_map(|(name, part)| Some((*name, part(self)?)));
+        Value::map(parts.collect::<Vec<_>>())
+    }
+
+    /// One part of `box.info`, for those who ask for nothing else, and often.
+    pub fn info_part(&self, name: &str) -> Option<Value> {
+        let (_, part) = PARTS.iter().find(|(known, _)| *known == name)?;
+        part(self)
+    }
+
+    /// What keeps the instance from changing data, if anything does.
+    fn trouble(&self) -> Option<&str> {
+        self.data.failure.as_deref().or(self.data.displaced.as_deref())
+    }
+
+    fn state(&self) -> &'static str {
+        match (self.trouble(), self.is_orphan()) {
+            (Some(_), _) => "failed",
+            (None, true) => "orphan",
+            (None, false) => "running",
         }
-        info.push(("journals", self.journals_value()));
-        info.push(("expiration", expiration(&status.expiration)));
-        if let Some(failure) = status.failure {
-            info.push(("failure", failure.into()));
-        }
-        Value::map(info)
+    }
+
+    fn read_only_reason(&self) -> Option<Value> {
+        let is_configured = self.replication.is_read_only_configured || self.identity.replica_id == 0;
+        self.data.read_only.then(|| if is_configured { "config" } else { "orphan" }.into())
+    }
+
+    fn pending_rows(&self) -> Value {
+        let durable = self.data.journaling.durable_vclock().signature();
+        (self.data.journaling.signature() - durable).into()
     }
 
     pub(super) fn box_info_memory(&self) -> Value {

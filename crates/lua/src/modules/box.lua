@@ -324,6 +324,7 @@ local function asks(name)
                 if key == 'memory' then return function() return native('box.info.memory') end end
                 if key == 'listen' then return internal.listening() end
                 if key == 'vinyl' or key == 'sql' or key == 'gc' then return own_info[key] end
+                return internal.info_part(key)
             end
             if name == 'box.slab.info' then
                 if key == 'info' then return function() return native(name) end end
@@ -444,6 +445,7 @@ internal.on_schema_init, box.ctl.on_schema_init = trigger_list()
 internal.guarded = GUARDED
 require('box.tuple')
 require('box.schema')
+require('box.index')
 require('box.sequence')
 require('box.func')
 require('box.sql')

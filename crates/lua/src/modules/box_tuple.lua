@@ -138,24 +138,7 @@ function methods.slice(tuple, ...)
     return methods.unpack(tuple, first + 1, last)
 end
 
-function methods.transform(tuple, ...)
-    if not is_tuple(tuple) or select('#', ...) < 2 then error('tuple.transform(): bad arguments', 0) end
-    local fields, total = to_table(tuple), length(tuple)
-    local first, count = whole((...)), whole((select(2, ...)))
-    if first == 0 or -first > total then error('tuple.transform(): offset is out of bound', 0) end
-    if first < 0 then first = total + first + 1 end
-    if first > total + 1 then first = total + 1 end
-    if count < 0 then error('tuple.transform(): len is negative', 0) end
-    local new = {}
-    for i = 1, first - 1 do new[#new + 1] = fields[i] end
-    for i = 3, select('#', ...) do
-        local value = select(i, ...)
-        if value == nil then value = box.NULL end
-        new[#new + 1] = value
-    end
-    for i = first + count, total do new[#new + 1] = fields[i] end
-    return internal.tuple_new(new)
-end
+methods.transform = internal.tuple_transform
 
 -- The numbers of the fields behind `offset` that are equal to the value.
 local function places(tuple, name, ...)

@@ -80,20 +80,21 @@ fn key(lua: Lua, index: i32) -> Result<Vec<u8>, Error> {
     array(lua, index, USUAL_KEY)
 }
 
+/// How fields are encoded: one that holds a table of mostly holes is an array all the same, as in Tarantool's tuples.
+const FIELDS: EncodeOptions = EncodeOptions { sparse_ratio: 0, ..EncodeOptions::DEFAULT };
+
 /// A key or tuple, of about `room` bytes.
 fn array(lua: Lua, index: i32, room: usize) -> Result<Vec<u8>, Error> {
     if let Some(tuple) = lua.tuple(index) {
         return Ok(tuple.to_vec());
     }
     let mut out = Vec::with_capacity(room);
-    // A field that holds a table of mostly holes is an array all the same, as in Tarantool's tuples.
-    let options = EncodeOptions { sparse_ratio: 0, ..EncodeOptions::default() };
     match lua.kind(index) {
         Kind::None | Kind::Nil => mp::write_array(&mut out, 0),
-        Kind::Table => lua.encode_with(index, &mut out, &options)?,
+        Kind::Table => lua.encode_with(index, &mut out, &FIELDS)?,
         _ => {
             mp::write_array(&mut out, 1);
-            lua.encode_with(index, &mut out, &options)?;
+            lua.encode_with(index, &mut out, &FIELDS)?;
         }
     }
     Ok(out)

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use lycosa_instance::{Called, Caller};
 use lycosa_store::IteratorType;
 use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::value::Value;
 
 use super::of_store;
 use crate::api::{Lua, Native};
@@ -14,6 +15,7 @@ use crate::modules::log::{Cause, say_sampled};
 
 pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("call", call),
+    ("info_part", info_part),
     ("check_execute", check_execute),
     ("is_native", is_native),
     ("is_stored", is_stored),
@@ -62,6 +64,21 @@ fn call(lua: Lua) -> Result<i32, Error> {
         }
     };
     push_values(lua, count, &out)
+}
+
+/// `info_part(name)`: one part of `box.info`; nil if there is none.
+fn info_part(lua: Lua) -> Result<i32, Error> {
+    let name = lua.text(1).unwrap_or_default();
+    match lua.with_instance(|instance| Ok(instance.info_part(&name)))? {
+        Some(Value::Bool(flag)) => lua.push_bool(flag),
+        Some(value) => {
+            let mut bytes = Vec::new();
+            value.write(&mut bytes);
+            lua.decode(&mut Reader::new(&bytes))?;
+        }
+        None => lua.push_nil(),
+    }
+    Ok(1)
 }
 
 /// `check_execute(name)`: an error unless the fiber's user may call the function.

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use lycosa_instance::{Instance, Lsn, OwnedStatement, Proposal};
+use lycosa_instance::{OwnedStatement, Proposal};
 use lycosa_iproto::error::ErrorCode;
 use lycosa_store::{Decision, Hooks, OwnedChange, StatementKind, user};
 
@@ -68,11 +68,15 @@ fn execute(lua: Lua) -> Result<i32, Error> {
     let statement = statement(lua)?;
     let user = lua.session()?.caller.effective;
     let mut out = Vec::new();
-    lua.with_instance(|instance| instance.execute(user, &statement.get(), &mut out).map(drop))?;
+    let rows = lua.with_instance(|instance| {
+        let before = instance.awaited();
+        instance.execute(user, &statement.get(), &mut out)?;
+        Ok(before..instance.awaited())
+    })?;
     if !lua.in_transaction() {
         tell_callbacks(lua)?;
+        lua.wait_rows(rows)?;
     }
-    lua.wait_durable()?;
     if out.is_empty() {
         return Ok(0);
     }
@@ -257,9 +261,12 @@ fn commit(lua: Lua) -> Result<i32, Error> {
         return Ok(0);
     }
     lua.set_transaction(false)?;
-    let _: Lsn = lua.with_instance(Instance::commit)?;
+    let rows = lua.with_instance(|instance| {
+        let before = instance.awaited();
+        Ok(before..instance.commit()?)
+    })?;
     tell_callbacks(lua)?;
-    lua.wait_durable()?;
+    lua.wait_rows(rows)?;
     Ok(0)
 }
 

@@ -21,12 +21,9 @@ pub(crate) fn run_invoke(lua: Lua, invoke: &Invoke) -> Result<i32, Error> {
         let message = ErrorCode::FunctionTxActive.template().to_owned();
         result = result.and(Err(Error::Box { code: ErrorCode::FunctionTxActive.into(), message }));
     }
-    let waited = lua.wait_durable();
     let has_body = matches!(invoke.kind, InvokeKind::Sql { .. });
-    let result = match (result, waited) {
-        (Ok(values), Ok(())) => Ok(values),
-        (Err(error), _) | (_, Err(error)) => Err(error_object(lua, error)),
-    };
+    // The reply itself waits until what the program has seen is durable.
+    let result = result.map_err(|error| error_object(lua, error));
     lua.with_instance(|instance| {
         match result {
             Ok((_, ref body)) if has_body => instance.finish_invoke_with_body(invoke.request, body),

@@ -9,7 +9,7 @@ use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::update;
 use lycosa_tuple::value::Value;
 
-use super::{id, key, not_an_array, of_store, tuple};
+use super::{FIELDS, USUAL_KEY, id, key, not_an_array, of_store, tuple};
 use crate::api::{Lua, MAX_EXACT, Native};
 use crate::convert::{EXT_DECIMAL, EXT_UUID, TUPLE_HEAD};
 use crate::error::Error;
@@ -27,6 +27,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("tuple_table", tuple_table),
     ("tuple_display", tuple_display),
     ("tuple_update", tuple_update),
+    ("tuple_transform", tuple_transform),
     ("tuple_equal", tuple_equal),
     ("tuple_path", tuple_path),
     ("tuple_scalar", push_scalar_function),
@@ -184,6 +185,58 @@ fn tuple_update(lua: Lua) -> Result<i32, Error> {
     let updated = updated.map_err(|error| to_error(of_store(&lycosa_store::Error::Update(error))))?;
     lua.push_tuple_of(space, &updated)?;
     Ok(1)
+}
+
+/// An argument as Lua's functions in C take a whole number: a string may stand for it, and what is none is 0.
+fn whole(lua: Lua, index: i32) -> i64 {
+    let written = || lua.text(index).and_then(|text| text.trim().parse::<f64>().ok());
+    lua.number(index).or_else(written).unwrap_or_default() as i64
+}
+
+/// `tuple_transform(tuple, first, count, …)`: a new tuple in which the values stand in place of `count` fields from `first`
+/// on. The other fields are copied as they are.
+fn tuple_transform(lua: Lua) -> Result<i32, Error> {
+    let given = lua.top() - 3;
+    if given < 0 || lua.tuple(1).is_none() {
+        return Err(Error::text("tuple.transform(): bad arguments"));
+    }
+    let (first, count) = (whole(lua, 2), whole(lua, 3));
+    let total = i64::from(TupleRef::trusted(tuple_at(&lua, 1)?).len());
+    if first == 0 || first < -total {
+        return Err(Error::text("tuple.transform(): offset is out of bound"));
+    }
+    if count < 0 {
+        return Err(Error::text("tuple.transform(): len is negative"));
+    }
+    let begin = if first < 0 { total + first } else { (first - 1).min(total) };
+    let end = begin.saturating_add(count).min(total);
+    let fields = total - (end - begin) + i64::from(given);
+    let mut out = Vec::with_capacity(tuple_at(&lua, 1)?.len() + USUAL_KEY);
+    mp::write_array(&mut out, u32::try_from(fields).unwrap_or(u32::MAX));
+    let (before, after) = cut(tuple_at(&lua, 1)?, begin, end);
+    out.extend_from_slice(before);
+    // `__serialize` may run here; the tuple stays where it is on the stack.
+    for index in 4..=given + 3 {
+        lua.encode_with(index, &mut out, &FIELDS)?;
+    }
+    out.extend_from_slice(after);
+    lua.push_tuple(&out)?;
+    Ok(1)
+}
+
+/// The bytes of the fields before `begin` and of those from `end` on.
+fn cut(tuple: &[u8], begin: i64, end: i64) -> (&[u8], &[u8]) {
+    let body = TupleRef::trusted(tuple).body();
+    let mut reader = Reader::new(body);
+    let mut skip = |fields: i64| {
+        for _ in 0..fields {
+            // The bytes of a tuple are whole.
+            let _ = reader.skip();
+        }
+        body.len() - reader.rest().len()
+    };
+    let (kept, rest) = (skip(begin), skip(end - begin));
+    (&body[..kept], &body[rest..])
 }
 
 /// The tuple as `tostring` shows it: `[1, 'a', {'b': 2}]`.
