@@ -608,7 +608,7 @@ function index_methods.delete(index, key)
     return change('delete', index.space_id, index.id, key)
 end
 
--- Bytes of the index: what its entries take, as the store counts them for each tuple.
+-- Bytes that the index takes beside the tuples.
 function index_methods.bsize(index)
     check_index(index, 'bsize')
     return internal.index_bsize(index.space_id, index.id)
