@@ -124,15 +124,29 @@ impl Lua {
                 sys::lycosa_encode(self.raw(), index, to, length, options.sparse_ratio, options.sparse_safe)
             };
             if let Ok(written) = usize::try_from(written) {
+                if self.check_size(out.len() + written).is_err() {
+                    return false;
+                }
                 // SAFETY: so many bytes behind the length were written, which is at most `length`.
                 unsafe { out.set_len(out.len() + written) };
                 return true;
             }
-            if written != NO_ROOM {
+            if written != NO_ROOM || self.check_size(out.len() + length).is_err() {
                 return false;
             }
             room = length * 4;
         }
+    }
+
+    /// Encoded bytes lie outside of Lua's memory, and a table that holds another one many times takes few bytes in Lua: they
+    /// have the same limit.
+    fn check_size(self, length: usize) -> Result<(), Error> {
+        let limit = self.shared().limits.get().memory;
+        if length <= limit {
+            return Ok(());
+        }
+        let limit = limit >> 20;
+        Err(Error::text(format!("not enough memory: the value takes more than {limit} MiB when it is encoded")))
     }
 
     fn encode_at(self, index: i32, out: &mut Vec<u8>, options: &Options, depth: usize) -> Result<(), Error> {
@@ -299,6 +313,7 @@ impl Lua {
                     let done = self.encode_at(self.top(), out, options, depth + 1);
                     self.pop(1);
                     done?;
+                    self.check_size(out.len())?;
                 }
             }
             Shape::Map(count) => {
@@ -310,6 +325,7 @@ impl Lua {
                     left = left.checked_sub(1).ok_or_else(changed_meanwhile)?;
                     self.encode_at(top - 1, out, options, depth + 1)?;
                     self.encode_at(top, out, options, depth + 1)?;
+                    self.check_size(out.len())?;
                     self.set_top(top - 1);
                 }
                 if left > 0 {

@@ -6,12 +6,12 @@
 //! LuaJIT does not collect garbage before it gives up, and what failed has left garbage. Therefore a fiber of its own
 //! collects it all before any other fiber goes on (`Runtime::resume_ready`); otherwise all further code would fail.
 //!
-//! Most objects of Lua are small, short-lived and freed by the thousand: [`Pool`] keeps them in lists by size, which costs a
-//! tenth of what a general allocator takes. *Invariants:* a block is in a list or in use, never both; chunks go when the
-//! state is closed, not before, so what small objects once took stays with Lua, within its limit.
+//! Most objects of Lua are small, short-lived and freed by the thousand: [`Pool`] cuts them from chunks of blocks of one size,
+//! which costs a tenth of what a general allocator takes. *Invariants:* a block is free or in use, never both; a chunk whose
+//! blocks are all free goes back to the system, but for one of each size.
 
 use std::alloc::{Layout, alloc, dealloc, realloc};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::os::raw::c_void;
 use std::ptr;
 
@@ -26,64 +26,154 @@ const STEP: usize = 16;
 /// The largest small block.
 const SMALL: usize = 256;
 
-/// Bytes that small blocks are cut from.
-const CHUNK: Layout = match Layout::from_size_align(64 << 10, ALIGNMENT) {
+/// Small blocks of one size are cut from so many bytes, at an address that is a multiple of it.
+const CHUNK: Layout = match Layout::from_size_align(64 << 10, 64 << 10) {
     Ok(layout) => layout,
     Err(_) => panic!("the alignment is a power of two"),
 };
 
-/// A free block, which holds the next one of its list.
+/// Bytes of a chunk before its first block.
+const HEAD: usize = size_of::<Chunk>().next_multiple_of(STEP);
+
+/// A free block, which holds the next one of its chunk.
 struct Free {
     next: *mut Free,
 }
 
+/// What stands at the begin of a chunk.
+struct Chunk {
+    /// Blocks that were given back.
+    free: *mut Free,
+    /// The first block that was never used.
+    fresh: *mut u8,
+    /// Blocks in use, of `capacity`.
+    used: u32,
+    capacity: u32,
+    /// The chunks before and behind it among those of its size that have a free block.
+    previous: *mut Chunk,
+    next: *mut Chunk,
+}
+
 /// Small blocks.
 pub(crate) struct Pool {
-    /// Free blocks by size.
-    free: [Cell<*mut Free>; SMALL / STEP],
-    /// What is left of the newest chunk.
-    rest: Cell<*mut u8>,
-    left: Cell<usize>,
-    chunks: RefCell<Vec<*mut u8>>,
+    /// The first chunk with a free block, by size.
+    open: [Cell<*mut Chunk>; SMALL / STEP],
 }
 
 impl Default for Pool {
     fn default() -> Self {
-        Self {
-            free: [const { Cell::new(ptr::null_mut()) }; SMALL / STEP],
-            rest: Cell::new(ptr::null_mut()),
-            left: Cell::new(0),
-            chunks: RefCell::default(),
-        }
+        Self { open: [const { Cell::new(ptr::null_mut()) }; SMALL / STEP] }
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        for chunk in self.chunks.get_mut().drain(..) {
-            // SAFETY: a chunk was allocated with this layout, and the state that used it is closed.
-            unsafe { dealloc(chunk, CHUNK) };
+        for list in &self.open {
+            while !list.get().is_null() {
+                let chunk = list.get();
+                // SAFETY: the state that used the blocks is closed, so that all chunks are in the lists; each was allocated
+                // with this layout.
+                unsafe {
+                    close(list, chunk);
+                    dealloc(chunk.cast(), CHUNK);
+                }
+            }
         }
     }
 }
 
-/// The list of blocks of a size from 1 to [`SMALL`].
+/// The number of the chunks' list for a size from 1 to [`SMALL`].
 fn class(size: usize) -> usize {
     (size - 1) / STEP
+}
+
+/// Puts a chunk at the front of a list.
+///
+/// # Safety
+/// The list and the chunk are of one pool, and the chunk is in no list.
+unsafe fn open(list: &Cell<*mut Chunk>, chunk: *mut Chunk) {
+    let next = list.replace(chunk);
+    // SAFETY: chunks in lists are alive.
+    unsafe {
+        (*chunk).previous = ptr::null_mut();
+        (*chunk).next = next;
+        if let Some(next) = next.as_mut() {
+            next.previous = chunk;
+        }
+    }
+}
+
+/// Takes a chunk out of a list.
+///
+/// # Safety
+/// The chunk is in the list.
+unsafe fn close(list: &Cell<*mut Chunk>, chunk: *mut Chunk) {
+    // SAFETY: chunks in lists are alive.
+    unsafe {
+        let (previous, next) = ((*chunk).previous, (*chunk).next);
+        if let Some(next) = next.as_mut() {
+            next.previous = previous;
+        }
+        match previous.as_mut() {
+            Some(previous) => previous.next = next,
+            None => list.set(next),
+        }
+    }
+}
+
+/// A new chunk at the front of a list; null if there is no memory.
+#[cold]
+fn new_chunk(list: &Cell<*mut Chunk>, size: usize) -> *mut Chunk {
+    // SAFETY: the layout has a size; the head is written before the chunk is in a list.
+    unsafe {
+        let memory = alloc(CHUNK);
+        let chunk = memory.cast::<Chunk>();
+        if !chunk.is_null() {
+            chunk.write(Chunk {
+                free: ptr::null_mut(),
+                fresh: memory.add(HEAD),
+                used: 0,
+                capacity: ((CHUNK.size() - HEAD) / size) as u32,
+                previous: ptr::null_mut(),
+                next: ptr::null_mut(),
+            });
+            open(list, chunk);
+        }
+        chunk
+    }
 }
 
 impl Pool {
     /// A block of `size` bytes, 1 to [`SMALL`]; null if there is no memory.
     fn take(&self, size: usize) -> *mut u8 {
         let class = class(size);
-        let list = &self.free[class];
-        let first = list.get();
-        if first.is_null() {
-            return self.cut((class + 1) * STEP);
+        let (list, size) = (&self.open[class], (class + 1) * STEP);
+        let mut chunk = list.get();
+        if chunk.is_null() {
+            chunk = new_chunk(list, size);
+            if chunk.is_null() {
+                return ptr::null_mut();
+            }
         }
-        // SAFETY: a block in a list holds the next one.
-        list.set(unsafe { (*first).next });
-        first.cast()
+        // SAFETY: a chunk in a list is alive and has a free block: one that was given back, which holds the next one, or
+        // one that was never used.
+        unsafe {
+            let chunk_ref = &mut *chunk;
+            let first = chunk_ref.free;
+            let block = if first.is_null() {
+                let fresh = chunk_ref.fresh;
+                chunk_ref.fresh = fresh.add(size);
+                fresh
+            } else {
+                chunk_ref.free = (*first).next;
+                first.cast()
+            };
+            chunk_ref.used += 1;
+            if chunk_ref.used == chunk_ref.capacity {
+                close(list, chunk);
+            }
+            block
+        }
     }
 
     /// Gives a block of `size` bytes back.
@@ -91,31 +181,24 @@ impl Pool {
     /// # Safety
     /// It came from [`Pool::take`] with a size of the same class, and nobody uses it.
     unsafe fn give(&self, block: *mut u8, size: usize) {
-        let list = &self.free[class(size)];
-        let block = block.cast::<Free>();
-        // SAFETY: the block is at least as large as `Free` and as aligned.
-        unsafe { (*block).next = list.get() };
-        list.set(block);
-    }
-
-    /// A new block from the chunk. What is left of a chunk that is too short is never used.
-    #[cold]
-    fn cut(&self, size: usize) -> *mut u8 {
-        if self.left.get() < size {
-            // SAFETY: the layout has a size.
-            let chunk = unsafe { alloc(CHUNK) };
-            if chunk.is_null() {
-                return chunk;
+        let list = &self.open[class(size)];
+        // SAFETY: the block lies in a chunk, whose address is the multiple of its size before the block; it is at least as
+        // large as `Free` and as aligned.
+        unsafe {
+            let chunk = block.map_addr(|address| address & !(CHUNK.size() - 1)).cast::<Chunk>();
+            let block = block.cast::<Free>();
+            block.write(Free { next: (*chunk).free });
+            (*chunk).free = block;
+            if (*chunk).used == (*chunk).capacity {
+                open(list, chunk);
             }
-            self.chunks.borrow_mut().push(chunk);
-            self.rest.set(chunk);
-            self.left.set(CHUNK.size());
+            (*chunk).used -= 1;
+            let is_only = (*chunk).previous.is_null() && (*chunk).next.is_null();
+            if (*chunk).used == 0 && !is_only {
+                close(list, chunk);
+                dealloc(chunk.cast(), CHUNK);
+            }
         }
-        let block = self.rest.get();
-        // SAFETY: `left` bytes from `rest` on belong to the chunk.
-        self.rest.set(unsafe { block.add(size) });
-        self.left.set(self.left.get() - size);
-        block
     }
 }
 
@@ -216,6 +299,41 @@ mod tests {
         assert_ne!(pool.take(32), one, "another size");
         assert_eq!(pool.take(48), one);
         assert_ne!(pool.take(48), one);
+    }
+
+    /// Chunks with free blocks.
+    fn chunks(pool: &Pool) -> usize {
+        let mut count = 0;
+        for list in &pool.open {
+            let mut chunk = list.get();
+            while !chunk.is_null() {
+                count += 1;
+                // SAFETY: chunks in lists are alive.
+                chunk = unsafe { (*chunk).next };
+            }
+        }
+        count
+    }
+
+    #[test]
+    fn memory_of_one_size_serves_another_when_it_is_free() {
+        let pool = Pool::default();
+        for size in [16, 100, SMALL] {
+            let count = 4 * CHUNK.size() / size;
+            let blocks: Vec<_> = (0..count).map(|_| pool.take(size)).collect();
+            assert!(chunks(&pool) <= 3, "full chunks are in no list");
+            let (even, odd): (Vec<_>, Vec<_>) = blocks.chunks(2).map(|pair| (pair[0], pair.get(1))).unzip();
+            // SAFETY: the blocks came from `take`, each once.
+            unsafe {
+                even.into_iter().for_each(|block| pool.give(block, size));
+                assert!(chunks(&pool) >= 4, "half of each chunk is free");
+                odd.into_iter().flatten().for_each(|block| pool.give(*block, size));
+            }
+            let used = pool.open[class(size)].get();
+            // SAFETY: the one chunk that stays is alive.
+            assert!(unsafe { (*used).used == 0 && (*used).next.is_null() }, "{size}");
+        }
+        assert_eq!(chunks(&pool), 3, "one of each size stays");
     }
 
     #[test]
