@@ -221,10 +221,15 @@ fn hooks_that_raise_or_yield_leave_the_queue_running() {
     beside_clients(serve(&[]), &[], async |address, connection| {
         let before = call(connection, "guards.hook_errors", ()).await.as_u64().unwrap();
         for kind in ["raise", "yield", "sleep", "spin"] {
-            call(connection, "guards.hook", kind).await;
-            // A trigger of sessions, callbacks of tubes, triggers of spaces.
             let second = connect(address).await;
-            second.ping().await.unwrap();
+            call(connection, "guards.hook", kind).await;
+            // Triggers of sessions, callbacks of tubes, triggers of spaces.
+            let refused = connect(address).await.ping().await.is_err();
+            assert_eq!(
+                refused,
+                ["raise", "spin"].contains(&kind),
+                "{kind}: a trigger that fails refuses the connection"
+            );
             let put = second.call("queue.tube.hooked:put", [Value::from(kind)]).await.unwrap();
             let id = put.first_value().unwrap().as_array().unwrap()[0].clone();
             let taken = second.call("queue.tube.hooked:take", [Value::from(0)]).await.unwrap();
@@ -232,8 +237,8 @@ fn hooks_that_raise_or_yield_leave_the_queue_running() {
             call(&second, "queue.tube.hooked:ack", id).await;
             let inserted = second.call("guards.insert", [Value::from(kind)]).await;
             assert!(inserted.is_err(), "{kind}: a trigger that fails or pauses takes its statement back");
+            call(connection, "guards.hook", "none").await;
         }
-        call(connection, "guards.hook", "none").await;
         assert_eq!(call(connection, "guards.inserted", ()).await.as_u64(), Some(0));
         let after = call(connection, "guards.hook_errors", ()).await.as_u64().unwrap();
         assert!(after > before, "failures are counted");
