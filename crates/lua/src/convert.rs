@@ -146,7 +146,9 @@ impl Lua {
             return Ok(());
         }
         let limit = limit >> 20;
-        Err(Error::text(format!("not enough memory: the value takes more than {limit} MiB when it is encoded")))
+        Err(Error::text(format!(
+            "not enough memory: the value takes more than {limit} MiB when it is encoded"
+        )))
     }
 
     fn encode_at(self, index: i32, out: &mut Vec<u8>, options: &Options, depth: usize) -> Result<(), Error> {
