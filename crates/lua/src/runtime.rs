@@ -251,7 +251,7 @@ impl Runtime {
         event: SessionEvent,
     ) -> Result<(), Error> {
         let number = caller.session;
-        // As in Tarantool, triggers have the session of the one they are about, and the rights of the administrator; those
+        // As in Tarantool, triggers have the session of the one they are about, and the rights of the administrator. Those
         // of a log-in have the rights of the one who has not logged in yet.
         let caller = caller.in_fiber();
         let caller = match event {
