@@ -304,15 +304,19 @@ impl World {
             (Asked::Take { tube, losses }, Ok(values)) => {
                 let Some(Value::Array(task)) = values.first() else { return };
                 let [Value::Uint(id), _, Value::Uint(number)] = task[..] else { panic!("a task: {task:?}") };
+                assert!(!self.done.contains(&number), "task {number} is taken after its ack");
                 // The reply to a take from before a loss may come after the loss has released the task.
                 let is_certain = self.is_replica_set || *losses == self.losses;
-                // What the client asked of the task when it held it before the loss may end this hold instead.
+                // What the client asked of the task when it held it before the loss may end this hold instead, and another
+                // client, whose reply is read first, may have taken the task since.
                 let is_of_task =
                     |asked: &Asked| matches!(asked, Asked::Settle { number: other, .. } if *other == number);
-                let is_certain = is_certain && !self.clients[client].asked.values().any(is_of_task);
-                let before = self.held.insert(number, (client, *tube, id, is_certain));
-                assert!(!before.is_some_and(|before| before.3), "task {number} has two owners: {before:?}");
-                assert!(!self.done.contains(&number), "task {number} is taken after its ack");
+                let may_have_ended = self.clients[client].asked.values().any(is_of_task);
+                let before = self.held.get(&number).copied().filter(|before| before.3);
+                assert!(may_have_ended || before.is_none(), "task {number} has two owners: {before:?}");
+                if before.is_none() {
+                    self.held.insert(number, (client, *tube, id, is_certain && !may_have_ended));
+                }
             }
             (Asked::Settle { number, ends: true }, Ok(_)) => {
                 self.done.insert(*number);
