@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use crate::value::unhex;
+use crate::connection::{self, kind};
+use crate::value::{self, Value, unhex};
 
 #[derive(Debug)]
 pub(crate) struct Recording {
@@ -31,6 +32,8 @@ pub(crate) enum Event {
     Greeting(Vec<u8>),
     Sent(Vec<u8>),
     Received(Vec<u8>),
+    /// So many replies without errors, to different requests, in any order; the recorder kept only their number.
+    Replies(usize),
     /// Nothing came for a while.
     Silence,
     /// The server closed the connection.
@@ -72,8 +75,12 @@ fn event(frame: &Json) -> Result<Option<Event>, String> {
     let note = frame["note"].as_str().unwrap_or_default();
     let bytes = bytes(frame)?;
     Ok(Some(match frame["d"].as_str().unwrap_or_default() {
+        ">" if frame["is"]["trailing"].as_u64() > Some(bytes.len() as u64) => {
+            Event::Sent(calls(frame, note)?)
+        }
         ">" => Event::Sent(bytes),
         "<" if bytes.starts_with(b"Tarantool ") => Event::Greeting(bytes),
+        "<" if bytes.is_empty() => Event::Replies(number_of(note)?),
         "<" => Event::Received(bytes),
         "t" => Event::Silence,
         "x" => Event::ServerClosed,
@@ -83,6 +90,22 @@ fn event(frame: &Json) -> Result<Option<Event>, String> {
         "log" => return Ok(None),
         other => return Err(format!("unknown direction {other}")),
     }))
+}
+
+/// The number of a note as "1000 replies; …" or "1000 CALL …".
+fn number_of(note: &str) -> Result<usize, String> {
+    let (number, _) = note.split_once(' ').ok_or("the frame is not whole, and its note tells no number")?;
+    number.parse().map_err(|_| format!("the frame is not whole, and its note tells no number: {note}"))
+}
+
+/// The bytes of many calls, of which the recorder kept the first: each has its number as sync and argument.
+fn calls(frame: &Json, note: &str) -> Result<Vec<u8>, String> {
+    let name = frame["is"]["body"]["function_name"].as_str().ok_or("the first call has no name")?;
+    let call = |number: usize| {
+        let body = connection::call(name, vec![Value::Int(number as i128)]);
+        connection::frame(kind::CALL, number as u64, &value::encode(&body))
+    };
+    Ok((1..=number_of(note)?).flat_map(call).collect())
 }
 
 /// The bytes of a frame. A long one is kept as its beginning and its end (`hex_tail`); between them the last byte of the

@@ -1,6 +1,6 @@
 //! Plays one recording against a server that starts from the recording's data folder.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -105,6 +105,7 @@ impl<'a> Replay<'a> {
                 None => self.send(frame, bytes),
             },
             Event::Received(bytes) => self.compare(frame, bytes, expected),
+            Event::Replies(number) => self.replies(frame, *number),
             Event::Silence => self.silence(frame, expected),
             Event::ServerClosed => self.server_closed(frame, expected),
             Event::ClientClosed => {
@@ -204,6 +205,18 @@ impl<'a> Replay<'a> {
         let reply = client.connection.reply_at(client.seen, Instant::now() + REPLY_LIMIT)?;
         client.seen += 1;
         Ok(reply)
+    }
+
+    fn replies(&mut self, frame: &'a Frame, number: usize) -> Result<(), String> {
+        let mut answered = HashSet::new();
+        for _ in 0..number {
+            let reply = self.next_reply(frame)?;
+            let sync = reply.header.get(key::SYNC).and_then(Value::as_int);
+            if reply.error != 0 || !answered.insert(sync) {
+                return Err(format!("after {} replies: {}", answered.len(), reply.describe()));
+            }
+        }
+        Ok(())
     }
 
     fn compare(
