@@ -174,7 +174,7 @@ impl Client {
             return self.repeating(&body, timeout).await;
         }
         let connection = self.session_connection(mode).await?;
-        let result = connection.request_within(&body, timeout).await;
+        let result = self.attending(&connection, timeout, connection.request_within(&body, timeout)).await;
         self.look_for_master(&connection, &result);
         result
     }
@@ -190,15 +190,44 @@ impl Client {
     ) -> Result<Response> {
         let body = Body::Call { name: name.as_bytes(), args: args.as_bytes() };
         let connection = self.session_connection(mode).await?;
-        let result = connection.request_giving_back(&body, self.timeout(mode), Some(give_back)).await;
+        let timeout = self.timeout(mode);
+        let request = connection.request_giving_back(&body, timeout, Some(give_back));
+        let result = self.attending(&connection, timeout, request).await;
         self.look_for_master(&connection, &result);
         result
     }
 
+    /// Awaits an answer that the server may withhold by intention, such as that of a `take` that waits for a task. The
+    /// server may also have it and not confirm it, so with several addresses the client asks now and then.
+    async fn attending(
+        &self,
+        connection: &Connection,
+        timeout: Option<Duration>,
+        request: impl Future<Output = Result<Response>>,
+    ) -> Result<Response> {
+        let options = &self.handle.core.options;
+        let period = options.request_timeout;
+        if !options.has_several() || timeout.is_some_and(|timeout| timeout <= period) {
+            return request.await;
+        }
+        let mut request = std::pin::pin!(request);
+        loop {
+            match tokio::time::timeout(period, &mut request).await {
+                Ok(result) => return result,
+                Err(_) => self.look(connection, Doubt::Wait),
+            }
+        }
+    }
+
     /// With several addresses: looks for another master if the answer lets doubt that this server is the one.
     fn look_for_master(&self, connection: &Connection, result: &Result<Response>) {
+        if let Some(doubt) = Doubt::of(result).filter(|_| self.handle.core.options.has_several()) {
+            self.look(connection, doubt);
+        }
+    }
+
+    fn look(&self, connection: &Connection, doubt: Doubt) {
         let core = &self.handle.core;
-        let Some(doubt) = Doubt::of(result).filter(|_| core.options.has_several()) else { return };
         if core.looks.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -249,6 +278,8 @@ impl Client {
 enum Doubt {
     /// It answers as one that takes no writes.
     Role,
+    /// It takes its time, as it was asked to. That is a reason to leave only if it does not confirm changes.
+    Wait,
     /// It may confirm nothing: replies wait for replicas, or changes are refused without them. It may have been replaced
     /// and not know. A busy master lets the same doubt arise.
     Replicas,
@@ -303,11 +334,22 @@ impl Core {
 
     /// Ends a connection whose server says that it takes no writes, or that another server outranks as the master.
     async fn leave_if_replaced(&self, connection: &Connection, doubt: Doubt) {
+        let told = match doubt {
+            Doubt::Role => connection.standing().await,
+            // On this connection the ballot would come after the answer that is being waited for.
+            Doubt::Wait | Doubt::Replicas => connection.standing_asked_anew(&self.options).await,
+        };
         // Without an answer the server is busy or dead: `keep_alive` finds out.
-        let Ok(own) = connection.standing().await else { return };
+        let Ok(own) = told else { return };
         if !own.takes_writes {
-            connection.leave("the server takes no writes any more");
-        } else if doubt == Doubt::Replicas && connection.has_rival(&own, &self.options).await {
+            return connection.leave("the server takes no writes any more");
+        }
+        let doubts = match doubt {
+            Doubt::Role => false,
+            Doubt::Wait => !own.is_sound(),
+            Doubt::Replicas => true,
+        };
+        if doubts && connection.has_rival(&own, &self.options).await {
             *self.avoided() = Some(connection.address().to_owned());
             connection.leave("another server takes writes too, and is the master by its replicas");
         }

@@ -168,6 +168,12 @@ impl Connection {
         Standing::of_ballot(&self.request(&Body::Vote).await?.first_value()?)
     }
 
+    /// The same, asked on a connection of its own: answers of one connection keep their order, and the one before may wait
+    /// for replicas.
+    pub(crate) async fn standing_asked_anew(&self, options: &ConnectOptions) -> Result<Standing> {
+        Self::connect_to(options, self.address().to_owned()).await?.standing().await
+    }
+
     /// Where the server is, as the options name it; empty for a stream that the caller has made.
     pub(crate) fn address(&self) -> &str {
         &self.handle.address

@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::sync::Mutex as SyncMutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -292,6 +293,66 @@ async fn a_server_that_confirms_nothing_is_left_for_another_one() {
         client.connection().await.expect("a connection").leave("a test");
         connects(&client, 3).await;
         tube.put("x", PutOptions::new()).await.expect("again at the other one");
+    }
+}
+
+/// A `take` with a long wait looks the same at a master without tasks and at one that has taken a task and waits for
+/// replicas that will not come.
+#[tokio::test]
+async fn a_long_wait_ends_at_a_server_that_confirms_nothing() {
+    for confirms in [false, true] {
+        let votes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&votes);
+        // Answers of one connection keep their order.
+        let blocked = Arc::new(SyncMutex::new(HashSet::new()));
+        let blocking = Arc::clone(&blocked);
+        let is_blocked = move |connection| blocked.lock().expect("not poisoned").contains(&connection);
+        let blocks = move |connection| _ = blocking.lock().expect("not poisoned").insert(connection);
+        let waiting = FakeServer::start(move |connection, request| match request.body {
+            _ if is_blocked(connection) => Act::Send(Vec::new()),
+            Body::Vote => {
+                counted.fetch_add(1, Ordering::Relaxed);
+                ballot_of_master(request, u64::from(confirms))
+            }
+            Body::Ping => empty(request),
+            _ if call(request).0 == "queue.identify" => ok(request, &[Value::str(FIRST)]),
+            _ => {
+                blocks(connection);
+                Act::Send(Vec::new())
+            }
+        })
+        .await;
+        let is_master = Arc::new(AtomicBool::new(false));
+        let takes_writes = Arc::clone(&is_master);
+        let other = FakeServer::start(move |_, request| match request.body {
+            Body::Vote if takes_writes.load(Ordering::Relaxed) => ballot_of_master(request, 2),
+            Body::Vote => ballot(request, true),
+            Body::Ping => empty(request),
+            _ if call(request).0 == "queue.identify" => ok(request, &[Value::str(FIRST)]),
+            _ => ok(request, &[task("t")]),
+        })
+        .await;
+        let mut options = quick(&waiting).request_timeout(Duration::from_millis(200));
+        options.address = format!("{},{}", options.address, other.options().address);
+        let client = Client::connect(options).await.expect("the first takes writes");
+        while client.queue().identify(None).await.is_err() {}
+        let tube = client.queue().tube("t");
+        let take = tokio::spawn(async move { tube.take(Some(Duration::from_secs(3600))).await });
+        is_master.store(true, Ordering::Relaxed);
+        if confirms {
+            let seen = votes.load(Ordering::Relaxed);
+            while votes.load(Ordering::Relaxed) < seen + 3 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            assert!(!take.is_finished(), "a master that confirms is waited at");
+            assert_eq!(client.status().connects, 1);
+            continue;
+        }
+        let error = take.await.expect("no panic").expect_err("it was left");
+        assert!(error.is_disconnected(), "{error}");
+        connects(&client, 2).await;
+        let again = client.queue().tube("t");
+        while again.take(Some(Duration::from_secs(3600))).await.is_err() {}
     }
 }
 
