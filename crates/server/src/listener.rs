@@ -19,7 +19,7 @@ use tokio::task::spawn_local;
 
 use crate::connection;
 use crate::early::{self, Awaited, Count};
-use crate::socket::{split_tcp, split_tls, split_unix};
+use crate::socket::{Reader, Writer, split_tcp, split_tls, split_unix};
 use crate::tls;
 use crate::turn::Core;
 
@@ -54,86 +54,82 @@ pub(crate) fn bind_admin(folder: &Path) -> io::Result<(UnixListener, PathBuf)> {
     Ok((listener, path))
 }
 
-/// Accepts connections on a TCP address until the task is dropped.
-pub(crate) async fn accept_tcp(core: Rc<Core>, listener: TcpListener) {
+/// A connection that was accepted.
+pub(crate) struct Accepted {
+    reader: Reader,
+    writer: Writer,
+    origin: Origin,
+}
+
+/// A listening socket without TLS.
+pub(crate) trait Listener {
+    /// The next connection; nothing if it has gone already. Dropping the future loses none.
+    async fn next(&self) -> io::Result<Option<Accepted>>;
+}
+
+impl Listener for TcpListener {
+    async fn next(&self) -> io::Result<Option<Accepted>> {
+        let (stream, peer) = self.accept().await?;
+        let Some(origin) = origin(&stream, peer) else { return Ok(None) };
+        let (reader, writer) = split_tcp(stream);
+        Ok(Some(Accepted { reader, writer, origin }))
+    }
+}
+
+/// A Unix socket that a program has bound. Privileges decide.
+impl Listener for UnixListener {
+    async fn next(&self) -> io::Result<Option<Accepted>> {
+        let (reader, writer) = split_unix(self.accept().await?.0);
+        let origin = Origin { peer: "unix/:(socket)".to_owned(), trust: Trust::Nobody };
+        Ok(Some(Accepted { reader, writer, origin }))
+    }
+}
+
+/// The administrator's socket.
+pub(crate) struct AdminListener(pub(crate) UnixListener);
+
+impl Listener for AdminListener {
+    async fn next(&self) -> io::Result<Option<Accepted>> {
+        let (reader, writer) = split_unix(self.0.accept().await?.0);
+        let origin = Origin { peer: ADMIN_SOCKET.to_owned(), trust: Trust::Admin };
+        Ok(Some(Accepted { reader, writer, origin }))
+    }
+}
+
+/// Accepts connections until the task is dropped.
+pub(crate) async fn accept(core: Rc<Core>, listener: impl Listener) {
     loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                let Some(origin) = origin(&stream, peer) else { continue };
-                let (reader, writer) = split_tcp(stream);
+        match listener.next().await {
+            Ok(Some(Accepted { reader, writer, origin })) => {
                 spawn_local(connection::serve(core.clone(), reader, writer, origin));
             }
+            Ok(None) => {}
             Err(error) => cannot_accept(&core, &error).await,
         }
     }
 }
 
-/// Accepts connections on a TCP address until there is an instance, which it returns; none if there will be none.
-pub(crate) async fn accept_tcp_early(mut core: Awaited, listener: &TcpListener) -> Option<Rc<Core>> {
+/// Accepts connections until there is an instance, which it returns; none if there will be none.
+pub(crate) async fn accept_early(mut awaited: Awaited, listener: &impl Listener) -> Option<Rc<Core>> {
     let count = Count::default();
     loop {
-        let accepted = early_or(&mut core, &count, listener.accept()).await?;
-        match accepted {
-            Accepted::Core(core) => return Some(core),
-            Accepted::Connection(Some((stream, peer))) => {
-                let Some(origin) = origin(&stream, peer) else { continue };
-                let (reader, writer) = split_tcp(stream);
-                spawn_local(early::serve(reader, writer, origin, core.clone(), count.clone()));
-            }
-            Accepted::Connection(None) => {}
+        if let Some(core) = awaited.borrow().clone() {
+            return Some(core);
+        }
+        let has_room = early::has_room(&count);
+        tokio::select! {
+            biased;
+            changed = awaited.changed() => changed.ok()?,
+            accepted = listener.next(), if has_room => match accepted {
+                Ok(Some(Accepted { reader, writer, origin })) => {
+                    spawn_local(early::serve(reader, writer, origin, awaited.clone(), count.clone()));
+                }
+                Ok(None) => {}
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            },
+            () = tokio::time::sleep(ACCEPT_PAUSE), if !has_room => {}
         }
     }
-}
-
-/// The same on a Unix socket.
-pub(crate) async fn accept_unix_early(mut core: Awaited, listener: &UnixListener) -> Option<Rc<Core>> {
-    let count = Count::default();
-    loop {
-        let accepted = early_or(&mut core, &count, listener.accept()).await?;
-        match accepted {
-            Accepted::Core(core) => return Some(core),
-            Accepted::Connection(Some((stream, _))) => {
-                let (reader, writer) = split_unix(stream);
-                spawn_local(early::serve(reader, writer, unix_origin(), core.clone(), count.clone()));
-            }
-            Accepted::Connection(None) => {}
-        }
-    }
-}
-
-enum Accepted<T> {
-    /// There is an instance.
-    Core(Rc<Core>),
-    /// Somebody has connected; nothing after a pause.
-    Connection(Option<T>),
-}
-
-/// Waits for a connection or the instance; `None` if there will be no instance.
-async fn early_or<T>(
-    core: &mut Awaited,
-    count: &Count,
-    connection: impl Future<Output = io::Result<T>>,
-) -> Option<Accepted<T>> {
-    if let Some(core) = core.borrow().clone() {
-        return Some(Accepted::Core(core));
-    }
-    tokio::select! {
-        biased;
-        changed = core.changed() => changed.ok().map(|()| Accepted::Connection(None)),
-        accepted = connection, if early::has_room(count) => match accepted {
-            Ok(accepted) => Some(Accepted::Connection(Some(accepted))),
-            Err(_) => {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                Some(Accepted::Connection(None))
-            }
-        },
-        () = tokio::time::sleep(ACCEPT_PAUSE), if !early::has_room(count) => Some(Accepted::Connection(None)),
-    }
-}
-
-/// Where a connection on a program's Unix socket comes from.
-fn unix_origin() -> Origin {
-    Origin { peer: "unix/:(socket)".to_owned(), trust: Trust::Nobody }
 }
 
 /// Accepts connections with TLS on a TCP address until the task is dropped.
@@ -192,33 +188,6 @@ fn keep_alive(stream: &TcpStream) -> rustix::io::Result<()> {
 async fn cannot_accept(core: &Core, error: &io::Error) {
     core.note_accept_error(error);
     tokio::time::sleep(ACCEPT_PAUSE).await;
-}
-
-/// Accepts connections on a Unix socket that a program has bound, until the task is dropped. Privileges decide.
-pub(crate) async fn accept_unix(core: Rc<Core>, listener: UnixListener) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let (reader, writer) = split_unix(stream);
-                spawn_local(connection::serve(core.clone(), reader, writer, unix_origin()));
-            }
-            Err(error) => cannot_accept(&core, &error).await,
-        }
-    }
-}
-
-/// Accepts the administrator's connections until the task is dropped.
-pub(crate) async fn accept_admin(core: Rc<Core>, listener: UnixListener) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let origin = Origin { peer: ADMIN_SOCKET.to_owned(), trust: Trust::Admin };
-                let (reader, writer) = split_unix(stream);
-                spawn_local(connection::serve(core.clone(), reader, writer, origin));
-            }
-            Err(error) => cannot_accept(&core, &error).await,
-        }
-    }
 }
 
 fn is_loopback(local: io::Result<SocketAddr>) -> bool {

@@ -113,8 +113,8 @@ impl Bound {
             Socket::Tcp(listener) => {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
                 let task = async move {
-                    if let Some(core) = listener::accept_tcp_early(core, &listener).await {
-                        listener::accept_tcp(core, listener).await;
+                    if let Some(core) = listener::accept_early(core, &listener).await {
+                        listener::accept(core, listener).await;
                     }
                 };
                 (spawn_local(task), None)
@@ -122,8 +122,8 @@ impl Bound {
             Socket::Unix(listener, path) => {
                 let listener = tokio::net::UnixListener::from_std(listener)?;
                 let task = async move {
-                    if let Some(core) = listener::accept_unix_early(core, &listener).await {
-                        listener::accept_unix(core, listener).await;
+                    if let Some(core) = listener::accept_early(core, &listener).await {
+                        listener::accept(core, listener).await;
                     }
                 };
                 (spawn_local(task), Some(path))

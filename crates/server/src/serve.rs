@@ -310,11 +310,11 @@ async fn start_with(
     let turns = spawn_local(core.clone().run(done, checkpoint_news));
     let mut accepting = Vec::new();
     let admin_path = admin.map(|(listener, path)| {
-        accepting.push(spawn_local(listener::accept_admin(core.clone(), listener)));
+        accepting.push(spawn_local(listener::accept(core.clone(), listener::AdminListener(listener))));
         path
     });
     for listener in listeners {
-        accepting.push(spawn_local(listener::accept_tcp(core.clone(), listener)));
+        accepting.push(spawn_local(listener::accept(core.clone(), listener)));
     }
     for listener in tls_listeners {
         accepting.push(spawn_local(listener::accept_tls(core.clone(), listener)));

@@ -115,12 +115,12 @@ impl Handshake {
         Self { uri, stage: Stage::Greeting, incoming: Vec::new() }
     }
 
-    /// Who the peer is, once its greeting has come.
+    /// What the peer has said first, once it has come.
     #[must_use]
-    pub fn peer(&self) -> Option<Uuid> {
+    pub fn greeting(&self) -> Option<&Greeting> {
         match &self.stage {
             Stage::Greeting => None,
-            Stage::Answers { greeting, .. } => Some(greeting.uuid),
+            Stage::Answers { greeting, .. } => Some(greeting),
         }
     }
 

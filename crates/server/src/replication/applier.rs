@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lycosa_instance::Upstream;
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
-use lycosa_iproto::greeting::Version;
+use lycosa_iproto::greeting::{SALT_SIZE, Version};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_replication::applier::{
     Ballot, Follower, Handshake, Row, Session, Step, Subscription, acknowledge,
@@ -54,8 +54,8 @@ enum End {
     Stopped(String),
     /// The master's journal does not reach back to this instance, which has to join again.
     TooFarBehind(String),
-    /// The address is this instance's own.
-    Myself,
+    /// The address is this instance's own, or that of a server with its UUID.
+    Myself { is_certain: bool },
 }
 
 impl From<std::io::Error> for End {
@@ -167,12 +167,16 @@ async fn run(core: Rc<Core>, uri: Uri, place: usize) {
     loop {
         applier.set_state(UpstreamState::Connecting, None);
         let message = match applier.connect().await {
-            End::Myself => {
-                tracing::info!(
-                    "master {}: it has the UUID of this instance and is not followed. If it is another server, one of the two \
-                     data folders is a copy of the other: move this one away and join",
-                    applier.uri
-                );
+            End::Myself { is_certain } => {
+                if is_certain {
+                    tracing::info!("master {}: that is this instance itself", applier.uri);
+                } else {
+                    tracing::warn!(
+                        "master {}: another server has the UUID of this instance and is not followed: one of the two data \
+                         folders is a copy of the other. Move this one away and join",
+                        applier.uri
+                    );
+                }
                 return applier.set_state(UpstreamState::Myself, None);
             }
             End::Stopped(message) => {
@@ -320,10 +324,17 @@ impl Applier {
         let tls = self.core.hub.tls.borrow().clone();
         let own = self.core.instance.borrow().identity().instance;
         let connected = tokio::time::timeout(patience, open(&self.uri, tls, Some(own))).await;
-        let (stream, session) = connected
+        let opened = connected
             .map_err(|_| End::Lost(format!("no answer within {} s", patience.as_secs_f64())))?
-            .map_err(End::Lost)?
-            .ok_or(End::Myself)?;
+            .map_err(End::Lost)?;
+        let (stream, session) = match opened {
+            Reached::Peer(stream, session) => (stream, session),
+            Reached::Twin { salt } => {
+                // The connection's other end lies in this process, and is open still: nothing was waited for since.
+                let instance = self.core.instance.borrow();
+                return Err(End::Myself { is_certain: salt.is_some_and(|salt| instance.has_greeted(&salt)) });
+            }
+        };
         self.ballot = Some((*session.ballot).clone());
         let (subscription, vclock) = {
             let mut instance = self.core.instance.borrow_mut();
@@ -467,13 +478,23 @@ pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Duplex for S {}
 
-/// Connects and tells the peer who asks. `tls` says whom a `tls://` address is believed. `None`: the peer is `own`, this
-/// instance, whose account need not exist yet.
+/// Who was found at a master's address.
+pub(super) enum Reached {
+    Peer(Stream, Session),
+    /// A server with this instance's UUID, and the salt of its greeting. If this instance has greeted somebody with that
+    /// salt, it has reached itself; else one of two data folders is a copy of the other.
+    Twin {
+        salt: Option<[u8; SALT_SIZE]>,
+    },
+}
+
+/// Connects and tells the peer who asks. `tls` says whom a `tls://` address is believed. A peer with the UUID `own` is told
+/// no password: this instance's own account need not exist yet.
 pub(super) async fn open(
     uri: &Uri,
     tls: Option<Arc<ClientConfig>>,
     own: Option<Uuid>,
-) -> Result<Option<(Stream, Session)>, String> {
+) -> Result<Reached, String> {
     let text = |error: std::io::Error| error.to_string();
     let stream = TcpStream::connect(&uri.address).await.map_err(text)?;
     stream.set_nodelay(true).map_err(text)?;
@@ -494,13 +515,17 @@ pub(super) async fn open(
         }
         let mut out = Vec::new();
         let step = handshake.receive(&buffer[..count], &mut out).map_err(|error| error.to_string())?;
+        handshake = match step {
+            Step::Done(session) if Some(session.peer) == own => return Ok(Reached::Twin { salt: None }),
+            Step::Done(session) => return Ok(Reached::Peer(stream, session)),
+            Step::More(handshake) => match handshake.greeting() {
+                Some(greeting) if Some(greeting.uuid) == own => {
+                    return Ok(Reached::Twin { salt: Some(greeting.salt) });
+                }
+                _ => handshake,
+            },
+        };
         stream.write_all(&out).await.map_err(text)?;
         stream.flush().await.map_err(text)?;
-        handshake = match step {
-            Step::Done(session) if Some(session.peer) == own => return Ok(None),
-            Step::Done(session) => return Ok(Some((stream, session))),
-            Step::More(handshake) if own.is_some() && handshake.peer() == own => return Ok(None),
-            Step::More(handshake) => handshake,
-        };
     }
 }

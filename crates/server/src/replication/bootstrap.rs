@@ -23,7 +23,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::applier::{self, Stream};
+use super::applier::{self, Reached, Stream};
 use crate::clock::now;
 use crate::config::Config;
 use crate::storage::{self, Opened};
@@ -41,7 +41,7 @@ const ROUND: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A connection that is being made.
-type Attempt<'a> = Pin<Box<dyn Future<Output = Result<Option<(Stream, Session)>, String>> + 'a>>;
+type Attempt<'a> = Pin<Box<dyn Future<Output = Result<Reached, String>> + 'a>>;
 
 /// Rows between two lines of progress.
 const PROGRESS_ROWS: u64 = 1 << 20;
@@ -202,8 +202,8 @@ async fn choose(
         let Ok((place, opened)) = tokio::time::timeout_at(deadline, next).await else { break };
         let uri = uris[place];
         causes[place] = match opened {
-            Ok(None) => Some(format!("{uri} is this instance")),
-            Ok(Some((stream, session))) => match unwritable(uri, &session.ballot) {
+            Ok(Reached::Twin { .. }) => Some(format!("{uri} is this instance")),
+            Ok(Reached::Peer(stream, session)) => match unwritable(uri, &session.ballot) {
                 Some(cause) if !config.replication_anon => Some(cause),
                 _ => {
                     let rank = session.ballot.vclock.signature();
