@@ -137,6 +137,12 @@ impl Instance {
 
     /// Answers a request that is refused before any program has run for it.
     pub(crate) fn refuse_request(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
+        self.note_denied(slot, error);
+        self.reply_error(slot, sync, error);
+    }
+
+    /// Tells programs of a refusal for want of a privilege, if they watch for those.
+    pub(crate) fn note_denied(&mut self, slot: ConnectionSlot, error: &ErrorObject) {
         if self.denied.watched
             && error.code == u32::from(ErrorCode::AccessDenied)
             && self.denied.queue.len() < MAX_DENIED
@@ -144,7 +150,6 @@ impl Instance {
         {
             self.denied.queue.push_back((caller, error.clone()));
         }
-        self.reply_error(slot, sync, error);
     }
 
     /// The next request for a program.

@@ -424,6 +424,11 @@ impl Instance {
         Ok(slot)
     }
 
+    /// Whether a client that is connected was greeted with this salt: whoever was greeted so is connected to this instance.
+    pub fn has_greeted(&self, salt: &[u8; SALT_SIZE]) -> bool {
+        self.connections.iter().any(|connection| connection.salt == *salt)
+    }
+
     /// Whether one more connection than `others` may be opened.
     pub fn has_room_for(&self, others: usize) -> bool {
         self.connections.len() + others < self.settings.max_connections
@@ -743,12 +748,18 @@ impl Instance {
     }
 
     fn reply_error(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
+        // Whoever is not let in has seen nothing; who finds no replicas is to look for another server, or to wait, at once.
+        let at_once = [ErrorCode::SyncQuorumTimeout, ErrorCode::PasswordMismatch].map(u32::from);
+        self.reply_error_when(slot, sync, error, at_once.contains(&error.code));
+    }
+
+    /// The same. An error that replicas and operators need to see does not wait for replicas (`at_once`).
+    fn reply_error_when(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject, at_once: bool) {
         self.counts.errors += 1;
         let schema_version = self.data.store().schema_version();
         let Some(connection) = self.connections.get_mut(slot) else { return };
         reply::error(connection.replies.buffer(), sync, schema_version, error);
-        // The client is to look for another server, or to wait, at once.
-        if error.code == u32::from(ErrorCode::SyncQuorumTimeout) {
+        if at_once {
             self.finish_reply_about_instance(slot);
         } else {
             self.finish_reply(slot);

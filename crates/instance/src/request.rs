@@ -21,18 +21,35 @@ impl Instance {
         self.begin_input(now);
         let header = &request.header;
         self.counts.count(header.kind);
+        let is_of_replica = matches!(
+            request.body,
+            Body::Join { .. } | Body::Subscribe(_) | Body::FetchSnapshot | Body::Register { .. }
+        );
         if let Err(error) = self.admit(slot, request) {
-            return self.refuse_request(slot, header.sync, &error);
+            return match is_of_replica {
+                true => self.refuse_replica(slot, header.sync, &error),
+                false => self.refuse_request(slot, header.sync, &error),
+            };
         }
         let done = match request.body {
             Body::Call { name, args } => return self.handle_call(slot, header.sync, name, args, false),
             Body::Call16 { name, args } => return self.handle_call(slot, header.sync, name, args, true),
             _ => self.measured(Outside::Request, |instance| instance.handle_body(slot, request)),
         };
-        if let Err(error) = done {
-            let error = self.without_foreign_tube(slot, error);
-            self.refuse_request(slot, header.sync, &error);
+        match done {
+            Ok(()) => {}
+            Err(error) if is_of_replica => self.refuse_replica(slot, header.sync, &error),
+            Err(error) => {
+                let error = self.without_foreign_tube(slot, error);
+                self.refuse_request(slot, header.sync, &error);
+            }
         }
+    }
+
+    /// A refusal that a replica is told at once: one that waited for replicas would wait for this one.
+    fn refuse_replica(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
+        self.note_denied(slot, error);
+        self.reply_error_when(slot, sync, error, true);
     }
 
     /// A refusal about a space that the request has named by its number. Tarantool's text gives away the name; that of a

@@ -4,6 +4,8 @@
 //! `memtx_max_tuple_size`) it is replaced; else the server's text stands.
 
 use lycosa_client::{Connection, Error, Kind, Value};
+use lycosa_iproto::keys::ballot;
+use lycosa_iproto::request::Body;
 use lycosa_server::config::nearest;
 
 use crate::values;
@@ -75,6 +77,29 @@ pub(crate) async fn call(connection: &Connection, procedure: &str, error: Error)
         _ => return error,
     };
     replaced(error, text, kind)
+}
+
+/// Says so if the server of this new connection waits for replicas before it replies. `None`: it does not, or says nothing.
+pub(crate) async fn missing_replicas(connection: &Connection) -> Option<String> {
+    let vote = connection.request(&Body::Vote).await.ok()?.first_value().ok()?;
+    let (following, wanted) = replicas(&vote).filter(|(following, wanted)| wanted > following)?;
+    Some(format!(
+        "replies wait for replicas: replicas_before_reply is {wanted}, and {following} follow. What was asked may have been done; \
+         its answer leaves when more of them follow. To go on without them, set replicas_before_reply to {following} and send the \
+         server SIGHUP"
+    ))
+}
+
+/// What a ballot says of replicas: how many follow, and how many each reply waits for.
+pub(crate) fn replicas(vote: &Value) -> Option<(u64, u64)> {
+    let number = |key: u8| in_ballot(vote, key).and_then(Value::as_u64);
+    number(ballot::REPLICAS_FOLLOWING).zip(number(ballot::REPLICAS_BEFORE_REPLY))
+}
+
+/// A field of the answer to VOTE.
+pub(crate) fn in_ballot(vote: &Value, key: u8) -> Option<&Value> {
+    let Value::Map(vote) = vote else { return None };
+    vote.iter().find(|(known, _)| known.as_u64() == Some(key.into())).map(|(_, value)| value)
 }
 
 /// The same error with another text and kind.

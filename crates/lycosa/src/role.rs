@@ -11,6 +11,7 @@ use lycosa_iproto::request::Body;
 use serde_json::json;
 
 use crate::arguments::{DemoteArguments, PromoteArguments, ServerArguments};
+use crate::explain::{in_ballot, replicas};
 use crate::outcome::Outcome;
 use crate::output;
 use crate::session::Session;
@@ -102,21 +103,13 @@ fn warn(session: &Session, info: &Value) -> anyhow::Result<()> {
     }
     let (runtime, connection) = session.parts();
     let vote = runtime.block_on(connection.request(&Body::Vote))?.first_value()?;
-    let number = |key: u8| in_ballot(&vote, key).and_then(Value::as_u64);
-    let (following, wanted) = (number(ballot::REPLICAS_FOLLOWING), number(ballot::REPLICAS_BEFORE_REPLY));
-    if let Some((following, wanted)) = following.zip(wanted).filter(|(following, wanted)| wanted > following)
-    {
+    if let Some((following, wanted)) = replicas(&vote).filter(|(following, wanted)| wanted > following) {
         eprintln!(
             "lycosa: replicas_before_reply is {wanted} and {following} replicas follow: changes are not confirmed before more \
              do. `lycosa stats` lists them"
         );
     }
     Ok(())
-}
-
-fn in_ballot(vote: &Value, key: u8) -> Option<&Value> {
-    let Value::Map(vote) = vote else { return None };
-    vote.iter().find(|(known, _)| known.as_u64() == Some(key.into())).map(|(_, value)| value)
 }
 
 /// Whether a master takes writes, if it says so. Its ballot needs no user.

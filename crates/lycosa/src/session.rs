@@ -1,6 +1,6 @@
 //! One connection of a command, used from synchronous code.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -24,7 +24,19 @@ const REPLY_MARGIN: Duration = Duration::from_secs(5);
 pub(crate) struct Session {
     runtime: Runtime,
     connection: Connection,
+    peer: Peer,
 }
+
+/// Where the server is.
+enum Peer {
+    /// As clients connect, and as whom.
+    Client(Box<ConnectOptions>),
+    /// The administrator's socket.
+    Admin(PathBuf),
+}
+
+/// How long a server that has not answered is asked whether it waits for replicas.
+const VOTE_LIMIT: Duration = Duration::from_secs(2);
 
 /// A runtime for one command.
 pub(crate) fn runtime() -> anyhow::Result<Runtime> {
@@ -108,28 +120,21 @@ impl Session {
     fn connect(options: &ConnectOptions) -> anyhow::Result<Session> {
         let runtime = runtime()?;
         let connection = runtime.block_on(Connection::connect(options)).map_err(explain::connect)?;
-        Ok(Session { runtime, connection })
+        Ok(Session { runtime, connection, peer: Peer::Client(Box::new(options.clone())) })
     }
 
     /// Connects as administrator, over the socket in the server's data folder.
     pub(crate) fn open_admin(data_dir: &Path) -> anyhow::Result<Session> {
         let runtime = runtime()?;
         let path = data_dir.join(lycosa_server::ADMIN_SOCKET);
-        let options = ConnectOptions::new(path.display().to_string());
-        let connection = runtime.block_on(async {
-            let stream = tokio::net::UnixStream::connect(&path)
-                .await
-                .map_err(|cause| Error::Connect { address: path.display().to_string(), cause })?;
-            Connection::over(stream, &options).await
-        });
-        let connection = connection.map_err(|error| match error {
+        let connection = runtime.block_on(connect_admin(&path)).map_err(|error| match error {
             Error::Connect { .. } => anyhow::Error::new(error).context(format!(
                 "no server with its data in {}; name its folder with --data-dir",
                 data_dir.display()
             )),
             error => error.into(),
         })?;
-        Ok(Session { runtime, connection })
+        Ok(Session { runtime, connection, peer: Peer::Admin(path) })
     }
 
     /// Acts in the queue session that the arguments name, if they name one.
@@ -168,7 +173,25 @@ impl Session {
 
     /// An error of a call of `procedure` in words for a person.
     pub(crate) fn explain(&self, procedure: &str, error: Error) -> Error {
+        if matches!(error, Error::Timeout(_))
+            && let Some(reason) = self.runtime.block_on(self.missing_replicas())
+        {
+            eprintln!("lycosa: {reason}");
+        }
         self.runtime.block_on(explain::call(&self.connection, procedure, error))
+    }
+
+    /// Why no answer comes, if that is for want of replicas. Asked on a connection of its own: on this one the answer would
+    /// come after the one that waits.
+    async fn missing_replicas(&self) -> Option<String> {
+        let asked = async {
+            let connection = match &self.peer {
+                Peer::Client(options) => Connection::connect(options).await.ok()?,
+                Peer::Admin(path) => connect_admin(path).await.ok()?,
+            };
+            explain::missing_replicas(&connection).await
+        };
+        tokio::time::timeout(VOTE_LIMIT, asked).await.ok()?
     }
 
     /// Calls a function that may wait for `wait` before it answers; its values.
@@ -200,6 +223,13 @@ impl Session {
     pub(crate) fn parts(&self) -> (&Runtime, &Connection) {
         (&self.runtime, &self.connection)
     }
+}
+
+async fn connect_admin(path: &Path) -> Result<Connection, Error> {
+    let stream = tokio::net::UnixStream::connect(path)
+        .await
+        .map_err(|cause| Error::Connect { address: path.display().to_string(), cause })?;
+    Connection::over(stream, &ConnectOptions::new(path.display().to_string())).await
 }
 
 fn parse_hex(text: &str) -> Option<Vec<u8>> {

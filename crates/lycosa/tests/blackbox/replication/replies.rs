@@ -7,6 +7,10 @@ use super::pair::{Client, REPLY_LIMIT, command, compare, info, start_replica, vc
 use crate::server::{Peer, Server, Setup};
 use crate::value::Value;
 
+/// The request of a replica that joins, and its key for who it is.
+const JOIN: u32 = 65;
+const INSTANCE_UUID: i128 = 0x24;
+
 /// `lycosa put --replicas 1` is answered when the replica has the task, and refused where nobody could confirm it.
 pub(super) fn one_put_waits() -> Result<()> {
     let options = vec!["replication_timeout = 0.2".to_owned(), "replicas_missing = \"refuse\"".to_owned()];
@@ -63,7 +67,22 @@ pub(super) fn replies_wait() -> Result<()> {
         if early { Err(format!("{what}: a reply has not waited for a replica")) } else { Ok(()) }
     };
     waits("no replica is there")?;
-    info(&master, "uuid")?;
+    let uuid = info(&master, "uuid")?;
+    // A replica that is refused, here because it names the master itself, is told at once.
+    let join = Client::open(&master)?.send(JOIN, 0, vec![(INSTANCE_UUID, uuid)]);
+    if !join.as_ref().is_err_and(|error| error.contains("Connection to self")) {
+        return Err(format!("a replica that is refused: {join:?}"));
+    }
+    // Whoever asks and gets no answer is told why.
+    let address = master.address().to_string();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_lycosa"))
+        .args(["tube", "list", "--request-timeout", "1s", "--address", &address])
+        .output()
+        .map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() != Some(4) || !said.contains("replicas_before_reply is 1, and 0 follow") {
+        return Err(format!("a command without an answer: {output:?}"));
+    }
     let mut replica = start_replica(Peer::Lycosa, &master)?;
     let created = created.recv_timeout(REPLY_LIMIT).map_err(|error| error.to_string())?;
     let mut client = created?;
