@@ -37,6 +37,11 @@ const LE: u32 = 4;
 /// The longest that a start waits for rows of the old master.
 const LONGEST_WAIT: f64 = 20.0;
 
+/// What is said of a queue without `_queue_taken_2`.
+const OLD_MODULE: &str = "the master's queue module is an old one: it has no space _queue_taken_2. The promotion replaces _queue_taken \
+    by it; on the way back that module cannot take tasks. Bring the module up to date and restart the Tarantool, best before \
+    the change-over";
+
 /// A tube's line.
 #[derive(Debug, Default)]
 struct Rehearsal {
@@ -58,6 +63,8 @@ struct Rehearsal {
 struct Sessions {
     /// Owners are replicated.
     in_replicaset: bool,
+    /// The master's module keeps owners in `_queue_taken`, which a promotion replaces.
+    is_old_module: bool,
     /// Seconds.
     ttr: f64,
     /// Microseconds since the epoch at which each one ends at the latest.
@@ -144,6 +151,7 @@ pub(crate) fn run(
         output::line(json!({
             "shadow": true, "horizon_seconds": horizon.as_secs_f64(), "startup_seconds": wait,
             "in_replicaset": sessions.in_replicaset, "session_ttr": sessions.ttr,
+            "old_module": sessions.is_old_module,
             "sessions": sessions.ends.len(), "sessions_ending": ending, "tubes": tubes.collect::<Vec<_>>(),
             "complete": look.is_complete,
         }))?;
@@ -166,6 +174,9 @@ pub(crate) fn run(
                 .to_owned()
         }
     })?;
+    if sessions.is_old_module {
+        output::line(OLD_MODULE)?;
+    }
     if sessions.in_replicaset && lines.iter().any(|line| line.is_temporary) {
         output::line("temporary tubes stand against queue.in_replicaset: it would be off")?;
     }
@@ -200,7 +211,14 @@ fn sessions(look: &mut Look<'_>, now: u64) -> anyhow::Result<Sessions> {
         other => other.and_then(Value::as_u64).unwrap_or_default() as f64,
     };
     let kept = u64::try_from(Duration::try_from_secs_f64(ttr).unwrap_or_default().as_micros());
-    let mut sessions = Sessions { in_replicaset: false, ttr, ends: HashMap::new(), owners: HashMap::new() };
+    let mut sessions = Sessions {
+        in_replicaset: false,
+        is_old_module: false,
+        ttr,
+        ends: HashMap::new(),
+        owners: HashMap::new(),
+    };
+    sessions.is_old_module = look.space("_queue")?.is_some() && look.space("_queue_taken_2")?.is_none();
     let (Some((shared, _)), Some((taken, is_temporary))) =
         (look.space("_queue_shared_sessions")?, look.space("_queue_taken_2")?)
     else {

@@ -281,6 +281,13 @@ fn each_names_both() -> Result<()> {
             continue;
         }
         compare(&first, &mut second)?;
+        // Each finds that one of the addresses is its own, and suspects no copied folder.
+        for server in [&first, &second] {
+            wait_for("itself", || Ok(server.log().contains("that is this instance itself")))?;
+            if server.log().contains("is a copy of the other") {
+                return Err(server.log());
+            }
+        }
         // Each follows the other one.
         wait_upstream(&first, "follow")?;
         set_read_only(&first, true)?;

@@ -8,7 +8,7 @@ use libtest_mimic::Trial;
 
 use super::Result;
 use super::pair::{Client, command, compare, start_master, start_replica};
-use crate::server::{Peer, Server};
+use crate::server::{Peer, Server, Setup};
 use crate::value::Value;
 
 pub(super) fn trial() -> Trial {
@@ -74,10 +74,34 @@ fn rehearsed() -> Result<()> {
         return Err(format!("{told} and {expected} and {json}"));
     }
     replica.check_alive()?;
+    of_an_old_module()?;
     let stranger = start_master(Peer::Lycosa)?;
     let refused = follow(&stranger, &replica.data_folder(), &[])?;
     if refused.status.success() || !said(&refused).contains("does not follow") {
         return Err(said(&refused));
+    }
+    Ok(())
+}
+
+/// The queue of a module that does not know `_queue_taken_2` is told of: on the way back it could take no tasks.
+fn of_an_old_module() -> Result<()> {
+    let options = vec!["replication_timeout = 0.2".to_owned(), "native_queue = false".to_owned()];
+    let program = "
+        local queue = box.schema.create_space('_queue')
+        queue:create_index('tube', {parts = {1, 'string'}})
+        queue:create_index('tube_id', {parts = {2, 'unsigned'}})
+        box.schema.create_space('_queue_taken', {temporary = true})
+            :create_index('pk', {parts = {1, 'unsigned', 2, 'unsigned', 3, 'unsigned'}})
+        box.schema.user.grant('guest', 'super', nil, nil, {if_not_exists = true})
+        _G.queue = {state = function() return 'RUNNING' end}
+    ";
+    let setup = Setup { options, program: program.to_owned(), ..Setup::default() };
+    let master = Server::start(Peer::Lycosa, setup)?;
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let output = follow(&master, &folder.path().join("data"), &[])?;
+    let text = said(&output);
+    if output.status.code() != Some(0) || !text.contains("has no space _queue_taken_2") {
+        return Err(text);
     }
     Ok(())
 }
