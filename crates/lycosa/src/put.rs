@@ -217,6 +217,14 @@ impl<'a> Putter<'a> {
             if read == 0 {
                 break;
             }
+            // Programs that print a list, such as `redis-cli --raw`, print an empty line if it is empty.
+            if bytes == 0 && matches!(&line[..], b"\n" | b"\r\n") && input.fill_buf()?.is_empty() {
+                eprintln!(
+                    "lycosa: there is one line, and it is empty: that is no task. For a task with an empty payload: lycosa put {} \"\"",
+                    self.tube
+                );
+                break;
+            }
             bytes += read as u64;
             let content = line.strip_suffix(b"\n").unwrap_or(&line);
             let content = content.strip_suffix(b"\r").unwrap_or(content);
@@ -241,6 +249,8 @@ impl<'a> Putter<'a> {
                 return Ok(());
             }
             Err(error) => {
+                // Of many puts in the air one is explained.
+                let error = if self.has_failed() { error } else { self.session.explain("put", error) };
                 self.tally.unknown(tasks, error.to_string());
                 return Ok(());
             }

@@ -667,6 +667,16 @@ mod batches {
         let run = put(&["--batch", "2", "--json", "--as", "json"], "1\n[2]\n\"3\"\n");
         assert_eq!(run.lines().last().unwrap(), &json!({ "id": 2502, "state": "r", "data": "3" }));
         assert_eq!(run.lines().len(), 3);
+        // What `redis-cli --raw` prints of an empty list. Empty lines beside others are tasks.
+        for input in ["\n", "\r\n"] {
+            let run = put(&[], input);
+            assert_eq!((run.code, run.stdout.as_str()), (0, "put 0 tasks\n"), "{run:?}");
+            assert!(run.stderr.contains("there is one line, and it is empty"), "{run:?}");
+        }
+        server.ok(&["tube", "create", "blank"]);
+        let mut blank = command();
+        blank.args(["put", "blank", "--lines", "--address", &server.address]);
+        assert_eq!(finish(blank, "\n\n").stdout, "put 2 tasks\n");
 
         let run = put(&["--batch", "10", "--as", "json"], "1\n2\nnonsense\n4\n");
         assert_eq!(run.code, 1, "{run:?}");
