@@ -74,15 +74,10 @@ pub(super) fn replies_wait() -> Result<()> {
         return Err(format!("a replica that is refused: {join:?}"));
     }
     // Whoever asks and gets no answer is told why.
-    let address = master.address().to_string();
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_lycosa"))
-        .args(["tube", "list", "--request-timeout", "1s", "--address", &address])
-        .output()
-        .map_err(|error| error.to_string())?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.code() != Some(4) || !said.contains("replicas_before_reply is 1, and 0 follow") {
-        return Err(format!("a command without an answer: {output:?}"));
-    }
+    wait_for("the reason", || {
+        let told = command(&master, &["tube", "list", "--request-timeout", "1s"]);
+        Ok(told.is_err_and(|said| said.contains("replicas_before_reply is 1, and 0 follow")))
+    })?;
     let mut replica = start_replica(Peer::Lycosa, &master)?;
     let created = created.recv_timeout(REPLY_LIMIT).map_err(|error| error.to_string())?;
     let mut client = created?;
