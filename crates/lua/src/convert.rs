@@ -12,6 +12,7 @@ use crate::api::{Kind, Lua};
 use crate::cdata::Cdata;
 use crate::error::Error;
 use crate::sys;
+use crate::watchdog::check_time;
 
 /// Deepest nesting of tables that is encoded and of arrays and maps that are decoded.
 pub const MAX_NESTING: usize = 128;
@@ -140,7 +141,7 @@ impl Lua {
 
     /// Encoded bytes lie outside of Lua's memory, and a table that holds another one many times takes few bytes in Lua: they
     /// have the same limit.
-    fn check_size(self, length: usize) -> Result<(), Error> {
+    pub(crate) fn check_size(self, length: usize) -> Result<(), Error> {
         let limit = self.shared().limits.get().memory;
         if length <= limit {
             return Ok(());
@@ -316,6 +317,7 @@ impl Lua {
                     self.pop(1);
                     done?;
                     self.check_size(out.len())?;
+                    check_time(self)?;
                 }
             }
             Shape::Map(count) => {
@@ -328,6 +330,7 @@ impl Lua {
                     self.encode_at(top - 1, out, options, depth + 1)?;
                     self.encode_at(top, out, options, depth + 1)?;
                     self.check_size(out.len())?;
+                    check_time(self)?;
                     self.set_top(top - 1);
                 }
                 if left > 0 {
@@ -399,6 +402,7 @@ impl Lua {
                 self.new_table(reserve_for(count), 0);
                 for number in 1..=count {
                     self.decode_at(reader, depth + 1)?;
+                    check_time(self)?;
                     self.raw_set_item(-2, i32::try_from(number).unwrap_or(i32::MAX));
                 }
                 self.push_hint(true);
@@ -413,6 +417,7 @@ impl Lua {
                         return Err(Error::text("a map has a key that is not a number (NaN)"));
                     }
                     self.decode_at(reader, depth + 1)?;
+                    check_time(self)?;
                     self.raw_set(-3);
                 }
                 self.push_hint(false);

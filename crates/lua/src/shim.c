@@ -101,6 +101,11 @@ int lycosa_vm_pcall(lua_State *L, TValue *base, int results, ptrdiff_t handler)
 ** use of lua_sethook that LuaJIT provides for. A finalizer and a debug hook run with HOOK_ACTIVE, which keeps
 ** hooks away; without it they can be ended as well, and what called them sets the mask anew.
 ** Functions in C look at the flag instead (luajit.h).
+**
+** A debug hook that ends within its time after all returns without HOOK_ACTIVE. callhook() (lj_dispatch.c) asserts that
+** it is set ("active hook flag removed") and then does nothing with it but to clear it, so this is harmless: the hook is
+** taken away by then (lua_sethook below), so none is called within it. For a finalizer, lj_gc.c restores the whole mask
+** from its own copy. A LuaJIT with assertions has to leave that one out.
 */
 _Thread_local volatile int lycosa_late __attribute__((tls_model("initial-exec")));
 
@@ -532,7 +537,8 @@ static int put_table(lycosa_encoder *e, GCtab *t, int depth)
 {
   uint32_t count, last, i;
   int done;
-  if (depth == 0 || tabref(t->metatable) != NULL) return ENCODE_OTHER;
+  /* Whose time may be over is told so elsewhere. */
+  if (depth == 0 || tabref(t->metatable) != NULL || LJ_UNLIKELY(lycosa_late)) return ENCODE_OTHER;
   if (table_keys(t, &count, &last)) {
     /* Who asks for an array of a great many holes is told so elsewhere. */
     if (last > 1024 && last / 2 > count) return ENCODE_OTHER;

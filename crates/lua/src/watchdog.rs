@@ -10,6 +10,9 @@
 //! the error until the slice ends, so that no `pcall` in a loop holds the loop. In a finalizer the first error is the last, and the
 //! code that it interrupts goes on.
 //!
+//! A fiber that another one starts runs within the slice of that one, and a hook within a hook runs within the outer one's
+//! budget: otherwise code that starts fibers or calls hooks in a loop would have a new budget each time, and never end.
+//!
 //! Absent: an end of FFI calls and of system calls that wait.
 
 use std::cell::Cell;
@@ -54,8 +57,10 @@ pub(crate) struct Watch {
     state: AtomicPtr<lua_State>,
     /// The thread of the fibers, as a number: it is a pointer on some systems.
     fibers: OnceLock<usize>,
-    /// How many slices have begun.
+    /// How many slices have begun, without those of fibers that another one starts.
     slices: AtomicU64,
+    /// How many hooks the slice is in.
+    hooks: AtomicU32,
     /// Errors that the slice has met, or the hook in it.
     verdicts: AtomicU32,
     /// A finalizer was ended, and what follows it has not run yet.
@@ -72,7 +77,11 @@ thread_local! {
 /// What stood before a slice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Slice {
+    /// When the slice began in which this one runs; 0 for none.
     outer: u64,
+    budget: u64,
+    verdicts: u32,
+    hooks: u32,
     running: *const Watch,
 }
 
@@ -83,6 +92,8 @@ pub(crate) struct Hook {
     outer: u64,
     budget: u64,
     verdicts: u32,
+    /// It runs in another hook.
+    is_inner: bool,
 }
 
 /// The thread, ended when this is dropped.
@@ -101,20 +112,32 @@ impl Watch {
         u64::try_from(at.saturating_duration_since(self.begin).as_micros()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// A slice begins, at that time. Returns what [`Watch::end`] wants back.
+    /// A slice begins, at that time, or goes on with another fiber. Returns what [`Watch::end`] wants back.
     pub(crate) fn start(&self, at: Instant) -> Slice {
+        let outer = self.slice.load(Ordering::Relaxed);
+        let slice = Slice {
+            outer,
+            budget: self.budget.load(Ordering::Relaxed),
+            verdicts: self.verdicts.load(Ordering::Relaxed),
+            hooks: self.hooks.load(Ordering::Relaxed),
+            running: RUNNING.replace(self),
+        };
+        if outer != 0 {
+            return slice;
+        }
         self.verdicts.store(0, Ordering::Relaxed);
+        self.hooks.store(0, Ordering::Relaxed);
         self.finalizer.store(false, Ordering::Relaxed);
         self.slices.fetch_add(1, Ordering::Relaxed);
         self.budget.store(self.base.load(Ordering::Relaxed), Ordering::Relaxed);
-        let outer = self.slice.swap(self.since_begin(at), Ordering::SeqCst);
+        self.slice.store(self.since_begin(at), Ordering::SeqCst);
         if self.sleeps.load(Ordering::SeqCst) {
             self.sleeps.store(false, Ordering::SeqCst);
             if let Some(thread) = self.thread.get() {
                 thread.unpark();
             }
         }
-        Slice { outer, running: RUNNING.replace(self) }
+        slice
     }
 
     /// Sleeps until a slice begins; one that begins meanwhile is seen here, or sees that the thread sleeps.
@@ -126,12 +149,32 @@ impl Watch {
         self.sleeps.store(false, Ordering::SeqCst);
     }
 
-    /// A slice has ended; the one around it (0: none) goes on.
+    /// A slice has ended; the one around it goes on, with the time and the errors of what ran in it.
     pub(crate) fn end(&self, slice: Slice) {
         RUNNING.set(slice.running);
-        self.slice.store(slice.outer, Ordering::Relaxed);
-        self.verdicts.store(0, Ordering::Relaxed);
-        if self.armed.load(Ordering::Acquire) {
+        if slice.outer == 0 {
+            self.slice.store(0, Ordering::Relaxed);
+            self.verdicts.store(0, Ordering::Relaxed);
+            if self.armed.load(Ordering::Acquire) {
+                self.disarm();
+            }
+            return;
+        }
+        if self.hooks.load(Ordering::Relaxed) != slice.hooks {
+            // The fiber pauses in a hook, whose time is not that of the slice around it.
+            self.hooks.store(slice.hooks, Ordering::Relaxed);
+            self.slice.store(slice.outer, Ordering::Relaxed);
+            self.verdicts.store(slice.verdicts, Ordering::Relaxed);
+        }
+        self.budget.store(slice.budget, Ordering::Relaxed);
+        self.look_again();
+    }
+
+    /// Code goes on whose time may be over: the hook is set if it is, and taken away if it is not.
+    fn look_again(&self) {
+        if self.is_over() {
+            self.arm();
+        } else if self.armed.load(Ordering::Acquire) {
             self.disarm();
         }
     }
@@ -139,26 +182,33 @@ impl Watch {
     /// A hook begins: until its end, or until it pauses, the budget of hooks counts. Returns what [`Watch::end_hook`]
     /// wants back.
     pub(crate) fn begin_hook(&self) -> Hook {
-        let hook = self.hook.load(Ordering::Relaxed);
+        let number = self.slices.load(Ordering::Relaxed);
         let budget = self.budget.load(Ordering::Relaxed);
+        let is_inner = self.hooks.fetch_add(1, Ordering::Relaxed) != 0;
+        if is_inner {
+            return Hook { number, outer: 0, budget, verdicts: 0, is_inner };
+        }
+        let hook = self.hook.load(Ordering::Relaxed);
         let outer = self.slice.swap(self.now(), Ordering::Relaxed);
         if hook != 0 && (budget == 0 || hook < budget) {
             self.budget.store(hook, Ordering::Relaxed);
         }
         let verdicts = self.verdicts.swap(0, Ordering::Relaxed);
-        Hook { number: self.slices.load(Ordering::Relaxed), outer, budget, verdicts }
+        Hook { number, outer, budget, verdicts, is_inner }
     }
 
-    /// A hook has ended. If it never paused, the slice around it goes on.
+    /// A hook has ended. If it never paused, what is around it goes on.
     pub(crate) fn end_hook(&self, hook: Hook) {
-        if self.slices.load(Ordering::Relaxed) == hook.number {
+        if self.slices.load(Ordering::Relaxed) != hook.number {
+            return;
+        }
+        self.hooks.fetch_sub(1, Ordering::Relaxed);
+        if !hook.is_inner {
             self.slice.store(hook.outer, Ordering::Relaxed);
             self.verdicts.store(hook.verdicts, Ordering::Relaxed);
+            self.budget.store(hook.budget, Ordering::Relaxed);
         }
-        self.budget.store(hook.budget, Ordering::Relaxed);
-        if self.armed.load(Ordering::Acquire) {
-            self.disarm();
-        }
+        self.look_again();
     }
 
     fn is_over(&self) -> bool {
@@ -242,9 +292,30 @@ unsafe extern "C-unwind" fn interrupt(l: *mut lua_State, activation: *mut lua_De
 fn push_verdict(l: *mut lua_State, level: c_int) -> bool {
     // SAFETY: LuaJIT calls the hook with a live state.
     let lua = unsafe { Lua::new(l) };
+    let Some(error) = verdict(lua, level) else { return false };
+    let native = lua.shared().in_native.replace(true);
+    error.push(lua);
+    lua.shared().in_native.set(native);
+    true
+}
+
+/// For native code that runs long on one value, where no hook may raise an error.
+///
+/// # Errors
+/// The time of the running slice is over.
+pub(crate) fn check_time(lua: Lua) -> Result<(), Error> {
+    // The signal has said so; then it is worth to ask for the time.
+    if !lua.shared().watch.armed.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    verdict(lua, 1).map_or(Ok(()), Err)
+}
+
+/// The error for the code at this level of the stack, if its time is over.
+fn verdict(lua: Lua, level: c_int) -> Option<Error> {
     let watch = &lua.shared().watch;
     // SAFETY: the state is live.
-    let finalizes = unsafe { sys::lycosa_in_finalizer(l) } != 0;
+    let finalizes = unsafe { sys::lycosa_in_finalizer(lua.raw()) } != 0;
     let was_ended = !finalizes && watch.finalizer.swap(false, Ordering::Relaxed);
     if was_ended && watch.verdicts.fetch_add(1, Ordering::Relaxed) < MAX_CAUGHT {
         // Whoever collected the garbage is not to blame for the first finalizer.
@@ -252,7 +323,7 @@ fn push_verdict(l: *mut lua_State, level: c_int) -> bool {
     }
     if !watch.is_over() {
         watch.disarm();
-        return false;
+        return None;
     }
     let budget = watch.budget.load(Ordering::Relaxed) / 1000;
     let is_first = if finalizes {
@@ -276,9 +347,8 @@ fn push_verdict(l: *mut lua_State, level: c_int) -> bool {
         // LuaJIT drops errors of finalizers.
         tracing::warn!(target: "lua", "a finalizer has been ended: {text}");
     }
-    Error::text(text).push(lua);
     lua.shared().in_native.set(native);
-    true
+    Some(Error::text(text))
 }
 
 impl Watchdog {
@@ -297,6 +367,7 @@ impl Watchdog {
             state: AtomicPtr::new(std::ptr::null_mut()),
             fibers: OnceLock::new(),
             slices: AtomicU64::new(0),
+            hooks: AtomicU32::new(0),
             verdicts: AtomicU32::new(0),
             finalizer: AtomicBool::new(false),
             changes: AtomicBool::new(false),

@@ -185,6 +185,12 @@ fn a_called_function_without_end_is_ended() {
                 );
             }
         }
+        // What is started within its time, and what native code does for it, counts as its own.
+        let others = ["starting", "nesting", "triggering", "pausing", "replying", "encoding"];
+        for function in others.map(|name| format!("guards.{name}")) {
+            let error = failed(connection, &function, -1).await;
+            assert!(error.contains("ms without a pause"), "{function}: {error}");
+        }
     });
 }
 

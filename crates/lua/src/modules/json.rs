@@ -10,6 +10,7 @@ use super::options::{self, Settings};
 use crate::api::Lua;
 use crate::convert::TOO_DEEP;
 use crate::error::Error;
+use crate::watchdog::check_time;
 
 /// Bytes that an array or a map takes before its length is known: one with a length of 32 bits.
 const HEAD: usize = 5;
@@ -28,7 +29,7 @@ fn encode(lua: Lua) -> Result<i32, Error> {
         error => error,
     })?;
     let mut text = Vec::with_capacity(packed.len());
-    write_value(&mut Reader::new(&packed), settings.precision, &mut text)?;
+    write_value(lua, &mut Reader::new(&packed), settings.precision, &mut text)?;
     lua.push_str(text);
     Ok(1)
 }
@@ -38,7 +39,7 @@ fn decode(lua: Lua) -> Result<i32, Error> {
     let settings = Settings::read(lua, 2)?;
     let packed = {
         let text = options::text_argument(lua, 1)?;
-        Parser { text: &text, at: 0, out: Vec::with_capacity(text.len()), settings: &settings }.run()?
+        Parser { lua, text: &text, at: 0, out: Vec::with_capacity(text.len()), settings: &settings }.run()?
     };
     lua.decode(&mut Reader::new(&packed))?;
     Ok(1)
@@ -49,7 +50,9 @@ fn invalid(error: mp::MpError) -> Error {
 }
 
 /// Writes one value; nesting was bounded when it was encoded.
-fn write_value(reader: &mut Reader<'_>, precision: usize, out: &mut Vec<u8>) -> Result<(), Error> {
+fn write_value(lua: Lua, reader: &mut Reader<'_>, precision: usize, out: &mut Vec<u8>) -> Result<(), Error> {
+    check_time(lua)?;
+    lua.check_size(out.len())?;
     match reader.kind().map_err(invalid)? {
         Kind::Array => {
             let count = reader.array().map_err(invalid)?;
@@ -58,7 +61,7 @@ fn write_value(reader: &mut Reader<'_>, precision: usize, out: &mut Vec<u8>) -> 
                 if number > 0 {
                     out.push(b',');
                 }
-                write_value(reader, precision, out)?;
+                write_value(lua, reader, precision, out)?;
             }
             out.push(b']');
         }
@@ -71,7 +74,7 @@ fn write_value(reader: &mut Reader<'_>, precision: usize, out: &mut Vec<u8>) -> 
                 }
                 write_key(reader, out)?;
                 out.push(b':');
-                write_value(reader, precision, out)?;
+                write_value(lua, reader, precision, out)?;
             }
             out.push(b'}');
         }
@@ -185,6 +188,7 @@ struct Open {
 }
 
 struct Parser<'a> {
+    lua: Lua,
     text: &'a [u8],
     at: usize,
     out: Vec<u8>,
@@ -196,6 +200,7 @@ impl Parser<'_> {
         let mut open: Vec<Open> = Vec::new();
         let mut is_first = false;
         loop {
+            check_time(self.lua)?;
             // A value, or the end of an empty container.
             let (token, place) = self.token();
             if is_first && self.ends(&mut open, &token) {

@@ -17,6 +17,7 @@ use super::options::{self, Settings};
 use crate::api::{Kind, Lua, Ref};
 use crate::convert::{Shape, TOO_DEEP};
 use crate::error::Error;
+use crate::watchdog::check_time;
 
 const BINARY: &str = "tag:yaml.org,2002:binary";
 const STRING: &str = "tag:yaml.org,2002:str";
@@ -43,6 +44,7 @@ fn encode(lua: Lua) -> Result<i32, Error> {
     writer.value(lua.top(), 0, false)?;
     lua.pop(1);
     let Writer { events, .. } = writer;
+    let mut late = Ok(());
     let emitted = (|| {
         let mut emitter = Emitter::new();
         emitter.set_output_string(&mut text);
@@ -50,12 +52,17 @@ fn encode(lua: Lua) -> Result<i32, Error> {
         emitter.emit(Event::stream_start(Encoding::Utf8))?;
         emitter.emit(Event::document_start(None, &[], false))?;
         for event in events {
+            late = check_time(lua);
+            if late.is_err() {
+                return Ok(());
+            }
             emitter.emit(event)?;
         }
         emitter.emit(Event::document_end(false))?;
         emitter.emit(Event::stream_end())?;
         emitter.flush()
     })();
+    late?;
     emitted.map_err(|error| failed(&error))?;
     lua.push_str(text);
     Ok(1)
@@ -134,6 +141,7 @@ impl Writer {
         lua.reserve(6)?;
         lua.push_nil();
         while lua.next(index)? {
+            check_time(lua)?;
             let top = lua.top();
             self.count(top - 1, depth + 1)?;
             self.count(top, depth + 1)?;
@@ -159,6 +167,8 @@ impl Writer {
 
     fn value(&mut self, index: i32, depth: usize, in_flow: bool) -> Result<(), Error> {
         let lua = self.lua;
+        check_time(lua)?;
+        lua.check_size(self.events.len() * size_of::<Event>())?;
         if lua.kind(index) == Kind::Table {
             return self.table(index, depth, in_flow);
         }
@@ -372,6 +382,7 @@ struct Documents<'a, 'b> {
 
 impl Documents<'_, '_> {
     fn next(&mut self) -> Result<EventData, Error> {
+        check_time(self.lua)?;
         let documents = self.documents.max(1);
         self.parser.parse().map(|event| event.data).map_err(|error| {
             let mark = error.problem_mark().or(error.context_mark()).unwrap_or_default();

@@ -110,6 +110,40 @@ function made.finalizing(last)
     return made.spin(last)
 end
 
+-- Fibers that are started, and triggers, do not lengthen the time of who starts them.
+function made.starting(last)
+    while true do
+        pcall(made.spin, last)
+        fiber.create(function() end)
+    end
+end
+function made.nesting(last)
+    pcall(made.spin, last)
+    fiber.create(made.nesting, last)
+    return made.spin(last)
+end
+function made.triggering(last)
+    box.begin()
+    while true do
+        pcall(made.spin, last)
+        pcall(own.insert, own, { box.NULL, 'x' })
+    end
+end
+function made.pausing(last)
+    while true do
+        pcall(made.spin, last)
+        fiber.create(function() queue.tube.other:on_task_change(fiber.yield) queue.tube.other:put(1) end)
+    end
+end
+-- A value that takes little memory in Lua, and very long to encode.
+local function great()
+    local value = setmetatable({ 1, 2, 3, 4, 5, 6, 7, 8, 9 }, { __serialize = 'seq' })
+    for _ = 1, 12 do value = { value, value, value, value, value, value, value, value, value } end
+    return value
+end
+function made.replying() return great() end
+function made.encoding() return require('json').encode(great()) end
+
 function made.eat()
     local eaten = {}
     for i = 1, math.huge do eaten[i] = ('x'):rep(1000) .. i end
