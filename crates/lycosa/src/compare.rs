@@ -348,9 +348,13 @@ fn compare(
     spaces: &Spaces,
 ) -> anyhow::Result<Comparison> {
     let name = pair.iter().flatten().next().map(|space| space.name.clone()).unwrap_or_default();
-    let read = read(servers, id, pair, spaces);
     let unread = |verdict| Comparison { name: name.clone(), sides: [None, None], first: None, verdict };
-    match read {
+    // Who may not read `_space` sees the spaces only that they may read.
+    let sees_all = |side: usize| spaces.get(&SPACE).is_some_and(|pair| pair[side].is_some());
+    if (0..2).any(|side| pair[side].is_none() && !sees_all(side)) {
+        return Ok(unread(Verdict::Unread));
+    }
+    match read(servers, id, pair, spaces) {
         Ok((summaries, first)) => {
             let sides =
                 summaries.map(|side| side.map(|side| (side.tuples, hexadecimal(&side.digest.finalize()))));

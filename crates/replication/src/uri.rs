@@ -1,4 +1,4 @@
-//! Addresses of peers: `[tarantool://|tls://][USER[:PASSWORD]@]HOST:PORT`.
+//! Addresses of peers: `[tarantool://|lycosa://|tls://][USER[:PASSWORD]@]HOST:PORT`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,6 +29,9 @@ pub struct UriError {
 /// The account of a peer that is addressed without one.
 pub const DEFAULT_USER: &str = "guest";
 
+/// What an address may begin with whose peer does not speak TLS.
+const PLAIN_SCHEMES: [&str; 2] = ["tarantool://", "lycosa://"];
+
 /// What an address begins with whose peer speaks TLS.
 const TLS_SCHEME: &str = "tls://";
 
@@ -39,8 +42,19 @@ impl FromStr for Uri {
         let rest = text.trim();
         let (rest, is_tls) = match rest.strip_prefix(TLS_SCHEME) {
             Some(rest) => (rest, true),
-            None => (rest.strip_prefix("tarantool://").unwrap_or(rest), false),
+            None => {
+                let bare = PLAIN_SCHEMES.iter().find_map(|scheme| rest.strip_prefix(scheme));
+                (bare.unwrap_or(rest), false)
+            }
         };
+        // Else `redis://me@host:1` would be a user named `redis`.
+        if let Some((scheme, _)) = rest.split_once("://")
+            && !scheme.is_empty()
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+        {
+            let reason = "its scheme is not tarantool, lycosa or tls";
+            return Err(UriError { text: format!("{scheme}://"), reason });
+        }
         let (account, address) = match rest.rsplit_once('@') {
             Some((account, address)) => (Some(account), address),
             None => (None, rest),
@@ -119,6 +133,8 @@ mod tests {
         };
         assert_eq!(uri("10.0.0.1:3301"), guest);
         assert_eq!(uri(" tarantool://10.0.0.1:3301"), guest);
+        assert_eq!(uri("lycosa://10.0.0.1:3301"), guest);
+        assert_eq!(uri("me:http%3A//@10.0.0.1:3301").password, "http://");
         assert_eq!(uri("tls://repl:x@10.0.0.1:3301").to_string(), "tls://repl@10.0.0.1:3301");
         assert_eq!(uri("3301").address, "localhost:3301");
         assert_eq!(uri("[::1]:3301").address, "[::1]:3301");
@@ -130,11 +146,16 @@ mod tests {
 
     #[test]
     fn other_texts_are_refused_without_their_password() {
-        for text in ["", "host", ":3301", "host:", "host:0", "host:70000", "a:b@host", ":x@host:1", "a%4@h:1"]
-        {
+        let schemes = ["http://host:1", "redis://me:x@host:1", "tls://tls://host:1"];
+        let forms =
+            ["", "host", ":3301", "host:", "host:0", "host:70000", "a:b@host", ":x@host:1", "a%4@h:1"];
+        for text in forms.into_iter().chain(schemes) {
             let error = text.parse::<Uri>().expect_err(text).to_string();
             assert!(error.contains("expected [tls://][USER[:PASSWORD]@]HOST:PORT"), "{error}");
         }
         assert!(!"me:secret@host".parse::<Uri>().expect_err("no port").to_string().contains("secret"));
+        assert!(
+            !"me:secret://x@host:1".parse::<Uri>().is_err_and(|error| error.to_string().contains("secret"))
+        );
     }
 }

@@ -246,6 +246,7 @@ fn a_row_differs() -> Result<()> {
     for task in 0..200 {
         client.ask("queue.tube.t:put", vec![Value::Int(task)])?;
     }
+    client.eval("box.schema.space.create('shared'):create_index('pk')")?;
     drop(client);
     let mut first = master;
     first.stop()?;
@@ -260,6 +261,14 @@ fn a_row_differs() -> Result<()> {
     Client::open(&b)?.ask("queue.tube.t:put", vec![Value::str("there")])?;
     let found = comparison(&at, &to, &["--json"])?;
     expect(&found, 1, &["\"same\":false", "\"key\":[200]", "\"difference\":\"changed\""])?;
+    // What a user may not see does not differ.
+    let mut client = Client::open(&b)?;
+    let password = Value::Map(vec![(Value::str("password"), Value::str("x"))]);
+    client.ask("box.schema.user.create", vec![Value::str("some"), password])?;
+    let grant = ["some", "read", "space", "shared"].map(Value::str);
+    client.ask("box.schema.user.grant", grant.to_vec())?;
+    let told = ["_space", "not read", "only what both users may read", "with A at"];
+    expect(&comparison(&at, &format!("some:x@{to}"), &["--any-vclock"])?, 0, &told)?;
     expect(&comparison(&at, "nobody:x@127.0.0.1:1", &[])?, 4, &["B (nobody@127.0.0.1:1)"])?;
     expect(&comparison(&at, &format!("admin:wrong@{to}"), &[])?, 1, &["wrong user or password"])?;
     expect(&comparison(&at, "admin:wrong@here:x", &[])?, 2, &["is no address"])

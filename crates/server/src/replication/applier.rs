@@ -115,6 +115,10 @@ impl From<FollowError> for End {
                     error.message
                 ))
             }
+            FollowError::Stream(StreamError::Refused(error)) => {
+                let advice = super::advice(&error);
+                Self::Lost(format!("{}{advice}", StreamError::Refused(error)))
+            }
             FollowError::Stream(error) => Self::Lost(error.to_string()),
         }
     }

@@ -77,6 +77,10 @@ impl From<StreamError> for JoinError {
             {
                 Self::Lost(refusal.message)
             }
+            StreamError::Refused(refusal) => {
+                let advice = super::advice(&refusal);
+                Self::Unfit(anyhow::anyhow!("{}{advice}", StreamError::Refused(refusal)))
+            }
             error => Self::Unfit(error.into()),
         }
     }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lycosa_instance::Instance;
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::directory::Directory;
 use lycosa_replication::relay::Window;
@@ -34,6 +35,15 @@ use crate::storage;
 
 use self::applier::Appliers;
 pub(crate) use self::replica::Replica;
+
+/// What helps where a master refuses the user in `replication`; nothing if it refuses something else.
+fn advice(refusal: &ErrorObject) -> &'static str {
+    if refusal.code != u32::from(ErrorCode::AccessDenied) {
+        return "";
+    }
+    ". The user in `replication` needs the role `replication`: on the master, `lycosa user grant USER --role replication`, or in \
+     the console of a Tarantool box.schema.user.grant('USER', 'replication')"
+}
 
 /// What the configuration says about replication.
 #[derive(Debug, Clone)]
