@@ -60,8 +60,10 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|first| first == work::launch::COMMAND) {
         return work::launch::run(std::env::args_os().skip(2));
     }
-    if let Some(script) = script::of(std::env::args().skip(1)) {
-        return script::run(script);
+    match script::of(std::env::args().skip(1)) {
+        Ok(Some(script)) => return script::run(script),
+        Ok(None) => {}
+        Err(usage) => return outcome::exit_code(Err(usage.into())),
     }
     let arguments = match Arguments::try_parse_from(with_default_command(std::env::args_os())) {
         Ok(arguments) => arguments,

@@ -5,38 +5,82 @@ use std::process::ExitCode;
 
 use lycosa_server::config::LogFormat;
 use lycosa_server::logging;
-use lycosa_server::program::{self, Console, Script};
+use lycosa_server::program;
+use lycosa_server::script::{Console, First, Script};
 
 use crate::arguments::ConsoleArguments;
-use crate::outcome;
+use crate::outcome::{self, Usage};
 use crate::session::password_of;
 
-/// The program that the arguments ask for; `None` if they name a subcommand.
+/// The program that the arguments ask for; `None` if they name a subcommand or are the server's.
 ///
-/// A program is a file whose name ends with `.lua` or `.t` or has a folder in it, and `-e`, `-l`, `-i`,
-/// `--no-native-queue` before it.
-pub(crate) fn of(arguments: impl Iterator<Item = String>) -> Option<Script> {
+/// A program is a file whose name ends with `.lua` or `.t` or has a folder in it, or `-`, which is standard input. Before it
+/// stand `-e TEXT`, `-l MODULE` and `-i`, also as `-lMODULE` and `-ie TEXT`, and `--no-native-queue`; behind one of the short
+/// options a file may have any name. Everything after the file is the program's.
+///
+/// # Errors
+/// An option lacks its argument, or is unknown among the others.
+pub(crate) fn of(arguments: impl Iterator<Item = String>) -> Result<Option<Script>, Usage> {
     let mut script = Script::default();
+    let mut is_program = false;
     let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "-e" => script.expressions.push(arguments.next()?),
-            "-l" => script.modules.push(arguments.next()?),
-            "-i" => script.interactive = true,
             "--no-native-queue" => script.no_native_queue = true,
-            file if is_program(file) => {
-                script.file = Some(file.into());
-                script.arguments = arguments.collect();
-                return Some(script);
+            "--" if is_program => {
+                script.file = arguments.next();
+                break;
             }
-            _ => return None,
+            file if names_program(file) || is_program && !file.starts_with('-') => {
+                script.file = Some(argument);
+                break;
+            }
+            options if is_program || begins_program(options) => {
+                read_options(&mut script, &options[1..], &mut arguments)?;
+                is_program = true;
+            }
+            _ => return Ok(None),
         }
     }
-    (script.interactive || !script.expressions.is_empty() || !script.modules.is_empty()).then_some(script)
+    script.arguments = arguments.collect();
+    Ok((is_program || script.file.is_some()).then_some(script))
 }
 
-fn is_program(name: &str) -> bool {
-    !name.starts_with('-') && (name.ends_with(".lua") || name.ends_with(".t") || name.contains('/'))
+/// Options of one letter, several in one argument, as `getopt` reads them.
+fn read_options(
+    script: &mut Script,
+    options: &str,
+    rest: &mut impl Iterator<Item = String>,
+) -> Result<(), Usage> {
+    for (place, option) in options.char_indices() {
+        if option == 'i' {
+            script.interactive = true;
+            continue;
+        }
+        if !matches!(option, 'e' | 'l') {
+            let which =
+                "a program has the options -e TEXT, -l MODULE, -i and --no-native-queue before its file";
+            return Err(Usage(format!("unknown option '{option}' in '-{options}': {which}")));
+        }
+        let joined = &options[place + 1..];
+        let value = if joined.is_empty() { rest.next() } else { Some(joined.to_owned()) };
+        let Some(value) = value else {
+            let wanted = if option == 'e' { "-e TEXT" } else { "-l MODULE" };
+            return Err(Usage(format!("option '-{option}' requires an argument: {wanted}")));
+        };
+        script.first.push(if option == 'e' { First::Text(value) } else { First::Module(value) });
+        break;
+    }
+    Ok(())
+}
+
+fn begins_program(options: &str) -> bool {
+    options.strip_prefix('-').is_some_and(|options| options.starts_with(['e', 'l', 'i']))
+}
+
+fn names_program(name: &str) -> bool {
+    name == "-"
+        || !name.starts_with('-') && (name.ends_with(".lua") || name.ends_with(".t") || name.contains('/'))
 }
 
 /// Runs the program; prints what keeps it from running.
@@ -81,7 +125,7 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Option<Script> {
-        of(line.split_whitespace().map(str::to_owned))
+        of(line.split_whitespace().map(str::to_owned)).expect("a right line")
     }
 
     #[test]
@@ -92,8 +136,29 @@ mod tests {
         let script = parse("-l log -e x=1 init.lua a -b").expect("a program");
         assert_eq!(script.file, Some("init.lua".into()));
         assert_eq!(script.arguments, ["a", "-b"]);
-        assert_eq!((script.modules, script.expressions), (vec!["log".to_owned()], vec!["x=1".to_owned()]));
+        assert_eq!(script.first, [First::Module("log".into()), First::Text("x=1".into())]);
         assert!(parse("-i").expect("a console").interactive);
+        for line in ["-ie x=1 -llog prog - -e", "-e x=1 -i -l log -- prog - -e"] {
+            let script = parse(line).expect("a program");
+            assert_eq!(script.first, [First::Text("x=1".into()), First::Module("log".into())]);
+            assert!(script.interactive);
+            assert_eq!((script.file, script.arguments), (Some("prog".into()), vec!["-".into(), "-e".into()]));
+        }
+        assert_eq!(parse("- x").expect("standard input").file, Some("-".into()));
+        assert!(parse("-c lycosa.toml").is_none() && parse("--no-native-queue serve").is_none());
+    }
+
+    #[test]
+    fn an_option_without_its_argument_is_refused() {
+        for (line, wanted) in [
+            ("-e", "option '-e' requires an argument: -e TEXT"),
+            ("-i -l", "option '-l' requires an argument: -l MODULE"),
+            ("-ix a.lua", "unknown option 'x' in '-ix': "),
+            ("-i --verbose a.lua", "unknown option '-' in '--verbose': "),
+        ] {
+            let refused = of(line.split_whitespace().map(str::to_owned)).expect_err(line);
+            assert!(refused.0.starts_with(wanted), "{line}: {refused}");
+        }
     }
 
     #[test]

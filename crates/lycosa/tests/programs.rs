@@ -1,5 +1,6 @@
 //! Lua programs under the built binary: what they print is what Tarantool prints; the tutorial's queue works.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -49,6 +50,57 @@ fn compare(name: &str, arguments: &[&str]) {
 #[test]
 fn a_program_sees_the_box_that_it_knows() {
     compare("box.lua", &["one", "two"]);
+}
+
+/// What stands on the command line before a program, and a program on standard input.
+#[test]
+fn the_command_line_of_a_program_is_theirs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("x")).expect("a folder");
+    std::fs::write(folder.path().join("x/y.lua"), "return 'module'").expect("a module");
+    let program = "#!/usr/bin/env tarantool\nprint('file', arg[0], v, ...)\nos.exit(tonumber((...)))\n";
+    for name in ["program", "program.lua"] {
+        std::fs::write(folder.path().join(name), program).expect("a program");
+    }
+    let lines: [(&[&str], &str); 10] = [
+        (&["-"], "print(arg[0], #arg, ...) print(debug.getinfo(1).source, require('fiber').self():name())"),
+        (&["-", "one", "-e"], "print(arg[0], #arg, ...) error('from a text')"),
+        (&["-"], "print("),
+        (&["-lfiber", "-ev = arg[0]", "-", "3"], "print(v, fiber ~= nil, ...)"),
+        (&["-e", "v = 1", "-l", "log", "-e", "v = log and 2", "program.lua", "7"], ""),
+        (&["-l", "x.y", "-e", "print(_G['x.y'], x)"], ""),
+        (&["-e", "v = ...", "--", "program", "8", "-e"], ""),
+        (&["-e", "v = 5", "program", "9"], ""),
+        (&["program.lua", "10", "-e", "print(1)"], ""),
+        (&["-e", "print(arg[1])"], ""),
+    ];
+    let failing: [(&[&str], &str); 2] = [
+        (&["-e", "error('x')", "program", "9"], "LuajitError: (command line):1: x"),
+        (&["-l", "nowhere", "program"], "LuajitError: module 'nowhere' not found:"),
+    ];
+    let outcome = |program: &str, arguments: &[&str], input: &str| {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(folder.path());
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.stderr(std::process::Stdio::piped()).spawn().expect("the program runs");
+        // A program that does not read its input may have ended.
+        _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
+        let output = child.wait_with_output().expect("it ends");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let errors = text(&output.stderr).lines().next().unwrap_or_default().to_owned();
+        (output.status.code(), text(&output.stdout), errors)
+    };
+    for (arguments, input) in lines {
+        let ours = outcome(lycosa(), arguments, input);
+        assert!(ours.0.is_some(), "{arguments:?}: {ours:?}");
+        if has_tarantool() {
+            assert_eq!(ours, outcome("tarantool", arguments, input), "{arguments:?}");
+        }
+    }
+    // Tarantool 2.6 says so too, and then does not end.
+    for (arguments, error) in failing {
+        assert_eq!(outcome(lycosa(), arguments, ""), (Some(1), String::new(), error.to_owned()));
+    }
 }
 
 #[test]
@@ -195,7 +247,6 @@ fn triggers_do_what_they_do_there() {
 
 /// Types statements into a console that reads a pipe; what it prints.
 fn console(arguments: &[&str], statements: &str) -> Output {
-    use std::io::Write;
     let mut command = Command::new(lycosa());
     command.args(arguments).stdin(std::process::Stdio::piped());
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());

@@ -23,6 +23,7 @@ mod program_listen;
 mod program_masters;
 mod program_options;
 mod replication;
+pub mod script;
 pub mod serve;
 mod socket;
 mod startup;

@@ -6,7 +6,6 @@
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
@@ -35,48 +34,16 @@ use crate::program_options::{
     text_option,
 };
 use crate::replication::{self, Settings};
+use crate::script::{Script, run_main};
 use crate::serve::{self, Running};
 use crate::storage::instance_settings;
 use crate::stuck;
 use crate::terminal::{Event, Modes, Terminal};
 use crate::turn::{Core, Listener};
 
-/// What to run.
-#[derive(Debug, Clone, Default)]
-pub struct Script {
-    /// The file; none if there are only expressions.
-    pub file: Option<PathBuf>,
-    /// Its arguments.
-    pub arguments: Vec<String>,
-    /// Expressions that run before the file (`-e`).
-    pub expressions: Vec<String>,
-    /// Modules that are required before the file (`-l`).
-    pub modules: Vec<String>,
-    /// A console follows the file (`-i`).
-    pub interactive: bool,
-    /// A module `queue` on the path comes before the native queue (`--no-native-queue`).
-    pub no_native_queue: bool,
-    /// There is no file but the console of a server.
-    pub console: Option<Console>,
-}
-
 /// What runs before a program beside a server.
 const START_WITH_QUEUE: &[u8] = b"box.cfg{} rawset(_G, 'queue', require('queue'))";
 const START_WITHOUT_QUEUE: &[u8] = b"require('lycosa.program').no_native_queue = true box.cfg{}";
-
-/// Whose console it is.
-#[derive(Debug, Clone, Default)]
-pub struct Console {
-    /// Where the server listens; empty for this process.
-    pub address: String,
-    /// The user; guest if absent.
-    pub user: Option<String>,
-    /// The password.
-    pub password: Option<String>,
-}
-
-/// Exit code of a console that has no server.
-const NO_CONNECTION: f64 = 4.0;
 
 /// So long, in microseconds, fibers run one round after the other before others have their turn.
 const LONGEST_SPELL: u64 = 300;
@@ -542,7 +509,7 @@ pub(crate) fn start_beside(core: &Rc<Core>, config: &Config) -> anyhow::Result<t
         .spawn("main", move |lua| {
             lua.load(if native_queue { START_WITH_QUEUE } else { START_WITHOUT_QUEUE }, "=start")?;
             lua.call(0, 0)?;
-            let file = (!app.is_empty()).then(|| app.into());
+            let file = (!app.is_empty()).then_some(app);
             run_main(lua, &Script { file, ..Script::default() })
         })
         .map_err(|error| anyhow::anyhow!("{}", error.message(runtime.main())))?;
@@ -560,65 +527,6 @@ pub(crate) fn start_beside(core: &Rc<Core>, config: &Config) -> anyhow::Result<t
         core.exit_code.set(Some(code));
         core.told_to_exit.notify_one();
     }))
-}
-
-/// The main fiber: expressions, modules, the file, a console.
-fn run_main(lua: lycosa_lua::Lua, script: &Script) -> Result<i32, lycosa_lua::Error> {
-    if script.no_native_queue {
-        lua.load(b"require('lycosa.program').no_native_queue = true", "=start")?;
-        lua.call(0, 0)?;
-    }
-    for module in &script.modules {
-        lua.push_global("require");
-        lua.push_str(module);
-        lua.call(1, 0)?;
-    }
-    for expression in &script.expressions {
-        lua.load(expression.as_bytes(), "=(command line)")?;
-        lua.call(0, 0)?;
-    }
-    if let Some(file) = &script.file {
-        lua.push_global("require");
-        lua.push_str("lycosa.program");
-        lua.call(1, 1)?;
-        lua.raw_field(-1, "run");
-        lua.push_str(file.to_string_lossy().as_bytes());
-        for argument in &script.arguments {
-            lua.push_str(argument);
-        }
-        let count = i32::try_from(script.arguments.len()).unwrap_or(0);
-        lua.call(1 + count, 0)?;
-    }
-    if let Some(console) = &script.console {
-        lua.push_global("require");
-        lua.push_str("console");
-        lua.call(1, 1)?;
-        lua.raw_field(-1, "attach");
-        lua.push_str(&console.address);
-        for text in [&console.user, &console.password] {
-            match text {
-                Some(text) => lua.push_str(text),
-                None => lua.push_nil(),
-            }
-        }
-        lua.call(3, 2)?;
-        let is_done = lua.truth(-2);
-        if let Some(message) = lua.text(-1).filter(|_| !is_done) {
-            eprintln!("lycosa: {}", logging::one_line(&message));
-        }
-        lua.push_global("os");
-        lua.raw_field(-1, "exit");
-        lua.push_number(if is_done { 0.0 } else { NO_CONNECTION });
-        lua.call(1, 0)?;
-    }
-    if script.interactive {
-        lua.push_global("require");
-        lua.push_str("console");
-        lua.call(1, 1)?;
-        lua.raw_field(-1, "start");
-        lua.call(0, 0)?;
-    }
-    Ok(0)
 }
 
 /// Resumes fibers until the program ends; returns its exit code.

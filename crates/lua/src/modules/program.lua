@@ -146,17 +146,30 @@ table.insert(package.loaders, function(name)
     if name == 'expirationd' then return function() return require('lycosa.expirationd') end end
 end)
 
--- Runs a script with its arguments. A first line that begins with `#` is left out by loadfile.
+-- Without a script there are only texts and modules, which see the arguments too.
+function program.set_arguments(script, ...)
+    local executable = require('fio').readlink('/proc/self/exe')
+    _G.arg = { [-1] = executable, [0] = script or 'lycosa', ... }
+end
+
+-- `-l NAME`: the module becomes a global variable of its name.
+function program.require(name)
+    local done, module = pcall(require, name)
+    if not done then error(module, 0) end
+    rawset(_G, name, module)
+end
+
+-- Runs a script with its arguments; `-` is standard input, which a reload cannot read again. A first line that begins with
+-- `#` is left out by loadfile.
 function program.run(script, ...)
-    program.script = script
-    _G.arg = { [-1] = require('fio').readlink('/proc/self/exe'), [0] = script, ... }
+    program.script = script ~= '-' and script or nil
     local folder = script:match('^(.*)/[^/]*$')
     local places = folder and { folder, '.' } or { '.' }
     for i = #places, 1, -1 do
         package.path = places[i] .. '/?.lua;' .. places[i] .. '/?/init.lua;' .. package.path
     end
     require('fiber').name((script:match('([^/]+)$')):sub(1, 255))
-    local chunk, message = loadfile(script)
+    local chunk, message = loadfile(program.script)
     if not chunk then error(message, 0) end
     return chunk(...)
 end
