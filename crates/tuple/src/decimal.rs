@@ -188,6 +188,28 @@ impl Decimal {
         if self.negative { -absolute } else { absolute }
     }
 
+    /// The greatest integer that is not above the number, and the first 64 bits of what is left, if anything is.
+    pub(crate) fn split(self) -> (i128, Option<u64>) {
+        if self.scale <= 0 {
+            let whole = (self.coefficient * power_of_ten(self.scale.unsigned_abs())).cast_signed();
+            return (if self.negative { -whole } else { whole }, None);
+        }
+        let one = power_of_ten(self.scale.unsigned_abs());
+        let (whole, rest) = ((self.coefficient / one).cast_signed(), self.coefficient % one);
+        if rest == 0 {
+            return (if self.negative { -whole } else { whole }, None);
+        }
+        let (whole, mut rest) = if self.negative { (-1 - whole, one - rest) } else { (whole, rest) };
+        let mut fraction = 0_u64;
+        for _ in 0..u64::BITS {
+            rest *= 2;
+            let bit = rest >= one;
+            rest -= if bit { one } else { 0 };
+            fraction = fraction << 1 | u64::from(bit);
+        }
+        (whole, Some(fraction))
+    }
+
     /// Compares with an integer.
     pub fn cmp_integer(&self, other: i128) -> Ordering {
         match Self::from_integer(other) {

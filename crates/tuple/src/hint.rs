@@ -11,8 +11,9 @@
 //! | string, varbinary | `1` and eight bits for each byte, `0` at the end |
 //! | boolean | one bit |
 //! | double | 64 bits, made monotone |
-//! | number, decimal | the nearest double, and **no further part** |
-//! | scalar | class (3), then as above, and no further part after a number |
+//! | number, decimal | the whole number below it as integer, but 63 and more bits as `111111` and so many beyond (10), then `0` |
+//! | with a fraction | `1` in place of that `0`, the bits of the fraction, and **no further part** |
+//! | scalar | class (3), then as above |
 //! | uuid | its 128 bits |
 //! | string with a collation | nothing, and no further part |
 //!
@@ -23,11 +24,16 @@
 use crate::field::FieldType;
 use crate::key::KeyPart;
 use crate::mp::Reader;
-use crate::scalar::{Number, Scalar};
+use crate::scalar::{self, Number, Scalar};
 
 const NIL: u8 = 0xc0;
-/// Bit lengths up to this one are written as such; this one announces a whole 64-bit number.
+/// Bit lengths below this one are written as such; this one announces a whole 64-bit number, or what the length has more.
 const WIDE: u64 = 63;
+/// Lengths of what is no number of bits: doubles have up to 1024.
+const INFINITE: u32 = 1025;
+const NO_NUMBER: u32 = 1026;
+/// Doubles from 2^127 on, by magnitude, are no `i128`.
+const GREAT: f64 = 170_141_183_460_469_231_731_687_303_715_884_105_728.0;
 
 /// A hint in the making.
 #[derive(Clone, Copy)]
@@ -98,6 +104,14 @@ impl Writer {
                 Ok(bytes) => self.bytes(bytes),
                 Err(_) => self.stop(),
             },
+            FieldType::Number => match scalar::unsigned(value).filter(|number| number >> (WIDE - 1) == 0) {
+                Some(number) => {
+                    self.push(1, 1);
+                    self.unsigned(number, 0);
+                    self.push(0, 1);
+                }
+                None => self.scalar(part, Scalar::decode(value)),
+            },
             _ => self.scalar(part, Scalar::decode(value)),
         }
     }
@@ -115,8 +129,7 @@ impl Writer {
             (FieldType::Integer, Scalar::Number(Number::Integer(value))) => self.integer(value),
             (FieldType::Double, Scalar::Number(Number::Double(value))) => self.push(monotone(value), 64),
             (FieldType::Number | FieldType::Decimal | FieldType::Scalar, Scalar::Number(number)) => {
-                self.push(monotone(number.nearest_double()), 64);
-                self.stop();
+                self.number(number);
             }
             (FieldType::Scalar, Scalar::String(bytes)) if part.collation.is_binary() => self.bytes(bytes),
             (FieldType::Varbinary | FieldType::Scalar, Scalar::Binary(bytes)) => self.bytes(bytes),
@@ -160,6 +173,73 @@ impl Writer {
         }
     }
 
+    /// Appends a number of any kind: the whole number below it, and what is left.
+    fn number(&mut self, number: Number) {
+        let fraction = match number {
+            Number::Integer(value) => {
+                self.whole(value);
+                None
+            }
+            Number::Double(value) => self.floor(value),
+            Number::Decimal(value) => {
+                let (whole, fraction) = value.split();
+                self.whole(whole);
+                fraction
+            }
+        };
+        self.push(u64::from(fraction.is_some()), 1);
+        if let Some(fraction) = fraction {
+            self.push(fraction, 64);
+            self.stop();
+        }
+    }
+
+    fn whole(&mut self, number: i128) {
+        let is_negative = number < 0;
+        let magnitude = (if is_negative { -1 - number } else { number }).cast_unsigned();
+        let length = u128::BITS - magnitude.leading_zeros();
+        let behind = magnitude.checked_shl(u128::BITS - length + 1).unwrap_or(0);
+        self.magnitude(is_negative, length, (behind >> 64) as u64);
+    }
+
+    /// Appends the whole number below a double. Returns the first 64 bits of the rest, if there is one.
+    fn floor(&mut self, value: f64) -> Option<u64> {
+        const ONE: f64 = 18_446_744_073_709_551_616.0;
+        let is_negative = value < 0.0;
+        if value.abs() < GREAT {
+            let (whole, rest) = (value.trunc() as i128, value.abs().fract());
+            let has_rest = rest != 0.0;
+            self.whole(whole - i128::from(is_negative && has_rest));
+            // Both products are exact: a double below one is multiplied by a power of two.
+            let below =
+                if is_negative { ((rest * ONE).ceil() as u64).wrapping_neg() } else { (rest * ONE) as u64 };
+            return has_rest.then_some(below);
+        }
+        let (exponent, mantissa) = ((value.to_bits() >> 52 & 0x7ff) as u32, value.to_bits() << 12);
+        match (value.is_nan(), value.is_infinite()) {
+            (true, _) => self.magnitude(true, NO_NUMBER, 0),
+            (_, true) => self.magnitude(is_negative, INFINITE, 0),
+            // From here on a number and the next one below have the same bits.
+            _ => self.magnitude(is_negative, exponent - 1022, mantissa),
+        }
+        None
+    }
+
+    /// Appends the magnitude of a whole number, which for a negative one is −1 − number: its significant bits, and those
+    /// behind the leading one from the highest on.
+    fn magnitude(&mut self, is_negative: bool, length: u32, behind: u64) {
+        let inverted = if is_negative { u64::MAX } else { 0 };
+        self.push(u64::from(!is_negative), 1);
+        self.push((u64::from(length).min(WIDE) ^ inverted) & WIDE, 6);
+        if let Some(beyond) = u64::from(length).checked_sub(WIDE) {
+            self.push((beyond ^ inverted) & 0x3ff, 10);
+        }
+        let width = length.saturating_sub(1).min(64);
+        if width > 0 {
+            self.push((behind ^ inverted) >> (64 - width), width);
+        }
+    }
+
     /// Appends a string in binary order.
     #[inline]
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
@@ -190,6 +270,8 @@ pub(crate) fn can_be_exact(parts: &[KeyPart]) -> bool {
         | FieldType::Integer
         | FieldType::Boolean
         | FieldType::Double
+        | FieldType::Number
+        | FieldType::Decimal
         | FieldType::Varbinary => true,
         FieldType::String => part.collation.is_binary(),
         _ => false,
@@ -224,9 +306,10 @@ impl Bits {
         }
         match part.ty {
             FieldType::Unsigned => self.pass_unsigned(0),
-            FieldType::Integer => {
-                let inverted = if self.take(1)? == 0 { WIDE } else { 0 };
-                self.pass_unsigned(inverted)
+            FieldType::Integer => self.pass_integer(),
+            FieldType::Number | FieldType::Decimal => {
+                self.pass_integer()?;
+                if self.take(1)? == 0 { Some(()) } else { None }
             }
             FieldType::String | FieldType::Varbinary => {
                 while self.take(1)? == 1 {
@@ -238,6 +321,11 @@ impl Bits {
             FieldType::Double => self.take(64).map(drop),
             _ => None,
         }
+    }
+
+    fn pass_integer(&mut self) -> Option<()> {
+        let inverted = if self.take(1)? == 0 { WIDE } else { 0 };
+        self.pass_unsigned(inverted)
     }
 
     fn pass_unsigned(&mut self, inverted: u64) -> Option<()> {

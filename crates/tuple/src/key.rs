@@ -669,7 +669,46 @@ mod tests {
         let number =
             KeyDef::new(vec![KeyPart::new(0, FieldType::Number), KeyPart::new(1, FieldType::Unsigned)]);
         let (least, greatest) = number.key_hint(&key(&[1.into()]), 1);
-        assert_eq!(least, greatest, "nothing follows a number");
+        assert_eq!((least, greatest), (0b1000_0010 << 56, (0b1000_0011 << 56) - 1));
+        let (least, greatest) = number.key_hint(&key(&[1.5.into()]), 1);
+        assert_eq!((least, greatest), (0b1_0000_0111 << 55, least), "nothing follows a fraction");
+    }
+
+    #[test]
+    fn numbers_of_any_kind_have_hints_that_tell_them_apart() {
+        let by_number =
+            KeyDef::new(vec![KeyPart::new(0, FieldType::Number), KeyPart::new(1, FieldType::Number)]);
+        let hint = |first: Value, second: u64| by_number.hint(&tuple([first, second.into()]));
+        let time = 1_700_000_000_000_000_000;
+        assert!(hint(0.into(), time) < hint(0.into(), time + 2048), "nanoseconds of today, to within two µs");
+        assert!(by_number.hint_is_exact(hint(0.into(), 1 << 40)));
+        assert!(
+            !by_number.hint_is_exact(hint(0.into(), time)) && !by_number.hint_is_exact(hint(0.5.into(), 0))
+        );
+        assert_eq!(hint(Value::Double(7.0), 9), hint(7.into(), 9));
+        assert_eq!(hint(samples::decimal(-15, 1), 0), hint((-1.5).into(), 0));
+        let ascending = [
+            Value::Double(f64::NAN),
+            Value::Double(f64::NEG_INFINITY),
+            Value::Double(f64::MIN),
+            Value::Double(-1e39),
+            samples::decimal(-(10_i128.pow(38) - 1), 0),
+            Value::Int(i64::MIN),
+            Value::Int(-1),
+            Value::Double(-0.75),
+            samples::decimal(-7, 1),
+            Value::Uint(0),
+            samples::decimal(7, 1),
+            Value::Double(0.75),
+            Value::Uint(1),
+            Value::Uint(u64::MAX),
+            Value::Double(18_446_744_073_709_551_616.0),
+            Value::Double(1e39),
+            Value::Double(f64::MAX),
+            Value::Double(f64::INFINITY),
+        ];
+        let hints = ascending.map(|value| hint(value, 0));
+        assert!(hints.is_sorted_by(|a, b| a < b), "{hints:x?}");
     }
 
     #[test]

@@ -103,7 +103,7 @@ pub fn compare(a: &[u8], b: &[u8], collation: &Collation) -> Ordering {
 
 /// The number, if it is an unsigned one.
 #[inline]
-fn unsigned(bytes: &[u8]) -> Option<u64> {
+pub(crate) fn unsigned(bytes: &[u8]) -> Option<u64> {
     match bytes.first()? {
         0..=0x7f | 0xcc..=0xcf => Reader::new(bytes).uint().ok(),
         _ => None,
@@ -136,15 +136,6 @@ impl Number {
             (Self::Integer(a), Self::Decimal(b)) => b.cmp_integer(*a).reverse(),
             (Self::Decimal(a), Self::Double(b)) => a.cmp_double(*b),
             (Self::Double(a), Self::Decimal(b)) => b.cmp_double(*a).reverse(),
-        }
-    }
-
-    /// The double next to the number. It grows with the number, if not strictly.
-    pub(crate) fn nearest_double(&self) -> f64 {
-        match self {
-            Self::Integer(value) => *value as f64,
-            Self::Double(value) => *value,
-            Self::Decimal(value) => value.to_double(),
         }
     }
 
@@ -325,16 +316,6 @@ mod tests {
             let decimal = samples::decimal(thousandths, 3);
             prop_assert_eq!(compared(&Value::Double(value), &decimal), Ordering::Equal);
             prop_assert_eq!(hashed(&Value::Double(value).encode()), hashed(&decimal.encode()));
-        }
-
-        #[test]
-        fn the_nearest_double_never_goes_backwards(a in samples::numbers(), b in samples::numbers()) {
-            let nearest = |value: &Value| match Scalar::decode(&value.encode()) {
-                Scalar::Number(number) => number.nearest_double(),
-                _ => unreachable!(),
-            };
-            let doubles = compare_doubles(nearest(&a), nearest(&b));
-            prop_assert!(doubles.is_eq() || doubles == compared(&a, &b));
         }
 
         #[test]
