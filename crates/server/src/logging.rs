@@ -3,6 +3,8 @@
 //! A program names the file or the command (`log` of `box.cfg`, `log.cfg`); without one lines go to standard error. A line
 //! that a command does not take at once is dropped: the server never waits for whoever reads its log.
 
+mod lines;
+
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -177,8 +179,13 @@ pub fn init(level: &str, format: LogFormat) -> anyhow::Result<LogHandle> {
     let registry = tracing_subscriber::registry().with(filter);
     match format {
         LogFormat::Text => {
-            let lines = fmt::layer().with_writer(|| Destination).with_ansi(io::stderr().is_terminal());
-            registry.with(lines.with_target(false)).try_init()?;
+            let lines = fmt::layer().with_writer(|| Destination).with_target(false);
+            if io::stderr().is_terminal() {
+                registry.with(lines.with_ansi(true)).try_init()?;
+            } else {
+                let lines = lines.with_ansi(false).with_timer(lines::Time).fmt_fields(lines::Fields);
+                registry.with(lines).try_init()?;
+            }
         }
         LogFormat::Json => registry.with(fmt::layer().json().with_writer(|| Destination)).try_init()?,
     }
