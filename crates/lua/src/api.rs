@@ -63,6 +63,7 @@ impl Drop for Ref {
 #[derive(Debug, Clone, Copy)]
 pub struct Lua {
     raw: *mut lua_State,
+    shared: *const Shared,
 }
 
 /// Free stack slots that every `Native` function has.
@@ -78,7 +79,10 @@ impl Lua {
     /// # Safety
     /// `raw` is a live coroutine of a state that [`Runtime`](crate::Runtime) made, and nobody else runs it.
     pub(crate) unsafe fn new(raw: *mut lua_State) -> Lua {
-        Lua { raw }
+        let mut data = ptr::null_mut();
+        // SAFETY: the state is live; the allocator's argument is the runtime's `Shared`.
+        unsafe { sys::lua_getallocf(raw, &raw mut data) };
+        Lua { raw, shared: data.cast() }
     }
 
     pub(crate) fn raw(self) -> *mut lua_State {
@@ -86,12 +90,8 @@ impl Lua {
     }
 
     pub(crate) fn shared(self) -> &'static Shared {
-        let mut data = ptr::null_mut();
-        // SAFETY: the allocator's argument is the runtime's `Shared`, which lives until the state is closed.
-        unsafe {
-            sys::lua_getallocf(self.raw, &raw mut data);
-            &*data.cast::<Shared>()
-        }
+        // SAFETY: the runtime's `Shared` lives until the state is closed.
+        unsafe { &*self.shared }
     }
 
     // ---- the stack

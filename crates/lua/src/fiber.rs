@@ -111,6 +111,10 @@ pub struct Fiber {
     resumed: Cell<Option<Instant>>,
     /// What other modules keep with the fiber: its session, its transaction.
     local: RefCell<Option<Rc<dyn Any>>>,
+    /// The number of its session for [`Running`]; 0 if nobody has asked since `local` was set.
+    ///
+    /// [`Running`]: crate::runtime::Running
+    session: Cell<f64>,
 }
 
 /// A C stack and a coroutine of Lua.
@@ -177,16 +181,6 @@ impl Fiber {
     /// What other modules keep with the fiber.
     pub fn local<T: 'static>(&self) -> Option<Rc<T>> {
         self.local.borrow().clone()?.downcast().ok()
-    }
-
-    /// Takes what other modules keep with the fiber, or puts it back; returns what was there.
-    pub(crate) fn swap_local(&self, value: Option<Rc<dyn Any>>) -> Option<Rc<dyn Any>> {
-        self.local.replace(value)
-    }
-
-    /// Keeps a value with the fiber; there is one.
-    pub fn set_local(&self, value: Rc<dyn Any>) {
-        *self.local.borrow_mut() = Some(value);
     }
 }
 
@@ -277,6 +271,7 @@ impl Scheduler {
             busy: Cell::new(0),
             resumed: Cell::new(None),
             local: RefCell::new(self.current().and_then(|current| current.local.borrow().clone())),
+            session: Cell::new(shared.running.session.get()),
         });
         self.fibers.borrow_mut().insert(id, fiber.clone());
         Ok(fiber)
@@ -293,6 +288,7 @@ impl Scheduler {
         let fiber = self.create(shared, name)?;
         *fiber.entry.borrow_mut() = Some(EntryPoint::Native(entry));
         *fiber.local.borrow_mut() = local;
+        fiber.session.set(0.0);
         self.make_ready(&fiber, Wake::Woken);
         Ok(fiber)
     }
@@ -430,6 +426,9 @@ impl Scheduler {
         let shared = unsafe { Lua::new(worker.raw) }.shared();
         let outer = self.current.replace(Some(fiber.clone()));
         let floor = shared.set_stack_floor(fiber.floor.get());
+        let running = &shared.running;
+        let outer_running =
+            (running.fiber.replace(fiber.id as f64), running.session.replace(fiber.session.get()));
         let native = shared.in_native.replace(true);
         fiber.status.set(Status::Running);
         fiber.switches.set(fiber.switches.get() + 1);
@@ -441,6 +440,8 @@ impl Scheduler {
         fiber.busy.set(fiber.busy.get() + end.saturating_duration_since(at).as_micros() as u64);
         fiber.resumed.set(None);
         shared.in_native.set(native);
+        running.fiber.set(outer_running.0);
+        running.session.set(outer_running.1);
         shared.set_stack_floor(floor);
         *self.current.borrow_mut() = outer;
         if fiber.status.get() == Status::Dead {
@@ -592,6 +593,21 @@ impl Lua {
     /// None does: the code runs while the state is set up.
     pub fn fiber(self) -> Result<Rc<Fiber>, Error> {
         self.shared().scheduler.current().ok_or_else(|| Error::text("this code runs outside of any fiber"))
+    }
+
+    /// Replaces what other modules keep with the running fiber; returns what was there.
+    pub(crate) fn swap_local(self, value: Option<Rc<dyn Any>>) -> Result<Option<Rc<dyn Any>>, Error> {
+        let fiber = self.fiber()?;
+        self.set_session_number(0.0);
+        Ok(fiber.local.replace(value))
+    }
+
+    /// Notes the number of the running fiber's session, 0 for an unknown one, for compiled code.
+    pub(crate) fn set_session_number(self, number: f64) {
+        if let Some(fiber) = &*self.shared().scheduler.current.borrow() {
+            fiber.session.set(number);
+            self.shared().running.session.set(number);
+        }
     }
 
     /// The ticket of the wait that the running fiber will enter with its next [`Lua::park`]; give it to whoever shall

@@ -5,7 +5,7 @@
 //! inside of an open transaction loses it, as in Tarantool.
 
 use std::cell::{Cell, RefCell, RefMut};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -114,8 +114,8 @@ pub struct Session {
 /// What the runtime keeps about its instance.
 pub(crate) struct Bridge {
     host: Rc<dyn Host>,
-    /// Fibers that wait for rows to be durable.
-    durable: RefCell<BTreeMap<(Lsn, Ticket), ()>>,
+    /// Fibers that wait for rows to be durable, in the order of the rows. Those that wait no more have tickets that are past.
+    durable: RefCell<VecDeque<(Lsn, Ticket)>>,
     calls: RefCell<HashMap<RequestId, Ticket>>,
     answers: RefCell<HashMap<RequestId, Answered>>,
     /// Whose transaction is open.
@@ -156,12 +156,21 @@ impl Bridge {
             }
         }
         let mut waiting = self.durable.borrow_mut();
-        while let Some((&(lsn, ticket), ())) = waiting.first_key_value()
+        while let Some(&(lsn, ticket)) = waiting.front()
             && !matches!(instance.is_durable(lsn), Ok(false))
         {
-            waiting.pop_first();
+            waiting.pop_front();
             shared.scheduler.wake(ticket, Wake::Woken);
         }
+    }
+
+    /// The fiber of the ticket waits until everything up to a row is durable.
+    fn await_durable(&self, lsn: Lsn, ticket: Ticket) {
+        let mut waiting = self.durable.borrow_mut();
+        // Nearly always behind all others: who commits later waits for a later row.
+        let later = waiting.iter().rev().take_while(|(other, _)| *other > lsn).count();
+        let place = waiting.len() - later;
+        waiting.insert(place, (lsn, ticket));
     }
 
     /// Whether a yield has aborted the fiber's transaction.
@@ -365,10 +374,9 @@ impl Lua {
                 return Ok(());
             }
             let ticket = self.ticket()?;
-            bridge.durable.borrow_mut().insert((lsn, ticket), ());
+            bridge.await_durable(lsn, ticket);
             // A cancelled fiber does not wait: what it has done is done.
             if self.park(None)? == Wake::Cancelled {
-                bridge.durable.borrow_mut().remove(&(lsn, ticket));
                 return Ok(());
             }
         }

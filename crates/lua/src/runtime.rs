@@ -55,6 +55,16 @@ pub(crate) struct Types {
     pub(crate) error: u32,
 }
 
+/// What compiled code reads by its address: `struct lycosa_running` of `lycosa.running`.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(crate) struct Running {
+    /// The number of the running fiber; 0 if none runs.
+    pub(crate) fiber: Cell<f64>,
+    /// The number of its session; 0 where native code has to be asked.
+    pub(crate) session: Cell<f64>,
+}
+
 /// Bytes of the thread's stack for finalizers that run when the state is closed; with the reserve below, half of what a
 /// thread of Rust has.
 const CLOSING_STACK: usize = 768 << 10;
@@ -89,6 +99,7 @@ pub(crate) struct Shared {
     pub(crate) on_switch: Cell<Option<fn(&Shared)>>,
     /// Called when a fiber has run to its end, in the fiber.
     pub(crate) on_end: Cell<Option<fn(Lua)>>,
+    pub(crate) running: Running,
     /// The version of the instance's schema. Compiled code reads it by its address.
     pub(crate) schema_version: Cell<u32>,
     /// What the modules around an instance keep.
@@ -168,6 +179,7 @@ impl Runtime {
             stack_floor: Cell::new(0),
             on_switch: Cell::new(None),
             on_end: Cell::new(None),
+            running: Running::default(),
             schema_version: Cell::new(0),
             host: RefCell::default(),
         });

@@ -28,7 +28,12 @@ local storages, connected = {}, {}
 -- Sessions whose triggers of the end run: they have no peer any more.
 local closing = {}
 
-local session_id = internal.session_number
+local session_number, running = internal.session_number, require('lycosa.fiber').place
+local function session_id()
+    local id = running.session
+    if id ~= 0 then return id end
+    return session_number()
+end
 
 local function user_name(id)
     return internal.configured() and internal.user_name(id) or tostring(id)

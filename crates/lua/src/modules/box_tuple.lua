@@ -5,17 +5,18 @@ local ffi = require('ffi')
 -- The names are such that no field of a space has them.
 ffi.cdef([[
 struct tuple { uint32_t __tuple_size; uint32_t __tuple_space; uint8_t __tuple_data[?]; };
-struct tuple_scalar { double number; const char *bytes; uint32_t length; };
+struct tuple_scalar { double number; uint64_t natural; const char *bytes; uint32_t length; };
 ]])
 
 local methods = {}
 local tuple_t
-local length, to_table = internal.tuple_len, internal.tuple_table
+local to_table = internal.tuple_table
 local any_field, ffi_string, null = internal.tuple_field, ffi.string, box.NULL
 
 -- Numbers, strings and the like come through the FFI, whose calls can be compiled.
 local scalar = ffi.cast('uint32_t (*)(const struct tuple *, double, struct tuple_scalar *)', internal.tuple_scalar())
 local found = ffi.new('struct tuple_scalar')
+local length = ffi.cast('double (*)(const struct tuple *)', internal.tuple_length())
 
 -- A field from 1; nothing beyond the end. A finalizer may run where a pointer is boxed, and read a field itself: the
 -- length is read before.
@@ -30,6 +31,7 @@ local function field(tuple, number)
     if kind == 3 then return true end
     if kind == 4 then return false end
     if kind == 5 then return null end
+    if kind == 7 then return found.natural end
     return any_field(tuple, number)
 end
 
@@ -208,7 +210,7 @@ tuple_t = ffi.metatype('struct tuple', {
         if method ~= nil or not key:find('[%.%[]') then return method end
         return by_path(tuple, names, key)
     end,
-    __len = length,
+    __len = function(tuple) return length(tuple) end,
     __eq = function(one, other) return is_tuple(one) and is_tuple(other) and internal.tuple_equal(one, other) end,
     __tostring = internal.tuple_display,
     __pairs = methods.ipairs,

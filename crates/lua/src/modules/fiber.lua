@@ -2,6 +2,12 @@
 local internal = require('lycosa.fiber')
 local ticket, park, wake = internal.ticket, internal.park, internal.wake
 local testcancel = internal.testcancel
+local ffi = require('ffi')
+
+-- Code that reads here which fiber runs is compiled. A number is 0 where native code has to be asked.
+ffi.cdef('struct lycosa_running { double fiber, session; };')
+local running = ffi.cast('const struct lycosa_running *', internal.running())
+internal.place = running
 
 local fiber = {}
 for _, name in ipairs({
@@ -11,6 +17,11 @@ for _, name in ipairs({
     fiber[name] = internal[name]
 end
 fiber.kill = internal.cancel
+function fiber.id(...)
+    local id = running.fiber
+    if id ~= 0 and select('#', ...) == 0 then return id end
+    return internal.id(...)
+end
 
 -- A list of waiting fibers, served in order of arrival. An entry whose fiber has gone on is skipped.
 local function new_list() return { first = 1, last = 0 } end

@@ -44,6 +44,7 @@ pub(super) fn open(lua: Lua) -> Result<i32, Error> {
         ("pause", pause),
         ("testcancel", test_cancel),
         ("id", id),
+        ("running", running),
         ("status", status),
         ("cancel", cancel),
         ("wakeup", wakeup),
@@ -209,6 +210,13 @@ fn id(lua: Lua) -> Result<i32, Error> {
         return Err(Error::here("the fiber is dead"));
     }
     lua.push_number(fiber.id as f64);
+    Ok(1)
+}
+
+/// `running()`: where the numbers of the running fiber and of its session stand, a `struct lycosa_running`.
+fn running(lua: Lua) -> Result<i32, Error> {
+    let running = std::ptr::from_ref(&lua.shared().running);
+    lua.push_uint64(running as usize as u64);
     Ok(1)
 }
 

@@ -111,12 +111,12 @@ fn say(lua: Lua) -> Result<i32, Error> {
     let (fiber, name) = fiber_of(lua);
     match level {
         level::FATAL..=level::CRITICAL => {
-            tracing::error!(target: "lua", fiber, name, file, line, "{text}");
+            tracing::error!(target: "lua", message = text, fiber, name, file, line);
         }
-        level::WARNING => tracing::warn!(target: "lua", fiber, name, "{text}"),
-        level::INFO => tracing::info!(target: "lua", fiber, name, "{text}"),
-        level::VERBOSE => tracing::debug!(target: "lua", fiber, name, "{text}"),
-        _ => tracing::trace!(target: "lua", fiber, name, "{text}"),
+        level::WARNING => tracing::warn!(target: "lua", message = text, fiber, name),
+        level::INFO => tracing::info!(target: "lua", message = text, fiber, name),
+        level::VERBOSE => tracing::debug!(target: "lua", message = text, fiber, name),
+        _ => tracing::trace!(target: "lua", message = text, fiber, name),
     }
     Ok(0)
 }

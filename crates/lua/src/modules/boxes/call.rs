@@ -275,13 +275,12 @@ fn disconnect_session(lua: Lua) -> Result<i32, Error> {
 
 /// `with_new_session(function)`: calls a function as the instance itself, in a session that ends with the call.
 fn with_new_session(lua: Lua) -> Result<i32, Error> {
-    let fiber = lua.fiber()?;
     let former = lua.session()?;
     let number = lua.with_instance(|instance| Ok(instance.open_session()))?;
     let caller = Caller { session: number, may_wait: true, ..Caller::internal() }.in_fiber();
-    fiber.set_local(Rc::new(Session { caller, peer: Rc::from(""), request: None }));
+    lua.swap_local(Some(Rc::new(Session { caller, peer: Rc::from(""), request: None })))?;
     let called = lua.call(0, 0);
-    fiber.set_local(former);
+    lua.swap_local(Some(former))?;
     let now = lua.shared().scheduler.now();
     before_switch(lua.shared());
     lua.with_instance(|instance| {

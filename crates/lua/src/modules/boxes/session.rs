@@ -7,7 +7,7 @@ use lycosa_iproto::error::ErrorCode;
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
 
-use crate::api::{Lua, Native};
+use crate::api::{Lua, MAX_EXACT, Native};
 use crate::error::Error;
 use crate::host::Session;
 
@@ -40,8 +40,13 @@ fn session(lua: Lua) -> Result<i32, Error> {
     Ok(4)
 }
 
+/// `session_number()`: the session's number; from then on compiled code finds it itself.
 fn session_number(lua: Lua) -> Result<i32, Error> {
-    lua.push_uint(lua.session()?.caller.session);
+    let number = lua.session()?.caller.session;
+    if number <= MAX_EXACT {
+        lua.set_session_number(number as f64);
+    }
+    lua.push_uint(number);
     Ok(1)
 }
 
@@ -107,10 +112,10 @@ fn marshal_errors(lua: Lua) -> Result<i32, Error> {
 
 /// The running fiber acts for another user from now on; `logged_in`: the user counts as the one who has logged in.
 fn act_as(lua: Lua, user: u32, logged_in: bool) -> Result<Rc<Session>, Error> {
-    let (fiber, former) = (lua.fiber()?, lua.session()?);
+    let former = lua.session()?;
     let caller = former.caller.acting_as(user);
     let caller = if logged_in { Caller { user, ..caller } } else { caller };
-    fiber.set_local(Rc::new(Session { caller, peer: former.peer.clone(), request: former.request }));
+    lua.swap_local(Some(Rc::new(Session { caller, peer: former.peer.clone(), request: former.request })))?;
     Ok(former)
 }
 
@@ -125,17 +130,16 @@ fn as_user(lua: Lua) -> Result<i32, Error> {
     let user = id(lua, 1, "the user")?;
     let former = act_as(lua, user, false)?;
     let called = lua.call(lua.top() - 2, -1);
-    lua.fiber()?.set_local(former);
+    lua.swap_local(Some(former))?;
     called?;
     Ok(lua.top() - 1)
 }
 
 /// `as_program(function, …)`: calls a function in the program's own session, whoever asks. Returns its values.
 fn as_program(lua: Lua) -> Result<i32, Error> {
-    let fiber = lua.fiber()?;
-    let former = fiber.swap_local(None);
+    let former = lua.swap_local(None)?;
     let called = lua.call(lua.top() - 1, -1);
-    fiber.swap_local(former);
+    lua.swap_local(former)?;
     called?;
     Ok(lua.top())
 }

@@ -23,7 +23,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("set_tuple_type", set_tuple_type),
     ("tuple_new", tuple_new),
     ("tuple_field", tuple_field),
-    ("tuple_len", tuple_len),
+    ("tuple_length", push_length_function),
     ("tuple_table", tuple_table),
     ("tuple_display", tuple_display),
     ("tuple_update", tuple_update),
@@ -74,6 +74,7 @@ fn tuple_field(lua: Lua) -> Result<i32, Error> {
 #[repr(C)]
 struct Scalar {
     number: f64,
+    natural: u64,
     /// A string's bytes, within the tuple.
     bytes: *const u8,
     length: u32,
@@ -88,8 +89,38 @@ enum Found {
     True = 3,
     False = 4,
     Null = 5,
+    /// An unsigned number that is no number of Lua.
+    Natural = 7,
     /// A value that only [`tuple_field`] can make.
     Other = 6,
+}
+
+/// The MessagePack array of a `struct tuple`.
+///
+/// # Safety
+/// Its size is that of the bytes behind its head. They live as long as the tuple.
+unsafe fn content<'t>(tuple: *const u8) -> &'t [u8] {
+    // SAFETY: the caller's promise; C data is aligned for the head.
+    unsafe {
+        let length = tuple.cast::<u32>().read_unaligned() as usize;
+        std::slice::from_raw_parts(tuple.add(TUPLE_HEAD), length)
+    }
+}
+
+/// The number of fields, for compiled code.
+///
+/// # Safety
+/// As of [`content`].
+unsafe extern "C" fn length(tuple: *const u8) -> f64 {
+    // SAFETY: the caller's promise.
+    f64::from(TupleRef::trusted(unsafe { content(tuple) }).len())
+}
+
+/// The address of [`length`].
+fn push_length_function(lua: Lua) -> Result<i32, Error> {
+    let function: unsafe extern "C" fn(*const u8) -> f64 = length;
+    lua.push_uint64(function as usize as u64);
+    Ok(1)
 }
 
 /// A field from 1, for compiled code: a call of this function does not end a trace, as one of [`tuple_field`] does.
@@ -100,11 +131,8 @@ unsafe extern "C" fn scalar(tuple: *const u8, number: f64, out: *mut Scalar) -> 
     if !(1.0..=4_294_967_295.0).contains(&number) {
         return Found::Nothing;
     }
-    // SAFETY: the caller's promise; C data is aligned for the head.
-    let bytes = unsafe {
-        let length = tuple.cast::<u32>().read_unaligned() as usize;
-        std::slice::from_raw_parts(tuple.add(TUPLE_HEAD), length)
-    };
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { content(tuple) };
     let Some(mut reader) = TupleRef::trusted(bytes).at(number as u32 - 1) else { return Found::Nothing };
     let value = match reader.kind() {
         Ok(mp::Kind::Nil) => return Found::Null,
@@ -115,9 +143,15 @@ unsafe extern "C" fn scalar(tuple: *const u8, number: f64, out: *mut Scalar) -> 
                 Err(_) => Found::Other,
             };
         }
-        Ok(mp::Kind::Uint) => {
-            reader.uint().ok().filter(|value| *value <= MAX_EXACT).map(|value| value as f64)
-        }
+        Ok(mp::Kind::Uint) => match reader.uint() {
+            Ok(value) if value > MAX_EXACT => {
+                // SAFETY: the caller's promise.
+                unsafe { (*out).natural = value };
+                return Found::Natural;
+            }
+            Ok(value) => Some(value as f64),
+            Err(_) => None,
+        },
         Ok(mp::Kind::Double) => reader.double().ok(),
         Ok(mp::Kind::Str) => {
             let Ok(text) = reader.str() else { return Found::Other };
@@ -140,12 +174,6 @@ unsafe extern "C" fn scalar(tuple: *const u8, number: f64, out: *mut Scalar) -> 
 fn push_scalar_function(lua: Lua) -> Result<i32, Error> {
     let function: unsafe extern "C" fn(*const u8, f64, *mut Scalar) -> Found = scalar;
     lua.push_uint64(function as usize as u64);
-    Ok(1)
-}
-
-fn tuple_len(lua: Lua) -> Result<i32, Error> {
-    let bytes = tuple_at(&lua, 1)?;
-    lua.push_number(f64::from(TupleRef::trusted(bytes).len()));
     Ok(1)
 }
 
