@@ -100,6 +100,23 @@ print(got[3])
 rendezvous:close()
 print(rendezvous:is_closed(), rendezvous:get(), rendezvous:put(1))
 
+-- Which fiber runs, in code that was compiled.
+local wrong, both = 0, {}
+for i = 1, 2 do
+    both[i] = fiber.new(function()
+        local own = fiber.self()
+        for step = 1, 400 do
+            if fiber.id() ~= own:id() then wrong = wrong + 1 end
+            if step % 4 == 0 then fiber.yield() end
+        end
+        return coroutine.wrap(function() return fiber.id() end)() == own:id()
+    end)
+    both[i]:set_joinable(true)
+end
+print(both[1]:join())
+print(both[2]:join())
+print(wrong, fiber.id() == fiber.self():id(), pcall(fiber.id, 'x'))
+
 -- Time.
 print(math.type and 'x' or type(fiber.time()), type(fiber.time64()), type(fiber.clock()))
 local before = fiber.clock()

@@ -85,4 +85,31 @@ connection:close()
 shown()
 box.session.on_connect(nil, slow)
 connect('')
+
+-- Each request finds its own session and fiber, whoever runs in between and whatever was compiled.
+function _G.stays_itself()
+    local session, own, wrong = box.session.id(), fiber.self(), 0
+    for i = 1, 300 do
+        if i % 3 == 0 then fiber.yield() end
+        if box.session.id() ~= session or fiber.id() ~= own:id() then wrong = wrong + 1 end
+        if i % 50 == 0 and box.session.su('admin', box.session.id) ~= session then wrong = wrong + 1 end
+        if i % 60 == 0 then
+            local child = fiber.new(function() return fiber.id() ~= own:id() end)
+            child:set_joinable(true)
+            local _, is_right = child:join()
+            if not is_right then wrong = wrong + 1 end
+        end
+    end
+    return session, wrong
+end
+local first, second = net_box.connect(address), net_box.connect(address)
+local asked = {}
+for i = 1, 8 do asked[i] = (i % 2 == 0 and first or second):call('stays_itself', {}, {is_async = true}) end
+local ids = {}
+for i, future in ipairs(asked) do
+    local answer = future:wait_result(100)
+    ids[i] = answer[1]
+    print('wrong', answer[2], ids[i] == ids[2 - i % 2], ids[i] ~= box.session.id())
+end
+print(ids[1] ~= ids[2])
 os.exit(0)
