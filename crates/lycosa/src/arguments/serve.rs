@@ -21,6 +21,7 @@ impl Args for ServeArguments {
             .value_parser(clap::value_parser!(PathBuf))
             .help("Configuration file [default: lycosa.toml, if it exists]");
         SETTINGS.iter().fold(command.arg(file), |command, setting| {
+            let range = setting.range().map(|range| format!(" [{range}]")).unwrap_or_default();
             command.arg(
                 Arg::new(setting.key)
                     .long(setting.flag())
@@ -28,7 +29,7 @@ impl Args for ServeArguments {
                     .num_args(if setting.default == "false" { 0..=1 } else { 1..=1 })
                     .default_missing_value("true")
                     .help(format!(
-                        "{} [default: {}] [env: {}]",
+                        "{}{range} [default: {}] [env: {}]",
                         setting.help,
                         setting.default,
                         setting.variable()

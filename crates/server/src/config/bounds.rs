@@ -83,12 +83,22 @@ pub(crate) fn fault_of_number(key: &str, value: f64) -> Option<String> {
     if (least..=greatest as f64).contains(&value) || (zero_too && value == 0.0) {
         return None;
     }
+    let range = range(key)?;
     let range = match unit {
-        Bytes => format!("a size from {} to {}", ByteSize(least as u64), ByteSize(greatest)),
-        Seconds => format!("a time from {least} to {greatest} seconds"),
-        Things => format!("a whole number from {least} to {greatest}"),
+        Bytes => format!("a size from {range}"),
+        Seconds => format!("a time from {range} seconds"),
+        Things => format!("a whole number from {range}"),
     };
     Some(if zero_too { format!("0, or {range}") } else { range })
+}
+
+/// `LEAST to GREATEST` of a numeric setting.
+pub(super) fn range(key: &str) -> Option<String> {
+    let &(_, unit, least, greatest) = BOUNDS.iter().find(|(bounded, ..)| *bounded == key)?;
+    Some(match unit {
+        Bytes => format!("{} to {}", ByteSize(least as u64), ByteSize(greatest)),
+        Seconds | Things => format!("{least} to {greatest}"),
+    })
 }
 
 /// A word that is no level would be the name of a module, and the log would be silent about all others.

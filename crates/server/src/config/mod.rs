@@ -54,7 +54,7 @@ pub struct Setting {
     pub default: &'static str,
     /// Whether SIGHUP applies a new value to the running server.
     pub reloads: bool,
-    /// One line of help, with unit and range.
+    /// One line of help, with the unit.
     pub help: &'static str,
     expected: &'static str,
     valid: fn(&str) -> bool,
@@ -64,6 +64,11 @@ impl Setting {
     /// The flag without its dashes: `data-dir`, `queue-ttr`.
     pub fn flag(&self) -> String {
         self.key.replace(['_', '.'], "-")
+    }
+
+    /// The range of a number, `LEAST to GREATEST`. A 0 that means "never" may lie below it; the help says so.
+    pub fn range(&self) -> Option<String> {
+        bounds::range(self.key)
     }
 
     /// The environment variable: `LYCOSA_DATA_DIR`.
