@@ -226,14 +226,14 @@ fn a_program_that_eats_memory_and_a_driver_that_leaks_leave_the_queue_running() 
 fn hooks_that_raise_or_yield_leave_the_queue_running() {
     beside_clients(serve(&[]), &[], async |address, connection| {
         let before = call(connection, "guards.hook_errors", ()).await.as_u64().unwrap();
-        for kind in ["raise", "yield", "sleep", "spin"] {
+        for kind in ["raise", "yield", "sleep", "spin", "mute"] {
             let second = connect(address).await;
             call(connection, "guards.hook", kind).await;
             // Triggers of sessions, callbacks of tubes, triggers of spaces.
             let refused = connect(address).await.ping().await.is_err();
             assert_eq!(
                 refused,
-                ["raise", "spin"].contains(&kind),
+                ["raise", "spin", "mute"].contains(&kind),
                 "{kind}: a trigger that fails refuses the connection"
             );
             let put = second.call("queue.tube.hooked:put", [Value::from(kind)]).await.unwrap();

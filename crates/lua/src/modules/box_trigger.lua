@@ -55,17 +55,17 @@ local function log_failure(text) require('lycosa.log').sampled('hook', text) end
 -- A failure of one is that of all: the others do not run.
 function internal.run_until_failure(list, ...)
     for i = #list, 1, -1 do
-        local done, message = internal.hook_call(list[i], ...)
+        local done, message, text = internal.hook_call(list[i], ...)
         if not done then
-            log_failure(tostring(message))
+            log_failure(text)
             error(message, 0)
         end
     end
 end
 function internal.run_list(list, ...)
     for i = #list, 1, -1 do
-        local done, message = internal.hook_call(list[i], ...)
-        if not done then log_failure(tostring(message)) end
+        local done, _, text = internal.hook_call(list[i], ...)
+        if not done then log_failure(text) end
     end
 end
 
@@ -91,8 +91,8 @@ end
 
 local function run_behind(list, changes, backwards)
     for _, trigger in ipairs(list) do
-        local done, message = internal.hook_call(trigger, walk(changes, backwards))
-        if not done then log_failure(tostring(message)) end
+        local done, _, text = internal.hook_call(trigger, walk(changes, backwards))
+        if not done then log_failure(text) end
     end
 end
 
@@ -350,10 +350,10 @@ function internal.replaced(change_done)
     local triggers = spaces[change_done.space]
     if not triggers or not triggers.any then return end
     for i = #triggers.after, 1, -1 do
-        local done, message = internal.hook_call(triggers.after[i], change_done.old, change_done.new,
+        local done, _, text = internal.hook_call(triggers.after[i], change_done.old, change_done.new,
             name_of(change_done.space), change_done.kind)
         if not done then
-            log_failure(('on_replace of space "%s": %s'):format(tostring(name_of(change_done.space)), tostring(message)))
+            log_failure(('on_replace of space "%s": %s'):format(tostring(name_of(change_done.space)), text))
         end
     end
 end

@@ -155,6 +155,10 @@ local acts = {
     yield = function() fiber.yield() end,
     sleep = function() fiber.sleep(0.01) end,
     spin = function() while true do end end,
+    -- An error whose text cannot be made.
+    mute = function()
+        error(setmetatable({}, { __tostring = function() error('no text') end }))
+    end,
     none = function() end,
 }
 local act = acts.none

@@ -292,12 +292,13 @@ fn with_new_session(lua: Lua) -> Result<i32, Error> {
 }
 
 /// `hook_call(function, …)`: as `pcall`, for what runs beside an operation: it may run for `hook_time_budget` without a
-/// pause, and its failures are counted. A transaction that it has opened and left open is rolled back.
+/// pause, and its failures are counted. After the error comes its text: to make it runs code of the program as well
+/// (`__tostring`), which must not fail the operation either. A transaction that it has opened and left open is rolled back.
 fn hook_call(lua: Lua) -> Result<i32, Error> {
     let shared = lua.shared();
     let had_transaction = lua.in_transaction();
     let hook = shared.watch.begin_hook();
-    let called = lua.call(lua.top() - 1, -1);
+    let called = lua.call(lua.top() - 1, -1).map_err(|error| (error.message(lua), error));
     shared.watch.end_hook(hook);
     if !had_transaction && lua.in_transaction() {
         leave_transaction(lua)?;
@@ -309,12 +310,13 @@ fn hook_call(lua: Lua) -> Result<i32, Error> {
             lua.insert(1);
             Ok(lua.top())
         }
-        Err(error) => {
+        Err((text, error)) => {
             shared.hook_failures.set(shared.hook_failures.get() + 1);
             lua.set_top(0);
             lua.push_bool(false);
             error.push(lua);
-            Ok(2)
+            lua.push_str(text);
+            Ok(3)
         }
     }
 }

@@ -352,8 +352,8 @@ function internal.task_changed(tube, operation, tuple)
     local callback = callbacks[tube]
     if not callback then return end
     if operation == '' then operation = nil end
-    local done, message = internal.hook_call(callback, tuple, operation)
-    if not done then sampled('hook', ('on_task_change of tube "%s": %s'):format(tube, tostring(message))) end
+    local done, _, text = internal.hook_call(callback, tuple, operation)
+    if not done then sampled('hook', ('on_task_change of tube "%s": %s'):format(tube, text)) end
 end
 
 -- A tube that was made before the module learned of it is observed again after a new start of the instance.

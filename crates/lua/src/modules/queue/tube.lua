@@ -52,9 +52,9 @@ local function finish(events)
         local tube, task, operation = event[1], event[2], event[3]
         if operation == 'ack' then operation = 'delete' end
         if tube.callback ~= nothing then
-            local done, message = internal.hook_call(tube.callback, task, operation)
+            local done, _, text = internal.hook_call(tube.callback, task, operation)
             if not done then
-                sampled('hook', ('on_task_change of tube "%s": %s'):format(tube.object.name, tostring(message)))
+                sampled('hook', ('on_task_change of tube "%s": %s'):format(tube.object.name, text))
             end
         end
     end
