@@ -1,26 +1,37 @@
-//! What others have put is shown on a terminal without its power over it, and goes into a pipe as it is.
+//! What others have put is shown on a terminal without its power over it, and goes into a pipe as it is; a console on a
+//! terminal completes and remembers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 
-use std::fs::OpenOptions;
-use std::io::Read;
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, Read, Write};
 use std::os::fd::OwnedFd;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use support::{Server, finish};
 
 const TITLE: &str = "\u{1b}]0;gotcha\u{7}";
 
-/// Runs a command whose output is a terminal; what the terminal is sent.
-fn on_a_terminal(server: &Server, arguments: &[&str]) -> String {
+/// Both ends of a new terminal: whoever sits before it, and what runs on it.
+fn terminal() -> (OwnedFd, OwnedFd) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-    let slave: OwnedFd = OpenOptions::new().read(true).write(true).open(name).unwrap().into();
+    let slave = OpenOptions::new().read(true).write(true).open(name).unwrap();
+    (master, slave.into())
+}
+
+/// Runs a command whose output is a terminal; what the terminal is sent.
+fn on_a_terminal(server: &Server, arguments: &[&str]) -> String {
+    let (master, slave) = terminal();
     let mut command = server.command(arguments);
     command.stdout(Stdio::from(slave.try_clone().unwrap())).stderr(Stdio::from(slave));
     let mut child = command.spawn().unwrap();
@@ -28,7 +39,7 @@ fn on_a_terminal(server: &Server, arguments: &[&str]) -> String {
     drop(command);
     let mut bytes = Vec::new();
     // Linux ends it with EIO.
-    let _ = std::fs::File::from(master).read_to_end(&mut bytes);
+    let _ = File::from(master).read_to_end(&mut bytes);
     child.wait().unwrap();
     String::from_utf8(bytes).unwrap()
 }
@@ -63,4 +74,110 @@ fn payloads_names_and_errors_do_nothing_to_a_terminal() {
     assert!(on_a_terminal(&server, &["take", "t", "--timeout", "0"]).contains("\\u001b]0;gotcha\\u0007"));
     let piped = finish(server.command(&["take", "t", "--timeout", "0"]), "");
     assert_eq!(piped.stdout, format!("0\tt\t{TITLE}\n"), "a pipe gets the bytes");
+}
+
+/// A console on a terminal of 100 columns, and what it has written there.
+struct Console {
+    child: Child,
+    keys: File,
+    shown: Receiver<u8>,
+}
+
+impl Console {
+    fn start(server: &Server, home: &Path) -> Self {
+        let (master, slave) = terminal();
+        let size = Winsize { ws_row: 40, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&slave, size).unwrap();
+        let socket = server.data.path().join("admin.sock");
+        let mut command = server.command(&["console", socket.to_str().unwrap()]);
+        command.env("HOME", home).env("TERM", "xterm").stdin(Stdio::from(slave.try_clone().unwrap()));
+        command.stdout(Stdio::from(slave.try_clone().unwrap())).stderr(Stdio::from(slave));
+        let child = command.spawn().unwrap();
+        let keys = File::from(master);
+        let (sender, shown) = channel();
+        let screen = keys.try_clone().unwrap();
+        std::thread::spawn(move || {
+            for byte in BufReader::new(screen).bytes().map_while(Result::ok) {
+                if sender.send(byte).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, keys, shown }
+    }
+
+    /// The key that ends it, on an empty line.
+    fn end(mut self) {
+        self.keys.write_all(b"\x04").unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// Types, and waits until the terminal shows the text; what it was sent until then.
+    fn type_and_see(&mut self, keys: &str, text: &str) -> String {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+        let mut shown = Vec::new();
+        while !plain(&shown).contains(text) {
+            match self.shown.recv_timeout(Duration::from_secs(60)) {
+                Ok(byte) => shown.push(byte),
+                Err(error) => panic!("after {keys:?} no {text:?} ({error}), but {:?}", plain(&shown)),
+            }
+        }
+        plain(&shown)
+    }
+}
+
+/// Without what moves the cursor and colours the text.
+fn plain(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut parts = text.split("\u{1b}[");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain.push_str(part.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, rest)| rest));
+    }
+    plain
+}
+
+#[test]
+fn a_console_completes_names_and_remembers_lines() {
+    let server = Server::start();
+    server.ok(&["tube", "create", "emails"]);
+    let home = tempfile::tempdir().unwrap();
+    let mut console = Console::start(&server, home.path());
+    console.type_and_see("", "admin.sock> ");
+    console.type_and_see("box.schema.space.create('accounts').name\r", "- accounts");
+    console.type_and_see("", "admin.sock> ");
+    // A global, a tube, its method; a space and its method.
+    console.type_and_see("que\t", "queue");
+    console.type_and_see(".tube.em\t", "emails");
+    console.type_and_see(":put_m\t", "put_many(");
+    console.type_and_see("{{'a'}, {'b'}})[2][3]\r", "- ['b']");
+    console.type_and_see("", "admin.sock> ");
+    console.type_and_see("box.space.acc\t", "accounts");
+    console.type_and_see(":cre\t", "create_index(");
+    console.type_and_see("'pk').type\r", "- TREE");
+    console.type_and_see("", "admin.sock> ");
+    // Several fit: they are listed.
+    let listed = console.type_and_see("box.space.accounts:re\t\t", "admin.sock> box.space.accounts:re");
+    assert!(listed.contains("rename(") && listed.contains("replace("), "{listed}");
+    // A line is given up; a text goes on over several lines; an earlier line is had again.
+    console.type_and_see("\u{3}", "\n");
+    console.type_and_see("", "admin.sock> ");
+    console.type_and_see("for i = 1, 3 do\r", "\n");
+    console.type_and_see("", " > ");
+    console.type_and_see("sum = (sum or 0) + i end return sum\r", "- 6");
+    console.type_and_see("", "admin.sock> ");
+    console.type_and_see("\u{1b}[A\u{1b}[A\u{1b}[A", "box.space.accounts:create_index('pk').type");
+    console.type_and_see("\u{3}", "\n");
+    console.type_and_see("", "admin.sock> ");
+    console.type_and_see("\u{12}emai", "queue.tube.emails:put_many");
+    console.type_and_see("\r", "- ['b']");
+    console.type_and_see("", "admin.sock> ");
+    console.end();
+    // The next console knows the lines.
+    let mut console = Console::start(&server, home.path());
+    console.type_and_see("", "admin.sock> ");
+    console.type_and_see("\u{1b}[A", "put_many({{'a'}, {'b'}})[2][3]");
+    console.type_and_see("\u{3}", "\n");
+    console.type_and_see("", "admin.sock> ");
+    console.end();
 }
