@@ -307,8 +307,10 @@ function space_methods.frommap(space, map, options)
         if number > count then count = number end
     end
     for i = 1, count do if row[i] == nil then row[i] = box.NULL end end
-    if options and options.table then return row end
-    return box.tuple.new(row)
+    local tuple = box.tuple.new(row)
+    local misfit = internal.misfit(space.id, tuple)
+    if misfit then return nil, misfit end
+    return options and options.table and row or tuple
 end
 
 function space_methods.on_replace(space, new, old)
@@ -521,6 +523,8 @@ end
 
 function index_methods.select(index, key, options)
     check_index(index, 'select')
+    -- `box.NULL` is no key.
+    if key == nil then key = nil end
     local offset, limit
     if type(options) == 'table' then
         offset, limit = rows_of(options.offset, 4), rows_of(options.limit, 5)
@@ -547,6 +551,7 @@ end
 
 function index_methods.pairs(index, key, options)
     check_index(index, 'pairs')
+    if key == nil then key = nil end
     local offset = type(options) == 'table' and options.offset or 0
     local cursor = internal.cursor(index.space_id, index.id, iterator_of(options, key), key, offset)
     local loaded, fun = true, loaded_modules.fun
@@ -563,7 +568,7 @@ function index_methods.count(index, key, options)
     check_index(index, 'count')
     local iterator = iterator_of(options, key)
     -- As in Tarantool, a key says nothing here.
-    if iterator == ITERATORS.ALL then key = nil end
+    if iterator == ITERATORS.ALL or key == nil then key = nil end
     return internal.count(index.space_id, index.id, iterator, key)
 end
 
@@ -577,6 +582,7 @@ local function extreme(index, name, iterator, key)
         client_error('UNSUPPORTED_INDEX_FEATURE', ("Index '%s' (HASH) of space '%s' (memtx) does not support %s()"):format(
             index.name, spaces[index.space_id].name, name))
     end
+    if key == nil then key = nil end
     return internal.first(index.space_id, index.id, iterator, key)
 end
 
@@ -629,17 +635,43 @@ end
 for _, name in ipairs({ 'drop', 'exists' }) do
     schema.func[name] = function(...) return native('box.schema.func.' .. name, ...) end
 end
+function internal.find_function(name) return internal.system_row(296, type(name) == 'number' and 0 or 2, name) end
 internal.check_space, internal.check_index, internal.check_options = check_space, check_index, check_options
 internal.lookup_space, internal.reload_space, internal.detach_sequence = lookup, reload, detach_sequence
 internal.schema_statement = schema_statement
 
--- Users and roles by their numbers too, as in Tarantool.
-for _, kind in ipairs({ 'user', 'role' }) do
+-- Users, roles and functions by their numbers too, as in Tarantool.
+
+local NO_SUCH = {
+    user = { 'NO_SUCH_USER', "User '%s' is not found" },
+    role = { 'NO_SUCH_ROLE', "Role '%s' is not found" },
+    func = { 'NO_SUCH_FUNCTION', "Function '%s' does not exist" },
+}
+
+-- The row of an object of this kind, by its number.
+local function numbered(kind, number)
+    if kind == 'func' then return internal.find_function(number) end
+    local row = internal.find_user(number)
+    return row ~= nil and row[4] == kind and row or nil
+end
+
+for _, kind in ipairs({ 'user', 'role', 'func' }) do
     local exists = schema[kind].exists
     schema[kind].exists = function(name)
-        if type(name) ~= 'number' then return exists(name) end
-        local row = internal.find_user(name)
-        return row ~= nil and row[4] == kind
+        if type(name) == 'number' then return numbered(kind, name) ~= nil end
+        if name == nil or (kind == 'func' and type(name) ~= 'string') then return false end
+        return exists(name)
+    end
+    for _, call in ipairs({ 'drop', 'info' }) do
+        local by_name = schema[kind][call]
+        schema[kind][call] = by_name and function(...)
+            local name, options = ...
+            if type(name) ~= 'number' then return by_name(...) end
+            local row = numbered(kind, name)
+            if row then return by_name(row[3], options) end
+            if type(options) == 'table' and options.if_exists then return end
+            client_error(NO_SUCH[kind][1], NO_SUCH[kind][2]:format(name))
+        end
     end
 end
 

@@ -52,9 +52,10 @@ end
 
 local function filler(text, width, char, name)
     want_string(text, 1, name)
+    if type(width) == 'number' and width >= 0 then width = math.floor(width) end
     if not is_count(width) then refuse(3, 2, name, 'positive integer', type(width)) end
     if char ~= nil then
-        if type(char) ~= 'string' then refuse(3, 3, name, 'string', type(char)) end
+        if type(char) ~= 'string' then refuse(3, 3, name, 'char', type(char)) end
         if #char ~= 1 then refuse(3, 3, name, 'char', 'string') end
     end
     return math.max(width - #text, 0), char or ' '

@@ -249,7 +249,8 @@ end
 function fio.basename(path, suffix)
     want('string', path, 'fio.basename(path[, suffix])')
     local name = path:match('([^/]*)$')
-    if suffix ~= nil and #suffix > 0 and name:endswith(suffix) then name = name:sub(1, #name - #suffix) end
+    suffix = suffix ~= nil and tostring(suffix) or ''
+    if suffix ~= '' and name:endswith(suffix) then name = name:sub(1, #name - #suffix) end
     return name
 end
 
@@ -261,17 +262,17 @@ function fio.dirname(path)
     return folder == '' and '/' or folder
 end
 
-function fio.pathjoin(first, ...)
-    if first == nil then return '.' end
-    want('string', first, 'fio.pathjoin(path, ...)')
-    local path = first:gsub('/+', '/')
-    if path == '' then path = '.' end
+--- The parts with a slash between them; what is no text is told as one. Empty parts are left out.
+function fio.pathjoin(...)
+    local parts = {}
     for at = 1, select('#', ...) do
-        local part = tostring((select(at, ...))):gsub('/+', '/')
-        if part:sub(1, 1) == '/' then part = part:sub(2) end
-        if path:sub(-1) == '/' then path = path:sub(1, -2) end
-        if part ~= '' then path = path .. '/' .. part end
+        local part = select(at, ...)
+        if part == nil then error('fio.pathjoin(): undefined path part ' .. at, 2) end
+        part = tostring(part)
+        if part ~= '' then parts[#parts + 1] = part end
     end
+    if #parts == 0 then return '.' end
+    local path = table.concat(parts, '/'):gsub('/+', '/')
     if #path > 1 and path:sub(-1) == '/' then path = path:sub(1, -2) end
     return path
 end
@@ -283,6 +284,7 @@ function fio.cwd()
 end
 
 function fio.abspath(path)
+    if type(path) == 'number' then path = tostring(path) end
     want('string', path, 'fio.abspath(path)')
     if path:sub(1, 1) ~= '/' then path = assert(fio.cwd()) .. '/' .. path end
     local parts = {}

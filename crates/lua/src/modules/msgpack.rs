@@ -42,9 +42,9 @@ fn decode(lua: Lua) -> Result<i32, Error> {
     };
     let offset = match lua.kind(2) {
         Kind::Nil | Kind::None => 1.0,
-        _ => lua.number(2).ok_or_else(|| Error::here("msgpack.decode: offset is out of bounds"))?,
+        _ => lua.number(2).ok_or_else(|| Error::here("msgpack.decode: offset is out of bounds"))?.trunc(),
     };
-    let is_inside = offset >= 1.0 && offset.fract() == 0.0 && (offset - 1.0) < bytes.len() as f64;
+    let is_inside = offset >= 1.0 && (offset - 1.0) < bytes.len() as f64;
     let is_empty = bytes.is_empty() && offset == 1.0;
     if !(is_inside || is_empty) {
         return Err(Error::here("msgpack.decode: offset is out of bounds"));

@@ -19,7 +19,12 @@ struct decimal {
 local uint64_t, int64_t = ffi.typeof('uint64_t'), ffi.typeof('int64_t')
 
 --- Converts to a number, or to 64-bit C data where a number is not exact; nil if the value is no number.
-function _G.tonumber64(value, base)
+function _G.tonumber64(...)
+    local value, base = ...
+    if type(value) == 'nil' then
+        if select('#', ...) == 0 then error("bad argument #1 to 'tonumber64' (value expected)", 2) end
+        return nil
+    end
     if base ~= nil then
         if type(base) ~= 'number' or base < 2 or base > 36 then
             error("bad argument #2 to 'tonumber64' (base out of range)", 2)
@@ -35,9 +40,6 @@ function _G.tonumber64(value, base)
         if ffi.istype(uint64_t, value) or ffi.istype(int64_t, value) then return value end
         return tonumber(value)
     elseif kind ~= 'string' then
-        if kind == 'nil' then
-            error("bad argument #1 to 'tonumber64' (value expected)", 2)
-        end
         return nil
     end
     local sign, digits = value:match('^%s*([+-]?)([%w]+)%s*$')

@@ -37,7 +37,9 @@ end
 
 --- The options of a module, with those of one call in their place.
 function serializer.with(cfg, given)
-    if given == nil then return cfg end
+    -- A text has no options, as in Tarantool.
+    if given == nil or type(given) == 'string' then return cfg end
+    if type(given) ~= 'table' then error(('attempt to index a %s value'):format(type(given)), 3) end
     local merged = {}
     for name, value in pairs(cfg) do merged[name] = value end
     return assign(merged, given, 3)

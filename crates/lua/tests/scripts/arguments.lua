@@ -53,4 +53,27 @@ local other = json.new()
 other.cfg({ encode_invalid_numbers = false })
 show('other', other.encode, { -1 / 0 })
 show('json', json.encode, { -1 / 0 })
+
+-- Values that are no texts or whole numbers where those are usual.
+local fio, msgpack = require('fio'), require('msgpack')
+for _, arguments in ipairs({ { nil }, { 5 }, { {} }, { '12', nil }, { nil, 10 }, { msgpack.NULL }, { true } }) do
+    show('tonumber64', tonumber64, unpack(arguments, 1, 2))
+end
+for _, parts in ipairs({ { 1, 2 }, { '', 1 }, { '/', '/a//' }, { 'a', '' }, { '' }, { true, 'x' }, { 5ULL } }) do
+    show('pathjoin', fio.pathjoin, unpack(parts))
+end
+show('pathjoin', fio.pathjoin, nil, 'a')
+show('pathjoin', fio.pathjoin, 'a', nil, 'b')
+show('pathjoin', fio.pathjoin, 'a', msgpack.NULL)
+show('basename', fio.basename, 'a1', 1)
+show('basename', fio.basename, 'a.lua', true)
+print(fio.abspath(1) == fio.cwd() .. '/1')
+show('ljust', string.ljust, 'a', 2.7)
+show('rjust', string.rjust, 'a', 3, 5)
+show('center', string.center, 'a', 4.9, '-')
+show('encode', json.encode, { 1 }, 'x')
+show('encode', json.encode, { 1 }, 5)
+show('decode', json.decode, '[1]', true)
+show('decode', msgpack.decode, '\1\2\3', 2.5)
+show('decode', msgpack.decode, '\1\2\3', 0.5)
 os.exit(0)

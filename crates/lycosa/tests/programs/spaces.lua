@@ -154,4 +154,30 @@ try('fm',s.frommap,s,{id=1},{table=true})
 try('fm',s.frommap,s,5)
 try('drop',s.drop,s) try('drop',s.drop,s)
 p(box.space.b)
+-- `box.NULL` is no key, and rows made of a map fit the format.
+local f = box.schema.space.create('f', {format = {{'id', 'unsigned'}, {'name', 'string'}, {'n', 'number', is_nullable = true}}})
+f:create_index('pk')
+f:insert{1, 'a'} f:insert{2, 'b', 2.5}
+for _, name in ipairs{'select', 'count', 'min', 'max'} do
+    try(name, f.index.pk[name], f.index.pk, box.NULL)
+    if name == 'select' or name == 'count' then try(name, f[name], f, box.NULL, {iterator = 'GE'}) end
+end
+p(#f:pairs(box.NULL):totable())
+for _, map in ipairs{{}, {n = 1}, {name = 'x'}, {id = 1}, {id = 1, n = 5}, {id = 'x', name = 1}, {id = 1, name = 'x', n = 'x'},
+        {id = 1, name = box.NULL}, {id = 3, name = 'c'}} do
+    try('frommap', f.frommap, f, map)
+    try('frommap', f.frommap, f, map, {table = true})
+end
+-- Users, roles and functions are found by their numbers too.
+for _, kind in ipairs{'user', 'role', 'func'} do
+    for _, name in ipairs{1, 99, 'guest', 'box.schema.user.info', ''} do
+        try(kind, box.schema[kind].exists, name)
+        if name == 99 then
+            try(kind, box.schema[kind].drop, name)
+            try(kind, box.schema[kind].drop, name, {if_exists = true})
+        end
+    end
+    try(kind, box.schema[kind].exists)
+end
+p(#box.schema.user.info(0) == #box.schema.user.info('guest'), pcall(box.schema.user.info, 99))
 os.exit()

@@ -6,6 +6,7 @@ use lycosa_instance::{Instance, Select};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_store::{Access, Budget, Cursor, IteratorType, Object, Progress, Space, user};
 use lycosa_tuple::mp::Reader;
+use lycosa_tuple::tuple::TupleRef;
 
 use super::{id, iterator, key, of_store};
 use crate::api::{Lua, Native};
@@ -18,6 +19,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("count", count),
     ("bsize", bsize),
     ("index_bsize", index_bsize),
+    ("misfit", misfit),
     ("cursor", cursor),
     ("advance", advance),
     ("system_row", system_row),
@@ -162,6 +164,21 @@ fn index_bsize(lua: Lua) -> Result<i32, Error> {
         Ok(found.index(index).map_or(0, lycosa_store::SpaceIndex::memory))
     })?;
     lua.push_number(bytes as f64);
+    Ok(1)
+}
+
+/// `misfit(space, tuple)`: why the tuple does not fit the space's format; nil if it does.
+fn misfit(lua: Lua) -> Result<i32, Error> {
+    let space = id(lua, 1, "the space")?;
+    let tuple = lua.tuple(2).ok_or_else(|| Error::here("the argument is no tuple"))?;
+    let found = lua.with_instance(|instance| {
+        let space = instance.store().space(space).map_err(|error| of_store(&error))?;
+        Ok(space.format().check(TupleRef::trusted(tuple)).err())
+    })?;
+    match found {
+        Some(error) => lua.push_str(lycosa_store::Error::Format(error).to_string()),
+        None => lua.push_nil(),
+    }
     Ok(1)
 }
 
