@@ -21,7 +21,7 @@ const TITLE: &str = "\u{1b}]0;gotcha\u{7}";
 
 /// Both ends of a new terminal: whoever sits before it, and what runs on it.
 fn terminal() -> (OwnedFd, OwnedFd) {
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
@@ -81,6 +81,14 @@ struct Console {
     child: Child,
     keys: File,
     shown: Receiver<u8>,
+}
+
+impl Drop for Console {
+    /// A test that has failed leaves nothing that runs.
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
 }
 
 impl Console {
