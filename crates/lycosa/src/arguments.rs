@@ -38,6 +38,8 @@ Examples:
   lycosa put mail hello --delay 60          put a task
   lycosa work mail --jobs 4 -- ./handler    work on tasks, payload on standard input
   lycosa stats                              how the server and its tubes are
+  lycosa init.lua one two                   run a Lua program; - is standard input
+  lycosa -e TEXT -l MODULE -i init.lua      a text and a module before it, a console after it
 
 Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no task (take, peek), 4 no connection.";
 

@@ -20,10 +20,9 @@ use crate::session::password_of;
 ///
 /// # Errors
 /// An option lacks its argument, or is unknown among the others.
-pub(crate) fn of(arguments: impl Iterator<Item = String>) -> Result<Option<Script>, Usage> {
+pub(crate) fn of(mut arguments: impl Iterator<Item = String>) -> Result<Option<Script>, Usage> {
     let mut script = Script::default();
     let mut is_program = false;
-    let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--no-native-queue" => script.no_native_queue = true,

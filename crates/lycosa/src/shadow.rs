@@ -213,12 +213,11 @@ fn sessions(look: &mut Look<'_>, now: u64) -> anyhow::Result<Sessions> {
     let kept = u64::try_from(Duration::try_from_secs_f64(ttr).unwrap_or_default().as_micros());
     let mut sessions = Sessions {
         in_replicaset: false,
-        is_old_module: false,
+        is_old_module: look.space("_queue")?.is_some() && look.space("_queue_taken_2")?.is_none(),
         ttr,
         ends: HashMap::new(),
         owners: HashMap::new(),
     };
-    sessions.is_old_module = look.space("_queue")?.is_some() && look.space("_queue_taken_2")?.is_none();
     let (Some((shared, _)), Some((taken, is_temporary))) =
         (look.space("_queue_shared_sessions")?, look.space("_queue_taken_2")?)
     else {

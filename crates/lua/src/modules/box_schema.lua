@@ -8,7 +8,7 @@ local pause = require('lycosa.fiber').pause
 local version_place = require('ffi').cast('const uint32_t *', internal.schema_version_address())
 function internal.schema_version() return version_place[0] end
 
-local SPACE, INDEX, SEQUENCE, TRUNCATE = 280, 288, 284, 330
+local SPACE, INDEX, SEQUENCE, TRUNCATE, FUNCTION = 280, 288, 284, 330, 296
 
 -- A row as a view shows it: a table with metatables of decoded arrays taken off its outside.
 local function fields(row) return row:totable() end
@@ -523,8 +523,6 @@ end
 
 function index_methods.select(index, key, options)
     check_index(index, 'select')
-    -- `box.NULL` is no key.
-    if key == nil then key = nil end
     local offset, limit
     if type(options) == 'table' then
         offset, limit = rows_of(options.offset, 4), rows_of(options.limit, 5)
@@ -551,7 +549,6 @@ end
 
 function index_methods.pairs(index, key, options)
     check_index(index, 'pairs')
-    if key == nil then key = nil end
     local offset = type(options) == 'table' and options.offset or 0
     local cursor = internal.cursor(index.space_id, index.id, iterator_of(options, key), key, offset)
     local loaded, fun = true, loaded_modules.fun
@@ -568,7 +565,7 @@ function index_methods.count(index, key, options)
     check_index(index, 'count')
     local iterator = iterator_of(options, key)
     -- As in Tarantool, a key says nothing here.
-    if iterator == ITERATORS.ALL or key == nil then key = nil end
+    if iterator == ITERATORS.ALL then key = nil end
     return internal.count(index.space_id, index.id, iterator, key)
 end
 
@@ -582,7 +579,6 @@ local function extreme(index, name, iterator, key)
         client_error('UNSUPPORTED_INDEX_FEATURE', ("Index '%s' (HASH) of space '%s' (memtx) does not support %s()"):format(
             index.name, spaces[index.space_id].name, name))
     end
-    if key == nil then key = nil end
     return internal.first(index.space_id, index.id, iterator, key)
 end
 
@@ -635,7 +631,6 @@ end
 for _, name in ipairs({ 'drop', 'exists' }) do
     schema.func[name] = function(...) return native('box.schema.func.' .. name, ...) end
 end
-function internal.find_function(name) return internal.system_row(296, type(name) == 'number' and 0 or 2, name) end
 internal.check_space, internal.check_index, internal.check_options = check_space, check_index, check_options
 internal.lookup_space, internal.reload_space, internal.detach_sequence = lookup, reload, detach_sequence
 internal.schema_statement = schema_statement
@@ -650,7 +645,7 @@ local NO_SUCH = {
 
 -- The row of an object of this kind, by its number.
 local function numbered(kind, number)
-    if kind == 'func' then return internal.find_function(number) end
+    if kind == 'func' then return internal.system_row(FUNCTION, 0, number) end
     local row = internal.find_user(number)
     return row ~= nil and row[4] == kind and row or nil
 end

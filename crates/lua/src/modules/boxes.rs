@@ -75,8 +75,11 @@ const USUAL_KEY: usize = 64;
 /// Room for the bytes of most tuples.
 const USUAL_TUPLE: usize = 192;
 
-/// A key: a table, a tuple, a scalar, or nothing.
+/// A key: a table, a tuple, a scalar, or nothing; `box.NULL` is nothing, as in Tarantool.
 fn key(lua: Lua, index: i32) -> Result<Vec<u8>, Error> {
+    if lua.is_null(index) {
+        return Ok(vec![0x90]);
+    }
     array(lua, index, USUAL_KEY)
 }
 

@@ -163,6 +163,8 @@ for _, name in ipairs{'select', 'count', 'min', 'max'} do
     if name == 'select' or name == 'count' then try(name, f[name], f, box.NULL, {iterator = 'GE'}) end
 end
 p(#f:pairs(box.NULL):totable())
+try('get', f.get, f, box.NULL) try('delete', f.delete, f, box.NULL) try('update', f.update, f, box.NULL, {{'=', 2, 'x'}})
+p(box.tuple.new(box.NULL), f:len())
 for _, map in ipairs{{}, {n = 1}, {name = 'x'}, {id = 1}, {id = 1, n = 5}, {id = 'x', name = 1}, {id = 1, name = 'x', n = 'x'},
         {id = 1, name = box.NULL}, {id = 3, name = 'c'}} do
     try('frommap', f.frommap, f, map)

@@ -9,7 +9,7 @@ use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::update;
 use lycosa_tuple::value::Value;
 
-use super::{FIELDS, USUAL_KEY, id, key, not_an_array, of_store, tuple};
+use super::{FIELDS, USUAL_KEY, array, id, not_an_array, of_store, tuple};
 use crate::api::{Lua, MAX_EXACT, Native};
 use crate::convert::{EXT_DECIMAL, EXT_UUID, TUPLE_HEAD};
 use crate::error::Error;
@@ -42,7 +42,7 @@ fn set_tuple_type(lua: Lua) -> Result<i32, Error> {
 
 /// `tuple_new(table, space)`
 fn tuple_new(lua: Lua) -> Result<i32, Error> {
-    let bytes = key(lua, 1)?;
+    let bytes = array(lua, 1, USUAL_KEY)?;
     if !matches!(Reader::new(&bytes).kind(), Ok(mp::Kind::Array)) {
         return Err(not_an_array());
     }
