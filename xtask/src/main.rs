@@ -43,6 +43,14 @@ enum Task {
     Install,
     /// Check the house rules: imports between crates, lints, dependencies, words, file sizes, links
     Tidy,
+    /// List comments and sentences with words that stand where a noun belongs ("whoever", "so many", "what is due")
+    Words {
+        /// List the lines of this folder, for example crates/queue; without one each folder's count
+        folder: Option<String>,
+        /// Write lower counts down, which `tidy` then holds
+        #[arg(long)]
+        record: bool,
+    },
     /// Format all Rust code
     Fmt {
         /// Only say what is not formatted
@@ -128,6 +136,7 @@ fn run(task: Task) -> Result<()> {
         Task::Test { only, skip, fail_fast } => steps::run(&steps::Choice { only, skip, fail_fast }),
         Task::Install => install::all(),
         Task::Tidy => tidy::check(),
+        Task::Words { folder, record } => tidy::words(folder.as_deref(), record),
         Task::Fmt { check } => steps::format(check),
         Task::Clippy => steps::clippy(),
         Task::Crash { seconds, kills, faults } => steps::crash(seconds, kills, faults),

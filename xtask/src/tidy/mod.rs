@@ -9,6 +9,7 @@ mod links;
 mod sentences;
 mod text;
 mod unused;
+mod vague;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,6 +64,7 @@ pub(crate) fn check() -> Result<()> {
         sentences::check(source, &mut faults);
     }
     links::check(&sources, &mut faults);
+    vague::check(&sources, &mut faults)?;
     for fault in &faults {
         println!("{}: {}", fault.place, fault.what);
     }
@@ -73,6 +75,16 @@ pub(crate) fn check() -> Result<()> {
         bail!("{} against the house rules", faults.len());
     }
     println!("{} files follow the house rules", sources.len());
+    Ok(())
+}
+
+/// Lists the lines with words that stand where a noun belongs, or writes the counts down.
+pub(crate) fn words(folder: Option<&str>, record: bool) -> Result<()> {
+    let sources = sources()?;
+    if record {
+        vague::record(&sources)?;
+    }
+    vague::list(&sources, folder);
     Ok(())
 }
 

@@ -56,7 +56,7 @@ pub(super) fn check(source: &Source, faults: &mut Vec<Fault>) {
 }
 
 /// The text of a line that is a comment as a whole.
-fn comment(line: &str) -> Option<&str> {
+pub(super) fn comment(line: &str) -> Option<&str> {
     let text = line.trim_start().strip_prefix("//")?;
     let text = text.strip_prefix(['/', '!']).unwrap_or(text);
     Some(text.strip_prefix(' ').unwrap_or(text))
