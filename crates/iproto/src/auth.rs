@@ -23,7 +23,7 @@ pub fn scramble(password: &[u8], salt: &[u8; SALT_SIZE]) -> Hash {
     xor(hash1, mask(salt, &sha1([&hash1])))
 }
 
-/// Whether `scramble` was made with the password that `hash2` belongs to. Takes the same time whatever the answer.
+/// Whether `scramble` was made with the password that `hash2` belongs to. Takes the same time for both results.
 pub fn check(scramble: &Hash, salt: &[u8; SALT_SIZE], hash2: &Hash) -> bool {
     let candidate = sha1([&xor(*scramble, mask(salt, hash2))]);
     xor(candidate, *hash2).iter().fold(0, |difference, byte| difference | byte) == 0

@@ -1,6 +1,6 @@
 //! Cutting a stream of bytes into frames.
 //!
-//! A frame is a length and that many bytes. Tarantool takes the length in any unsigned form of MessagePack and so does
+//! A frame is a length and its bytes. Tarantool takes the length in any unsigned form of MessagePack and so does
 //! this. It waits for frames of up to 2^31 bytes; here the caller names the limit, so that no peer can make the server
 //! buffer without bound.
 
@@ -19,7 +19,7 @@ pub enum Split<'a> {
         /// Length of the frame in the buffer, its length prefix included.
         consumed: usize,
     },
-    /// Part of a frame; at least so many bytes (never 0) have to be added before it can be whole.
+    /// Part of a frame; at least this number of bytes (never 0) is missing.
     NeedMore(usize),
 }
 
@@ -38,7 +38,7 @@ pub enum FrameError {
 }
 
 impl FrameError {
-    /// The code under which a client is told.
+    /// The code under which the client gets the error.
     pub fn code(self) -> ErrorCode {
         ErrorCode::InvalidMsgpack
     }
@@ -46,7 +46,7 @@ impl FrameError {
 
 /// Looks at the beginning of `buffer` for a frame of at most `limit` bytes after its length prefix.
 ///
-/// A frame that is not whole yet is refused as soon as it begins with anything but a map, so that nobody waits for the
+/// An incomplete frame is refused as soon as it begins with anything but a map: the server never waits for the
 /// rest of what cannot become a frame. Whole frames are judged by [`crate::request::decode`].
 ///
 /// # Errors

@@ -33,7 +33,7 @@ impl Version {
         u32::from_be_bytes([0, self.major, self.minor, self.patch])
     }
 
-    /// Reads `2.6.0`; whatever follows the third number (`-beta1`, `-0-g47aa4e01e`) is not looked at.
+    /// Reads `2.6.0` and ignores the text behind the third number (`-beta1`, `-0-g47aa4e01e`).
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '.');
         let mut next = || parts.next();
@@ -84,7 +84,7 @@ pub enum GreetingError {
 /// is filled up with spaces to [`GREETING_SIZE`], so that a client which waits for a greeting reads it whole.
 pub const REFUSAL_PREFIX: &str = "Lycosa: ";
 
-/// The bytes of such a text. What is longer than the size is cut.
+/// The bytes of such a text, cut at the size.
 pub fn refusal(text: &str) -> [u8; GREETING_SIZE] {
     let mut bytes = [b' '; GREETING_SIZE];
     let text = REFUSAL_PREFIX.bytes().chain(text.bytes());

@@ -115,7 +115,7 @@ pub mod ballot {
     pub const VCLOCK: u8 = 0x02;
     /// Vclock of the oldest log that the instance keeps.
     pub const OLDEST_VCLOCK: u8 = 0x03;
-    /// Whether the instance takes no writes now, for whatever reason.
+    /// Whether the instance takes no writes, for any reason.
     pub const IS_READ_ONLY: u8 = 0x04;
     /// How many registered replicas follow the instance. Not Tarantool's: its ballots count up from 1, and it passes over
     /// keys that it does not know. In ballots of instances only that know others, or wait for replicas.
@@ -175,7 +175,7 @@ request_types! {
     7 Auth;
     /// Runs a program text.
     8 Eval;
-    /// Inserts, or changes the tuple that is there.
+    /// Inserts a tuple, or changes the existing one.
     9 Upsert;
     /// Calls a function.
     10 Call;

@@ -1,6 +1,6 @@
 //! Replies: written straight into a connection's output buffer, and read back by clients.
 //!
-//! A reply is begun, its body appended by whoever has it, and finished, which patches the length:
+//! A caller begins a reply, appends its body, and finishes it, which patches the length:
 //!
 //! ```
 //! use lycosa_iproto::reply;
@@ -114,7 +114,7 @@ pub fn begin_data(out: &mut Vec<u8>, sync: u64) -> DataStart {
     DataStart(start)
 }
 
-/// Patches what is known only when the `count` values are there: their number, the length, and the schema version, which
+/// Patches the parts known only after the `count` values: their number, the length, and the schema version, which
 /// the request may have changed. As for [`finish`] if the reply is too long.
 #[inline]
 pub fn finish_data(out: &mut Vec<u8>, DataStart(start): DataStart, count: u32, schema_version: u32) {

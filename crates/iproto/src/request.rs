@@ -3,7 +3,7 @@
 //! Decoding is as strict and as lax as Tarantool 2.6.0's, which clients rely on in both directions: an unknown key in
 //! the header is an error, one in the body is not; a request type counts modulo 256; an absent body is an empty one.
 //! A broken body costs an error reply with the request's `sync`, and the connection lives on. A broken header, or one
-//! without a type, is told apart ([`RequestError::ends_stream`]): no client sends such a header, so the bytes around it
+//! without a type, is an error of its own ([`RequestError::ends_stream`]): no client sends such a header, so the bytes around it
 //! are another protocol's. Tarantool goes on there, which lets a web page's POST drive it.
 //!
 //! Whether names, spaces and users exist is not looked at here.
@@ -29,7 +29,7 @@ const NO_FIELDS: &[u8] = &[0x80];
 pub struct Request<'a> {
     /// What all requests have.
     pub header: Header,
-    /// What is asked.
+    /// The request's type and its body.
     pub body: Body<'a>,
 }
 
@@ -44,7 +44,7 @@ pub struct Header {
     pub schema_version: u64,
 }
 
-/// What is asked. Tuples, keys, arguments and operations are whole MessagePack arrays, names are bytes as sent.
+/// The body. Tuples, keys, arguments and operations are whole MessagePack arrays, names are bytes as sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields carry the names of the protocol's keys, see `crate::keys`")]
 pub enum Body<'a> {
@@ -56,7 +56,7 @@ pub enum Body<'a> {
     Replace { space: u32, tuple: &'a [u8] },
     /// Changes the tuple with a key. `base` is subtracted from field numbers that are not negative.
     Update { space: u32, index: u32, base: i64, key: &'a [u8], operations: &'a [u8] },
-    /// Adds a tuple, or applies operations to the one that is there.
+    /// Inserts a tuple, or applies operations to the existing one.
     Upsert { space: u32, base: i64, tuple: &'a [u8], operations: &'a [u8] },
     /// Removes the tuple with a key.
     Delete { space: u32, index: u32, key: &'a [u8] },
@@ -109,7 +109,7 @@ pub struct Subscribe<'a> {
     pub instance_uuid: Option<&'a [u8]>,
     /// The replica set that it believes to be in, as text.
     pub cluster_uuid: Option<&'a [u8]>,
-    /// How far it has come: a MessagePack map.
+    /// The replica's progress: a MessagePack map.
     pub vclock: Option<&'a [u8]>,
     /// Version of its program, packed; 0 if it does not say.
     pub version: u32,
@@ -135,7 +135,7 @@ impl<'a> AuthTuple<'a> {
     /// The scramble that everyone but `guest` needs.
     ///
     /// # Errors
-    /// What is wrong, in the words of the error [`ErrorCode::InvalidMsgpack`].
+    /// The fault, in the words of the error [`ErrorCode::InvalidMsgpack`].
     pub fn scramble(self) -> Result<&'a Hash, &'static str> {
         match self {
             Self::Empty => Err("Invalid MsgPack - authentication request body"),
@@ -162,7 +162,7 @@ impl<'a> AuthTuple<'a> {
     }
 }
 
-/// A request that cannot be taken: what to answer, and to whom.
+/// A request that cannot be taken: the error and the `sync` to reply with.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RequestError {

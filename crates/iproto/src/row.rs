@@ -1,6 +1,6 @@
 //! Rows: one change each, as they stand in journals and snapshots and travel to replicas.
 //!
-//! A row is a header map and a body map, back to back. What is written is canonical, as Tarantool writes it: keys in a
+//! A row is a header map and a body map, back to back. The encoder's output is canonical, as Tarantool's: keys in a
 //! fixed order, integers in their shortest form, left out where they say nothing. Tuples, keys and operations inside
 //! are kept byte for byte.
 //!
@@ -32,7 +32,7 @@ pub struct RowHeader {
 }
 
 impl RowHeader {
-    /// Header of a row that is a transaction by itself.
+    /// Header of a row that is a whole transaction.
     pub fn single(replica_id: u32, lsn: u64, timestamp: f64) -> Self {
         Self { replica_id, group_id: 0, lsn, timestamp, tsn: lsn, is_commit: true }
     }
@@ -224,7 +224,7 @@ fn append_body(out: &mut Vec<u8>, head: &mut Head, at: usize, body: &RowBody<'_>
 const FIXMAP: u8 = 0x80;
 
 /// Most bytes of a row before its first array: a header of seven fields (51), an UPDATE's map with three integers and the
-/// key of an array (24), and room for the last integer to be written in eight bytes whatever it needs.
+/// key of an array (24), and eight bytes for the last integer.
 const HEAD_SIZE: usize = 96;
 
 /// The beginning of a row, put together on the stack: one reservation and one copy instead of one for each field. What

@@ -1,6 +1,6 @@
 //! The vector clock: how far the log of each instance of a replica set has been applied.
 //!
-//! Component 0 counts an instance's *local* rows, which nobody else ever sees; components 1 … 31 belong to the ids of
+//! Component 0 counts an instance's *local* rows, which no other instance sees; components 1 … 31 belong to the ids of
 //! `_cluster`. The sum of all components, the *signature*, names journal and snapshot files. A component that is 0 and
 //! one that was never set are the same thing and are left out of every outer form.
 
@@ -25,7 +25,7 @@ pub enum VclockError {
     /// The text is not of the form `{1: 277, 2: 5}`.
     #[error("can't parse a vclock at offset {at}")]
     Syntax {
-        /// Offset in bytes of what was not understood.
+        /// Offset in bytes of the value that was not understood.
         at: usize,
     },
     /// An id that no instance can have.

@@ -1,4 +1,4 @@
-//! TLS from PEM files: what a server presents, whom a client trusts, and errors that name the file and the remedy.
+//! TLS from PEM files: a server's certificate, a client's trust, and errors that name the file and the remedy.
 //!
 //! Both ends of a connection read their settings here, so that a server, the Rust client and a replica say the same
 //! about the same file. The protocol itself is `rustls` with the `ring` provider: TLS 1.2 and 1.3.
@@ -7,7 +7,7 @@
 //! file may be an authority, or the server's own, self-signed one (see [`trust`]). Clients of the web are in [`web`].
 //!
 //! Invariants: no error shows the content of a key; a key that does not belong to its certificate is refused before
-//! anybody connects. Absent: sockets, revocation lists.
+//! the first connection. Absent: sockets, revocation lists.
 
 mod pem;
 pub mod trust;
@@ -24,7 +24,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// What can be wrong with the files of TLS. Each says which file, what is wrong, and what to do.
+/// Faults of TLS files. Each names the file, the fault, and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -44,7 +44,7 @@ pub enum TlsError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong and what to do, to be read after the file's name.
+        /// The fault and the remedy, to be read after the file's name.
         problem: String,
     },
     /// Certificate and key are of two pairs.
@@ -132,7 +132,7 @@ pub fn server(identity: &Identity, client_ca: Option<&Path>) -> Result<Arc<Serve
     Ok(Arc::new(config))
 }
 
-/// What a client presents, if a server asks for it, and whom it trusts: the certificates in the file `ca`.
+/// The certificate that a client presents on request, and its trust: the certificates in the file `ca`.
 ///
 /// # Errors
 /// A file that cannot be read, or does not hold what it should.
@@ -184,7 +184,7 @@ pub fn is_key_open_to_others(key: &Path) -> bool {
     std::fs::metadata(key).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
 }
 
-/// What went wrong with a handshake, in words for a person who has set up this client or server.
+/// The failure of a handshake, in words for a person who has set up this client or server.
 pub fn explain(error: &rustls::Error) -> String {
     use rustls::{AlertDescription, CertificateError, Error};
     match error {

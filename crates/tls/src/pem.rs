@@ -1,4 +1,4 @@
-//! Reading of PEM files, and what is said of a file that is none.
+//! Reading of PEM files, and errors about files that are none.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Files that are right, files that are not, and what is said about them.
+//! Files that are right, files that are not, and the error texts about them.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Whom a client trusts: the authorities of a file, and servers whose own certificate stands in it.
+//! A client's trust: the authorities of a file, and servers whose own certificate stands in it.
 //!
 //! Who begins makes one self-signed certificate and gives it to both ends. Such a certificate calls itself an authority
 //! as a rule, and a strict verifier accepts no authority as a server. [`Trusted`] accepts a certificate that is byte by

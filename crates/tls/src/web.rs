@@ -1,7 +1,7 @@
 //! Clients of the web: they trust the authorities of the system, or of a file or folder that the caller names.
 //!
 //! A caller may switch the verification of the certificate or of its name off, as every client of HTTP lets its caller do.
-//! The connection is then encrypted, and nobody knows with whom.
+//! The connection is then encrypted, and the peer is unknown.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

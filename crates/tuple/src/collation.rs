@@ -84,7 +84,7 @@ impl Collation {
     /// options. Names and values are taken in any case.
     ///
     /// # Errors
-    /// Whatever does not exist or is not supported.
+    /// The name of a collation or locale that does not exist or is not supported.
     pub fn new<'o>(
         kind: &str,
         locale: &str,

@@ -129,7 +129,7 @@ impl Decimal {
         self.coefficient
     }
 
-    /// The number of digits after the point; negative: so many zeros follow the coefficient.
+    /// The number of digits after the point. A negative scale counts the zeros behind the coefficient.
     pub const fn scale(self) -> i32 {
         self.scale
     }
@@ -188,7 +188,7 @@ impl Decimal {
         if self.negative { -absolute } else { absolute }
     }
 
-    /// The greatest integer that is not above the number, and the first 64 bits of what is left, if anything is.
+    /// The greatest integer that is not above the number, and the first 64 bits of the fraction, if it has one.
     pub(crate) fn split(self) -> (i128, Option<u64>) {
         if self.scale <= 0 {
             let whole = (self.coefficient * power_of_ten(self.scale.unsigned_abs())).cast_signed();

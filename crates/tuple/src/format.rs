@@ -5,7 +5,7 @@
 //! makes every container on the way an array or a map, and is checked inside.
 //!
 //! The checks and their order are Tarantool's: the field count, then types field by field (and inside of a field, where a
-//! path leads), then what is missing. Nothing is allocated while a tuple is checked.
+//! path leads), then missing fields. Nothing is allocated while a tuple is checked.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -48,7 +48,7 @@ pub enum Refusal {
     Ignore,
     /// `replace`
     Replace,
-    /// A name that nobody knows, which a Tarantool lets pass in index parts.
+    /// An unknown name, which a Tarantool lets pass in index parts.
     Unknown,
 }
 
@@ -165,7 +165,7 @@ pub enum FormatError {
     },
 }
 
-/// What is asked of one place in a tuple.
+/// The rule for one place in a tuple.
 #[derive(Debug, Clone, Copy)]
 struct Rule {
     ty: FieldType,
@@ -193,7 +193,7 @@ impl Rule {
         !self.nullable && !self.container
     }
 
-    /// The kinds of values that satisfy the rule whatever is behind their first byte, a bit for each.
+    /// The kinds of values that satisfy the rule by their first byte alone, a bit for each.
     fn at_once(&self) -> u16 {
         let nil = if self.nullable { bit(Kind::Nil) } else { 0 };
         if self.container { 0 } else { self.ty.kinds() | nil }
@@ -233,7 +233,7 @@ struct Branch {
 }
 
 impl Branch {
-    /// The value at the end, if it is there.
+    /// The value at the end of the path, if the tuple has it.
     fn lookup<'a>(&self, field: &'a [u8]) -> Option<&'a [u8]> {
         self.tokens.iter().try_fold(field, |value, token| token.lookup(value))
     }
@@ -252,11 +252,11 @@ pub struct Format {
     exact_field_count: u32,
     /// For each field up to the last of which something is asked.
     rules: Vec<Rule>,
-    /// For each rule, the kinds of values that satisfy it whatever is behind their first byte, a bit for each.
+    /// For each rule, the kinds of values that satisfy it by their first byte alone, a bit for each.
     at_once: Vec<u16>,
     /// One more than the last field that must be there.
     required_count: u32,
-    /// What is asked of places inside of fields.
+    /// The rules for places inside of fields.
     places: Vec<Rule>,
     /// Sorted by field.
     branches: Vec<Branch>,
@@ -437,7 +437,7 @@ impl Format {
         self.branches.is_empty() && at_once.is_none_or(|at_once| at_once & bit(Kind::of(first)) != 0)
     }
 
-    /// Checks the field at the cursor, and what is inside of it.
+    /// Checks the field at the cursor and the values inside it.
     #[cold]
     fn check_field(&self, number: u32, mut cursor: Reader<'_>) -> Result<(), FormatError> {
         let (Some(rule), Ok(value)) = (self.rules.get(number as usize), cursor.raw()) else { return Ok(()) };
@@ -448,7 +448,7 @@ impl Format {
         if rule.container { self.check_inside(number, value) } else { Ok(()) }
     }
 
-    /// Checks the types of the places inside of a field that are there.
+    /// Checks the types of the places inside a field that exist in this tuple.
     fn check_inside(&self, field: u32, value: &[u8]) -> Result<(), FormatError> {
         for branch in self.branches.iter().filter(|branch| branch.field == field) {
             let mut value = value;

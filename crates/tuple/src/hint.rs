@@ -11,7 +11,7 @@
 //! | string, varbinary | `1` and eight bits for each byte, `0` at the end |
 //! | boolean | one bit |
 //! | double | 64 bits, made monotone |
-//! | number, decimal | the whole number below it as integer, but 63 and more bits as `111111` and so many beyond (10), then `0` |
+//! | number, decimal | the whole number below it as integer, but 63 and more bits as `111111` and the excess over 62 (10), then `0` |
 //! | with a fraction | `1` in place of that `0`, the bits of the fraction, and **no further part** |
 //! | scalar | class (3), then as above |
 //! | uuid | its 128 bits |
@@ -29,7 +29,7 @@ use crate::scalar::{self, Number, Scalar};
 const NIL: u8 = 0xc0;
 /// Bit lengths below this one are written as such; this one announces a whole 64-bit number, or what the length has more.
 const WIDE: u64 = 63;
-/// Lengths of what is no number of bits: doubles have up to 1024.
+/// Lengths that are no number of bits: doubles have up to 1024.
 const INFINITE: u32 = 1025;
 const NO_NUMBER: u32 = 1026;
 /// Doubles from 2^127 on, by magnitude, are no `i128`.
@@ -56,19 +56,19 @@ impl Writer {
         self.free == 0 || self.stopped
     }
 
-    /// The least hint that begins with what was written.
+    /// The least hint that begins with the bits written so far.
     #[inline]
     pub(crate) const fn least(&self) -> u64 {
         self.bits
     }
 
-    /// The greatest hint that begins with what was written.
+    /// The greatest hint that begins with the bits written so far.
     #[inline]
     pub(crate) const fn greatest(&self) -> u64 {
         if self.is_full() { self.bits } else { self.bits | (u64::MAX >> (64 - self.free)) }
     }
 
-    /// Appends the lowest `width` bits of `value`, as many as there is room for. The bits above must be zero.
+    /// Appends the lowest `width` bits of `value`, as many as fit. The bits above must be zero.
     #[inline]
     fn push(&mut self, value: u64, width: u32) {
         if width <= self.free {
@@ -173,7 +173,7 @@ impl Writer {
         }
     }
 
-    /// Appends a number of any kind: the whole number below it, and what is left.
+    /// Appends a number of any kind: the whole number below it, and the fraction.
     fn number(&mut self, number: Number) {
         let fraction = match number {
             Number::Integer(value) => {
@@ -299,7 +299,7 @@ impl Bits {
         Some(value)
     }
 
-    /// Steps over the encoding of a part, if all of it is there.
+    /// Steps over the encoding of a part, if all its bytes are present.
     fn pass(&mut self, part: &KeyPart) -> Option<()> {
         if part.nullable && self.take(1)? == 0 {
             return Some(());

@@ -282,7 +282,7 @@ impl KeyDef {
         Ok(())
     }
 
-    /// Appends the tuple's key: the values of all parts as they stand in the tuple, nil for what is missing.
+    /// Appends the tuple's key: the values of all parts as they stand in the tuple, nil for a missing field.
     #[inline]
     pub fn extract(&self, tuple: &[u8], out: &mut Vec<u8>) {
         if let [Step { field: 0, order: Order::Unsigned, .. }] = *self.steps

@@ -39,7 +39,7 @@ pub enum Kind {
     Bool,
     /// `00..7f`, `cc..cf`.
     Uint,
-    /// `d0..d3`, `e0..ff`: a signed form, whatever the sign of the number in it.
+    /// `d0..d3`, `e0..ff`: a signed form; the number itself may be positive.
     Int,
     /// `ca`.
     Float,

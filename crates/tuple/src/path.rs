@@ -10,7 +10,7 @@
 //! - text is UTF-8 and positions count characters, from 1.
 //!
 //! [`Lexer`] yields one token after the other and allocates nothing: an update operation stops at the first token that
-//! does not fit the tuple, whatever follows it. [`Path`] is a path that is used often and was parsed once.
+//! does not fit the tuple and never reads the rest. [`Path`] is a path that is used often and was parsed once.
 //!
 //! Absent: `[*]` is a step that leads nowhere; only multikey indexes would have a use for it.
 

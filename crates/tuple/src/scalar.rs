@@ -38,7 +38,7 @@ pub(crate) enum Scalar<'a> {
 }
 
 impl<'a> Scalar<'a> {
-    /// Decodes the first value of `bytes`. Whatever cannot be decoded is opaque.
+    /// Decodes the first value of `bytes`. Bytes that cannot be decoded are opaque.
     #[inline]
     pub(crate) fn decode(bytes: &'a [u8]) -> Self {
         let mut reader = Reader::new(bytes);
@@ -84,7 +84,7 @@ impl<'a> Scalar<'a> {
 
 /// Orders two values, each the first of its bytes. Strings are ordered by `collation`.
 pub fn compare(a: &[u8], b: &[u8], collation: &Collation) -> Ordering {
-    // Most numbers are unsigned ones, and much of what is compared is the same.
+    // Most numbers are unsigned, and many comparisons are of equal values.
     if let (Some(a), Some(b)) = (unsigned(a), unsigned(b)) {
         return a.cmp(&b);
     }
@@ -139,7 +139,7 @@ impl Number {
         }
     }
 
-    /// A whole number is hashed as an integer, another one that is a double as that, and what is left are decimals.
+    /// A whole number is hashed as an integer, a fraction that is a double as the double, the rest as decimals.
     fn hash(&self, hasher: &mut impl Hasher) {
         match self {
             Self::Integer(value) => value.hash(hasher),

@@ -65,7 +65,7 @@ impl<'a> TupleRef<'a> {
         self.at(number)?.raw().ok()
     }
 
-    /// A reader before field `number`, for those who need no slice of it.
+    /// A reader before field `number`, for callers that need no slice of it.
     #[inline]
     pub fn at(self, number: u32) -> Option<Reader<'a>> {
         let mut reader = Reader::new(self.bytes);

@@ -158,8 +158,9 @@ fn tallies(sources: &[Source]) -> BTreeMap<String, Tally> {
         let mut in_block = false;
         for (at, line) in source.text.lines().enumerate() {
             let Some(text) = (if is_code { sentences::comment(line) } else { Some(line) }) else { continue };
-            in_block ^= text.trim().starts_with("```");
-            if in_block || text.trim().is_empty() {
+            let is_fence = text.trim().starts_with("```");
+            in_block ^= is_fence;
+            if in_block || is_fence || text.trim().is_empty() {
                 continue;
             }
             tally.lines += 1;

@@ -158,7 +158,7 @@ fn data_requests() {
     let refusal = |fields: &str| select(fields).expect_err("refused").to_string();
     let plain = ([600, 0, 1, 0, 0], vec![0x90]);
     assert_eq!(select("86 10cd0258 1100 1201 1300 1400 2090"), Ok(plain.clone()));
-    // What is not understood is passed over: other integers, strings, keys in wide forms.
+    // Unknown values are passed over: other integers, strings, keys in wide forms.
     assert_eq!(select("87 2205 10cd0258 1100 1201 1300 1400 2090"), Ok(plain.clone()));
     assert_eq!(select("87 05a161 10cd0258 1100 1201 1300 1400 2090"), Ok(plain.clone()));
     assert_eq!(select("87 a161a161 10cd0258 1100 1201 1300 1400 2090"), Ok(plain.clone()));
@@ -371,7 +371,7 @@ proptest! {
         }
     }
 
-    /// What is read the short way is what is read the long way.
+    /// The short way and the long way of reading give the same.
     #[test]
     fn a_plain_header_is_a_header(
         tail in prop::collection::vec(any::<u8>(), 0..24),

@@ -20,7 +20,7 @@ const LN_PLACES: i64 = 37;
 const LN_10: (u128, u128) = (23_025_850_929_940_456_840_179_914_546, 84_364_207_601_101_488_628_772_976_033);
 
 impl Decimal {
-    /// Reads a text as [`str::parse`] does, and rounds what has more than 38 digits or places.
+    /// Reads a text as [`str::parse`] does, and rounds a number of more than 38 digits or places.
     ///
     /// # Errors
     /// A text that is no number, or a number of 10^38 or more.

@@ -291,7 +291,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads an array's header: the number of values that follow. That many values need not be there; a caller
+    /// Reads an array's header: the number of values that follow. The values themselves may be missing; a caller
     /// must not reserve memory for them on the header's word alone.
     #[inline]
     pub fn array(&mut self) -> Result<u32, MpError> {

@@ -138,19 +138,19 @@ pub fn write_ext(out: &mut Vec<u8>, kind: i8, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends an unsigned integer as `ce` and four bytes, whatever its size.
+/// Appends an unsigned integer of any size as `ce` and four bytes.
 #[inline]
 pub fn write_u32_wide(out: &mut Vec<u8>, value: u32) {
     put(out, 0xce, value.to_be_bytes());
 }
 
-/// Appends an unsigned integer as `cf` and eight bytes, whatever its size.
+/// Appends an unsigned integer of any size as `cf` and eight bytes.
 #[inline]
 pub fn write_u64_wide(out: &mut Vec<u8>, value: u64) {
     put(out, 0xcf, value.to_be_bytes());
 }
 
-/// Appends an array's header as `dd` and four bytes, whatever the count.
+/// Appends an array's header for any count as `dd` and four bytes.
 #[inline]
 pub fn write_array_wide(out: &mut Vec<u8>, count: u32) {
     put(out, 0xdd, count.to_be_bytes());

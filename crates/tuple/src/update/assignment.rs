@@ -1,7 +1,7 @@
 //! The shortcut: `=` on a few existing fields by number, which is what a queue does to its tasks all day.
 //!
 //! One pass over the operations, one over the leading fields of the tuple, one allocation: the result, or where the
-//! values are as long as what they replace only the bytes that differ. Whatever is not such an update, be it wrong or
+//! new values are as long as the old ones, only the bytes that differ. Any other update, be it wrong or
 //! only rare, is left to the general path.
 
 use super::operation::cut_base;
@@ -153,7 +153,7 @@ pub(super) fn apply(operations: &[u8], tuple: TupleRef<'_>, index_base: i64) -> 
 }
 
 /// Appends what [`apply`](super::apply) makes of `tuple`, which fits the format, if `operations` only assign, by
-/// number, values that their fields take whatever is behind the first byte. The result then fits the format too.
+/// number, values that their fields take by the first byte alone. The result then fits the format too.
 /// `None`, with nothing appended, if it is not so simple.
 ///
 /// If all values are as long as what they replace and `in_place` says that these fields may be overwritten, only the

@@ -1,6 +1,6 @@
 //! Arrays and maps that several paths lead into.
 //!
-//! Both keep what nobody has touched as slices of the old tuple, however many elements that are, and cut a slice only
+//! Both keep untouched elements, any number of them, as slices of the old tuple, and cut a slice only
 //! where an operation needs a place of its own.
 
 use super::UpdateError;
@@ -44,7 +44,7 @@ pub(super) struct Array<'a> {
 /// A piece of an array.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Run<'a> {
-    /// So many elements, back to back.
+    /// A number of elements, back to back.
     Untouched { bytes: &'a [u8], count: u32 },
     /// One element.
     Touched(Node<'a>),
@@ -81,7 +81,7 @@ impl<'a> Array<'a> {
         while left > 0 && at < self.runs.len() {
             let count = self.runs[at].count();
             if count > left {
-                // What is stepped over now is in short runs the next time: many operations do not cost many long walks.
+                // The elements stepped over now are in short runs the next time: many operations do not cost many long walks.
                 let step = left.min(STRIDE);
                 self.split(at, step)?;
                 left -= step;
@@ -144,7 +144,7 @@ impl<'a> Array<'a> {
         Ok(())
     }
 
-    /// Appends the header to `out`, and the elements to what is still to be written, last first.
+    /// Appends the header to `out`, and the elements to the list of unwritten parts, last first.
     pub(super) fn write(&self, out: &mut Vec<u8>, pending: &mut Vec<Piece<'a>>) {
         mp::write_array(out, self.count);
         pending.extend(self.runs.iter().rev().map(|run| Piece::Node(run.node())));
@@ -233,7 +233,7 @@ impl<'a> Map<'a> {
         Ok(())
     }
 
-    /// Appends the header to `out`, and the pairs to what is still to be written, last first.
+    /// Appends the header to `out`, and the pairs to the list of unwritten parts, last first.
     pub(super) fn write(&self, out: &mut Vec<u8>, pending: &mut Vec<Piece<'a>>) {
         mp::write_map(out, self.count);
         pending.extend(self.runs.iter().map(|run| Piece::Bytes(run.tail)));

@@ -42,7 +42,7 @@ pub(super) enum Edit<'a> {
     Replace(Node<'a>),
     /// An element is inserted, or a key and its value at the front of a map.
     Insert(&'a [u8]),
-    /// So many elements are deleted, or one key with its value.
+    /// Deletes this number of elements, or one key with its value.
     Delete(u32),
 }
 

@@ -2,7 +2,7 @@
 //!
 //! An operation is `[operator, field, argument]` (`[':', field, position, length, string]` for a splice). A field is a
 //! number, a name or a JSON path. Operations are read first, all of them, and then applied from left to right on the
-//! changing numbering. What is not touched keeps its bytes; what is computed gets its shortest form.
+//! changing numbering. Untouched fields keep their bytes; computed values get their shortest form.
 //!
 //! A tuple or a log that Tarantool wrote must come out of a replay byte for byte, so the rule for every corner is: where
 //! Tarantool 2.6 succeeds, the same bytes; where it refuses, a refusal, with its text where that text states a fact.
@@ -51,7 +51,7 @@ pub const OPERATION_LIMIT: u32 = 4000;
 pub enum Mode {
     /// The whole update fails.
     Update,
-    /// The operation is skipped, the others are applied. (An operation that cannot be read is an error all the same.)
+    /// The operation is skipped, the rest are applied. (An operation that cannot be read is an error all the same.)
     Upsert,
 }
 
@@ -71,7 +71,7 @@ pub enum UpdateError {
     UpdateSplice {
         /// The field.
         field: String,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
     /// Code 26: the argument, or the field that the operation finds, has another type.
@@ -91,7 +91,7 @@ pub enum UpdateError {
     UnknownUpdateOp {
         /// Which operation, from 1.
         number: u32,
-        /// The operator in double quotes, or what is wrong with its arguments.
+        /// The operator in double quotes, or the fault of its arguments.
         reason: String,
     },
     /// Code 29.
@@ -99,7 +99,7 @@ pub enum UpdateError {
     UpdateField {
         /// The field.
         field: String,
-        /// What is wrong.
+        /// The reason.
         reason: FieldFault,
     },
     /// Code 37.
@@ -126,7 +126,7 @@ pub enum UpdateError {
     },
 }
 
-/// What is wrong with a field; see [`UpdateError::UpdateField`].
+/// The fault of a field; see [`UpdateError::UpdateField`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FieldFault {
     /// `#` with 0.
@@ -138,7 +138,7 @@ pub enum FieldFault {
     /// A second operation where only one is allowed.
     #[error("double update of the same field")]
     DoubleUpdate,
-    /// `!` of a key that is there.
+    /// `!` of a key that exists.
     #[error("the key exists already")]
     KeyExists,
     /// The path breaks the grammar.
@@ -164,7 +164,7 @@ pub enum FieldFault {
     IndexInMap,
 }
 
-/// Operations are MessagePack of one request, and tuples were checked when they came in: whatever cannot be read makes
+/// Operations are MessagePack of one request, and tuples were checked when they came in: a value that cannot be read makes
 /// the request invalid.
 impl From<MpError> for UpdateError {
     fn from(_: MpError) -> Self {

@@ -32,7 +32,7 @@ pub(super) struct UpdatePath<'a> {
 pub(super) enum Action<'a> {
     Set(&'a [u8]),
     Insert(&'a [u8]),
-    /// So many fields, at least one.
+    /// A number of fields, at least one.
     Delete(u32),
     Compute(Computation<'a>),
 }

@@ -1,6 +1,6 @@
 //! A value that one path has changed in one place.
 //!
-//! The usual operation by path is alone in its field. It is kept as the containers on its way and the edit at its end:
+//! The usual operation by path is alone in its field. It is kept as the containers along the path and the edit at its end:
 //! nothing else of the value is looked at, and containers keep the headers they came with unless their count changes.
 //! When a second path parts from the first in some container, the trail ends there ([`Trail::above`]) and may go on
 //! inside ([`Trail::below`]).
@@ -26,7 +26,7 @@ pub(super) struct Trail<'a> {
     pub(super) edit: Edit<'a>,
 }
 
-/// A container on the way of a path. Where it ends is found out only where somebody needs to know: a path into a deep
+/// A container along a path. Its end is searched only on demand: a path into a deep
 /// value costs what stands before it, not that again for each of its steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Station<'a> {
@@ -119,7 +119,7 @@ impl<'a> Trail<'a> {
         Ok(Some(Self { value, stations, place: self.place.clone(), edit: self.edit }))
     }
 
-    /// Appends what comes before the changed place to `out`, and puts the rest on the list of what is still to be
+    /// Appends the bytes before the changed place to `out`, and puts the rest on the list of parts still to be
     /// written, last first.
     pub(super) fn write(&self, out: &mut Vec<u8>, pending: &mut Vec<Piece<'a>>) {
         let (Some(station), place) = (self.stations.last(), &self.place) else {
@@ -205,7 +205,7 @@ impl<'a> Station<'a> {
         let target = &operation.target;
         let opened = Opened::new(self.container);
         let is_map = opened.is_some_and(|opened| opened.is_map);
-        // So many values from one on.
+        // This number of values, starting with one.
         let extent = |begin: usize, count: u32| {
             let mut reader = Reader::new(&self.container[begin..]);
             (0..count).try_for_each(|_| reader.skip())?;
