@@ -1,7 +1,7 @@
 //! The codec of blocks: the unit in which a journal file is written, checked and lost.
 //!
 //! A block is a fixed header of [`FIXED_HEADER_BYTES`] followed by its body: encoded rows, plain or as one zstd
-//! frame. The header holds the length of the body, a field for what is before the block, and the checksum of the body
+//! frame. The header holds the length of the body, a field about the file before the block, and the checksum of the body
 //! as stored. Padding lets the body always begin at the same distance from the magic.
 //!
 //! Invariants:
@@ -76,7 +76,7 @@ pub const fn is_full(unpacked_bytes: usize) -> bool {
 /// takes it for a write that never completed. Its length is [`MAX_PREALLOCATED_BYTES`]; zeros follow up to the end of
 /// the file.
 ///
-/// The length is written longer than need be, as no block's is: whatever part of this header stands where a block's was to
+/// The length is written longer than needed, unlike any block's: any part of this header that stands where a block's should
 /// be written, five bytes of it are enough to tell that the block's sector never reached the disk.
 pub const PREALLOCATED_HEADER: [u8; FIXED_HEADER_BYTES] =
     [0xd5, 0xba, 0x0b, 0xab, 0xcf, 0, 0, 0, 0, 0x00, 0x10, 0x00, 0x00, 0, 0, 0xa3, 0, 0, 0];
@@ -92,7 +92,7 @@ pub struct BlockHeader {
     pub length: u32,
     /// [`checksum`] of the body as stored.
     pub checksum: u32,
-    /// Once the checksum of the previous block, which nobody writes: 0, or the field of [`crate::synced`].
+    /// Once the checksum of the previous block, which no writer writes: 0, or the field of [`crate::synced`].
     pub previous: u32,
 }
 
@@ -107,7 +107,7 @@ pub enum HeaderError {
     #[error("the block's header is not readable")]
     Fields,
     /// The fields are readable, but the header is not as any writer writes it: padding that is not zero, a number longer
-    /// than need be, or a field for what is before the block that is not right there. Some bit of it has changed.
+    /// than needed, or a wrong field about the file before the block. Some bit of it has changed.
     #[error("the block's header has bits that no writer sets")]
     Padding,
     /// The length is beyond [`MAX_BODY_BYTES`].

@@ -21,7 +21,7 @@ pub enum Mode {
     /// Nothing that was ever reported durable.
     #[default]
     Strict,
-    /// Whatever cannot be read, each loss reported (`--force-recovery`).
+    /// Every row that can be read, each loss reported (`--force-recovery`).
     Force,
 }
 
@@ -51,9 +51,9 @@ pub enum Finding {
     SnapshotUnsound {
         /// Its name.
         file: String,
-        /// What is wrong.
+        /// The fault.
         defect: Defect,
-        /// Whether an older snapshot and an xlog that begins where it ends are there.
+        /// Whether an older snapshot exists, and an xlog that begins where the snapshot ends.
         older: bool,
     },
     /// The xlogs after an older snapshot end before the newest, unsound one was made.
@@ -82,7 +82,7 @@ pub enum Finding {
     BadHeader {
         /// Name of the xlog.
         file: String,
-        /// What is wrong.
+        /// The fault.
         error: HeaderDefect,
     },
     /// An xlog of another instance.
@@ -115,7 +115,7 @@ pub enum Finding {
     Gap {
         /// Name of the xlog after the gap.
         file: String,
-        /// What was reached before it.
+        /// The clock reached before it.
         reached: Box<Vclock>,
         /// Where it begins.
         begins: Box<Vclock>,
@@ -163,7 +163,7 @@ pub enum Finding {
         /// LSN of the last one.
         last: u64,
     },
-    /// A sound transaction of an xlog that does not fit what is there.
+    /// A sound transaction of an xlog that does not fit the recovered data.
     #[error("can't apply the transaction of LSN {lsn} from '{file}' (block at offset {offset}): {cause}")]
     Inapplicable {
         /// Name of the xlog.
@@ -175,7 +175,7 @@ pub enum Finding {
         /// What does not fit.
         cause: String,
     },
-    /// The same, of so many more transactions of an xlog.
+    /// The same, of this many further transactions of an xlog.
     #[error("can't apply {transactions} more transaction(s) from '{file}'")]
     MoreInapplicable {
         /// Name of the xlog.
@@ -198,7 +198,7 @@ pub enum Finding {
     },
 }
 
-/// What is wrong with a snapshot.
+/// Faults of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Defect {
     /// Its text header.
@@ -215,7 +215,7 @@ pub enum Defect {
     NoEnd,
 }
 
-/// What is wrong with a text header.
+/// Faults of a text header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderDefect {
     /// It cannot be read.
@@ -247,7 +247,7 @@ pub enum Decision {
     SetAside,
     /// Start from the snapshot before it.
     FallBack,
-    /// Go on after it; what was there is lost.
+    /// Go on after it; the rows in it are lost.
     Skip,
     /// Stop the start.
     Refuse(Category),
@@ -312,7 +312,7 @@ pub fn decide(finding: &Finding, mode: Mode) -> Decision {
 }
 
 impl Finding {
-    /// What was done about it, and why that is right, or what the operator can do: the second half of a
+    /// The decision and its reason, or the operator's choices: the second half of a
     /// message.
     #[must_use]
     pub fn advice(&self, decision: Decision) -> &'static str {
@@ -368,9 +368,9 @@ impl Finding {
 /// A finding and the decision about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolution {
-    /// What was found.
+    /// The finding.
     pub finding: Finding,
-    /// What was decided.
+    /// The decision.
     pub decision: Decision,
 }
 

@@ -1,4 +1,4 @@
-//! The data folder: which files are ours, what they are called, and who may write there.
+//! The data folder: which files are ours, their names, and the lock that lets one process write.
 //!
 //! A journal file is called by twenty digits and a suffix; the number is the signature of the file's vclock.
 //! A file that is being made carries [`IN_PROGRESS`] at the end of its name and is renamed when it is
@@ -75,7 +75,7 @@ impl Directory {
         }
     }
 
-    /// Opens the folder at `path` for looking at it, whoever writes there.
+    /// Opens the folder at `path` for reading, also while another process writes there.
     ///
     /// # Errors
     /// [`DirectoryError::Io`].
@@ -103,7 +103,7 @@ impl Directory {
         self.disk.path(name)
     }
 
-    /// What is in the folder.
+    /// The files of the folder.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -168,7 +168,7 @@ impl Directory {
     }
 }
 
-/// Makes the folder at `path` and the missing ones above it, durably: what is synced inside is worth nothing in a
+/// Makes the folder at `path` and the missing ones above it, durably: synced files are worth nothing in a
 /// folder that a crash takes away.
 fn create_durably(path: &Path) -> io::Result<()> {
     let path = std::path::absolute(path)?;

@@ -4,8 +4,8 @@
 //! recovery run on a real folder ([`LocalDisk`]) and on one in memory ([`crate::memory::MemoryDisk`]), which fails,
 //! tears and forgets on command.
 //!
-//! What is assumed of a disk: bytes are durable once `sync` of their file has returned; a name is durable
-//! once `sync` of the folder has returned; a rename is atomic. What is not assumed: that unsynced bytes reach
+//! Assumptions about a disk: bytes are durable once `sync` of their file has returned; a name is durable
+//! once `sync` of the folder has returned; a rename is atomic. Not assumed: that unsynced bytes reach
 //! the disk in order, or whole, or not at all.
 
 use std::fmt;
@@ -64,7 +64,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// When the disk does not confirm it.
     fn sync(&self) -> io::Result<()>;
 
-    /// Whether the folder is still where it was opened: what is journaled is found there at the next start.
+    /// Whether the folder is still where it was opened, so that the next start finds the journal there.
     ///
     /// # Errors
     /// What became of it.
@@ -117,8 +117,8 @@ pub trait DiskFile: Send {
     /// Makes everything written so far durable, the file's size included.
     ///
     /// # Errors
-    /// When the disk does not confirm it. What was written since the last sync is then lost or not: nobody
-    /// knows, and asking again proves nothing.
+    /// When the disk does not confirm it. Bytes written since the last sync are then lost or not: the disk
+    /// does not tell, and asking again proves nothing.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -184,7 +184,7 @@ impl LocalDisk {
     /// what Tarantool takes on its `wal_dir`: the two exclude each other too.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] when somebody else holds it.
+    /// [`TryLockError::WouldBlock`] when another process holds it.
     pub fn lock(&self) -> Result<(), TryLockError> {
         self.folder.try_lock()
     }
@@ -206,7 +206,7 @@ impl Disk for LocalDisk {
             let entry = entry?;
             let Ok(name) = entry.file_name().to_str() else { continue };
             let file_type = match entry.file_type() {
-                // Some file systems do not tell. A file that is gone since is listed: whoever opens it finds out.
+                // Some file systems do not tell. A file that was deleted since is listed; opening it fails.
                 FileType::Unknown => statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW)
                     .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
                 known => known,
@@ -231,7 +231,7 @@ impl Disk for LocalDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        // The folder's lock is held, so nobody takes the name between the question and the answer.
+        // This process holds the folder's lock, so no other one takes the name between the question and the answer.
         match statat(&self.folder, to, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
             Err(rustix::io::Errno::NOENT) => {}

@@ -9,9 +9,9 @@
 //! ends, [`transaction`] makes transactions of blocks, and [`directory`] knows the names and holds the lock.
 //! [`decision`] is the table of what recovery does about what it finds. [`disk`] is the seam to the file system;
 //! [`memory`] is a disk that fails on command, and [`suite`] the tests that the log passes on every disk: both for
-//! the tests of whoever uses this crate.
+//! the tests of other crates.
 //!
-//! Rows are bytes here. What they mean is known to whoever encodes and applies them.
+//! Rows are bytes here. The callers that encode and apply them know their meaning.
 
 pub mod block;
 pub mod decision;

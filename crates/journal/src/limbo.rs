@@ -5,7 +5,7 @@
 //! did on the instance that wrote the log. So recovery holds back from the first synchronous transaction on,
 //! and lets go in the order of the log.
 //!
-//! Absent: quorums. What is still here when the log ends was neither acknowledged nor refused, and is
+//! Absent: quorums. Transactions still here when the log ends were neither acknowledged nor refused, and are
 //! recovered.
 
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ pub(crate) struct Limbo {
     waiting: VecDeque<Waiting>,
 }
 
-/// What is in a [`Limbo`] that will get no verdict.
+/// The transactions of a [`Limbo`] that will get no verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Undecided {
     pub(crate) transactions: usize,

@@ -3,7 +3,7 @@
 //! The log is [`crate::writer::XlogWriter`]. The seam behind which the medium may change is [`crate::disk`]; on every
 //! medium the log passes the tests of [`crate::suite`]:
 //! - batches are kept in the order of `append`, each transaction wholly or not at all;
-//! - what was appended before a successful `sync` survives whatever the log's mode promises to survive;
+//! - batches appended before a successful `sync` survive everything that the log's mode promises to survive;
 //! - after a failure nothing is taken any more: a log that failed once answers [`LogError::Poisoned`] with
 //!   the first cause until it is recovered. Rows of the failed call may or may not be there after that.
 
@@ -39,7 +39,7 @@ impl Batch {
     /// nothing is.
     ///
     /// # Panics
-    /// When the rows are past 4 GiB: whoever fills a batch hands it over long before.
+    /// When the rows are past 4 GiB: callers hand a batch over long before.
     pub fn end_transaction(&mut self) {
         let end = u32::try_from(self.rows.len()).expect("a batch is handed over before it has 4 GiB");
         if self.ends.last().copied().unwrap_or(0) < end {
@@ -107,7 +107,7 @@ pub enum LogError {
     /// The disk refused. The log is poisoned.
     #[error("can't {action} {}: {cause}", .file.display())]
     Io {
-        /// What was tried: "write", "sync", "create" …
+        /// The operation that failed: "write", "sync", "create" …
         action: &'static str,
         /// On which file.
         file: PathBuf,

@@ -1,6 +1,6 @@
 //! A disk in memory that forgets, tears and fails on command.
 //!
-//! It keeps apart what has been written from what has been made durable, for contents and for names, and
+//! It keeps written bytes apart from durable ones, for contents and for names, and
 //! counts every operation that changes something. A test runs a workload once to learn how many operations it
 //! takes, then again with a fault at each, takes the [image](MemoryDisk::crash) that a crash would leave, and
 //! recovers from that.
@@ -31,14 +31,14 @@ pub enum Fault {
 /// What of the bytes that were not made durable a crash leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
-    /// The process died, the machine did not: everything written is there, and no more durable than it was.
+    /// The process died, the machine did not: everything written is readable, and no more durable than it was.
     Process,
-    /// The machine died: nothing is there that was not made durable, names included.
+    /// The machine died: only durable bytes and durable names are left.
     Machine,
     /// The machine died after names and, of each file, up to this many further bytes had reached the disk.
     Torn(usize),
     /// The machine died after names, sizes and, of each file, up to this many further bytes had reached the
-    /// disk, whole sectors of them; where the others were to be, there is what was there before, or zeros.
+    /// disk, whole sectors of them; the sectors between them hold their former bytes, or zeros.
     Zeroed(usize),
     /// The machine died while its drive wrote in an order of its own: of everything since the last sync, each sector,
     /// each length and each name is as before or as after, by a generator with this seed.
@@ -130,7 +130,7 @@ impl Content {
         image
     }
 
-    /// Length of what has been made durable and `kept` bytes more, as far as there are any.
+    /// Length of the durable bytes and `kept` bytes more, as far as they exist.
     fn reached(&self, kept: usize) -> usize {
         self.durable.len().saturating_add(kept).min(self.written.len())
     }

@@ -4,7 +4,7 @@
 //! the format; then `Key: value` lines in any order. Keys that are not known are skipped and reported: a
 //! newer version may add some.
 //!
-//! The format has no checksum for it, so what is written here has one more line, which a real Tarantool skips as it
+//! The format has no checksum for it, so our headers have one more line, which a real Tarantool skips as it
 //! skips every key that it does not know: `Checksum`, eight hexadecimal digits, of all other lines. A header with that
 //! line is believed only if it is right; one without it, as Tarantool writes it, is believed as it stands.
 //!
@@ -24,7 +24,7 @@ use crate::block;
 pub const FORMAT_VERSION: &str = "0.13";
 /// The versions that are read.
 pub const READABLE_VERSIONS: [&str; 2] = ["0.12", FORMAT_VERSION];
-/// The longest header that is read, in bytes: two full vclocks and room for keys to come.
+/// The longest header that is read, in bytes: two full vclocks and space for future keys.
 pub const MAX_META_BYTES: usize = 8192;
 
 const VERSION: &str = "Version";
@@ -78,7 +78,7 @@ impl fmt::Display for FileKind {
 pub struct Meta {
     /// What the file is.
     pub kind: FileKind,
-    /// The program that wrote it. Nobody checks it.
+    /// The program that wrote it. No reader checks it.
     pub written_by: String,
     /// The instance whose file it is.
     pub instance: Uuid,
@@ -118,7 +118,7 @@ pub enum MetaError {
     Vclock {
         /// The line's key.
         key: &'static str,
-        /// What is wrong with its value.
+        /// The fault of its value.
         reason: String,
     },
     /// `Instance` or `VClock` is not there.
@@ -160,7 +160,7 @@ impl Meta {
     ///
     /// # Errors
     /// [`MetaError`]. [`MetaError::Unfinished`] says that all lines so far are right and more of the file may
-    /// complete them; every other error stays whatever follows.
+    /// complete them; every other error stays, no matter which bytes follow.
     pub fn decode(file: &[u8], kind: FileKind) -> Result<Decoded, MetaError> {
         let file = &file[..file.len().min(MAX_META_BYTES)];
         let end = file.windows(END.len()).position(|window| window == END);

@@ -10,9 +10,9 @@
 //! | [`Damage`] | has a complete block that is wrong, or bytes after its end | the disk or a person changed it |
 //!
 //! The module `judge` draws the line between torn and damaged, for files that say how much of them was synced and for
-//! those that do not.
+//! files that do not.
 //!
-//! A reader can be asked again after [`End::Open`] and [`End::Torn`]: it then sees what has been written
+//! A reader can be asked again after [`End::Open`] and [`End::Torn`]: it then sees bytes written
 //! since.
 //!
 //! Absent: any decision. Whether a torn tail may be cut depends on the files around it (see
@@ -98,7 +98,7 @@ pub enum TornCause {
     /// Only zeros where a block would begin.
     #[error("the file ends in zeros")]
     Zeros,
-    /// A part of the last write never reached the disk: in its place is what was there before it.
+    /// A part of the last write never reached the disk: its place holds the former bytes.
     #[error("a part of the last write is missing")]
     Sector,
     /// The last block ends inside a transaction.
@@ -112,11 +112,11 @@ pub enum TornCause {
 pub struct Damage {
     /// Where the block begins.
     pub offset: u64,
-    /// What is wrong with it.
+    /// The fault.
     pub kind: DamageKind,
 }
 
-/// What is wrong with a block.
+/// Faults of a block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DamageKind {
     /// No magic, an unreadable header, or an absurd length.
@@ -141,7 +141,7 @@ pub enum DamageKind {
     Row {
         /// Where the row begins in the unpacked block.
         at: usize,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// Something other than zeros after the end marker.
@@ -263,10 +263,10 @@ impl FileReader {
         self.file.size()
     }
 
-    /// The next block, or what is there in its place.
+    /// The next block, or the fault found in its place.
     ///
     /// # Errors
-    /// When the disk cannot be read. Whatever it reads leads to a [`Step`].
+    /// When the disk cannot be read. Any bytes that it reads lead to a [`Step`].
     pub fn next_block(&mut self) -> io::Result<Step<'_>> {
         let offset = self.offset();
         let (header, length) = match self.read_block()? {

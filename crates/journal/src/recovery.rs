@@ -7,10 +7,10 @@
 //!    skipped.
 //! 3. Each file must begin where the one before it ended.
 //!
-//! Whatever is not in order becomes a [`Finding`], and the table in [`crate::decision`] says what follows.
+//! Every irregularity becomes a [`Finding`], and the table in [`crate::decision`] says what follows.
 //!
 //! Invariants:
-//! - nothing in the folder is changed: what is to be done about files is in [`Recovered::repairs`];
+//! - nothing in the folder is changed: the changes that files need are in [`Recovered::repairs`];
 //! - no transaction is handed over in part, and none before the one ahead of it in the log;
 //! - the clock counts whole transactions only.
 //!
@@ -44,7 +44,7 @@ pub enum Source {
     Xlog,
 }
 
-/// How far recovery has come.
+/// The progress of recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
     /// Bytes read of the files that are to be read.
@@ -62,16 +62,16 @@ pub struct Transaction<'a> {
     pub source: Source,
     /// Its rows, in order; at least one. In a snapshot each row comes alone.
     pub rows: &'a [Row<'a>],
-    /// How far recovery has come, before it.
+    /// The progress of recovery before it.
     pub progress: Progress,
 }
 
 /// Why a target did not take a transaction.
 pub type ApplyError = Box<dyn Error + Send + Sync>;
 
-/// Takes what is recovered.
+/// Takes recovered rows.
 pub trait RecoveryTarget {
-    /// Takes a transaction. CONFIRM and ROLLBACK rows come too, after they have had their effect on what is
+    /// Takes a transaction. CONFIRM and ROLLBACK rows come too, after their effect on the transactions
     /// handed over.
     ///
     /// # Errors
@@ -148,7 +148,7 @@ impl RecoveryError {
     }
 }
 
-/// What is to be done to a file before the log is written on.
+/// The change that a file needs before the log is written on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
     /// Remove it.

@@ -36,7 +36,7 @@ pub struct Inventory {
     pub xlogs: Vec<StoredFile>,
 }
 
-/// What is to be kept.
+/// The files to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
     /// Signature of the newest snapshot that is known to be sound: a start used it, or this process has written it.
@@ -45,7 +45,7 @@ pub struct Rule {
     pub snapshots: usize,
     /// Bytes that all files may take; above this older snapshots go earlier, with their xlogs.
     pub bytes: u64,
-    /// Xlogs with this signature and later ones stay whatever else holds: replicas read them. `u64::MAX` keeps none.
+    /// Xlogs with this signature and later ones stay for replicas that read them. `u64::MAX` keeps none.
     pub held_from: u64,
 }
 
@@ -61,7 +61,7 @@ pub struct Held {
 }
 
 impl Inventory {
-    /// What is in the folder now.
+    /// The files of the folder.
     ///
     /// # Errors
     /// When the folder or one of the files cannot be read.
@@ -153,10 +153,10 @@ pub fn hold(inventory: &Inventory, rule: &Rule, needed: &[u64], limit: u64) -> H
     }
 }
 
-/// Removes what the rule does not keep. Returns the files that are gone, and what is left.
+/// Removes the files that the rule does not keep. Returns the removed and the remaining files.
 ///
 /// # Errors
-/// When the folder cannot be read or changed. What was not removed is harmless and goes the next time.
+/// When the folder cannot be read or changed. A file that was not removed is harmless and goes the next time.
 pub fn collect(directory: &Directory, rule: &Rule) -> io::Result<(Vec<(FileKind, StoredFile)>, Inventory)> {
     let mut inventory = Inventory::of(directory)?;
     let removed = removable(&inventory, rule);
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(hold(&[40, 30], 900), Held { from: 30, bytes: 0, lost: vec![] });
         assert_eq!(hold(&[40, 10], 900), Held { from: 10, bytes: 200, lost: vec![] });
         assert_eq!(hold(&[20, 10], 199), Held { from: 20, bytes: 100, lost: vec![1] });
-        // Who is lost holds nothing back.
+        // A lost replica holds nothing back.
         assert_eq!(hold(&[0, 40], 299), Held { from: 30, bytes: 0, lost: vec![0] });
         assert_eq!(hold(&[20], 0), Held { from: 30, bytes: 0, lost: vec![0] });
         let held = Rule { held_from: 10, ..rule };

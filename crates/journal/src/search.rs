@@ -1,4 +1,4 @@
-//! Where in a file sound blocks begin, whatever lies between them.
+//! Where in a file sound blocks begin, with any bytes between them.
 //!
 //! Any four bytes may look like a block's magic, and what follows them like a header that claims a long body. To read each
 //! claimed body would take the square of the file's length where many of them overlap. But this checksum is linear: that of
@@ -120,7 +120,7 @@ impl SoundPlaces {
         self.places.get(self.places.partition_point(|&(place, _)| place < offset)).map(|&(place, _)| place)
     }
 
-    /// Whether a place behind `offset` says that what is there was synced. No place says so of what is behind itself.
+    /// Whether a place behind `offset` says that the bytes there were synced. No place says so of bytes behind itself.
     pub(crate) fn vouch_for(&self, offset: u64) -> bool {
         self.synced > offset
     }
@@ -228,7 +228,7 @@ mod tests {
             .encode()
     }
 
-    /// What the search is to find, by looking at every claim by itself.
+    /// The search's expected result, by checking every claim alone.
     fn expected(bytes: &[u8], from: usize) -> Vec<u64> {
         let is_sound = |&at: &usize| {
             let rest = &bytes[at..];
@@ -287,7 +287,7 @@ mod tests {
                         bytes.extend_from_slice(&header(length, block::checksum(&body)));
                         bytes.extend_from_slice(&body);
                     }
-                    // A claim over whatever comes.
+                    // A claim over any bytes.
                     1 => bytes.extend_from_slice(&header(length * 40, u32::from(fill))),
                     2 => bytes.extend_from_slice(&MAGIC_END),
                     _ => bytes.extend(std::iter::repeat_n(fill & 1, length * 20)),

@@ -4,7 +4,7 @@
 //! on the disk, in every wal mode: a snapshot that has its name is whole, or the disk has changed it since.
 //! Rows are numbered from 0 over the file; the numbers show how many were lost where a block was.
 //!
-//! What has been written is synced every few megabytes: one sync of everything at the end would let the syncs of the
+//! The writer syncs every few megabytes: one sync of everything at the end would let the syncs of the
 //! journal on the same disk wait for it.
 //!
 //! Absent: which rows there are and in which order. Tarantool wants the system spaces first, in the order of
@@ -22,14 +22,14 @@ use crate::disk::{DiskFile, write_all_at};
 use crate::meta::{FileKind, Meta};
 use crate::writer::WRITTEN_BY;
 
-/// Bytes after which what has been written is synced.
+/// Bytes after which the writer syncs.
 const SYNC_EVERY: u64 = 8 << 20;
 
-/// Why a snapshot was not written. The folder's other files are untouched; what was begun is a left-over that
+/// Why a snapshot was not written. The folder's other files are untouched; the unfinished file is a left-over that
 /// [`SnapshotWriter::abandon`] or the next start removes.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// The disk refused, or a snapshot with this clock is there already ([`io::ErrorKind::AlreadyExists`]).
+    /// The disk refused, or a snapshot with this clock exists ([`io::ErrorKind::AlreadyExists`]).
     #[error("can't write the snapshot {file}: {cause}")]
     Io {
         /// Name of the snapshot.
@@ -173,7 +173,7 @@ impl SnapshotWriter {
     /// Completes the snapshot: everything and its name are on the disk when this returns.
     ///
     /// # Errors
-    /// [`SnapshotError`]; there is no snapshot then, or it is complete and its name may not be durable. What is left of one
+    /// [`SnapshotError`]; the snapshot is then missing, or it is complete and its name may not be durable. A file
     /// that did not get its name is removed, if the disk lets us.
     pub fn finish(mut self) -> Result<WrittenSnapshot, SnapshotError> {
         let flushed = if self.pending.is_empty() { Ok(()) } else { self.flush() };

@@ -1,6 +1,6 @@
 //! What the log must do on every [disk](crate::disk), as tests that any of them can run.
 //!
-//! A disk gives a [`Subject`]: how to open the log, and how to read back what is in it. The tests know nothing of files.
+//! A disk gives a [`Subject`]: how to open the log, and how to read its batches back. The tests know nothing of files.
 
 #![allow(clippy::missing_panics_doc, reason = "tests fail by panicking")]
 
@@ -18,7 +18,7 @@ pub trait Subject {
     /// LSNs of the transactions in the log, in order: each the list of its rows' LSNs.
     fn read_back(&mut self) -> Vec<Vec<u64>>;
 
-    /// Lets the machine die: what was not synced may be lost.
+    /// Lets the machine die: unsynced bytes may be lost.
     fn crash(&mut self);
 
     /// Lets the medium refuse the next thing it is asked to do, once.
@@ -123,7 +123,7 @@ pub fn goes_on_after_a_close(subject: &mut dyn Subject) {
     assert_eq!(subject.read_back().concat(), (1..=8).collect::<Vec<_>>());
 }
 
-/// What was synced survives a crash, and nothing comes back that was not appended.
+/// Synced batches survive a crash, and nothing comes back that was not appended.
 pub fn keeps_what_was_synced(subject: &mut dyn Subject) {
     let mut workload = Workload::default();
     let mut synced = 0;

@@ -1,7 +1,7 @@
 //! Reading the log of a running instance, from a clock on, while it is being written.
 //!
-//! A replica that was away gets what it has missed from here. The reader goes from block to block and from file to file
-//! and says when nothing more is there yet; whoever drives it knows up to which clock rows are durable and stops there.
+//! A replica that was away gets its missing rows from here. The reader goes from block to block and from file to file
+//! and says when it has reached the end; its caller knows up to which clock rows are durable and stops there.
 //!
 //! Absent: any repair. A file that a running instance cannot read on is damage, and said.
 
@@ -23,13 +23,13 @@ pub enum TailError {
     Gap {
         /// What the reader wants to go on from.
         wanted: Box<Vclock>,
-        /// Where the oldest file that is there begins.
+        /// Where the oldest existing file begins.
         oldest: Box<Vclock>,
     },
     /// The folder cannot be listed.
     #[error("can't list the journal: {0}")]
     Io(#[from] io::Error),
-    /// The disk does not give what is in a file.
+    /// The disk does not give a file's content.
     #[error("can't read '{file}': {cause}")]
     Read {
         /// Its name.
@@ -110,7 +110,7 @@ impl Tail {
         &self.clock
     }
 
-    /// The rows of the next block: whole transactions. None if nothing more is there now.
+    /// The rows of the next block: whole transactions. None at the current end.
     ///
     /// # Errors
     /// What keeps a file from being read.

@@ -43,7 +43,7 @@ impl<'a> Transactions<'a> {
         Self { reader: mp::Reader::new(rows) }
     }
 
-    /// Puts the rows of the next transaction into `rows`, in place of what is there.
+    /// Puts the rows of the next transaction into `rows`, in place of its content.
     ///
     /// # Errors
     /// [`DamageKind::Row`] when bytes are no row, or a row of another transaction comes before the last one

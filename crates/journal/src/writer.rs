@@ -19,7 +19,7 @@
 //! written ahead ([`Settings::preallocated_bytes`]), and blocks take their place: measured on ext4, a sync then takes
 //! 130 µs instead of 207. Zeros behind the last block would stop a real Tarantool after a crash of the process, so
 //! what stands there begins with the header of a block that is longer than the file: a write that never completed,
-//! which it cuts off. A disk without room for a preallocated tail still takes blocks, and large batches do without,
+//! which it cuts off. A disk without space for a preallocated tail still takes blocks, and large batches do without,
 //! so as not to be written twice: there the preallocated tail is its header alone. A file that ends in order has
 //! none.
 
@@ -40,7 +40,7 @@ use crate::meta::{FileKind, Meta};
 use crate::recovery::Recovered;
 use crate::synced::SyncedLength;
 
-/// Who is said to have written a file.
+/// The program named as a file's writer.
 pub const WRITTEN_BY: &str = concat!("Lycosa ", env!("CARGO_PKG_VERSION"));
 
 /// Size past which a file is ended unless told otherwise, as Tarantool's `wal_max_size`.
@@ -154,7 +154,7 @@ impl OpenXlog {
         }
     }
 
-    /// Writes blocks behind those that there are. `preallocated` is how many bytes to keep ready behind them, 0 if
+    /// Writes blocks behind the existing ones. `preallocated` is how many bytes to keep ready behind them, 0 if
     /// none.
     fn append(&mut self, blocks: &mut Vec<u8>, begins: &[usize], preallocated: u64) -> io::Result<()> {
         let length = blocks.len() as u64;
@@ -348,7 +348,7 @@ impl XlogWriter {
         let is_longer = file.size().map_err(self.failed("ask for the size of", &empty.name))? > bytes;
         file.truncate(bytes).map_err(self.failed("truncate", &empty.name))?;
         if is_durable && is_longer {
-            // Blocks that a crash left behind the header must not come back between those that are written now.
+            // Blocks that a crash left behind the header must not come back between new ones.
             file.sync().map_err(self.failed("sync", &empty.name))?;
         }
         Ok(self.opened(empty.name, file, bytes))

@@ -13,7 +13,7 @@
 //!
 //! Other files, as a real Tarantool's, are expected to be written in order:
 //! - A block that claims more bytes than the file has is torn, unless a sound block or an end marker follows inside it,
-//!   or its checksum is that of the rest of the file: then its length is what is wrong.
+//!   or its checksum is that of the rest of the file: then its length is wrong.
 //! - A complete block with a wrong checksum is torn only if nothing but zeros follows it *and* zeros show that a write did
 //!   not reach the disk: they follow it, or fill a sector of it.
 //! - Zeros up to the end of the file, from where a block or a part of its header ends, are torn.
@@ -32,7 +32,7 @@ use crate::search::{SoundPlaces, written_bytes};
 /// The unit in which a disk writes or does not.
 const SECTOR_BYTES: u64 = 512;
 /// In a file without synced lengths: of the sector in which it ends, fewer zeros than this at its end prove nothing, as
-/// rows may end in that many.
+/// rows may end in as many zeros.
 const TELLING_ZEROS: u64 = 16;
 /// The first bytes of a preallocated tail's header that no block's begins with.
 const TELLING_RESERVE: usize = 5;
@@ -98,7 +98,7 @@ impl FileReader {
         self.torn(offset, TornCause::Body)
     }
 
-    /// For a block of `length` bytes at `offset` that is wholly in the file but not what was written.
+    /// For a block of `length` bytes at `offset` that is wholly in the file but differs from the written one.
     pub(super) fn judge_body(&mut self, offset: u64, length: u64, kind: DamageKind) -> io::Result<Found> {
         let bytes = self.file.size()?.saturating_sub(offset);
         let only_zeros_follow = written_bytes(&*self.file, offset)? <= length;
@@ -143,7 +143,7 @@ impl FileReader {
     }
 
     /// Whether some sector of the `length` bytes from `offset` on is as it was before a batch was written at `offset`.
-    /// Each is looked at up to its own end, not that of the block: what was lost was lost up to there.
+    /// Each is compared up to its own end, not that of the block: a lost sector was lost up to there.
     fn has_old_sector(&self, offset: u64, length: u64) -> io::Result<bool> {
         let size = self.file.size()?;
         let (end, mut begin) = ((offset + length).min(size), offset);

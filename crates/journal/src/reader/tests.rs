@@ -20,7 +20,7 @@ fn file(blocks: &[usize]) -> Vec<u8> {
     bytes
 }
 
-/// How many blocks there are, and what is after them.
+/// The number of blocks, and the end after them.
 fn read(bytes: &[u8]) -> (usize, Step<'static>) {
     let mut reader = open(bytes).unwrap();
     let mut blocks = 0;
@@ -82,7 +82,7 @@ fn the_end_marker_may_be_torn_and_zeros_may_follow_it() {
     assert!(matches!(read(&bytes), (1, Step::Damage(damage)) if damage == after));
 }
 
-/// A file as the writer makes it in mode `fsync`, each block synced by itself, with a preallocated tail of so many
+/// A file as the writer makes it in mode `fsync`, each block synced alone, with a preallocated tail of `spare`
 /// bytes behind its header.
 fn reserved(blocks: &[usize], zeros: usize) -> Vec<u8> {
     let mut bytes = synced(blocks);

@@ -120,7 +120,7 @@ enum Opened {
     Foreign(Uuid),
 }
 
-/// The xlogs from the one that holds the snapshot's moment on. What is wrong with those before it does not
+/// The xlogs from the one that holds the snapshot's clock on. Faults of earlier ones do not
 /// matter.
 pub(super) fn choose_xlogs(
     directory: &Directory,

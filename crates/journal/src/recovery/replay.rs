@@ -31,7 +31,7 @@ pub(super) struct Replay<'a> {
     pub(super) progress: Progress,
 }
 
-/// Transactions of an xlog that are named if they cannot be applied; the others are counted.
+/// Transactions of an xlog that are named if they cannot be applied; further ones are counted.
 const MAX_NAMED: u64 = 10;
 
 /// The component of the clock that counts a row.
@@ -86,7 +86,7 @@ impl<'a> Replay<'a> {
         self.resolve(Finding::Inapplicable { file, offset, lsn, cause: cause.to_string() })
     }
 
-    /// Says how many transactions of a file could not be applied besides those that were named.
+    /// Reports the number of transactions of a file that could not be applied, besides the named ones.
     fn resolve_inapplicable(&mut self, file: &str) -> Result<(), RecoveryError> {
         match std::mem::take(&mut self.inapplicable).checked_sub(MAX_NAMED) {
             None | Some(0) => Ok(()),
@@ -294,7 +294,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Advances the clock by a transaction and delivers what is new in it.
+    /// Advances the clock by a transaction and delivers its new rows.
     fn take(
         &mut self,
         rows: &mut Vec<Row<'_>>,

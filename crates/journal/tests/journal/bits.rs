@@ -56,7 +56,7 @@ fn written(preallocated_bytes: u64) -> MemoryDisk {
 
 #[test]
 fn a_wrong_bit_is_reported_and_takes_nothing_that_was_synced() {
-    // A start goes on only where a key gets a name that nobody knows, whose line is reported, and in the header of the
+    // A start goes on only where a key gets an unknown name, whose line is reported, and in the header of the
     // empty preallocated tail behind the last block.
     every_wrong_bit_is_reported(0, 3 * 64 + 8 * FIXED_HEADER_BYTES as u64);
 }
@@ -67,7 +67,7 @@ fn a_wrong_bit_in_a_reserve_is_a_torn_tail() {
     every_wrong_bit_is_reported(zeros, 3 * 64 + 8 * (2 * FIXED_HEADER_BYTES as u64 + zeros));
 }
 
-/// At most so many of them are not refused.
+/// At most this many of them are not refused.
 fn every_wrong_bit_is_reported(preallocated_bytes: u64, most: u64) {
     let sound = written(preallocated_bytes);
     let files = sound.files();

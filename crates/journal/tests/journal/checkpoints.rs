@@ -1,5 +1,5 @@
 //! Checkpoints and the removal of old files on a disk that fails at every point where it can: nothing durable is lost,
-//! and the journal goes on whatever becomes of a snapshot.
+//! and the journal goes on, whether a snapshot succeeds or fails.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -67,7 +67,7 @@ fn snapshot(directory: &Directory, lsn: u64) -> Result<(), SnapshotError> {
     }
 }
 
-/// What was reported durable, and the newest snapshot that was reported complete.
+/// The rows reported durable, and the newest snapshot that was reported complete.
 #[derive(Debug, Default, Clone, Copy)]
 struct Reached {
     durable: u64,
@@ -93,7 +93,7 @@ fn work(directory: &Directory) -> Reached {
             }
             if snapshot(directory, lsn).is_ok() {
                 reached.snapshot = lsn;
-                // What could not be removed is there the next time.
+                // A file that could not be removed still exists the next time.
                 let rule = Rule { sound: lsn, snapshots: 2, bytes: u64::MAX, held_from: u64::MAX };
                 let _ = collect(directory, &rule);
             }
@@ -235,7 +235,7 @@ fn a_snapshot_that_is_given_up_leaves_nothing() {
     assert_eq!(disk.files(), files);
 }
 
-/// A machine that dies in whatever order it has removed names: a snapshot that is still there has its xlogs.
+/// A machine that dies after removing names in any order: each remaining snapshot has its xlogs.
 #[test]
 fn no_order_of_removals_leaves_a_snapshot_without_its_xlogs() {
     let names = |signatures: &[u64], suffix| {

@@ -178,6 +178,6 @@ fn rolled_back_synchronous_transactions_are_not_handed_over() {
     assert!(collected.transactions.contains(&vec![18]), "the verdict itself is handed over");
     assert_eq!(recovered.vclock.signature(), 21);
     assert!(recovered.resolutions.is_empty());
-    // Whoever knows of no synchronous spaces gets everything.
+    // A reader that knows of no synchronous spaces gets everything.
     assert!(run(&[]).1.ids.contains(&5));
 }

@@ -144,7 +144,7 @@ fn rows_given_up_are_named() {
 }
 
 /// After a start that gives anything up, the next rows go where the next start finds them: no history is
-/// mixed, nothing is reported twice, and what was torn stays readable to the end.
+/// mixed, nothing is reported twice, and a torn part stays readable to the end.
 #[test]
 fn what_is_written_after_a_start_is_found_by_the_next() {
     for Case { folder, strict, forced, .. } in &CASES {

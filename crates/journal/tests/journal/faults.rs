@@ -1,5 +1,5 @@
 //! The disk fails, tears and forgets at every point where it can, and no transaction that was reported
-//! durable is lost, none comes back in part, and the next start needs nobody's help.
+//! durable is lost, none comes back in part, and the next start needs no operator.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -164,7 +164,7 @@ fn a_start_makes_the_names_durable_that_it_has_found() {
     }
 }
 
-/// What is appended between two syncs, in rounds.
+/// The batches appended between two syncs, in rounds.
 type Plan = Vec<Vec<Batch>>;
 
 fn plan(rounds: &[&[&[&[usize]]]]) -> Plan {

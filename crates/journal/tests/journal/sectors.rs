@@ -1,6 +1,6 @@
 //! The machine dies while its drive writes in an order of its own. Of a batch that was not synced, each sector is on the
-//! disk or not, and so is the file's new length. The start needs nobody's help, has everything that was acknowledged, and
-//! of the rest whole transactions in order. One wrong bit in what was synced still stops it.
+//! disk or not, and so is the file's new length. The start needs no operator, has everything that was acknowledged, and
+//! of the rest whole transactions in order. One wrong bit in synced bytes still stops it.
 
 use lycosa_journal::decision::{Category, Mode};
 use lycosa_journal::log::Batch;
@@ -208,7 +208,7 @@ proptest! {
                     prop_assert!(matches!(error, RecoveryError::Refused(_)));
                     prop_assert!([65, 66, 78].contains(&code), "{error}: {code}");
                 }
-                // Behind the last block nobody reads, and a key of the text header that is not known is reported.
+                // Bytes behind the last block are never read, and an unknown key of the text header is reported.
                 Ok((recovered, _)) => prop_assert_eq!(recovered.vclock.get(1), reached, "bit {} of {}", bit, name),
             }
         }
