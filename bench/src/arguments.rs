@@ -416,10 +416,10 @@ pub(crate) struct CountArguments {
     /// Functions that are listed for each contender
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) functions: usize,
-    /// JSON of an earlier count: show what has changed
+    /// JSON of an earlier count: show the changes since
     #[arg(long, value_name = "FILE")]
     pub(crate) against: Option<PathBuf>,
-    /// Fail if a cycle takes so many percent more instructions than in --against
+    /// Fail if a cycle takes more than this percentage of instructions above --against
     #[arg(long, value_name = "PERCENT", requires = "against")]
     pub(crate) tolerance: Option<f64>,
     /// Print JSON
@@ -443,7 +443,7 @@ pub(crate) struct ExpireArguments {
     /// Tuples that expire
     #[arg(long, short = 'n', default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) tuples: u64,
-    /// Spread the deadlines over so many seconds, instead of one that has passed when the task starts
+    /// Spread the deadlines over this number of seconds, instead of one that has passed when the task starts
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) spread: Option<Duration>,
     /// No index over the deadline: the space is passed over

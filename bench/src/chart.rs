@@ -74,7 +74,7 @@ fn draw_group(group: &Group, mut top: f64, body: &mut String) -> f64 {
     let greatest = rates.map(|rate| rate.greatest).fold(f64::MIN_POSITIVE, f64::max);
     text(body, "title", MARGIN, top + 14.0, &format!("{}, for each second", group.workload.about));
     top += 30.0;
-    // The lines of the grid are as long as what is drawn over them.
+    // The lines of the grid are as long as the bars over them.
     let mut bars = String::new();
     let first = top;
     for (durability, meaning) in [

@@ -11,7 +11,7 @@ use crate::contender::Contender;
 use crate::program::{self, Files};
 use crate::{chart, report};
 
-/// Who is compared if nobody is named, as far as it is installed.
+/// The contenders if none is named, as far as each is installed.
 const USUAL: [&str; 20] = [
     "lycosa:fifottl:fsync",
     "lycosa:fifottl:write",
@@ -60,7 +60,7 @@ pub(crate) fn compare(arguments: &CompareArguments, server: Option<&Path>) -> Re
     Ok(())
 }
 
-/// Those that the command line names, all of whom must be there.
+/// The contenders that the command line names; each must be installed.
 fn named(arguments: &CompareArguments, files: &Files) -> Result<Field> {
     for contender in &arguments.contenders {
         contender.program.check(files)?;
@@ -68,7 +68,7 @@ fn named(arguments: &CompareArguments, files: &Files) -> Result<Field> {
     Ok(Field { contenders: arguments.contenders.clone(), ..Field::default() })
 }
 
-/// Those of the usual contenders that can be started; says of the others why not.
+/// Those of the usual contenders that can be started; prints the reason for each other one.
 pub(crate) fn usual(files: &Files) -> Result<Field> {
     let contenders = USUAL.into_iter().map(str::parse).collect::<Result<Vec<Contender>>>()?;
     let field = Field::of(contenders, files);

@@ -1,8 +1,8 @@
 //! A comparison: contenders under workloads, in rounds.
 //!
-//! Every round runs each contender once under each workload, so that whatever disturbs the machine for a while disturbs
+//! Every round runs each contender once under each workload, so that a disturbance of the machine disturbs
 //! all of them. Of several rounds the median counts. A ratio is formed in each round between runs that are neighbours
-//! in time; its median and its extremes are what is reported.
+//! in time; the report has its median and its extremes.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -28,7 +28,7 @@ pub(crate) struct ContenderRuns {
     pub(crate) runs: Vec<Result<Measurement, String>>,
 }
 
-/// A workload and who did it.
+/// A workload and its contender.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) workload: Workload,
@@ -47,7 +47,7 @@ pub(crate) struct Comparison {
     rounds: usize,
 }
 
-/// Those who take part, and those who cannot.
+/// Contenders that take part, and those that cannot.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Field {
     pub(crate) contenders: Vec<Contender>,
@@ -56,7 +56,7 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// Of these contenders those that can be started.
+    /// Of these contenders the ones that can be started.
     pub(crate) fn of(contenders: impl IntoIterator<Item = Contender>, files: &Files) -> Self {
         let mut field = Self::default();
         for contender in contenders {

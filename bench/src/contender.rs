@@ -1,4 +1,4 @@
-//! What is measured: a server program, its durability, and for tubes the type.
+//! A contender: a server program, its durability, and for tubes the type.
 //!
 //! Written `lycosa:fifottl:fsync`, `redis-list:write`. The three durabilities mean the same for every program, so that
 //! like is compared with like; what each program calls its own is in [`crate::program`].
@@ -169,7 +169,7 @@ impl fmt::Display for Contender {
 impl FromStr for Contender {
     type Err = anyhow::Error;
 
-    /// What is left out is `fifottl`, and the safest durability that the program has.
+    /// The default type is `fifottl`, the default durability the safest that the program has.
     fn from_str(text: &str) -> Result<Self> {
         let mut words = text.split(':').peekable();
         let name = words.next().unwrap_or_default();

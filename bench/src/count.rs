@@ -1,7 +1,7 @@
 //! `count`: the instructions that a cycle takes, for machines on which times are too noisy to see a change.
 //!
-//! The server runs twice under `valgrind --tool=callgrind`, the second time for so many more cycles. What the second
-//! profile has beyond the first is what those cycles took, without the start and the end of the program. The kernel's
+//! The server runs twice under `valgrind --tool=callgrind`, the second time for more cycles. The surplus of the second
+//! profile over the first is the cost of those cycles, without the start and the end of the program. The kernel's
 //! instructions are not counted. How many answers a turn of the server collects depends on time even so, hence the last
 //! digits of the numbers are not always the same.
 
@@ -22,7 +22,7 @@ use crate::report;
 use crate::trial::{Ground, Length};
 use crate::workload::{Measured, Workload};
 
-/// Cycles before those that are counted.
+/// Uncounted cycles before the counted ones.
 const WARMUP: u64 = 1_000;
 /// What takes fewer instructions of a cycle than this has no line of its own.
 const NEGLIGIBLE: f64 = 0.5;
@@ -112,7 +112,7 @@ impl Counted {
     }
 }
 
-/// Profiles a server that does so many cycles.
+/// Profiles a server that does this number of cycles.
 fn profile(ground: &Ground, contender: Contender, workload: &Workload, cycles: u64) -> Result<Profile> {
     let folder = tempfile::tempdir_in(&ground.folder)?;
     let file = folder.path().join("callgrind.out");

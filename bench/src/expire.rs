@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_millis(250);
 /// So long may the tuples take to go.
 const LONGEST: Duration = Duration::from_secs(1800);
 
-/// The cleaner of Tarantool: what is due goes from the front of the index, or is looked for from one end to the other.
+/// The cleaner of Tarantool: expired tuples go from the front of the index, or a scan of the whole index finds them.
 const CLEANER: &str = "\
 local size, is_ordered = ...
 local fiber = require('fiber')
@@ -170,7 +170,7 @@ impl<T: Read + Write> Stream for T {}
 
 fn measure_on(server: &Server, arguments: &ExpireArguments, contender: Contender) -> Result<Expired> {
     let is_lycosa = matches!(contender.program, Program::Lycosa(_));
-    // Once the server answers, its administrator's socket is there.
+    // Once the server answers, its administrator's socket exists.
     let protocol = contender.protocol(&Access::Own);
     protocol.prepare(server.address())?;
     let stream: Box<dyn Stream> = match is_lycosa {

@@ -4,8 +4,8 @@
 //!
 //! From the inside out: [`protocol`] speaks to a server. [`load`] keeps it busy and checks its answers against the
 //! [`account`]. [`server`] starts and stops it; [`contender`] and [`program`] know the servers. A [`workload`] says
-//! what is asked, and a [`trial`] puts one contender through one workload. A [`comparison`] is many trials in rounds,
-//! shown by [`report`] and [`chart`]. What the command line offers is in [`single`], [`compare`], [`count`],
+//! which requests are sent, and a [`trial`] puts one contender through one workload. A [`comparison`] is many trials in rounds,
+//! shown by [`report`] and [`chart`]. The subcommands are in [`single`], [`compare`], [`count`],
 //! [`expire`], [`programs`], [`turns`], [`replicas`] and [`performance`].
 //!
 //! Everything runs in one thread, but for the clients of a planned switch in [`replicas`]; nothing is measured while
@@ -58,7 +58,7 @@ use workload::Size;
 /// This thread is confined to one core from then on.
 ///
 /// # Errors
-/// Whatever prevents a measurement, as text for people: a server that cannot be started or reached, an answer that a
+/// Any obstacle to a measurement, as text for people: a server that cannot be started or reached, an answer that a
 /// queue must not give, a file that cannot be written.
 pub fn run(arguments: &Arguments, server: Option<&Path>) -> Result<()> {
     match &arguments.command {

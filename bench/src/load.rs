@@ -2,7 +2,7 @@
 //!
 //! One thread serves all connections by an event loop. Every connection has a fixed number of *slots*, and every slot
 //! has one request under way: it does rounds through the steps of the current [`Plan`], such as put, take, acknowledge,
-//! and sends each request as soon as the answer to the one before has come. What the slots of a connection have to say
+//! and sends each request after the answer to the one before. The requests that the slots of a connection have
 //! after one read leaves in one write.
 //!
 //! A request's time begins with the read that brought its slot the answer before, and ends with the read that brings

@@ -114,7 +114,7 @@ pub(crate) fn run_on(cores: &[usize]) -> Result<()> {
     sched_setaffinity(None, &set).with_context(|| format!("cannot run on the cores {cores:?}"))
 }
 
-/// Whether what is synced in `folder` only goes to memory.
+/// Whether a sync in `folder` only reaches memory.
 pub(crate) fn is_in_memory(folder: &Path) -> Result<bool> {
     const TMPFS: u64 = 0x0102_1994;
     let kind = rustix::fs::statfs(folder).with_context(|| format!("cannot look at {}", folder.display()))?;

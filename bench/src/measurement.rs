@@ -23,7 +23,7 @@ pub(crate) struct Measurement {
     pub(crate) threads: BTreeMap<String, ProcessorTime>,
     /// Processor time of the load generator.
     pub(crate) load_time: Duration,
-    /// Processor time of everybody else: other programs, and the kernel's own threads. `None` if the server is not known.
+    /// Processor time of all other programs and of the kernel's own threads. `None` if the server is not known.
     pub(crate) other_time: Option<Duration>,
     /// Bytes by which the server grew for each task, where tasks stayed.
     pub(crate) memory_per_round: Option<f64>,
@@ -67,7 +67,7 @@ impl Measurement {
         })
     }
 
-    /// How many cores everybody but server and load has used on average.
+    /// How many cores all programs but server and load have used on average.
     pub(crate) fn other_cores(&self) -> Option<f64> {
         self.other_time.map(|time| time.as_secs_f64() / self.outcome.elapsed.as_secs_f64())
     }

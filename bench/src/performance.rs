@@ -1,6 +1,6 @@
 //! `report`: everything that `docs/performance.md` says in numbers, measured anew by one command.
 //!
-//! The document belongs to people; the part between two marks belongs to this command. What is compared with the peers
+//! The document belongs to people; the part between two marks belongs to this command. The comparison with the peers
 //! is drawn as well.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ const COUNTED_CYCLES: u64 = 20_000;
 struct Section {
     title: &'static str,
     about: &'static str,
-    /// None for everybody.
+    /// None for all contenders.
     contenders: &'static [&'static str],
     workloads: &'static [&'static str],
 }
@@ -115,7 +115,7 @@ const BY_ITSELF: &[Section] = &[
     },
 ];
 
-/// What is measured again with a server that may use two cores.
+/// The workloads measured again with a server that may use two cores.
 const TWO_CORES: Section = Section {
     title: "A server on two cores",
     about: "The same cycles with a server that may run on the load's core too, when the load leaves it free: the journal's thread \

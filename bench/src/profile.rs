@@ -42,7 +42,7 @@ impl Profile {
                 "ob" => object = objects.resolve(value)?,
                 "fl" | "fi" | "fe" => file = files.resolve(value)?,
                 "fn" => function = functions.resolve(value)?,
-                // Names may be introduced where somebody is called.
+                // A line that names a called function may introduce its name.
                 "cob" => drop(objects.resolve(value)?),
                 "cfi" | "cfl" => drop(files.resolve(value)?),
                 "cfn" => drop(functions.resolve(value)?),
@@ -58,7 +58,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// What is more here than in `other`.
+    /// The surplus over `other`.
     pub(crate) fn beyond(&self, other: &Self) -> Self {
         let beyond = |ours: &HashMap<String, u64>, theirs: &HashMap<String, u64>| {
             let less = |(name, &count): (&String, &u64)| {

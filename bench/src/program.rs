@@ -11,11 +11,11 @@ use crate::contender::{Contender, Durability, Program};
 use crate::server::ServerLocation;
 use crate::tutorial;
 
-/// Nobody is measured while he writes snapshots: Redis is started without them, Tarantool's interval is an hour, and how
-/// Lycosa's are felt is measured apart.
+/// No contender is measured while it writes snapshots: Redis is started without them, Tarantool's interval is an hour, and the
+/// effect of Lycosa's is measured apart.
 const NO_CHECKPOINTS: [&str; 4] = ["--checkpoint-interval", "0", "--checkpoint-wal-threshold", "1024GiB"];
 
-/// Memory for Lycosa's tuples: room for every workload. A limit costs nothing until it is reached.
+/// Memory for Lycosa's tuples: enough for every workload. A limit costs nothing until it is reached.
 const MEMORY_LIMIT: &str = "16GiB";
 /// Greatest job of beanstalkd; its own default is one byte less than 64 KiB.
 const GREATEST_JOB: &str = "1048576";
@@ -92,7 +92,7 @@ impl Program {
         Ok(command)
     }
 
-    /// Whether everything is there that it takes to start the program.
+    /// Whether everything that the program needs to start is installed.
     pub(crate) fn check(self, files: &Files) -> Result<()> {
         self.find(files).map(drop)
     }

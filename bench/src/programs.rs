@@ -25,7 +25,7 @@ const DEPTH: u64 = 64;
 /// So long may the program take to define its functions after it listens.
 const LONGEST_LOAD: Duration = Duration::from_secs(60);
 
-/// A function of the program: its name, what a call does, and how many calls take about as long as the others.
+/// A function of the program: its name, a description of a call, and how many calls take about as long as those of the next.
 struct Case {
     name: &'static str,
     about: &'static str,

@@ -160,10 +160,10 @@ pub(crate) trait Dialogue: Debug {
         bail!("this protocol has no requests about many tasks")
     }
 
-    /// Looks at the beginning of `input`. What has to be said in return at once is appended to `out`.
+    /// Looks at the beginning of `input`. An immediate reply is appended to `out`.
     ///
     /// # Errors
-    /// Bytes that are not of the protocol, or that answer a question nobody asked.
+    /// Bytes that are not of the protocol, or that answer no request.
     fn hear<'a>(&mut self, input: &'a [u8], out: &mut Vec<u8>) -> Result<Heard<'a>>;
 }
 
@@ -190,7 +190,7 @@ pub(crate) trait Protocol: Debug {
         None
     }
 
-    /// Says on a new, blocking connection whatever comes before the first request. `index` counts the connections.
+    /// Sends the messages that precede the first request on a new, blocking connection. `index` counts the connections.
     fn open(&self, stream: &mut Wire<TcpStream>, index: usize, slots: usize) -> Result<Box<dyn Dialogue>>;
 }
 

@@ -1,7 +1,7 @@
 //! `replicas`: what a replica costs its master, and what the clients of both feel.
 //!
 //! Each part starts its own servers. The master has the core of servers, a replica shares the other one with the load. Where a
-//! replica works beside the load (it joins, it is frozen), it has the lowest priority: what is measured there is the master.
+//! replica works beside the load (it joins, it is frozen), it has the lowest priority: the figures are the master's.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +32,7 @@ use crate::trial::Ground;
 /// The system space of privileges, and the row by which guest may replicate.
 const PRIVILEGES: u32 = 312;
 const MAY_REPLICATE: (u32, u32, &str, u32, u32) = (1, 0, "role", 3, 4);
-/// Silence of four times so many seconds ends a connection between master and replica.
+/// Silence of four times this number of seconds ends a connection between master and replica.
 const REPLICATION_TIMEOUT: &str = "1";
 /// Time between two looks at a server; the load runs in pieces of this length.
 const LOOK: Duration = Duration::from_millis(250);
@@ -132,7 +132,7 @@ fn call<S: Read + Write>(client: &mut Caller<S>, name: &str, arguments: Vec<Valu
     Ok(values.as_array().and_then(|values| values.first()).cloned().unwrap_or(Value::Nil))
 }
 
-/// What is on a server's disk: for each instance the number of its last row.
+/// The rows on a server's disk: for each instance the number of its last row.
 fn clock<S: Read + Write>(admin: &mut Caller<S>) -> Result<BTreeMap<u64, u64>> {
     let info = call(admin, "box.info", vec![])?;
     let Some(Value::Map(pairs)) = info.get("vclock") else { bail!("box.info() has no vclock") };
@@ -170,7 +170,7 @@ fn wait_for(admin: &mut Admin, wanted: &BTreeMap<u64, u64>, pause: Duration) -> 
     }
 }
 
-/// A master, and who administers it.
+/// A master, and its administrator's socket.
 struct Master {
     server: Server,
     admin: Admin,
@@ -181,7 +181,7 @@ impl Master {
         self.server.address()
     }
 
-    /// Lets replies wait for so many replicas from now on.
+    /// Lets later replies wait for this number of replicas.
     fn set_replicas_before_reply(&mut self, replicas: u64) -> Result<()> {
         fs::write(configuration(&self.server), format!("replicas_before_reply = {replicas}\n"))?;
         kill_process(self.server.pid(), Signal::HUP).context("cannot signal the master")?;
@@ -216,7 +216,7 @@ impl Bench<'_> {
         self.arguments.shape()
     }
 
-    /// A master with the tube, whom guest may follow.
+    /// A master with the tube; guest may follow it.
     fn master(&self) -> Result<Master> {
         let command = |place: crate::server::ServerLocation<'_>| {
             let file = place.data.with_file_name(CONFIGURATION);
@@ -274,7 +274,7 @@ impl Bench<'_> {
         load.run(plan, self.shape()).map(drop)
     }
 
-    /// Cycles: of the warm-up, which do not count, and then those that do.
+    /// Cycles: of the warm-up, which do not count, and then the counted ones.
     fn cycles(&self, load: &mut Load) -> Result<Felt> {
         let length = self.arguments.length();
         Felt::of(load, length.warmup, self.shape())?;

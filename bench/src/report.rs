@@ -54,7 +54,7 @@ pub(crate) fn rounds(comparison: &Comparison) -> String {
     }
 }
 
-/// A table for each workload, and one for what is compared with a baseline.
+/// A table for each workload, and one for the comparison with a baseline.
 pub(crate) fn results(comparison: &Comparison) -> String {
     let mut text = String::new();
     for group in &comparison.groups {
@@ -88,7 +88,7 @@ pub(crate) fn results(comparison: &Comparison) -> String {
     text
 }
 
-/// One table with a row for each contender under each workload, for workloads that are not about who is the fastest.
+/// One table with a row for each contender under each workload, for workloads that compare no speed.
 pub(crate) fn overview(comparison: &Comparison) -> String {
     let costs = comparison.costs();
     let entries =

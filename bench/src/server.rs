@@ -18,7 +18,7 @@ use crate::machine;
 const LONGEST_START: Duration = Duration::from_secs(120);
 const LONGEST_STOP: Duration = Duration::from_secs(60);
 
-/// The cores of server and load. With fewer than two cores to choose from nobody is confined.
+/// The cores of server and load. With fewer than two cores to choose from neither is confined.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cores {
     confined: Option<(usize, usize)>,
@@ -183,7 +183,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) && self.child.kill().is_ok() {
-            // The folder can only go when nobody writes there any more.
+            // The folder can only be removed once no process writes there.
             let _ = self.child.wait();
         }
     }
@@ -203,7 +203,7 @@ fn launch(mut command: Command, folder: &Path, cores: Cores) -> Result<Child> {
     cores.spawn(&mut command)
 }
 
-/// A port of the loopback address on which nobody listens. Somebody else may take it first; then the server's start
+/// A port of the loopback address without a listener. Another program may take it first; then the server's start
 /// fails and says so.
 fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)

@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &RunArguments, server: Option<&Path>) -> Result<()>
         json["payload"] = json!(workload.payload);
         println!("{json}");
     } else {
-        // How somebody else's server is set up is not known.
+        // The configuration of a server that the benchmark did not start is unknown.
         let shown = if arguments.target().is_some() { named.tube_name() } else { contender.to_string() };
         println!("{shown}: {}\n{}", workload.about, measurement.text());
     }

@@ -1,5 +1,5 @@
 //! What Lycosa is meant to reach beside each peer, and whether it does: the report names a target beside every result
-//! and marks what is missed.
+//! and marks each missed one.
 
 use std::fmt::Write as _;
 

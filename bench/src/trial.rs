@@ -138,13 +138,13 @@ impl Subject {
         self.contender.protocol(&self.access)
     }
 
-    /// Does what comes before the measurement.
+    /// Does the preparations.
     fn prepare(&self, workload: &Workload) -> Result<Load> {
         self.protocol().prepare(self.address).context("cannot make the queue ready")?;
         self.load(workload)
     }
 
-    /// Connects, and does what comes before the measurement in a queue that is ready.
+    /// Connects, and does the preparations in a queue that is ready.
     fn load(&self, workload: &Workload) -> Result<Load> {
         let protocol = self.protocol();
         let mut load = Load::connect(&*protocol, self.address, workload.connected(), workload.payload)?;
@@ -192,7 +192,7 @@ impl Subject {
         Ok(measurement)
     }
 
-    /// Checks that so many tasks wait. Servers that settle things after their reply get a moment for it.
+    /// Checks that this number of tasks waits. Servers that finish work after their reply get a moment for it.
     fn check_count(&self, expected: u64) -> Result<()> {
         const LONGEST: Duration = Duration::from_secs(2);
         let protocol = self.protocol();
@@ -247,7 +247,7 @@ impl Subject {
     }
 }
 
-/// What has been used up to a moment, or between two of them.
+/// Resources used up to one time, or between two times.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     server: Option<ProcessorTime>,

@@ -39,7 +39,7 @@ const INDEXES: u32 = 289;
 /// Tasks that are put within a second, at least; deadlines lie after the last put.
 const SLOWEST: u64 = 20_000;
 
-/// What is done to many tasks at once.
+/// Operations on many tasks at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     Drop,

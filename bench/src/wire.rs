@@ -1,8 +1,8 @@
 //! The bytes between the load and a server: a socket, in plain text or with TLS.
 //!
 //! A [`Wire`] reads and writes like its socket, blocking or not. With TLS a read decrypts until the socket has no more, so
-//! whoever waits for readiness reads until [`io::ErrorKind::WouldBlock`]. A write accepts what fits the buffer of the
-//! encryption; [`Write::flush`] sends what is left of it.
+//! a caller that waits for readiness reads until [`io::ErrorKind::WouldBlock`]. A write accepts what fits the buffer of the
+//! encryption; [`Write::flush`] sends the rest of it.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use lycosa_tls::rustls::{self, ClientConfig, ClientConnection};
 
 use crate::connect;
 
-/// How to speak TLS with a server: whom to trust, and the name of its certificate.
+/// How to speak TLS with a server: the trusted authorities, and the name of its certificate.
 #[derive(Debug, Clone)]
 pub(crate) struct Tls {
     pub(crate) config: Arc<ClientConfig>,
@@ -109,7 +109,7 @@ impl<S: Read + Write> Write for Wire<S> {
             Self::Tls(connection, stream) => {
                 let count = connection.writer().write(bytes)?;
                 match send(connection, stream) {
-                    // What was accepted is on its way, and the next write or flush sends it.
+                    // The buffer has the accepted bytes, and the next write or flush sends them.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock && count > 0 => Ok(count),
                     result => result.map(|()| count),
                 }

@@ -1,4 +1,4 @@
-//! What is asked of a server: preparations, and what is measured.
+//! The requests of a workload: preparations, and the measured ones.
 //!
 //! A workload is data, so that the same code runs the full one and the small one of the tests. The full sizes are
 //! those at which a queue's weaknesses show: backlogs beyond every cache, busy sub-queues that a search would walk over,
@@ -28,12 +28,12 @@ pub(crate) enum Source {
     Snapshot,
 }
 
-/// What is measured.
+/// The measured requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Measured {
     /// Rounds of put, take and acknowledge, for as long as was chosen.
     Cycles(Putting),
-    /// The same with so many tasks in each request.
+    /// The same with this number of tasks in each request.
     Batches(u32),
     Plan(Plan),
     /// The start of the server, until it counts its tasks again.
@@ -73,11 +73,11 @@ impl Need {
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) about: String,
-    /// That of what is measured; see [`Self::connected`].
+    /// That of the measured requests; see [`Self::connected`].
     pub(crate) shape: Shape,
     /// Bytes.
     pub(crate) payload: usize,
-    /// The type of tube that it is about; `None` for whatever the contender has.
+    /// The type of tube that it is about; `None` for the contender's own.
     pub(crate) tube_type: Option<TubeType>,
     pub(crate) need: Need,
     pub(crate) before: Vec<Plan>,
@@ -121,7 +121,7 @@ impl Workload {
         }
     }
 
-    /// `count` sub-queues, of which a hundredth (but one at least) is free and the others have a taken task and another
+    /// `count` sub-queues, of which a hundredth (but one at least) is free and each further one has a taken task and another
     /// one behind it.
     fn busy_sub_queues(name: &'static str, count: u64, shape: Shape, baseline: Option<&'static str>) -> Self {
         let busy = count - (count / 100).max(shape.slots() as u64).min(count);

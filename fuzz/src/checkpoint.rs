@@ -25,7 +25,7 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    /// Does what is ordered.
+    /// Executes the orders.
     pub(crate) fn obey(&mut self, order: CheckpointOrder, instance: &mut Instance, now: u64) {
         match order {
             CheckpointOrder::Begin { number, .. } => {

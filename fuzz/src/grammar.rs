@@ -1,7 +1,7 @@
 //! Requests that make sense, made up at random: what changes of recorded bytes do not find by themselves.
 //!
 //! They define a few spaces and indexes again and again in different ways, fill them, and use the tubes, users and
-//! functions that are there.
+//! functions that exist.
 
 use lycosa_iproto::request::{self, Body};
 use lycosa_tuple::mp;

@@ -1,4 +1,4 @@
-//! What has to hold between the indexes of a space.
+//! Invariants between the indexes of a space.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -21,7 +21,7 @@ pub(crate) fn check(store: &Store) {
     }
 }
 
-/// What an index holds, whatever its order.
+/// The tuples of an index, in any order.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Content {
     tuples: u64,

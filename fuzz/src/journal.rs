@@ -1,11 +1,11 @@
-//! A journal in memory that makes batches durable when it is told to.
+//! A journal in memory that makes batches durable on demand.
 
 use std::collections::VecDeque;
 
 use lycosa_engine::journal::{Journal, News, Pace};
 use lycosa_instance::{Batch, Buffers};
 
-/// Batches that may be on their way, so that rows gather for the next one.
+/// Most unconfirmed batches, so that rows gather for the next one.
 const IN_FLIGHT: usize = 3;
 
 #[derive(Default)]
@@ -19,7 +19,7 @@ pub(crate) struct MemoryJournal {
 }
 
 impl MemoryJournal {
-    /// Everything that was submitted becomes durable. False if nothing was on its way.
+    /// All submitted batches become durable. False if there was none.
     pub(crate) fn confirm(&mut self) -> bool {
         let durable = self
             .in_flight

@@ -1,8 +1,8 @@
 //! Fuzz targets: everything that reads bytes from a socket or a file.
 //!
-//! A target is a function of bytes that returns, or panics if a promise is broken. Beyond "no panic" each checks what has
-//! to hold for whatever it was given: what was decoded is the same after encoding and decoding again; a request has one
-//! reply; what the journal got makes the same data. [`TARGETS`] lists them with the bytes to begin with ([`corpus`]).
+//! A target is a function of bytes that returns, or panics if a promise is broken. Beyond "no panic" each checks promises
+//! that hold for all bytes: a decoded value is the same after encoding and decoding again; a request has one
+//! reply; the journal's rows make the same data. [`TARGETS`] lists them with the bytes to begin with ([`corpus`]).
 //!
 //! libFuzzer calls them, guided by the coverage that the stable compiler can measure (`fuzz/libfuzzer`,
 //! `cargo xtask fuzz`, `fuzz/README.md`).

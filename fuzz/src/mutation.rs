@@ -1,6 +1,6 @@
 //! Changes of an input that is a list of steps: requests are added, repeated, moved and removed as a whole.
 //!
-//! libFuzzer changes bytes and is told by the compiler which changes reach new code. It knows nothing of frames: a
+//! libFuzzer changes bytes, and the compiler's counters tell it which changes reach new code. It knows nothing of frames: a
 //! changed length would make the rest of the input unreadable. So [`mutate_steps`] takes the input apart, lets libFuzzer
 //! change the content of one frame, or changes the list, and puts the input together again.
 

@@ -58,7 +58,7 @@ const LOST_CHECKPOINT: u8 = 0b100 << 5;
 /// One second in microseconds.
 const SECOND: u64 = 1_000_000;
 
-/// Of so many inputs about one is loaded from a snapshot too.
+/// One of this number of inputs is loaded from a snapshot too.
 const RELOADED: usize = 4;
 
 /// Bytes of a frame that our encoder writes before its content.
@@ -116,7 +116,7 @@ struct Client {
     unanswered: usize,
 }
 
-/// An instance and what is around it.
+/// An instance and its surroundings.
 pub(crate) struct World {
     instance: Instance,
     turn: Turn,
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// Lets everything come to its end and checks what has to hold then.
+    /// Lets all work end and checks the invariants of the end.
     pub(crate) fn end(mut self) {
         for _ in 0..MAX_TURNS {
             self.has_ordered = false;

@@ -1,7 +1,7 @@
 //! The gate on instructions: what a cycle of put, take and ack takes in an instance, by type of tube, must not rise.
 //!
 //! `crates/instance/examples/cycles.rs` runs the cycles in one process, and valgrind counts its instructions. Two runs of one
-//! binary differ by less than 0.1 %, because nothing in it depends on time. [`FIGURES`] has what was counted last. It goes with
+//! binary differ by less than 0.1 %, because nothing in it depends on time. [`FIGURES`] has the last count. It goes with
 //! the compiler that `rust-toolchain.toml` names and with x86-64: elsewhere nothing is compared.
 //!
 //! `crates/lua/instructions/queue.lua` is a queue in Lua, as programs have them. The binary of the tests runs it, so that

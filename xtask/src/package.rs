@@ -1,4 +1,4 @@
-//! What is handed out: the stripped release binary with its debug information beside it, man pages, the Debian package.
+//! The packages: the stripped release binary with its debug information beside it, man pages, the Debian package.
 //!
 //! Everything lies in `target/dist`. The package is built by plain `dpkg-deb` from the files in `packaging/`.
 
@@ -21,7 +21,7 @@ const COMPLETIONS: [(&str, &str); 3] = [
 /// Scripts that dpkg runs.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
-/// Who holds the rights, in Debian's form.
+/// The holder of the rights, in Debian's form.
 const COPYRIGHT: &str = "\
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 
@@ -165,7 +165,7 @@ fn put(root: &Path, name: &str, content: &[u8], mode: u32) -> Result<()> {
     let parent = path.parent().context("a file without a folder")?;
     fs::create_dir_all(parent)?;
     let mut folder = parent;
-    // Whatever the umask is, others can read what is installed.
+    // Under any umask other users can read the installed files.
     while folder.starts_with(root) {
         fs::set_permissions(folder, Permissions::from_mode(0o755))?;
         let Some(above) = folder.parent() else { break };

@@ -78,7 +78,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// `first_sub_queue` is that of its first slot; the others have the following ones.
+    /// `first_sub_queue` is that of its first slot; the next slots have the following ones.
     pub(super) fn new(
         wire: Wire<TcpStream>,
         dialogue: Box<dyn Dialogue>,
@@ -116,7 +116,7 @@ impl Connection {
         self.flush()
     }
 
-    /// Reads what has come, goes on with the slots that it answers, and writes what can be written.
+    /// Reads the arrived answers, goes on with their slots, and writes as much as the socket takes.
     pub(super) fn serve(&mut self, phase: &mut Phase<'_>) -> Result<()> {
         loop {
             if self.input.len() - self.filled < READ_SIZE {

@@ -14,7 +14,7 @@ use crate::protocol::{Operation, PutOptions};
 pub(crate) enum Bound {
     /// No round begins after so long.
     For(Duration),
-    /// So many rounds, of all slots together.
+    /// This number of rounds, of all slots together.
     Rounds(u64),
 }
 
@@ -23,13 +23,13 @@ pub(crate) enum Bound {
 pub(crate) enum Putting {
     /// None.
     Plain,
-    /// Priorities from 0 to so many, in an order that looks random.
+    /// Priorities from 0 up to this number, in an order that looks random.
     Priorities(u64),
     /// A delay in seconds.
     Delayed(u32),
-    /// So many sub-queues in turn, from 0 on.
+    /// This number of sub-queues in turn, from 0 on.
     SubQueues(u64),
-    /// Every slot has a sub-queue of its own, from this number on, and passes it on with its task: whoever
+    /// Every slot has a sub-queue of its own, from this number on, and passes it on with its task: the slot that
     /// acknowledges a task puts the next one into the sub-queue that thereby became free.
     OwnSubQueue(u64),
 }
@@ -39,7 +39,7 @@ pub(crate) enum Putting {
 pub(crate) enum Plan {
     /// Put, take, acknowledge.
     Cycles { bound: Bound, putting: Putting },
-    /// The same with so many tasks in each request.
+    /// The same with this number of tasks in each request.
     Batches { bound: Bound, size: u32 },
     /// Put only.
     Fill { count: u64, putting: Putting },
@@ -105,9 +105,9 @@ impl Plan {
 pub(super) enum Role {
     /// It does rounds until the bound.
     Worker,
-    /// It does a round whenever it is told to, until the bound.
+    /// It does a round on each call, until the bound.
     Producer,
-    /// It waits for tasks for as long as there is somebody else.
+    /// It waits for tasks as long as another slot works.
     Consumer,
 }
 

@@ -51,7 +51,7 @@ impl Protocol for Beanstalk {
         let mut line = String::new();
         input.read_line(&mut line)?;
         let size = line.strip_prefix("OK ").and_then(|size| size.trim().parse().ok());
-        // A tube that is empty and that nobody watches does not exist.
+        // A tube that is empty and has no watcher does not exist.
         let Some(size) = size else { return Ok(0) };
         let mut statistics = vec![0; size];
         input.read_exact(&mut statistics)?;

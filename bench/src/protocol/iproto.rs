@@ -1,7 +1,7 @@
 //! IPROTO: a tube of Lycosa, or of Tarantool with a queue module; or the queue of the tutorial.
 //!
 //! Everything is a CALL. A tube is served by `queue.tube.<name>:<method>`, the tutorial's only queue by
-//! `queue.<method>`. [`caller`] is for what is not measured, [`dialogue`] for what is.
+//! `queue.<method>`. [`caller`] is for the preparations, [`dialogue`] for the measured requests.
 
 mod caller;
 mod dialogue;
@@ -73,7 +73,7 @@ pub(crate) enum Access {
     /// The benchmark has started it, for itself alone.
     #[default]
     Own,
-    /// It belongs to somebody: only a tube that was not there is made, and it is dropped in the end.
+    /// The server belongs to its operator: only a missing tube is made, and it is dropped in the end.
     Guest {
         /// `None` for guest.
         credentials: Option<Credentials>,
@@ -161,7 +161,7 @@ impl Protocol for Tube {
     }
 
     fn write_snapshot(&self, address: SocketAddr, data: &Path) -> Result<()> {
-        // Lycosa lets nobody do so over the network; the user of Tarantool may do anything.
+        // Lycosa refuses it to clients of the network; the user of Tarantool may do anything.
         let answer = match UnixStream::connect(data.join(ADMIN_SOCKET)) {
             Ok(stream) => Caller::new(stream, None)?.call("box.snapshot", NOTHING)?,
             Err(_) => self.caller(address)?.call("box.snapshot", NOTHING)?,

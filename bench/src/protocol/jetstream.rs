@@ -2,7 +2,7 @@
 //!
 //! A put is a publication that the stream acknowledges, a take is a request for one message, and an acknowledgement
 //! asks for its confirmation. So each of the three is a request with an answer, as with the other protocols. Every
-//! slot subscribes to an inbox of its own, and the number of the subscription says to whom an answer belongs.
+//! slot subscribes to an inbox of its own, and the number of the subscription tells the slot of an answer.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,8 +1,8 @@
 //! A Redis list as a queue, in the way that its documentation calls reliable: LPUSH to put; LMOVE into a list of the
 //! taker's own to take; RPOP from that list when the task is done.
 //!
-//! What a queue has besides (owners that are checked, tasks that come back when their taker is gone, delays) is not
-//! there: a taker's list has to be emptied by somebody when the taker dies.
+//! The list has no further guarantees of a queue (owners that are checked, tasks that come back when their taker ends, delays)
+//! by itself: a program has to empty the list of a taker that died.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};

@@ -46,7 +46,7 @@ pub(super) enum Value<'a> {
     Error(&'a [u8]),
     Integer(i64),
     Bulk(&'a [u8]),
-    /// So many values follow.
+    /// This number of values follows.
     Array(usize),
     /// The null bulk string or the null array.
     Nil,

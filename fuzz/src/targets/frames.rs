@@ -1,4 +1,4 @@
-//! What comes from a socket, as bytes: frames, requests, replies, greetings.
+//! Bytes from a socket: frames, requests, replies, greetings.
 
 use lycosa_iproto::auth;
 use lycosa_iproto::frame::{FrameError, Split, split};

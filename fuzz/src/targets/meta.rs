@@ -4,7 +4,7 @@ use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::meta::{FileKind, MAX_META_BYTES, Meta};
 use lycosa_tuple::mp::Reader;
 
-/// Reads a text header of either kind and a clock. What was read is the same after it was written.
+/// Reads a text header of either kind and a clock. A header that was read is the same after it was written.
 ///
 /// # Panics
 /// If it is not.

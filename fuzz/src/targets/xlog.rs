@@ -37,7 +37,7 @@ static HEADER: LazyLock<Meta> = LazyLock::new(|| {
     Meta { kind: FileKind::Xlog, ..decoded.meta }
 });
 
-/// Reads a file, and recovers from it: an arbitrary one, or a sound one with arbitrary rows. What was recovered has the
+/// Reads a file, and recovers from it: an arbitrary one, or a sound one with arbitrary rows. The recovered data have the
 /// same digest after it went through a snapshot.
 ///
 /// # Panics

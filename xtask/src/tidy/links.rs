@@ -72,7 +72,7 @@ fn outside_of_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The path without `.` and `..`, so that it can be compared with those that git lists.
+/// The path without `.` and `..`, so that it can be compared with the paths that git lists.
 fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for component in path.components() {

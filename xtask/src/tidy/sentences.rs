@@ -6,7 +6,7 @@
 
 use super::{Fault, Source};
 
-/// The most words of a sentence. Writers aim at 25; this bound finds what nobody reads in one go.
+/// The most words of a sentence. Writers aim at 25; this bound finds sentences that no reader takes in at once.
 const MOST: usize = 40;
 /// The most characters of a line of a comment, its indentation included.
 const WIDTH: usize = 140;
@@ -89,7 +89,7 @@ impl Paragraph {
             }
             let was_in_code = self.in_code;
             self.in_code ^= word.matches('`').count() % 2 == 1;
-            // What is between backticks counts where it begins.
+            // A span between backticks counts where it begins.
             let counts = word.contains(char::is_alphanumeric) && !was_in_code;
             self.words += usize::from(counts);
             let bare = word.trim_end_matches([')', '"', '\'', '*', '_', '”']);

@@ -1,4 +1,4 @@
-//! What is true of every text file: its length, its blanks, the words that must not stand in it.
+//! Rules for every text file: its length, its blanks, forbidden words.
 
 use super::{Fault, Source};
 
@@ -57,7 +57,7 @@ pub(super) fn check(source: &Source, faults: &mut Vec<Fault>) {
     }
 }
 
-/// Whether the word stands in the line by itself, not as a part of a longer one.
+/// Whether the word stands in the line as a whole, not as a part of a longer one.
 fn stands_in(line: &str, word: &str) -> bool {
     let is_edge = |inside: Option<char>, outside: Option<char>| {
         let in_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');

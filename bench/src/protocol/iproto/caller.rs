@@ -1,4 +1,4 @@
-//! A connection for one call after the other, for what is not measured.
+//! A connection for one call after the other, outside of the measurement.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

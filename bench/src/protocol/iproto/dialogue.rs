@@ -1,6 +1,6 @@
 //! The dialogue of one connection.
 //!
-//! The `sync` of a request is its slot and what it asked for, so that an answer says by itself whether its state is the
+//! The `sync` of a request is its slot and its kind, so that an answer alone tells whether its state is the
 //! one to expect.
 
 use anyhow::{Context, Result, ensure};

@@ -82,7 +82,7 @@ fn the_end_marker_may_be_torn_and_zeros_may_follow_it() {
     assert!(matches!(read(&bytes), (1, Step::Damage(damage)) if damage == after));
 }
 
-/// A file as the writer makes it in mode `fsync`, each block synced alone, with a preallocated tail of `spare`
+/// A file as the writer makes it in mode `fsync`, each block synced alone, with a preallocated tail of `zeros`
 /// bytes behind its header.
 fn reserved(blocks: &[usize], zeros: usize) -> Vec<u8> {
     let mut bytes = synced(blocks);
