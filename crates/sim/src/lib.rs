@@ -33,14 +33,18 @@
 //! | 2055162165 | a task of which a client knew that it was put had gone | A `delete` of task 3 was on its way when the tube was emptied; the server read it when there was a new task 3, and ended that. The ledger had forgotten the request together with the old tasks. Requests under way now count for the tasks that come after. |
 //! | 2055162963, 1000107 | the data folder took more than its bound | The bound was taken of the data at the end of a checkpoint. It holds for the most that lived since the newest snapshot was begun. (The server was mended as well: the journal file that a snapshot ended now goes while the next one is written.) |
 //! | 2226660278 | a task was missing that the model had | A call's time was over, so a put with a ttl of 0 got its room. The server removed that task in the same tick, the model in the next one. The model now ticks until nothing is due. |
-//! | 307255977 | a task's time differed after a start | A client had made a delayed task ready past the queue, and left it the time at which its delay was over. A start corrects such times in tubes with sub-queues; the model does now. |
+//! | 307255977 | a task's time differed after a start | A client had made a delayed task ready past the queue, and left it the time at which its delay was over. A start corrects such times; the model does now. |
 //! | 3428903472 | a temporary tube went on at another id than expected after a restart | A row with an id of its own had been inserted past the queue. It moves the tube's sequence on, and a snapshot keeps the sequence though not the row. The model now takes any id from the reserved ones on. |
+//! | 770065, 770069, 770129, 770350 | a task's time differed after a start | A start corrects `next_event` of ready, buried and delayed tasks in tubes of all types with deadlines. The model corrected ready ones in tubes with sub-queues. |
+//! | 770169 | a start was refused after a bit of the newest snapshot had turned over | With `checkpoint_count = 1` the machine had died while old files were removed: the older snapshot was left, its xlog was not. A bit now turns over only where a start can go back to the older snapshot. |
+//! | 51000720 | a call waited that should not | A take removed a dead task, which made room for a put that waited. The server serves that put before the next take, the model served all takes first. |
+//! | 51000794, 62000101 | an insert was refused for memory, the model took it | The inserted task was dead and would have been removed at once by a take that waited, so that the tube was the same with and without it. The model now asks the instance whether the request was refused. |
 //! | 819827553 (replicas) | the holder of a task was told that it was not taken | An idle client's session had ended under another master, and its open connection took under a new session, of which the client did not know. Clients now identify themselves again after a change of the master. |
 //! | 77020 (replicas) | two instances had the same vclock and different data | An instance joined again from a master whose journal had just failed, and got rows that were lost. It now waits for a master that works, as the server makes it wait. |
 //!
 //! Several instances that replicate each other have worlds of their own: `replicas`.
 //!
-//! Absent: errors for want of memory; sockets and threads of the server.
+//! Absent: sockets and threads of the server.
 
 mod agreement;
 mod checkpoint;

@@ -18,6 +18,7 @@
 
 use lycosa_instance::{Instance, Process};
 use lycosa_iproto::vclock::Vclock;
+use lycosa_journal::directory::file_name;
 use lycosa_journal::log::WalMode;
 use lycosa_journal::memory::{Crash, Fault, MemoryDisk};
 use lycosa_journal::meta::FileKind;
@@ -218,6 +219,21 @@ fn can_be_told(disk: &MemoryDisk, image: &MemoryDisk) -> bool {
     })
 }
 
+/// The newest snapshot, if there is another one and every xlog since that. A machine that dies while old files are removed
+/// leaves any of them, a snapshot without its xlog too.
+fn dispensable_snapshot(disk: &MemoryDisk) -> Option<String> {
+    let directory = storage::directory(disk);
+    let listing = directory.list().ok()?;
+    let &[.., older, newest] = listing.snapshots.as_slice() else { return None };
+    let mut xlog = *listing.xlogs.last()?;
+    while xlog > older {
+        let before = directory.read(FileKind::Xlog, xlog).ok()?.meta().prev_vclock.as_ref()?.signature();
+        listing.xlogs.binary_search(&before).ok()?;
+        xlog = before;
+    }
+    Some(file_name(FileKind::Snapshot, newest))
+}
+
 impl Simulation<'_> {
     /// The process dies, or the machine.
     pub(crate) fn crash(&mut self) -> Checked {
@@ -250,12 +266,11 @@ impl Simulation<'_> {
         }
     }
 
-    /// A bit of the newest snapshot turns over, if there is another one to fall back to. Once in a run, so that the other
-    /// one is sound.
+    /// A bit of the newest snapshot turns over, if a start can do without it. Once in a run, so that the other one is
+    /// sound.
     fn rot(&mut self) {
+        let Some(newest) = dispensable_snapshot(&self.disk) else { return };
         let mut files = self.disk.files();
-        let snapshots = || files.keys().filter(|name| name.ends_with(".snap"));
-        let (Some(newest), 2..) = (snapshots().max().cloned(), snapshots().count()) else { return };
         if let Some(bytes) = files.get_mut(&newest).filter(|bytes| !bytes.is_empty()) {
             let place = self.random.below(bytes.len() as u64) as usize;
             self.has_rotted = true;

@@ -166,7 +166,8 @@ impl Simulation<'_> {
         self.totals.requests += 1;
         self.life.turn.received(1);
         self.trace.line(format_args!("{} at {} {client}:{sync} is handled", self.step, self.now));
-        let before = self.plan.memory.map(|_| self.model.clone());
+        let before =
+            self.plan.memory.map(|_| (self.model.clone(), self.life.instance.status().requests.errors));
         let mut answer = match self.life.has_failed {
             true => failed_answer(&request),
             false => self.expect(token, trust, &request),
@@ -180,9 +181,14 @@ impl Simulation<'_> {
                 connection.sent.clear();
             }
         }
-        if let Some(before) = before.filter(|_| may_want_memory(&request))
-            && self.is_as_before(&before)
+        if let Some((before, errors)) = before.filter(|_| may_want_memory(&request))
+            && self.life.instance.status().requests.errors > errors
+            && !answer.as_ref().is_some_and(Answer::is_failure)
         {
+            hold!(
+                self.is_as_before(&before),
+                "{client}:{sync} {request:?} is refused and has changed something"
+            );
             self.model = before;
             answer = Some(Answer::AnyFailure);
         }
@@ -190,10 +196,8 @@ impl Simulation<'_> {
     }
 
     /// Whether a request that memory did not suffice for has changed nothing.
-    pub(crate) fn is_as_before(&self, before: &Model) -> bool {
-        let agrees =
-            |model| agreement::tubes_agree(self.life.instance.store(), model, &self.plan.tubes).is_ok();
-        !self.life.has_failed && !agrees(&self.model) && agrees(before)
+    fn is_as_before(&self, before: &Model) -> bool {
+        agreement::tubes_agree(self.life.instance.store(), before, &self.plan.tubes).is_ok()
     }
 
     /// Whether a disk that is short of room stands against a request whatever the queue would say to it.

@@ -23,6 +23,10 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
+    pub(crate) fn is_failure(&self) -> bool {
+        matches!(self, Self::Failure { .. } | Self::AnyFailure)
+    }
+
     pub(crate) fn nothing() -> Self {
         Self::Values { count: 0, bytes: Vec::new() }
     }

@@ -426,36 +426,44 @@ impl Model {
     fn serve(&mut self, now: u64) {
         let numbers: Vec<usize> = self.tubes.keys().copied().collect();
         for number in numbers {
-            while self.serve_tube(number, now) {}
+            self.serve_tube(number, now);
         }
     }
 
-    /// Serves puts, then takes, each in the order of arrival. True if puts may have room again.
-    fn serve_tube(&mut self, number: usize, now: u64) -> bool {
-        while let Some(tube) = self.tubes.get_mut(&number)
-            && let Some(place) = tube.waits(false).filter(|_| tube.has_room_for_waiter())
-        {
-            let waiter = tube.waiters.remove(place);
-            let answer = match &waiter.wanted {
-                Wanted::Room(data, options) => tube.put(data, options, now),
-                Wanted::RoomForMany(tasks) => tube.put_many(tasks, now),
-                Wanted::Task | Wanted::Tasks(_) => unreachable!("these wait in the other line"),
-            };
-            self.woken.push((waiter.token, answer));
+    /// Serves the calls that wait in a tube, one after the other: a put as soon as there is room for it, otherwise a take, each
+    /// in the order of arrival. A take that finds only dead tasks removes them, which makes room too.
+    fn serve_tube(&mut self, number: usize, now: u64) {
+        while self.serve_put(number, now)
+            || self.serve_take(number, now)
+            || self.tubes.get(&number).is_some_and(Tube::has_room_for_waiter)
+        {}
+    }
+
+    fn serve_put(&mut self, number: usize, now: u64) -> bool {
+        let Some(tube) = self.tubes.get_mut(&number) else { return false };
+        let Some(place) = tube.waits(false).filter(|_| tube.has_room_for_waiter()) else { return false };
+        let waiter = tube.waiters.remove(place);
+        let answer = match &waiter.wanted {
+            Wanted::Room(data, options) => tube.put(data, options, now),
+            Wanted::RoomForMany(tasks) => tube.put_many(tasks, now),
+            Wanted::Task | Wanted::Tasks(_) => unreachable!("these wait in the other line"),
+        };
+        self.woken.push((waiter.token, answer));
+        true
+    }
+
+    fn serve_take(&mut self, number: usize, now: u64) -> bool {
+        let Some((place, token, limit)) = self.first_take(number) else { return false };
+        let taken = match limit {
+            None => self.take(number, token.connection, now),
+            Some(limit) => self.take_many(number, token.connection, limit, now),
+        };
+        let Some(answer) = taken else { return false };
+        if let Some(tube) = self.tubes.get_mut(&number) {
+            tube.waiters.remove(place);
         }
-        while let Some((place, token, limit)) = self.first_take(number)
-            && let Some(answer) = match limit {
-                None => self.take(number, token.connection, now),
-                Some(limit) => self.take_many(number, token.connection, limit, now),
-            }
-        {
-            if let Some(tube) = self.tubes.get_mut(&number) {
-                tube.waiters.remove(place);
-            }
-            self.woken.push((token, answer));
-        }
-        let tube = self.tubes.get(&number);
-        tube.is_some_and(Tube::has_room_for_waiter)
+        self.woken.push((token, answer));
+        true
     }
 
     /// Who waits longest for tasks: the place, the call, and how many it wants if it is one for many.
@@ -584,7 +592,7 @@ impl Model {
         let numbers: Vec<usize> = self.tubes.keys().copied().collect();
         for number in numbers {
             while self.tubes.get_mut(&number).is_some_and(|tube| tube.expire(now)) {
-                while self.serve_tube(number, now) {}
+                self.serve_tube(number, now);
             }
         }
         let over = |session: &Session| session.expires.is_some_and(|expires| expires <= now);

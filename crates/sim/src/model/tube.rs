@@ -315,15 +315,22 @@ impl Tube {
         any
     }
 
-    /// At a start, ready tasks of sub-queues get their true next event: the Lua module stores a wrong one.
+    /// A start corrects each `next_event` that cannot be right, in tubes of all types with deadlines: that of a ready or
+    /// buried task is the end of its life, that of a delayed one not later, give or take a second. A taken task keeps its own.
     pub(crate) fn correct_events(&mut self) {
-        if !self.is_timed() || !self.kind().has_sub_queues() {
+        if !self.is_timed() {
             return;
         }
-        for task in self.tasks.values_mut().filter(|task| task.status == 'r') {
-            let is_endless = task.next_event == u64::MAX && task.ttl > LONGEST.0;
-            if task.next_event.abs_diff(task.death()) > 1_000_000 && !is_endless {
-                task.next_event = task.death();
+        for task in self.tasks.values_mut() {
+            let (death, tolerance) = (task.death(), 1_000_000);
+            let is_wrong = match task.status {
+                'r' | '!' => task.next_event.abs_diff(death) > tolerance,
+                '~' => task.next_event > death.saturating_add(tolerance),
+                _ => false,
+            };
+            let is_endless = task.next_event == NEVER && task.ttl > LONGEST.0;
+            if is_wrong && !is_endless {
+                task.next_event = death;
             }
         }
     }
