@@ -26,6 +26,17 @@ fn a_world_that_failed_without_a_fault_keeps_every_promise() {
     report.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
+/// Worlds that did not come to rest: two replicas, both too far behind the master, waited for each other; and a master that
+/// had to skip a long journal was given up by the instance that joined it.
+#[test]
+fn worlds_come_to_rest() {
+    for (seed, steps) in [(51_000_334, 3_000), (51_000_434, 3_000), (51_000_769, 3_000), (62_000_144, 12_000)]
+    {
+        let report = lycosa_sim::run_replicas(seed, steps, &mut Trace::new(false));
+        report.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
 #[test]
 fn everything_happens_in_some_world() {
     let mut sum = ReplicaTotals::default();

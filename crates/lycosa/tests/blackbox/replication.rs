@@ -74,6 +74,9 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
     trials.push(if_possible(followed, tarantool_is_installed()));
     trials.push(Trial::test("replication::journals-are-kept", || Ok(journals::journals_are_kept()?)));
     trials.push(Trial::test("replication::too-far-behind", || Ok(journals::too_far_behind()?)));
+    trials.push(Trial::test("replication::two-replicas-too-far-behind-do-not-wait-for-each-other", || {
+        Ok(journals::too_far_behind_together()?)
+    }));
     trials.push(Trial::test("replication::a-worker-follows-the-master", || Ok(promotion::worker()?)));
     trials.push(Trial::test("replication::replies-wait-for-replicas", || Ok(replies::replies_wait()?)));
     trials.push(Trial::test("replication::changes-without-replicas-are-refused", || {

@@ -64,7 +64,7 @@ impl From<std::io::Error> for End {
     }
 }
 
-/// How often a master that has not what this instance needs is asked again while others are being connected to.
+/// How often a master that has not what this instance needs is asked again while no other master brings any of it.
 const PATIENCE: u32 = 10;
 
 /// What can go wrong with a piece of the log.
@@ -166,7 +166,8 @@ pub(crate) fn update_sync(core: &Core) {
 async fn run(core: Rc<Core>, uri: Uri, place: usize) {
     let mut applier = Applier { core, uri, place, ballot: None, followed_since: None, is_refusing: false };
     let mut backoff = Backoff::new();
-    let mut too_far = 0;
+    // How often the master's journals have not reached back since this instance had `reached`.
+    let (mut too_far, mut reached) = (0, Vclock::new());
     let mut said = String::new();
     loop {
         applier.set_state(UpstreamState::Connecting, None);
@@ -188,10 +189,7 @@ async fn run(core: Rc<Core>, uri: Uri, place: usize) {
                 return applier.set_state(UpstreamState::Stopped, Some(message));
             }
             // What this one's journal does not hold any more comes from another one.
-            End::TooFarBehind(message) if applier.follows_another(too_far) => {
-                too_far += 1;
-                message
-            }
+            End::TooFarBehind(message) if applier.waits_for_another(&mut too_far, &mut reached) => message,
             End::TooFarBehind(message) => {
                 let advice = match applier.refuses_rejoin() {
                     None => {
@@ -271,16 +269,20 @@ impl Applier {
         }
     }
 
-    /// Whether another master sends its log, or may be about to: those are waited for at the first `tries`.
-    fn follows_another(&self, tries: u32) -> bool {
+    /// Whether another master may send what this one's journals do not hold any more: it is connected, and at one of the
+    /// last [`PATIENCE`] of the `tries` this instance had more than before. Two replicas that follow each other and are both
+    /// too far behind the master wait for each other in vain.
+    fn waits_for_another(&self, tries: &mut u32, reached: &mut Vclock) -> bool {
         use UpstreamState::{Connected, Connecting, Following, Syncing};
         let instance = self.core.instance.borrow();
+        if instance.vclock() != reached {
+            *reached = instance.vclock().clone();
+            *tries = 0;
+        }
+        *tries += 1;
         let mut others = instance.upstreams().iter().enumerate().filter(|(place, _)| *place != self.place);
-        others.any(|(_, other)| match other.state {
-            Following | Syncing => true,
-            Connecting | Connected => tries < PATIENCE,
-            _ => false,
-        })
+        *tries <= PATIENCE
+            && others.any(|(_, other)| matches!(other.state, Following | Syncing | Connecting | Connected))
     }
 
     /// Says so if this instance has written what the master lacks, and the master does not follow it: an old master that

@@ -1,8 +1,9 @@
 //! An instance that joins: it holds nothing, and gets all data over a connection while work goes on.
 //!
 //! The ends are what `lycosa-server` has around the same machines: a [`Handshake`], a [`Join`] and a replay here; there a request
-//! to the instance, the newest snapshot file, the number in `_cluster`, and the log until then. The master reads a block of a
-//! file in each turn, so rows are written, journals are removed and machines die in the middle.
+//! to the instance, the newest snapshot file, the number in `_cluster`, and the log until then. In each turn the master reads a
+//! block of a file, or as many as it takes to have something to send, so rows are written, journals are removed and machines
+//! die in the middle.
 
 use lycosa_engine::replay::Replay;
 use lycosa_instance::{ConnectionSlot, ReplicaRequest};
@@ -108,6 +109,23 @@ impl Joining {
 
     pub(super) fn is_over(&self) -> bool {
         matches!((&self.joiner, &self.server), (Joiner::Closed, Server::Closed))
+    }
+
+    /// How far both ends have come, for the report of a world that does not come to rest.
+    pub(super) fn state(&self) -> String {
+        let joiner = match &self.joiner {
+            Joiner::Closed => "closed",
+            Joiner::Handshake(_) => "handshake",
+            Joiner::Receiving { .. } => "receiving",
+        };
+        let server = match &self.server {
+            Server::Closed => "closed".to_owned(),
+            Server::Requests { .. } => "requests".to_owned(),
+            Server::Snapshot { .. } => "snapshot".to_owned(),
+            Server::Registering { wanted, .. } => format!("registering, waits for {wanted}"),
+            Server::Log { .. } => "log".to_owned(),
+        };
+        format!("{} joins {}: {joiner}, {server}", self.replica, self.master)
     }
 
     /// The joining instance's end is closed, or its process has died.
@@ -294,14 +312,17 @@ impl Joining {
                 Some(Server::Log { slot, replica, rows, until: Box::new(until), tail })
             }
             Server::Log { rows, until, tail, .. } => {
-                if tail.clock().signature() >= until.signature() {
-                    stream::vclock(&mut out, &until.replicated());
-                    self.down.push(&out);
-                    return Ok(false);
+                // The file may begin long before the snapshot.
+                while out.is_empty() {
+                    if tail.clock().signature() >= until.signature() {
+                        stream::vclock(&mut out, &until.replicated());
+                        self.down.push(&out);
+                        return Ok(false);
+                    }
+                    let block = tail.next_block().map_err(unreadable)?;
+                    let block = block.ok_or_else(|| corrupt("the journal ends before what is durable"))?;
+                    rows.send(&block, &mut out).map_err(corrupt)?;
                 }
-                let block = tail.next_block().map_err(unreadable)?;
-                let block = block.ok_or_else(|| corrupt("the journal ends before what is durable"))?;
-                rows.send(&block, &mut out).map_err(corrupt)?;
                 None
             }
         };

@@ -622,7 +622,11 @@ impl<'a> World<'a> {
         };
         let states: Vec<_> = self.nodes.iter().map(state).collect();
         let pending: Vec<_> = self.clients.iter().filter_map(|client| client.pending).collect();
-        Err(Violation(format!("nothing comes to rest: {:?}, {states:?}, {pending:?}", self.operator)))
+        let joins: Vec<_> = self.joins.iter().map(Joining::state).collect();
+        Err(Violation(format!(
+            "nothing comes to rest: {:?}, {states:?}, {joins:?}, {pending:?}",
+            self.operator
+        )))
     }
 
     /// Everybody does everything that there is to do. With `works`, clients ask for things.

@@ -2,7 +2,7 @@
 
 use super::Result;
 use super::pair::{Client, compare, info, some_work, start_replica, start_replica_with, wait_for};
-use crate::server::{Peer, Server, Setup};
+use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup};
 use crate::value::Value;
 
 /// A master that keeps one snapshot, and `limit` bytes of journal for replicas.
@@ -73,6 +73,30 @@ pub(super) fn too_far_behind() -> Result<()> {
             return Err("the replica is another instance now".to_owned());
         }
         replica.stop()?;
+    }
+    Ok(())
+}
+
+/// Two replicas follow the master and each other, and both are too far behind it: neither waits for the other.
+pub(super) fn too_far_behind_together() -> Result<()> {
+    let uri = |server: &Server| format!("admin:{}@{}", ADMIN_PASSWORD.replace(' ', "%20"), server.address());
+    let master = start_frugal_master("0")?;
+    some_work(&master, 0)?;
+    let mut replicas = [start_replica(Peer::Lycosa, &master)?, start_replica(Peer::Lycosa, &master)?];
+    for replica in &mut replicas {
+        compare(&master, replica)?;
+        replica.kill();
+    }
+    let both = [uri(&replicas[0]), uri(&replicas[1])];
+    work_and_snapshots(&master, 1)?;
+    let lost = "it has to join again";
+    wait_for(lost, || Ok(master.log().matches(lost).count() >= 2))?;
+    for (replica, other) in replicas.iter_mut().zip(both.iter().rev()) {
+        replica.replicate(format!("{},{other}", uri(&master)));
+        replica.launch()?;
+    }
+    for replica in &mut replicas {
+        compare(&master, replica)?;
     }
     Ok(())
 }

@@ -31,7 +31,7 @@ impl World<'_> {
     }
 
     /// A replica that the master's journals do not reach joins again, if it may: nobody writes there, the master takes
-    /// writes and has everything that it has, and no other one that lives has the rows that it lacks.
+    /// writes and has everything that it has, and no other one that lives brings rows that it lacks.
     fn rejoin(&mut self, master: usize) -> Checked {
         for number in 0..self.nodes.len() {
             let Some(life) = &self.nodes[number].life else { continue };
@@ -41,8 +41,12 @@ impl World<'_> {
             let own = life.instance.vclock().replicated();
             let behind = &self.nodes[number].behind;
             let lives = |other: &Node| other.number != number && other.life.is_some();
+            let brings_more = |other: &Node| {
+                let theirs = other.durable().unwrap_or_default();
+                !behind.contains(&other.number) && theirs.iter().any(|(id, lsn)| lsn > own.get(id))
+            };
             let is_lost = behind.contains(&master)
-                && self.nodes.iter().all(|other| !lives(other) || behind.contains(&other.number));
+                && self.nodes.iter().all(|other| !lives(other) || !brings_more(other));
             let known = self.nodes[master].durable().unwrap_or_default();
             let has_all = own.iter().all(|(id, lsn)| lsn <= known.get(id));
             if !life.instance.status().is_read_only || !has_all || !is_lost {
