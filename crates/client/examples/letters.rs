@@ -12,7 +12,7 @@ struct Letter {
     to: String,
 }
 
-/// Puts a letter and works on what is in the tube until nothing has come for a second.
+/// Puts a letter and works on the tube's tasks until none arrives for a second.
 pub async fn work(options: ConnectOptions) -> lycosa_client::Result<Summary> {
     let client = Client::connect(options).await?;
     let tube = client.queue().tube("mail");

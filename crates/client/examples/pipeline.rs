@@ -1,6 +1,6 @@
 //! Many requests at once over one connection: how fast tasks go through a tube.
 //!
-//! Every lane puts a task, takes one and acknowledges it, each when the answer to the one before has come. The more
+//! Every lane puts a task, takes one and acknowledges it, each after the answer to the one before. The more
 //! lanes there are, the more requests travel in one packet.
 //!
 //! ```text

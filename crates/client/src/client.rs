@@ -52,7 +52,7 @@ struct Core {
     close: Notify,
     /// The address of a server that was left although it takes writes: another one is the master.
     avoided: std::sync::Mutex<Option<String>>,
-    /// Whether somebody asks who the master is.
+    /// Whether a caller asks for the master.
     looks: AtomicBool,
 }
 
@@ -152,7 +152,7 @@ impl Client {
         self.repeating(&Body::Ping, Some(self.handle.core.options.request_timeout)).await.map(drop)
     }
 
-    /// What is known about connection and session now.
+    /// The present state of connection and session.
     pub fn status(&self) -> Status {
         self.handle.core.status.borrow().clone()
     }
@@ -414,7 +414,7 @@ impl Core {
 
     /// Waits for about `pause`, or until the client is closed; returns the pause after it.
     async fn rest(&self, pause: Duration) -> Duration {
-        // Between one half and the whole, so that many clients do not come back in step.
+        // Between one half and the whole, so that many clients do not return in step.
         let chance = f64::from(Uuid::new_v4().as_bytes()[0]) / 255.0;
         tokio::select! {
             () = tokio::time::sleep(pause.mul_f64(0.5 + chance / 2.0)) => {}

@@ -1,7 +1,7 @@
 //! One connection: a socket that the requests of many tasks share.
 //!
-//! A request is encoded straight into the connection's output buffer; one task per connection sends what has gathered
-//! there with one write, reads what has come with one read, and hands each reply to whoever waits for it. So a hundred
+//! A request is encoded straight into the connection's output buffer; one task per connection sends the gathered
+//! requests with one write, reads arrived replies with one read, and hands each to its waiting caller. So a hundred
 //! tasks that ask at the same time cost about two system calls together.
 
 use std::future::Future;
@@ -31,11 +31,11 @@ use crate::response::Response;
 use crate::standing::Standing;
 use crate::tls::TlsOptions;
 
-/// Room for what is read at once.
+/// Capacity for one read.
 const READ_SIZE: usize = 64 << 10;
 /// An output buffer that has grown beyond this is given back once it is empty.
 const OUTPUT_KEPT: usize = 1 << 20;
-/// `sync` of requests whose answers nobody reads. No other request gets it.
+/// `sync` of requests whose answers are not read. No other request gets it.
 const UNREAD_SYNC: u64 = u64::MAX;
 /// Pings in a row after which a silent server counts as gone.
 const KEEP_ALIVE_ATTEMPTS: u32 = 2;
@@ -325,7 +325,7 @@ impl Connection {
         self.request_giving_back(body, timeout, None).await
     }
 
-    /// The same for a request that takes tasks: should nobody wait for the answer any more when it comes, they are given
+    /// The same for a request that takes tasks: should the caller no longer wait for the answer when it arrives, they are given
     /// back as `give_back` says.
     pub(crate) async fn request_giving_back(
         &self,
@@ -466,7 +466,7 @@ impl Shared {
     /// Sends a request and waits for its reply.
     async fn exchange(&self, body: &Body<'_>, give_back: Option<GiveBack>) -> Result<Response> {
         let permit = self.permits.acquire().await.map_err(|_| self.disconnected())?;
-        // It comes back with the reply, whether or not anybody still waits for that.
+        // It returns with the reply, whether or not the caller still waits for that.
         permit.forget();
         let mut awaited = self.send(body, give_back)?;
         (&mut awaited.answer).await.unwrap_or_else(|_| Err(self.disconnected()))
@@ -509,7 +509,7 @@ impl Shared {
         self.close.notify_one();
     }
 
-    /// Gives back the tasks of an answer that nobody reads; whether that works is not asked.
+    /// Gives back the tasks of an answer without a reader; whether that works is not asked.
     fn give_back(&self, state: &mut State, give_back: &GiveBack, response: &Response) {
         let Some((procedure, args)) = give_back.call(response) else {
             return;
@@ -571,7 +571,7 @@ struct Awaited<'a> {
     shared: &'a Shared,
 }
 
-/// The answer may have come and not been looked at yet. Those that come later find the channel closed.
+/// The answer may have arrived unread. Later ones find the channel closed.
 impl Drop for Awaited<'_> {
     fn drop(&mut self) {
         let Some(give_back) = self.give_back.take() else {

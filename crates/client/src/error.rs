@@ -27,7 +27,7 @@ pub enum Error {
         /// What a program can decide on; see [`Error::kind`].
         kind: Kind,
     },
-    /// No answer came in time. The server may still do what was asked.
+    /// No answer arrived in time. The server may still execute the request.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
     /// No connection could be made.
@@ -49,7 +49,7 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
-    /// The connection ended before the answer came, or there is none. Whether the server has done what was asked is
+    /// The connection ended before the answer, or there is none. Whether the server has executed the request is
     /// unknown.
     #[error("disconnected: {0}")]
     Disconnected(Arc<str>),
@@ -94,7 +94,7 @@ impl Error {
         self.kind() == Some(Kind::NotTaken)
     }
 
-    /// Whether the server may have done what was asked although there is no answer that says so: the connection ended, the
+    /// Whether the server may have executed the request although no answer says so: the connection ended, the
     /// time was over, or the server's journal has lost the request's rows.
     pub fn is_outcome_unknown(&self) -> bool {
         matches!(self, Self::Disconnected(_) | Self::Timeout(_)) || self.kind() == Some(Kind::OutcomeUnknown)

@@ -63,7 +63,7 @@ impl FakeServer {
         ConnectOptions::new(self.address.as_str())
     }
 
-    /// Waits until so many connections are open.
+    /// Waits until this number of connections are open.
     pub(crate) async fn wait_for_open(&mut self, count: usize) {
         self.open.wait_for(|&open| open == count).await.expect("the server lives");
     }

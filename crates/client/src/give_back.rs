@@ -1,4 +1,4 @@
-//! Tasks that came when nobody waited for them any more.
+//! Tasks that arrive after their caller has stopped waiting.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use lycosa_tuple::value::Value;
 use crate::array::Array;
 use crate::response::Response;
 
-/// How the tasks of an answer that nobody reads are given back: by calling this procedure.
+/// How the tasks of an answer without a reader are given back: by calling this procedure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum GiveBack {
     /// The answer is a task, or nothing; the procedure wants its id.

@@ -24,7 +24,7 @@ pub struct TaskInfo {
     pub ttr: Option<Duration>,
     /// When it was put.
     pub created: Option<SystemTime>,
-    /// When its state changes by itself: a delay ends, a holder's ttr ends, the ttl ends.
+    /// When its next deadline changes its state: a delay ends, a holder's ttr ends, the ttl ends.
     pub due: Option<SystemTime>,
     /// The number of the connection that has taken it.
     pub connection: Option<u64>,

@@ -104,7 +104,7 @@ impl Kind {
     }
 }
 
-/// The kind of an error that only has a text: those that the Lua module raises, with a file and line in front.
+/// The kind of an error that only has a text: errors that the Lua module raises, with a file and line in front.
 fn of_text(message: &str) -> Kind {
     let ends = |text: &str| message.ends_with(text);
     if ends("Task was not taken") {

@@ -36,7 +36,7 @@
 //!
 //! The server keeps a session without connections for the ttr of `queue.cfg`; without one it releases the session's
 //! tasks at once. If it no longer knows the session, the client begins another and
-//! [`Status::session_changes`] counts it: whatever was taken before belongs to nobody here.
+//! [`Status::session_changes`] counts it: earlier taken tasks no longer belong to this client.
 //!
 //! With [`ConnectOptions::tls`] the connection is encrypted and the server proves who it is (the feature `tls`, which is
 //! on unless the dependency says `default-features = false`).

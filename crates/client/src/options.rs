@@ -1,4 +1,4 @@
-//! Where to connect, as whom, and how long to wait.
+//! Where to connect, as which user, and how long to wait.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ const TLS_SCHEME: &str = "tls://";
 /// Port of an address that names none.
 const DEFAULT_PORT: u16 = 3301;
 
-/// Where to connect, as whom, and how long to wait.
+/// Where to connect, as which user, and how long to wait.
 ///
 /// Reads the form that Tarantool uses, `[user[:password]@]host[:port]`, with `tls://` before it for a server that
 /// speaks TLS:

@@ -10,14 +10,14 @@ use crate::response::Response;
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) answer: oneshot::Sender<Result<Response>>,
-    /// What is to become of the tasks that the request takes, if the answer comes when nobody waits for it any more.
+    /// What becomes of the request's tasks if the answer arrives after the caller has stopped waiting.
     pub(crate) give_back: Option<GiveBack>,
 }
 
 /// Requests that await their replies, by `sync`.
 ///
 /// A `sync` is a slot in a table in its lower half and, in its upper half, how often that slot has been used before.
-/// So a reply finds its request without hashing, and one that nobody waits for any more finds none.
+/// So a reply finds its request without hashing, and a reply without a waiting caller finds none.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     slots: Vec<PendingSlot>,

@@ -101,7 +101,7 @@ impl Queue {
     /// Which session this client has; with a UUID, the session that it is to have from now on. The server
     /// disconnects the old one first, which may release its tasks.
     ///
-    /// Not needed for the client's own session, which survives broken connections by itself.
+    /// Not needed for the client's own session, which survives broken connections.
     ///
     /// # Errors
     /// The server does not know the UUID (code 32); see [`Error`].
@@ -214,7 +214,7 @@ pub enum StorageMode {
     ReadyBuffer,
 }
 
-/// Options of a new tube. Those that a type does not know are ignored by the server.
+/// Options of a new tube. The server ignores options that a type does not have.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TubeOptions {
     pairs: Vec<(Value, Value)>,
@@ -226,7 +226,7 @@ impl TubeOptions {
         Self::default()
     }
 
-    /// A tube that exists already is taken as it is, whatever its type and options.
+    /// An existing tube of any type and options is taken as it is.
     pub fn if_not_exists(self) -> Self {
         self.option("if_not_exists", true)
     }

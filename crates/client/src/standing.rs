@@ -95,14 +95,14 @@ mod tests {
             (server(Some((1, 1)), &NEW), server(Some((0, 1)), &REPLACED)),
             (server(Some((1, 0)), &NEW), server(Some((0, 0)), &REPLACED)),
             (server(Some((2, 1)), &NEW), server(Some((1, 1)), &REPLACED)),
-            // A pair: the new one is told to go on alone.
+            // A pair: an order tells the new one to go on alone.
             (server(Some((0, 0)), &NEW), server(Some((0, 1)), &REPLACED)),
             // Both alone: the new one has everything that the old one has.
             (server(Some((0, 1)), &NEW), server(Some((0, 1)), &STOPPED)),
             (server(Some((0, 0)), &NEW), server(Some((0, 0)), &STOPPED)),
             // The old one is a Tarantool, which does not tell who follows it.
             (server(Some((0, 0)), &NEW), server(None, &STOPPED)),
-            // A server that takes no writes is no master, whatever it has.
+            // A server that takes no writes is no master, even with more rows.
             (server(Some((0, 1)), &STOPPED), Standing { takes_writes: false, ..server(Some((1, 1)), &NEW) }),
         ];
         for (new, old) in cases {
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn without_a_difference_neither_outranks_the_other() {
         let cases = [
-            // Both alone, and both have written: nobody can tell.
+            // Both alone, and both have written: undecidable.
             (server(Some((0, 1)), &NEW), server(Some((0, 1)), &REPLACED)),
             (server(Some((0, 0)), &NEW), server(Some((0, 0)), &REPLACED)),
             // Two masters that follow each other.

@@ -29,7 +29,7 @@ pub struct TaskCounts {
     pub buried: u64,
     /// Done since the server started; they are no longer there.
     pub done: u64,
-    /// All that are there.
+    /// All tasks of the tube.
     pub total: u64,
 }
 

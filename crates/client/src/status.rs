@@ -28,8 +28,8 @@ pub struct Status {
     pub connects: u64,
     /// The queue session, once there is one.
     pub session: Option<Uuid>,
-    /// How often the server has forgotten the session and another had to be begun. Tasks taken before belong to nobody
-    /// here.
+    /// How often the server has forgotten the session and another had to be begun. Earlier taken tasks no longer belong to
+    /// this client.
     pub session_changes: u64,
 }
 

@@ -105,7 +105,7 @@ impl Task {
         self.tube.release(self.id, delay).await.map(drop)
     }
 
-    /// Gives it back as one that was not tried in earnest: the take does not count as an attempt.
+    /// Gives the task back untried: the take does not count as an attempt.
     ///
     /// # Errors
     /// As [`release`](Self::release).
@@ -113,7 +113,7 @@ impl Task {
         self.tube.release_unattempted(self.id).await.map(drop)
     }
 
-    /// Puts it aside until somebody kicks it.
+    /// Puts it aside until a kick.
     ///
     /// # Errors
     /// It is gone; see [`Error`].

@@ -137,7 +137,7 @@ impl Tube {
         self.task(&self.call(Method::Release, &args, CallMode::OWNED).await?)
     }
 
-    /// As [`release`](Self::release) at once, of a task that was not tried in earnest: the take does not count as an
+    /// As [`release`](Self::release) at once, of an untried task: the take does not count as an
     /// attempt. A server without this extension releases the task all the same.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl Tube {
         self.optional_task(&self.call(Method::Touch, &args, CallMode::OWNED).await?)
     }
 
-    /// Puts a task aside until it is kicked, whoever has taken it.
+    /// Puts a task aside until it is kicked, also one that another session has taken.
     ///
     /// # Errors
     /// There is no such task; see [`Error`].
@@ -201,7 +201,7 @@ impl Tube {
         self.task(&self.call(Method::Peek, &args, CallMode::READ).await?)
     }
 
-    /// Removes a task, whatever its state and whoever has taken it.
+    /// Removes a task in any state, also one that another session has taken.
     ///
     /// # Errors
     /// There is no such task; see [`Error`].
@@ -220,12 +220,12 @@ impl Tube {
     /// Removes the tube.
     ///
     /// # Errors
-    /// Somebody waits for its tasks or has taken some; there is no such tube; see [`Error`].
+    /// A client waits for its tasks or has taken some; the tube does not exist; see [`Error`].
     pub async fn drop(&self) -> Result<()> {
         self.call(Method::Drop, &Array::from(()), CallMode::CHANGE).await.map(drop)
     }
 
-    /// Gives back every taken task, whoever has taken it.
+    /// Gives back every taken task of every session.
     ///
     /// # Errors
     /// See [`Error`].
@@ -276,7 +276,7 @@ impl Tube {
     }
 }
 
-/// Options of a new task. Those that the tube's type does not know are ignored by the server.
+/// Options of a new task. The server ignores options that the tube's type does not have.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PutOptions {
     ttl: Option<Duration>,
@@ -324,7 +324,7 @@ impl PutOptions {
         self
     }
 
-    /// How long to wait for room in a full tube (limfifottl).
+    /// How long to wait for space in a full tube (limfifottl).
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self

@@ -23,7 +23,7 @@ use lycosa_queue::{Configuration, Queue};
 use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
-/// The instance and what is around it.
+/// The instance and its surroundings.
 pub struct Program {
     instance: Instance,
     turn: Turn,
@@ -32,7 +32,7 @@ pub struct Program {
     caller: Caller,
 }
 
-/// A disk whose free space nobody looks at.
+/// A disk without a check of its free space.
 #[derive(Debug)]
 pub struct Disk;
 
@@ -42,7 +42,7 @@ impl Surroundings for Disk {
     }
 }
 
-/// A program without sockets has nobody to write to.
+/// A program without sockets has no peers to write to.
 impl Host for Program {
     type Journal = FileJournal;
     type Stop = Infallible;
@@ -75,7 +75,7 @@ fn now() -> u64 {
 
 impl Program {
     /// Opens the data of a folder, or begins new ones in an empty one. A snapshot is taken when the journal since the
-    /// last one has so many bytes.
+    /// last one has this number of bytes.
     pub fn open(path: &Path, checkpoint_wal_threshold: u64) -> Result<Program, Box<dyn Error>> {
         let identity = Identity { instance: Uuid::from_u128(1), cluster: Uuid::from_u128(2), replica_id: 1 };
         // Holds the folder's lock: two programs, or a program and a server, cannot open one folder.
@@ -83,7 +83,7 @@ impl Program {
         let writer = lycosa_journal::writer::Settings::default();
         let Opened { store, vclock, log, snapshot } =
             folder::open(&directory, lycosa_store::Settings::default(), writer, &identity, now())?;
-        // Ids of sessions and salts are secrets where clients connect; here nobody does.
+        // Ids of sessions and salts are secrets where clients connect; this program has none.
         let queue = Queue::new(Configuration::default(), Box::new(|| *Uuid::from_u128(3).as_bytes()));
         let process = Process { id: std::process::id(), entropy: Box::new(|bytes| bytes.fill(0)) };
         let settings = Settings { checkpoint_wal_threshold, ..Settings::default() };
@@ -103,7 +103,7 @@ impl Program {
         Ok(Program { instance, turn, journal: FileJournal::new(log), snapshots, caller })
     }
 
-    /// Calls a function of the queue. When it returns, what was done is on the disk.
+    /// Calls a function of the queue. When it returns, its changes are on the disk.
     pub fn call(&mut self, name: &str, args: &[Value]) -> Result<Vec<Value>, Box<dyn Error>> {
         let mut out = Vec::new();
         let args = Value::array(args.iter().cloned()).encode();

@@ -44,16 +44,16 @@ pub enum OpenError {
     /// The journal cannot be begun or continued.
     #[error("{0}")]
     Log(#[from] LogError),
-    /// What is there cannot be loaded.
+    /// The files cannot be loaded.
     #[error("{0}")]
     Load(#[from] LoadError),
 }
 
-/// Opens a folder: recovers the data that are there, or begins `identity` in an empty one. `now` is in microseconds since
+/// Opens a folder: recovers its data, or begins `identity` in an empty one. `now` is in microseconds since
 /// the epoch.
 ///
 /// # Errors
-/// [`OpenError`]. Damage that somebody has to decide about is one: `lycosa check` says more about it.
+/// [`OpenError`]. Damage that an operator has to decide about is one: `lycosa check` says more about it.
 pub fn open(
     directory: &Directory,
     settings: StoreSettings,

@@ -1,15 +1,15 @@
-//! Whether a batch waits for those who were just answered.
+//! The group-commit delay: whether a batch waits for clients that have just got their replies.
 //!
-//! Clients that wait for their replies come back when they have got them: all at once, just after a sync. If what has
-//! come in meanwhile is given to the journal at that moment, those who come back find it busy. The clients then form
+//! Clients that wait for their replies return once they have them: all at once, just after a sync. If the loop hands the
+//! requests gathered meanwhile to the journal at that moment, the returning clients find it busy. The clients then form
 //! two groups of which one is always synced while the other waits, and each sync carries half of what it could. Where
 //! a sync takes much longer than they need to come back, it is worth waiting for them: the disk does half as many
 //! syncs for the same work. Where it does not, the loop has enough to do meanwhile, and nothing is gained.
 //!
-//! So both times are measured, whether anybody waits or not: that of a sync, and how long the answered stay away, by
-//! the request. A batch waits if all who are under way could come back in a good part of a sync. Clients that stay
-//! away make the expected time long, and then nobody waits for them. The time of a return holds the loop's work for
-//! those who return, so where the loop is what limits the rate nobody waits either.
+//! The loop therefore always measures both times: that of a sync, and how long answered clients stay away, by
+//! the request. A batch waits if all clients under way could return within a good part of a sync. Clients that stay
+//! away make the expected time long, and then the delay is off. The measured return time includes the loop's own work.
+//! If the loop is the bottleneck, the estimate grows and the delay switches itself off.
 //!
 //! Invariants: a batch waits for less than a sync's time, and at most [`LONGEST`]; while no sync or no return was
 //! measured yet it does not wait at all.
@@ -18,7 +18,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The longest that a batch waits, whatever a sync takes.
+/// The longest delay of a batch, however long a sync takes.
 const LONGEST: Duration = Duration::from_millis(5);
 
 /// All who are under way must be able to come back in this share of a sync.
@@ -30,7 +30,7 @@ const MOST: f64 = 0.8;
 /// By what share of itself an estimate follows a measurement.
 const STEP: f64 = 0.125;
 
-/// What is known of syncs, and of clients that come back.
+/// Measured times of syncs, and of clients that return.
 #[derive(Debug, Default)]
 pub(crate) struct GroupCommit {
     /// How long a sync takes.
@@ -56,7 +56,7 @@ struct Away {
 }
 
 impl GroupCommit {
-    /// Requests have come.
+    /// Requests have arrived.
     #[inline]
     pub(crate) fn received(&mut self, requests: u64) {
         self.requests += requests;
@@ -67,7 +67,7 @@ impl GroupCommit {
         self.handed_over = Some(now);
     }
 
-    /// The journal is done with its batch; so many requests were answered, and so many wait for the next one.
+    /// The journal is done with its batch; `answered` requests got their replies, and `waiting` wait for the next batch.
     pub(crate) fn durable(&mut self, now: Instant, answered: u64, waiting: u64) {
         if let Some(handed_over) = self.handed_over.take() {
             update_estimate(&mut self.sync, now - handed_over);
@@ -83,7 +83,7 @@ impl GroupCommit {
         }
     }
 
-    /// For how long it is worth waiting for those who were answered.
+    /// For how long it is worth waiting for answered clients.
     fn worth(&self, answered: u64, waiting: u64) -> Duration {
         let (Some(sync), Some(comeback)) = (self.sync, self.comeback) else { return Duration::ZERO };
         let time_of = |requests: u64| comeback.mul_f64(requests as f64);
@@ -94,7 +94,7 @@ impl GroupCommit {
         }
     }
 
-    /// Looks who is back. If a batch has to wait at this moment for those who are not: until when.
+    /// Counts the clients that have returned. If a batch has to wait for the rest now: until when.
     pub(crate) fn waits(&mut self, now: Instant) -> Option<Instant> {
         let away = self.away?;
         if self.requests >= away.most {

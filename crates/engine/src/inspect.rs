@@ -1,10 +1,10 @@
-//! Looking into a data folder without serving it: what is in it, and what of it this server does not run.
+//! Looking into a data folder without serving it: its content, and the parts of it that this server does not run.
 //!
-//! [`load`] recovers a folder the way a start does, into a store that nobody sees, and says what came of it. Nothing in
+//! [`load`] recovers a folder the way a start does, into a store of its own, and reports the result. Nothing in
 //! the folder is changed and no lock is taken, so it works beside a running server, whose last rows may then be missing.
 //!
 //! [`unsupported`] goes through the definitions. A data folder of a Tarantool may hold things that mean nothing here;
-//! they are kept, and go back to a Tarantool with the folder, but nobody should find out by surprise.
+//! they are kept, and go back to a Tarantool with the folder, but an operator should know before the start.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -272,7 +272,7 @@ fn space_name(store: &Store, id: SpaceId) -> String {
     store.space(id).map_or_else(|_| id.to_string(), |space| space.name().to_owned())
 }
 
-/// What is in a data folder.
+/// The content of a data folder.
 #[derive(Debug, Clone)]
 pub struct Contents {
     /// Whose data they are.
@@ -283,7 +283,7 @@ pub struct Contents {
     pub vclock: Vclock,
     /// Rows that were read.
     pub rows: u64,
-    /// What was not in order in the files, and what a start does about it.
+    /// Findings in the files, and the decision of a start about each.
     pub resolutions: Vec<Resolution>,
     /// All spaces by id.
     pub spaces: Vec<SpaceContents>,
@@ -295,7 +295,7 @@ pub struct Contents {
     pub digest: u128,
 }
 
-/// What is in a space.
+/// The content of a space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpaceContents {
     /// Its number; up to 511 it is one of the system.
@@ -331,14 +331,14 @@ impl SpaceContents {
     }
 }
 
-/// What is in a tube.
+/// The content of a tube.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TubeContents {
     /// Its name.
     pub name: String,
     /// Its type.
     pub kind: String,
-    /// Whether the space of its tasks is there.
+    /// Whether the space of its tasks exists.
     pub has_space: bool,
     /// Tasks that may be taken.
     pub ready: u64,
@@ -375,7 +375,7 @@ impl TubeContents {
     }
 }
 
-/// Recovers the data in a folder as a start does and looks at them; `None` if there are none. `progress` is told now and
+/// Recovers the data in a folder as a start does and inspects them; `None` if it has none. `progress` hears now and
 /// then how far it is.
 ///
 /// # Errors
@@ -448,7 +448,7 @@ pub struct Judge {
 const MAX_OBJECTIONS: usize = 100;
 
 impl Judge {
-    /// What was found, as texts.
+    /// The findings, as texts.
     #[must_use]
     pub fn objections(&self) -> Vec<String> {
         let more = (self.others > 0).then(|| format!("{} further rows", self.others));

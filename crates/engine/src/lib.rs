@@ -5,8 +5,8 @@
 //! |---|---|
 //! | [`files`] | the journal in the data folder |
 //! | [`folder`] | begins a data folder, and opens it again |
-//! | [`inspect`] | says what is in a data folder, and what of it this server does not run |
-//! | [`journal`] | the seam to whatever makes rows durable |
+//! | [`inspect`] | reports the content of a data folder, and the parts of it that this server does not run |
+//! | [`journal`] | the seam to the journal that makes rows durable |
 //! | [`replay`] | makes a store of recovered or received rows |
 //! | [`snapshots`] | writes snapshots and removes old files, as the instance orders |
 //! | [`turn`] | what happens between two waits of a loop |

@@ -1,7 +1,7 @@
 //! From rows to a store: the one target of recovery, and of a join.
 //!
-//! A [`Replay`] takes rows of a snapshot, is told that the snapshot ends, and takes rows of changes.
-//! [`Replay::finish`] is the only way to the store, so nobody can forget to build its indexes or to tell the queue's
+//! A [`Replay`] takes rows of a snapshot, then the end of the snapshot, then rows of changes.
+//! [`Replay::finish`] is the only way to the store, so no caller can forget to build its indexes or to inform the queue's
 //! drivers of them.
 //!
 //! Absent: tasks that belonged to connections that are gone. The queue releases them when it starts.
@@ -80,7 +80,7 @@ impl<O: Observer> Replay<O> {
         self.store.finish_snapshot()
     }
 
-    /// All rows have come: the store, ready to be used. Its indexes are built one after the other.
+    /// Ends the rows: the store, ready to be used. Its indexes are built one after the other.
     ///
     /// # Errors
     /// [`Error::TupleFound`]: two tuples have one key in a unique index. As [`Self::end_snapshot`], if that was not called.
@@ -88,7 +88,7 @@ impl<O: Observer> Replay<O> {
         self.finish_with(|builds| builds.into_iter().for_each(IndexBuild::run))
     }
 
-    /// The same; `run` builds the indexes, each once and on whatever thread, before it returns.
+    /// The same; `run` builds the indexes, each once and on any thread, before it returns.
     ///
     /// # Errors
     /// As [`Self::finish`].

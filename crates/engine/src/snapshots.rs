@@ -2,8 +2,8 @@
 //!
 //! [`Snapshots::carry_out`] does one order: it begins a snapshot under its temporary name, adds rows, completes it. The
 //! instance gives rows only when they are asked for, so no more than [`CHUNKS`] chunks are ever under way: one that is
-//! written while the next one is made. After a failure what there is of the snapshot is removed and the failure is told; the
-//! next order that counts is one to begin. Who calls is free to do so in a thread beside the loop; [`tell`] hands what
+//! written while the next one is made. After a failure the unfinished file is removed and the failure is reported; the
+//! next order that counts is one to begin. The caller may do so in a thread beside the loop; [`tell`] hands
 //! came of it to the instance.
 //!
 //! A snapshot never takes the last free space on the disk, which the journal needs: below the reserve it is given up.
@@ -46,7 +46,7 @@ pub enum News {
     Done {
         /// The checkpoint.
         number: u64,
-        /// What was written, and what the files take.
+        /// The snapshot that was written, and the size of the files.
         written: Written,
     },
     /// There is no snapshot.
@@ -70,10 +70,10 @@ pub enum News {
 pub enum Outcome {
     /// Nothing that a log would say.
     Quiet,
-    /// The snapshot is complete. While it was made the folder took so many bytes more than
+    /// The snapshot is complete. While it was made the folder grew by this number of bytes more than
     /// [`Instance::handle_checkpoint_done`] finds usual.
     Written {
-        /// What was written.
+        /// The snapshot that was written.
         written: Written,
         /// Bytes too many.
         excess: Option<u64>,
@@ -87,7 +87,7 @@ pub enum Outcome {
     },
     /// These replicas have to join again.
     Lost {
-        /// Uuids and ids of those that were known.
+        /// Uuids and ids of the known ones.
         replicas: Vec<(Uuid, u32)>,
         /// Bytes that may stay for replicas alone.
         limit: u64,
@@ -161,16 +161,16 @@ pub enum Note {
 pub struct Readers {
     /// Bytes of xlogs that may stay for replicas alone.
     pub limit: u64,
-    /// The replicas with what each has. `None`: nobody knows, so that all xlogs stay.
+    /// The replicas with the clock of each. `None`: unknown, so that all xlogs stay.
     pub positions: Vec<(Uuid, Option<Vclock>)>,
 }
 
-/// What is around the writer of snapshots.
+/// The surroundings of the writer of snapshots.
 pub trait Surroundings {
-    /// Free bytes on the folder's disk, if anybody knows.
+    /// Free bytes on the folder's disk, if known.
     fn free_bytes(&self) -> Option<u64>;
 
-    /// Who reads the journal.
+    /// The replicas that read the journal.
     fn readers(&self) -> Readers {
         Readers::default()
     }
@@ -181,7 +181,7 @@ pub trait Surroundings {
     }
 }
 
-/// The folder that snapshots are written to, and what is known of the snapshots in it.
+/// The folder that snapshots are written to, and the snapshots in it.
 #[derive(Debug)]
 pub struct Settings {
     /// The folder.
@@ -202,7 +202,7 @@ pub struct Snapshots<S> {
     settings: Settings,
     surroundings: S,
     writing: Option<Writing>,
-    /// What was last ordered to be kept.
+    /// The last order about files to keep.
     keep: Option<Keep>,
 }
 
@@ -232,7 +232,7 @@ impl<S: Surroundings> Snapshots<S> {
         self.keep.map(|keep| self.rule_of(keep))
     }
 
-    /// What is around.
+    /// The surroundings.
     pub fn surroundings(&mut self) -> &mut S {
         &mut self.surroundings
     }
@@ -358,8 +358,8 @@ impl<S: Surroundings> Snapshots<S> {
         Ok(Written { bytes, peak, files })
     }
 
-    /// Removes the xlog that ends where the last snapshot stands, if nobody needs it. That can be told only when there
-    /// is a file after it, and the first rows of that one may still have been on their way when this snapshot was begun.
+    /// Removes the xlog that ends where the last snapshot stands, if no replica needs it. That can be told only once
+    /// a file follows it, and the first rows of that one may still have been unconfirmed when this snapshot was begun.
     fn collect_ended(&mut self, keep: Keep, news: &mut impl Extend<News>) {
         self.collect(Keep { bytes: u64::MAX, ..keep }, news);
     }
@@ -392,7 +392,7 @@ impl<S: Surroundings> Snapshots<S> {
         Rule { sound: self.settings.sound, snapshots: keep.snapshots, bytes: keep.bytes, held_from: u64::MAX }
     }
 
-    /// Which xlogs stay for replicas. Tells of those that are too far behind.
+    /// Which xlogs stay for replicas. Reports replicas that are too far behind.
     fn hold(&self, rule: &Rule, keep: Keep, news: &mut impl Extend<News>) -> io::Result<Held> {
         let Readers { limit, positions } = self.surroundings.readers();
         let limit = if keep.scarce.is_some() { 0 } else { limit };

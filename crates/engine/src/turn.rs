@@ -1,19 +1,19 @@
-//! The turn: what happens between two waits of a loop, whoever drives it (the server, the simulator, a program that embeds
+//! The turn: everything between two waits of a loop, in the server, in the simulator and in a program that embeds
 //! Lycosa).
 //!
 //! Inputs come between two turns: connections, requests, transactions of programs, news of the writer of snapshots. Then
 //! [`end`] does everything else, in this order:
 //!
 //! 1. news of the journal are told to the instance, which releases replies;
-//! 2. what is due is done ([`Instance::tick`]);
+//! 2. expired deadlines fire ([`Instance::tick`]);
 //! 3. a checkpoint goes on by one step ([`Host::order`]);
 //! 4. rows go to the journal, or wait for more;
 //! 5. replies that may leave are written ([`Host::write`]), readers that do not read are closed, lines are logged.
 //!
-//! What is around the instance is a [`Host`]: its journal, its sockets, its writer of snapshots. Its other methods are told
-//! what happens and need not do anything.
+//! The surroundings of the instance are a [`Host`]: its journal, its sockets, its writer of snapshots. Its other methods hear
+//! of events and need not do anything.
 //!
-//! Invariants: no more batches are on their way than the journal's [`Pace`] allows; while they are, rows gather for
+//! Invariants: no more batches are unconfirmed than the journal's [`Pace`] allows; meanwhile rows gather for
 //! the next one (group commit); a journal that is [`Pace::Immediate`] gets every batch at once.
 
 use std::time::{Duration, Instant};
@@ -33,19 +33,19 @@ pub const CHECKPOINT_STEP: Budget = Budget { rows: 512, bytes: 64 << 10 };
 /// What a loop remembers from turn to turn.
 #[derive(Debug, Default)]
 pub struct Turn {
-    /// Batches that are on their way.
+    /// Unconfirmed batches.
     in_flight: usize,
     group_commit: GroupCommit,
 }
 
 impl Turn {
-    /// Requests have come.
+    /// Requests have arrived.
     #[inline]
     pub fn received(&mut self, requests: u64) {
         self.group_commit.received(requests);
     }
 
-    /// Whether no batch is on its way.
+    /// Whether no batch is unconfirmed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.in_flight == 0
@@ -82,13 +82,13 @@ impl Turn {
 pub struct Parts<'a, J> {
     /// The instance.
     pub instance: &'a mut Instance,
-    /// What is remembered from turn to turn.
+    /// State kept from turn to turn.
     pub turn: &'a mut Turn,
     /// The journal.
     pub journal: &'a mut J,
 }
 
-/// What is around an instance.
+/// The surroundings of an instance.
 pub trait Host {
     /// What makes rows durable.
     type Journal: Journal;
@@ -115,7 +115,7 @@ pub trait Host {
         CHECKPOINT_STEP
     }
 
-    /// What was due is done; the next thing is due at `next`.
+    /// Expired deadlines have fired; the next one is at `next`.
     ///
     /// # Errors
     /// Ends the turn.

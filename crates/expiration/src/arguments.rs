@@ -98,7 +98,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Which spaces the caller may know of. The others are refused before anything about them is told, and no text suggests
+/// Which spaces the caller may know of. All further ones are refused before any text says anything about them, and no text suggests
 /// their names.
 pub type Admit<'a> = &'a dyn Fn(SpaceId) -> Result<(), lycosa_store::Error>;
 
@@ -371,7 +371,7 @@ impl CappedIndex {
     }
 }
 
-/// A number without a fraction that is not negative, whatever its type.
+/// A number of any type without a fraction that is not negative.
 fn whole(value: &Value) -> Option<u64> {
     match value {
         Value::Double(number) if number.fract() == 0.0 && (0.0..9e15).contains(number) => {

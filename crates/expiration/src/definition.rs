@@ -1,4 +1,4 @@
-//! What a task is told to do, and what that means for the space as it is now.
+//! The definition of a task, and its meaning for the space in its present state.
 
 use lycosa_store::{IndexId, IndexKind, Space, SpaceId, SpaceIndex, Store, system};
 use lycosa_tuple::decimal::Decimal;
@@ -50,7 +50,7 @@ pub enum Archive {
     Space(SpaceId),
 }
 
-/// How much a slice may do. What is spent first ends the slice.
+/// The budget of a slice. The first bound that is reached ends the slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     /// Tuples that a slice looks at: 1 to [`MAX_ROWS`].
@@ -68,7 +68,7 @@ impl Default for Budget {
     }
 }
 
-/// What a task is told to do.
+/// The orders of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
     /// Its name, unique among all tasks: 1 to [`MAX_NAME`] bytes.
@@ -91,20 +91,20 @@ pub struct Definition {
     pub budget: Budget,
     /// Where the tuples go.
     pub archive: Option<Archive>,
-    /// Microseconds of lag that the log is told of. 0: none.
+    /// Microseconds of lag from which on the log has a line. 0: none.
     pub lag_limit: u64,
     /// The task ends with the process.
     pub transient: bool,
-    /// The task counts what is due, deletes nothing and ends after one pass.
+    /// The task counts expired tuples, deletes nothing and ends after one pass.
     pub dry_run: bool,
 }
 
 impl Definition {
-    /// Values that nobody gave.
+    /// Default values.
     pub const SCAN_SIZE: u32 = 1024;
-    /// Seconds of a pass if nobody gave them.
+    /// Default seconds of a pass.
     pub const SCAN_TIME: u64 = 3600;
-    /// Microseconds of lag from which on the log warns, if nobody gave them.
+    /// Default microseconds of lag from which on the log warns.
     pub const LAG_LIMIT: u64 = 60_000_000;
 
     /// A task over that field, with the defaults.
@@ -208,7 +208,7 @@ fn index_of(space: &Space, id: IndexId) -> Result<&SpaceIndex, Error> {
     })
 }
 
-/// Refuses the spaces whose rows mean something to the server itself. A tube is no such space, whatever its name.
+/// Refuses the spaces whose rows mean something to the server itself. A tube of any name is no such space.
 fn check_space(space: &Space, what: &str) -> Result<(), Error> {
     let name = space.name();
     let is_ours = space.id() <= system::MAX
@@ -280,7 +280,7 @@ impl Order {
         (is_ordered && is_number).then_some(Self(part.ty))
     }
 
-    /// The key, a MessagePack array, that a deadline of so many µs has in the index; rounded down to whole units where the
+    /// The key, a MessagePack array, that a deadline of `microseconds` has in the index; rounded down to whole units where the
     /// index holds whole numbers only.
     pub(crate) fn key(self, microseconds: u64, unit: Unit) -> Vec<u8> {
         let mut key = Vec::new();

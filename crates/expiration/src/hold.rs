@@ -1,4 +1,4 @@
-//! How long slices held the loop: the longest one with what it did, and how the others are spread.
+//! How long slices held the loop: the longest one with its work, and how the rest are spread.
 
 use lycosa_tuple::value::Value;
 
@@ -14,7 +14,7 @@ const CLASSES: usize = 80;
 pub struct Held {
     /// By a clock.
     pub elapsed: u64,
-    /// Of the processor; 0 where nobody knows.
+    /// Of the processor; 0 if unknown.
     pub processor: u64,
     /// What the commit took of it, by the clock that was there.
     pub commit: u64,

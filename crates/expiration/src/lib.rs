@@ -1,12 +1,12 @@
-//! Expiration tasks: tuples whose deadline has come are deleted, in small bounded steps.
+//! Expiration tasks: tuples whose deadline has passed are deleted, in small bounded steps.
 //!
 //! A task names a space and the field of its tuples that has their deadline. If an index is ordered by that field the task
-//! sleeps until the first deadline, deletes what is due from the front, and sleeps again. Otherwise it passes over an index
+//! sleeps until the first deadline, deletes expired tuples from the front, and sleeps again. Otherwise it passes over an index
 //! in slices, `scan_time` seconds for a pass. Everything that a slice deletes is one transaction.
 //!
 //! How to drive it, once per turn and never inside a transaction:
 //!
-//! 1. [`Expiration::refresh`] follows what has changed: rows of `_expiration`, the schema, nearer deadlines;
+//! 1. [`Expiration::refresh`] follows changes: rows of `_expiration`, the schema, nearer deadlines;
 //! 2. [`Expiration::due`] names a task whose slice is due. Begin a transaction, call [`Expiration::slice`], commit or roll
 //!    back, then [`Expiration::finish`];
 //! 3. [`Expiration::take_ended`] has the names of tasks whose space was dropped: remove their rows with
@@ -14,11 +14,11 @@
 //! 4. [`Expiration::next`] says when the next slice is due.
 //!
 //! Invariants:
-//! - a tuple is deleted only if its deadline has come when it is looked at in the transaction that deletes it;
+//! - a tuple is deleted only if its deadline has passed when the transaction that deletes it reads it;
 //! - a slice looks at no more tuples than its budget says, and at the clock after a few; it deletes at most
 //!   [`MAX_DELETIONS`], also where the clock stands still;
 //! - a task that fails says so, in its report and in the log, and is tried again after 1 s, 2 s, 4 s … 60 s;
-//! - the tasks that are kept are the rows of `_expiration`, whoever writes them.
+//! - the kept tasks are the rows of `_expiration`, written by any client.
 //!
 //! Time is µs since the epoch, always an argument. Absent: the clock, sockets, and what a tube is: the caller's [`Host`]
 //! knows.
@@ -59,7 +59,7 @@ const LOG_LINES: usize = 1024;
 /// How grave a line of the log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// Something that somebody should know.
+    /// An event for the operator.
     Warning,
     /// Ordinary.
     Info,
@@ -79,7 +79,7 @@ pub struct Expiration {
     schema_version: Option<u32>,
     turn: u64,
     is_paused: bool,
-    /// Nobody else wants the loop at this moment.
+    /// The loop has no other work at this moment.
     is_idle: bool,
     ended: Vec<String>,
     log: VecDeque<(Level, String)>,
@@ -191,7 +191,7 @@ impl Expiration {
     pub fn end(&mut self, name: &str) {
         if let Ok(position) = self.position(name) {
             self.tasks.remove(position);
-            // A row with that name may have come while the task ran.
+            // A row with that name may have appeared while the task ran.
             self.rows_read = self.rows_read.map(|_| Self::UNREAD);
         }
     }
@@ -209,7 +209,7 @@ impl Expiration {
         std::mem::take(&mut self.ended)
     }
 
-    /// The error for a task that does not exist, or of whose space `admit` lets nobody know. It suggests only tasks of
+    /// The error for a task that does not exist, or whose space `admit` hides. It suggests only tasks of
     /// which the caller may know.
     #[must_use]
     pub fn unknown(&self, name: &str, admit: Admit<'_>) -> Error {
@@ -219,7 +219,7 @@ impl Expiration {
         Error::illegal(format!("expiration task '{name}' does not exist{suggestion}"))
     }
 
-    /// Follows what has changed since the last call: rows of `_expiration`, the schema, tuples with nearer deadlines.
+    /// Follows the changes since the last call: rows of `_expiration`, the schema, tuples with nearer deadlines.
     pub fn refresh(&mut self, store: &mut Store, now: u64) {
         let version = Some(store.schema_version());
         let is_new_schema = std::mem::replace(&mut self.schema_version, version) != version;
@@ -290,7 +290,7 @@ impl Expiration {
         !self.is_paused || task.definition.dry_run
     }
 
-    /// Whether nobody else has wanted the loop lately. Then tasks that are behind do without the pauses by
+    /// Whether the loop has had no other work lately. Then tasks that are behind do without the pauses by
     /// which they leave it a share.
     pub fn set_idle(&mut self, is_idle: bool) {
         self.is_idle = is_idle;

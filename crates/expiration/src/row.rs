@@ -1,7 +1,7 @@
 //! Tasks as rows of the space `_expiration`, and as the maps that calls return.
 //!
 //! The space is an ordinary one, made when the first task is to be kept, so that a Tarantool opens the data folder
-//! and shows it. A row is `[name, space id, options]`. Whoever changes the rows changes the tasks.
+//! and shows it. A row is `[name, space id, options]`. Changing the rows changes the tasks.
 
 use std::ops::ControlFlow;
 
@@ -83,7 +83,7 @@ pub(crate) fn delete(store: &mut Store, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The definitions of all rows. A row that is none is told to `refuse`.
+/// The definitions of all rows. A row that is none goes to `refuse`.
 pub(crate) fn load(store: &Store, refuse: &mut dyn FnMut(String)) -> Vec<Definition> {
     let mut definitions = Vec::new();
     let Some(space) = space(store) else { return definitions };

@@ -13,9 +13,9 @@ pub(crate) const NEVER: u64 = u64::MAX;
 const FIRST_RETRY: u64 = 1_000_000;
 /// The longest such pause.
 const LONGEST_RETRY: u64 = 60_000_000;
-/// Microseconds between two looks at a small space into which somebody writes: as in the module of the article.
+/// Microseconds between two looks at a small space under writes: as in the module of the article.
 const SMALL_PAUSE: u64 = 1_000_000;
-/// Microseconds that a finished dry run is kept for whoever asks for its result.
+/// Microseconds that the result of a finished dry run is kept.
 pub(crate) const DRY_RUN_KEPT: u64 = 60_000_000;
 
 /// What a task has done since it was started, or since the process began.
@@ -27,7 +27,7 @@ pub struct Statistics {
     pub expired: u64,
     /// Tuples that were due when they were seen and had changed or gone before their turn.
     pub changed: u64,
-    /// Tuples without a deadline that the last pass saw. Of an index that is ordered by deadline nobody sees them.
+    /// Tuples without a deadline that the last pass saw. A pass over an index ordered by deadline sees none.
     pub undated: u64,
     /// Slices.
     pub slices: u64,
@@ -145,7 +145,7 @@ pub(crate) struct Task {
     pub(crate) holds: Holds,
 }
 
-/// What the log is told after a slice.
+/// The log lines after a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Notice {
     Failed(String),
@@ -188,8 +188,8 @@ impl Task {
         Cursor::new(user::ADMIN, definition.space, definition.index, IteratorType::All, &[0x90])
     }
 
-    /// When the next slice may run, µs since the epoch; `is_idle`: nobody else wants the loop. A slice that only looks leaves
-    /// it a share all the same: whoever asks for passes without a pause does not ask for a busy core.
+    /// When the next slice may run, µs since the epoch; `is_idle`: the loop has no other work. A slice that only looks leaves
+    /// it a share all the same: an option for passes without a pause asks for no busy core.
     pub(crate) fn wakes(&self, is_idle: bool) -> u64 {
         if is_idle && self.outcome.expired > 0 { self.next } else { self.next.max(self.others_until) }
     }
@@ -222,7 +222,7 @@ impl Task {
         Ok(plan)
     }
 
-    /// Lets a task that waits be woken earlier by what has changed in its space.
+    /// Lets a waiting task wake earlier after a change of its space.
     pub(crate) fn look_around(&mut self, store: &mut Store, now: u64) {
         if self.next <= now || self.failure.is_some() || self.is_done || self.definition.scan_size == 0 {
             return;
@@ -443,8 +443,8 @@ impl Task {
         }
     }
 
-    /// The schema has changed: the cause of a failure may be gone, and a task whose index has come or gone begins anew. What
-    /// it slept for was the next deadline in the old one.
+    /// The schema has changed: the cause of a failure may be gone, and a task whose index was made or dropped begins anew. The
+    /// old sleep was until the next deadline in the old index.
     pub(crate) fn replan(&mut self, store: &Store, now: u64) {
         self.retry(now);
         let Some((_, former)) = self.plan.filter(|_| !self.is_done && self.definition.scan_size > 0) else {

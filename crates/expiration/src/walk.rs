@@ -1,4 +1,4 @@
-//! A slice: a few tuples looked at, and those that are due deleted, in the open transaction.
+//! A slice: reads a few tuples, and deletes the expired ones in the open transaction.
 //!
 //! An index that is ordered by the field is read from its front up to the first tuple that lives. Any other index is
 //! walked with a cursor that goes on where the slice before stopped. Tuples that are due are noted by their primary keys
@@ -18,7 +18,7 @@ use crate::error::Error;
 const CHUNK: u32 = 32;
 /// Deletions between two looks at the clock.
 const DELETIONS: usize = 8;
-/// Deletions of one slice at most, whatever the clock says: about a million instructions with their commit
+/// Deletions of one slice at most, at any speed: about a million instructions with their commit
 /// (`crates/instance/examples/expire.rs` counts them).
 pub const MAX_DELETIONS: u64 = 512;
 
@@ -95,12 +95,12 @@ pub(crate) struct Slice {
     pub(crate) changed: u64,
     /// Tuples without a deadline.
     pub(crate) undated: u64,
-    /// Tuples that are there although they were deleted.
+    /// Tuples that exist although they were deleted.
     pub(crate) kept: u64,
-    /// The earliest and the latest deadline of those that were due, µs since the epoch.
+    /// The earliest and the latest deadline of the expired tuples, µs since the epoch.
     pub(crate) oldest: Option<u64>,
     pub(crate) newest: Option<u64>,
-    /// The earliest deadline that is still to come, of those that it saw.
+    /// The earliest future deadline among the tuples that it saw.
     pub(crate) earliest: Option<u64>,
     /// Nothing more is due, or the pass is over.
     pub(crate) is_over: bool,
@@ -149,7 +149,7 @@ impl Plan {
         Ok(first.and_then(|tuple| self.deadline_of(tuple)))
     }
 
-    /// Reads the front of an index that is ordered by the field, and deletes what is due. With an archive the tuples are
+    /// Reads the front of an index that is ordered by the field, and deletes expired tuples. With an archive the tuples are
     /// noted first: what puts them there can change others.
     pub(crate) fn expire_front(
         &self,
@@ -197,7 +197,7 @@ impl Plan {
         Ok(slice)
     }
 
-    /// Deletes what is due at the front of an index that is ordered by the field, and keeps nothing of it. Nothing runs
+    /// Deletes expired tuples at the front of an index that is ordered by the field, and keeps nothing of them. Nothing runs
     /// between the look at a tuple and its deletion, so no tuple has to be looked at twice.
     fn delete_front(
         &self,
@@ -225,7 +225,7 @@ impl Plan {
         }
     }
 
-    /// Goes on with a walk over any index, and deletes what is due.
+    /// Goes on with a walk over any index, and deletes expired tuples.
     pub(crate) fn expire_along(
         &self,
         store: &mut Store,
@@ -303,7 +303,7 @@ impl Plan {
                     if let Some(archive) = limits.archive {
                         let tuple = tuple.to_vec();
                         match keep(store, archive, &tuple, host) {
-                            // What was archived before stays so; the next slice begins with this tuple, and fails.
+                            // Earlier archived tuples stay archived; the next slice begins with this tuple, and fails.
                             Err(_) if slice.expired > 0 => return Ok(false),
                             kept => kept?,
                         }
@@ -334,7 +334,7 @@ fn keep(store: &mut Store, archive: &Archive, tuple: &[u8], host: &mut dyn Host)
     }
 }
 
-/// What is due in an index that is ordered by the field: how many, the earliest and the latest deadline.
+/// The expired tuples in an index that is ordered by the field: their number, the earliest and the latest deadline.
 pub(crate) fn count_due(
     plan: &Plan,
     store: &Store,

@@ -8,7 +8,7 @@
 //! | master | [`relay::SnapshotRows`] | rows of a snapshot file become the first part of a JOIN |
 //! | master | [`relay::Relay`] | the log for one subscribed replica: filter, heartbeats, acknowledgements |
 //! | master | [`relay::Window`] | the newest batches in memory, shared by all relays |
-//! | master | [`relay::Replicas`] | who is known, how far each has come, which journals each still needs |
+//! | master | [`relay::Replicas`] | the known replicas, the clock of each, the journals that each still needs |
 //! | replica | [`applier::Handshake`] → [`applier::Session`] | greeting, AUTH, VOTE |
 //! | replica | [`applier::Join`] | receives all data |
 //! | replica | [`applier::Follower`] | receives the log in whole transactions |

@@ -1,4 +1,4 @@
-//! The frames of a replication stream: rows with a length in front, and what is said between them.
+//! The frames of a replication stream: rows with a length in front, and the messages between them.
 //!
 //! Frames of a stream have neither `sync` nor schema version. Lengths are always `ce` and four bytes.
 
@@ -27,7 +27,7 @@ pub enum StreamError {
     Missing {
         /// The request.
         request: &'static str,
-        /// What is not in the answer.
+        /// The missing part of the answer.
         field: &'static str,
     },
     /// A frame of a type that does not belong to this step of the protocol.
@@ -35,7 +35,7 @@ pub enum StreamError {
     Unexpected {
         /// Number of the type.
         kind: u32,
-        /// What was expected.
+        /// The expected message.
         expected: &'static str,
     },
     /// The bytes cannot be cut into frames.

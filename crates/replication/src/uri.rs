@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Where a peer listens and who this instance is there.
+/// Where a peer listens, and the user of this instance there.
 ///
 /// Its text leaves the password out, so that it may be logged.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -59,7 +59,7 @@ impl FromStr for Uri {
             Some((account, address)) => (Some(account), address),
             None => (None, rest),
         };
-        // The password may be what is wrong in the text, so no error shows it.
+        // The fault may be in the password, so no error shows it.
         let error = |reason| UriError { text: address.to_owned(), reason };
         let address = if address.bytes().all(|byte| byte.is_ascii_digit()) && !address.is_empty() {
             format!("localhost:{address}")

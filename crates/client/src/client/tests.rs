@@ -38,7 +38,7 @@ fn task(state: &str) -> Value {
     Value::Array(vec![Value::from(0), Value::from(state), Value::from("x")])
 }
 
-/// Waits until the client has connected so many times.
+/// Waits until the client has connected this number of times.
 async fn connects(client: &Client, count: u64) -> Status {
     let mut watch = client.watch();
     loop {
@@ -386,7 +386,7 @@ async fn a_busy_master_is_not_left_for_an_old_one() {
     }
     is_busy.store(false, Ordering::Relaxed);
     while tube.put("x", PutOptions::new()).await.is_err() {}
-    // A client that comes anew goes to the master too, whoever answers first.
+    // A client that connects anew goes to the master too, no matter which server answers first.
     client.connection().await.expect("a connection").leave("a test");
     connects(&client, 2).await;
     tube.put("x", PutOptions::new()).await.expect("again at the master");

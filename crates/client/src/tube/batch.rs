@@ -71,7 +71,7 @@ impl Tube {
     /// Takes up to `limit` tasks at once. If none is ready, the server waits for the first until `timeout` is over, with
     /// `None` for ever; it does not wait for more. Empty when the time is over.
     ///
-    /// A server gives 10 000 tasks or 16 MiB at a time at most. What is said at [`Self::take`] holds for each task.
+    /// A server gives 10 000 tasks or 16 MiB at a time at most. The notes at [`Self::take`] hold for each task.
     ///
     /// # Errors
     /// `limit` is 0; [`Error::Unavailable`] if the queue is not running; see [`Error`].
@@ -144,7 +144,7 @@ impl Tube {
         self.on_tasks(Method::ReleaseMany, ids, &options, CallMode::OWNED).await
     }
 
-    /// Puts tasks aside until they are kicked, whoever has taken them.
+    /// Puts tasks aside until they are kicked, also tasks that another session has taken.
     ///
     /// # Errors
     /// One of them does not exist, which the text names; see [`Error`].
@@ -172,7 +172,7 @@ impl Tube {
         self.on_tasks(Method::KickMany, ids, &[], CallMode::CHANGE).await
     }
 
-    /// Removes tasks, whatever their state and whoever has taken them.
+    /// Removes tasks in any state, also tasks that another session has taken.
     ///
     /// # Errors
     /// One of them does not exist, which the text names; see [`Error`].

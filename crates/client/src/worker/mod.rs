@@ -33,7 +33,7 @@
 //! # Invariants
 //! - A running task is touched at a third of its ttr at the latest, so a short ttr notices a dead worker and not a slow
 //!   handler. Each touch adds the time since the one before, which leaves the whole ttr from there.
-//! - A task that this session does not hold any more (it was deleted or buried by somebody, or the server released it
+//! - A task that this session does not hold any more (another client deleted or buried it, or the server released it
 //!   when the connection broke) is [`Event::Lost`]: its handler is dropped at once, since another worker may run the
 //!   task by then.
 //! - Counters of [`Summary`] count tasks that the server says are settled, nothing else.
@@ -60,10 +60,10 @@ use crate::tube::Tube;
 
 /// How long one `take` waits at the server before it is asked again.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest reason that is kept with a task, in bytes; what is before it is cut.
+/// The longest reason that is kept with a task, in bytes; a longer one loses its beginning.
 pub const MAX_REASON: usize = 1024;
 
-/// What a worker does with whatever happens; see [`Worker::on_event`].
+/// A worker's callback for events; see [`Worker::on_event`].
 type Observer = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
 /// Takes tasks of a tube and runs a handler for each. See the [module](self).
@@ -244,7 +244,7 @@ impl Worker {
         self
     }
 
-    /// How many attempts a task gets before it is buried; at least one. An attempt of which nobody said how it ended
+    /// How many attempts a task gets before it is buried; at least one. An attempt without a known outcome
     /// counts, too: the worker may have died of the task. Default 10.
     pub fn max_attempts(mut self, attempts: u64) -> Self {
         self.policy.max_attempts = attempts.max(1);
@@ -271,8 +271,8 @@ impl Worker {
         self
     }
 
-    /// Ends the worker when no task has come for this long, none is running and none that this worker has released is
-    /// still delayed. Default: works until it is told to stop.
+    /// Ends the worker when no task has arrived for this long, none is running and none that this worker has released is
+    /// still delayed. Default: works until it is stopped.
     pub fn until_empty(mut self, wait: Duration) -> Self {
         self.until_empty = Some(wait);
         self

@@ -46,7 +46,7 @@ struct Shared<F> {
     running: AtomicUsize,
 }
 
-/// A handler that ends when nobody waits for it any more.
+/// A handler that ends when its caller stops waiting.
 struct Running(JoinHandle<Result<(), Failure>>);
 
 impl Drop for Running {
@@ -109,7 +109,7 @@ where
             return Ok(());
         }
         let wait = worker.until_empty.unwrap_or(TAKE_TIMEOUT);
-        // A take that is given up gives its task back, should one have come after all.
+        // A take that is given up gives its task back, should one have arrived after all.
         let taken = tokio::select! {
             taken = worker.tube.take_extended(Some(wait)) => taken,
             _ = stop.wait_for(|stop| *stop > Stop::Run) => return Ok(()),
@@ -181,7 +181,7 @@ where
             }
             _ = stop.wait_for(|stop| *stop == Stop::Abort) => End::Aborted,
         };
-        // The handler is dropped before the task is settled: nobody else runs the task while this one still does.
+        // The handler is dropped before the task is settled: no other worker runs the task while this one still does.
         running.0.abort();
         match (&mut running.0).await {
             Ok(Ok(())) => End::Ok,
@@ -193,7 +193,7 @@ where
     async fn keep(&self, task: &Task) {
         let interval = self.worker.touch_interval;
         let (mut pause, period) = match &task.info {
-            // Nobody takes it away.
+            // No other task takes it away.
             Some(info) if info.ttr.is_none() => return std::future::pending().await,
             Some(info) => {
                 let third = info.ttr.map_or(interval, |ttr| ttr / 3).max(MIN_TOUCH_INTERVAL);
@@ -230,7 +230,7 @@ where
             },
         };
         if let Settled::Released(delay) = wanted {
-            // Before the server is told: another job of this worker may take it at once.
+            // Before the server hears it: another job of this worker may take it at once.
             self.remember(job, delay);
         }
         match self.tell(job, wanted, failure.as_ref()).await {
@@ -247,7 +247,7 @@ where
     }
 
     /// Tells the server, and again if the connection breaks over it or the server takes no writes any more: the session
-    /// may survive, and would keep a task that nobody runs.
+    /// may survive, and would keep a task that no worker runs.
     async fn tell(&self, job: &Job, wanted: Settled, failure: Option<&Failure>) -> Result<()> {
         let task = &job.task;
         let reason = failure.map_or("", |failure| tail(failure.reason(), MAX_REASON));
@@ -286,7 +286,7 @@ where
         unreachable!("the attempts end")
     }
 
-    /// Buries a task if this session still holds it: the server would let anybody bury it.
+    /// Buries a task if this session still holds it: the server would let any client bury it.
     async fn bury(&self, task: &Task, reason: &str) -> Result<()> {
         // A microsecond asks whether the task is held, and is all that it adds.
         match task.touch(Duration::from_micros(1)).await {
@@ -345,7 +345,7 @@ where
     }
 }
 
-/// Why a task is not tried any more: its last allowed attempt began and nobody said how it ended. A task that kills its
+/// Why a task is not tried any more: its last allowed attempt began and its outcome is unknown. A task that kills its
 /// worker would otherwise come back for ever.
 fn given_up(job: &Job, max_attempts: u64) -> Option<Failure> {
     if job.attempt <= max_attempts {

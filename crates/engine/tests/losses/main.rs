@@ -1,4 +1,4 @@
-//! A journal that has several batches on their way and loses what is not confirmed, as a replicated log does when its leader
+//! A journal that has several unconfirmed batches and loses some, as a replicated log does when its leader
 //! changes: after any losses the data are what the confirmed rows make, no acknowledged task is missing, no task has two
 //! owners, and a snapshot has the data of one moment. `LYCOSA_TEST_WORLDS` is the number of worlds with new seeds (2).
 
@@ -239,7 +239,7 @@ fn a_program_s_transaction_and_triggers_meet_a_loss() {
     assert_eq!(world.instance.store().hooks(600), hooks, "triggers stay with a space that is kept");
     assert_eq!((count(&mut world, 600), world.instance.poll_hooked().is_none()), (0, true));
 
-    // Whatever number the next transactions have, the savepoint is not taken for one of theirs.
+    // The savepoint is not taken for one of the next transactions, no matter their numbers.
     for key in 2..40 {
         world.instance.begin(user::ADMIN).unwrap();
         let tuple = row(key, 1);
@@ -277,7 +277,7 @@ fn expiration_tasks_begin_anew_from_the_confirmed_rows() {
     start(&mut world, "lost");
     insert(&mut world, 3, 5);
     world.end_turn();
-    // What the tasks have deleted is lost too. The task that is kept deletes tuple 1 again, and what comes later.
+    // The deletions of the tasks are lost too. The kept task deletes tuple 1 again, and later ones.
     world.now += 10 * SECOND;
     world.end_turn();
     world.end_turn();
@@ -295,7 +295,7 @@ fn expiration_tasks_begin_anew_from_the_confirmed_rows() {
     world.check();
 }
 
-/// Until the queue is up nobody is shown data, and a turn does a bounded part of it.
+/// Until the queue is up no client sees data, and a turn does a bounded part of it.
 #[test]
 fn a_large_tube_comes_up_in_many_turns() {
     let mut world = World::new(7, false);

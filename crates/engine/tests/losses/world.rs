@@ -150,7 +150,7 @@ pub(crate) struct World {
     pub(crate) puts: u64,
     /// Puts that were answered with OK.
     pub(crate) put: HashSet<u64>,
-    /// Tasks that somebody may have acknowledged, and those whose ack was answered with OK.
+    /// Tasks that a client may have acknowledged, and tasks whose ack was answered with OK.
     pub(crate) maybe_done: HashSet<u64>,
     pub(crate) done: HashSet<u64>,
     /// Tasks whose take was answered with OK and nothing was asked since: client, tube, id, and whether it holds the task for

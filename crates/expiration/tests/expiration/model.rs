@@ -1,4 +1,4 @@
-//! Tasks against a plain model: nothing alive is deleted, everything due is deleted within its bound, whatever happens to
+//! Tasks against a plain model: nothing alive is deleted, every expired tuple is deleted within its bound, under any changes of
 //! the space meanwhile.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::rig::{Rig, SECOND, field_3};
 /// Something that happens.
 #[derive(Debug, Clone)]
 enum Step {
-    /// A tuple comes or changes; the deadline is so many ms from now.
+    /// A tuple is put or changed; the deadline is this number of ms from now.
     Put(u64, i32),
     /// As a fraction of seconds.
     PutDouble(u64, i32),
@@ -49,7 +49,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// How the task is told to work.
+/// The task's options.
 #[derive(Debug, Clone, Copy)]
 struct Setup {
     is_hash: bool,
@@ -77,7 +77,7 @@ struct Checked {
     rig: Rig,
     setup: Setup,
     space: u32,
-    /// What was put, by id, and since when it is there.
+    /// Tuples that were put, by id, each with the time of the put.
     model: BTreeMap<u64, (Value, u64)>,
 }
 
@@ -104,7 +104,7 @@ impl Checked {
         deadline(&value.encode(), Unit::Milliseconds).is_some_and(|deadline| deadline <= self.rig.now)
     }
 
-    /// What is gone was due, and everything else is there.
+    /// Deleted tuples had expired, and all other tuples exist.
     fn compare(&mut self) -> Result<(), TestCaseError> {
         let there = self.rig.ids(self.space);
         for id in &there {

@@ -7,7 +7,7 @@ use lycosa_tuple::value::Value;
 
 pub(crate) const SECOND: u64 = 1_000_000;
 
-/// A host whose clock moves by so many µs at each look, and whose tubes are lists.
+/// A host whose clock moves by a fixed number of µs at each look, and whose tubes are lists.
 #[derive(Default)]
 pub(crate) struct FakeHost {
     pub(crate) step: u64,

@@ -316,7 +316,7 @@ fn lag_is_shown_and_told() {
 }
 
 /// A task over an index that is dropped does not sleep on until the deadline that it has read there: it says what it misses,
-/// and goes on when the index is there again.
+/// and goes on when the index exists again.
 #[test]
 fn the_index_or_the_field_may_go_and_come_back() {
     let mut rig = Rig::new();

@@ -21,7 +21,7 @@ pub struct Received {
     pub transactions: u64,
 }
 
-/// How far a follower has come.
+/// A follower's progress.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
     /// What the master had when it answered the SUBSCRIBE; None before that.
@@ -59,7 +59,7 @@ impl Follower {
         self.peer
     }
 
-    /// How far it has come.
+    /// The progress.
     #[must_use]
     pub fn progress(&self) -> &Progress {
         &self.progress
@@ -79,7 +79,7 @@ impl Follower {
     /// Takes bytes of the master and hands each complete transaction to `apply`. A transaction may have `limit` bytes.
     ///
     /// # Errors
-    /// The master refuses or sends what is no log; what `apply` returns. The stream cannot be used any more.
+    /// The master refuses or sends bytes that are no log; errors of `apply`. The stream cannot be used any more.
     pub fn receive<E: From<StreamError>>(
         &mut self,
         bytes: &[u8],

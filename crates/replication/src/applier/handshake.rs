@@ -1,4 +1,4 @@
-//! From an open socket to a peer that knows who asks.
+//! From an open socket to a peer that knows the replica's user.
 //!
 //! The peer greets; this side sends VOTE, and AUTH unless it is `guest`; the peer answers both.
 
@@ -41,7 +41,7 @@ impl From<MpError> for HandshakeError {
 pub struct Ballot {
     /// Whether it is configured read-only.
     pub is_read_only_configured: bool,
-    /// Whether it takes no writes now, for whatever reason.
+    /// Whether it takes no writes, for any reason.
     pub is_read_only: bool,
     /// What it has.
     pub vclock: Vclock,
@@ -81,7 +81,7 @@ impl Ballot {
     }
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Debug)]
 pub enum Step {
     /// More bytes of the peer.
@@ -115,7 +115,7 @@ impl Handshake {
         Self { uri, stage: Stage::Greeting, incoming: Vec::new() }
     }
 
-    /// What the peer has said first, once it has come.
+    /// The peer's first message, once it has arrived.
     #[must_use]
     pub fn greeting(&self) -> Option<&Greeting> {
         match &self.stage {
@@ -128,7 +128,7 @@ impl Handshake {
         self.uri.user != DEFAULT_USER || !self.uri.password.is_empty()
     }
 
-    /// Takes bytes of the peer; appends what is to be sent.
+    /// Takes bytes of the peer; appends the reply.
     ///
     /// # Errors
     /// The peer is no server of this protocol, or refuses.
@@ -183,7 +183,7 @@ impl Handshake {
     }
 }
 
-/// A peer that knows who asks. One request makes it a [`Join`] or a [`Follower`].
+/// A peer that knows the replica's user. One request makes it a [`Join`] or a [`Follower`].
 #[derive(Debug)]
 pub struct Session {
     /// The peer.
@@ -215,7 +215,7 @@ impl Session {
         Join::new(kind, self)
     }
 
-    /// Asks for a number, as an anonymous replica that has come to `vclock`.
+    /// Asks for a number, as an anonymous replica at `vclock`.
     #[must_use]
     pub fn register(self, instance: Uuid, vclock: &Vclock, out: &mut Vec<u8>) -> Join {
         request::register(out, instance, vclock);

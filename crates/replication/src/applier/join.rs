@@ -44,7 +44,7 @@ pub enum JoinEvent<'a> {
     EndOfSnapshot(Vclock),
     /// A row of the log, with its origin's header.
     Row(RowHeader, RowBody<'a>),
-    /// Everything is there up to this clock.
+    /// All rows up to this clock have arrived.
     End(Vclock),
 }
 
@@ -79,7 +79,7 @@ impl Join {
         self.incoming.extend_from_slice(bytes);
     }
 
-    /// What came next; None: more bytes are needed, or everything is there. A row may have `limit` bytes.
+    /// The next row; None: more bytes are needed, or all rows have arrived. A row may have `limit` bytes.
     ///
     /// # Errors
     /// The master refuses, or sends what does not belong into a JOIN.
@@ -126,7 +126,7 @@ impl Join {
         }
     }
 
-    /// The master takes requests again, once everything is there.
+    /// The master takes requests again, once all rows have arrived.
     ///
     /// # Panics
     /// If the last event was not [`JoinEvent::End`].

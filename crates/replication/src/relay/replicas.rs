@@ -1,4 +1,4 @@
-//! Who is known: each replica's place in the log, and what follows for replies and for files.
+//! The known replicas: the place of each in the log, and its effect on replies and files.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,7 @@ impl Replicas {
         }
     }
 
-    /// A connection on which a replica joins has come to its end.
+    /// A connection on which a replica joins has ended.
     pub fn joined(&mut self, uuid: Uuid) {
         if let Some(peer) = self.peers.get_mut(&uuid) {
             peer.joins = peer.joins.saturating_sub(1);
@@ -128,7 +128,7 @@ impl Replicas {
         }
     }
 
-    /// Nobody waits for an anonymous replica that has gone.
+    /// No reply waits for an anonymous replica that has left.
     fn forget_guest(&mut self, uuid: Uuid) {
         if self.peers.get(&uuid).is_some_and(|peer| peer.id == 0 && !peer.is_connected()) {
             self.peers.remove(&uuid);
@@ -171,7 +171,7 @@ impl Replicas {
     }
 
     /// The places that journals are to be kept from: of every replica that is not lost, with the replica. None as a
-    /// place: nobody knows, so everything is kept.
+    /// place: unknown, so everything is kept.
     pub fn needs(&self) -> impl Iterator<Item = (Uuid, Option<&Vclock>)> {
         let kept = self.peers.values().filter(|peer| !peer.is_lost && (peer.id != 0 || peer.is_connected()));
         kept.map(|peer| (peer.uuid, peer.acknowledged.as_ref()))

@@ -92,7 +92,7 @@ pub struct SubscribeRequest {
     pub replica: Uuid,
     /// The replica set that it believes to be in, if it says so.
     pub cluster: Option<Uuid>,
-    /// How far it has come.
+    /// The replica's progress.
     pub vclock: Vclock,
     /// Whether it has no id and is not to get one.
     pub is_anonymous: bool,

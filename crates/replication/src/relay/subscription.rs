@@ -1,4 +1,4 @@
-//! One subscribed replica: which rows it gets, when it gets a heartbeat, and how far it has come.
+//! One subscribed replica: its rows, its heartbeats, and its progress.
 
 use lycosa_iproto::frame::{self, Split};
 use lycosa_iproto::row::RowError;
@@ -83,7 +83,7 @@ impl Relay {
         self.heard_at
     }
 
-    /// What is to be sent from files, perhaps on another thread; to be given back by [`Self::resume`].
+    /// The part to be sent from files, perhaps on another thread; [`Self::resume`] takes it back.
     #[must_use]
     pub fn log_rows(&self) -> LogRows {
         self.log.clone()
@@ -147,7 +147,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Takes what the replica says. Returns whether it has come further.
+    /// Takes a message of the replica. Returns whether its clock has grown.
     ///
     /// # Errors
     /// Anything but ACKs.
@@ -276,7 +276,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the batches and however they are read, each wanted row is sent once and in order.
+        /// Each wanted row is sent once and in order, for any batches and any reads.
         #[test]
         fn the_window_and_the_files_send_the_same(
             origins in prop::collection::vec(0_u32..4, 1..60),

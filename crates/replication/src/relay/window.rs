@@ -61,7 +61,7 @@ impl Framed {
     }
 }
 
-/// Batches in the order of the log, the newest last, in at most so many bytes; the newest stays whatever its size.
+/// Batches in the order of the log, the newest last, in at most `bytes` bytes; the newest stays at any size.
 #[derive(Debug)]
 pub struct Window {
     batches: VecDeque<Arc<Framed>>,
@@ -123,7 +123,7 @@ impl Window {
         &self.end
     }
 
-    /// The oldest batch that is there.
+    /// The oldest batch in the window.
     #[must_use]
     pub fn first(&self) -> Cursor {
         Cursor(self.first)

@@ -155,7 +155,7 @@ async fn an_ack_that_is_refused_is_not_counted_as_done() {
     assert_eq!(summary, Summary { lost: 1, ..Summary::default() });
 }
 
-/// An error whose name says that nobody knows whether the request was done.
+/// An error whose name says that the outcome of the request is unknown.
 fn outcome_unknown(request: &Request<'_>) -> Act {
     let fields = vec![("name".into(), "OUTCOME_UNKNOWN".to_owned())];
     let error = ErrorObject { fields, ..ErrorObject::client(ErrorCode::SyncRollback, "rows were lost") };
@@ -304,7 +304,7 @@ async fn calls_with_an_unknown_outcome_are_asked_again_and_no_task_is_done_twice
     let server = FakeServer::start(move |_, request| {
         let (name, args) = call(request);
         match name.strip_prefix("queue.tube.t:") {
-            // Of four takes the first is lost and the third comes too early, the others have tasks 0 and 1.
+            // Of four takes the first is lost and the third arrives too early; the two between have tasks 0 and 1.
             Some("take") => match takes.fetch_add(1, Ordering::Relaxed) {
                 0 => outcome_unknown(request),
                 2 => fail(request, ErrorCode::Loading, "Instance bootstrap hasn't finished yet"),
