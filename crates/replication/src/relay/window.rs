@@ -61,7 +61,7 @@ impl Framed {
     }
 }
 
-/// Batches in the order of the log, the newest last, in at most `bytes` bytes; the newest stays at any size.
+/// Batches in the order of the log, the newest last, in at most `limit` bytes; the newest stays at any size.
 #[derive(Debug)]
 pub struct Window {
     batches: VecDeque<Arc<Framed>>,
