@@ -36,8 +36,8 @@ struct Section {
 
 const PEERS: Section = Section {
     title: "Against other queues",
-    about: "Cycles of put, take and acknowledge. *Lycosa is* × so many as fast as the contender, and *its CPU is* × so many of Lycosa's, \
-            at the same durability.",
+    about: "Cycles of put, take and acknowledge. *Lycosa is* is Lycosa's rate divided by the contender's, *its CPU is* the contender's \
+            processor time divided by Lycosa's, at the same durability.",
     contenders: &[],
     workloads: &["8x32", "50x1"],
 };
