@@ -1,6 +1,6 @@
 //! What the arena and the indexes cost: nanoseconds per operation and bytes per entry.
 //!
-//! `cargo bench -p lycosa-store --bench index [-- NUMBER]` measures with that many tuples, a million unless told.
+//! `cargo bench -p lycosa-store --bench index [-- NUMBER]` measures with NUMBER tuples, by default a million.
 //! With `--test`, or if it is not cargo's `bench` that runs it, it runs small, to show that it works.
 
 use std::hint::black_box;

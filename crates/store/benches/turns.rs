@@ -1,6 +1,6 @@
-//! The longest step of work that a turn of the loop does in steps, and what is not done in steps.
+//! The longest step of work that a turn of the loop does in steps, and the work that is not done in steps.
 //!
-//! `cargo bench -p lycosa-store --bench turns [-- NUMBER]` measures with that many tasks, five million unless told. With
+//! `cargo bench -p lycosa-store --bench turns [-- NUMBER]` measures with NUMBER tasks, by default five million. With
 //! `--test`, or if it is not cargo's `bench` that runs it, it runs small, to show that it works.
 
 use std::time::{Duration, Instant};

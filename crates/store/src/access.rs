@@ -1,6 +1,6 @@
 //! Privileges: what can be granted, on what, and how the two are named.
 //!
-//! A user's effective access to an object is the union of what was granted on the object itself, on all objects of
+//! A user's effective access to an object is the union of the grants on the object itself, on all objects of
 //! its kind and on the universe. Grants to the user count, and those to every role that the user has, directly or
 //! through other roles. The masks and names are Tarantool's, because they are stored in `_priv`.
 
@@ -86,7 +86,7 @@ impl Access {
         self.0 == 0
     }
 
-    /// The privilege with that lower-case name, of those that can be granted.
+    /// The privilege with that lower-case name, if it can be granted.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let grantable = Self::NAMES.iter().take(13);
@@ -145,13 +145,13 @@ impl fmt::Debug for Access {
     }
 }
 
-/// Whom privileges on a space show its rows.
+/// Which users a space's privileges show its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Privacy {
-    /// Whoever was granted the space.
+    /// Users with a grant on the space.
     #[default]
     Open,
-    /// Nobody: the rows are about everybody, and only who may use all spaces, or owns this one, may read or change them.
+    /// None: the rows concern all users, and only a user with rights on all spaces, or the owner of this one, may read or change them.
     Closed,
     /// A reader, of each row, who may know the space whose name stands in that field. Who may read all spaces, or owns
     /// this one, reads all rows.

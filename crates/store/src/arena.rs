@@ -1,7 +1,7 @@
 //! Tuples in memory: size-class slabs behind 4-byte handles.
 //!
 //! All tuples of an instance live in one arena. A tuple never moves and keeps its length; bytes of it may give way to
-//! others ([`Arena::swap`]), which is for the store to arrange with whoever knows the tuple. Indexes, transactions
+//! others ([`Arena::swap`]); the store then updates every holder of the tuple. Indexes, transactions
 //! and read views hold [`Handle`]s, so that an index entry costs 4 bytes and not a pointer with a count.
 //!
 //! A slot is a two-byte header (the tuple's length) followed by the tuple. Slot sizes step by 8 bytes up to 256 and
@@ -16,10 +16,10 @@
 //! - slots at and beyond a page's `fresh` mark have never been used, and their memory was never touched.
 //!
 //! Freed slots are reused before untouched ones, in the page that was full most recently: the fullest pages fill up and
-//! the others run empty, and a page that runs empty is given back to the allocator unless its class has no other spare.
+//! the rest run empty, and a page that runs empty is given back to the allocator unless its class has no other spare.
 //!
 //! Absent: compaction (a page is held by its last tuple), reference counts (the store knows when a tuple is garbage), and
-//! checks that a handle belongs to this arena beyond those that memory safety needs.
+//! checks that a handle belongs to this arena beyond the checks for memory safety.
 
 use std::num::NonZeroU32;
 
@@ -48,7 +48,7 @@ impl Handle {
         self.0.get()
     }
 
-    /// The handle whose number this is; 0 is nobody's.
+    /// The handle with this number; 0 is no handle.
     pub(crate) fn of_number(number: u32) -> Option<Self> {
         NonZeroU32::new(number).map(Self)
     }
@@ -179,7 +179,7 @@ impl Page {
 }
 
 impl Arena {
-    /// Drops up to `count` pages with all tuples in them. Returns whether some are left. Nobody may use the arena again.
+    /// Drops up to `count` pages with all tuples in them. Returns whether pages are left. The arena must not be used again.
     pub fn drop_pages(&mut self, count: usize) -> bool {
         self.pages.truncate(self.pages.len().saturating_sub(count));
         !self.pages.is_empty()

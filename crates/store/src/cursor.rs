@@ -1,4 +1,4 @@
-//! Cursors: walks over an index that stop after any number of tuples and go on later, whatever has changed in between.
+//! Cursors: walks over an index that stop after any number of tuples and go on later, after any changes.
 //!
 //! A [`Cursor`] holds no reference into an index. It remembers the whole key of the last tuple that it passed: the parts of
 //! the index followed by those of the primary key, so that the position is exact even among equal keys. Each call of
@@ -56,7 +56,7 @@ struct Walked {
     index_identity: u64,
 }
 
-/// What is left for the next call of [`Store::advance`].
+/// The rest for the next call of [`Store::advance`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// The budget is spent; there may be more tuples.
@@ -93,8 +93,8 @@ pub enum CursorError {
 }
 
 impl Cursor {
-    /// A walk that starts where [`Store::select`] does. `key` is a MessagePack array; what is wrong with it, or with the
-    /// user's rights, the first step says.
+    /// A walk that starts where [`Store::select`] does. `key` is a MessagePack array; the first step reports faults of the key and missing
+    /// rights of the user.
     #[must_use]
     pub fn new(user: UserId, space: SpaceId, index: IndexId, iterator: IteratorType, key: &[u8]) -> Self {
         Self {

@@ -1,8 +1,8 @@
 //! Deferred index entries: tuples of a space that one of its indexes does not hold yet.
 //!
 //! A queue writes the index of its tasks' deadlines with every change and hardly ever reads it. Of the index of
-//! states it reads the ready tasks, not the taken ones. A task that is put, taken and acknowledged before anybody
-//! reads such an index needs no entry in its tree. An index with a [`Deferral`](crate::Deferral) therefore keeps new
+//! states it reads the ready tasks, not the taken ones. A task that is put, taken and acknowledged before the next
+//! read of such an index needs no entry in its tree. An index with a [`Deferral`](crate::Deferral) therefore keeps new
 //! tuples here first. A tuple that is removed while it is here has cost no search. Beyond [`MAX_DEFERRED`] tuples
 //! each new one moves the oldest one into the tree.
 //!

@@ -2,7 +2,7 @@
 //!
 //! The digest covers what a snapshot shows to a replica: every tuple of every space that is neither temporary nor
 //! local, definitions included because they are tuples too, and the last values of these spaces' sequences and of
-//! those that no space has. Equal tuples are equal bytes.
+//! sequences without a space. Equal tuples are equal bytes.
 
 use std::collections::HashSet;
 

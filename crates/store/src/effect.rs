@@ -9,7 +9,7 @@ use crate::statement::Statement;
 use crate::{IndexId, SpaceId};
 
 /// One statement of a committed transaction in the form in which it is logged: an update or delete that hit a tuple
-/// has the primary key, an insert has the number that a sequence gave it, and the bytes are those that were sent.
+/// has the primary key, an insert has the number that a sequence gave it, and the bytes are the sent ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effect<'a> {
     /// The statement.

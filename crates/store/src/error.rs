@@ -34,7 +34,7 @@ pub enum Error {
     Unsupported {
         /// Who lacks it.
         object: String,
-        /// What is lacking.
+        /// The missing part.
         feature: String,
     },
     /// Code 9.
@@ -42,7 +42,7 @@ pub enum Error {
     CreateSpace {
         /// Name of the space.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// Code 10.
@@ -79,7 +79,7 @@ pub enum Error {
         index: String,
         /// Name of the space.
         space: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// Code 15.
@@ -111,13 +111,13 @@ pub enum Error {
     /// Code 42.
     #[error("{access} access to {object_type} '{object_name}' is denied for user '{user}'")]
     AccessDenied {
-        /// What was tried.
+        /// The operation.
         access: Access,
         /// On what kind of object.
         object_type: ObjectType,
         /// On which one; empty for the universe.
         object_name: String,
-        /// By whom.
+        /// The user.
         user: String,
     },
     /// Code 43.
@@ -125,7 +125,7 @@ pub enum Error {
     CreateUser {
         /// Name of the user.
         name: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// Code 44.
@@ -150,7 +150,7 @@ pub enum Error {
     CreateFunction {
         /// Name of the function.
         name: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// Code 51.
@@ -205,7 +205,7 @@ pub enum Error {
     CreateRole {
         /// Name of the role.
         name: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// Code 85.
@@ -310,7 +310,7 @@ pub enum Error {
     WrongIndexOptions {
         /// Field of the row, or number of the part.
         field: u32,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// Code 110.
@@ -323,7 +323,7 @@ pub enum Error {
     WrongSpaceOptions {
         /// Field of the `_space` row, from 0.
         field: u32,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// Code 112.
@@ -337,7 +337,7 @@ pub enum Error {
         space: String,
         /// Engine of the space.
         engine: &'static str,
-        /// What is lacking.
+        /// The missing part.
         feature: &'static str,
     },
     /// Code 113.
@@ -369,7 +369,7 @@ pub enum Error {
     WrongSpaceFormat {
         /// Number of the field from 1.
         field: u32,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// Code 142.
@@ -377,7 +377,7 @@ pub enum Error {
     CreateSequence {
         /// Name of the sequence.
         name: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// Code 143.
@@ -385,7 +385,7 @@ pub enum Error {
     AlterSequence {
         /// Name of the sequence.
         name: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// Code 144.
@@ -424,7 +424,7 @@ pub enum Error {
     WrongCollationOptions {
         /// Field of the `_collation` row, from 0.
         field: u32,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// Code 152.
@@ -441,7 +441,7 @@ pub enum Error {
     CreateForeignKey {
         /// Name of the constraint.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// Code 184: text that is no SQL expression.
@@ -460,7 +460,7 @@ pub enum Error {
     CreateCheck {
         /// Name of the constraint.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
     /// Code 166.

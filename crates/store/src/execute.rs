@@ -359,7 +359,7 @@ impl Store {
 
     /// Copies a tuple of the space `id` into the arena. `replaced` is the tuple whose place it is about to take.
     ///
-    /// Limits are for new work. What was accepted once is recovered whatever they are, or a start could be refused for
+    /// Limits are for new work. Accepted data are recovered under any limits, or a start could be refused for
     /// data that fitted while the process ran.
     fn allocate(&mut self, id: SpaceId, tuple: &[u8], replaced: Option<Handle>) -> Result<Handle, Error> {
         let size = tuple.len() as u64 + TUPLE_OVERHEAD;

@@ -44,7 +44,7 @@ struct Cached {
     handle: Option<Handle>,
 }
 
-/// What is known of the first tuple of a part.
+/// The cached state of the first tuple of a part.
 pub(crate) enum First {
     /// It is this one, or there is none.
     Is(Option<Handle>),

@@ -1,7 +1,7 @@
 //! Dropped indexes and the tuples of truncated and dropped spaces, whose memory is given back little by little.
 //!
 //! A truncation takes the indexes away in O(1). To free ten million tuples and their index entries at its commit would
-//! hold up everybody else for a second. So trees and tuples wait here and are freed leaf by leaf: some with each commit,
+//! hold up every other request for a second. So trees and tuples wait here and are freed leaf by leaf: some with each commit,
 //! more when the owner of the store has nothing better to do, and as much as needed before a tuple is refused for want of
 //! memory. Freeing 5 M tuples and their three indexes took 15 800 steps of 5 µs on average
 //! (`cargo bench -p lycosa-store --bench turns`).
@@ -27,7 +27,7 @@ pub(crate) struct Discarded {
 /// Pages of tuples that a step of [`Retired::free`] gives back for each tuple of its budget, in inverse.
 const TUPLES_PER_PAGE: u64 = 16;
 
-/// A store that nobody uses any more. To drop it at once would take a second for ten million tuples.
+/// A discarded store. To drop it at once would take a second for ten million tuples.
 #[derive(Debug)]
 pub struct Retired(Store);
 
@@ -68,7 +68,7 @@ impl Store {
     /// few hundred tuples more. Returns whether some are left.
     pub fn collect_garbage(&mut self, mut budget: u64) -> bool {
         while budget > 0 && !self.garbage.is_empty() {
-            // Who is short of memory needs that of tuples.
+            // A statement short of memory needs that of tuples.
             let place = self.garbage.iter().rposition(|discarded| discarded.owns_tuples);
             let place = place.unwrap_or(self.garbage.len() - 1);
             let Discarded { remains, owns_tuples } = &mut self.garbage[place];

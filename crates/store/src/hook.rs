@@ -115,7 +115,7 @@ impl Store {
         Ok(())
     }
 
-    /// The open transaction's changes so far were shown to the hooks by whoever made them: its commit does not report them.
+    /// The hooks have already seen the open transaction's changes: its commit does not report them.
     pub fn mark_hooks_run(&mut self) {
         self.hooks_run = true;
     }
@@ -171,7 +171,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::execute`]; [`Error::CantUpdatePrimaryKey`] for a tuple with another primary key than the old one. A
-    /// refused statement has changed nothing, and what was executed since it was submitted is undone with it.
+    /// refused statement has changed nothing, and the statements executed since it was submitted are undone with it.
     /// [`Error::NoSuchSavepoint`]: the transaction in which it was submitted has ended, or was rolled back to a place
     /// before; nothing is undone then.
     pub fn decide(

@@ -15,7 +15,7 @@
 //!
 //! Absent: RTREE, BITSET, functional and multikey indexes, constraints of SQL (rows of `_fk_constraint`,
 //! `_ck_constraint`, `_trigger` and `_func_index` are kept but mean nothing). Spaces of the engine `vinyl` are kept in
-//! memory like the others.
+//! memory like all spaces.
 
 use std::collections::VecDeque;
 
@@ -86,11 +86,11 @@ pub type UserId = u32;
 pub mod user {
     use crate::UserId;
 
-    /// Who has not logged in.
+    /// The user of a connection that has not logged in.
     pub const GUEST: UserId = 0;
     /// Who may do everything; the store does not check its access.
     pub const ADMIN: UserId = 1;
-    /// The role that everybody has.
+    /// The role of every user.
     pub const PUBLIC: UserId = 2;
     /// The role of replicas.
     pub const REPLICATION: UserId = 3;
@@ -243,7 +243,7 @@ pub struct Store {
     reported: VecDeque<OwnedChange>,
     /// The view that is open.
     view: Option<Box<ReadView>>,
-    /// Says why the body of a function in Lua is none; nobody does unless somebody was named.
+    /// Compiles the body of a function in Lua and returns the fault, if any; without a compiler every body passes.
     check_body: Option<BodyCheck>,
     /// Spaces of vinyl that were defined lately, of which the log warns.
     new_vinyl: Vec<SpaceId>,
@@ -287,8 +287,8 @@ impl Store {
             run: Vec::new(),
         };
         store.define_system_spaces();
-        // A truncation, and the reset of a sequence that goes with it, make room: their rows must not be what there is
-        // no room for.
+        // A truncation, and the reset of a sequence that goes with it, free space: their rows are accepted
+        // beyond the limit.
         store.exempt_from_limit(system::TRUNCATE);
         store.exempt_from_limit(system::SEQUENCE_DATA);
         store
@@ -306,7 +306,7 @@ impl Store {
     }
 
     /// Lets the space grow beyond the memory limit, as long as the process runs: for small rows without which the data
-    /// that are there could not be worked off (who holds which task, for example).
+    /// could not be worked off (the owner of a task, for example).
     pub fn exempt_from_limit(&mut self, space: SpaceId) {
         if let Some(space) = self.catalog.get_mut(space) {
             space.beyond_limit = true;
@@ -343,7 +343,7 @@ impl Store {
     /// [beyond a bound](Deferral::Beyond) at most `budget` at a time, or [`FLUSH_PORTION`] if that is more. `None`:
     /// more are left; the reader lets others have a turn and calls again.
     ///
-    /// Reads are right without it, and merge what is deferred. With many entries beyond the bound such a read would hold up
+    /// Reads are right without it, and merge deferred entries. With many entries beyond the bound such a read would hold up
     /// the loop for up to 0.2 s for each million tuples.
     ///
     /// # Errors
@@ -358,14 +358,14 @@ impl Store {
         Ok(Some(self))
     }
 
-    /// Changes the memory limit, in bytes. What is over it stays.
+    /// Changes the memory limit, in bytes. Tuples above it stay.
     pub fn set_memory_limit(&mut self, bytes: u64) {
         self.settings.memory_limit = bytes;
         self.gauge_indexes();
     }
 
     /// Takes the place of `former`, whose last changes are void: takes over its settings and the hooks of its spaces that this
-    /// store has too, under the same number and name. The schema gets a version that nobody has seen.
+    /// store has too, under the same number and name. The schema gets a version that no client has seen.
     pub fn succeed(&mut self, former: &Store) {
         self.settings = former.settings;
         // Programs may hold savepoints and proposals of the former transactions.

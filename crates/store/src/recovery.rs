@@ -3,7 +3,7 @@
 //! A snapshot's tuples are only checked and copied; the primary index of a space is built from them at once when the
 //! snapshot ends. Rows of the log then change tuples and primary indexes only (`history`). All other indexes are
 //! built when the log ends (`build`), because most of what a log does to them is undone by its later rows. Rows of
-//! the system spaces take the ordinary way, because the others depend on what they define.
+//! the system spaces take the ordinary way, because all further rows depend on their definitions.
 //!
 //! What a secondary index would refuse therefore shows at the end, and until [`Store::finish_recovery`] only system spaces
 //! can be read by other indexes than the primary one.
@@ -27,10 +27,10 @@ use crate::space::key_values;
 use crate::statement::Statement;
 use crate::{SpaceId, Store, system, user};
 
-/// How far the loading has come.
+/// The progress of the loading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Phase {
-    /// Rows of a snapshot: no index but those of the system spaces is there yet.
+    /// Rows of a snapshot: only the system spaces have indexes yet.
     #[default]
     Snapshot,
     /// Rows of the log.
@@ -102,7 +102,7 @@ impl Store {
         Ok(())
     }
 
-    /// To be called after the last row of a snapshot: builds the primary indexes over what was loaded.
+    /// To be called after the last row of a snapshot: builds the primary indexes over the loaded tuples.
     ///
     /// # Errors
     /// [`Error::TupleFound`]: two tuples have one primary key.
@@ -129,7 +129,7 @@ impl Store {
         self.finish_recovery_with(|builds| builds.into_iter().for_each(IndexBuild::run))
     }
 
-    /// Like [`Store::finish_recovery`], but `run` runs the builds, each once and on whatever thread, before it returns.
+    /// Like [`Store::finish_recovery`], but `run` runs the builds, each once and on any thread, before it returns.
     ///
     /// # Errors
     /// As [`Store::finish_recovery`].
@@ -145,7 +145,7 @@ impl Store {
     }
 
     /// Hands out the rows that a snapshot of the data holds, in an order in which they can be loaded: system spaces
-    /// first, by id, each in the order of its primary index. Of sequences the true last values are shown, whatever was
+    /// first, by id, each in the order of its primary index. Of sequences the true last values are shown, even if another value
     /// written to `_sequence_data` last. Arguments: the space, the tuple, whether the row stays on this instance.
     pub fn for_each_snapshot_row(&self, f: &mut dyn FnMut(SpaceId, &[u8], bool)) {
         for space in self.catalog.iter() {

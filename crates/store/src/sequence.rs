@@ -59,7 +59,7 @@ impl Store {
     }
 
     fn write_sequence_value(&mut self, id: u32, value: Option<i64>) -> Result<(), Error> {
-        // Whoever may write the sequence need not be allowed to write the system space.
+        // A user that may write the sequence need not be allowed to write the system space.
         let acting = self.set_user(user::ADMIN);
         let space = system::SEQUENCE_DATA;
         let mut row = Vec::with_capacity(16);

@@ -1,6 +1,6 @@
 //! A space at work: tuples of one format behind its indexes.
 //!
-//! The primary index owns the tuples; the others hold the same handles in other orders. `Space::exchange` is the only
+//! The primary index owns the tuples; the secondary ones hold the same handles in other orders. `Space::exchange` is the only
 //! way in and `Space::restore` takes back what it did, so that after a refusal or a rollback every index is as before.
 //! `Space::overwrite` changes a tuple where it is, and takes that back too.
 
@@ -71,7 +71,7 @@ pub struct Space {
     pub(crate) loaded: Vec<Handle>,
     /// The secondary indexes do not hold what the primary one does: they are built when the log has been read.
     pub(crate) has_stale_indexes: bool,
-    /// The tuple that was read last, while nothing in the space has changed since. Who reads a tuple often changes it next.
+    /// The tuple that was read last, while nothing in the space has changed since. The reader of a tuple often changes it next.
     pub(crate) last_found: Cell<Option<Handle>>,
     /// See [`crate::hook`].
     pub(crate) hooks: Hooks,
@@ -79,14 +79,14 @@ pub struct Space {
     pub(crate) beyond_limit: bool,
     /// See [`Space::revision`].
     pub(crate) revision: u64,
-    /// Whom privileges on the space itself show its rows.
+    /// Which users the space's own privileges show its rows.
     pub(crate) privacy: Privacy,
     /// The definition stays as it is.
     pub(crate) is_guarded: bool,
 }
 
 impl SpaceDef {
-    /// The format without what indexes ask for. As in a Tarantool nobody counts the fields of tuples that are not kept
+    /// The format without the rules of indexes. As in a Tarantool the fields of tuples that are not kept are not counted
     /// unless the format names some.
     fn plain_format(&self) -> Format {
         let counts = self.engine != Engine::Blackhole || !self.fields.is_empty();
@@ -283,7 +283,7 @@ impl Space {
         self.format.check(TupleRef::trusted(tuple))
     }
 
-    /// The same; of a row that is history, whatever a field of type any was allowed to hold is in order.
+    /// The same; in a row that is history, every value once allowed in a field of type any is in order.
     pub(crate) fn check_as(&self, tuple: &[u8], is_history: bool) -> Result<(), FormatError> {
         let tuple = TupleRef::trusted(tuple);
         if is_history { self.format.check_stored(tuple) } else { self.format.check(tuple) }

@@ -454,7 +454,7 @@ pub enum Deferral<'a> {
         deferred: &'a [u8],
     },
     /// All, for an index that is written with every change and rarely read. Those with at least `bound` in this
-    /// field, counted from 0, are deferred however many they are, until somebody reads the whole index: for deadlines
+    /// field, counted from 0, are deferred in any number, until a query reads the whole index: for deadlines
     /// beyond every scan.
     Beyond {
         /// Number of the field.

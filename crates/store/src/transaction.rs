@@ -2,7 +2,7 @@
 //!
 //! Changes are applied at once and recorded in order. A rollback walks the undo records backwards, so that each
 //! change is undone in exactly the state that it left. Tuples that went away keep their memory until the commit,
-//! tuples that came until the rollback; of those that were changed in place the undo records have the bytes from
+//! new tuples until the rollback; of tuples that were changed in place the undo records have the bytes from
 //! before.
 //!
 //! Invariant: a tuple with an undo record is not changed in place again, so that every record shows the change it was
@@ -37,8 +37,8 @@ pub struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// The tuple that went away. What was overwritten is put together again for that, so who does not need it should
-    /// not ask.
+    /// The old tuple. Rebuilds it from its undo bytes: O(size); callers that do not need it
+    /// do not ask.
     #[must_use]
     pub fn gone(&self) -> Option<Cow<'a, [u8]>> {
         let tuple = self.arena.get(self.old?);
@@ -179,7 +179,7 @@ pub(crate) struct Transaction {
     pub(crate) is_open: bool,
     pub(crate) user: UserId,
     undo: Vec<Undo>,
-    /// What was overwritten, in order.
+    /// The overwritten bytes, in order.
     saved: Vec<u8>,
     /// Tuples of the first `listed` undo records.
     tuples: HandleSet,
@@ -188,7 +188,7 @@ pub(crate) struct Transaction {
     number: u64,
     /// Rollbacks to savepoints of this transaction.
     rollbacks: u64,
-    /// Numbers of rollbacks and where they led to, both ascending; of those that led to one place or behind it only the
+    /// Numbers of rollbacks and the places that they led to, both ascending; of rollbacks to one place or behind it only the
     /// last. There are no more of them than undo records and effects.
     floors: Vec<(u64, Place)>,
 }
@@ -196,7 +196,7 @@ pub(crate) struct Transaction {
 impl Transaction {
     /// Undo records that are searched one by one for a tuple.
     const FEW: usize = if cfg!(test) { 2 } else { 8 };
-    /// Largest buffer for what was overwritten that is kept from one transaction to the next.
+    /// Largest buffer for overwritten bytes that is kept from one transaction to the next.
     const KEPT_BYTES: usize = 1 << 20;
 
     /// Whether the tuple has an undo record. A [`Change`] shows such a tuple, so it is not overwritten any more.
@@ -295,7 +295,7 @@ impl Store {
         Place { undo: self.transaction.undo.len(), effects: self.effects.mark() }
     }
 
-    /// Whether a savepoint is of the open transaction and was not undone itself. Whoever lets programs keep savepoints asks
+    /// Whether a savepoint is of the open transaction and was not undone itself. A caller that lets programs keep savepoints asks
     /// before [`Store::rollback_to`].
     #[must_use]
     pub fn is_live(&self, savepoint: Savepoint) -> bool {
@@ -464,7 +464,7 @@ impl Store {
             Undo::Sequence { id, value } => self.schema.sequences.undo(id, value),
             Undo::Schema(change) => {
                 self.undo_schema_change(*change);
-                // Whoever has seen the undone version must not take the restored one for it.
+                // A reader that has seen the undone version must not take the restored one for it.
                 self.schema.bump_version();
             }
         }

@@ -16,7 +16,7 @@ use crate::space::Space;
 use crate::transaction::Undo;
 use crate::{SpaceId, Store};
 
-/// The log periods, and whether anybody needs them.
+/// The log periods, and whether the log needs them.
 #[derive(Debug)]
 pub(crate) struct VinylWrites {
     /// A space of vinyl was defined.

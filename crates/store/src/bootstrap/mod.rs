@@ -74,7 +74,7 @@ fn function_rows() -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// Everybody may execute the functions.
+/// Every user may execute the functions.
 fn function_grants() -> impl Iterator<Item = Vec<u8>> {
     (1..).zip(lines(FUNCTIONS)).map(|(id, _): (u32, _)| encode(&format!(r#"[1, 2, "function", {id}, 4]"#)))
 }

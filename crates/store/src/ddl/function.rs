@@ -21,7 +21,7 @@ pub struct FunctionSpec<'a> {
 /// Registers a function. `now` is what its row shows as the time of its making: `2026-11-20 11:03:29`.
 ///
 /// # Errors
-/// [`Error::FunctionExists`] unless `if_not_exists`, and whatever the definition is refused for.
+/// [`Error::FunctionExists`] unless `if_not_exists`, and errors of the definition.
 pub fn create_function(
     store: &mut Store,
     spec: &FunctionSpec<'_>,

@@ -94,12 +94,12 @@ fn encode_parts(store: &Store, parts: &[PartSpec<'_>]) -> Result<Vec<u8>, Error>
     Ok(bytes)
 }
 
-/// Creates an index over the tuples that are there, all in this call: 0.15 to 0.3 s for each million of them, in which
+/// Creates an index over the existing tuples, all in this call: 0.15 to 0.3 s for each million of them, in which
 /// nothing else happens. Returns the index's number. Rows: INSERT `_sequence` if one is to be
 /// generated, INSERT `_index`, INSERT `_space_sequence`.
 ///
 /// # Errors
-/// [`Error::IndexExists`], whatever the definition is refused for, a tuple that does not fit, a duplicate key.
+/// [`Error::IndexExists`], errors of the definition, a tuple that does not fit, a duplicate key.
 pub fn create_index(store: &mut Store, space: SpaceId, spec: &IndexSpec<'_>) -> Result<IndexId, Error> {
     whole(store, |store| {
         let target = store.space(space)?;

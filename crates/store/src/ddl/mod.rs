@@ -41,7 +41,7 @@ fn whole<T>(store: &mut Store, work: impl FnOnce(&mut Store) -> Result<T, Error>
     result
 }
 
-/// Does `work` as `admin`: what somebody else may have done for them without having the rights.
+/// Does `work` as `admin`: changes that follow from a user's request and need more rights than the user has.
 fn as_admin<T>(store: &mut Store, work: impl FnOnce(&mut Store) -> Result<T, Error>) -> Result<T, Error> {
     let acting = store.set_user(users::ADMIN);
     let result = work(store);

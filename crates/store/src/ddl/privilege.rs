@@ -115,7 +115,7 @@ impl Granted {
     }
 }
 
-/// Grants privileges (`"read,write"`) on an object, in addition to those that the grantee has. `object_name` is empty
+/// Grants privileges (`"read,write"`) on an object, in addition to the grantee's present ones. `object_name` is empty
 /// for the universe, and for all objects of a kind. A role is granted as `execute` on the object type `role`.
 ///
 /// # Errors
@@ -246,7 +246,7 @@ pub(super) fn delete_row(store: &mut Store, row: &[u8]) -> Result<(), Error> {
     delete(store, system::PRIV, key)
 }
 
-/// Revokes from everybody everything on one object.
+/// Revokes every privilege of every grantee on one object.
 pub(super) fn revoke_all_on(store: &mut Store, object_type: &str, id: u32) -> Result<(), Error> {
     for row in rows_of(store, system::PRIV, 2, RowWriter::new(2).text(object_type).id(id))? {
         delete_row(store, &row)?;

@@ -7,7 +7,7 @@ use lycosa_tuple::mp;
 pub(super) struct RowWriter(Vec<u8>);
 
 impl RowWriter {
-    /// A row of that many fields.
+    /// A row of this number of fields.
     pub(super) fn new(fields: u32) -> Self {
         let mut bytes = Vec::with_capacity(32);
         mp::write_array(&mut bytes, fields);

@@ -35,7 +35,7 @@ impl<'a> SequenceSpec<'a> {
 /// Creates a sequence and returns its number.
 ///
 /// # Errors
-/// [`Error::SequenceExists`], and whatever the definition is refused for.
+/// [`Error::SequenceExists`], and errors of the definition.
 pub fn create_sequence(store: &mut Store, spec: &SequenceSpec<'_>) -> Result<u32, Error> {
     whole(store, |store| {
         if store.sequence_by_name(spec.name).is_some() {

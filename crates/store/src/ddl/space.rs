@@ -77,7 +77,7 @@ pub fn encode_format(format: &[FieldSpec<'_>]) -> Vec<u8> {
 /// Creates a space and returns its number. Rows: UPDATE `_schema` (only if no id is given), INSERT `_space`.
 ///
 /// # Errors
-/// [`Error::SpaceExists`], and whatever the definition is refused for.
+/// [`Error::SpaceExists`], and errors of the definition.
 pub fn create_space(store: &mut Store, spec: &SpaceSpec<'_>) -> Result<SpaceId, Error> {
     whole(store, |store| {
         if store.space_by_name(spec.name).is_some() {
@@ -175,7 +175,7 @@ pub fn rename_space(store: &mut Store, space: SpaceId, name: &str) -> Result<(),
     assign(store, system::SPACE, RowWriter::ids([space]), 3, &value)
 }
 
-/// Changes the format of a space. The tuples that are there must fit.
+/// Changes the format of a space. The existing tuples must fit.
 ///
 /// # Errors
 /// No such space, a tuple does not fit, or no right to alter the space.

@@ -23,10 +23,10 @@ fn insert_user(store: &mut Store, name: &str, kind: &str, auth: &[u8]) -> Result
 }
 
 /// Creates a user with the role `public`, the right to alter itself, to log in and to use the instance. `hash2` is
-/// `sha1(sha1(password))`; without it nobody can log in.
+/// `sha1(sha1(password))`; without it the user cannot log in.
 ///
 /// # Errors
-/// [`Error::UserExists`] unless `if_not_exists`, and whatever the definition is refused for.
+/// [`Error::UserExists`] unless `if_not_exists`, and errors of the definition.
 pub fn create_user(
     store: &mut Store,
     name: &str,
@@ -66,7 +66,7 @@ pub fn set_password(store: &mut Store, name: &str, hash2: [u8; 20]) -> Result<()
 /// Creates a role.
 ///
 /// # Errors
-/// [`Error::RoleExists`] unless `if_not_exists`, and whatever the definition is refused for.
+/// [`Error::RoleExists`] unless `if_not_exists`, and errors of the definition.
 pub fn create_role(store: &mut Store, name: &str, if_not_exists: bool) -> Result<(), Error> {
     whole(store, |store| {
         if store.user_by_name(name).is_some() {
@@ -95,7 +95,7 @@ pub fn drop_user(store: &mut Store, name: &str, if_exists: bool) -> Result<(), E
     })
 }
 
-/// Drops a role with its privileges; whoever has it loses it.
+/// Drops a role with its privileges; its grantees lose it.
 ///
 /// # Errors
 /// [`Error::NoSuchRole`] unless `if_exists`; [`Error::DropUser`]: a role of the system.
@@ -128,7 +128,7 @@ fn drop_party(store: &mut Store, id: UserId, is_user: bool) -> Result<(), Error>
         super::drop_sequence(store, Row::new(&row).id(0)?)?;
     }
     if is_user {
-        // Whoever may drop the user need not be allowed to revoke what `admin` has granted it.
+        // A user that may drop the user need not be allowed to revoke the grants that `admin` made to it.
         as_admin(store, |store| {
             let access = Access::SESSION | Access::USAGE;
             privilege::take(store, user::ADMIN, id, ObjectType::Universe, Some(0), access).map(drop)

@@ -12,7 +12,7 @@
 //!
 //! HASH keeps tuples in the order of the key's hash, in the same tree. A table would find a key in fewer steps, but would
 //! stop the only thread that there is for as long as it takes to move all entries when it grows; and its walks would change
-//! their way with every growth, where this one lets `GT` go on behind a tuple whatever came and went in between.
+//! order with every growth, while a TREE lets `GT` go on behind a tuple after any inserts and deletes.
 //!
 //! Absent: RTREE, BITSET, multikey and functional indexes.
 
@@ -57,7 +57,7 @@ pub struct Index {
     entries: Tree,
 }
 
-/// A place in an index that changes do not move: behind the tuple with this key, whether it is there or not.
+/// A place in an index that changes do not move: behind the tuple with this key, which may be deleted meanwhile.
 #[derive(Debug)]
 pub struct Bookmark {
     hint: u64,

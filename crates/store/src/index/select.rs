@@ -18,7 +18,7 @@ pub struct Select<'a> {
     ended: bool,
 }
 
-/// Why an index cannot be walked so. What a client is told depends on names that only the space knows.
+/// Why an index cannot be walked so. The error's text depends on names that only the space knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
     /// The kind of index has no such iterator (UNSUPPORTED_INDEX_FEATURE, code 112).
@@ -72,7 +72,7 @@ impl Select<'_> {
 impl Index {
     /// Walks the tuples that `iterator` yields for the first `part_count` values in `key`, after the first `offset`
     /// of them. An empty key means the whole index, and ALL with a key is GE. In a HASH, ALL means the whole index.
-    /// GT there means what comes after the tuple with that key, which is nothing if there is none.
+    /// GT in a HASH means the tuples after the one with that key; an unknown key gives none.
     ///
     /// The key must fit the index ([`lycosa_tuple::key::KeyDef::check_key`]) and have at most [`Index::own_parts`] values.
     ///
@@ -98,7 +98,7 @@ impl Index {
         Ok(walk)
     }
 
-    /// Goes on with a walk of [`Index::select`] behind a position that it has reached, whatever has changed since.
+    /// Goes on with a walk of [`Index::select`] behind a position that it has reached, after any changes since.
     ///
     /// # Errors
     /// As [`Index::select`].

@@ -103,7 +103,7 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
     prop::collection::vec(row(), 0..120)
 }
 
-/// Ids of a queue, of several ones, and those that no encoding with a length can hold in 64 bits.
+/// Ids of a queue, of several ones, and ids that no encoding with a length can hold in 64 bits.
 fn id() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..600u64,

@@ -19,7 +19,7 @@
 //! Nodes are full where entries come in ascending order, anywhere in the tree: a leaf that an ascending run fills is cut
 //! where the run goes on. Otherwise a full leaf first shares with a neighbour. A leaf of 85 entries, or of 245
 //! consecutive hints, takes 1024 bytes, a size that allocators have without loss. A node a quarter full merges with a
-//! neighbour that has room, so an index that shrinks gives its memory back.
+//! neighbour with free slots, so an index that shrinks gives its memory back.
 //!
 //! Absent: links between leaves (a [`Cursor`] knows its way from the root, and nodes need no ids), parallel readers,
 //! prefixes shared between keys.
@@ -213,7 +213,7 @@ impl<const L: usize, const W: usize, const I: usize> TreeOf<L, W, I> {
     }
 
     /// Removes the entry that equals `first` and those behind it, up to `count` in all, with one descent for each leaf.
-    /// `entry` gives the entry with that many removed before it. Returns how many were removed.
+    /// `entry` gives the entry after that number of removals. Returns the number of removed entries.
     pub fn remove_run(
         &mut self,
         order: Order<'_>,

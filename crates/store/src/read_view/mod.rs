@@ -7,9 +7,9 @@
 //! - the tuple that goes away is *kept*: a copy waits until the walk comes to its place;
 //! - the tuple that comes is *young*: the walk steps over it.
 //!
-//! A rollback is a change like any other: what it brings back is young, because a copy of it is kept already. So at a
-//! key that the walk has not passed, the index has what is not young, and what is kept lies beside it. Together that
-//! is what the key had when the view was opened.
+//! A rollback is a change like any other: the tuples that it restores are young, because a copy of each is kept already. So at a
+//! key that the walk has not passed, the index has the tuples that are not young, and the kept copies lie beside it. Together they
+//! are the tuples of the key when the view was opened.
 //!
 //! A truncated or dropped space takes its whole index away in O(1). The walk follows it: while the transaction is
 //! open the index belongs to its undo records, after the commit to the view, which gives it to the garbage when it
@@ -20,7 +20,7 @@
 //! - a walk's place is a key, so no change of an index can move it;
 //! - a young tuple is in the index that a walk goes through, ahead of it: so the set of them is empty when all walks are
 //!   over, and no handle in it can have been given to another tuple;
-//! - tuples of a space come in the order of its primary index, whatever has happened to them; spaces come in the order of
+//! - tuples of a space come in the order of its primary index, after any changes; spaces come in the order of
 //!   their ids, those of the system first: a row comes after what it depends on.
 //!
 //! Cost: without a view one comparison with `None` for each change. With one, for each changed tuple that the walk
@@ -68,11 +68,11 @@ pub(crate) struct ReadView {
     /// Spaces that are not wholly handed out, by id; the first one is being walked.
     walks: VecDeque<SpaceWalk>,
     young: HandleSet,
-    /// Copies of tuples that have gone.
+    /// Copies of deleted and changed tuples.
     kept: Arena,
 }
 
-/// What is left of a view that was closed before its end. To drop it takes time in proportion to the changes that there
+/// The rest of a view that was closed before its end. To drop it takes time in proportion to the changes that there
 /// were while the view was open; it can be sent to another thread for that.
 #[derive(Debug)]
 #[must_use = "dropping it may take long: send it to a thread that has the time"]
@@ -96,7 +96,7 @@ enum Source {
     /// In the primary index of the space.
     Live,
     /// In an index that the open transaction has taken out of the space, and may put back when it is rolled back: after
-    /// undoing so many truncations and removals.
+    /// undoing this number of truncations and removals.
     Detached(u32),
     /// In an index that the space does not have any more.
     Orphan(Index),
@@ -118,13 +118,13 @@ impl SpaceWalk {
 
     /// Keeps a copy of a tuple, which `primary` has held.
     fn keep(&mut self, copies: &mut Arena, primary: &Index, tuple: &[u8]) {
-        // The arena of all tuples held those that are kept here and more, so it has more pages than these can fill.
+        // The arena of all tuples held the kept copies and more, so it has more pages than these can fill.
         let copy =
             copies.insert(tuple).expect("copies of some tuples take fewer handles than all tuples took");
         self.kept.get_or_insert_with(|| primary.like()).insert(copies, copy);
     }
 
-    /// Hands out what comes next. Whether that was all.
+    /// Hands out the next tuples. Returns whether the walk has ended.
     fn step(
         &mut self,
         primary: Option<&Index>,

@@ -190,7 +190,7 @@ fn loaded(rows: &Rows) -> Store {
     store
 }
 
-/// Runs steps, some of them before the view is opened and the others while it is; returns what it handed out.
+/// Runs steps, some of them before the view is opened and the rest while it is; returns the rows that it handed out.
 fn run(store: &mut Store, before: &[Step], steps: &[Step]) -> (Rows, Rows, u128) {
     let mut savepoints: Vec<Savepoint> = Vec::new();
     let mut work = |store: &mut Store, step: &Step| match *step {

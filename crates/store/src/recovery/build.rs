@@ -17,7 +17,7 @@ pub struct IndexBuild<'a> {
     outcome: &'a mut Outcome,
 }
 
-/// What has become of a build.
+/// The result of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Pending,
@@ -40,7 +40,7 @@ impl IndexBuild<'_> {
     }
 }
 
-/// Builds the primary index of a space over its loaded tuples; the others are stale then.
+/// Builds the primary index of a space over its loaded tuples; the secondary ones are stale then.
 pub(super) fn build_primary(space: &mut Space, arena: &Arena) -> Result<(), Error> {
     let loaded = std::mem::take(&mut space.loaded);
     let Some((primary, secondary)) = space.indexes.split_first_mut() else { return Ok(()) };

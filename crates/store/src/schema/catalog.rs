@@ -1,6 +1,6 @@
 //! All spaces by id and by name.
 //!
-//! Ids that were handed out one after another are found by position, others in a map. The catalog does what it is told
+//! Ids that were handed out one after another are found by position, scattered ones in a map. The catalog does as it is told
 //! and undoes nothing; the transaction keeps what it took out.
 
 use std::collections::{BTreeMap, HashMap};
@@ -38,7 +38,7 @@ impl Catalog {
         if id < NEAR { self.near.get(id as usize)?.as_deref() } else { self.far.get(&id).map(Box::as_ref) }
     }
 
-    /// The space, to be changed: what was found in it last is forgotten.
+    /// The space, to be changed: its cache of the last read is cleared.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: SpaceId) -> Option<&mut Space> {
         let space = if id < NEAR {
@@ -74,7 +74,7 @@ impl Catalog {
         self.iter_mut().for_each(|space| space.privacy = privacy_of(table, &space.def.name));
     }
 
-    /// What comes back when a transaction is rolled back keeps the identity that it had.
+    /// An object restored by a rollback keeps the identity that it had.
     fn identify(identities: &mut u64, identity: &mut u64) {
         if *identity == 0 {
             *identities += 1;

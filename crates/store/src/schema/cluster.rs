@@ -1,4 +1,4 @@
-//! Rows of `_schema` and `_cluster`: who this replica set is and who is in it.
+//! Rows of `_schema` and `_cluster`: the identity of this replica set and its members.
 
 use uuid::Uuid;
 
@@ -7,7 +7,7 @@ use crate::arena::Handle;
 use crate::error::Error;
 use crate::schema::row::Row;
 
-/// Numbers of instances are below: a vclock has so many components.
+/// Numbers of instances are below: a vclock has this number of components.
 const REPLICA_MAX: u32 = 32;
 
 fn parse_uuid(text: &str) -> Result<Uuid, Error> {

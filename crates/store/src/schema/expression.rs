@@ -2,7 +2,7 @@
 //!
 //! A Tarantool parses the expression when it reads the definition, also at a start, and does not start on one that it
 //! cannot parse. So the store accepts what it surely parses: a number, a string, a blob, a boolean or NULL, with a
-//! sign before a number. What is no expression is refused as there; any other expression is refused as not supported.
+//! sign before a number. A text that is no expression is refused as there; any other expression is refused as not supported.
 
 use crate::error::Error;
 
@@ -102,7 +102,7 @@ fn tokens(text: &str) -> Result<Vec<Token<'_>>, Error> {
             }
             '-' if rest.starts_with("--") => {
                 place += rest.find('\n').unwrap_or(rest.len());
-                // A Tarantool takes what begins like a comment for a token if nothing but it is there.
+                // A Tarantool takes a text that begins like a comment for a token if it has nothing else.
                 if tokens.is_empty() && place == text.len() {
                     return Err(Error::SqlSyntaxNearToken(rest.to_owned()));
                 }

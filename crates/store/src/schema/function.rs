@@ -234,7 +234,7 @@ impl Store {
                 }
             }
             (Some(old), Some(new)) => {
-                // Whatever a function is, it stays: only its times are no part of it.
+                // A function of any kind stays: only its times are no part of it.
                 let (old, new) = (Row::new(self.arena.get(old)), Row::new(self.arena.get(new)));
                 let (was, is) = (Function::decode(old)?, Function::decode(new)?);
                 check(&was, Access::ALTER)?;

@@ -384,7 +384,7 @@ impl Store {
         Ok(())
     }
 
-    /// Adds an index, or changes one that is there already.
+    /// Adds an index, or changes an existing one.
     fn define_index(&mut self, space_id: SpaceId, def: IndexDef) -> Result<(), Error> {
         let space = self.space(space_id)?;
         let others = space.indexes.iter().map(|index| &index.def).filter(|other| other.id != def.id);

@@ -193,7 +193,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::AccessDenied`]: names the missing `usage` of the universe first, which is needed for everything but to
-    /// log in; then what is missing on the object. The owner of an object needs nothing else.
+    /// log in; then the missing right on the object. The owner of an object needs nothing else.
     pub fn check_access(&self, user: UserId, object: Object<'_>, access: Access) -> Result<(), Error> {
         if user == crate::user::ADMIN {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Rows of `_priv`: who may do what with which object, and who said so.
+//! Rows of `_priv`: the privileges of users and roles on objects, each with its grantor.
 
 use crate::access::{Access, ObjectType};
 use crate::arena::Handle;
@@ -67,11 +67,11 @@ impl Privilege {
     }
 }
 
-/// The object of a privilege as far as granting goes: its name, and who may grant it.
+/// The object of a privilege as far as granting goes: its name, and its possible grantors.
 struct Granted {
     name: String,
     owner: UserId,
-    /// Anybody may grant it, as the role `public`.
+    /// Every user may grant it, as the role `public`.
     is_public: bool,
 }
 
@@ -101,7 +101,7 @@ impl Store {
         Ok(())
     }
 
-    /// Checks that `admin` may do everything if this is what is left of a privilege.
+    /// Checks that `admin` may do everything if a privilege shrinks to this.
     fn check_admin_keeps(&self, privilege: &Privilege, left: Access) -> Result<(), Error> {
         let is_everything = left.0 & FULL == FULL;
         let is_universe = privilege.object_type == ObjectType::Universe;
@@ -144,7 +144,7 @@ impl Store {
     }
 
     /// Refuses another owner for an object of which the present one has granted something. A Tarantool accepts it, and then no
-    /// Tarantool opens the next snapshot: in it the grant is by somebody who may not grant.
+    /// Tarantool opens the next snapshot: in it the grantor of the grant has no right to grant.
     pub(crate) fn check_owner_stays(&self, present: SchemaObject<'_>, owner: UserId) -> Result<(), Error> {
         let SchemaObject { kind, id, owner: former, name } = present;
         let may_stay = former == owner || former == user::ADMIN || self.is_history();

@@ -82,7 +82,7 @@ impl<'a> Row<'a> {
         Reader::new(self.raw(field)?).str().map_err(|_| Self::mismatch(field, FieldType::String))
     }
 
-    /// A string; what is not UTF-8 in it is replaced, so names must be checked with [`Row::identifier`] first.
+    /// A string; bytes in it that are not UTF-8 are replaced, so names must be checked with [`Row::identifier`] first.
     pub(crate) fn text(self, field: u32) -> Result<String, Error> {
         Ok(String::from_utf8_lossy(self.bytes(field)?).into_owned())
     }

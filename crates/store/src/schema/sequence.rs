@@ -294,7 +294,7 @@ impl Store {
             let primary = &space.primary()?.def;
             let is_generated = row.bool(2)?;
             if !is_generated {
-                // Whoever inserts into the space will move the sequence without being asked for rights.
+                // A user that inserts into the space will move the sequence without a check of rights on it.
                 let acting = self.acting_user();
                 self.check_access(acting, Object::Sequence(sequence_id), Access::READ | Access::WRITE)?;
             }

@@ -251,7 +251,7 @@ impl Store {
         }
     }
 
-    /// A row came: a new space, or another definition of one that is there already (those of the system always are).
+    /// A row was written: a new space, or another definition of an existing one (those of the system always exist).
     fn define_space(&mut self, row: Handle) -> Result<(), Error> {
         let row = Row::new(self.arena.get(row));
         let id = row.uint(0)?;

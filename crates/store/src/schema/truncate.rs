@@ -10,7 +10,7 @@ use crate::transaction::SchemaUndo;
 impl Store {
     /// A row of `_truncate` came or went. Rows of a snapshot only say that there was a truncation once.
     ///
-    /// Everybody may write the space itself, so the right to each row's space is asked for. A stranger could otherwise fill
+    /// Every user may write the space itself, so the right to each row's space is checked. A stranger could otherwise fill
     /// the journal with such rows.
     pub(crate) fn truncate_row_changed(
         &mut self,

@@ -24,7 +24,7 @@ const EMPTY_PASSWORD: &[u8] = b"vhvewKp0tNyweZQ+cFKAlsyphfg=";
 /// What an entry of `_user` is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UserKind {
-    /// Somebody who can log in.
+    /// A user that can log in.
     User,
     /// A set of privileges with a name.
     Role,
@@ -50,7 +50,7 @@ pub struct User {
     pub name: String,
     /// User or role.
     pub kind: UserKind,
-    /// `sha1(sha1(password))`; `None` if no password was set, and nobody can log in.
+    /// `sha1(sha1(password))`; `None` if no password was set, and the user cannot log in.
     pub hash2: Option<[u8; 20]>,
 }
 
@@ -105,7 +105,7 @@ pub(crate) mod base64 {
     pub(crate) const LENGTH: usize = 28;
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-    /// Decodes what it can: characters outside of the alphabet count as zero, as a hash that nobody's password has.
+    /// Decodes as far as possible: characters outside of the alphabet count as zero, as a hash that no password has.
     pub(crate) fn decode(text: &[u8]) -> [u8; 20] {
         let digit = |byte: &u8| ALPHABET.iter().position(|known| known == byte).unwrap_or(0) as u32;
         let bytes = text.chunks(4).flat_map(|four| {
@@ -181,7 +181,7 @@ impl Users {
         }
     }
 
-    /// Works out anew what everybody may do.
+    /// Recomputes the access of every user.
     pub(crate) fn refresh(&mut self) {
         self.effective = self.by_id.keys().map(|&id| (id, self.effective_of(id))).collect();
     }
@@ -243,7 +243,7 @@ impl Users {
         effective.and_then(|effective| effective.on_object.get(&(kind, id))).copied().unwrap_or_default()
     }
 
-    /// What was granted to a user or role itself.
+    /// The direct grants of a user or role.
     pub(crate) fn granted(&self, grantee: UserId) -> &[Privilege] {
         self.privileges.get(&grantee).map_or(&[], Vec::as_slice)
     }
@@ -335,7 +335,7 @@ impl Store {
         Ok(())
     }
 
-    /// What a Tarantool lets an administrator change, and what then cannot be loaded again: who has a role needs the role.
+    /// A change that a Tarantool lets an administrator make, and that cannot be loaded again: a user that has a role needs the role.
     fn check_user_alteration(&self, present: &User, user: &User) -> Result<(), Error> {
         let lacks = |what| Err(Error::lacks(&format!("a change of the {what} of '{}'", present.name)));
         if self.is_history() {

@@ -138,7 +138,7 @@ fn refusals_name_what_is_missing() {
     assert_eq!(session, "Session access to universe '' is denied for user 'a'");
 }
 
-/// Everybody may write `_truncate`: a stranger could fill the journal with long rows of it.
+/// Every user may write `_truncate`: a stranger could fill the journal with long rows of it.
 #[test]
 fn rows_about_truncations_are_for_those_who_may_write_the_space() {
     let mut store = with_users();

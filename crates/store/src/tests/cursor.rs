@@ -171,7 +171,7 @@ proptest! {
         prop_assert!(is_over && cursor.is_at_end());
     }
 
-    /// In a HASH nobody knows the order, but what stays is met once, and nothing twice that did not go in between.
+    /// A HASH has no order, but tuples that stay are met once, and no tuple twice unless it was put again in between.
     #[test]
     fn a_pass_over_a_hash_meets_what_stays_once(
         first in proptest::collection::btree_set(0..40u64, 0..30),

@@ -1,4 +1,4 @@
-//! Definitions as rows: what is refused, what changes at once, what a rollback brings back. The texts were seen on a real
+//! Definitions as rows: refusals, immediate changes, and rollbacks. The texts were seen on a real
 //! server; the transcripts have more of them.
 
 use super::*;

@@ -5,7 +5,7 @@ use super::*;
 use crate::ddl::{self, IndexSpec, PartSpec, SequenceUse, SpaceSpec};
 use crate::system;
 
-/// What was committed, one line for each transaction.
+/// The committed effects, one line for each transaction.
 pub(crate) fn drained(store: &mut Store) -> Vec<String> {
     let mut lines = Vec::new();
     store.drain_committed(&mut |committed| {

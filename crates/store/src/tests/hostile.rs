@@ -115,7 +115,7 @@ impl Step {
     }
 }
 
-/// Takes a row that is there, changes a field, and puts it back in some way.
+/// Takes an existing row, changes a field, and puts it back in some way.
 fn execute(store: &mut Store, step: &Step) -> Result<(), Error> {
     let space = SPACES[step.space];
     let primary = store.space(space)?.primary()?.key().clone();

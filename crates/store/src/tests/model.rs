@@ -19,7 +19,7 @@ enum Step {
     Update(u8, u8, Option<u8>),
     /// By name.
     Delete(u8),
-    /// Up to that many tuples in a row, in the order of an index by id (0), by name (1) or by half and id ([`HALVED`]).
+    /// Up to this number of tuples in a row, in the order of an index by id (0), by name (1) or by half and id ([`HALVED`]).
     DeleteAlong(IndexId, u8, usize),
     Upsert(Tuple, u8),
     Truncate,
@@ -222,7 +222,7 @@ fn compare(store: &Store, space: SpaceId, model: &Model) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// What changed, one thing after the other, must lead from what was committed to the model.
+/// The changes, one after the other, must lead from the committed data to the model.
 fn follow_changes(
     store: &Store,
     space: SpaceId,
@@ -295,7 +295,7 @@ fn compare_deferred(store: &Store, space: SpaceId, model: &Model) -> Result<(), 
     Ok(())
 }
 
-/// Flushes entries in steps. A look for what is within the bound sees nothing beyond it.
+/// Flushes entries in steps. A search within the bound sees nothing beyond it.
 fn flush(store: &mut Store, space: SpaceId, model: &Model) -> Result<(), TestCaseError> {
     let within = store.first_within(space, DISTANT, &row("[1]")).unwrap().map(text);
     let ones = Model(model.0.iter().filter(|tuple| tuple.2 == Some(1)).copied().collect());
@@ -343,7 +343,7 @@ proptest! {
         let mut savepoints = Vec::new();
         store.begin(user::ADMIN);
         for (number, step) in steps.iter().enumerate() {
-            // What was read last is where a change looks first.
+            // A change first looks at the tuple that was read last.
             store.first(space, 0, IteratorType::Ge, &row(&format!("[{}]", number % 4))).unwrap();
             match step {
                 Step::Savepoint => savepoints.push((store.savepoint(), model.clone())),

@@ -139,7 +139,7 @@ fn expected(reply: &[u8]) -> Option<Result<Vec<Vec<u8>>, String>> {
     Some(Ok(data.fields().map(<[u8]>::to_vec).collect()))
 }
 
-/// Makes the requests of a transcript again. Returns how many were compared, and those that differ.
+/// Makes the requests of a transcript again. Returns the number of compared replies, and the different ones.
 fn replay(name: &str, passed_over: &[&str]) -> (usize, Vec<String>) {
     let mut store = with_wire_data();
     let mut users = std::collections::HashMap::new();

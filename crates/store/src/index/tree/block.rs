@@ -144,7 +144,7 @@ impl<const N: usize> Block<N> {
         }
     }
 
-    /// How many hints are before a place; they are ascending, so all those that are so come first.
+    /// How many hints are before a place; they are ascending, so the hints below the bound come first.
     #[inline]
     fn count_hints(&self, is_before: impl Fn(u64) -> bool) -> usize {
         self.hints[..self.len()].partition_point(|&hint| is_before(hint))

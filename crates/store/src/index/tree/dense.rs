@@ -84,7 +84,7 @@ impl<const W: usize> Dense<W> {
         None
     }
 
-    /// Frees a place that is taken. The last entry may go, if what is left is dropped.
+    /// Frees a place that is taken. The last entry may go, if the rest is dropped.
     #[inline]
     pub(super) fn remove(&mut self, place: usize) -> Handle {
         self.marks[place / WORD] &= !(1 << (place % WORD));

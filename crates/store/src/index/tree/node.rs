@@ -32,10 +32,10 @@ pub(super) struct Branch<const L: usize, const W: usize, const I: usize> {
     pub(super) node: Node<L, W, I>,
 }
 
-/// What was done so that a leaf need not be split.
+/// The way in which a split was avoided.
 #[derive(Debug)]
 enum Relief {
-    /// Nothing: the leaf has room, or its neighbours have none.
+    /// Nothing: the leaf has a free slot, or its neighbours have none.
     None,
     /// Entries went to a neighbour; which leaf the new one belongs into is open again.
     Shared,
@@ -53,7 +53,7 @@ pub(super) struct Census {
 
 /// A node with at most this share of its capacity looks for a neighbour to merge with.
 const SPARSE: usize = 4;
-/// Two nodes merge only if this share of a node stays free, and a full leaf gives entries only to one that has more room.
+/// Two nodes merge only if this share of a node stays free, and a full leaf gives entries only to one with more free slots.
 const SLACK: usize = 8;
 
 impl<const L: usize, const W: usize, const I: usize> Node<L, W, I> {
@@ -197,7 +197,7 @@ impl<const L: usize, const W: usize, const I: usize> Inner<L, W, I> {
         }
     }
 
-    /// Sees to it that a leaf need not be split for an entry with a hint that belongs into it, if a neighbour has room.
+    /// Avoids the split of a leaf for an entry with a hint that belongs into it, if a neighbour has free slots.
     ///
     /// A sorted block gives the neighbour a part of its entries, but an ascending run is left as it is: it leaves full
     /// leaves behind. A dense run, whose window ends before the hint, keeps its own, and lets the next leaf begin with the

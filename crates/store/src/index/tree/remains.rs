@@ -1,4 +1,4 @@
-//! What is left of a tree that nobody reads any more, freed leaf by leaf.
+//! The rest of a discarded tree, freed leaf by leaf.
 //!
 //! To drop a tree of ten million entries at once would free a hundred thousand nodes in one turn of the loop.
 

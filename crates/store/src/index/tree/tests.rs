@@ -249,7 +249,7 @@ fn depth<const L: usize, const W: usize, const I: usize>(node: &Node<L, W, I>) -
 #[derive(Debug, Clone)]
 enum Step {
     Insert(Key),
-    /// So many ascending keys from one on.
+    /// Ascending keys: the first one, their number.
     Run(Key, u64),
     Remove(Key),
     /// Removes entries from the first one at or behind the key on.

@@ -176,16 +176,16 @@ impl<const L: usize, const W: usize, const I: usize> Numbers<L, W, I> {
 #[derive(Debug, Clone)]
 enum Step {
     Insert(u64),
-    /// So many numbers from one on, so far apart.
+    /// Ascending numbers: the first one, their number, their distance.
     Run(u64, u64, u64),
-    /// So many numbers from one on, downwards.
+    /// Descending numbers: the first one, their number.
     Fall(u64, u64),
     Remove(u64),
-    /// Removes so many of those at or behind the number, but lets every so-manieth be.
+    /// Removes numbers from one on: the first one, their number; every which one is skipped.
     Drain(u64, usize, usize),
-    /// Removes up to so many at or behind the number as one run.
+    /// Removes numbers as one run: the first one, their greatest number.
     Cut(u64, usize),
-    /// Takes so many numbers away at the left, and adds one at the right for each.
+    /// Takes this number of entries away at the left, and adds one at the right for each.
     Queue(usize),
     Replace(u64),
     Rebuild,
