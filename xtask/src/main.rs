@@ -6,6 +6,7 @@ mod fuzz;
 mod install;
 mod instructions;
 mod package;
+mod sim;
 mod steps;
 mod tidy;
 
@@ -89,11 +90,11 @@ enum Task {
         #[arg(long)]
         record: bool,
     },
-    /// Simulate whole lives of an instance from random seeds: clients, clock, disk, crashes
+    /// Simulate whole lives of an instance from seeds: clients, clock, disk, crashes (crates/sim/README.md)
     Sim {
-        /// For how long
-        #[arg(long, value_name = "N", default_value_t = 60)]
-        seconds: u64,
+        /// Arguments of the simulator, for example `--worlds 500 --world queue`; `-- --help` shows them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
     },
     /// Build the release and strip it: target/dist/lycosa, with its debug information beside it
     Dist {
@@ -142,7 +143,7 @@ fn run(task: Task) -> Result<()> {
         Task::Crash { seconds, kills, faults } => steps::crash(seconds, kills, faults),
         Task::Fuzz { seconds, seed, target } => fuzz::run(seconds, seed, target.as_deref()),
         Task::Count { record } => instructions::check(record),
-        Task::Sim { seconds } => steps::simulate(seconds, None),
+        Task::Sim { arguments } => sim::run(&arguments),
         Task::Dist { binary } => package::dist_binary(absolute(binary)?.as_deref()).map(drop),
         Task::Man { binary } => package::man(absolute(binary)?.as_deref()).map(drop),
         Task::Deb { binary } => package::deb(absolute(binary)?.as_deref()),

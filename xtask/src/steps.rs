@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 
 use crate::command::Program;
 use crate::count::{Count, Runner};
-use crate::{fuzz, install, instructions, tidy};
+use crate::{fuzz, install, instructions, sim, tidy};
 
 /// Which steps a run has.
 #[derive(Debug)]
@@ -79,14 +79,7 @@ const STEPS: &[Step] = &[
         about: "changed bytes for everything that reads bytes",
         action: Action::Chore(|| fuzz::run(SHORT, None, None)),
     },
-    Step {
-        name: "sim",
-        about: "whole lives from seeds",
-        action: Action::Chore(|| {
-            simulate(SHORT / 2, Some(FIRST_SEED))?;
-            simulate(SHORT / 2, None)
-        }),
-    },
+    Step { name: "sim", about: "whole lives from seeds", action: Action::Chore(sim::check) },
     Step {
         name: "count",
         about: "instructions of a cycle, as recorded",
@@ -100,12 +93,8 @@ fn deny() -> Result<()> {
     Program::new(install::deny()?).arguments(check).run()
 }
 
-/// Seconds of the steps that could go on for ever.
+/// Seconds of the step that could go on for ever.
 const SHORT: u64 = 20;
-/// The same worlds for every change, so that a failure is the change's. After them come worlds from a random seed,
-/// which the simulator prints.
-const FIRST_SEED: u64 = 1;
-
 /// Seconds of the same when they are asked for by name and nobody says for how long.
 const LONG: u64 = 60;
 
@@ -235,16 +224,6 @@ pub(crate) fn crash(seconds: Option<u64>, kills: Option<u64>, faults: Option<u64
         }
     }
     program.run()
-}
-
-/// Simulates lives for `seconds`. `seed` is that of the first world, the others follow it; random if absent.
-pub(crate) fn simulate(seconds: u64, seed: Option<u64>) -> Result<()> {
-    let seconds = seconds.to_string();
-    let seed = seed.map(|seed| format!("--seed={seed}"));
-    Program::cargo()
-        .arguments(["run", "--quiet", "--package", "lycosa-sim", "--", "--seconds", &seconds])
-        .arguments(seed)
-        .run()
 }
 
 /// The benchmark program with these arguments, on a release build of the server.

@@ -52,6 +52,7 @@ mod connection;
 mod disk;
 mod expiring;
 mod journal;
+mod kind;
 mod ledger;
 mod model;
 mod names;
@@ -60,6 +61,7 @@ mod random;
 mod replicas;
 mod request;
 mod restart;
+mod runner;
 mod shadow;
 mod simulation;
 mod snapshots;
@@ -70,9 +72,12 @@ mod violation;
 mod workload;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 pub use expiring::ExpirationTotals;
+pub use kind::{Counts, Kind, Summary};
 pub use replicas::{MasterTotals, ReplicaTotals};
+pub use runner::{Broken, Order, Outcome, Tally, Until, run as run_order};
 pub use simulation::Totals;
 pub use trace::Trace;
 
@@ -80,11 +85,16 @@ use expiring::World;
 use simulation::Simulation;
 use violation::Checked;
 
+/// When every world begins: a time in November 2023, µs since the epoch.
+pub(crate) const BEGINNING: u64 = 1_700_000_000_000_000;
+
 /// What a run came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report<T = Totals> {
     /// Stands for everything that happened: two runs of one seed have the same.
     pub hash: u64,
+    /// How far the world's clock came.
+    pub simulated: Duration,
     /// What happened, in numbers.
     pub totals: T,
 }
@@ -113,7 +123,7 @@ pub fn run(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report, Failure> 
             simulation.next()?;
         }
         simulation.finish()?;
-        Ok(simulation.totals)
+        Ok((simulation.totals, simulation.now))
     })
 }
 
@@ -129,7 +139,7 @@ pub fn run_expiration(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report
             world.next()?;
         }
         world.finish()?;
-        Ok(world.totals)
+        Ok((world.totals, world.now))
     })
 }
 
@@ -145,7 +155,7 @@ pub fn run_replicas(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report<R
             world.next()?;
         }
         world.settle()?;
-        Ok(world.totals)
+        Ok((world.totals, world.now))
     })
 }
 
@@ -161,21 +171,24 @@ pub fn run_masters(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report<Ma
             world.next()?;
         }
         world.settle()?;
-        Ok(world.totals)
+        Ok((world.totals, world.now))
     })
 }
 
-/// Runs a world, which tells the step that it is in.
+/// Runs a world, which tells the step that it is in, and with its totals the time at which it ended.
 fn run_world<T>(
     seed: u64,
     trace: &mut Trace,
-    world: impl FnOnce(&mut Trace, &mut u64) -> Checked<T>,
+    world: impl FnOnce(&mut Trace, &mut u64) -> Checked<(T, u64)>,
 ) -> Result<Report<T>, Failure> {
     let mut step = 0;
     let outcome = catch_unwind(AssertUnwindSafe(|| world(&mut *trace, &mut step)));
     let failure = |message: String| Failure { seed, step, message };
     match outcome {
-        Ok(Ok(totals)) => Ok(Report { hash: trace.hash(), totals }),
+        Ok(Ok((totals, end))) => {
+            let simulated = Duration::from_micros(end.saturating_sub(BEGINNING));
+            Ok(Report { hash: trace.hash(), simulated, totals })
+        }
         Ok(Err(violation)) => Err(failure(violation.to_string())),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -1,55 +1,47 @@
 //! `lycosa-sim`: runs simulated worlds and reports the first that breaks a promise.
 
+use std::num::NonZero;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::{Parser, ValueEnum};
-use lycosa_sim::{ExpirationTotals, Failure, ReplicaTotals, Report, Trace};
-
-/// What a world is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
-    /// Tubes, their clients and snapshots
-    Queue,
-    /// Spaces whose tuples expire
-    Expiration,
-    /// Instances that replicate each other while masters change
-    Replicas,
-    /// Two masters that follow each other, with conflicts
-    Masters,
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Queue => "queue",
-            Self::Expiration => "expiration",
-            Self::Replicas => "replicas",
-            Self::Masters => "masters",
-        }
-    }
-}
+use clap::Parser;
+use lycosa_sim::{Broken, Kind, Order, Until, run_order};
 
 /// Runs worlds with simulated clients, clock, disk and crashes, and checks what the server promises.
+///
+/// The output of a run with --worlds depends on seeds, steps and kinds alone: not on --jobs, nor on the machine.
 #[derive(Debug, Parser)]
 #[command(name = "lycosa-sim", version)]
 struct Arguments {
     /// The seed of the first world; random if absent
-    #[arg(long)]
+    #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Run one world after the other, with seeds that follow each other, for so many seconds
-    #[arg(long)]
+    /// Run N worlds of each kind, with seeds that follow each other
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    worlds: u64,
+    /// Begin new worlds for N seconds instead
+    #[arg(long, value_name = "N", conflicts_with = "worlds")]
     seconds: Option<u64>,
     /// Steps of each world
-    #[arg(long, default_value_t = 3_000)]
+    #[arg(long, value_name = "N", default_value_t = 3_000)]
     steps: u64,
     /// Run worlds of one kind only; all kinds of each seed if absent
-    #[arg(long)]
+    #[arg(long, value_name = "KIND")]
     world: Option<Kind>,
-    /// Print everything that happens
+    /// Worlds that run at once; as many as the machine has processors if absent
+    #[arg(long, value_name = "N", conflicts_with = "verbose")]
+    jobs: Option<NonZero<usize>>,
+    /// Run all worlds and list every failure, instead of ending with the first
+    #[arg(long)]
+    keep_going: bool,
+    /// Print everything that happens, one world after the other
     #[arg(long, short)]
     verbose: bool,
 }
+
+/// Characters at either end of a long line that are printed.
+const SHOWN: usize = 200;
 
 /// A seed that differs from start to start.
 fn random_seed() -> u64 {
@@ -57,122 +49,69 @@ fn random_seed() -> u64 {
     u64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-fn report(seed: u64, report: &Report) {
-    let Report { hash, totals } = report;
-    println!(
-        "seed {seed}: hash {hash:016x}, {} requests, {} replies, {} batches, {} crashes ({} while a snapshot was written, {} \
-         before it was reported, {} while old files were removed, {} that took rows), {} stops, {} snapshots, {} snapshot failures, {} journal \
-         failures",
-        totals.requests,
-        totals.replies,
-        totals.batches,
-        totals.crashes,
-        totals.crashes_writing,
-        totals.crashes_unreported,
-        totals.crashes_collecting,
-        totals.losses,
-        totals.stops,
-        totals.snapshots,
-        totals.snapshot_failures,
-        totals.failures
-    );
-}
-
-fn report_expiration(seed: u64, report: &Report<ExpirationTotals>) {
-    let Report { hash, totals } = report;
-    println!(
-        "seed {seed}: hash {hash:016x}, {} puts, {} tuples expired ({} into an archive, {} within a bound), {} tasks started, {} calls \
-         refused, {} slices failed, {} crashes ({} that took rows), {} stops",
-        totals.puts,
-        totals.expired,
-        totals.archived,
-        totals.bounded,
-        totals.starts,
-        totals.refused,
-        totals.failures,
-        totals.crashes,
-        totals.losses,
-        totals.stops
-    );
-}
-
-fn complain(failure: &Failure, kind: Kind, trace: &Trace, verbose: bool) {
-    if !verbose {
-        println!("what happened last:");
-        trace.recent().for_each(|line| println!("  {line}"));
+/// A line of the course without the middle of a long payload; `--verbose` prints it whole.
+fn cut(line: &str) -> String {
+    let count = line.chars().count();
+    if count <= 2 * SHOWN {
+        return line.to_owned();
     }
-    println!("FAILED: {failure}");
+    let (head, tail) = (line.chars().take(SHOWN), line.chars().skip(count - SHOWN));
+    head.chain(" … ".chars()).chain(tail).collect()
+}
+
+fn complain(broken: &Broken, shows_course: bool) {
+    let Broken { kind, failure, recent } = broken;
+    if shows_course {
+        println!("what happened last:");
+        recent.iter().for_each(|line| println!("  {}", cut(line)));
+    }
+    println!("FAILED: {} {}", kind.name(), cut(&failure.to_string()));
     println!(
-        "repeat it: cargo run -p lycosa-sim -- --world {} --seed {} --steps {} --verbose",
+        "repeat it: cargo xtask sim --world {} --seed {} --steps {} --verbose",
         kind.name(),
         failure.seed,
         failure.step
     );
 }
 
-/// Runs one world. `is_told`: say what it came to.
-fn run(
-    kind: Kind,
-    seed: u64,
-    steps: u64,
-    trace: &mut Trace,
-    is_told: bool,
-    replicas: &mut ReplicaTotals,
-) -> Result<(), Failure> {
-    match kind {
-        Kind::Queue => {
-            let done = lycosa_sim::run(seed, steps, trace)?;
-            is_told.then(|| report(seed, &done));
-        }
-        Kind::Expiration => {
-            let done = lycosa_sim::run_expiration(seed, steps, trace)?;
-            is_told.then(|| report_expiration(seed, &done));
-        }
-        Kind::Replicas => {
-            let done = lycosa_sim::run_replicas(seed, steps, trace)?;
-            is_told.then(|| println!("seed {seed}: hash {:016x}, {}", done.hash, done.totals));
-            *replicas = replicas.plus(&done.totals);
-        }
-        Kind::Masters => {
-            let done = lycosa_sim::run_masters(seed, steps, trace)?;
-            is_told.then(|| println!("seed {seed}: hash {:016x}, {}", done.hash, done.totals));
-        }
-    }
-    Ok(())
-}
-
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let first = arguments.seed.unwrap_or_else(random_seed);
-    let end = arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let kinds = arguments.world.map_or_else(
-        || vec![Kind::Queue, Kind::Expiration, Kind::Replicas, Kind::Masters],
-        |kind| vec![kind],
-    );
-    let mut replicas = ReplicaTotals::default();
-    let mut seed = first;
-    loop {
-        for &kind in &kinds {
-            let mut trace = Trace::new(arguments.verbose);
-            if let Err(failure) = run(kind, seed, arguments.steps, &mut trace, end.is_none(), &mut replicas) {
-                complain(&failure, kind, &trace, arguments.verbose);
-                return ExitCode::FAILURE;
-            }
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let jobs = arguments.jobs.map_or(processors, NonZero::get);
+    let order = Order {
+        kinds: arguments.world.map_or_else(|| Kind::ALL.to_vec(), |kind| vec![kind]),
+        first: arguments.seed.unwrap_or_else(random_seed),
+        until: match arguments.seconds {
+            Some(seconds) => Until::Time(Instant::now() + Duration::from_secs(seconds)),
+            None => Until::Worlds(arguments.worlds),
+        },
+        jobs: if arguments.verbose { 1 } else { jobs },
+        stops_at_failure: !arguments.keep_going,
+        verbose: arguments.verbose,
+    };
+    let outcome = run_order(&order, |kind, seed, trace| kind.run(seed, arguments.steps, trace));
+    for (number, broken) in outcome.broken.iter().enumerate() {
+        complain(broken, number == 0 && !arguments.verbose);
+    }
+    outcome.tallies.iter().for_each(|tally| println!("{tally}"));
+    let worlds = outcome.tallies.iter().map(|tally| tally.worlds).sum::<u64>();
+    let Order { first, .. } = order;
+    match outcome.broken.len() {
+        0 => {
+            println!(
+                "{worlds} worlds of {} steps from seed {first} on: every promise was kept",
+                arguments.steps
+            );
+            ExitCode::SUCCESS
         }
-        seed = seed.wrapping_add(1);
-        if end.is_none_or(|end| Instant::now() >= end) {
-            break;
+        broken => {
+            let before = if arguments.keep_going { "" } else { " before it" };
+            let noun = if broken == 1 { "world" } else { "worlds" };
+            println!(
+                "{broken} {noun} of {} steps from seed {first} on broke a promise; {worlds}{before} kept every one",
+                arguments.steps
+            );
+            ExitCode::FAILURE
         }
     }
-    if end.is_some() {
-        if kinds.contains(&Kind::Replicas) {
-            println!("worlds of replicas: {replicas}");
-        }
-        println!(
-            "{} worlds of {} steps from seed {first} on: every promise was kept",
-            seed.wrapping_sub(first) * kinds.len() as u64,
-            arguments.steps
-        );
-    }
-    ExitCode::SUCCESS
 }

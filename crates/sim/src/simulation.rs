@@ -17,6 +17,7 @@ use lycosa_journal::memory::{Fault, MemoryDisk};
 use lycosa_queue::LogLine;
 use lycosa_store::Budget;
 
+use crate::BEGINNING;
 use crate::agreement;
 use crate::checkpoint::Checkpointer;
 use crate::connection::{Connection, Outcome};
@@ -31,9 +32,6 @@ use crate::snapshots::Watch;
 use crate::trace::Trace;
 use crate::violation::{Checked, Violation, hold};
 use crate::workload::Workload;
-
-/// When a run begins: a moment in November 2023, µs since the epoch.
-const BEGINNING: u64 = 1_700_000_000_000_000;
 
 /// What is free on a disk that is short of it.
 const SHORT_OF_ROOM: Room = Room::new(4_096, 8_192);

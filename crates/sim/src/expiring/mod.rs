@@ -33,6 +33,7 @@ use lycosa_store::ddl::{self, FieldSpec, IndexSpec, PartSpec, SpaceSpec};
 use lycosa_store::{Space, Statement, Store, user};
 use lycosa_tuple::value::Value;
 
+use crate::BEGINNING;
 use crate::journal::Journal;
 use crate::random::Random;
 use crate::restart::dead_machine;
@@ -44,8 +45,6 @@ use crate::violation::{Checked, Violation, hold};
 use account::{Account, Put, Running};
 use plan::{ARCHIVE, Action, GRAVE, Kept, Plan, SpacePlan};
 
-/// When a run begins, µs since the epoch.
-const BEGINNING: u64 = 1_700_000_000_000_000;
 /// The longest pause of a task that fails, and a little.
 const LONGEST_PAUSE: u64 = 61_000_000;
 /// How long a tube that holds a few tuples, and is emptied whenever it is full, may keep tasks from archiving, µs.
@@ -87,7 +86,7 @@ pub(crate) struct World<'a> {
     trace: &'a mut Trace,
     pub(crate) step: u64,
     /// µs since the epoch.
-    now: u64,
+    pub(crate) now: u64,
     clock: Instant,
     disk: MemoryDisk,
     instance: Instance,

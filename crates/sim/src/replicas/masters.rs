@@ -24,12 +24,12 @@ use lycosa_tuple::value::Value;
 
 use super::link::{Conflicts, Link, TIMEOUT};
 use super::node::{Node, Plan, disk_of, identity};
+use crate::BEGINNING;
 use crate::Trace;
 use crate::random::Random;
 use crate::storage;
 use crate::violation::{Checked, Violation, hold};
 
-const BEGINNING: u64 = 1_700_000_000_000_000;
 /// The space of all keys.
 const SPACE: u32 = 600;
 /// Keys from here on are contested.
@@ -85,7 +85,7 @@ pub(crate) struct Masters<'a> {
     random: Random,
     trace: &'a mut Trace,
     pub(crate) step: u64,
-    now: u64,
+    pub(crate) now: u64,
     plan: Plan,
     nodes: Vec<Node>,
     links: Vec<Link>,

@@ -20,13 +20,11 @@ use super::client::{Ask, Client, Connection, Ledger, State, TUBES};
 use super::joining::{Joining, Progress};
 use super::link::{Link, TIMEOUT};
 use super::node::{Life, Node, Plan, disk_of, identity};
+use crate::BEGINNING;
 use crate::Trace;
 use crate::random::Random;
 use crate::storage;
 use crate::violation::{Checked, Violation, hold};
-
-/// The time at which worlds begin, in microseconds since the epoch.
-const BEGINNING: u64 = 1_700_000_000_000_000;
 
 /// Rounds after which a world in which nothing goes wrong must have come to rest.
 const ROUNDS: usize = 4_000;
@@ -60,7 +58,7 @@ pub(crate) struct World<'a> {
     random: Random,
     trace: &'a mut Trace,
     pub(crate) step: u64,
-    now: u64,
+    pub(crate) now: u64,
     plan: Plan,
     actions: Vec<(u32, Action)>,
     nodes: Vec<Node>,

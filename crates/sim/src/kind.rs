@@ -1,0 +1,179 @@
+//! The kinds of worlds, and what a world of any kind came to in numbers with names.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::{ExpirationTotals, Failure, MasterTotals, ReplicaTotals, Report, Totals, Trace};
+
+/// What a world is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Tubes, their clients and snapshots
+    Queue,
+    /// Spaces whose tuples expire
+    Expiration,
+    /// Instances that replicate each other while masters change
+    Replicas,
+    /// Two masters that follow each other, with conflicts
+    Masters,
+}
+
+impl Kind {
+    /// All kinds, in the order in which one seed's worlds run.
+    pub const ALL: [Self; 4] = [Self::Queue, Self::Expiration, Self::Replicas, Self::Masters];
+
+    /// The name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Expiration => "expiration",
+            Self::Replicas => "replicas",
+            Self::Masters => "masters",
+        }
+    }
+
+    /// Runs the world of `seed` for `steps` steps.
+    ///
+    /// # Errors
+    /// The first promise that was broken.
+    pub fn run(self, seed: u64, steps: u64, trace: &mut Trace) -> Result<Summary, Failure> {
+        match self {
+            Self::Queue => crate::run(seed, steps, trace).map(|report| summary(&report, queue)),
+            Self::Expiration => {
+                crate::run_expiration(seed, steps, trace).map(|report| summary(&report, expiration))
+            }
+            Self::Replicas => {
+                crate::run_replicas(seed, steps, trace).map(|report| summary(&report, replicas))
+            }
+            Self::Masters => crate::run_masters(seed, steps, trace).map(|report| summary(&report, masters)),
+        }
+    }
+}
+
+/// Numbers with their names, in the order in which they are printed. Equal names mean the same in every kind: `crashes`
+/// are processes and machines that died, `losses` those of them that took rows which nobody had been promised, `faults`
+/// disks that refused, `cuts` connections that were cut or swallowed bytes.
+pub type Counts = Vec<(&'static str, u64)>;
+
+/// What a world of any kind came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// Stands for everything that happened: two runs of one seed have the same.
+    pub hash: u64,
+    /// How far the world's clock came.
+    pub simulated: Duration,
+    /// What happened.
+    pub counts: Counts,
+}
+
+fn summary<T>(report: &Report<T>, counts: fn(&T) -> Counts) -> Summary {
+    Summary { hash: report.hash, simulated: report.simulated, counts: counts(&report.totals) }
+}
+
+fn queue(totals: &Totals) -> Counts {
+    let Totals {
+        requests,
+        replies,
+        batches,
+        crashes,
+        stops,
+        snapshots,
+        snapshot_failures,
+        crashes_writing,
+        crashes_unreported,
+        crashes_collecting,
+        failures,
+        losses,
+        waits,
+    } = *totals;
+    vec![
+        ("crashes", crashes),
+        ("losses", losses),
+        ("faults", failures + snapshot_failures),
+        ("crashes while a snapshot was written", crashes_writing),
+        ("crashes before a snapshot was reported", crashes_unreported),
+        ("crashes while old files were removed", crashes_collecting),
+        ("stops", stops),
+        ("snapshots", snapshots),
+        ("requests", requests),
+        ("replies", replies),
+        ("batches", batches),
+        ("turns that waited for more rows", waits),
+    ]
+}
+
+fn expiration(totals: &ExpirationTotals) -> Counts {
+    let ExpirationTotals {
+        puts,
+        expired,
+        archived,
+        starts,
+        refused,
+        failures,
+        bounded,
+        crashes,
+        losses,
+        stops,
+    } = *totals;
+    vec![
+        ("crashes", crashes),
+        ("losses", losses),
+        ("stops", stops),
+        ("puts", puts),
+        ("tuples expired", expired),
+        ("tuples archived", archived),
+        ("tuples expired within a bound", bounded),
+        ("tasks started", starts),
+        ("calls refused", refused),
+        ("slices failed", failures),
+    ]
+}
+
+fn replicas(totals: &ReplicaTotals) -> Counts {
+    let ReplicaTotals {
+        switches,
+        taken_back,
+        failovers,
+        rejoins,
+        returns,
+        joins,
+        broken_joins,
+        prunes,
+        crashes,
+        cuts,
+        faults,
+        replies,
+        finished,
+        comparisons,
+    } = *totals;
+    vec![
+        ("crashes", crashes),
+        ("faults", faults),
+        ("cuts", cuts),
+        ("planned switches", switches),
+        ("switches taken back", taken_back),
+        ("fail-overs", failovers),
+        ("rejoins over rows of their own", rejoins),
+        ("rejoins over removed journals", returns),
+        ("joins over a connection", joins),
+        ("joins broken off", broken_joins),
+        ("removals of journals", prunes),
+        ("replies", replies),
+        ("tasks finished", finished),
+        ("digests compared", comparisons),
+    ]
+}
+
+fn masters(totals: &MasterTotals) -> Counts {
+    let MasterTotals { transactions, stops, skipped, tubes, crashes, cuts } = *totals;
+    vec![
+        ("crashes", crashes),
+        ("cuts", cuts),
+        ("transactions", transactions),
+        ("stops over a conflict", stops),
+        ("contested keys that differ", skipped),
+        ("tubes used by the other master", tubes),
+    ]
+}

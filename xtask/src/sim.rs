@@ -1,0 +1,40 @@
+//! The simulator: built with the profile `sim`, run over counted worlds.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::command::Program;
+use crate::steps::target_folder;
+
+/// Worlds of each kind that every run of the tests has in common, so that a failure is the change's; and their first seed.
+const SAME_WORLDS: (&str, &str) = ("150", "1");
+/// Worlds of each kind from a seed that differs from run to run, which the simulator prints.
+const NEW_WORLDS: &str = "50";
+
+/// Builds the simulator. Returns the program.
+///
+/// # Errors
+/// The build fails.
+pub(crate) fn build() -> Result<PathBuf> {
+    let build = ["build", "--quiet", "--profile", "sim", "--package", "lycosa-sim"];
+    Program::cargo().arguments(build).run()?;
+    Ok(target_folder()?.join("sim/lycosa-sim"))
+}
+
+/// Runs the simulator with these arguments; without any, some worlds of each kind.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let program = Program::new(build()?);
+    if arguments.is_empty() {
+        return program.arguments(["--worlds", NEW_WORLDS]).run();
+    }
+    program.arguments(arguments).run()
+}
+
+/// The step of `cargo xtask test`: the same worlds as always, then new ones.
+pub(crate) fn check() -> Result<()> {
+    let program = build()?;
+    let (worlds, seed) = SAME_WORLDS;
+    Program::new(&program).arguments(["--worlds", worlds, "--seed", seed]).run()?;
+    Program::new(&program).arguments(["--worlds", NEW_WORLDS]).run()
+}
