@@ -1,8 +1,9 @@
 //! Fibers: coroutines of Lua, each on a C stack of its own, and the scheduler that resumes them.
 //!
 //! A fiber runs until it [parks](Lua::park) inside a native function; parking switches to whoever resumed it. A worker is
-//! a C stack with a coroutine and is used again for the next fiber. The scheduler keeps the ready list and a heap of
-//! deadlines; [`Scheduler::run`] wakes what is due and resumes what is ready, once each.
+//! a C stack with a coroutine and is used again for the next fiber. The scheduler keeps the ready fibers (`ready.rs`) and a
+//! heap of deadlines; [`Scheduler::run`] wakes the fibers whose deadlines have passed and resumes ready fibers until its time
+//! limit. A single function may exceed the limit; the fibers behind it run in a later call.
 //!
 //! LuaJIT keeps some state of the running coroutine globally; both sides of a switch save and restore it
 //! (`shim.c`, `lycosa_switch_save`). A switch is refused while compiled code, a hook or a finalizer runs.
@@ -11,7 +12,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -21,7 +22,9 @@ use corosensei::{Coroutine, Yielder};
 
 use crate::api::{Lua, Ref, panic_text};
 use crate::error::Error;
+use crate::host::Session;
 use crate::modules::log::{Cause, say_sampled};
+use crate::ready::{OWN, Ready};
 use crate::runtime::Shared;
 use crate::sys::{self, Switch, lua_State};
 
@@ -91,6 +94,8 @@ type NativeFunction = Box<dyn FnOnce(Lua) -> Result<i32, Error>>;
 pub struct Fiber {
     /// Its number.
     pub id: FiberId,
+    /// With which fibers it shares its turns: the number of the client's session that started it, or [`OWN`].
+    share: u64,
     name: RefCell<Cow<'static, str>>,
     status: Cell<Status>,
     wait: Cell<u64>,
@@ -187,7 +192,7 @@ impl Fiber {
 /// All fibers, who is ready, who waits until when.
 pub(crate) struct Scheduler {
     fibers: RefCell<BTreeMap<FiberId, Rc<Fiber>>>,
-    ready: RefCell<VecDeque<Rc<Fiber>>>,
+    ready: RefCell<Ready<Rc<Fiber>>>,
     timers: RefCell<BinaryHeap<Reverse<(u64, Ticket)>>>,
     current: RefCell<Option<Rc<Fiber>>>,
     idle: RefCell<Vec<Worker>>,
@@ -195,6 +200,8 @@ pub(crate) struct Scheduler {
     /// Microseconds since the epoch when the present round began.
     now: Cell<u64>,
     waiting: Cell<usize>,
+    /// Reads the time. Tests have a clock of their own.
+    clock: Cell<fn() -> Instant>,
 }
 
 impl Default for Scheduler {
@@ -208,6 +215,7 @@ impl Default for Scheduler {
             next_id: Cell::new(101),
             now: Cell::new(0),
             waiting: Cell::new(0),
+            clock: Cell::new(Instant::now),
         }
     }
 }
@@ -243,7 +251,13 @@ impl Scheduler {
     }
 
     /// A new fiber that is not ready yet.
-    fn create(&self, shared: &'static Shared, name: &'static str) -> Result<Rc<Fiber>, Error> {
+    fn create(
+        &self,
+        shared: &'static Shared,
+        name: &'static str,
+        share: u64,
+        local: Option<Rc<dyn Any>>,
+    ) -> Result<Rc<Fiber>, Error> {
         let worker = self.idle.borrow_mut().pop();
         let worker = match worker {
             Some(worker) => worker,
@@ -253,6 +267,7 @@ impl Scheduler {
         self.next_id.set(id + 1);
         let fiber = Rc::new(Fiber {
             id,
+            share,
             name: RefCell::new(Cow::Borrowed(name)),
             status: Cell::new(Status::Suspended),
             wait: Cell::new(0),
@@ -270,7 +285,7 @@ impl Scheduler {
             switches: Cell::new(0),
             busy: Cell::new(0),
             resumed: Cell::new(None),
-            local: RefCell::new(self.current().and_then(|current| current.local.borrow().clone())),
+            local: RefCell::new(local),
             session: Cell::new(shared.running.session.get()),
         });
         self.fibers.borrow_mut().insert(id, fiber.clone());
@@ -285,11 +300,23 @@ impl Scheduler {
         local: Option<Rc<dyn Any>>,
         entry: NativeFunction,
     ) -> Result<Rc<Fiber>, Error> {
-        let fiber = self.create(shared, name)?;
-        *fiber.entry.borrow_mut() = Some(EntryPoint::Native(entry));
-        *fiber.local.borrow_mut() = local;
-        fiber.session.set(0.0);
+        let fiber = self.native(shared, name, local, entry)?;
         self.make_ready(&fiber, Wake::Woken);
+        Ok(fiber)
+    }
+
+    fn native(
+        &self,
+        shared: &'static Shared,
+        name: &'static str,
+        local: Option<Rc<dyn Any>>,
+        entry: NativeFunction,
+    ) -> Result<Rc<Fiber>, Error> {
+        let session = local.as_ref().and_then(|local| local.downcast_ref::<Session>());
+        let share = session.map_or(OWN, |session| session.caller.session);
+        let fiber = self.create(shared, name, share, local)?;
+        *fiber.entry.borrow_mut() = Some(EntryPoint::Native(entry));
+        fiber.session.set(0.0);
         Ok(fiber)
     }
 
@@ -300,14 +327,19 @@ impl Scheduler {
         name: &'static str,
         entry: impl FnOnce(Lua) -> Result<i32, Error> + 'static,
     ) -> Result<(), Error> {
-        self.spawn_native(shared, name, None, Box::new(entry))?;
-        self.ready.borrow_mut().rotate_right(1);
+        let fiber = self.native(shared, name, None, Box::new(entry))?;
+        fiber.status.set(Status::Ready);
+        self.ready.borrow_mut().push_first(fiber);
         Ok(())
     }
 
     /// A fiber that will run the function below the top `args` values of `lua`, which are moved to it.
     pub(crate) fn spawn_function(&self, lua: Lua, args: i32) -> Result<Rc<Fiber>, Error> {
-        let fiber = self.create(lua.shared(), "lua")?;
+        let (share, local) = match &*self.current.borrow() {
+            Some(current) => (current.share, current.local.borrow().clone()),
+            None => (OWN, None),
+        };
+        let fiber = self.create(lua.shared(), "lua", share, local)?;
         // SAFETY: the coroutine is idle and belongs to this fiber.
         let to = unsafe { Lua::new(fiber.raw.get()) };
         to.reserve(args + 1)?;
@@ -319,7 +351,7 @@ impl Scheduler {
     fn make_ready(&self, fiber: &Rc<Fiber>, wake: Wake) {
         fiber.wake.set(wake);
         fiber.status.set(Status::Ready);
-        self.ready.borrow_mut().push_back(fiber.clone());
+        self.ready.borrow_mut().push(fiber.share, fiber.clone());
     }
 
     /// Lets a fiber that was just made run when its turn comes.
@@ -348,9 +380,10 @@ impl Scheduler {
         self.wake(Ticket { fiber: fiber.id, wait: fiber.wait.get() }, Wake::Cancelled);
     }
 
-    /// Wakes what is due and resumes what is ready, once each, and round after round while `goes_on` says so of the time
-    /// since the begin. When to come again: microseconds since the epoch, `now` if at once.
-    pub(crate) fn run(&self, now: u64, goes_on: impl Fn(Duration) -> bool) -> Option<u64> {
+    /// Wakes the fibers whose deadlines have passed and resumes ready fibers. A round resumes as many as were ready when it
+    /// began; another round follows while `goes_on` says so of the time since the begin. After the fiber with which `limit` is
+    /// reached none is resumed. Returns when to call again: microseconds since the epoch, `now` if at once.
+    pub(crate) fn run(&self, now: u64, limit: Duration, goes_on: impl Fn(Duration) -> bool) -> Option<u64> {
         self.now.set(now);
         loop {
             let due = match self.timers.borrow().peek() {
@@ -362,14 +395,17 @@ impl Scheduler {
         }
         if self.has_ready() {
             // One fiber's slice begins when that of the one before it has ended: the clock is read once for both.
-            let begin = Instant::now();
+            let begin = self.clock.get()();
             let mut at = begin;
-            loop {
+            'rounds: loop {
                 let round = self.ready.borrow().len();
                 for _ in 0..round {
-                    let Some(fiber) = self.ready.borrow_mut().pop_front() else { break };
+                    let Some(fiber) = self.ready.borrow_mut().pop() else { break };
                     if fiber.status.get() == Status::Ready {
                         at = self.resume(&fiber, at);
+                        if at.saturating_duration_since(begin) >= limit {
+                            break 'rounds;
+                        }
                     }
                 }
                 if !(self.has_ready() && goes_on(at.saturating_duration_since(begin))) {
@@ -436,7 +472,7 @@ impl Scheduler {
         let slice = shared.watch.start(at);
         worker.coroutine.resume(fiber.clone());
         shared.watch.end(slice);
-        let end = Instant::now();
+        let end = self.clock.get()();
         fiber.busy.set(fiber.busy.get() + end.saturating_duration_since(at).as_micros() as u64);
         fiber.resumed.set(None);
         shared.in_native.set(native);
@@ -757,5 +793,130 @@ impl Lua {
         if let Some(storage) = fiber.storage.borrow().as_ref() {
             self.push_ref(storage);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
+    use std::sync::OnceLock;
+    use std::time::{Duration, Instant};
+
+    use lycosa_instance::Caller;
+
+    use crate::host::Session;
+    use crate::{Error, Limits, Lua, Runtime};
+
+    thread_local! {
+        /// Milliseconds since the begin of the tests.
+        static TIME: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// A clock that only the fibers of a test move.
+    fn clock() -> Instant {
+        static BEGIN: OnceLock<Instant> = OnceLock::new();
+        *BEGIN.get_or_init(Instant::now) + Duration::from_millis(TIME.get())
+    }
+
+    fn works(milliseconds: u64) {
+        TIME.set(TIME.get() + milliseconds);
+    }
+
+    fn session(number: u64) -> Rc<Session> {
+        let caller = Caller { session: number, ..Caller::internal() };
+        Rc::new(Session { caller, peer: Rc::from("test"), request: None })
+    }
+
+    #[test]
+    fn a_turn_ends_with_the_fiber_that_reaches_its_limit() {
+        let runtime = Runtime::new(Limits::default()).expect("there is memory");
+        runtime.shared().scheduler.clock.set(clock);
+        let ran = Rc::new(RefCell::new(Vec::new()));
+        // The first client has three functions ready, each of the others one.
+        for (number, name) in [(1, "1a"), (1, "1b"), (1, "1c"), (2, "2a"), (3, "3a")] {
+            let ran = ran.clone();
+            let entry = move |_| {
+                works(30);
+                ran.borrow_mut().push(name);
+                Ok(0)
+            };
+            runtime.spawn_with("main", session(number), entry).expect("there is memory");
+        }
+        let mut turns = Vec::new();
+        while runtime.has_ready() {
+            runtime.resume_rounds(0, Duration::from_millis(1), |_| true);
+            turns.push(ran.take());
+        }
+        assert_eq!(turns, [["1a"], ["2a"], ["3a"], ["1b"], ["1c"]]);
+    }
+
+    #[test]
+    fn short_functions_share_a_turn() {
+        let runtime = Runtime::new(Limits::default()).expect("there is memory");
+        runtime.shared().scheduler.clock.set(clock);
+        let ran = Rc::new(Cell::new(0));
+        for number in 1..=100 {
+            let ran = ran.clone();
+            let entry = move |_| {
+                ran.set(ran.get() + 1);
+                if number == 60 {
+                    works(1);
+                }
+                Ok(0)
+            };
+            runtime.spawn_with("main", session(number), entry).expect("there is memory");
+        }
+        runtime.resume_rounds(0, Duration::from_millis(1), |_| true);
+        assert_eq!(ran.take(), 60);
+        runtime.resume_rounds(0, Duration::from_millis(1), |_| true);
+        assert_eq!(ran.take(), 40);
+    }
+
+    thread_local! {
+        static RAN: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+    }
+
+    fn record(name: &'static str) {
+        works(30);
+        RAN.with_borrow_mut(|ran| ran.push(name));
+    }
+
+    fn child(_: Lua) -> Result<i32, Error> {
+        record("child of 1");
+        Ok(0)
+    }
+
+    /// The fibers that a client's function starts run in the client's turns.
+    #[test]
+    fn fibers_of_a_client_share_its_turns() {
+        let runtime = Runtime::new(Limits::default()).expect("there is memory");
+        runtime.shared().scheduler.clock.set(clock);
+        let first = |lua: Lua| {
+            record("1");
+            for _ in 0..3 {
+                lua.push_function(child);
+                let fiber = lua.shared().scheduler.spawn_function(lua, 0)?;
+                lua.shared().scheduler.start_later(&fiber);
+            }
+            lua.pause()?;
+            record("1 again");
+            Ok(0)
+        };
+        runtime.spawn_with("main", session(1), first).expect("there is memory");
+        for (number, name) in [(2, "2"), (3, "3")] {
+            let entry = move |lua: Lua| {
+                record(name);
+                lua.pause()?;
+                record(name);
+                Ok(0)
+            };
+            runtime.spawn_with("main", session(number), entry).expect("there is memory");
+        }
+        while runtime.has_ready() {
+            runtime.resume_rounds(0, Duration::from_millis(1), |_| true);
+        }
+        let expected = ["1", "2", "3", "child of 1", "2", "3", "child of 1", "child of 1", "1 again"];
+        assert_eq!(RAN.take(), expected);
     }
 }

@@ -25,6 +25,7 @@ mod files;
 mod host;
 mod memory;
 pub mod modules;
+mod ready;
 mod runtime;
 mod sql;
 mod sys;

@@ -371,12 +371,18 @@ impl Runtime {
     /// Wakes the fibers that are due at `now` (microseconds since the epoch) and resumes the ready ones once each. When to
     /// call again; `now` if at once, `None` if nobody waits for a time.
     pub fn resume_ready(&self, now: u64) -> Option<u64> {
-        self.resume_rounds(now, |_| false)
+        self.resume_rounds(now, Duration::MAX, |_| false)
     }
 
-    /// [`Runtime::resume_ready`], and again with those that are ready then, while `goes_on` says so of the time since the
-    /// begin. Deadlines that pass meanwhile are those of the next call.
-    pub fn resume_rounds(&self, now: u64, goes_on: impl Fn(Duration) -> bool) -> Option<u64> {
+    /// [`Runtime::resume_ready`], and again with the fibers that are ready then, while `goes_on` says so of the time since the
+    /// begin. The fiber with which `limit` is reached is the last: the ready fibers behind it stay ready. Deadlines that
+    /// pass meanwhile count in the next call.
+    pub fn resume_rounds(
+        &self,
+        now: u64,
+        limit: Duration,
+        goes_on: impl Fn(Duration) -> bool,
+    ) -> Option<u64> {
         if self.shared.is_exhausted.replace(false)
             && let Err(error) = self
                 .shared
@@ -386,7 +392,7 @@ impl Runtime {
             tracing::error!("Lua's garbage is not collected: {}", error.message(self.main()));
         }
         self.shared.lines.log_overdue(now);
-        self.shared.scheduler.run(now, goes_on)
+        self.shared.scheduler.run(now, limit, goes_on)
     }
 
     /// What is readable when a fiber's wait for a descriptor is over: then clear it and call [`Runtime::wake_files`]. To be

@@ -7,6 +7,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use lycosa_client::{ConnectOptions, Connection, Value};
 use support::{Server, lycosa, wait_until};
 
 /// What a console at the server's port, whose user is `guest`, shows of a statement.
@@ -157,4 +158,59 @@ fn failing_triggers_and_fibers_cannot_fill_the_log() {
     let lines = server.log().lines().filter(|line| line.contains("no such luck")).count();
     // Ten of each kind in ten seconds; a busy machine may take several periods.
     assert!((20..200).contains(&lines), "{lines}");
+}
+
+/// While a hundred clients call a function that works for 5 ms, a native request waits for the running function, not for
+/// the hundred that are ready; and each client has its turn. Functions are counted, not milliseconds: `slow` numbers its calls.
+#[test]
+fn a_native_request_waits_for_one_function_and_not_for_all_that_are_ready() {
+    const CLIENTS: usize = 100;
+    const SPACE: u32 = 700;
+    let server = Server::configured(&["--wal-mode", "none"]);
+    server.ok(&["tube", "create", "mail"]);
+    let define = "local turns = box.schema.space.create('turns', {id = 700, temporary = true}) turns:create_index('pk') \
+        turns:insert{1, 0} \
+        rawset(_G, 'slow', function() local till = require('clock').monotonic() + 0.005 \
+        while require('clock').monotonic() < till do end box.space.turns:update(1, {{'+', 2, 1}}) end) \
+        box.schema.func.create('slow', {setuid = true}) \
+        for _, right in ipairs{{'execute', 'function', 'slow'}, {'read', 'space', 'turns'}} do \
+        box.schema.user.grant('guest', unpack(right)) end return 'defined'";
+    let shown = as_admin(&server, define);
+    assert!(shown.contains("defined"), "{shown}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = ConnectOptions::new(&server.address);
+        let mut clients = tokio::task::JoinSet::new();
+        let (called, calls) = tokio::sync::mpsc::unbounded_channel();
+        for number in 0..CLIENTS {
+            let connection = Connection::connect(&options).await.unwrap();
+            let called = called.clone();
+            clients.spawn(async move {
+                loop {
+                    connection.call("slow", ()).await.unwrap();
+                    called.send(number).unwrap();
+                }
+            });
+        }
+        let mut calls = calls;
+        let native = Connection::connect(&options).await.unwrap();
+        let turns = async || {
+            let found = native.select(SPACE, 0, 0, [Value::from(1)], 0, 1).await.unwrap();
+            let Value::Array(row) = found.first_value().unwrap() else { panic!("a row is an array") };
+            row[1].as_u64().unwrap()
+        };
+        let mut waited = Vec::new();
+        while turns().await < 2 * CLIENTS as u64 || waited.len() < 30 {
+            let before = turns().await;
+            native.call("queue.tube.mail:put", [Value::from("x")]).await.unwrap();
+            waited.push(turns().await - before);
+        }
+        // The test itself may be slow to send its next request, and then more functions run between two of them.
+        waited.sort_unstable();
+        assert!(waited[waited.len() / 4] <= 3, "functions between two native requests: {waited:?}");
+        let mut each = [0; CLIENTS];
+        while each.contains(&0) {
+            each[calls.recv().await.unwrap()] += 1;
+        }
+    });
 }

@@ -8,7 +8,7 @@ use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
 use std::process::ExitCode;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lycosa_instance::{Caller, Instance, Invoke, LoginAttempt};
 use lycosa_iproto::error::ErrorObject;
@@ -45,8 +45,11 @@ use crate::turn::{Core, Listener};
 const START_WITH_QUEUE: &[u8] = b"box.cfg{} rawset(_G, 'queue', require('queue'))";
 const START_WITHOUT_QUEUE: &[u8] = b"require('lycosa.program').no_native_queue = true box.cfg{}";
 
-/// So long, in microseconds, fibers run one round after the other before others have their turn.
+/// Microseconds for which fibers run one round after the other. Then the loop serves sockets and the queue.
 const LONGEST_SPELL: u64 = 300;
+
+/// Microseconds after which a round of fibers is interrupted. A single function may exceed this: fibers are not preempted.
+const LONGEST_ROUND: u64 = 1000;
 
 /// The longest sleep without a deadline.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -335,7 +338,7 @@ impl Program {
         let (there, awaited) = watch::channel(None);
         self.accept(awaited);
         let running = serve::start_for_program(&config).await?;
-        let core = running.core.clone();
+        let (core, is_begun) = (running.core.clone(), running.is_begun);
         *self.server.borrow_mut() = Some((running, config.clone()));
         core.listen(self.clone());
         let (begins, logins) = self.watched.get();
@@ -345,7 +348,10 @@ impl Program {
         // This instance may be one of its own masters.
         there.send_replace(Some(core.clone()));
         self.announce();
-        wait_for_masters(&core, &config).await;
+        // The others join the replica set that has just begun, with a user that the program may be about to create.
+        if !is_begun {
+            wait_for_masters(&core, &config).await;
+        }
         core.allow_programs();
         Ok(())
     }
@@ -544,7 +550,9 @@ async fn drive(
     let (starting, mut started) = unbounded_channel();
     let mut is_over = false;
     loop {
+        let begun = Instant::now();
         let next = work(program, runtime);
+        let spell = begun.elapsed();
         if let Some(code) = program.exit.get() {
             return Ok(code);
         }
@@ -597,7 +605,11 @@ async fn drive(
             if runtime.waits_for_files() {
                 runtime.wake_files(Some(Duration::ZERO));
             }
-            tokio::task::yield_now().await;
+            match program.core.get() {
+                // A function has held the loop: before the next one runs, the queue has as much time as that one took.
+                Some(core) if spell > Duration::from_micros(LONGEST_ROUND) => core.settle(spell).await,
+                _ => tokio::task::yield_now().await,
+            }
             continue;
         }
         tokio::select! {
@@ -641,7 +653,7 @@ async fn drive(
 }
 
 /// Resumes fibers, round after round, until all of them wait or their time is over, and ends a turn after each round that
-/// asks for one. When to come again, as [`Runtime::resume_ready`] says.
+/// asks for one. Returns when to call again, as [`Runtime::resume_ready`] does.
 fn work(program: &Program, runtime: &Runtime) -> Option<u64> {
     program.works.set(true);
     let begun = now();
@@ -652,7 +664,8 @@ fn work(program: &Program, runtime: &Runtime) -> Option<u64> {
         runtime.handle_news();
         // Nobody else is asked while fibers only wake each other.
         let left = LONGEST_SPELL.saturating_sub(time.saturating_sub(begun));
-        let next = runtime.resume_rounds(time, |elapsed| {
+        let round = Duration::from_micros(LONGEST_ROUND.saturating_sub(time.saturating_sub(begun)));
+        let next = runtime.resume_rounds(time, round, |elapsed| {
             let is_asked = program.touched.get() || program.has_news.get() || program.is_interrupted();
             !is_asked && elapsed.as_micros() < u128::from(left)
         });

@@ -233,6 +233,8 @@ pub(crate) struct Running {
     pub(crate) core: Rc<Core>,
     /// Where it listens.
     pub(crate) addresses: Vec<String>,
+    /// It has begun a replica set just now: its masters can only join it.
+    pub(crate) is_begun: bool,
     turns: tokio::task::JoinHandle<()>,
     accepting: Vec<tokio::task::JoinHandle<()>>,
     journal_thread: Option<JournalThread>,
@@ -323,6 +325,7 @@ async fn start_with(
     Ok(Running {
         core,
         addresses,
+        is_begun: opened.is_begun,
         turns,
         accepting,
         journal_thread,

@@ -107,6 +107,10 @@ pub(crate) struct Core {
     /// The code with which a program has ended the server, and who waits for that.
     pub(crate) exit_code: Cell<Option<i32>>,
     pub(crate) told_to_exit: Notify,
+    /// How many pieces of work the loop has done: requests, and news of the journal.
+    work: Cell<u64>,
+    /// Notified at the end of each turn.
+    turned: Notify,
 }
 
 /// What a program hears of the server.
@@ -164,6 +168,8 @@ impl Core {
             program: RefCell::default(),
             exit_code: Cell::new(None),
             told_to_exit: Notify::new(),
+            work: Cell::default(),
+            turned: Notify::new(),
         })
     }
 
@@ -240,7 +246,10 @@ impl Core {
             tokio::select! {
                 biased;
                 Some(received) = next(&mut done) => match received {
-                    Some(news) => self.journal.borrow_mut().tell(news),
+                    Some(news) => {
+                        self.worked(1);
+                        self.journal.borrow_mut().tell(news);
+                    }
                     None => {
                         done = None;
                         let news = JournalNews::Failed("the journal's thread has ended".to_owned());
@@ -342,6 +351,7 @@ impl Core {
         };
         let follows = wake_in.is_zero() || waits.is_some_and(|waits| waits <= FINEST_SLEEP);
         let wake_in = waits.map_or(wake_in, |waits| wake_in.min(waits));
+        self.turned.notify_waiters();
         Ended { wake_in, was_long, follows }
     }
 
@@ -418,7 +428,37 @@ impl Core {
     /// Requests were handled.
     #[inline]
     pub(crate) fn received(&self, requests: u64) {
+        self.worked(requests);
         self.turn.borrow_mut().received(requests);
+    }
+
+    #[inline]
+    fn worked(&self, pieces: u64) {
+        self.work.set(self.work.get().wrapping_add(pieces));
+    }
+
+    /// Lets the loop serve its sockets and the journal until nothing is left to do there, for `share` at most. A program calls
+    /// it after a long function: a client that has sent a request meanwhile has its reply before the next function runs.
+    pub(crate) async fn settle(&self, share: Duration) {
+        let until = tokio::time::Instant::now() + share;
+        loop {
+            let work = self.work.get();
+            // Sockets are read and the requests there handled; the turn ends after this task has come again.
+            tokio::task::yield_now().await;
+            if tokio::time::Instant::now() >= until {
+                return;
+            }
+            if self.work.get() != work {
+                continue;
+            }
+            if self.journal_is_idle() && !self.instance.borrow().has_open_batch() {
+                return;
+            }
+            let turned = self.turned.notified();
+            if tokio::time::timeout_at(until, turned).await.is_err() {
+                return;
+            }
+        }
     }
 
     /// The socket takes bytes again.

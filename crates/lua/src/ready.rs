@@ -1,0 +1,150 @@
+//! The fibers that are ready to run, in the order in which they run.
+//!
+//! A fiber belongs to a *share*: the session of the client that it works for, or the program itself ([`OWN`]). A share runs its
+//! fibers in the order in which they became ready, as Tarantool does. The shares take turns, one fiber each: a client with
+//! a thousand ready fibers delays a client with one fiber by one function, not by a thousand. The program's own fibers
+//! run in every second place, however many clients there are: otherwise each further client would slow the program's
+//! timers and workers down.
+//!
+//! Invariant: between two fibers of a share, every other share with a ready fiber runs at least one.
+
+use std::collections::{HashMap, VecDeque};
+
+/// The share of fibers that no client has started.
+pub(crate) const OWN: u64 = 0;
+
+/// Queues of shares that have ended, kept for the next ones.
+const MAX_SPARE: usize = 64;
+
+/// The ready fibers.
+#[derive(Debug)]
+pub(crate) struct Ready<T> {
+    /// Runs before all others.
+    first: Option<T>,
+    own: VecDeque<T>,
+    /// The program's own fibers are next, if any of them is ready.
+    is_own_next: bool,
+    shares: HashMap<u64, VecDeque<T>>,
+    /// The keys of `shares`, in the order of their turns.
+    turns: VecDeque<u64>,
+    spare: Vec<VecDeque<T>>,
+    len: usize,
+}
+
+impl<T> Default for Ready<T> {
+    fn default() -> Self {
+        Self {
+            first: None,
+            own: VecDeque::new(),
+            is_own_next: true,
+            shares: HashMap::new(),
+            turns: VecDeque::new(),
+            spare: Vec::new(),
+            len: 0,
+        }
+    }
+}
+
+impl<T> Ready<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds a fiber behind the others of its share.
+    pub(crate) fn push(&mut self, share: u64, fiber: T) {
+        self.len += 1;
+        if share == OWN {
+            return self.own.push_back(fiber);
+        }
+        let queue = self.shares.entry(share).or_insert_with(|| {
+            self.turns.push_back(share);
+            self.spare.pop().unwrap_or_default()
+        });
+        queue.push_back(fiber);
+    }
+
+    /// Puts a fiber before all others, and behind none: one that was put there before keeps its place among its share.
+    pub(crate) fn push_first(&mut self, fiber: T) {
+        self.len += 1;
+        if let Some(former) = self.first.replace(fiber) {
+            self.own.push_front(former);
+        }
+    }
+
+    /// Takes the next fiber.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let fiber = self.first.take().or_else(|| self.pop_in_turn())?;
+        self.len -= 1;
+        Some(fiber)
+    }
+
+    fn pop_in_turn(&mut self) -> Option<T> {
+        let is_own = self.is_own_next || self.turns.is_empty();
+        if is_own && let Some(fiber) = self.own.pop_front() {
+            self.is_own_next = false;
+            return Some(fiber);
+        }
+        self.is_own_next = true;
+        let share = self.turns.pop_front()?;
+        let queue = self.shares.get_mut(&share)?;
+        let fiber = queue.pop_front();
+        if !queue.is_empty() {
+            self.turns.push_back(share);
+        } else if let Some(queue) = self.shares.remove(&share)
+            && self.spare.len() < MAX_SPARE
+        {
+            self.spare.push(queue);
+        }
+        fiber
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(ready: &mut Ready<&'static str>) -> String {
+        std::iter::from_fn(|| ready.pop()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn shares_take_turns_and_keep_their_order() {
+        let mut ready = Ready::default();
+        for (share, fiber) in
+            [(7, "a1"), (7, "a2"), (7, "a3"), (OWN, "p1"), (8, "b1"), (9, "c1"), (OWN, "p2"), (8, "b2")]
+        {
+            ready.push(share, fiber);
+        }
+        assert_eq!(ready.len(), 8);
+        assert_eq!(all(&mut ready), "p1 a1 p2 b1 c1 a2 b2 a3");
+        assert!(ready.is_empty() && ready.shares.is_empty() && ready.turns.is_empty());
+    }
+
+    #[test]
+    fn who_comes_back_at_once_waits_for_the_others() {
+        let mut ready = Ready::default();
+        ready.push(7, "a1");
+        ready.push(7, "a2");
+        ready.push(8, "b1");
+        assert_eq!(ready.pop(), Some("a1"));
+        ready.push(7, "a1");
+        ready.push(9, "c1");
+        assert_eq!(all(&mut ready), "b1 a2 c1 a1");
+    }
+
+    #[test]
+    fn the_first_comes_before_all() {
+        let mut ready = Ready::default();
+        ready.push(7, "a1");
+        ready.push(OWN, "p1");
+        ready.push_first("x");
+        ready.push_first("y");
+        assert_eq!(ready.len(), 4);
+        assert_eq!(all(&mut ready), "y x a1 p1");
+        assert_eq!(ready.len(), 0);
+    }
+}
