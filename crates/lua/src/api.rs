@@ -1,7 +1,7 @@
 //! The Lua state as Rust functions see it.
 //!
 //! [`Lua`] is a handle of one coroutine's stack. Its methods do not raise Lua errors: they look at tables without
-//! metamethods, or run protected and return what was raised. Indexes count as in Lua's own API: from 1 at the bottom of
+//! metamethods, or run protected and return the raised error. Indexes count as in Lua's own API: from 1 at the bottom of
 //! the function's arguments, from -1 at the top.
 //!
 //! A [`Native`] function gets its arguments on the stack and returns how many values at the top are its results.
@@ -77,7 +77,7 @@ pub(crate) const MAX_EXACT: u64 = 99_999_999_999_999;
 
 impl Lua {
     /// # Safety
-    /// `raw` is a live coroutine of a state that [`Runtime`](crate::Runtime) made, and nobody else runs it.
+    /// `raw` is a live coroutine of a state that [`Runtime`](crate::Runtime) made, and no other code runs it.
     pub(crate) unsafe fn new(raw: *mut lua_State) -> Lua {
         let mut data = ptr::null_mut();
         // SAFETY: the state is live; the allocator's argument is the runtime's `Shared`.
@@ -113,7 +113,7 @@ impl Lua {
         self.set_top(-count - 1);
     }
 
-    /// Makes room for `count` more values; the 20 that every call has need no reservation. What recurses in Rust calls this
+    /// Reserves stack slots for `count` more values; the 20 that every call has need no reservation. Recursive Rust code calls this
     /// on every level.
     ///
     /// # Errors
@@ -393,7 +393,7 @@ impl Lua {
         sys::lua_upvalueindex(number + 1)
     }
 
-    /// Pushes a new table with room for items and fields.
+    /// Pushes a new table with space for items and fields.
     pub fn new_table(self, items: usize, fields: usize) {
         let bounded = |count: usize| c_int::try_from(count.min(1 << 16)).unwrap_or(0);
         // SAFETY: a slot is free.
@@ -480,7 +480,7 @@ impl Lua {
             return Ok(false);
         }
         // SAFETY: the index names a table, and a key stands at the top. `lua_next` would raise an error, which would cross
-        // the frames of whoever called this.
+        // the frames of this function's callers.
         match unsafe { sys::lycosa_next(self.raw, table) } {
             0 => Ok(false),
             1 => Ok(true),

@@ -25,7 +25,7 @@ pub fn on_big_stack<R>(work: impl FnOnce() -> R) -> R {
 /// A stack that goes back to its owner.
 struct Borrowed<'a>(&'a mut DefaultStack);
 
-// SAFETY: the borrowed stack keeps the promises, and nobody else uses it meanwhile.
+// SAFETY: the borrowed stack keeps the promises, and no other code uses it meanwhile.
 unsafe impl Stack for Borrowed<'_> {
     fn base(&self) -> corosensei::stack::StackPointer {
         self.0.base()

@@ -38,7 +38,7 @@ impl Lua {
     /// The C data at `index`, if it is one.
     pub fn cdata(self, index: i32) -> Option<Cdata> {
         let mut raw = RawCdata::EMPTY;
-        // Pseudo-indexes hold no C data that anybody asks for, except upvalues.
+        // Pseudo-indexes hold no C data that any caller asks for, except upvalues.
         let index = if index <= sys::LUA_REGISTRYINDEX {
             return None;
         } else {

@@ -28,7 +28,7 @@ const MAX_HOLES: u32 = 1 << 20;
 /// How the error of too deep a nesting begins.
 pub(crate) const TOO_DEEP: &str = "Too high nest level";
 
-/// Bytes that are made room for before anything is known of a value.
+/// Bytes reserved before anything is known of a value.
 const USUAL_ROOM: usize = 32;
 
 /// Bytes of `struct decimal`: a length and the extension's payload.
@@ -128,7 +128,7 @@ impl Lua {
                 if self.check_size(out.len() + written).is_err() {
                     return false;
                 }
-                // SAFETY: so many bytes behind the length were written, which is at most `length`.
+                // SAFETY: this number of bytes behind the length was written, at most `length`.
                 unsafe { out.set_len(out.len() + written) };
                 return true;
             }
@@ -545,7 +545,7 @@ impl Lua {
     }
 }
 
-/// An array of `length` of which `count` items are there, unless that is nearly nothing but holes.
+/// An array of `length` of which `count` items exist, unless it is mostly holes.
 fn check_holes(count: u32, length: u32) -> Result<Shape, Error> {
     if length > MAX_HOLES && length / 2 > count {
         return Err(Error::text(format!(
@@ -568,7 +568,7 @@ fn too_deep(out: &mut Vec<u8>, options: &Options) -> Result<(), Error> {
     Err(Error::text(format!("{TOO_DEEP} - {}", options.max_depth + 1)))
 }
 
-/// Items to make room for: what a count says is not believed without limit.
+/// Items to reserve: a count alone is not believed without limit.
 fn reserve_for(count: u32) -> usize {
     count.min(1024) as usize
 }

@@ -1,4 +1,4 @@
-//! Errors on their way between Rust and Lua.
+//! Errors between Rust and Lua, in both directions.
 
 use crate::api::{Lua, Ref};
 

@@ -1,6 +1,6 @@
 //! The instance beside Lua: where it is, on whose behalf a fiber acts, and what fibers wait for there.
 //!
-//! The [`Host`] lends the instance for the moment of a call; nobody keeps it across a switch. A fiber that has changed
+//! The [`Host`] lends the instance for the moment of a call; no code keeps it across a switch. A fiber that has changed
 //! data outside of a transaction, or committed one, waits until the rows are durable. A fiber that gives up the processor
 //! inside of an open transaction loses it, as in Tarantool.
 
@@ -34,7 +34,7 @@ pub trait Host {
     /// asks [`Host::configured`].
     ///
     /// # Errors
-    /// What is wrong with the options.
+    /// Faults of the options.
     fn configure(&self, options: &[(String, Value)], ticket: Ticket) -> Result<bool, String>;
 
     /// How the configuration that was waited for has ended.
@@ -77,7 +77,7 @@ pub trait Host {
 pub enum Input {
     /// A line.
     Line(String),
-    /// The user has given up what was typed.
+    /// The user has given up the typed text.
     Interrupted,
     /// There is nothing more.
     End,
@@ -114,7 +114,7 @@ pub struct Session {
 /// What the runtime keeps about its instance.
 pub(crate) struct Bridge {
     host: Rc<dyn Host>,
-    /// Fibers that wait for rows to be durable, in the order of the rows. Those that wait no more have tickets that are past.
+    /// Fibers that wait for rows to be durable, in the order of the rows. Fibers that wait no more have tickets that are past.
     durable: RefCell<VecDeque<(Lsn, Ticket)>>,
     calls: RefCell<HashMap<RequestId, Ticket>>,
     answers: RefCell<HashMap<RequestId, Answered>>,
@@ -144,7 +144,7 @@ impl Bridge {
         })
     }
 
-    /// Wakes whoever waits for what has become durable or answered.
+    /// Wakes the fibers whose rows became durable or whose calls were answered.
     pub(crate) fn wake(&self, shared: &Shared) {
         let Some(mut instance) = self.host.instance() else { return };
         shared.schema_version.set(instance.store().schema_version());
@@ -186,7 +186,7 @@ impl Bridge {
         }
     }
 
-    /// Whether anybody waits for the instance.
+    /// Whether a fiber waits for the instance.
     pub(crate) fn waits(&self) -> bool {
         !self.durable.borrow().is_empty() || !self.calls.borrow().is_empty()
     }
@@ -212,7 +212,7 @@ pub(crate) fn at_end(lua: Lua) {
     if let Err(error) = leave_transaction(lua) {
         tracing::error!(target: "lua", "the transaction of a fiber that has ended: {}", error.message(lua));
     }
-    // Whatever the triggers did.
+    // After any actions of the triggers.
     before_switch(lua.shared());
     if let (Ok(bridge), Ok(fiber)) = (lua.bridge(), lua.fiber()) {
         bridge.forget_aborted(fiber.id);

@@ -26,7 +26,7 @@ const STEP: usize = 16;
 /// The largest small block.
 const SMALL: usize = 256;
 
-/// Small blocks of one size are cut from so many bytes, at an address that is a multiple of it.
+/// Small blocks of one size are cut from chunks of this number of bytes, at an address that is a multiple of it.
 const CHUNK: Layout = match Layout::from_size_align(64 << 10, 64 << 10) {
     Ok(layout) => layout,
     Err(_) => panic!("the alignment is a power of two"),
@@ -179,7 +179,7 @@ impl Pool {
     /// Gives a block of `size` bytes back.
     ///
     /// # Safety
-    /// It came from [`Pool::take`] with a size of the same class, and nobody uses it.
+    /// It came from [`Pool::take`] with a size of the same class, and no other code uses it.
     unsafe fn give(&self, block: *mut u8, size: usize) {
         let list = &self.open[class(size)];
         // SAFETY: the block lies in a chunk, whose address is the multiple of its size before the block; it is at least as
@@ -344,7 +344,7 @@ mod tests {
             let size = 1 + number * 37 % 600;
             let block = take(&pool, size);
             assert!(!block.is_null() && block.addr().is_multiple_of(ALIGNMENT));
-            // SAFETY: the block has so many bytes.
+            // SAFETY: the block has this number of bytes.
             unsafe { block.write_bytes(number as u8, size) };
             blocks.push((block, size, number as u8));
         }

@@ -53,7 +53,7 @@ impl Lua {
     pub fn push_userdata<T: 'static>(self, value: T) {
         const { assert!(align_of::<UserdataCell<T>>() <= 8, "Lua aligns userdata to 8 bytes") };
         let class = self.class::<T>();
-        // SAFETY: the block is of the size and alignment, and is written before anybody sees it: no finalizer runs
+        // SAFETY: the block is of the size and alignment, and is written before any reader sees it: no finalizer runs
         // between its making and the write. The class is a table that lives as long as the state.
         unsafe {
             let place = sys::lycosa_push_userdata(self.raw(), size_of::<UserdataCell<T>>(), class);
@@ -75,7 +75,7 @@ impl Lua {
 
 fn finalize<T: 'static>(lua: Lua) -> Result<i32, Error> {
     if lua.userdata::<T>(1).is_some() {
-        // SAFETY: as in `userdata`; nobody else holds a reference while the collector finalizes.
+        // SAFETY: as in `userdata`; no other code holds a reference while the collector finalizes.
         let slot = unsafe { &mut *sys::lua_touserdata(lua.raw(), 1).cast::<UserdataCell<T>>() };
         slot.value = None;
     }

@@ -69,10 +69,10 @@ fn id(lua: Lua, index: i32, what: &str) -> Result<u32, Error> {
     number.ok_or_else(|| Error::here(format!("{what} is not a number from 0 to 4294967295")))
 }
 
-/// Room for the bytes of most keys and small tuples.
+/// Capacity for the bytes of most keys and small tuples.
 const USUAL_KEY: usize = 64;
 
-/// Room for the bytes of most tuples.
+/// Capacity for the bytes of most tuples.
 const USUAL_TUPLE: usize = 192;
 
 /// A key: a table, a tuple, a scalar, or nothing; `box.NULL` is nothing, as in Tarantool.

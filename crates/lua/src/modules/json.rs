@@ -1,6 +1,6 @@
 //! Native part of `json`: MessagePack is in the middle, so that both ways share the rules of [`convert`](crate::convert).
 //!
-//! The parser is our own: its error texts and its `nan` and `inf` are those that Tarantool programs see, and it writes
+//! The parser is our own: its error texts and its `nan` and `inf` are the ones that Tarantool programs see, and it writes
 //! MessagePack without a tree between. It is a loop with a stack on the heap, so depth costs no stack of the fiber's.
 
 use lycosa_tuple::decimal::Decimal;

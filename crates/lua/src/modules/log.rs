@@ -1,7 +1,7 @@
 //! Native part of `log`: lines go to the process's log.
 //!
 //! Lines of the modules themselves that clients can cause in any number are sampled by their [`Cause`]: the first ones of
-//! a period are logged, the others are counted. What a program logs itself with `log` is never held back.
+//! a period are logged, the rest are counted. Lines that a program logs itself with `log` are never held back.
 
 use std::cell::RefCell;
 
@@ -24,7 +24,7 @@ mod level {
 pub(crate) enum Cause {
     /// A trigger or callback failed.
     Hook,
-    /// A fiber that nobody joins ended with an error.
+    /// A fiber that no other one joins ended with an error.
     Fiber,
     /// A call came while the queue was not running.
     Refused,

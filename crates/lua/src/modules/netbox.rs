@@ -1,4 +1,4 @@
-//! Native part of `net.box`: requests as bytes, replies out of what was read.
+//! Native part of `net.box`: requests as bytes, replies out of received bytes.
 
 use lycosa_iproto::greeting::{GREETING_SIZE, Greeting};
 use lycosa_iproto::reply::{self, Content};
@@ -152,8 +152,8 @@ fn values(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
-/// `tuples(data, space)`: a table of tuples, whose fields have the names of that number; and their count. What is no array
-/// stays a value.
+/// `tuples(data, space)`: a table of tuples, whose fields have the names of that number; and their count. A value that is no array
+/// stays as it is.
 fn tuples(lua: Lua) -> Result<i32, Error> {
     let data = lua.arg_bytes(1, "the data are a string")?.to_vec();
     let space = lua.number(2).unwrap_or(0.0) as u32;

@@ -18,7 +18,7 @@ pub(super) struct Settings {
     pub(super) encoding: Options,
     /// Significant digits of doubles.
     pub(super) precision: usize,
-    /// Deepest nesting of what is decoded.
+    /// Deepest nesting that is decoded.
     pub(super) decode_depth: usize,
     /// Whether `nan` and `inf` are numbers.
     pub(super) decode_invalid_numbers: bool,

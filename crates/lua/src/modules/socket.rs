@@ -1,7 +1,7 @@
-//! Native part of `socket`: the system's calls on descriptors, names of hosts, and a buffer of what was read.
+//! Native part of `socket`: the system's calls on descriptors, names of hosts, and a buffer of received bytes.
 //!
 //! A function that fails returns `nil` and the number of the error. None of them blocks but [`wait`], which suspends the
-//! fiber. Addresses and names of hosts are in [`address`], what was read and not taken in [`input`].
+//! fiber. Addresses and names of hosts are in [`address`], received bytes that were not taken in [`input`].
 
 mod address;
 mod input;
@@ -227,7 +227,7 @@ fn accept(lua: Lua) -> Result<i32, Error> {
     let mut from = Address::empty();
     let (raw, length) = (from.raw_mut(), &raw mut from.length);
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: the address has the room that its length says.
+    // SAFETY: the address has the capacity that its length says.
     match call_int(|| unsafe { libc::accept4(fd, raw, length, flags) }) {
         Ok(fd) => {
             descriptor(lua, Ok(fd));
@@ -253,7 +253,7 @@ fn receive(lua: Lua, size: usize, body: impl Fn(*mut libc::c_void, usize) -> isi
     let mut bytes: Vec<u8> = Vec::with_capacity(size);
     match call(|| body(bytes.as_mut_ptr().cast(), size)) {
         Ok(count) => {
-            // SAFETY: the system has written that many bytes, at most the capacity (a longer datagram is cut).
+            // SAFETY: the system has written this number of bytes, at most the capacity (a longer datagram is cut).
             unsafe { bytes.set_len(count.min(size)) };
             lua.push_str(bytes);
             1
@@ -299,7 +299,7 @@ fn recvfrom(lua: Lua) -> Result<i32, Error> {
     let count = receive(lua, size, |memory, size| {
         let mut from = from.borrow_mut();
         let (raw, length) = (from.raw_mut(), &raw mut from.length);
-        // SAFETY: the memory has that size, the address the room that its length says.
+        // SAFETY: the memory has that size, the address the capacity that its length says.
         unsafe { libc::recvfrom(fd, memory, size, flags, raw, length) }
     });
     let from = from.into_inner();
@@ -326,7 +326,7 @@ fn write(lua: Lua) -> Result<i32, Error> {
     let bytes = lua.arg_bytes(2, "the bytes are a string")?;
     let offset = lua.number(3).unwrap_or(0.0).max(0.0) as usize;
     let rest = bytes.get(offset..).unwrap_or_default();
-    // SAFETY: the bytes are there while the string is on the stack.
+    // SAFETY: the bytes live while the string is on the stack.
     let result = call(|| unsafe { libc::write(fd, rest.as_ptr().cast(), rest.len()) });
     Ok(sent(lua, &result))
 }
@@ -335,7 +335,7 @@ fn write(lua: Lua) -> Result<i32, Error> {
 fn send(lua: Lua) -> Result<i32, Error> {
     let (fd, flags) = (fd_at(lua, 1)?, int_at(lua, 3, "the flags")?);
     let bytes = lua.arg_bytes(2, "the bytes are a string")?;
-    // SAFETY: the bytes are there while the string is on the stack.
+    // SAFETY: the bytes live while the string is on the stack.
     let result =
         call(|| unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), flags | libc::MSG_NOSIGNAL) });
     Ok(sent(lua, &result))
@@ -346,7 +346,7 @@ fn sendto(lua: Lua) -> Result<i32, Error> {
     let (fd, flags) = (fd_at(lua, 1)?, int_at(lua, 5, "the flags")?);
     let bytes = lua.arg_bytes(4, "the bytes are a string")?;
     let result = Address::of(&text_at(lua, 2), &text_at(lua, 3)).and_then(|to| {
-        // SAFETY: the bytes are there while the string is on the stack; the address is as long as it is said.
+        // SAFETY: the bytes live while the string is on the stack; the address is as long as it is said.
         call(|| unsafe {
             libc::sendto(
                 fd,
@@ -369,7 +369,7 @@ fn push_name(lua: Lua, body: NameCall) -> Result<i32, Error> {
     let fd = fd_at(lua, 1)?;
     let mut address = Address::empty();
     let (raw, length) = (address.raw_mut(), &raw mut address.length);
-    // SAFETY: the address has the room that its length says.
+    // SAFETY: the address has the capacity that its length says.
     if let Err(error) = call_int(|| unsafe { body(fd, raw, length) }) {
         return Ok(failed(lua, &error));
     }

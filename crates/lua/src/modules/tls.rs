@@ -14,8 +14,8 @@ use crate::error::Error;
 struct Settings(Arc<ClientConfig>);
 struct Session(RefCell<Encrypted>);
 
-/// A connection, and what has come and was decrypted since the program last read: rustls takes no more bytes while it keeps
-/// 16 KiB of text by itself.
+/// A connection, and the bytes decrypted since the program last read: rustls takes no more bytes while it keeps
+/// 16 KiB of text itself.
 struct Encrypted {
     connection: ClientConnection,
     plain: Vec<u8>,
@@ -23,7 +23,7 @@ struct Encrypted {
 }
 
 impl Encrypted {
-    /// Takes in what has come. Returns whether the handshake goes on.
+    /// Takes in received bytes. Returns whether the handshake goes on.
     fn feed(&mut self, mut bytes: &[u8]) -> Result<bool, String> {
         while !bytes.is_empty() {
             self.connection.read_tls(&mut bytes).map_err(|error| error.to_string())?;
@@ -98,7 +98,7 @@ fn session(lua: &Lua) -> Result<&RefCell<Encrypted>, Error> {
         .ok_or_else(|| Error::here("the argument is no session of TLS"))
 }
 
-/// `session:feed(bytes)`: what has come. Returns whether the handshake goes on; nil and the reason if the session cannot go on.
+/// `session:feed(bytes)`: received bytes. Returns whether the handshake goes on; nil and the reason if the session cannot go on.
 fn feed(lua: Lua) -> Result<i32, Error> {
     let bytes = lua.arg_bytes(2, "usage: session:feed(bytes)")?.to_vec();
     let done = session(&lua)?.borrow_mut().feed(&bytes);
@@ -115,7 +115,7 @@ fn feed(lua: Lua) -> Result<i32, Error> {
     }
 }
 
-/// `session:pull()`: what is to be sent.
+/// `session:pull()`: the bytes to send.
 fn pull(lua: Lua) -> Result<i32, Error> {
     let mut bytes = Vec::new();
     {
@@ -131,7 +131,7 @@ fn pull(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
-/// `session:read()`: what was decrypted, and whether the peer has said that nothing more comes.
+/// `session:read()`: the decrypted bytes, and whether the peer has announced its end.
 fn read(lua: Lua) -> Result<i32, Error> {
     let (plain, ended) = {
         let mut session = session(&lua)?.borrow_mut();
@@ -151,7 +151,7 @@ fn write(lua: Lua) -> Result<i32, Error> {
     Ok(0)
 }
 
-/// `session:close()`: the peer is told that nothing more comes.
+/// `session:close()`: announces the end to the peer.
 fn close(lua: Lua) -> Result<i32, Error> {
     session(&lua)?.borrow_mut().connection.send_close_notify();
     Ok(0)

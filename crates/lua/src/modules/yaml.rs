@@ -68,7 +68,7 @@ fn encode(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
-/// What is known of a table that occurs in a document.
+/// The state of a table that occurs in a document.
 #[derive(Debug, Clone, Copy, Default)]
 struct Occurrence {
     count: u32,

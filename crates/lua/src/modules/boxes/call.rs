@@ -35,8 +35,8 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("tell_callbacks", tell_callbacks_now),
 ];
 
-/// `call(name, args)`: a native function; waits for its answer. Returns its values. What it did to tasks is told to
-/// callbacks of tubes before the fiber goes on.
+/// `call(name, args)`: a native function; waits for its answer. Returns its values. Callbacks of tubes hear of its changes
+/// to tasks before the fiber goes on.
 fn call(lua: Lua) -> Result<i32, Error> {
     lua.check_not_aborted()?;
     let name = lua.bytes(1).unwrap_or_default().to_vec();
@@ -119,7 +119,7 @@ fn as_lua_error(error: Error) -> Error {
     }
 }
 
-/// Calls the callbacks of tubes for what has happened to their tasks since the last time.
+/// Calls the callbacks of tubes for the changes of their tasks since the last time.
 pub(super) fn tell_callbacks(lua: Lua) -> Result<(), Error> {
     loop {
         let (event, change) = lua.with_instance(|instance| match instance.poll_event() {
@@ -188,7 +188,7 @@ fn set_native_queue(lua: Lua) -> Result<i32, Error> {
     Ok(0)
 }
 
-/// `start_queue()`: the program asks for the queue, which starts if nobody has asked before.
+/// `start_queue()`: the program asks for the queue, which starts at the first such call.
 fn start_queue(lua: Lua) -> Result<i32, Error> {
     let now = lua.shared().scheduler.now();
     let started = lua.with_instance(|instance| Ok(instance.start_on_demand(now)))?;
@@ -196,7 +196,7 @@ fn start_queue(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
-/// `set_program_tubes()`: there are tubes with drivers in Lua, so what is about all tubes goes to the program.
+/// `set_program_tubes()`: some tubes have drivers in Lua, so calls about all tubes go to the program.
 fn set_program_tubes(lua: Lua) -> Result<i32, Error> {
     lua.with_instance(|instance| {
         instance.set_program_tubes(true);
@@ -218,12 +218,12 @@ fn queue_state(lua: Lua) -> Result<i32, Error> {
     Ok(3)
 }
 
-/// The number of `_queue`, if it is there.
+/// The number of `_queue`, if it exists.
 fn queue_space(lua: Lua) -> Result<Option<u32>, Error> {
     lua.with_instance(|instance| Ok(instance.store().space_by_name("_queue").map(lycosa_store::Space::id)))
 }
 
-/// `queue_row(name)`: the row of a tube, whoever asks.
+/// `queue_row(name)`: the row of a tube, for any user.
 fn queue_row(lua: Lua) -> Result<i32, Error> {
     let Some(space) = queue_space(lua)? else { return Ok(0) };
     let mut key = Vec::new();
@@ -239,7 +239,7 @@ fn queue_row(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
-/// `queue_rows()`: the rows of all tubes, whoever asks.
+/// `queue_rows()`: the rows of all tubes, for any user.
 fn queue_rows(lua: Lua) -> Result<i32, Error> {
     let rows = match queue_space(lua)? {
         None => Vec::new(),
@@ -327,7 +327,7 @@ fn hook_errors(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
-/// `tell_callbacks()`: what has happened is told before the fiber goes on.
+/// `tell_callbacks()`: callbacks hear of the changes before the fiber goes on.
 fn tell_callbacks_now(lua: Lua) -> Result<i32, Error> {
     tell_callbacks(lua)?;
     Ok(0)

@@ -74,7 +74,7 @@ fn first(lua: Lua) -> Result<i32, Error> {
 }
 
 /// Flushes an index's deferred entries in steps, between which other fibers and requests have their turns. Inside of a
-/// transaction, which a pause would abort, and where a fiber cannot pause, the read flushes what is left at once.
+/// transaction, which a pause would abort, and where a fiber cannot pause, the read flushes the rest at once.
 fn prepare(lua: Lua, space: u32, index: u32) -> Result<(), Error> {
     while lua.with_instance(|instance| instance.prepare_read(space, index))? {
         if lua.in_transaction() || !lua.may_pause() {
@@ -197,7 +197,7 @@ fn cursor(lua: Lua) -> Result<i32, Error> {
 /// `advance(cursor)`: the next tuple, nothing at the end.
 fn advance(lua: Lua) -> Result<i32, Error> {
     let Some(walk) = lua.userdata::<Walk>(1) else { return Err(Error::here("the argument is no cursor")) };
-    // Fibers may share a cursor, so nobody holds it over a pause.
+    // Fibers may share a cursor, so none holds it over a pause.
     let (space, index, is_at_start) = {
         let cursor = walk.cursor.borrow();
         (cursor.space(), cursor.index(), cursor.handed_out() == 0)
@@ -225,12 +225,12 @@ fn advance(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
-/// `system_row(space, index, key)`: a row of a system space, whoever asks.
+/// `system_row(space, index, key)`: a row of a system space, for any user.
 fn system_row(lua: Lua) -> Result<i32, Error> {
     find(lua, None)
 }
 
-/// `system_rows(space, key)`: the rows of a system space that have the key, or all, whoever asks.
+/// `system_rows(space, key)`: the rows of a system space that have the key, or all, for any user.
 fn system_rows(lua: Lua) -> Result<i32, Error> {
     let space = id(lua, 1, "the space")?;
     let key = key(lua, 2)?;

@@ -73,8 +73,8 @@ fn invoke_values(lua: Lua, invoke: &Invoke) -> Result<(u32, Vec<u8>), Error> {
     call_with_values(lua, &invoke.args, 1)
 }
 
-/// Pushes the function that a dotted name stands for, if plain tables lead to it from the globals. What is found in another
-/// way, methods among it, is `program.call`'s to find.
+/// Pushes the function that a dotted name stands for, if plain tables lead to it from the globals. Names found in another
+/// way, methods among them, are `program.call`'s to find.
 fn push_global_function(lua: Lua, name: &[u8]) -> bool {
     if name.is_empty() || name.contains(&b':') {
         return false;
@@ -92,7 +92,7 @@ fn push_global_function(lua: Lua, name: &[u8]) -> bool {
     is_found
 }
 
-/// Room for the values of most calls.
+/// Capacity for the values of most calls.
 const USUAL_VALUES: usize = 256;
 
 /// Calls the function below the top `given` values with them and those of a MessagePack array. Returns its values' number

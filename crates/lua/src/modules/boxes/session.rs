@@ -50,7 +50,7 @@ fn session_number(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
-/// `user_name(number)`: the name of a user, which everybody may know of a session; its number if there is none.
+/// `user_name(number)`: the name of a user, which every user may know of a session; its number if it has none.
 fn user_name(lua: Lua) -> Result<i32, Error> {
     let user = id(lua, 1, "the user")?;
     let mut key = Vec::new();
@@ -110,7 +110,7 @@ fn marshal_errors(lua: Lua) -> Result<i32, Error> {
     Ok(0)
 }
 
-/// The running fiber acts for another user from now on; `logged_in`: the user counts as the one who has logged in.
+/// The running fiber acts for another user from here on; `logged_in`: that user counts as the logged-in one.
 fn act_as(lua: Lua, user: u32, logged_in: bool) -> Result<Rc<Session>, Error> {
     let former = lua.session()?;
     let caller = former.caller.acting_as(user);
@@ -135,7 +135,7 @@ fn as_user(lua: Lua) -> Result<i32, Error> {
     Ok(lua.top() - 1)
 }
 
-/// `as_program(function, …)`: calls a function in the program's own session, whoever asks. Returns its values.
+/// `as_program(function, …)`: calls a function in the program's own session, for any user. Returns its values.
 fn as_program(lua: Lua) -> Result<i32, Error> {
     let former = lua.swap_local(None)?;
     let called = lua.call(lua.top() - 1, -1);

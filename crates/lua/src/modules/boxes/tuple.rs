@@ -215,7 +215,7 @@ fn tuple_update(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
-/// An argument as Lua's functions in C take a whole number: a string may stand for it, and what is none is 0.
+/// An argument as Lua's functions in C take a whole number: a string may stand for it, and any other value is 0.
 fn whole(lua: Lua, index: i32) -> i64 {
     let written = || lua.text(index).and_then(|text| text.trim().parse::<f64>().ok());
     lua.number(index).or_else(written).unwrap_or_default() as i64

@@ -1,4 +1,4 @@
-//! What was read from a descriptor and not taken yet.
+//! Bytes that were read from a descriptor and not taken yet.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -8,7 +8,7 @@ use super::{READAHEAD, call, fd_at, sent};
 use crate::api::Lua;
 use crate::error::Error;
 
-/// What was read and not taken yet.
+/// Bytes that were read and not taken yet.
 #[derive(Default)]
 pub(in crate::modules) struct Input {
     bytes: RefCell<Vec<u8>>,
@@ -20,7 +20,7 @@ impl Input {
         self.bytes.borrow().len() - self.taken.get()
     }
 
-    /// Calls `body` with what is held.
+    /// Calls `body` with the held bytes.
     pub(in crate::modules) fn peek<T>(&self, body: impl FnOnce(&[u8]) -> T) -> T {
         body(&self.bytes.borrow()[self.taken.get()..])
     }
@@ -50,7 +50,7 @@ impl Input {
         let end = bytes.len();
         // SAFETY: the memory behind the end has that size.
         let count = call(|| unsafe { libc::read(fd, bytes.as_mut_ptr().add(end).cast(), size) })?;
-        // SAFETY: the system has written that many bytes, at most `size`.
+        // SAFETY: the system has written this number of bytes, at most `size`.
         unsafe { bytes.set_len(end + count) };
         Ok(count)
     }
@@ -74,7 +74,7 @@ pub(super) fn fill(lua: Lua) -> Result<i32, Error> {
     Ok(sent(lua, &result))
 }
 
-/// `find(input, text, from)`: where the text ends in what is held; nothing if it is not there. Looks from the offset on.
+/// `find(input, text, from)`: where the text ends in the held bytes; nothing if they do not have it. Looks from the offset on.
 pub(super) fn find(lua: Lua) -> Result<i32, Error> {
     let input = input_at(&lua, 1)?;
     let text = lua.arg_bytes(2, "the text is a string")?;
@@ -93,7 +93,7 @@ pub(super) fn find(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
-/// `take(input, count)`: the first bytes, at most that many.
+/// `take(input, count)`: the first bytes, at most `count`.
 pub(super) fn take(lua: Lua) -> Result<i32, Error> {
     let input = input_at(&lua, 1)?;
     let count = (lua.number(2).unwrap_or(0.0).max(0.0) as usize).min(input.held());
