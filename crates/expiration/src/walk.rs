@@ -32,6 +32,12 @@ pub trait Host {
     /// # Errors
     /// Why the tube does not take it: there is none, or it is full.
     fn put(&mut self, store: &mut Store, tube: &str, payload: &[u8]) -> Result<(), String>;
+
+    /// Stores a tuple in a space, in place of one with the same primary key, in the open transaction.
+    ///
+    /// # Errors
+    /// Why the space does not take it.
+    fn keep(&mut self, store: &mut Store, space: SpaceId, tuple: &[u8]) -> Result<(), String>;
 }
 
 /// Primary keys of tuples that were due when they were seen.
@@ -327,10 +333,7 @@ fn keep(store: &mut Store, archive: &Archive, tuple: &[u8], host: &mut dyn Host)
         Archive::Tube(tube) => {
             host.put(store, tube, tuple).map_err(|reason| Error::Archive(format!("tube '{tube}': {reason}")))
         }
-        Archive::Space(space) => {
-            let kept = store.execute(&Statement::Replace { space: *space, tuple });
-            kept.map(drop).map_err(|error| Error::Archive(error.to_string()))
-        }
+        Archive::Space(space) => host.keep(store, *space, tuple).map_err(Error::Archive),
     }
 }
 

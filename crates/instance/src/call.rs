@@ -9,6 +9,7 @@ use lycosa_queue::{Answer, Procedure, QueueMethod, TubeMethod};
 use lycosa_store::{Access, Object, UserId, user};
 use lycosa_tuple::mp::{self, Kind, Reader};
 
+use crate::admission::Need;
 use crate::boxes::{self, Function};
 use crate::caller::{ParkedCall, ReplyTo};
 use crate::connection::{Connection, Trust};
@@ -88,15 +89,15 @@ impl Instance {
     ) -> Result<Called, ErrorObject> {
         let target = self.find(name);
         self.check_execute(caller, name, target)?;
-        let called = match target {
+        match target {
             Some(Callee::Queue(procedure, _)) => {
                 let granted = self.is_granted(caller.effective, name, target);
-                return self.call_resolved(caller, (&procedure, granted), args, out);
+                self.call_resolved(caller, (&procedure, granted), args, out)
             }
-            target => self.call_target(caller, target, name, args, ReplyTo::Caller(caller.kind), out),
-        };
-        self.deliver_committed();
-        called
+            target => self.settle(|instance| {
+                instance.call_target(caller, target, name, args, ReplyTo::Caller(caller.kind), out)
+            }),
+        }
     }
 
     /// Calls a native function. A program's module that stands for native functions calls this: one of a tube that the
@@ -155,32 +156,33 @@ impl Instance {
         args: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
-        self.data.admit_call(procedure)?;
         let wanted = match wish::of_call(procedure, args)? {
             None => None,
             wanted => self.admit_wish(wanted, caller.may_wait)?,
         };
-        let start = out.len();
-        let request = self.parked.next_request();
-        let queue_caller = queue_caller(caller, procedure, granted, request);
-        let answer = self.data.call_queue(&queue_caller, procedure, args, out);
-        let called = match answer {
-            Ok(Answer::Done { count }) if wanted.is_none() || &out[start..] == crate::NULL => {
-                Ok(Called::Done { count })
-            }
-            Ok(answer) => {
-                if let Some(wanted) = wanted {
-                    let values = out.split_off(start);
-                    self.wish_for(request, wanted, answer, values);
+        self.settle(|instance| {
+            let start = out.len();
+            let request = instance.parked.next_request();
+            let queue_caller = queue_caller(caller, procedure, granted, request);
+            let mut admitted = instance.data.admit(Need::of_call(procedure))?;
+            let answer = admitted.call(&queue_caller, procedure, args, out);
+            drop(admitted);
+            match answer {
+                Ok(Answer::Done { count }) if wanted.is_none() || &out[start..] == crate::NULL => {
+                    Ok(Called::Done { count })
                 }
-                let reply = ReplyTo::Caller(caller.kind);
-                self.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
-                Ok(Called::Parked(request))
+                Ok(answer) => {
+                    if let Some(wanted) = wanted {
+                        let values = out.split_off(start);
+                        instance.wish_for(request, wanted, answer, values);
+                    }
+                    let reply = ReplyTo::Caller(caller.kind);
+                    instance.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
+                    Ok(Called::Parked(request))
+                }
+                Err(error) => Err(instance.refusal(caller.kind, &error)),
             }
-            Err(error) => Err(self.refusal(caller.kind, &error)),
-        };
-        self.deliver_committed();
-        called
+        })
     }
 
     fn find(&self, name: &[u8]) -> Option<Callee> {
@@ -291,9 +293,6 @@ impl Instance {
         args: &[u8],
         is_call_16: bool,
     ) -> Result<(), ErrorObject> {
-        if self.data.is_restricted() {
-            self.data.admit_call(procedure)?;
-        }
         let wanted = match wish::of_call(procedure, args)? {
             None => None,
             wanted => {
@@ -311,12 +310,14 @@ impl Instance {
             request,
             may_wait: connection.waiting < self.settings.max_waiting,
         };
+        let mut admitted = self.data.admit(Need::of_call(procedure))?;
         let out = connection.replies.buffer();
         let undo = out.len();
         let start = reply::begin_data(out, sync);
-        let answer = self.data.call_queue(&caller, procedure, args, out);
+        let answer = admitted.call(&caller, procedure, args, out);
+        drop(admitted);
         let is_put = |out: &[u8]| wanted.is_some() && &out[start.values()..] != crate::NULL;
-        let called = match answer {
+        match answer {
             Ok(Answer::Done { count }) if !is_put(out) => {
                 let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
                 reply::finish_data(out, start, count, self.data.store().schema_version());
@@ -343,16 +344,13 @@ impl Instance {
                 out.truncate(undo);
                 Err(self.refusal(CallerKind::Connection(slot), &error))
             }
-        };
-        self.answer_woken();
-        called
+        }
     }
 
     /// The call is to be answered when so many replicas have what it has done, or will do.
     fn wish_for(&mut self, request: RequestId, wanted: usize, answer: Answer, values: Vec<u8>) {
         match answer {
             Answer::Done { count } => {
-                self.data.collect();
                 self.wish(request, wanted, count, values);
             }
             Answer::Parked => self.wish_later(request, wanted),
@@ -387,7 +385,6 @@ impl Instance {
                 self.finish_reply(slot);
             }
         }
-        self.deliver_committed();
         Ok(())
     }
 
@@ -405,7 +402,7 @@ impl Instance {
             Some(Callee::Box(Function::Snapshot)) => self.call_snapshot(caller, reply, out),
             Some(Callee::Box(function)) => {
                 if function.touches_data() {
-                    self.data.check_alive()?;
+                    self.data.conditions.check(Need::Read)?;
                 }
                 self.execute_box(caller, function, args, out).map(|count| Called::Done { count })
             }

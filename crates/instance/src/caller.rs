@@ -211,30 +211,24 @@ impl Instance {
     /// Ends a session of [`Self::open_session`]: its parked calls are forgotten, its tasks are released as those of a
     /// connection that has closed.
     pub fn close_session(&mut self, session: u64, now: u64) {
-        self.begin_input(now);
-        self.end_session(session);
-        self.deliver_committed();
+        self.input(now, |instance| instance.end_session(session));
     }
 
     /// The queue takes a session for ended that goes on: its tasks are released as those of a connection that has closed,
     /// and its calls that wait are answered with null.
     pub fn disconnect_session(&mut self, session: u64, now: u64) {
-        self.begin_input(now);
-        for request in self.parked.waiting_of(session) {
-            let (queue, store) = self.data.queue_mut();
-            queue.cancel(store, session, request, now);
-            self.answer(request, Ok((1, &[0xc0])));
-        }
-        let (queue, store) = self.data.queue_mut();
-        queue.disconnect(store, session, now);
-        self.deliver_committed();
+        self.input(now, |instance| {
+            for request in instance.parked.waiting_of(session) {
+                instance.data.cancel(session, request);
+                instance.answer(request, Ok((1, &[0xc0])));
+            }
+            instance.data.disconnect(session);
+        });
     }
 
     pub(crate) fn end_session(&mut self, session: u64) {
         self.parked.forget_session(session);
-        let now = self.data.now;
-        let (queue, store) = self.data.queue_mut();
-        queue.disconnect(store, session, now);
+        self.data.disconnect(session);
     }
 
     /// The rule for `guest` has ended, and with it what guests wait for.
@@ -243,15 +237,14 @@ impl Instance {
         let rule = Settings { guest_on_loopback: true, ..self.settings.clone() };
         let guests = self.connections.iter().filter(|connection| is_trusted(&rule, connection));
         let guests: Vec<_> = guests.map(|connection| connection.id).collect();
-        for session in guests {
-            for request in self.parked.waiting_of(session) {
-                let now = self.data.now;
-                let (queue, store) = self.data.queue_mut();
-                queue.cancel(store, session, request, now);
-                self.answer(request, Err(error.clone()));
+        self.settle(|instance| {
+            for session in guests {
+                for request in instance.parked.waiting_of(session) {
+                    instance.data.cancel(session, request);
+                    instance.answer(request, Err(error.clone()));
+                }
             }
-        }
-        self.deliver_committed();
+        });
     }
 
     /// Notes a call whose answer comes later.
@@ -326,10 +319,7 @@ impl Instance {
             return;
         };
         self.parked.remove(request);
-        let now = self.data.now;
-        let (queue, store) = self.data.queue_mut();
-        queue.cancel(store, session, request, now);
-        self.deliver_committed();
+        self.settle(|instance| instance.data.cancel(session, request));
     }
 
     /// Answers every parked call with an error.

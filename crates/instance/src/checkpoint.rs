@@ -28,6 +28,7 @@ use lycosa_tuple::mp;
 
 use self::disk::Bound;
 use self::due::{Look, RETRY_AFTER};
+use crate::admission::Need;
 use crate::caller::{ParkedCall, ReplyTo};
 use crate::{Called, Caller, Instance, RequestId};
 
@@ -204,7 +205,7 @@ impl Instance {
         reply: ReplyTo,
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
-        self.data.check_alive()?;
+        self.data.conditions.check(Need::Read)?;
         if self.checkpoints.is_running() || !self.checkpoints.waiting.is_empty() {
             return Err(ErrorObject::client(
                 ErrorCode::CheckpointInProgress,
@@ -255,10 +256,9 @@ impl Instance {
     }
 
     fn begin_checkpoint(&mut self) -> Option<CheckpointOrder> {
-        if !self.checkpoints.is_wanted || self.data.failure.is_some() {
+        if !self.checkpoints.is_wanted || self.data.conditions.has_failed() {
             return None;
         }
-        self.deliver_committed();
         if self.checkpoints.base.signature == self.data.journaling.signature() {
             // Two snapshots cannot have one moment.
             if !std::mem::take(&mut self.checkpoints.is_forced) {
@@ -411,7 +411,9 @@ impl Instance {
     pub fn abandon_checkpoint(&mut self, cause: &str) {
         self.checkpoints.is_wanted = false;
         let running = self.checkpoints.running.as_ref();
-        if self.data.failure.is_some() || running.is_none_or(|running| running.stage != Stage::Completing) {
+        if self.data.conditions.has_failed()
+            || running.is_none_or(|running| running.stage != Stage::Completing)
+        {
             self.give_checkpoint_up(cause);
         }
     }

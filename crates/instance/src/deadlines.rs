@@ -11,6 +11,7 @@
 use lycosa_replication::sync::UpstreamState;
 
 use crate::Instance;
+use crate::admission::Need;
 
 /// Something that has deadlines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,8 +119,11 @@ impl Instance {
     /// Does what is due and says when the next thing is, in microseconds since the epoch. While the journal is behind
     /// nothing is done: what is due makes rows too.
     pub fn tick(&mut self, now: u64) -> Option<u64> {
-        self.begin_input(now);
-        if self.data.failure.is_some() || self.is_journal_behind() {
+        self.input(now, |instance| instance.do_due(now))
+    }
+
+    fn do_due(&mut self, now: u64) -> Option<u64> {
+        if self.data.conditions.has_failed() || self.is_journal_behind() {
             return self.finish_logins();
         }
         self.loop_time.begin_turn(now);
@@ -128,7 +132,7 @@ impl Instance {
         for (place, source) in Source::ALL.into_iter().enumerate() {
             let mut steps = 0;
             let due = loop {
-                let due = self.step(source);
+                let due = self.settle(|instance| instance.step(source));
                 steps += 1;
                 let is_over = || self.loop_time.elapsed().saturating_sub(began) > TURN;
                 if due != Due::Now || steps == MAX_STEPS || is_over() {
@@ -165,20 +169,21 @@ impl Instance {
                 }
                 if self.deadlines.waiting_ends.is_some_and(|at| at <= now) {
                     self.deadlines.waiting_ends = None;
-                    let (queue, store) = self.data.queue_mut();
+                    let mut admitted = self.data.bookkeep();
+                    let (queue, store) = admitted.queue();
                     queue.refuse_waiting(store, now);
-                    self.deliver_committed();
                 }
                 let Deadlines { queue_retry, waiting_ends, .. } = self.deadlines;
                 queue_retry.into_iter().chain(waiting_ends).min().into()
             }
             Source::Queue => {
-                let (queue, store) = self.data.queue_mut();
+                let Ok(mut admitted) = self.data.admit(Need::Deadline) else { return Due::Never };
+                let (queue, store) = admitted.queue();
                 let tick = queue.tick(store, now, QUEUE_STEP);
+                drop(admitted);
                 if tick.handled > 0 {
                     self.lag.record(tick.lag_us);
                 }
-                self.deliver_committed();
                 if tick.more { Due::Now } else { tick.next.into() }
             }
             Source::Logins => self.finish_logins().into(),
@@ -199,7 +204,7 @@ impl Instance {
 
     /// Tells the queue that `read_only` has changed, now or as soon as the rows of the masters are applied.
     pub(crate) fn apply_read_only(&mut self) {
-        let (now, read_only) = (self.data.now, self.data.read_only);
+        let (now, read_only) = (self.data.now, self.data.is_read_only());
         if self.is_rebuilding() {
             // It is told when it is up.
             self.deadlines.queue_retry = Some(now);
@@ -212,11 +217,11 @@ impl Instance {
             masters.map(|master| master.heard_at.saturating_add(master.lag.saturating_mul(2))).max();
         let awaits_demand = self.awaits_demand();
         let start_at = caught_up_at.unwrap_or(0).min(now.saturating_add(MAX_STARTUP));
-        let (queue, store) = self.data.queue_mut();
+        let mut admitted = self.data.bookkeep();
+        let (queue, store) = admitted.queue();
         if !read_only && start_at > now && queue.state() == lycosa_queue::QueueState::Waiting {
             queue.begin_startup();
             self.deadlines.queue_retry = Some(start_at);
-            self.deliver_committed();
             return;
         }
         let has_started = queue.state() != lycosa_queue::QueueState::Init;
@@ -226,6 +231,5 @@ impl Instance {
             queue.start(store, now).map(drop)
         };
         self.deadlines.queue_retry = applied.is_err().then(|| now + QUEUE_RETRY);
-        self.deliver_committed();
     }
 }

@@ -6,6 +6,7 @@ use lycosa_store::{ddl, user};
 use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 
+use crate::admission::Growth;
 use crate::{Called, Caller, Instance, wire_error};
 
 /// A user that has to exist.
@@ -54,7 +55,14 @@ impl Instance {
         tubes: &[DeclaredTube],
         now: u64,
     ) -> Result<Declared, ErrorObject> {
-        self.begin_input(now);
+        self.input(now, |instance| instance.declare_all(users, tubes))
+    }
+
+    fn declare_all(
+        &mut self,
+        users: &[DeclaredUser],
+        tubes: &[DeclaredTube],
+    ) -> Result<Declared, ErrorObject> {
         let mut declared = Declared::default();
         for tube in tubes {
             if self.declare_tube(tube).map_err(|error| about("tube", &tube.name, error))? {
@@ -68,14 +76,13 @@ impl Instance {
                 declared.users.push(user.name.clone());
             }
         }
-        self.deliver_committed();
         Ok(declared)
     }
 
     fn declare_user(&mut self, declared: &DeclaredUser) -> Result<bool, ErrorObject> {
         let existing = self.data.store().user_by_name(&declared.name).map(|user| user.hash2);
         let hash2 = declared.password.as_ref().map(|password| auth::hash2(password.as_bytes()));
-        self.data.transaction(user::ADMIN, |store| {
+        self.data.transaction(Growth::Adds, user::ADMIN, |store| {
             let done = match (existing, hash2) {
                 (None, hash2) => ddl::create_user(store, &declared.name, hash2, false).map(drop),
                 (Some(old), Some(new)) if old != Some(new) => ddl::set_password(store, &declared.name, new),
@@ -123,7 +130,7 @@ impl Instance {
     /// Lets a user use a tube, or with `*` the whole queue.
     fn grant_tube(&mut self, user: &str, tube: &str) -> Result<(), ErrorObject> {
         if tube == "*" {
-            return self.data.transaction(user::ADMIN, |store| {
+            return self.data.transaction(Growth::Adds, user::ADMIN, |store| {
                 let privileges = "read,write,execute,create,drop,alter";
                 let granted = ddl::grant(store, user, privileges, "universe", "", true);
                 granted.map_err(|error| wire_error::of_store(&error))

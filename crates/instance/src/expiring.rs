@@ -12,12 +12,13 @@ use std::collections::VecDeque;
 use lycosa_expiration::{Archive, Definition, Expiration, Held, Host, Level, Start, Summary, TaskId};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_queue::{Answer, LogLevel, LogLine, Queue};
-use lycosa_store::{Access, Object, ObjectType, Space, SpaceId, Store, user};
+use lycosa_store::{Access, Object, ObjectType, Space, SpaceId, Statement, Store, user};
 use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 
+use crate::admission::{Conditions, Growth, Need, read_only_error};
 use crate::caller::ReplyTo;
-use crate::data::{Data, read_only_error};
+use crate::data::Data;
 use crate::loop_time::LoopTime;
 use crate::{Called, Caller, Instance, wire_error};
 
@@ -107,6 +108,8 @@ const MAX_COMMIT: u64 = 300;
 /// The world around a slice.
 struct SliceHost<'a> {
     queue: &'a mut Queue,
+    /// Decides whether an archive takes something: a slice as a whole is admitted as a deadline, which adds nothing.
+    conditions: &'a Conditions,
     now: u64,
     time: &'a LoopTime,
     /// By the clock.
@@ -129,6 +132,7 @@ impl Host for SliceHost<'_> {
         let missing = || "there is no such tube".to_owned();
         let name = format!("queue.tube.{tube}:put");
         let procedure = self.queue.resolve(name.as_bytes()).ok_or_else(missing)?;
+        self.conditions.check(Need::of_call(&procedure)).map_err(|error| error.message)?;
         let caller = lycosa_queue::Caller {
             connection: 0,
             user: user::ADMIN,
@@ -147,6 +151,13 @@ impl Host for SliceHost<'_> {
             }
             Err(error) => Err(error.to_string()),
         }
+    }
+
+    fn keep(&mut self, store: &mut Store, space: SpaceId, tuple: &[u8]) -> Result<(), String> {
+        let statement = Statement::Replace { space, tuple };
+        let needed = Need::of_statement(store, &statement);
+        self.conditions.check(needed).map_err(|error| error.message)?;
+        store.execute(&statement).map(drop).map_err(|error| error.to_string())
     }
 }
 
@@ -175,28 +186,30 @@ impl Expiring {
     /// Runs one slice as one transaction.
     fn run(&mut self, data: &mut Data, time: &LoopTime, id: TaskId) {
         let now = data.now;
+        let Ok(mut admitted) = data.admit(Need::Deadline) else { return };
         let began = time.clock().unwrap_or_default();
         let processor = time.processor();
         let commit = self.commit.unwrap_or(ASSUMED_COMMIT);
         let mut sliced_at = processor;
         let mut assumed = 0;
-        let done = match data.begin(user::ADMIN) {
+        let done = match admitted.begin(user::ADMIN) {
             Err(error) => Err(error.message),
             Ok(()) => {
-                let (queue, store) = data.queue_mut();
-                let mut host = SliceHost { queue, now, time, began, assumed, commit };
+                let (queue, store, conditions) = admitted.parts();
+                let mut host = SliceHost { queue, conditions, now, time, began, assumed, commit };
                 let sliced = self.tasks.slice(id, store, now, &mut host);
                 assumed = host.assumed;
                 sliced_at = time.processor();
                 match sliced {
-                    Ok(()) => data.commit().map(drop).map_err(|error| error.message),
+                    Ok(()) => admitted.commit().map_err(|error| error.message),
                     Err(error) => {
-                        data.rollback();
+                        admitted.rollback();
                         Err(error.to_string())
                     }
                 }
             }
         };
+        admitted.collect();
         let elapsed = time.clock().map_or(assumed, |clock| clock.saturating_sub(began));
         let (slice, ended_at) = (sliced_at.saturating_sub(processor), time.processor());
         let processor = ended_at.saturating_sub(processor);
@@ -205,19 +218,22 @@ impl Expiring {
             let share = (committing * 100 / slice).min(MAX_COMMIT);
             self.commit = Some((commit * 7 + share) / 8);
         }
-        self.tasks.finish(id, data.upkeep(), now, done, Held { elapsed, processor, commit: committing });
+        let (_, store) = admitted.queue();
+        self.tasks.finish(id, store, now, done, Held { elapsed, processor, commit: committing });
     }
 
     /// Follows what has changed and gives up the rows of tasks whose space was dropped.
     fn refresh(&mut self, data: &mut Data) {
         let now = data.now;
-        self.tasks.set_paused(data.read_only);
-        self.tasks.refresh(data.upkeep(), now);
-        if data.read_only {
-            return;
+        self.tasks.set_paused(data.is_read_only());
+        if let Ok(mut admitted) = data.admit(Need::Deadline) {
+            let (_, store) = admitted.queue();
+            self.tasks.refresh(store, now);
         }
+        // While changes are refused the names stay with the tasks.
+        let Ok(mut admitted) = data.admit(Need::Change(Growth::Finishes)) else { return };
         for name in self.tasks.take_ended() {
-            let forgotten = data.transaction(user::ADMIN, |store| {
+            let forgotten = admitted.transaction(user::ADMIN, |store| {
                 Expiration::forget(store, &name).map_err(|error| wire_error::of_expiration(&error))
             });
             if let Err(error) = forgotten {
@@ -253,7 +269,6 @@ impl Instance {
         expiring.tasks.set_idle(data.now.saturating_sub(expiring.requested_at) >= QUIET);
         if let Some(id) = expiring.tasks.due(data.now) {
             expiring.run(data, loop_time, id);
-            self.deliver_committed();
         }
         self.expiring.tasks.next()
     }
@@ -267,7 +282,7 @@ impl Instance {
         reply: ReplyTo,
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
-        self.data.check_alive()?;
+        self.data.conditions.check(Need::Read)?;
         let Ok(Value::Array(arguments)) = Value::decode(args) else {
             return Err(illegal("the arguments are no array"));
         };
@@ -429,7 +444,7 @@ impl Instance {
 
     /// Begins a task and runs its first slice.
     fn begin_expiration(&mut self, definition: Definition) -> Result<(), ErrorObject> {
-        if self.data.read_only && !definition.dry_run {
+        if self.data.is_read_only() && !definition.dry_run {
             return Err(read_only_error());
         }
         self.check_tubes(&definition)?;
@@ -440,7 +455,7 @@ impl Instance {
             begun.map_err(|error| wire_error::of_expiration(&error))?;
         } else {
             let tasks = &self.expiring.tasks;
-            self.data.transaction(user::ADMIN, |store| {
+            self.data.transaction(Growth::Adds, user::ADMIN, |store| {
                 tasks.keep(store, &definition).map_err(|error| wire_error::of_expiration(&error))
             })?;
             self.expiring.refresh(&mut self.data);
@@ -448,7 +463,6 @@ impl Instance {
         if let Some(id) = self.expiring.tasks.id(&name) {
             self.expiring.run(&mut self.data, &self.loop_time, id);
         }
-        self.deliver_committed();
         Ok(())
     }
 
@@ -491,10 +505,7 @@ impl Instance {
             .definition(name)
             .is_some_and(|definition| !definition.transient && !definition.dry_run);
         if is_kept {
-            if self.data.read_only {
-                return Err(read_only_error());
-            }
-            self.data.transaction(user::ADMIN, |store| {
+            self.data.transaction(Growth::Finishes, user::ADMIN, |store| {
                 Expiration::forget(store, name).map_err(|error| wire_error::of_expiration(&error))
             })?;
         }
@@ -512,7 +523,10 @@ impl Instance {
         declared: &[DeclaredExpiration],
         now: u64,
     ) -> Result<Vec<String>, ErrorObject> {
-        self.begin_input(now);
+        self.input(now, |instance| instance.declare_each(declared))
+    }
+
+    fn declare_each(&mut self, declared: &[DeclaredExpiration]) -> Result<Vec<String>, ErrorObject> {
         self.expiring.declared.clear();
         let mut begun = Vec::new();
         for task in declared {
@@ -533,7 +547,6 @@ impl Instance {
             }
         }
         self.expiring.declared_at = self.data.store().schema_version();
-        self.deliver_committed();
         Ok(begun)
     }
 
@@ -549,13 +562,13 @@ impl Instance {
         let wanted = start.map_err(|error| wire_error::of_expiration(&error))?.definition;
         match self.expiring.tasks.definition(&task.name) {
             Some(present) if *present == wanted => return Ok(Some(false)),
-            Some(_) if self.data.read_only => return Ok(Some(false)),
+            Some(_) if self.data.is_read_only() => return Ok(Some(false)),
             Some(_) => {
                 // What cannot begin leaves the task that runs.
                 self.check_tubes(&wanted)?;
                 self.end_expiration(&task.name)?;
             }
-            None if self.data.read_only => return Ok(Some(false)),
+            None if self.data.is_read_only() => return Ok(Some(false)),
             None => {}
         }
         self.begin_expiration(wanted)?;

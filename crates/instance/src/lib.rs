@@ -27,6 +27,7 @@
 //!
 //! Absent: sockets, files, threads, Lua, and SQL (EXECUTE), which is answered with an error that says so.
 
+mod admission;
 mod batch;
 mod boxes;
 mod call;
@@ -75,7 +76,7 @@ pub use batch::{Batch, Buffers, statement};
 pub use caller::{Answered, Called, Caller, CallerKind, RequestId};
 pub use checkpoint::{CheckpointOrder, CheckpointStatus, Chunk, Files, Keep, LastCheckpoint, Written};
 pub use connection::{ConnectionSlot, Origin, Released, Trust};
-pub use data::{Lsn, Select};
+pub use data::{Lsn, Select, WalkError};
 pub use declare::{Declared, DeclaredTube, DeclaredUser};
 pub use expiring::DeclaredExpiration;
 pub use gates::LoginAttempt;
@@ -250,11 +251,11 @@ impl Instance {
     /// # Errors
     /// Data that the queue's spaces cannot hold, a tube without its index for example.
     pub fn start(&mut self, now: u64) -> Result<lycosa_queue::StartReport, lycosa_queue::Error> {
-        self.begin_input(now);
-        let (queue, store) = self.data.queue_mut();
-        let report = queue.start(store, now);
-        self.deliver_committed();
-        report
+        self.input(now, |instance| {
+            let mut admitted = instance.data.bookkeep();
+            let (queue, store) = admitted.queue();
+            queue.start(store, now)
+        })
     }
 
     /// Whether the queue waits until it is asked for ([`Settings::queue_on_demand`]).
@@ -267,7 +268,7 @@ impl Instance {
     /// # Errors
     /// As of [`Self::start`].
     pub fn start_on_demand(&mut self, now: u64) -> Result<bool, lycosa_queue::Error> {
-        if !self.awaits_demand() || self.data.read_only || self.data.in_transaction() {
+        if !self.awaits_demand() || self.data.is_read_only() || self.data.in_transaction() {
             return Ok(false);
         }
         self.start(now).map(|_| true)
@@ -325,11 +326,8 @@ impl Instance {
     /// privileges on them are those of any space.
     pub fn set_native_queue(&mut self, native: bool) {
         self.settings.native_queue = native;
-        let (queue, store) = self.data.queue_mut();
-        if native {
-            Queue::protect(store);
-        } else if queue.state() == lycosa_queue::QueueState::Init {
-            Queue::unprotect(store);
+        if native || self.data.queue().state() == lycosa_queue::QueueState::Init {
+            self.data.upkeep().protect_queue(native);
         }
         // What connections have resolved is to be resolved again.
         self.data.journaling.bump_system_version();
@@ -371,11 +369,11 @@ impl Instance {
     fn update_read_only(&mut self, now: u64) {
         let Replication { is_read_only_configured, is_orphan, .. } = self.replication;
         let read_only = is_read_only_configured || is_orphan || self.identity.replica_id == 0;
-        if self.data.read_only != read_only {
-            self.data.read_only = read_only;
+        if self.data.is_read_only() != read_only {
+            self.data.conditions.set_read_only(read_only);
             self.data.now = now;
             self.replication.own_until = self.data.journaling.lsn();
-            self.apply_read_only();
+            self.settle(Self::apply_read_only);
         }
     }
 
@@ -407,7 +405,10 @@ impl Instance {
         salt: [u8; SALT_SIZE],
         now: u64,
     ) -> Result<ConnectionSlot, Refused> {
-        self.begin_input(now);
+        self.input(now, |instance| instance.accept(origin, salt, now))
+    }
+
+    fn accept(&mut self, origin: Origin, salt: [u8; SALT_SIZE], now: u64) -> Result<ConnectionSlot, Refused> {
         let reserve = if origin.trust == Trust::Admin { ADMIN_CONNECTIONS } else { 0 };
         if self.connections.len() >= self.settings.max_connections.saturating_add(reserve) {
             self.counts.refused_connections += 1;
@@ -436,14 +437,11 @@ impl Instance {
 
     /// A connection has ended: its waits are over, and so is its queue session if it was the last one to share it.
     pub fn disconnect(&mut self, slot: ConnectionSlot, now: u64) {
-        self.begin_input(now);
-        if let Some(connection) = self.connections.close(slot) {
-            self.gates.forget(connection.id);
-            self.measured(loop_time::Outside::Disconnect, |instance| {
-                instance.end_session(connection.id);
-                instance.deliver_committed();
-            });
-        }
+        self.input(now, |instance| {
+            let Some(connection) = instance.connections.close(slot) else { return };
+            instance.gates.forget(connection.id);
+            instance.measured(loop_time::Outside::Disconnect, |instance| instance.end_session(connection.id));
+        });
     }
 
     /// A frame of a connection: decodes it and does what it asks.
@@ -501,27 +499,27 @@ impl Instance {
     pub fn handle_durable(&mut self, lsn: u64, buffers: Buffers) -> Released {
         self.data.journaling.mark_durable(lsn, buffers);
         self.await_replicas();
-        if self.data.failure.is_none() {
-            self.connections.release(self.data.journaling.released())
-        } else {
+        if self.data.conditions.has_failed() {
             Released::default()
+        } else {
+            self.connections.release(self.data.journaling.released())
         }
     }
 
     /// Why the journal takes no more rows, once it has failed for good.
     pub fn failure(&self) -> Option<&str> {
-        self.data.failure.as_deref()
+        self.data.conditions.failure()
     }
 
-    /// The journal has failed for good. Whoever waits for it, or for a task, is told, and from now on nobody reads or
-    /// changes data.
+    /// The journal has failed for good. Replies that wait for it and calls that wait for a task become errors, and from now
+    /// on data are neither read nor changed.
     pub fn handle_failed(&mut self, cause: &str) {
-        if self.data.failure.is_some() {
+        if self.data.conditions.has_failed() {
             return;
         }
-        self.data.failure = Some(cause.to_owned());
+        self.data.conditions.set_failure(cause);
         self.data.journaling.fail();
-        let error = self.data.failure_error();
+        let error = self.data.conditions.failure_error();
         let schema_version = self.data.store().schema_version();
         self.connections.replace_waiting(|frame, out| {
             if reply::is_push(frame) {
@@ -539,9 +537,9 @@ impl Instance {
     /// The disk is short of free space, or has enough again: see [`Room`]. To be told again whenever the free space
     /// has changed while it is short. Returns whether the disk has become short or has ceased to be.
     pub fn handle_room(&mut self, scarce: Option<Room>) -> bool {
-        let has_changed = self.data.scarce_room.is_some() != scarce.is_some();
+        let has_changed = self.data.conditions.scarce_room().is_some() != scarce.is_some();
         let snapshot = self.checkpoints.snapshot_bytes();
-        self.data.scarce_room = scarce.map(|room| room.beside_snapshot(snapshot));
+        self.data.conditions.set_scarce_room(scarce.map(|room| room.beside_snapshot(snapshot)));
         self.checkpoints.room_changed(has_changed);
         has_changed
     }
@@ -549,9 +547,9 @@ impl Instance {
     /// The data folder is not where the next start looks for it, and what became of it; or it is there again. Until
     /// then changes are refused, as nobody would find them. Returns whether that is news.
     pub fn handle_displaced(&mut self, displaced: Option<&str>) -> bool {
-        let is_news = self.data.displaced.as_deref() != displaced;
+        let is_news = self.data.conditions.displaced() != displaced;
         if is_news {
-            self.data.displaced = displaced.map(str::to_owned);
+            self.data.conditions.set_displaced(displaced);
         }
         is_news
     }
@@ -565,28 +563,28 @@ impl Instance {
         self.data.journaling.pending_bytes() > self.settings.max_journal_backlog
     }
 
-    /// Something comes from outside: time goes on, and nobody's transaction is open any more.
-    fn begin_input(&mut self, now: u64) {
+    /// Handles what comes from outside: time goes on, and a transaction that a program has left open is rolled back.
+    #[inline]
+    fn input<T>(&mut self, now: u64, handle: impl FnOnce(&mut Self) -> T) -> T {
         self.data.now = now;
         if self.data.in_transaction() {
             self.data.rollback();
         }
+        self.settle(handle)
     }
 
-    /// Delivers what transactions have committed: rows to the journal's batch, answers to the waiting calls that were
-    /// woken.
-    fn deliver_committed(&mut self) {
-        if self.data.in_transaction() {
-            return;
-        }
-        self.data.collect();
+    /// Does a part of the work of an input or of a program, then answers the waiting calls that it woke.
+    #[inline]
+    fn settle<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let result = work(self);
         self.answer_woken();
+        result
     }
 
     /// Answers the waiting calls that were woken. Their rows are in the journal's batch.
     #[inline]
     fn answer_woken(&mut self) {
-        while let Some(woken) = self.data.queue_mut().0.poll_woken() {
+        while let Some(woken) = self.data.vault.poll_woken() {
             if !self.replication.wishes.is_empty()
                 && let Some(wanted) = self.wished_earlier(woken.request)
                 && let Ok((count, values)) = &woken.result
@@ -602,12 +600,12 @@ impl Instance {
 
     /// The rows of the turn, to be made durable together. The next batch may be polled before this one is durable.
     pub fn poll_append(&mut self) -> Option<Batch> {
-        if self.data.failure.is_some() { None } else { self.data.journaling.take() }
+        if self.data.conditions.has_failed() { None } else { self.data.journaling.take() }
     }
 
     /// Whether there are rows for a batch to which others may be added.
     pub fn has_open_batch(&self) -> bool {
-        self.data.failure.is_none() && self.data.journaling.has_open_batch()
+        !self.data.conditions.has_failed() && self.data.journaling.has_open_batch()
     }
 
     /// A connection with bytes to write.
@@ -617,7 +615,7 @@ impl Instance {
 
     /// Log lines of the queue, of expiration tasks, of log-ins, and of spaces that a Tarantool would refuse.
     pub fn poll_log(&mut self) -> Option<LogLine> {
-        let queue = self.data.queue_mut().0.poll_log();
+        let queue = self.data.vault.poll_log();
         let own = queue.or_else(|| self.expiring.poll_log()).or_else(|| self.logins.poll_log());
         own.or_else(|| self.poll_vinyl())
     }
@@ -648,21 +646,22 @@ impl Instance {
         &mut self,
         tube_type: lycosa_queue::driver::TubeType,
     ) -> Result<lycosa_queue::StartReport, lycosa_queue::Error> {
-        let now = self.data.now;
-        let (queue, store) = self.data.queue_mut();
-        let report = queue.register(store, tube_type, now);
-        self.data.collect();
-        report
+        self.settle(|instance| {
+            let now = instance.data.now;
+            let mut admitted = instance.data.bookkeep();
+            let (queue, store) = admitted.queue();
+            queue.register(store, tube_type, now)
+        })
     }
 
     /// Whether changes of a tube's tasks are to be collected for [`Self::poll_event`]. False if there is no such tube.
     pub fn observe(&mut self, tube: &str, observed: bool) -> bool {
-        self.data.queue_mut().0.observe(tube, observed)
+        self.data.vault.observe(tube, observed)
     }
 
     /// The next change of a task of an observed tube.
     pub fn poll_event(&mut self) -> Option<TaskEvent> {
-        self.data.queue_mut().0.poll_event()
+        self.data.vault.poll_event()
     }
 
     /// What may be written to the connection's socket now.

@@ -62,10 +62,13 @@ impl Instance {
     /// The journal has lost every row behind `from`, a durable one, and goes on. The instance goes back to `confirmed`, the
     /// data at `from`; see the source of this module for what becomes of connections, sessions, waiting calls and tasks.
     pub fn handle_lost(&mut self, from: Lsn, confirmed: Confirmed, now: u64) {
-        if self.data.failure.is_some() {
+        if self.data.conditions.has_failed() {
             return;
         }
-        self.begin_input(now);
+        self.input(now, |instance| instance.go_back(from, confirmed));
+    }
+
+    fn go_back(&mut self, from: Lsn, confirmed: Confirmed) {
         let error = outcome_unknown();
         self.abandon_checkpoint("the journal has lost rows");
         let schema_version = self.data.store().schema_version();
@@ -75,8 +78,7 @@ impl Instance {
             }
         });
         self.parked.void_answers(&error);
-        let former = self.data.lose(from, confirmed);
-        self.data.upkeep().set_replica_id(self.identity.replica_id);
+        let former = self.data.lose(from, confirmed, self.identity.replica_id);
         self.expiring.restart();
         self.selects = LongSelects::default();
         let waiting = self.data.queue().waiting_requests().collect();
@@ -89,17 +91,16 @@ impl Instance {
         self.await_replicas();
         self.connections.release(self.data.journaling.released());
         self.former.push(former.retire());
-        self.deliver_committed();
     }
 
     /// Whether the instance goes back to confirmed data, and refuses to read or change them until it has.
     pub fn is_rebuilding(&self) -> bool {
-        self.data.is_rebuilding()
+        self.data.conditions.is_rebuilding()
     }
 
     /// Lets the queue come up a little further on the confirmed data. Whether there is more to do.
     pub(crate) fn step_rebuild(&mut self, budget: usize) -> bool {
-        if !self.data.is_rebuilding() {
+        if !self.data.conditions.is_rebuilding() {
             return false;
         }
         if let Some(Rebuilt { waiting, started }) = self.data.rebuild_step(budget) {
@@ -108,8 +109,7 @@ impl Instance {
             }
             self.void_calls(&waiting);
         }
-        self.deliver_committed();
-        self.data.is_rebuilding()
+        self.data.conditions.is_rebuilding()
     }
 
     /// Gives back a little of the memory of former data. Whether some is left.

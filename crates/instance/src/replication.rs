@@ -19,6 +19,7 @@ use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
+use crate::admission::Need;
 use crate::wish::Wishes;
 use crate::{ConnectionSlot, Instance, Settings, wire_error};
 
@@ -96,7 +97,7 @@ impl Instance {
 
     fn check_replica_request(&self, user: UserId, body: &Body<'_>) -> Result<ReplicaRequest, ErrorObject> {
         self.check_universe(user, Access::READ)?;
-        self.data.check_alive()?;
+        self.data.conditions.check(Need::Read)?;
         let registers = || -> Result<(), ErrorObject> {
             let checked = self.data.store().check_access(user, Object::Space(system::CLUSTER), Access::WRITE);
             checked.map_err(|error| wire_error::of_store(&error))
@@ -169,16 +170,17 @@ impl Instance {
     /// Gives a replica a number in `_cluster`, the smallest that is free, or tells the one that it has.
     ///
     /// # Errors
-    /// The instance is read-only, all numbers are taken, or the journal has failed.
+    /// All numbers are taken; the instance is read-only, its data folder was moved, its disk is short of free space, or the
+    /// journal has failed.
     pub fn register_replica(&mut self, replica: Uuid, now: u64) -> Result<u32, ErrorObject> {
-        self.begin_input(now);
+        self.input(now, |instance| instance.register(replica))
+    }
+
+    fn register(&mut self, replica: Uuid) -> Result<u32, ErrorObject> {
         if let Some(id) = self.replica_id_of(replica) {
             return Ok(id);
         }
-        self.data.check_alive()?;
-        if self.data.read_only {
-            return Err(crate::data::read_only_error());
-        }
+        self.data.conditions.check(Need::Register)?;
         let taken = self.cluster();
         let free = (1..VCLOCK_MAX as u32).find(|id| taken.iter().all(|(known, _)| known != id));
         let id = free.ok_or_else(|| {
@@ -189,11 +191,10 @@ impl Instance {
         mp::write_array(&mut tuple, 2);
         mp::write_uint(&mut tuple, id.into());
         mp::write_str(&mut tuple, replica.to_string().as_bytes());
-        self.transaction(user::ADMIN, |store| {
+        self.data.admit(Need::Register)?.transaction(user::ADMIN, |store| {
             let inserted = store.execute(&Statement::Insert { space: system::CLUSTER, tuple: &tuple });
             inserted.map(drop).map_err(|error| wire_error::of_store(&error))
         })?;
-        self.deliver_committed();
         Ok(id)
     }
 
@@ -268,7 +269,7 @@ impl Instance {
         }
         let is_there = |(lsn, vclock): &mut (u64, Vclock)| {
             // A replica's rows are its master's to answer for.
-            let is_foreign = self.data.read_only && *lsn > *own_until;
+            let is_foreign = self.data.conditions.is_read_only() && *lsn > *own_until;
             *lsn <= *start_until || is_foreign || replicas.count_with(vclock) >= wanted
         };
         while let Some((lsn, _)) = awaiting.pop_front_if(is_there) {
@@ -282,13 +283,13 @@ impl Instance {
         let before = self.data.journaling.released();
         self.count_replicas();
         let released = self.data.journaling.released();
-        if released > before && self.data.failure.is_none() {
+        if released > before && !self.data.conditions.has_failed() {
             self.connections.release(released);
         }
         self.grant_wishes();
         let connected = self.replication.replicas.following_count();
-        let is_missing = refuses_without_replicas && connected < wanted && !self.data.read_only;
-        self.data.missing_replicas = is_missing.then_some((connected, wanted));
+        let is_missing = refuses_without_replicas && connected < wanted && !self.data.is_read_only();
+        self.data.conditions.set_missing_replicas(is_missing.then_some((connected, wanted)));
     }
 
     /// Brings the known replicas in line with `_cluster`, if that may have changed.

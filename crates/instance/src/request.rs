@@ -18,7 +18,10 @@ use crate::{ConnectionSlot, Instance, InvokeKind, OwnedStatement, wire_error};
 impl Instance {
     /// Does what a request asks. Its reply is among the connection's output, now or later.
     pub fn handle_request(&mut self, slot: ConnectionSlot, request: &Request<'_>, now: u64) {
-        self.begin_input(now);
+        self.input(now, |instance| instance.answer_request(slot, request));
+    }
+
+    fn answer_request(&mut self, slot: ConnectionSlot, request: &Request<'_>) {
         let header = &request.header;
         self.counts.count(header.kind);
         let is_of_replica = matches!(
@@ -171,12 +174,10 @@ impl Instance {
             Ok(count) => {
                 reply::finish_data(out, start, count, self.data.store().schema_version());
                 self.finish_reply(slot);
-                self.deliver_committed();
                 Ok(())
             }
             Err(error) => {
                 out.truncate(undo);
-                self.deliver_committed();
                 Err(error)
             }
         }
@@ -295,7 +296,7 @@ impl Instance {
     fn reply_ballot(&mut self, slot: ConnectionSlot, header: &Header) -> Result<(), ErrorObject> {
         let vclock = self.data.journaling.vclock().clone();
         let oldest = self.oldest_vclock.clone();
-        let read_only = self.data.read_only;
+        let read_only = self.data.is_read_only();
         let is_configured = self.replication.is_read_only_configured;
         let replicas = &self.replication.replicas;
         let (following, wanted) = (replicas.following_count(), self.settings.replicas_before_reply);

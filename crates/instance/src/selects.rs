@@ -21,7 +21,7 @@ use lycosa_store::{Budget, Cursor, CursorError, Error as StoreError, Progress};
 use crate::call::too_many_waiting;
 use crate::caller::{ParkedCall, ReplyTo};
 use crate::data::{MAX_SELECTED, Select, too_much_selected};
-use crate::{ConnectionSlot, Instance, RequestId, wire_error};
+use crate::{ConnectionSlot, Instance, RequestId, WalkError, wire_error};
 
 /// What a SELECT may read in one step.
 const SLICE: Budget = Budget { rows: 1024, bytes: 256 << 10 };
@@ -70,14 +70,13 @@ impl Instance {
         select: &Select<'_>,
     ) -> Result<(), ErrorObject> {
         let Some(caller) = self.caller(slot) else { return Ok(()) };
-        let mut cursor = self.data.cursor(caller.effective, select)?;
+        let mut cursor = select.cursor(caller.effective);
         let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
         let out = connection.replies.buffer();
         let undo = out.len();
         let start = reply::begin_data(out, header.sync);
         let values = out.len();
-        let advanced =
-            self.data.upkeep().advance(&mut cursor, SLICE, &mut |tuple| out.extend_from_slice(tuple));
+        let advanced = self.data.advance(&mut cursor, SLICE, &mut |tuple| out.extend_from_slice(tuple));
         match advanced {
             Ok(Progress::End) => {
                 reply::finish_data(out, start, count_of(&cursor), self.data.store().schema_version());
@@ -103,10 +102,9 @@ impl Instance {
             }
             Err(error) => {
                 out.truncate(undo);
-                return Err(select_error(&error));
+                return Err(select_error(error));
             }
         }
-        self.deliver_committed();
         Ok(())
     }
 
@@ -152,7 +150,7 @@ impl Instance {
 
     fn advance_select(&mut self, select: &mut LongSelect) -> Result<Progress, ErrorObject> {
         let LongSelect { cursor, chunks, bytes, .. } = select;
-        let advanced = self.data.upkeep().advance(cursor, SLICE, &mut |tuple| {
+        let advanced = self.data.advance(cursor, SLICE, &mut |tuple| {
             match chunks.last_mut() {
                 Some(chunk) if chunk.len() < CHUNK => chunk.extend_from_slice(tuple),
                 _ => {
@@ -171,13 +169,13 @@ impl Instance {
             return Err(too_much_unread(limit));
         }
         match advanced {
-            Err(CursorError::IndexAltered { .. }) => {
+            Err(WalkError::Cursor(CursorError::IndexAltered { .. })) => {
                 cursor.rewind();
                 chunks.clear();
                 *bytes = 0;
                 Ok(Progress::More)
             }
-            advanced => advanced.map_err(|error| select_error(&error)),
+            advanced => advanced.map_err(select_error),
         }
     }
 
@@ -201,16 +199,17 @@ fn count_of(cursor: &Cursor) -> u32 {
     u32::try_from(cursor.handed_out()).unwrap_or(u32::MAX)
 }
 
-fn select_error(error: &CursorError) -> ErrorObject {
+fn select_error(error: WalkError) -> ErrorObject {
     let error = match error {
-        CursorError::Refused(error) => error,
-        CursorError::SpaceDropped(space) => &StoreError::NoSuchSpace(space.to_string()),
-        CursorError::IndexDropped { space, index } => {
-            &StoreError::NoSuchIndexId { index: *index, space: space.clone() }
-        }
-        CursorError::IndexAltered { space, .. } => &StoreError::NoSuchSpace(space.clone()),
+        WalkError::Refused(error) => return error,
+        WalkError::Cursor(error) => error,
     };
-    wire_error::of_store(error)
+    wire_error::of_store(&match error {
+        CursorError::Refused(error) => error,
+        CursorError::SpaceDropped(space) => StoreError::NoSuchSpace(space.to_string()),
+        CursorError::IndexDropped { space, index } => StoreError::NoSuchIndexId { index, space },
+        CursorError::IndexAltered { space, .. } => StoreError::NoSuchSpace(space),
+    })
 }
 
 fn too_much_unread(limit: usize) -> ErrorObject {

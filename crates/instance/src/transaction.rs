@@ -6,9 +6,12 @@ use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_queue::{Proposal, Savepoint};
-use lycosa_store::{Budget, Change, Cursor, Decision, OwnedChange, Progress, Statement, Store, UserId};
+use lycosa_store::{
+    Budget, Change, Cursor, Decision, Hooks, OwnedChange, Progress, Statement, Store, UserId,
+};
 
-use crate::{Instance, Lsn, Select, wire_error};
+use crate::admission::{Growth, Need};
+use crate::{Instance, Lsn, Select, WalkError, wire_error};
 
 /// Deferred entries that a step of [`Instance::prepare_read`] flushes.
 const FLUSH_STEP: u64 = 512;
@@ -53,9 +56,7 @@ impl Instance {
     pub fn commit(&mut self) -> Result<Lsn, ErrorObject> {
         // Programs run the triggers of what they do themselves.
         self.data.upkeep().mark_hooks_run();
-        let committed = self.data.commit();
-        self.deliver_committed();
-        committed
+        self.settle(|instance| instance.data.commit())
     }
 
     /// Rolls the open transaction back.
@@ -66,15 +67,23 @@ impl Instance {
     /// Runs `body` as one transaction of `acting`, or as a part of the open one that fails alone.
     ///
     /// # Errors
-    /// Of `body`; as [`Self::commit`]. Nothing has changed then.
+    /// Of `body`; as [`Self::commit`]; as [`Self::execute`] of an INSERT. Nothing has changed then.
     pub fn transaction<T>(
         &mut self,
         acting: UserId,
         body: impl FnOnce(&mut Store) -> Result<T, ErrorObject>,
     ) -> Result<T, ErrorObject> {
-        let result = self.data.transaction(acting, body);
-        self.deliver_committed();
-        result
+        self.settle(|instance| instance.data.transaction(Growth::Adds, acting, body))
+    }
+
+    /// Says which hooks a space has from now on, for the triggers of a program.
+    ///
+    /// # Errors
+    /// No such space, or one that never has tuples; the journal has failed.
+    pub fn set_hooks(&mut self, space: u32, hooks: Hooks) -> Result<(), ErrorObject> {
+        let mut admitted = self.data.admit(Need::Read)?;
+        let (_, store) = admitted.queue();
+        store.set_hooks(space, hooks).map_err(|error| wire_error::of_store(&error))
     }
 
     /// Executes a statement of `acting`: in a transaction of its own, or in the open one. Appends the tuple that it returns
@@ -88,9 +97,7 @@ impl Instance {
         statement: &Statement<'_>,
         out: &mut Vec<u8>,
     ) -> Result<u32, ErrorObject> {
-        let executed = self.data.execute(acting, statement, out);
-        self.deliver_committed();
-        executed
+        self.settle(|instance| instance.data.execute(acting, statement, out))
     }
 
     /// Executes a statement of `acting` in the open transaction, or proposes it to the before hooks of its space; then
@@ -146,10 +153,7 @@ impl Instance {
     /// them is known; the store refuses one, for a conflict for example; there is no room on the disk; the journal has
     /// failed. Nothing has changed then.
     pub fn apply(&mut self, rows: &[(RowHeader, RowBody<'_>)], now: u64) -> Result<Lsn, ErrorObject> {
-        self.begin_input(now);
-        let applied = self.data.apply(rows, false);
-        self.deliver_committed();
-        applied
+        self.input(now, |instance| instance.data.apply(rows, false))
     }
 
     /// As [`Self::apply`], but a row whose key is taken changes nothing and is journaled as a NOP
@@ -162,10 +166,7 @@ impl Instance {
         rows: &[(RowHeader, RowBody<'_>)],
         now: u64,
     ) -> Result<Lsn, ErrorObject> {
-        self.begin_input(now);
-        let applied = self.data.apply(rows, true);
-        self.deliver_committed();
-        applied
+        self.input(now, |instance| instance.data.apply(rows, true))
     }
 
     /// Appends the tuples that `user` may see to `out`, back to back; returns how many they are.
@@ -209,7 +210,7 @@ impl Instance {
         cursor: &mut Cursor,
         budget: Budget,
         f: &mut dyn FnMut(&[u8]),
-    ) -> Result<Progress, ErrorObject> {
+    ) -> Result<Progress, WalkError> {
         self.data.advance(cursor, budget, f)
     }
 
@@ -242,6 +243,6 @@ impl Instance {
         if self.data.journaling.is_lost(lsn) {
             return Err(crate::loss::outcome_unknown());
         }
-        if lsn <= self.durable() { Ok(true) } else { self.data.check_journal().map(|()| false) }
+        if lsn <= self.durable() { Ok(true) } else { self.data.conditions.check_journal().map(|()| false) }
     }
 }

@@ -122,12 +122,12 @@ impl Instance {
                  replicas_before_reply",
             ));
         }
-        if self.data.read_only {
+        if self.data.is_read_only() {
             return Ok(None);
         }
         let following = self.replicas().following_count();
         if self.settings.refuses_without_replicas && following < wanted {
-            return Err(crate::data::missing_replicas_error(following, wanted, "the put asks for"));
+            return Err(crate::admission::missing_replicas_error(following, wanted, "the put asks for"));
         }
         if !may_wait {
             return Err(crate::call::too_many_waiting(self.settings.max_waiting));

@@ -268,10 +268,7 @@ impl TubeTurn<'_> {
         }
         if let Some(buffer) = *buffer {
             let columns = layout.buffer_columns();
-            let former = self.store.set_user(user::ADMIN);
-            let shown = show_candidate(self.store, buffer, columns, name, new);
-            self.store.set_user(former);
-            shown?;
+            self.store.acting_as(user::ADMIN, |store| show_candidate(store, buffer, columns, name, new))?;
         }
         if new.is_some() {
             self.common.serve_later(self.index, Line::Takes);

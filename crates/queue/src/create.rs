@@ -204,15 +204,11 @@ impl Turn<'_> {
         let indexes = find_indexes(space, layout)?;
         let last_stored = self.store.first(id, 0, IteratorType::Le, &[0x90])?.and_then(crate::task::id_of);
         let creates = missing == Missing::IsCreated;
-        let former = self.store.set_user(user::ADMIN);
-        let buffer = find_buffer(self.store, row.space, layout, &options, creates.then_some(temporary));
-        let beside = buffer.and_then(|buffer| {
-            let (sequence, last) =
-                find_sequence(self.store, id, sequence, last_stored, creates.then_some(row.space))?;
-            Ok((buffer, sequence, last))
-        });
-        self.store.set_user(former);
-        let (buffer, sequence, last) = beside?;
+        let (buffer, sequence, last) = self.store.acting_as(user::ADMIN, |store| {
+            let buffer = find_buffer(store, row.space, layout, &options, creates.then_some(temporary))?;
+            let made = find_sequence(store, id, sequence, last_stored, creates.then_some(row.space));
+            made.map(|(sequence, last)| (buffer, sequence, last))
+        })?;
         if let Some(buffer) = buffer {
             self.store.exempt_from_limit(buffer);
         }
@@ -275,13 +271,9 @@ impl Turn<'_> {
         self.transact_as(caller.acting(), |turn| {
             let TubeTurn { store, tube, common, .. } = turn.tube(index)?;
             let (id, space, buffer) = (tube.id, tube.space, tube.buffer);
-            let former = store.set_user(user::ADMIN);
-            let detached = match tube.sequence.filter(|sequence| store.sequence(*sequence).is_some()) {
-                Some(sequence) => detach_sequence(store, space, sequence),
-                None => Ok(()),
-            };
-            store.set_user(former);
-            detached?;
+            if let Some(sequence) = tube.sequence.filter(|sequence| store.sequence(*sequence).is_some()) {
+                store.acting_as(user::ADMIN, |store| detach_sequence(store, space, sequence))?;
+            }
             for space in std::iter::once(space).chain(buffer) {
                 if store.space(space).is_ok() {
                     ddl::drop_space(store, space)?;
@@ -424,10 +416,7 @@ pub(crate) fn reserve_id(store: &mut Store, sequence: u32, id: u64) -> Result<()
         return Ok(());
     }
     let last = i64::try_from(id.saturating_add(RESERVED_IDS - 1)).unwrap_or(i64::MAX);
-    let former = store.set_user(user::ADMIN);
-    let reserved = store.sequence_set(sequence, last);
-    store.set_user(former);
-    reserved
+    store.acting_as(user::ADMIN, |store| store.sequence_set(sequence, last))
 }
 
 /// [`Store::finish_recovery`] of a store that may have tubes: their indexes defer entries from the start.

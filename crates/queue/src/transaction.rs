@@ -167,15 +167,15 @@ impl Queue {
     ) -> Result<Option<Proposal>, Error> {
         self.turn(store, now).write_back(statement.space())?;
         let mark = self.common.pending.mark();
-        let former = store.set_user(acting);
-        let submitted = store.submit(statement).map(|submitted| match submitted {
-            Submitted::Executed(tuple) => {
-                append(tuple, out);
-                None
-            }
-            Submitted::Proposed(proposal) => Some(Proposal { proposal, mark }),
+        let submitted = store.acting_as(acting, |store| {
+            store.submit(statement).map(|submitted| match submitted {
+                Submitted::Executed(tuple) => {
+                    append(tuple, out);
+                    None
+                }
+                Submitted::Proposed(proposal) => Some(Proposal { proposal, mark }),
+            })
         });
-        store.set_user(former);
         Ok(submitted?)
     }
 
@@ -193,9 +193,9 @@ impl Queue {
     ) -> Result<(), Error> {
         let Proposal { proposal, mark } = proposal;
         let is_live = store.is_live(proposal.savepoint());
-        let former = store.set_user(acting);
-        let decided = store.decide(statement, proposal, decision).map(|tuple| _ = append(tuple, out));
-        store.set_user(former);
+        let decided = store.acting_as(acting, |store| {
+            store.decide(statement, proposal, decision).map(|tuple| _ = append(tuple, out))
+        });
         if decided.is_err() && is_live {
             self.common.revert_to(&mut self.tubes, mark);
         }
@@ -218,9 +218,9 @@ impl Queue {
         let turn = &mut self.turn(store, now);
         turn.write_back(statement.space())?;
         if turn.store.in_transaction() {
-            let former = turn.store.set_user(acting);
-            let executed = turn.store.execute(statement).map(|tuple| append(tuple, out));
-            turn.store.set_user(former);
+            let executed = turn
+                .store
+                .acting_as(acting, |store| store.execute(statement).map(|tuple| append(tuple, out)));
             return Ok(executed?);
         }
         let start = out.len();

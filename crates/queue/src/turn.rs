@@ -271,9 +271,7 @@ impl Turn<'_> {
             self.account_foreign()?;
         }
         let (savepoint, mark) = (self.store.savepoint(), self.common.pending.mark());
-        let former = self.store.set_user(acting);
-        let result = operation(self);
-        self.store.set_user(former);
+        let result = self.acting_as(acting, operation);
         match result {
             // Operations give account of what they do themselves.
             Ok(_) if is_accounted => self.common.pending.accounted = Some(self.store.savepoint()),
@@ -287,12 +285,21 @@ impl Turn<'_> {
         result
     }
 
-    /// Does what the queue's spaces need, whoever's transaction is open.
+    /// Does what the queue's spaces need, for the user of any open transaction.
     pub(crate) fn as_admin<T>(
         &mut self,
         operation: impl FnOnce(&mut Turn<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let former = self.store.set_user(user::ADMIN);
+        self.acting_as(user::ADMIN, operation)
+    }
+
+    /// As [`Store::acting_as`], for the whole turn.
+    fn acting_as<T>(
+        &mut self,
+        acting: UserId,
+        operation: impl FnOnce(&mut Turn<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let former = self.store.set_user(acting);
         let result = operation(self);
         self.store.set_user(former);
         result

@@ -57,7 +57,7 @@ pub use error::Error;
 pub use garbage::Retired;
 pub use hook::{Decision, Hooks, Proposal, Submitted};
 pub use read_view::{Budget, ClosedView};
-pub use recovery::IndexBuild;
+pub use recovery::{IndexBuild, Origin};
 pub use schema::{Function, Sequence, User, UserKind};
 pub use select::Range;
 pub use space::{Engine, IndexKind, Space, SpaceIndex};
@@ -228,7 +228,7 @@ pub struct Store {
     /// Whether statements leave effects.
     is_logging: bool,
     replica_id: u32,
-    /// See [`Store::take_as_history`].
+    /// A master has accepted the statement that is being executed, see [`Origin`].
     takes_history: bool,
     /// Bytes of all indexes when they were counted last.
     index_memory: u64,

@@ -27,6 +27,16 @@ use crate::space::key_values;
 use crate::statement::Statement;
 use crate::{SpaceId, Store, system, user};
 
+/// Which instance has accepted a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// This one: everything is checked.
+    Own,
+    /// A master: definitions that the store does not support are kept as in recovery, not refused. Everything else is
+    /// checked as always.
+    Master,
+}
+
 /// The progress of the loading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Phase {
@@ -55,10 +65,20 @@ impl Store {
         self.is_recovering() || self.takes_history
     }
 
-    /// Tells that the statements to come were accepted by another instance: definitions that the store does not support are
-    /// kept as in recovery, not refused. Everything else is checked as always.
-    pub fn take_as_history(&mut self, is_history: bool) {
+    /// Says whether a master has accepted the statements to come, see [`Origin`].
+    pub(crate) fn take_as_history(&mut self, is_history: bool) {
         self.takes_history = is_history;
+    }
+
+    /// As [`Store::execute`], for a statement that was accepted here or elsewhere.
+    ///
+    /// # Errors
+    /// As [`Store::execute`].
+    pub fn execute_of(&mut self, origin: Origin, statement: &Statement<'_>) -> Result<(), Error> {
+        self.take_as_history(origin == Origin::Master);
+        let executed = self.execute(statement).map(drop);
+        self.take_as_history(false);
+        executed
     }
 
     /// Applies a row of a snapshot or of a log as it is: without checks of access, leaving no effects.

@@ -60,18 +60,17 @@ impl Store {
 
     fn write_sequence_value(&mut self, id: u32, value: Option<i64>) -> Result<(), Error> {
         // A user that may write the sequence need not be allowed to write the system space.
-        let acting = self.set_user(user::ADMIN);
         let space = system::SEQUENCE_DATA;
         let mut row = Vec::with_capacity(16);
-        let result = if let Some(value) = value {
+        let statement = if let Some(value) = value {
             write_value(&mut row, id, value);
-            self.execute(&Statement::Replace { space, tuple: &row }).map(drop)
+            Statement::Replace { space, tuple: &row }
         } else {
             mp::write_array(&mut row, 1);
             mp::write_uint(&mut row, u64::from(id));
-            self.execute(&Statement::Delete { space, index: 0, key: &row }).map(drop)
+            Statement::Delete { space, index: 0, key: &row }
         };
-        self.set_user(acting);
+        let result = self.acting_as(user::ADMIN, |store| store.execute(&statement).map(drop));
         if result.is_ok() && value.is_none() {
             // Without a row there was nothing to delete, though values may have been made for inserts.
             if let Some(value) = self.sequence(id).and_then(|sequence| sequence.value) {

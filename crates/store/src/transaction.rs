@@ -274,7 +274,18 @@ impl Store {
         !self.transaction.undo.is_empty()
     }
 
-    /// Changes who acts in the open transaction from now on, and returns who did until now.
+    /// Does `work` as a part of the open transaction in which `user` acts.
+    #[inline]
+    pub fn acting_as<T>(&mut self, user: UserId, work: impl FnOnce(&mut Store) -> T) -> T {
+        let former = self.set_user(user);
+        let result = work(self);
+        self.set_user(former);
+        result
+    }
+
+    /// Changes who acts in the open transaction from now on, and returns who did until now. Prefer [`Store::acting_as`], which
+    /// cannot forget to change it back.
+    #[inline]
     pub fn set_user(&mut self, user: UserId) -> UserId {
         std::mem::replace(&mut self.transaction.user, user)
     }

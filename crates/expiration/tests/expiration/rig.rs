@@ -33,6 +33,11 @@ impl Host for FakeHost {
             }
         }
     }
+
+    fn keep(&mut self, store: &mut Store, space: SpaceId, tuple: &[u8]) -> Result<(), String> {
+        let kept = store.execute(&Statement::Replace { space, tuple });
+        kept.map(drop).map_err(|error| error.to_string())
+    }
 }
 
 pub(crate) struct Rig {

@@ -5,6 +5,7 @@ use lycosa_store::access::Access;
 use lycosa_tuple::value::Value;
 
 use super::arguments::Arguments;
+use crate::admission::Need;
 use crate::{Caller, Instance};
 
 impl Instance {
@@ -21,7 +22,7 @@ impl Instance {
             return Ok(1);
         };
         let Value::Map(options) = options else { return Err(arguments.usage()) };
-        self.data.check_alive()?;
+        self.data.conditions.check(Need::Read)?;
         self.check_universe(caller.effective, Access::WRITE)?;
         for (name, value) in options {
             let name = name.as_str().unwrap_or_default();
@@ -51,8 +52,8 @@ impl Instance {
     fn configuration_value(&self) -> Value {
         let mut pairs = self.configuration.clone();
         match pairs.iter_mut().find(|(name, _)| name == "read_only") {
-            Some((_, value)) => *value = self.data.read_only.into(),
-            None => pairs.push(("read_only".to_owned(), self.data.read_only.into())),
+            Some((_, value)) => *value = self.data.is_read_only().into(),
+            None => pairs.push(("read_only".to_owned(), self.data.is_read_only().into())),
         }
         Value::map(pairs)
     }

@@ -49,7 +49,7 @@ const PARTS: &[(&str, Part)] = &[
     ("uuid", |instance| Some(instance.identity.instance.to_string().into())),
     ("pid", |instance| Some(u64::from(instance.process.id).into())),
     ("status", |instance| Some(instance.state().into())),
-    ("ro", |instance| Some(instance.data.read_only.into())),
+    ("ro", |instance| Some(instance.data.is_read_only().into())),
     ("uptime", |instance| Some((instance.data.now.saturating_sub(instance.started_at) / 1_000_000).into())),
     ("lsn", |instance| Some(instance.durable_vclock().get(instance.identity.replica_id).into())),
     ("signature", |instance| Some(instance.data.journaling.durable_vclock().signature().into())),
@@ -84,7 +84,7 @@ impl Instance {
         Status {
             status: self.state(),
             failure: self.trouble().map(str::to_owned),
-            is_read_only: self.data.read_only,
+            is_read_only: self.data.is_read_only(),
             uptime: self.data.now.saturating_sub(self.started_at),
             signature: self.data.journaling.signature(),
             durable_signature: self.data.journaling.durable_vclock().signature(),
@@ -121,7 +121,7 @@ impl Instance {
 
     /// What keeps the instance from changing data, if anything does.
     fn trouble(&self) -> Option<&str> {
-        self.data.failure.as_deref().or(self.data.displaced.as_deref())
+        self.data.conditions.failure().or(self.data.conditions.displaced())
     }
 
     fn state(&self) -> &'static str {
@@ -134,7 +134,7 @@ impl Instance {
 
     fn read_only_reason(&self) -> Option<Value> {
         let is_configured = self.replication.is_read_only_configured || self.identity.replica_id == 0;
-        self.data.read_only.then(|| if is_configured { "config" } else { "orphan" }.into())
+        self.data.is_read_only().then(|| if is_configured { "config" } else { "orphan" }.into())
     }
 
     fn pending_rows(&self) -> Value {

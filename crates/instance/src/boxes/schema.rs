@@ -14,6 +14,7 @@ use lycosa_tuple::value::Value;
 
 use super::Function;
 use super::arguments::{Arguments, Options, illegal};
+use crate::admission::Growth;
 use crate::{Caller, Instance, wire_error};
 
 impl Instance {
@@ -55,15 +56,14 @@ impl Instance {
             }
             _ => {}
         }
-        if self.data.read_only {
-            return Err(crate::data::read_only_error());
-        }
         let timestamp = timestamp(self.data.now);
         if let (Function::UserPasswd, Some(password), None) = (function, arguments.get(0), arguments.get(1)) {
             let password = password.as_str().ok_or_else(|| arguments.usage())?;
             return self.set_own_password(caller.user, password).map(|()| 0);
         }
-        self.data.transaction(caller.effective, |store| change(store, function, &arguments, &timestamp))?;
+        self.data.transaction(growth_of(function), caller.effective, |store| {
+            change(store, function, &arguments, &timestamp)
+        })?;
         Ok(0)
     }
 
@@ -71,7 +71,7 @@ impl Instance {
     fn set_own_password(&mut self, user: UserId, password: &str) -> Result<(), ErrorObject> {
         let name = self.user_name(user);
         let hash2 = auth::hash2(password.as_bytes());
-        self.data.transaction(user::ADMIN, |store| {
+        self.data.transaction(Growth::Finishes, user::ADMIN, |store| {
             ddl::set_password(store, &name, hash2).map_err(|error| wire_error::of_store(&error))
         })
     }
@@ -184,6 +184,19 @@ fn usage(function: Function) -> &'static str {
         Function::FuncDrop => "box.schema.func.drop(name[, {if_exists = true}])",
         Function::FuncExists => "box.schema.func.exists(name)",
         _ => "",
+    }
+}
+
+/// What the rows of a function add.
+fn growth_of(function: Function) -> Growth {
+    match function {
+        Function::UserDrop
+        | Function::RoleDrop
+        | Function::FuncDrop
+        | Function::UserRevoke
+        | Function::RoleRevoke
+        | Function::UserPasswd => Growth::Finishes,
+        _ => Growth::Adds,
     }
 }
 

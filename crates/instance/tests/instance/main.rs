@@ -2,6 +2,7 @@
 
 mod access;
 mod accounts;
+mod admission;
 mod calls;
 mod checkpoint;
 mod declared;

@@ -6,10 +6,10 @@
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-use lycosa_instance::{Instance, store_error};
+use lycosa_instance::{Instance, WalkError, store_error};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_store::{
-    Budget, Cursor, CursorError, IndexKind, IteratorType, Progress, Space, SpaceIndex, Store, user,
+    Budget, Cursor, CursorError, IndexKind, IteratorType, Progress, Space, SpaceIndex, Store,
 };
 use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
@@ -127,48 +127,41 @@ impl Run {
             }
             return Ok(Step::End);
         };
-        let progress = instance.transaction(user::ADMIN, |store| {
-            let primary = store
-                .space(plan.space)
-                .ok()
-                .and_then(|space| space.index(0))
-                .map(|index| index.key().clone());
-            let key = store.space(plan.space).ok().and_then(|space| space.index(cursor.index()));
-            let key = key.map(|index| index.key().clone());
-            let (mut outcome, mut is_over) = (Ok(()), false);
-            let advanced = store.advance(&mut cursor, SLICE, &mut |tuple: &[u8]| {
-                if outcome.is_err() || is_over {
-                    return;
-                }
-                if key.as_ref().is_some_and(|key| self.is_beyond(key, tuple)) {
-                    is_over = true;
-                    return;
-                }
-                let mut own_key = Vec::new();
-                if let Some(primary) = &primary {
-                    mp::write_array(&mut own_key, primary.part_count());
-                    primary.extract(tuple, &mut own_key);
-                }
-                match Row::of(tuple, &self.parameters).passes(plan.filter.as_ref()) {
-                    Ok(true) => outcome = self.take(plan, tuple, &own_key),
-                    Ok(false) => {}
-                    Err(failure) => outcome = Err(failure),
-                }
-                is_over |= self.has_enough(plan);
-            });
-            outcome?;
-            match advanced {
-                Ok(_) if is_over => Ok(Progress::End),
-                Ok(progress) => Ok(progress),
-                Err(CursorError::IndexAltered { .. }) => {
-                    cursor.rewind();
-                    self.restart();
-                    Ok(Progress::More)
-                }
-                Err(CursorError::Refused(error)) => Err(store_error(&error)),
-                Err(error) => Err(ErrorObject::lua(error.to_string())),
+        let space = instance.store().space(plan.space).ok();
+        let key_of = |index| space.and_then(|space| space.index(index)).map(|index| index.key().clone());
+        let (primary, key) = (key_of(0), key_of(cursor.index()));
+        let (mut outcome, mut is_over) = (Ok(()), false);
+        let advanced = instance.advance(&mut cursor, SLICE, &mut |tuple: &[u8]| {
+            if outcome.is_err() || is_over {
+                return;
             }
-        })?;
+            if key.as_ref().is_some_and(|key| self.is_beyond(key, tuple)) {
+                is_over = true;
+                return;
+            }
+            let mut own_key = Vec::new();
+            if let Some(primary) = &primary {
+                mp::write_array(&mut own_key, primary.part_count());
+                primary.extract(tuple, &mut own_key);
+            }
+            match Row::of(tuple, &self.parameters).passes(plan.filter.as_ref()) {
+                Ok(true) => outcome = self.take(plan, tuple, &own_key),
+                Ok(false) => {}
+                Err(failure) => outcome = Err(failure),
+            }
+            is_over |= self.has_enough(plan);
+        });
+        outcome?;
+        let progress = match advanced {
+            Ok(_) if is_over => Progress::End,
+            Ok(progress) => progress,
+            Err(WalkError::Cursor(CursorError::IndexAltered { .. })) => {
+                cursor.rewind();
+                self.restart();
+                Progress::More
+            }
+            Err(error) => return Err(error.into()),
+        };
         if progress == Progress::End {
             return Ok(Step::End);
         }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use lycosa_queue::{Answer, Caller, Configuration, Error, Queue, Seconds, SessionId};
-use lycosa_store::{Settings, Statement, Store, UserId, user};
+use lycosa_store::{Origin, Settings, Statement, Store, UserId, user};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::value::Value;
 
@@ -187,11 +187,9 @@ impl Rig {
         for number in self.applied..master.ends.len().min(self.applied.saturating_add(limit)) {
             let begin = number.checked_sub(1).map_or(0, |before| master.ends[before]);
             self.queue.begin(&mut self.store, user::ADMIN);
-            self.store.take_as_history(true);
             for row in &master.log[begin..master.ends[number]] {
-                self.store.execute(&row.statement()).expect("a logged statement");
+                self.store.execute_of(Origin::Master, &row.statement()).expect("a logged statement");
             }
-            self.store.take_as_history(false);
             self.commit();
             self.applied += 1;
         }

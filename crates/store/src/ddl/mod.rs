@@ -32,21 +32,12 @@ fn whole<T>(store: &mut Store, work: impl FnOnce(&mut Store) -> Result<T, Error>
         return Err(Error::NoTransaction);
     }
     let savepoint = store.savepoint();
-    let acting = store.acting_user();
-    let result = work(store);
-    if result.is_err() {
-        store.rollback_to(savepoint);
-    }
-    store.set_user(acting);
-    result
+    work(store).inspect_err(|_| store.rollback_to(savepoint))
 }
 
 /// Does `work` as `admin`: changes that follow from a user's request and need more rights than the user has.
 fn as_admin<T>(store: &mut Store, work: impl FnOnce(&mut Store) -> Result<T, Error>) -> Result<T, Error> {
-    let acting = store.set_user(users::ADMIN);
-    let result = work(store);
-    store.set_user(acting);
-    result
+    store.acting_as(users::ADMIN, work)
 }
 
 fn insert(store: &mut Store, space: SpaceId, row: RowWriter) -> Result<(), Error> {

@@ -4,10 +4,10 @@ use std::cell::Cell;
 
 use lycosa_instance::{OwnedStatement, Proposal};
 use lycosa_iproto::error::ErrorCode;
-use lycosa_store::{Decision, Hooks, OwnedChange, StatementKind, user};
+use lycosa_store::{Decision, Hooks, OwnedChange, StatementKind};
 
 use super::call::tell_callbacks;
-use super::{id, key, of_store, tuple};
+use super::{id, key, tuple};
 use crate::api::{Kind, Lua, Native};
 use crate::error::Error;
 
@@ -236,11 +236,7 @@ pub(super) fn push_change(lua: Lua, change: &OwnedChange) -> Result<(), Error> {
 fn set_hooks(lua: Lua) -> Result<i32, Error> {
     let space = id(lua, 1, "the space")?;
     let (before, after) = (lua.truth(2), lua.truth(3));
-    lua.with_instance(|instance| {
-        instance.transaction(user::ADMIN, |store| {
-            store.set_hooks(space, Hooks { before, after }).map_err(|error| of_store(&error))
-        })
-    })?;
+    lua.with_instance(|instance| instance.set_hooks(space, Hooks { before, after }))?;
     Ok(0)
 }
 
