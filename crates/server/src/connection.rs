@@ -37,7 +37,7 @@ const NOT_HTTP: &str = "This is the port of a Lycosa task queue for its binary p
 /// Serves one connection until it ends.
 pub(crate) async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin: Origin) {
     let connected = core.instance.borrow_mut().connect(origin.clone(), now());
-    serve_connected(core, reader, writer, &origin.peer, connected, Vec::new()).await;
+    serve_connected(core, reader, writer, &origin.peer, connected, None).await;
 }
 
 /// The same for a client that was greeted before there was an instance.
@@ -49,7 +49,7 @@ pub(crate) async fn serve_greeted(
     early: Early,
 ) {
     let connected = core.instance.borrow_mut().connect_greeted(origin.clone(), early.salt, now());
-    serve_connected(core, reader, writer, &origin.peer, connected, early.received).await;
+    serve_connected(core, reader, writer, &origin.peer, connected, Some(early.received)).await;
 }
 
 async fn serve_connected(
@@ -58,7 +58,7 @@ async fn serve_connected(
     writer: Writer,
     peer: &str,
     connected: Result<ConnectionSlot, Refused>,
-    received: Vec<u8>,
+    early: Option<Vec<u8>>,
 ) {
     let slot = match connected {
         Ok(slot) => slot,
@@ -74,7 +74,9 @@ async fn serve_connected(
         program.connected(caller, peer);
     }
     let peer = peer.to_owned();
-    let mut connection = Connection { core, slot, peer, link, reader, partial: received, accounted: 0 };
+    let is_early = early.is_some();
+    let partial = early.unwrap_or_default();
+    let mut connection = Connection { core, slot, peer, link, reader, is_early, partial, accounted: 0 };
     connection.run().await;
     connection.linger().await;
     connection.discard().await;
@@ -98,6 +100,8 @@ struct Connection {
     peer: String,
     link: Rc<Link>,
     reader: Reader,
+    /// The peer was greeted before there was an instance, and so without its UUID.
+    is_early: bool,
     partial: Vec<u8>,
     /// Bytes of `partial` as the instance knows them.
     accounted: usize,
@@ -147,7 +151,8 @@ impl Connection {
                 None => self.resume(),
             };
             if matches!(step, Step::Pause) && self.core.instance.borrow().is_replica(self.slot) {
-                step = self.replicate().await;
+                // A replica knows its master by the UUID of the greeting: it has to connect again.
+                step = if self.is_early { Step::End } else { self.replicate().await };
             }
             if matches!(step, Step::End) {
                 return;

@@ -6,7 +6,8 @@
 //! it takes the connections over; for the client nothing changes.
 //!
 //! *Absent:* a request that is no whole valid frame of at most [`MAX_FRAME`] bytes. It waits for the instance, and so does
-//! all that follows it on its connection. The greeting names no instance: which one it will be is not known yet.
+//! all that follows it on its connection. The greeting names no instance, because the start decides which one it will be. A
+//! replica that asks for rows on such a connection has to connect again.
 
 use std::future::poll_fn;
 use std::io;

@@ -1,5 +1,6 @@
 //! From a data folder to a store and an open log; from nothing to a new instance.
 
+use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use uuid::Uuid;
 
 use crate::clock::now;
 use crate::config::{ByteSize, Config, ReplicasMissing, WalMode};
+use crate::replication::bootstrap;
 
 /// How often recovery tells how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -60,9 +62,11 @@ pub(crate) async fn open_or_join(
 ) -> anyhow::Result<Opened> {
     let listing = directory.list().context("cannot read the data folder")?;
     let is_new = listing.snapshots.is_empty() && listing.xlogs.is_empty();
-    if is_new && (rejoins.is_some() || !begins_replica_set(config)) {
+    let joins = is_new
+        && (rejoins.is_some() || !begins_replica_set(config) || bootstrap::is_forestalled(config, tls).await);
+    if joins {
         let instance = rejoins.unwrap_or_else(Uuid::new_v4);
-        return crate::replication::bootstrap::join(directory, config, instance, tls).await;
+        return bootstrap::join(directory, config, instance, tls).await;
     }
     let opened = open(directory, config)?;
     if opened.identity.replica_id == 0 && config.replication.0.is_empty() {
@@ -92,10 +96,24 @@ pub(crate) fn begins_replica_set(config: &Config) -> bool {
     config.replication.0.first().is_none_or(|first| is_own(config, first))
 }
 
-/// Whether a master is this instance, as far as the configuration tells.
+/// Whether a master is this instance, as far as the configuration tells: it has the same address by another name, or an address
+/// of this machine where the instance listens on all of them. May ask the resolver for names with the port of this instance.
 pub(crate) fn is_own(config: &Config, uri: &Uri) -> bool {
     let own = if uri.is_tls { &config.listen_tls } else { &config.listen };
-    own.0.contains(&uri.address)
+    own.0.iter().any(|listen| *listen == uri.address || listens_at(listen, &uri.address))
+}
+
+fn listens_at(listen: &str, address: &str) -> bool {
+    let port = |address: &str| address.rsplit_once(':').map(|(_, port)| port.to_owned());
+    if port(listen) != port(address) {
+        return false;
+    }
+    let resolve = |address: &str| address.to_socket_addrs().map(Vec::from_iter).unwrap_or_default();
+    let own = resolve(listen);
+    let is_any = own.iter().any(|own| own.ip().is_unspecified());
+    // Only an address of this machine can be bound.
+    let is_local = |ip: IpAddr| ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok();
+    resolve(address).iter().any(|named| own.contains(named) || (is_any && is_local(named.ip())))
 }
 
 pub(crate) fn store_settings(config: &Config) -> lycosa_store::Settings {
@@ -314,6 +332,23 @@ mod tests {
 
     use super::*;
     use crate::config::Flags;
+
+    /// The forms in which programs write `listen` beside the full addresses of `replication`.
+    #[test]
+    fn an_instance_knows_its_own_address_by_other_names() {
+        for (listen, address, is_one) in [
+            ("127.0.0.1:3301", "127.0.0.1:3301", true),
+            ("127.0.0.1:3301", "127.0.0.1:3302", false),
+            ("127.0.0.1:3301", "127.0.0.2:3301", false),
+            ("127.0.0.1:3301", "localhost:3301", true),
+            ("0.0.0.0:3301", "127.0.0.1:3301", true),
+            ("0.0.0.0:3301", "127.0.0.1:3302", false),
+            // An address for documents, which no machine has.
+            ("0.0.0.0:3301", "192.0.2.1:3301", false),
+        ] {
+            assert_eq!(listens_at(listen, address), is_one, "{listen} {address}");
+        }
+    }
 
     const SPACE: u32 = 512;
 

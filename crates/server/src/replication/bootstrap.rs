@@ -16,10 +16,11 @@ use lycosa_journal::directory::Directory;
 use lycosa_journal::writer::XlogWriter;
 use lycosa_replication::applier::{Ballot, JoinEvent, JoinKind, Session};
 use lycosa_replication::stream::StreamError;
-use lycosa_replication::uri::Uri;
+use lycosa_replication::uri::{DEFAULT_USER, Uri};
 use lycosa_store::Store;
 use lycosa_tls::rustls::ClientConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::spawn_local;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -139,17 +140,79 @@ pub(crate) async fn join(
     Ok(Opened { store, identity, vclock, log, snapshot, is_damaged: false, is_begun: false })
 }
 
+/// Whether a new instance that its configuration lets begin a replica set joins one instead, because another of its masters
+/// has data already or is about to: this folder may have been emptied, or each of two new programs names itself first.
+///
+/// Of new instances that start at once, the one with the least address begins; the others wait for it, for [`GRACE`] twice.
+pub(crate) async fn is_forestalled(config: &Config, tls: Option<&Arc<ClientConfig>>) -> bool {
+    let (own, others): (Vec<_>, Vec<_>) =
+        config.replication.0.iter().partition(|uri| storage::is_own(config, uri));
+    let Some(own) = own.first() else { return false };
+    let deadline = Instant::now() + 2 * GRACE;
+    loop {
+        let mut is_behind = false;
+        for (uri, peer) in ask(&others, tls).await {
+            match peer {
+                Peer::HasData => {
+                    tracing::info!("{uri} has data: this instance joins instead of beginning a replica set");
+                    return true;
+                }
+                Peer::IsNew => is_behind |= uri.address < own.address,
+                Peer::IsSilent => {}
+            }
+        }
+        if !is_behind || Instant::now() >= deadline {
+            return false;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// What another new instance has to know of a peer.
+enum Peer {
+    HasData,
+    /// It starts, and has no data yet.
+    IsNew,
+    /// It does not run, or says nothing.
+    IsSilent,
+}
+
+/// Asks all of them at once what they are. None is told a password: the account need not exist yet.
+async fn ask<'a>(uris: &[&'a Uri], tls: Option<&Arc<ClientConfig>>) -> Vec<(&'a Uri, Peer)> {
+    let mut asked = Vec::new();
+    for &uri in uris {
+        let (anonymous, tls) =
+            (Uri { user: DEFAULT_USER.to_owned(), password: String::new(), ..uri.clone() }, tls.cloned());
+        let asking = async move {
+            let opened = tokio::time::timeout(GRACE, applier::open(&anonymous, tls, None)).await;
+            let Ok(Ok(Reached::Peer(_, session))) = opened else { return Peer::IsSilent };
+            let ballot = &session.ballot;
+            // A new instance of this program has no UUID yet; a Tarantool has one from the begin.
+            let has_data = ballot.vclock.signature() > 0 || !ballot.is_read_only;
+            if !session.peer.is_nil() && has_data { Peer::HasData } else { Peer::IsNew }
+        };
+        asked.push((uri, spawn_local(asking)));
+    }
+    let mut peers = Vec::new();
+    for (uri, asking) in asked {
+        peers.push((uri, asking.await.unwrap_or(Peer::IsSilent)));
+    }
+    peers
+}
+
 /// Connects to the master that is best to join, when there is one.
 async fn find(
     config: &Config,
     tls: Option<&Arc<ClientConfig>>,
     deadline: Instant,
 ) -> anyhow::Result<(Uri, Stream, Session)> {
+    // This instance listens already, and would not answer itself.
+    let uris: Vec<_> = config.replication.0.iter().filter(|uri| !storage::is_own(config, uri)).collect();
     let mut said = String::new();
     loop {
         // The last one has time enough for what it says, too.
         let round = (Instant::now() + ROUND).min(deadline).max(Instant::now() + GRACE);
-        match choose(config, tls, round).await {
+        match choose(config, &uris, tls, round).await {
             Ok(found) => return Ok(found),
             Err(causes) if Instant::now() + RETRY >= deadline => {
                 bail!(
@@ -176,16 +239,15 @@ async fn find(
 /// have [`GRACE`] to answer. Else says why none can be joined.
 async fn choose(
     config: &Config,
+    uris: &[&Uri],
     tls: Option<&Arc<ClientConfig>>,
     mut deadline: Instant,
 ) -> Result<(Uri, Stream, Session), String> {
-    // This instance listens already, and would not answer itself.
-    let uris: Vec<_> = config.replication.0.iter().filter(|uri| !storage::is_own(config, uri)).collect();
     if uris.is_empty() {
         return Err("`replication` names this instance only".to_owned());
     }
     let mut attempts = Vec::new();
-    for &uri in &uris {
+    for &uri in uris {
         let tls = tls.cloned();
         // Nobody is taken for this instance, which has no UUID yet.
         let opened: Attempt<'_> = Box::pin(async move { applier::open(uri, tls, None).await });
@@ -225,7 +287,7 @@ async fn choose(
         let told = |(cause, uri): (Option<String>, &&Uri)| {
             cause.unwrap_or_else(|| format!("{uri}: it accepts connections, or drops them, and says nothing"))
         };
-        causes.into_iter().zip(&uris).map(told).collect::<Vec<_>>().join("; ")
+        causes.into_iter().zip(uris).map(told).collect::<Vec<_>>().join("; ")
     })
 }
 
