@@ -143,6 +143,14 @@ fn sighup_reads_the_certificate_again_and_keeps_it_if_the_new_one_is_wrong() {
     encrypted.server.signal(Signal::HUP);
     wait_until("the new certificate is presented", || trusts("self.pem"));
     assert!(!trusts("ca.pem"));
+    install("expired");
+    encrypted.server.signal(Signal::HUP);
+    encrypted.server.expect_log("holds a certificate that has expired at 2020-01-31T00:00:00Z");
+    let refused = encrypted.run(&["--tls-ca", &file("expired.pem")], &["ping"]);
+    assert!(refused.code == 4 && refused.stderr.contains("has expired at 2020-01-31"), "{refused:?}");
+    install("self");
+    encrypted.server.signal(Signal::HUP);
+    wait_until("the certificate is renewed", || trusts("self.pem"));
     std::fs::write(&key, "no key").unwrap();
     encrypted.server.signal(Signal::HUP);
     encrypted.server.expect_log("the certificates stay as they are");

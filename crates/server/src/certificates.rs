@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use lycosa_tls::Identity;
@@ -62,7 +63,35 @@ impl Certificates {
                 Some(lycosa_tls::client(ca, identity.as_ref()).context("replication cannot speak TLS")?)
             }
         };
+        warn_of_dates(config, server.is_some(), client.is_some());
         Ok(Self { server, client })
+    }
+}
+
+/// Warns of certificates whose dates do not include the present: whoever is shown one refuses it, and what it has signed is
+/// refused here. That is no reason to end a server whose other connections go on.
+fn warn_of_dates(config: &Config, serves: bool, follows: bool) {
+    let files = [
+        (
+            "certificate",
+            &config.tls_certificate,
+            serves || follows,
+            "peers refuse it: renew it and send SIGHUP",
+        ),
+        (
+            "client CA",
+            &config.tls_client_ca,
+            serves,
+            "what it has signed is refused: renew it and send SIGHUP",
+        ),
+        ("CA", &config.tls_ca, follows, "what it has signed is refused: renew it and send SIGHUP"),
+    ];
+    for (what, path, is_used, advice) in files {
+        let Some(path) = path.as_deref().filter(|_| is_used) else { continue };
+        // A file that cannot be read was refused before.
+        if let Ok(Some(problem)) = lycosa_tls::out_of_date(what, path, SystemTime::now()) {
+            tracing::warn!("{problem}: {advice}");
+        }
     }
 }
 

@@ -15,12 +15,12 @@ pub mod web;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 pub use rustls;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
@@ -119,11 +119,10 @@ pub fn server(identity: &Identity, client_ca: Option<&Path>) -> Result<Arc<Serve
     let builder = match client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
-            let roots = Arc::new(roots("client CA", path)?);
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
-                .build()
-                .map_err(|error| pem::content("client CA", path, error.to_string()))?;
-            builder.with_client_cert_verifier(verifier)
+            let verifier = authorities("client CA", path).and_then(|found| {
+                trust::Clients::new(found).map_err(|error| pem::content("client CA", path, error.to_string()))
+            })?;
+            builder.with_client_cert_verifier(Arc::new(verifier))
         }
     };
     let config = builder.with_single_cert(chain, key).map_err(|error| {
@@ -137,10 +136,7 @@ pub fn server(identity: &Identity, client_ca: Option<&Path>) -> Result<Arc<Serve
 /// # Errors
 /// A file that cannot be read, or does not hold what it should.
 pub fn client(ca: &Path, identity: Option<&Identity>) -> Result<Arc<ClientConfig>, TlsError> {
-    let trusted = pem::certificates("CA", ca)?;
-    let verifier = trust::Trusted::new(trusted, roots("CA", ca)?, &provider())
-        .map_err(|error| pem::content("CA", ca, error.to_string()))?;
-    present(Arc::new(verifier), identity)
+    present(Arc::new(trust::Trusted(authorities("CA", ca)?)), identity)
 }
 
 /// The settings of a client that verifies servers by `verifier`, and presents `identity` if a server asks for it.
@@ -187,6 +183,9 @@ pub fn is_key_open_to_others(key: &Path) -> bool {
 /// The failure of a handshake, in words for a person who has set up this client or server.
 pub fn explain(error: &rustls::Error) -> String {
     use rustls::{AlertDescription, CertificateError, Error};
+    if let Some(problem) = dates(error) {
+        return format!("its certificate, or that of its authority, {problem}");
+    }
     match error {
         Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => {
             "the peer does not speak TLS on this port".to_owned()
@@ -202,15 +201,15 @@ pub fn explain(error: &rustls::Error) -> String {
         Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         ) => format!("its certificate is for another name ({error})"),
-        Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
-            "its certificate has expired".to_owned()
-        }
         Error::AlertReceived(AlertDescription::CertificateRequired) => {
             "it wants a client certificate".to_owned()
         }
         Error::NoCertificatesPresented => "it presented no client certificate".to_owned(),
         Error::AlertReceived(AlertDescription::UnknownCA) => {
             "it does not trust the authority of the certificate that it was shown".to_owned()
+        }
+        Error::AlertReceived(AlertDescription::CertificateExpired) => {
+            "the certificate that it was shown, or that of its authority, is not valid now".to_owned()
         }
         Error::AlertReceived(AlertDescription::CertificateUnknown | AlertDescription::BadCertificate) => {
             "it does not trust the certificate that it was shown".to_owned()
@@ -219,14 +218,52 @@ pub fn explain(error: &rustls::Error) -> String {
     }
 }
 
-fn roots(what: &'static str, path: &Path) -> Result<RootCertStore, TlsError> {
+/// The certificates of a CA file, each of which can be an authority.
+fn authorities(what: &'static str, path: &Path) -> Result<trust::Authorities, TlsError> {
+    let certificates = pem::certificates(what, path)?;
     let mut roots = RootCertStore::empty();
-    for certificate in pem::certificates(what, path)? {
-        roots.add(certificate).map_err(|error| {
+    for certificate in &certificates {
+        roots.add(certificate.clone()).map_err(|error| {
             pem::content(what, path, format!("holds a certificate that cannot be used: {error}"))
         })?;
     }
-    Ok(roots)
+    trust::Authorities::new(certificates, &provider())
+        .map_err(|error| pem::content(what, path, error.to_string()))
+}
+
+/// What is wrong with the dates of a file's certificates at `now`, for a person; `None` if they are valid. `what` says what
+/// the file is for. A certificate that cannot be read has no dates here: who uses it says what is wrong.
+///
+/// # Errors
+/// The file cannot be read, or holds no certificate.
+pub fn out_of_date(what: &'static str, path: &Path, now: SystemTime) -> Result<Option<String>, TlsError> {
+    let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let certificates = pem::certificates(what, path)?;
+    let Ok(found) = trust::Authorities::new(certificates.clone(), &provider()) else { return Ok(None) };
+    let refused = certificates.iter().find_map(|certificate| {
+        found.check_dates(certificate, UnixTime::since_unix_epoch(since_epoch)).err()
+    });
+    Ok(refused.map(|error| {
+        let problem = dates(&error).unwrap_or_else(|| error.to_string());
+        format!("the {what} file {} holds a certificate that {problem}", path.display())
+    }))
+}
+
+/// When a certificate was or will be valid, if its dates are what is wrong.
+fn dates(error: &rustls::Error) -> Option<String> {
+    use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+    let rustls::Error::InvalidCertificate(error) = error else { return None };
+    let shown = |time: &UnixTime| {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs());
+        humantime::format_rfc3339_seconds(at).to_string()
+    };
+    Some(match error {
+        Expired => "has expired".to_owned(),
+        ExpiredContext { not_after, .. } => format!("has expired at {}", shown(not_after)),
+        NotValidYet => "is not valid yet".to_owned(),
+        NotValidYetContext { not_before, .. } => format!("is not valid before {}", shown(not_before)),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -85,6 +85,89 @@ fn a_self_signed_server_is_trusted_by_its_own_certificate_alone() {
     handshake(serving("server.pem", "server.key"), trusting("self.pem"), "localhost").expect_err("a server");
 }
 
+/// A clock of TLS that stands at a second since the epoch.
+#[derive(Debug)]
+struct At(u64);
+
+impl rustls::time_provider::TimeProvider for At {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(self.0)))
+    }
+}
+
+/// Beyond the dates of all certificates here, and before them.
+const OUTSIDE: [u64; 2] = [100_000_000_000, 86_400];
+
+fn client_at(at: u64, ca: &str, identity: Option<&Identity>) -> Arc<ClientConfig> {
+    let mut config = Arc::unwrap_or_clone(client(&file(ca), identity).expect("a client"));
+    config.time_provider = Arc::new(At(at));
+    Arc::new(config)
+}
+
+#[test]
+fn a_certificate_counts_while_it_is_valid_wherever_it_stands() {
+    let refused = |server: Arc<ServerConfig>, client: Arc<ClientConfig>| {
+        let (_, said) = handshake(server, client, "localhost").expect_err("its dates are over");
+        said.expect("a refusal")
+    };
+    // A certificate of the CA file itself, and one that an authority of the file has signed.
+    for (server, ca) in [("self", "self.pem"), ("server", "ca.pem")] {
+        let serve = || serving(&format!("{server}.pem"), &format!("{server}.key"));
+        handshake(serve(), client_at(1_900_000_000, ca, None), "localhost").expect("it is valid");
+        for (at, wanted) in OUTSIDE.into_iter().zip(["has expired at 2", "is not valid before 20"]) {
+            let said = refused(serve(), client_at(at, ca, None));
+            assert!(said.contains(wanted), "{server} at {at}: {said}");
+        }
+    }
+    let said = refused(serving("expired.pem", "expired.key"), trusting("expired.pem"));
+    assert!(said.contains("has expired at 2020-01-31T00:00:00Z"), "{said}");
+    let said = handshake(
+        serving("expired.pem", "expired.key"),
+        client_at(1_578_500_000, "expired.pem", None),
+        "localhost",
+    );
+    assert_eq!(said, Ok(()), "in January 2020");
+}
+
+/// `rustls` reads the dates of a chain and not those of the authority that it ends at.
+#[test]
+fn an_authority_counts_while_it_is_valid() {
+    let ring = provider();
+    let now = |at: u64| UnixTime::since_unix_epoch(Duration::from_secs(at));
+    let both = [file("ca.pem"), file("expired.pem")]
+        .map(|path| pem::certificates("CA", &path).expect("a file"))
+        .concat();
+    let found = trust::Authorities::new(both, &ring).expect("two authorities");
+    assert_eq!(
+        found.valid_roots(now(1_900_000_000)).expect("one is valid").map(|roots| roots.len()),
+        Some(1)
+    );
+    for at in OUTSIDE {
+        assert!(found.valid_roots(now(at)).is_err(), "{at}");
+    }
+    let client = pem::certificates("certificate", &file("client.pem")).expect("a file");
+    let ca =
+        || trust::Authorities::new(pem::certificates("CA", &file("ca.pem")).expect("a file"), &ring).unwrap();
+    let clients = trust::Clients::new(ca()).expect("an authority");
+    let verify = |at: u64| {
+        rustls::server::danger::ClientCertVerifier::verify_client_cert(&clients, &client[0], &[], now(at))
+    };
+    assert!(verify(1_900_000_000).is_ok());
+    assert!(OUTSIDE.into_iter().all(|at| verify(at).is_err()));
+}
+
+#[test]
+fn files_whose_dates_are_over_are_named() {
+    let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    let named =
+        |name: &str, seconds: u64| out_of_date("certificate", &file(name), at(seconds)).expect("a file");
+    assert_eq!(named("server.pem", 1_900_000_000), None);
+    let said = named("expired.pem", 1_900_000_000).expect("it is over");
+    assert!(said.contains("expired.pem") && said.ends_with("has expired at 2020-01-31T00:00:00Z"), "{said}");
+    let said = named("expired.pem", 1_500_000_000).expect("it has not begun");
+    assert!(said.ends_with("is not valid before 2020-01-01T00:00:00Z"), "{said}");
+}
+
 #[test]
 fn a_server_that_names_an_authority_wants_a_client_of_it() {
     let strict = || server(&identity("server.pem", "server.key"), Some(&file("ca.pem"))).expect("a server");

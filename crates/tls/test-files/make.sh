@@ -25,6 +25,9 @@ signed client ca "subjectAltName=DNS:client.example" $days
 signed unknown stranger "subjectAltName=DNS:client.example" $days
 key self.key
 openssl req -x509 -new -key self.key -days $days -subj /CN=localhost -addext "$names" -out self.pem
+# Valid in January 2020 alone.
+key expired.key
+TZ=UTC faketime '2020-01-01 00:00:00' openssl req -x509 -new -key expired.key -days 30 -subj /CN=localhost -addext "$names" -out expired.pem
 key old.key
 openssl req -new -key old.key -subj /CN=localhost |
     openssl x509 -req -CA ca.pem -CAkey ca.key -CAcreateserial -days $days -out old.pem

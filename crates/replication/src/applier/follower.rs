@@ -149,10 +149,7 @@ impl Follower {
 
     /// A row must belong to the transaction that is open.
     fn continues(&mut self, header: &RowHeader) -> Result<(), StreamError> {
-        if header.replica_id == 0 || header.replica_id as usize >= VCLOCK_MAX {
-            let text = format!("a row comes from instance {}", header.replica_id);
-            return Err(StreamError::Transaction(text));
-        }
+        check_origin(header)?;
         let transaction = (header.replica_id, header.tsn);
         if *self.open.get_or_insert(transaction) != transaction {
             let text = format!("LSN {} begins before the one before it has ended", header.lsn);
@@ -180,6 +177,23 @@ impl Follower {
         let made = header.timestamp * 1e6;
         self.progress.lag = if made > 0.0 { (now as f64 - made).max(0.0) as u64 } else { 0 };
     }
+}
+
+/// Refuses a row that no master sends: one of an instance that cannot exist, or of a group. A row of group 1 is local to
+/// the instance that made it. Journaled as it came it would count in component 0 of this instance's clock after a restart,
+/// and would go to no replica.
+pub(super) fn check_origin(header: &RowHeader) -> Result<(), StreamError> {
+    let RowHeader { replica_id, group_id, lsn, .. } = *header;
+    if replica_id == 0 || replica_id as usize >= VCLOCK_MAX {
+        return Err(StreamError::Transaction(format!("a row comes from instance {replica_id}")));
+    }
+    if group_id != 0 {
+        let text = format!(
+            "the row of LSN {lsn} of instance {replica_id} is of group {group_id}, which never leaves it"
+        );
+        return Err(StreamError::Transaction(text));
+    }
+    Ok(())
 }
 
 /// The rows of the frames in `bytes`, which were read before.
@@ -281,6 +295,12 @@ mod tests {
             let mut nobody = Vec::new();
             row(&mut nobody, RowHeader { replica_id, ..RowHeader::single(1, 5, 1.0) });
             assert!(matches!(follow(&mut follower(), &nobody), Err(StreamError::Transaction(_))));
+        }
+        for group_id in [1, 2, u32::MAX] {
+            let mut local = Vec::new();
+            row(&mut local, RowHeader { group_id, ..RowHeader::single(2, 5, 1.0) });
+            let refused = follow(&mut follower(), &local).expect_err("a row of a local space").to_string();
+            assert!(refused.contains(&format!("of group {group_id}")), "{refused}");
         }
         let mut long = Vec::new();
         (0..200_000).for_each(|place| row(&mut long, open(1, 5 + place, 5)));

@@ -12,6 +12,7 @@ use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
 use uuid::Uuid;
 
+use super::follower::check_origin;
 use super::handshake::{Ballot, Session};
 use crate::stream::{self, Message, StreamError};
 
@@ -108,6 +109,7 @@ impl Join {
                 Ok(Some(JoinEvent::EndOfSnapshot(self.vclock.replicated())))
             }
             (Stage::Log, Message::Row(header, body)) => {
+                check_origin(&header)?;
                 self.vclock
                     .set(header.replica_id, header.lsn)
                     .map_err(|error| StreamError::Transaction(error.to_string()))?;
@@ -223,5 +225,23 @@ mod tests {
         let mut join = session(&transcript).join(JoinKind::Anonymous, &mut Vec::new());
         join.receive(&[0xce, 0x7f, 0xff, 0xff, 0xff]);
         assert!(matches!(join.next(LIMIT), Err(StreamError::Frame(_))));
+    }
+
+    /// Rows of the log that belong to no instance, or to a group, change no clock.
+    #[test]
+    fn rows_that_no_master_sends_are_refused() {
+        let transcript = Transcript::read("20-replication-join.json");
+        for (replica_id, group_id) in [(0, 0), (32, 0), (1, 1), (1, u32::MAX)] {
+            let mut join = Join::registering(Uuid::from_u128(3), session(&transcript), &Vclock::new());
+            let header = RowHeader { group_id, ..RowHeader::single(replica_id, 7, 1.0) };
+            let mut bytes = Vec::new();
+            stream::frame(&mut bytes, |out| lycosa_iproto::row::encode_row(out, &header, &RowBody::Nop));
+            join.receive(&bytes);
+            let refused = join.next(LIMIT).map(drop);
+            assert!(
+                matches!(refused, Err(StreamError::Transaction(_))),
+                "{replica_id} {group_id}: {refused:?}"
+            );
+        }
     }
 }
