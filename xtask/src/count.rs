@@ -1,6 +1,7 @@
 //! How many tests a step ran, read from what its runner printed.
 
 use std::ops::AddAssign;
+use std::str::FromStr;
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -89,11 +90,16 @@ fn node(output: &str) -> Count {
 
 /// The number that stands before a word; 0 where the word does not stand.
 fn number_before(line: &str, word: &str) -> u64 {
+    value_before(line, word).unwrap_or(0)
+}
+
+/// The number that stands before a word, or before words with single blanks between them.
+pub(crate) fn value_before<T: FromStr>(line: &str, word: &str) -> Option<T> {
     let words = line.split([' ', ',', ';']).filter(|word| !word.is_empty());
     let words = words.collect::<Vec<_>>();
     let wanted = word.split(' ').collect::<Vec<_>>();
-    let at = words.windows(wanted.len()).position(|window| window == wanted);
-    at.and_then(|at| words[at.checked_sub(1)?].parse().ok()).unwrap_or(0)
+    let at = words.windows(wanted.len()).position(|window| window == wanted)?;
+    words[at.checked_sub(1)?].parse().ok()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! `cargo fuzz` asks for a nightly compiler because of its sanitizers. Memory is safe here without them, and coverage is
 //! a code generation option of every compiler: so the flags stand here, and the build has a target folder of its own.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -26,38 +27,92 @@ const MEMORY: u32 = 4096;
 /// Longest input, in bytes.
 const MAX_INPUT: u32 = 64 << 10;
 
+/// The instrumented program, its targets, and where their inputs lie.
+#[derive(Debug)]
+pub(crate) struct Fuzzer {
+    binary: PathBuf,
+    targets: Vec<String>,
+    /// Inputs that reached something new, by target.
+    corpus: PathBuf,
+    /// Inputs to begin with, by target.
+    seeds: PathBuf,
+}
+
+/// What a target's run came to.
+#[derive(Debug)]
+pub(crate) struct Statistics {
+    target: String,
+    seconds: u64,
+    seed: u32,
+    /// Inputs that the target was given.
+    pub(crate) inputs: u64,
+    /// Of them, those that reached something new.
+    new: u64,
+}
+
+impl fmt::Display for Statistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { target, seconds, seed, inputs, new } = self;
+        write!(
+            f,
+            "{target}: {inputs} inputs in {seconds} s from seed {seed}, {new} of them reached something new"
+        )
+    }
+}
+
 /// Fuzzes all targets, or the one named, for `seconds` in total. `seed` is random if absent.
 pub(crate) fn run(seconds: u64, seed: Option<u32>, only: Option<&str>) -> Result<()> {
-    let corpus = folder()?.join("corpus");
-    let seeds = folder()?.join("seeds");
-    Program::cargo()
-        .arguments(["run", "--quiet", "--package", "lycosa-fuzz", "--bin", "lycosa-fuzz-seeds", "--"])
-        .arguments([&seeds])
-        .run()?;
-    let binary = build()?;
-    let mut names = Vec::new();
-    for entry in fs::read_dir(&seeds)? {
-        names.push(entry?.file_name().to_string_lossy().into_owned());
-    }
-    names.sort();
+    let fuzzer = Fuzzer::build()?;
+    let mut targets = fuzzer.targets().to_vec();
     if let Some(only) = only {
-        if !names.iter().any(|name| name == only) {
-            bail!("there is no fuzz target {only:?}; the targets are {}", names.join(", "));
+        if !targets.iter().any(|name| name == only) {
+            bail!("there is no fuzz target {only:?}; the targets are {}", targets.join(", "));
         }
-        names.retain(|name| name == only);
+        targets.retain(|name| name == only);
     }
-    let seed = seed.unwrap_or_else(|| seed_of_the_clock().max(1));
-    let share = (seconds / names.len() as u64).max(1);
-    for name in &names {
-        let statistics = one(&binary, name, &corpus.join(name), &seeds.join(name), share, seed)?;
-        let number = |key: &str| statistic(&statistics, key);
-        println!(
-            "{name}: {} inputs in {share} s from seed {seed}, {} of them reached something new",
-            number("number_of_executed_units"),
-            number("new_units_added"),
-        );
+    let seed = seed.unwrap_or_else(seed_of_the_clock);
+    let share = (seconds / targets.len() as u64).max(1);
+    for target in &targets {
+        println!("{}", fuzzer.run(target, share, seed)?);
     }
     Ok(())
+}
+
+impl Fuzzer {
+    /// Builds the program and writes the seeds.
+    pub(crate) fn build() -> Result<Self> {
+        let folder = folder()?;
+        let seeds = folder.join("seeds");
+        Program::cargo()
+            .arguments(["run", "--quiet", "--package", "lycosa-fuzz", "--bin", "lycosa-fuzz-seeds", "--"])
+            .arguments([&seeds])
+            .run()?;
+        let mut targets = Vec::new();
+        for entry in fs::read_dir(&seeds)? {
+            targets.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        targets.sort();
+        Ok(Self { binary: build()?, targets, corpus: folder.join("corpus"), seeds })
+    }
+
+    /// The names of the targets.
+    pub(crate) fn targets(&self) -> &[String] {
+        &self.targets
+    }
+
+    /// Runs a target for `seconds`.
+    pub(crate) fn run(&self, target: &str, seconds: u64, seed: u32) -> Result<Statistics> {
+        let (corpus, seeds) = (self.corpus.join(target), self.seeds.join(target));
+        let printed = one(&self.binary, target, &corpus, &seeds, seconds, seed)?;
+        let number = |key: &str| statistic(&printed, key);
+        Ok(Statistics {
+            target: target.to_owned(),
+            seconds,
+            seed,
+            inputs: number("number_of_executed_units")?,
+            new: number("new_units_added")?,
+        })
+    }
 }
 
 fn one(binary: &Path, name: &str, corpus: &Path, seeds: &Path, seconds: u64, seed: u32) -> Result<String> {
@@ -91,9 +146,10 @@ fn one(binary: &Path, name: &str, corpus: &Path, seeds: &Path, seconds: u64, see
 }
 
 /// A number of the closing statistics: `stat::key: number`.
-fn statistic<'a>(statistics: &'a str, key: &str) -> &'a str {
-    let value = |line: &'a str| line.strip_prefix("stat::")?.strip_prefix(key)?.strip_prefix(':');
-    statistics.lines().find_map(value).map_or("?", str::trim)
+fn statistic(statistics: &str, key: &str) -> Result<u64> {
+    let value =
+        |line: &str| line.strip_prefix("stat::")?.strip_prefix(key)?.strip_prefix(':')?.trim().parse().ok();
+    statistics.lines().find_map(value).with_context(|| format!("libFuzzer has printed no `stat::{key}`"))
 }
 
 /// The instrumented program.
@@ -114,8 +170,9 @@ fn folder() -> Result<PathBuf> {
     Ok(target.context("cargo metadata names no target folder")?.join("fuzz"))
 }
 
-fn seed_of_the_clock() -> u32 {
+/// A seed that differs from run to run, and is not 0.
+pub(crate) fn seed_of_the_clock() -> u32 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
-        .map_or(1, |since| since.subsec_nanos() ^ since.as_secs() as u32)
+        .map_or(1, |since| (since.subsec_nanos() ^ since.as_secs() as u32).max(1))
 }

@@ -2,14 +2,17 @@
 
 mod command;
 mod count;
+mod endure;
 mod fuzz;
 mod install;
 mod instructions;
 mod package;
+mod record;
 mod sim;
 mod steps;
 mod tidy;
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -96,6 +99,27 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Run worlds, fuzz targets and killed servers in turn from fresh seeds, and write what was survived to docs/record.md
+    ///
+    /// Everything runs with the lowest priority. The run's row in the record is written anew after each slice, a minute or
+    /// less, so that an interrupted run stands there too. A finding ends the run; the record has the command that repeats it.
+    Endure {
+        /// For how long; 0 only makes the sums of the record anew
+        #[arg(long, value_name = "N", default_value_t = 1.0)]
+        hours: f64,
+        /// Worlds, fuzz targets and servers that run at once; as many as there are processors if absent
+        #[arg(long, value_name = "N")]
+        jobs: Option<NonZero<usize>>,
+        /// Run only these parts
+        #[arg(long, value_delimiter = ',', value_name = "PART")]
+        only: Vec<endure::Part>,
+        /// Go on after a finding
+        #[arg(long)]
+        keep_going: bool,
+        /// The record, if it is another file than docs/record.md
+        #[arg(long, value_name = "FILE")]
+        record: Option<PathBuf>,
+    },
     /// Build the release and strip it: target/dist/lycosa, with its debug information beside it
     Dist {
         /// Strip this binary instead of building one
@@ -144,6 +168,10 @@ fn run(task: Task) -> Result<()> {
         Task::Fuzz { seconds, seed, target } => fuzz::run(seconds, seed, target.as_deref()),
         Task::Count { record } => instructions::check(record),
         Task::Sim { arguments } => sim::run(&arguments),
+        Task::Endure { hours, jobs, only, keep_going, record } => {
+            let record = absolute(record)?.unwrap_or_else(endure::default_record);
+            endure::run(&endure::Order { hours, jobs, parts: only, keep_going, record })
+        }
         Task::Dist { binary } => package::dist_binary(absolute(binary)?.as_deref()).map(drop),
         Task::Man { binary } => package::man(absolute(binary)?.as_deref()).map(drop),
         Task::Deb { binary } => package::deb(absolute(binary)?.as_deref()),
