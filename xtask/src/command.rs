@@ -71,16 +71,6 @@ impl Program {
             .with_context(|| format!("`{shown}` wrote something that is not UTF-8"))
     }
 
-    /// Runs it and gives what it wrote to standard output, whether it succeeds (0), has something to report (1), or not.
-    pub(crate) fn report(mut self) -> Result<String> {
-        let shown = self.shown();
-        let output = self.command.output().with_context(|| format!("cannot run `{shown}`"))?;
-        if !matches!(output.status.code(), Some(0 | 1)) {
-            bail!("`{shown}` failed: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    }
-
     /// Runs it and gives what it wrote to standard error; that is shown only if it fails.
     pub(crate) fn errors(mut self) -> Result<String> {
         let shown = self.shown();

@@ -92,7 +92,7 @@ struct Round {
     keep_going: bool,
 }
 
-/// A kind of slice, with what was built for it.
+/// A kind of slice, with its program.
 enum Kind {
     /// Worlds of each kind, and the steps of a world.
     Worlds {

@@ -46,7 +46,7 @@ pub(crate) struct Statistics {
     seed: u32,
     /// Inputs that the target was given.
     pub(crate) inputs: u64,
-    /// Of them, those that reached something new.
+    /// Inputs among them that reached new code.
     new: u64,
 }
 

@@ -16,34 +16,8 @@ pub(crate) fn all() -> Result<()> {
     debian_package("strace", "-V")?;
     debian_package("faketime", "--version")?;
     debian_package("valgrind", "--version")?;
-    machete()?;
-    deny()?;
     python_clients()?;
     javascript_clients()
-}
-
-/// The program that finds unused dependencies, installed if it is missing.
-pub(crate) fn machete() -> Result<PathBuf> {
-    cargo_program("cargo-machete", "0.9.2")
-}
-
-/// The program that checks licences, bans and sources of dependencies, installed if it is missing: four minutes of a
-/// processor.
-pub(crate) fn deny() -> Result<PathBuf> {
-    cargo_program("cargo-deny", "0.20.2")
-}
-
-/// A program that cargo builds in this version, unless it is there.
-fn cargo_program(name: &str, version: &str) -> Result<PathBuf> {
-    let root = environment().join("cargo");
-    let program = root.join("bin").join(name);
-    if Program::new(&program).arguments(["--version"]).output().is_ok_and(|is| is.trim().ends_with(version)) {
-        return Ok(program);
-    }
-    println!("{name}: installing into {}", root.display());
-    let install = ["install", "--quiet", "--locked", name, "--version", version, "--root"];
-    Program::cargo().arguments(install).arguments([&root]).run()?;
-    Ok(program)
 }
 
 /// The Python in which the clients are installed.

@@ -99,7 +99,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Run worlds, fuzz targets and killed servers in turn from fresh seeds, and write what was survived to docs/record.md
+    /// Run worlds, fuzz targets and killed servers in turn from fresh seeds, and write the sums to docs/record.md
     ///
     /// Everything runs with the lowest priority. The run's row in the record is written anew after each slice, a minute or
     /// less, so that an interrupted run stands there too. A finding ends the run; the record has the command that repeats it.

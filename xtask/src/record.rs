@@ -26,7 +26,7 @@ pub(crate) enum Column {
     Masters,
     /// Simulated processes and machines that died.
     Crashes,
-    /// Of them, machines that took rows which nobody had been promised.
+    /// Simulated machines whose death took rows without breaking a promise.
     Losses,
     /// Simulated disks that refused.
     Faults,

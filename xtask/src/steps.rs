@@ -38,7 +38,6 @@ const STEPS: &[Step] = &[
     Step { name: "fmt", about: "formatting", action: Action::Chore(|| format(true)) },
     Step { name: "clippy", about: "lints, warnings as errors", action: Action::Chore(clippy) },
     Step { name: "tidy", about: "the house rules", action: Action::Chore(tidy::check) },
-    Step { name: "deny", about: "licences, bans and sources of dependencies", action: Action::Chore(deny) },
     Step { name: "build", about: "the server's binary", action: Action::Chore(build) },
     Step { name: "unit", about: "tests beside the code", action: Action::Tests(unit) },
     Step { name: "doc", about: "examples in the documentation", action: Action::PerhapsTests(documentation) },
@@ -86,12 +85,6 @@ const STEPS: &[Step] = &[
         action: Action::Chore(|| instructions::check(false)),
     },
 ];
-
-/// What `deny.toml` allows, for every crate that is built in.
-fn deny() -> Result<()> {
-    let check = ["--log-level", "error", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"];
-    Program::new(install::deny()?).arguments(check).run()
-}
 
 /// Seconds of the step that could go on for ever.
 const SHORT: u64 = 20;
@@ -313,6 +306,12 @@ pub(crate) fn target_folder() -> Result<PathBuf> {
 pub(crate) fn metadata() -> Result<serde_json::Value> {
     let output = Program::cargo().arguments(["metadata", "--no-deps", "--format-version", "1"]).output()?;
     Ok(serde_json::from_str(&output)?)
+}
+
+/// `cargo metadata` with the crates of others, for every platform and feature. Cargo downloads missing ones.
+pub(crate) fn metadata_with_dependencies() -> Result<serde_json::Value> {
+    let arguments = ["metadata", "--quiet", "--all-features", "--format-version", "1"];
+    Ok(serde_json::from_str(&Program::cargo().arguments(arguments).output()?)?)
 }
 
 #[cfg(test)]

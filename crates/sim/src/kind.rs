@@ -53,8 +53,8 @@ impl Kind {
 }
 
 /// Numbers with their names, in the order in which they are printed. Equal names mean the same in every kind: `crashes`
-/// are processes and machines that died, `losses` those of them that took rows which nobody had been promised, `faults`
-/// disks that refused, `cuts` connections that were cut or swallowed bytes.
+/// are processes and machines that died, `losses` are crashes that took rows which the world's settings do not promise to
+/// keep, `faults` disks that refused, `cuts` connections that were cut or swallowed bytes.
 pub type Counts = Vec<(&'static str, u64)>;
 
 /// What a world of any kind came to.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Counts, Failure, Kind, Summary, Trace};
 
-/// Bytes of a thread's stack: those that a main thread usually has.
+/// Bytes of a thread's stack, as many as a main thread usually has.
 const STACK: usize = 8 << 20;
 
 /// Which worlds run.

@@ -5,6 +5,7 @@
 
 mod arrows;
 mod dependencies;
+mod foreign;
 mod links;
 mod sentences;
 mod text;
@@ -58,7 +59,9 @@ pub(crate) fn check() -> Result<()> {
     let mut faults = Vec::new();
     arrows::check(&metadata, &mut faults)?;
     dependencies::check(&metadata, &mut faults)?;
-    unused::check(&mut faults)?;
+    let all = steps::metadata_with_dependencies()?;
+    foreign::check(&all, &mut faults)?;
+    unused::check(&all, &sources, &mut faults)?;
     for source in &sources {
         text::check(source, &mut faults);
         sentences::check(source, &mut faults);
@@ -70,6 +73,10 @@ pub(crate) fn check() -> Result<()> {
     }
     for warning in sources.iter().filter_map(text::long_file) {
         println!("{}: {} (only a warning)", warning.place, warning.what);
+    }
+    for (name, versions) in foreign::several_versions(&all) {
+        let versions = versions.into_iter().collect::<Vec<_>>().join(", ");
+        println!("Cargo.lock: `{name}` in several versions: {versions} (only a warning)");
     }
     if !faults.is_empty() {
         bail!("{} against the house rules", faults.len());
