@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use lycosa_store::{Change, SpaceId, Statement, Store, system, user};
+use lycosa_store::{Change, IteratorType, SpaceId, Statement, Store, system, user};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
 
@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::owners::{Owner, TaskKey};
 use crate::session::taken_key;
 use crate::statistics::Operation;
+use crate::system::reset_sequence;
 use crate::task::{Layout, State, Task, id_of, prospect, string_key};
 use crate::transaction::Undo;
 use crate::tube::{Tube, TubeIndex, Tubes};
@@ -276,9 +277,23 @@ impl TubeTurn<'_> {
         Ok(())
     }
 
-    /// The tube's space was truncated: nothing lies beside it any more.
+    /// The tube's space was truncated, by the tube or by a statement: nothing lies beside it any more, and ids begin at 0. They go
+    /// on behind tasks that the same transaction has inserted since.
     pub(crate) fn account_truncation(&mut self) -> Result<(), Error> {
         let Self { store, tube, index, common, .. } = self;
+        let last = store.first(tube.space, 0, IteratorType::Le, &[0x90])?.and_then(id_of);
+        let value = |store: &Store| tube.sequence.and_then(|sequence| store.sequence(sequence)?.value);
+        if let Some(sequence) = tube.sequence
+            && value(store).is_some()
+        {
+            reset_sequence(store, sequence)?;
+            if let Some(last) = last.and_then(|last| i64::try_from(last).ok()) {
+                store.sequence_set(sequence, last)?;
+            }
+        }
+        let next_id = last.map_or(Some(0), |last| last.checked_add(1));
+        let previous = std::mem::replace(&mut tube.next_id, next_id);
+        common.pending.undo.push(Undo::NextId { tube: *index, previous });
         common.ready.push(*index);
         if let Some(candidates) = tube.driver.candidates_mut() {
             common.pending.undo_candidates(*index, candidates.take());

@@ -19,7 +19,7 @@ use crate::driver::{Driver, Engine, Indexes, TubeType, TubeTypes};
 use crate::error::Error;
 use crate::follow::Amiss;
 use crate::lua_text;
-use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence, reset_sequence, rows};
+use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence, rows};
 use crate::task::{IndexLayout, Layout, NEXT_EVENT, State, string_key};
 use crate::time::{BEYOND, NEVER};
 use crate::transaction::Undo;
@@ -298,13 +298,7 @@ impl Turn<'_> {
     pub(crate) fn truncate(&mut self, index: TubeIndex) -> Result<Answer, Error> {
         self.transact_at(index, |turn| {
             ddl::truncate(turn.store, turn.tube.space)?;
-            if let Some(sequence) = turn.tube.sequence {
-                reset_sequence(turn.store, sequence)?;
-            }
-            turn.account_truncation()?;
-            let previous = turn.tube.next_id.replace(0);
-            turn.common.pending.undo.push(Undo::NextId { tube: index, previous });
-            Ok(())
+            turn.account_truncation()
         })?;
         Ok(Answer::none())
     }

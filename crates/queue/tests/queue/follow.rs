@@ -7,7 +7,7 @@ use lycosa_queue::QueueState;
 use lycosa_store::Statement;
 use lycosa_tuple::value::Value;
 
-use crate::rig::{Reply, Rig, SECOND, args, options};
+use crate::rig::{Reply, Rig, SECOND, args, options, task};
 
 const TUBES: [(&str, &str, bool); 6] = [
     ("plain", "fifo", false),
@@ -202,6 +202,33 @@ fn a_wrong_row_that_is_corrected_by_the_master_is_forgotten() {
     let said: Vec<_> = std::iter::from_fn(|| replica.queue.poll_log()).map(|line| line.text).collect();
     assert!(!said.iter().any(|line| line.contains("corrects")), "{said:?}");
     assert_eq!((replica.rows("t").len(), replica.rows("t_ready_buffer").len()), (0, 0));
+}
+
+/// A master whose space a program truncates, and a master whose tube does it, leave the same ids to the next master.
+#[test]
+fn a_truncation_by_a_statement_means_the_same_after_a_promotion() {
+    for by_statement in [false, true] {
+        let mut master = Rig::with_ttr(30.0, true);
+        let mut replica = Rig::replica_of(&master);
+        create(&mut master, ("t", "fifottl", false));
+        (0..5).for_each(|_| drop(master.t(1, "put", args!["x"]).values()));
+        replica.apply_of(&master, usize::MAX);
+        match by_statement {
+            true => master.truncate_space("t"),
+            false => drop(master.t(1, "truncate", args![]).values()),
+        }
+        master.t(1, "put", args!["x"]).values();
+        replica.apply_of(&master, usize::MAX);
+        replica.promote();
+        let next = replica.t(1, "put", args!["x"]).values();
+        assert_eq!(next, task(1, "r", "x"), "by a statement: {by_statement}");
+        match by_statement {
+            true => replica.truncate_space("t"),
+            false => drop(replica.t(1, "truncate", args![]).values()),
+        }
+        let next = replica.t(1, "put", args!["x"]).values();
+        assert_eq!(next, task(0, "r", "x"), "by a statement: {by_statement}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Changes that are not the queue's own: plain DML, programs' transactions, refusals of the store, users' rights.
 
 use lycosa_queue::Error;
-use lycosa_store::{Error as StoreError, Statement, ddl, system, user};
+use lycosa_store::{Error as StoreError, Statement, ddl, user};
 use lycosa_tuple::value::Value;
 
 use crate::rig::{Reply, Rig, args, options, task};
@@ -23,17 +23,52 @@ fn a_truncation_by_anyone_clears_what_lies_beside_the_space() {
     }
     rig.t(1, "take", args![0]).values();
     assert_eq!((rig.rows("_queue_taken_2").len(), rig.rows("t_ready_buffer").len()), (1, 1));
-    let space = u64::from(rig.space_id("t"));
-    let tuple = Value::array([space, 1]).encode();
-    let add = Value::array([Value::from("+"), Value::from(1_u64), Value::from(1_u64)]);
-    let operations = Value::array([add]).encode();
-    let truncate =
-        Statement::Upsert { space: system::TRUNCATE, tuple: &tuple, operations: &operations, base: 0 };
-    rig.execute(&truncate).expect("a truncation");
+    rig.truncate_space("t");
     assert_eq!((rig.rows("_queue_taken_2").len(), rig.rows("t_ready_buffer").len()), (0, 0));
     assert_eq!(rig.t(1, "take", args![0]).values(), []);
-    assert_eq!(rig.t(1, "put", args!["y"]).values(), task(3, "r", "y"), "the ids go on");
-    assert_eq!(rig.t(1, "take", args![0]).values(), task(3, "t", "y"));
+    assert_eq!(rig.t(1, "put", args!["y"]).values(), task(0, "r", "y"), "as after the tube's own");
+    assert_eq!(rig.t(1, "take", args![0]).values(), task(0, "t", "y"));
+}
+
+/// Ids after `box.space.T:truncate()` are those after the tube's `truncate`: at once, after a restart, and if another task was
+/// put before that. A truncation that is rolled back changes nothing.
+#[test]
+fn ids_begin_anew_whoever_truncates_the_space() {
+    type Truncation = fn(&mut Rig);
+    let ways: [(&str, Truncation); 2] = [
+        ("the tube", |rig| drop(rig.t(1, "truncate", args![]).values())),
+        ("its space", |rig| rig.truncate_space("t")),
+    ];
+    for (tube_type, temporary) in [("fifo", false), ("fifottl", true), ("utubettl", false)] {
+        for (way, truncate) in ways {
+            let mut rig = Rig::new();
+            rig.create("t", tube_type, options([("temporary", Value::from(temporary))]));
+            let put = |rig: &mut Rig| rig.t(1, "put", args!["x"]).values();
+            (0..3).for_each(|_| drop(put(&mut rig)));
+            truncate(&mut rig);
+            let context = format!("{way} of a {tube_type}");
+            assert_eq!(put(&mut rig), task(0, "r", "x"), "{context}");
+            assert_eq!(put(&mut rig), task(1, "r", "x"), "{context}");
+            truncate(&mut rig);
+            rig.restart();
+            assert_eq!(put(&mut rig), task(0, "r", "x"), "{context}, after a restart");
+        }
+    }
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", options([]));
+    (0..3).for_each(|_| drop(rig.t(1, "put", args!["x"]).values()));
+    rig.begin();
+    rig.truncate_space("t");
+    rig.rollback();
+    assert_eq!(rig.t(1, "put", args!["x"]).values(), task(3, "r", "x"));
+    let space = rig.space_id("t");
+    rig.begin();
+    rig.truncate_space("t");
+    rig.execute(&Statement::Insert { space, tuple: &Value::from(args![7, "r", "by a program"]).encode() })
+        .expect("an insert");
+    rig.commit();
+    rig.restart();
+    assert_eq!(rig.t(1, "put", args!["x"]).values(), task(8, "r", "x"));
 }
 
 #[test]

@@ -435,6 +435,20 @@ impl Rig {
         rows
     }
 
+    /// `box.space.NAME:truncate()`.
+    pub(crate) fn truncate_space(&mut self, name: &str) {
+        let tuple = Value::array([u64::from(self.space_id(name)), 1]).encode();
+        let add = Value::array([Value::from("+"), Value::from(1_u64), Value::from(1_u64)]);
+        let operations = Value::array([add]).encode();
+        let truncate = Statement::Upsert {
+            space: lycosa_store::system::TRUNCATE,
+            tuple: &tuple,
+            operations: &operations,
+            base: 0,
+        };
+        self.execute(&truncate).expect("a truncation");
+    }
+
     /// A statement by a user, in a transaction of its own.
     pub(crate) fn execute(&mut self, statement: &Statement<'_>) -> Result<(), Error> {
         let out = &mut Vec::new();
