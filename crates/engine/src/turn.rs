@@ -8,7 +8,8 @@
 //! 2. expired deadlines fire ([`Instance::tick`]);
 //! 3. a checkpoint goes on by one step ([`Host::order`]);
 //! 4. rows go to the journal, or wait for more;
-//! 5. replies that may leave are written ([`Host::write`]), readers that do not read are closed, lines are logged.
+//! 5. replies that may leave are written ([`Host::write`]), at most [`MAX_WRITTEN`] bytes, readers that do not read are closed,
+//!    lines are logged.
 //!
 //! The surroundings of the instance are a [`Host`]: its journal, its sockets, its writer of snapshots. Its other methods hear
 //! of events and need not do anything.
@@ -29,6 +30,13 @@ use crate::journal::{Journal, News, Pace};
 
 /// What one turn does for a checkpoint: some tenths of a millisecond.
 pub const CHECKPOINT_STEP: Budget = Budget { rows: 512, bytes: 64 << 10 };
+
+/// Bytes of replies that one turn writes, but for the last write. The other connections follow in the next turn, which
+/// [`Ended::next`] then asks for at once.
+pub const MAX_WRITTEN: usize = 512 << 10;
+
+/// What a write counts for at least, in bytes: the call takes as long as copying that many.
+const WRITE_COST: usize = 8 << 10;
 
 /// What a loop remembers from turn to turn.
 #[derive(Debug, Default)]
@@ -104,7 +112,7 @@ pub trait Host {
     /// Ends the turn.
     fn order(&mut self, order: CheckpointOrder) -> Result<(), Self::Stop>;
 
-    /// Writes what a connection's client may be told ([`Instance::output`], [`Instance::consume`]).
+    /// Writes what a connection's client may be told, once ([`Instance::output`], [`Instance::consume`]).
     ///
     /// # Errors
     /// Ends the turn.
@@ -190,7 +198,7 @@ pub trait Host {
 /// What came of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// When the next thing is due, in microseconds since the epoch.
+    /// When the next thing is due, in microseconds since the epoch; now, if replies are left to be written.
     pub next: Option<u64>,
     /// For how long at most rows wait to be submitted. Nothing wakes the loop for them.
     pub waits: Option<Duration>,
@@ -214,9 +222,7 @@ pub fn end<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Ended, H::
     }
     let waits = submit(host, now, clock)?;
     host.parts().instance.end_part(TurnPart::Journal);
-    while let Some(slot) = host.parts().instance.poll_ready() {
-        host.write(slot)?;
-    }
+    let has_output = write_replies(host)?;
     host.parts().instance.end_part(TurnPart::Replies);
     while let Some(excess) = host.parts().instance.poll_excess() {
         host.close(&excess);
@@ -227,7 +233,20 @@ pub fn end<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Ended, H::
     let Parts { instance, .. } = host.parts();
     instance.end_part(TurnPart::Log);
     instance.end_turn();
+    let next = if has_output { Some(now) } else { next };
     Ok(Ended { next, waits, was_long })
+}
+
+/// Writes what may leave, each connection's once. Whether there is more.
+fn write_replies<H: Host>(host: &mut H) -> Result<bool, H::Stop> {
+    let mut written = 0;
+    while written < MAX_WRITTEN {
+        let instance = host.parts().instance;
+        let Some(slot) = instance.poll_ready() else { return Ok(false) };
+        written += instance.output(slot).len().max(WRITE_COST);
+        host.write(slot)?;
+    }
+    Ok(host.parts().instance.has_ready())
 }
 
 fn advance_checkpoint<H: Host>(host: &mut H) -> Result<bool, H::Stop> {

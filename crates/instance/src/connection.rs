@@ -1,5 +1,7 @@
 //! Connections: who is at the other end of each socket, and the replies on their way there.
 
+use std::collections::VecDeque;
+
 use lycosa_iproto::greeting::SALT_SIZE;
 use lycosa_store::UserId;
 
@@ -150,7 +152,8 @@ pub(crate) struct Connections {
     slots: Vec<Option<Connection>>,
     free: Vec<ConnectionSlot>,
     open: usize,
-    ready: Vec<ConnectionSlot>,
+    /// The connections with something to write, the one that waits longest first.
+    ready: VecDeque<ConnectionSlot>,
     parked: Vec<ConnectionSlot>,
     last_id: u64,
     /// Bytes of replies that wait to leave, as far as [`Connections::account`] knows.
@@ -303,13 +306,18 @@ impl Connections {
             && !connection.is_listed_ready
         {
             connection.is_listed_ready = true;
-            self.ready.push(slot);
+            self.ready.push_back(slot);
         }
     }
 
-    /// Takes one connection off that list.
+    /// Whether a connection is on that list.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Takes the connection off that list that waits longest.
     pub(crate) fn pop_ready(&mut self) -> Option<ConnectionSlot> {
-        let slot = self.ready.pop()?;
+        let slot = self.ready.pop_front()?;
         if let Some(connection) = self.get_mut(slot) {
             connection.is_listed_ready = false;
         }

@@ -608,7 +608,12 @@ impl Instance {
         !self.data.conditions.has_failed() && self.data.journaling.has_open_batch()
     }
 
-    /// A connection with bytes to write.
+    /// Whether a connection has bytes to write that its host has not asked for.
+    pub fn has_ready(&self) -> bool {
+        self.connections.has_ready()
+    }
+
+    /// The connection with bytes to write that waits longest.
     pub fn poll_ready(&mut self) -> Option<ConnectionSlot> {
         self.connections.pop_ready()
     }
@@ -664,7 +669,8 @@ impl Instance {
         self.data.vault.poll_event()
     }
 
-    /// What may be written to the connection's socket now.
+    /// What may be written to the connection's socket now, or the beginning of it. [`Instance::consume`] lists the connection
+    /// again if there is more.
     pub fn output(&self, slot: ConnectionSlot) -> &[u8] {
         self.connections.get(slot).map_or(&[], |connection| connection.replies.ready())
     }

@@ -33,6 +33,9 @@ struct Mark {
     count: u32,
 }
 
+/// What a connection writes at once, in bytes. The kernel copies that much in some tens of microseconds.
+const MAX_WRITE: usize = 128 << 10;
+
 /// A buffer that grew beyond this is given back to the allocator once it is empty.
 const KEPT_CAPACITY: usize = 64 << 10;
 
@@ -89,12 +92,13 @@ impl Replies {
         self.chunks.extend([before].into_iter().chain(reply).filter(|chunk| !chunk.is_empty()));
     }
 
-    /// What may be written now, or a part of it.
+    /// What may be written now, or the first [`MAX_WRITE`] bytes of it, or of its first chunk.
     pub(crate) fn ready(&self) -> &[u8] {
-        match self.chunks.front() {
+        let ready = match self.chunks.front() {
             Some(chunk) => &chunk[self.written..],
             None => &self.bytes[self.written..self.released],
-        }
+        };
+        ready.get(..MAX_WRITE).unwrap_or(ready)
     }
 
     /// The first `count` bytes of [`Replies::ready`] were written. Whether there are more that may be written.

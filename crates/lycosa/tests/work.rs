@@ -298,3 +298,73 @@ fn a_command_gets_no_password() {
     assert!(run.stdout.contains("LYCOSA_TASK_ID=0"), "{}", run.stdout);
     assert!(!run.stdout.contains("hunter2"), "{}", run.stdout);
 }
+
+/// Everything about a task works, over IPROTO and in Lua, while new tasks are refused.
+fn is_drained(server: Server, folder: &std::path::Path, refusal: &str) {
+    let refused = server.run(&["put", "t", "g"]);
+    assert!(refused.code == 1 && refused.stderr.contains(refusal), "{refused:?}");
+
+    let program = "local t = queue.tube.t:take(0, {extended = true}) \
+                   queue.tube.t:touch(t[1], 60) \
+                   queue.tube.t:release(t[1], {reason = 'not now', delay = 0.01}) \
+                   local f = require('fiber').new(function() \
+                       local t = queue.tube.t:take(60, {extended = true}) \
+                       queue.tube.t:bury(t[1], {reason = 'never'}) \
+                       queue.tube.t:kick(1) \
+                       t = queue.tube.t:take(60) \
+                       queue.tube.t:ack(t[1]) \
+                   end) \
+                   f:set_joinable(true) \
+                   return f:join(), queue.tube.t:delete(queue.tube.t:take(0)[1])[2]";
+    let run = server.run_with(
+        &["console", &server.data.path().join("admin.sock").display().to_string()],
+        &format!("{program}\n"),
+    );
+    assert!(run.stdout.contains("- true") && run.stdout.contains("- '-'"), "{run:?}");
+
+    let script = "read task; echo $task >> log; test $LYCOSA_ATTEMPT -gt 1 -a $task != f";
+    let flags = ["work", "t", "--max-attempts", "2", "--retry-delay", "0.01", "--until-empty", "0.2"];
+    let mut worker = server.command(&[&flags[..], &["--", "sh", "-c", script]].concat());
+    worker.current_dir(folder);
+    let run = support::finish(worker, "");
+    assert_eq!(run.code, 0, "{run:?}");
+    let mut log: Vec<_> =
+        fs::read_to_string(folder.join("log")).unwrap().lines().map(str::to_owned).collect();
+    log.sort();
+    assert_eq!(log, ["c", "c", "d", "d", "e", "e", "f", "f"]);
+    let line = server.ok(&["tube", "stats", "t", "--json"]);
+    let counts = &serde_json::from_str::<Json>(&line).unwrap()["statistics"]["tasks"];
+    assert_eq!((&counts["total"], &counts["buried"]), (&json!(1), &json!(1)), "{line}");
+    server.ok(&["delete", "t", "5"]);
+}
+
+/// A server with tasks "a" to "f", started anew with these flags.
+fn filled(flags: &[&str], before: impl FnOnce(&Server)) -> Server {
+    let server = Server::start();
+    server.ok(&["tube", "create", "t", "--type", "fifottl"]);
+    server.ok(&["put", "t", "a", "b", "c", "d", "e", "f"]);
+    before(&server);
+    server.restart(flags)
+}
+
+#[test]
+fn a_server_at_its_memory_limit_is_drained() {
+    let place = tempfile::tempdir().unwrap();
+    let server = filled(&["--memory-limit", "1MiB"], |server| {
+        server.ok(&["tube", "create", "large"]);
+        for _ in 0..2 {
+            assert_eq!(server.run_with(&["put", "large"], &"x".repeat(800_000)).code, 0);
+        }
+    });
+    is_drained(server, place.path(), "memory_limit is 1MiB");
+}
+
+#[test]
+fn a_server_whose_disk_is_short_of_space_is_drained() {
+    let place = tempfile::tempdir().unwrap();
+    let disk = rustix::fs::statvfs(place.path()).unwrap();
+    let reserve = (disk.f_bavail * disk.f_frsize * 2).to_string();
+    let server = filled(&["--disk-reserve", &reserve], |_| ());
+    server.expect_log("less than disk_reserve");
+    is_drained(server, place.path(), "disk_reserve");
+}

@@ -208,7 +208,11 @@ impl Attempts {
         let space = match self.existing(store) {
             Some(space) => space,
             None => {
-                self.space = ATTEMPTS.find_or_create(store, false)?;
+                // A worker of a full server is the first that needs the space.
+                let former = store.lift_limit(true);
+                let created = ATTEMPTS.find_or_create(store, false);
+                store.lift_limit(former);
+                self.space = created?;
                 store.exempt_from_limit(self.space);
                 store.guard(self.space, true);
                 self.space

@@ -168,8 +168,12 @@ impl Turn<'_> {
             if matches!(up.stage, Stage::Up) {
                 return Ok(true);
             }
-            let count = self.advance(up, left.min(Self::BATCH))?;
-            left = left.saturating_sub(count.max(1));
+            // What a start adds to the data is small, and without it they could not be worked off. Puts that are served are new
+            // work.
+            let former = self.store.lift_limit(!matches!(up.stage, Stage::Serving));
+            let advanced = self.advance(up, left.min(Self::BATCH));
+            self.store.lift_limit(former);
+            left = left.saturating_sub(advanced?.max(1));
         }
         Ok(matches!(up.stage, Stage::Up))
     }
@@ -322,7 +326,10 @@ impl Turn<'_> {
             if TubeRow::read(&row).is_none_or(|row| row.tube_type != name) {
                 continue;
             }
-            let Some(index) = self.load_row(&mut up, &row) else { continue };
+            let former = self.store.lift_limit(true);
+            let loaded = self.load_row(&mut up, &row);
+            self.store.lift_limit(former);
+            let Some(index) = loaded else { continue };
             self.derive(index)?;
             let TubeTurn { store, tube, .. } = self.tube(index)?;
             let orphans = tube.ids_in_state(store, State::Taken, &mut |_| Ok(true))?;

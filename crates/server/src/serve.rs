@@ -669,3 +669,6 @@ pub(crate) fn is_loopback_only(addresses: &Addresses) -> bool {
 pub(crate) fn shown(path: &Path) -> String {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
+
+#[cfg(test)]
+mod tests;

@@ -451,7 +451,8 @@ impl Core {
             if self.work.get() != work {
                 continue;
             }
-            if self.journal_is_idle() && !self.instance.borrow().has_open_batch() {
+            let has_work = |instance: &Instance| instance.has_open_batch() || instance.has_ready();
+            if self.journal_is_idle() && !has_work(&self.instance.borrow()) {
                 return;
             }
             let turned = self.turned.notified();
@@ -461,10 +462,11 @@ impl Core {
         }
     }
 
-    /// The socket takes bytes again.
+    /// The socket takes bytes again. Asks for the end of a turn, which goes on with what is left.
     pub(crate) fn writable(&self, slot: ConnectionSlot, link: &Link) {
         link.blocked.set(false);
         write(&mut self.instance.borrow_mut(), slot, link);
+        self.end.notify_one();
     }
 }
 

@@ -378,8 +378,9 @@ impl<'a> Simulation<'a> {
                 self.checkpointer_step()?;
             }
             self.turn()?;
+            let has_output = self.life.instance.has_ready();
             let has_checkpoint = self.life.instance.has_checkpoint() || !self.life.checkpointer.is_idle();
-            if self.totals == before && self.is_journal_at_rest() && !has_checkpoint {
+            if self.totals == before && self.is_journal_at_rest() && !has_checkpoint && !has_output {
                 break;
             }
         }

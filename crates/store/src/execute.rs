@@ -384,7 +384,8 @@ impl Store {
     /// Whether a tuple of that length would take the data over the memory limit.
     fn is_short_of_memory(&self, length: usize) -> bool {
         let wanted = Arena::slot_size(length) as u64;
-        self.arena.used_bytes() + self.index_memory + wanted > self.settings.memory_limit
+        let is_beyond = self.arena.used_bytes() + self.index_memory + wanted > self.settings.memory_limit;
+        is_beyond && !self.limit_is_lifted
     }
 
     /// Puts an allocated tuple into its space and applies it to the schema. The tuple is freed if it is refused.

@@ -230,6 +230,8 @@ pub struct Store {
     replica_id: u32,
     /// A master has accepted the statement that is being executed, see [`Origin`].
     takes_history: bool,
+    /// See [`Store::lift_limit`].
+    limit_is_lifted: bool,
     /// Bytes of all indexes when they were counted last.
     index_memory: u64,
     statements_since_gauge: u32,
@@ -273,6 +275,7 @@ impl Store {
             is_logging: true,
             replica_id: 0,
             takes_history: false,
+            limit_is_lifted: false,
             index_memory: 0,
             statements_since_gauge: 0,
             garbage: Vec::new(),
@@ -311,6 +314,12 @@ impl Store {
         if let Some(space) = self.catalog.get_mut(space) {
             space.beyond_limit = true;
         }
+    }
+
+    /// Lifts the memory limit for the statements to come, or restores it: for definitions and rows without which the data that
+    /// exist could not be loaded or worked off. Returns whether it was lifted.
+    pub fn lift_limit(&mut self, is_lifted: bool) -> bool {
+        std::mem::replace(&mut self.limit_is_lifted, is_lifted)
     }
 
     /// Gives the spaces with these names their privacy, those too that are created or renamed later, as long as the

@@ -3,7 +3,7 @@
 use lycosa_store::Statement;
 use lycosa_tuple::value::Value;
 
-use crate::rig::{Rig, SECOND, args, options, task};
+use crate::rig::{Reply, Rig, SECOND, args, options, task};
 
 const SPACE: &str = "_lycosa_attempts";
 
@@ -237,4 +237,72 @@ fn one_list_looks_at_a_bounded_number_of_tasks() {
         }
     }
     assert_eq!((found, calls), (vec![4_999], 3));
+}
+
+#[test]
+fn at_the_memory_limit_tasks_are_worked_off_by_every_method() {
+    for kind in KINDS {
+        let mut rig = Rig::new();
+        rig.create("t", kind, Value::Nil);
+        for _ in 0..4 {
+            rig.t(1, "put", args!["x"]).values();
+        }
+        rig.store.set_memory_limit(0);
+        let refused = rig.t(1, "put", args!["x"]).error();
+        assert!(refused.starts_with("Failed to allocate"), "{kind}: {refused}");
+        let taken = rig.t(2, "take", vec![0.into(), extended()]).values();
+        assert_eq!(said(&taken), (1, None), "{kind}");
+        if kind.contains("ttl") {
+            rig.t(2, "touch", args![0, 1000]).values();
+        }
+        let delayed = options([("reason", "exit code 3".into()), ("delay", 1.into())]);
+        rig.t(2, "release", vec![0.into(), delayed]).values();
+        rig.now += 2 * SECOND;
+        rig.tick();
+        for attempt in 2..5 {
+            let taken = rig.t(2, "take", vec![0.into(), extended()]).values();
+            assert_eq!(said(&taken), (attempt, Some("exit code 3".to_owned())), "{kind}");
+            rig.t(2, "release", vec![0.into(), options([("attempted", true.into())])]).values();
+        }
+        rig.t(2, "take", args![0]).values();
+        rig.t(2, "bury", vec![0.into(), because(&"given up ".repeat(400))]).values();
+        rig.t(2, "kick", args![1]).values();
+        rig.t(2, "take", args![0]).values();
+        assert_eq!(rig.t(2, "ack", args![0]).values(), task(0, "-", "x"), "{kind}");
+        assert_eq!(rig.t(2, "delete", args![1]).values(), task(1, "-", "x"), "{kind}");
+        let (first, token) = (rig.t(2, "take", args![0]).values(), rig.t(3, "take", args![60]));
+        assert_eq!(first, task(2, "t", "x"), "{kind}");
+        if let Reply::Parked(token) = token {
+            // Of a sub-queue one task at a time.
+            rig.t(2, "ack", args![2]).values();
+            assert_eq!(rig.answer(token), Some(Reply::Values(task(3, "t", "x"))), "{kind}");
+        }
+        rig.disconnect(3);
+        rig.t(2, "truncate", args![]).values();
+        assert_eq!((rig.rows("t").len(), kept(&rig)), (0, 0), "{kind}");
+    }
+}
+
+#[test]
+fn a_start_at_the_memory_limit_makes_what_the_queue_needs() {
+    let mut rig = Rig::new();
+    rig.create("t", "utubettl", options([("storage_mode", "ready_buffer".into())]));
+    rig.t(1, "put", args!["x"]).values();
+    // What the Lua module leaves: no sequence, no buffer.
+    let sequence = rig.store.space_by_name("t").and_then(lycosa_store::Space::sequence).expect("a sequence");
+    let buffer = rig.store.space_by_name("t_ready_buffer").expect("a buffer").id();
+    let space = rig.space_id("t");
+    rig.begin();
+    let key = Value::array([u64::from(space)]).encode();
+    let owned = Statement::Delete { space: lycosa_store::system::SPACE_SEQUENCE, index: 0, key: &key };
+    rig.store.execute(&owned).expect("the sequence is nobody's");
+    lycosa_store::ddl::drop_sequence(&mut rig.store, sequence).expect("dropped");
+    lycosa_store::ddl::drop_space(&mut rig.store, buffer).expect("dropped");
+    rig.commit();
+    rig.restart_within(0);
+    assert!(rig.store.space_by_name("t_ready_buffer").is_some());
+    assert_eq!(rig.t(2, "take", args![0]).values(), task(0, "t", "x"));
+    assert_eq!(rig.t(2, "ack", args![0]).values(), task(0, "-", "x"));
+    let refused = rig.t(1, "put", args!["x"]).error();
+    assert!(refused.starts_with("Failed to allocate"), "the limit holds again: {refused}");
 }

@@ -88,6 +88,8 @@ impl Reply {
 
 pub(crate) const SECOND: u64 = 1_000_000;
 
+const MEMORY_LIMIT: u64 = 4 << 30;
+
 pub(crate) struct Rig {
     pub(crate) store: Store,
     pub(crate) queue: Queue,
@@ -147,7 +149,7 @@ impl Rig {
             logged: 0,
             boots: 0,
         };
-        rig.boot();
+        rig.boot(MEMORY_LIMIT);
         rig
     }
 
@@ -216,15 +218,16 @@ impl Rig {
         Self::configured(Configuration { ttr: Some(Seconds::from_double(seconds)), in_replicaset })
     }
 
-    fn boot(&mut self) {
+    fn boot(&mut self, memory_limit: u64) {
         self.recover();
+        self.store.set_memory_limit(memory_limit);
         self.queue.start(&mut self.store, self.now).expect("start");
         self.collect_committed();
     }
 
     fn recover(&mut self) {
         let uuid = "00000000-0000-4000-8000-000000000001";
-        self.store = Store::new(Settings { memory_limit: 4 << 30, ..Settings::default() });
+        self.store = Store::new(Settings { memory_limit: MEMORY_LIMIT, ..Settings::default() });
         self.store.bootstrap(uuid, uuid).expect("bootstrap");
         for row in &self.log {
             self.store.recover(&row.statement()).expect("a logged statement");
@@ -234,11 +237,16 @@ impl Rig {
 
     /// Ends the process and begins a new one with what the log has.
     pub(crate) fn restart(&mut self) {
+        self.restart_within(MEMORY_LIMIT);
+    }
+
+    /// The same with another memory limit, in bytes.
+    pub(crate) fn restart_within(&mut self, memory_limit: u64) {
         self.answers.clear();
         self.users.clear();
         self.boots += 1;
         self.queue = Queue::new(self.configuration, session_ids(self.boots));
-        self.boot();
+        self.boot(memory_limit);
     }
 
     /// Number of transactions in the log.

@@ -1,0 +1,98 @@
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::io::Read;
+use std::os::unix::net::UnixStream as Peer;
+
+use lycosa_instance::{Origin, Trust};
+use lycosa_iproto::frame::{self, Split};
+use lycosa_iproto::request::{Body, encode};
+use lycosa_tuple::value::Value;
+use tokio::net::UnixStream;
+use tokio::task::LocalSet;
+
+use super::*;
+use crate::config::Flags;
+use crate::socket::split_unix;
+use crate::turn::Link;
+
+/// Whether the end of a turn was asked for since the last call.
+async fn is_turn_asked_for(core: &Core) -> bool {
+    tokio::select! {
+        biased;
+        () = core.end.notified() => true,
+        () = std::future::ready(()) => false,
+    }
+}
+
+fn read_all(peer: &mut Peer) -> usize {
+    let mut buffer = vec![0; 1 << 20];
+    let mut total = 0;
+    while let Ok(count @ 1..) = peer.read(&mut buffer) {
+        total += count;
+    }
+    total
+}
+
+/// A reply of several chunks, to a client that reads only when the socket is full: whenever the socket takes bytes again the
+/// loop is asked for a turn, which writes the next chunks. No timer takes part: turns end only here.
+#[test]
+fn a_turn_follows_whenever_a_socket_takes_bytes_again() {
+    const TASKS: usize = 300;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, async {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = Config::load(None, std::iter::empty(), &Flags::default()).unwrap();
+        config.data_dir = folder.path().to_owned();
+        config.wal_mode = WalMode::Write;
+        let running = start_with(&config, None, Vec::new(), Vec::new()).await.unwrap();
+        let core = running.core.clone();
+        running.turns.abort();
+        assert!(running.turns.await.unwrap_err().is_cancelled());
+
+        let (mut peer, socket) = Peer::pair().unwrap();
+        peer.set_nonblocking(true).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let (_reader, writer) = split_unix(UnixStream::from_std(socket).unwrap());
+        let origin = Origin { peer: "a slow reader".to_owned(), trust: Trust::Admin };
+        let slot = core.instance.borrow_mut().connect(origin, now()).unwrap();
+        let link = Link::new(writer);
+        core.attach(slot, link.clone());
+        let send = |body: &Body<'_>| {
+            let mut bytes = Vec::new();
+            encode(&mut bytes, 1, body);
+            let Ok(Split::Frame { content, .. }) = frame::split(&bytes, bytes.len()) else {
+                panic!("a whole frame")
+            };
+            core.instance.borrow_mut().handle_frame(slot, content, now()).unwrap();
+        };
+        let args = Value::array([Value::from("t"), "fifo".into()]).encode();
+        send(&Body::Call { name: b"queue.create_tube", args: &args });
+        let args = Value::array([Value::from("x".repeat(10_000).as_str())]).encode();
+        for _ in 0..TASKS {
+            send(&Body::Call { name: b"queue.tube.t:put", args: &args });
+        }
+        while core.instance.borrow().pending_bytes(slot) > 0 {
+            core.end_turn_at_once();
+            read_all(&mut peer);
+            link.writer.writable().await.unwrap();
+            core.writable(slot, &link);
+        }
+        let space = core.instance.borrow().store().space_by_name("t").unwrap().id();
+        let select = Body::Select { space, index: 0, limit: u32::MAX, offset: 0, iterator: 2, key: &[0x90] };
+        send(&select);
+        core.end.notify_one();
+        let (mut total, mut stalls) = (0, 0);
+        while total < TASKS * 10_000 {
+            while is_turn_asked_for(&core).await {
+                core.end_turn_at_once();
+            }
+            assert!(link.blocked.get(), "after {total} bytes nobody goes on");
+            stalls += 1;
+            total += read_all(&mut peer);
+            link.writer.writable().await.unwrap();
+            core.writable(slot, &link);
+        }
+        assert!(stalls > 5, "{total} bytes came with {stalls} stalls");
+        running.checkpoints.close();
+    });
+}
