@@ -300,7 +300,7 @@ fn a_command_gets_no_password() {
 }
 
 /// Everything about a task works, over IPROTO and in Lua, while new tasks are refused.
-fn is_drained(server: Server, folder: &std::path::Path, refusal: &str) {
+fn is_drained(server: &Server, folder: &std::path::Path, refusal: &str) {
     let refused = server.run(&["put", "t", "g"]);
     assert!(refused.code == 1 && refused.stderr.contains(refusal), "{refused:?}");
 
@@ -356,7 +356,7 @@ fn a_server_at_its_memory_limit_is_drained() {
             assert_eq!(server.run_with(&["put", "large"], &"x".repeat(800_000)).code, 0);
         }
     });
-    is_drained(server, place.path(), "memory_limit is 1MiB");
+    is_drained(&server, place.path(), "memory_limit is 1MiB");
 }
 
 #[test]
@@ -366,5 +366,5 @@ fn a_server_whose_disk_is_short_of_space_is_drained() {
     let reserve = (disk.f_bavail * disk.f_frsize * 2).to_string();
     let server = filled(&["--disk-reserve", &reserve], |_| ());
     server.expect_log("less than disk_reserve");
-    is_drained(server, place.path(), "disk_reserve");
+    is_drained(&server, place.path(), "disk_reserve");
 }

@@ -195,7 +195,7 @@ settings! {
     force_recovery: bool = "false", "force_recovery", false,
         "Start on damaged files: skip what cannot be read and say what was lost";
     memory_limit: ByteSize = "256MiB", "memory_limit", true,
-        "Memory for tuples; beyond it inserts are refused, deletes still work; what was accepted is always loaded";
+        "Memory for tuples; beyond it `put` and inserts are refused. Existing tasks can be taken, finished and failed with a reason; what was accepted is always loaded";
     max_tuple_size: ByteSize = "1MiB", "max_tuple_size", true,
         "Largest tuple";
     read_only: bool = "false", "read_only", true,
