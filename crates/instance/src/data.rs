@@ -13,6 +13,8 @@
 //! - a read-only instance changes temporary spaces only;
 //! - at most one transaction is open.
 
+use std::ops::ControlFlow;
+
 use std::borrow::Cow;
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
@@ -295,11 +297,24 @@ impl Data {
         budget: Budget,
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<Progress, WalkError> {
+        self.advance_while(cursor, budget, &mut |tuple| {
+            f(tuple);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// As [`Self::advance`], until `f` breaks.
+    pub(crate) fn advance_while(
+        &mut self,
+        cursor: &mut Cursor,
+        budget: Budget,
+        f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Progress, WalkError> {
         // Rows of the queue that are kept in memory may have to be written before.
         self.read_step(cursor.space(), cursor.index(), 0)?;
         let mut admitted = self.admit(Need::Read)?;
         let (_, store) = admitted.queue();
-        Ok(store.advance(cursor, budget, f)?)
+        Ok(store.advance_while(cursor, budget, f)?)
     }
 
     /// A step of making an index ready to be read; whether there are more. What does not exist is left to the read.

@@ -6,14 +6,14 @@
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::request::{Body, Header, Request, RequestError, Sql};
 use lycosa_iproto::{keys, reply};
-use lycosa_store::{Access, IteratorType, Object, Statement, UserId, system};
+use lycosa_store::{Access, IteratorType, Object, SpaceId, Statement, UserId, system, user};
 use lycosa_tuple::mp;
 
 use crate::call::{is_trusted, loading_error};
 use crate::caller::ReplyTo;
 use crate::data::{Data, Select};
 use crate::loop_time::Outside;
-use crate::{ConnectionSlot, Instance, InvokeKind, OwnedStatement, wire_error};
+use crate::{Caller, ConnectionSlot, Instance, InvokeKind, OwnedStatement, wire_error};
 
 impl Instance {
     /// Does what a request asks. Its reply is among the connection's output, now or later.
@@ -251,6 +251,7 @@ impl Instance {
             return Err(ErrorObject::client(ErrorCode::Unsupported, message));
         }
         let Some(caller) = self.caller(slot) else { return Ok(()) };
+        self.check_sql(caller.user)?;
         let statement = match *sql {
             Sql::Text(text) => Ok(text.to_vec()),
             Sql::Prepared(id) => Err(id),
@@ -258,6 +259,23 @@ impl Instance {
         let reply = ReplyTo::Frame { slot, sync, is_call_16: false };
         self.invoke(caller, InvokeKind::Sql { prepare, statement }, parameters, reply);
         Ok(())
+    }
+
+    /// SQL is for users who have logged in, and for `guest` if somebody has granted it a right to data: whoever can connect is
+    /// no reason to parse and plan. A Tarantool 2.6 takes it from everybody, later ones ask for a right of its own.
+    fn check_sql(&self, user: UserId) -> Result<(), ErrorObject> {
+        if user != user::GUEST || self.data.store().is_granted_data(user) {
+            return Ok(());
+        }
+        Err(ErrorObject::access_denied("Execute", "sql", "", "guest"))
+    }
+
+    /// Whether the caller must not learn that a space exists: it is a tube's, and the caller has no right to it.
+    #[must_use]
+    pub fn hides_space(&self, caller: &Caller, space: SpaceId) -> bool {
+        !caller.trusted
+            && self.data.queue().is_tube_space(space)
+            && !self.data.store().may_know_space(caller.effective, space)
     }
 
     fn handle_eval(

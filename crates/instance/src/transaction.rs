@@ -2,6 +2,8 @@
 //!
 //! What a connection's request does with one frame, a fiber of a program or an HTTP request does with these functions.
 
+use std::ops::ControlFlow;
+
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
@@ -212,6 +214,19 @@ impl Instance {
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<Progress, WalkError> {
         self.data.advance(cursor, budget, f)
+    }
+
+    /// As [`Self::advance`], until `f` breaks: see [`Store::advance_while`].
+    ///
+    /// # Errors
+    /// As [`Self::advance`].
+    pub fn advance_while(
+        &mut self,
+        cursor: &mut Cursor,
+        budget: Budget,
+        f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Progress, WalkError> {
+        self.data.advance_while(cursor, budget, f)
     }
 
     /// The time of everything that happens from now on, in microseconds since the epoch. Inputs with a time set it too.

@@ -12,6 +12,7 @@
 
 mod changes;
 mod define;
+mod effort;
 mod eval;
 mod parse;
 mod resolve;
@@ -21,13 +22,14 @@ mod value;
 
 use lycosa_instance::store_error;
 use lycosa_iproto::error::ErrorObject;
-use lycosa_store::{Access, Object, SpaceId, StatementKind, Store, UserId};
+use lycosa_store::{Access, Object, Space, SpaceId, StatementKind, Store, UserId};
 
 use crate::big_stack::on_big_stack;
 use crate::error::Error;
 
 pub(crate) use define::Definition;
-pub(crate) use run::{Inserted, Run, Step, inserted, metadata};
+pub(crate) use parse::MAX_PARAMETERS;
+pub(crate) use run::{Bound, Inserted, Run, Step, inserted, metadata};
 pub(crate) use tree::Plan;
 
 /// Why a statement cannot run, with Tarantool's code.
@@ -70,17 +72,27 @@ pub(crate) fn definition(text: &str) -> Result<Option<Definition>, Failure> {
     on_big_stack(|| define::definition_of(parse::parse(text)?.0))
 }
 
-/// Parses a text and resolves its names. Who lacks the right to the space is told that, and nothing of its columns.
+/// Who asks, and what it may know.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    /// Whose rights count.
+    pub(crate) user: UserId,
+    /// The spaces whose existence it must not learn.
+    pub(crate) is_hidden: &'a dyn Fn(SpaceId) -> bool,
+}
+
+/// Parses a text and resolves its names. Who lacks the right to the space is told that, and nothing of its columns. Who must
+/// not know of a space is told what is told of a space that does not exist.
 ///
 /// # Errors
-/// Text that is no SQL, or SQL that is not supported; names that do not exist; the right that `user` lacks.
-pub(crate) fn plan(text: &str, store: &Store, user: UserId) -> Result<Plan, ErrorObject> {
+/// Text that is no SQL, or SQL that is not supported; names that do not exist; the right that is lacking.
+pub(crate) fn plan(text: &str, store: &Store, asker: Asker<'_>) -> Result<Plan, ErrorObject> {
     on_big_stack(|| {
         let (statement, parameters) = parse::parse(text)?;
         if let Some((name, access)) = resolve::first_need(&statement)
             && let Some(space) = store.space_by_name(&name)
         {
-            check_access(store, user, space.id(), access)?;
+            check_access(store, asker, space, access)?;
         }
         Ok(resolve::resolve(statement, &parameters, store)?)
     })
@@ -89,14 +101,21 @@ pub(crate) fn plan(text: &str, store: &Store, user: UserId) -> Result<Plan, Erro
 /// Refuses a plan that somebody else has made, perhaps, to those who lack the right to its space.
 ///
 /// # Errors
-/// The right that `user` lacks.
-pub(crate) fn check_plan(plan: &Plan, store: &Store, user: UserId) -> Result<(), ErrorObject> {
+/// As [`plan`].
+pub(crate) fn check_plan(plan: &Plan, store: &Store, asker: Asker<'_>) -> Result<(), ErrorObject> {
     let access = if plan.kind() == Some(StatementKind::Insert) { Access::WRITE } else { Access::READ };
-    if plan.space() == 0 { Ok(()) } else { check_access(store, user, plan.space(), access) }
+    match store.space(plan.space()) {
+        Ok(space) if plan.space() != 0 => check_access(store, asker, space, access),
+        _ => Ok(()),
+    }
 }
 
-fn check_access(store: &Store, user: UserId, space: SpaceId, access: Access) -> Result<(), ErrorObject> {
-    store.check_access(user, Object::Space(space), access).map_err(|error| store_error(&error))
+fn check_access(store: &Store, asker: Asker<'_>, space: &Space, access: Access) -> Result<(), ErrorObject> {
+    if (asker.is_hidden)(space.id()) {
+        return Err(resolve::no_such_space(space.name()).into());
+    }
+    let checked = store.check_access(asker.user, Object::Space(space.id()), access);
+    checked.map_err(|error| store_error(&error))
 }
 
 #[cfg(test)]
@@ -104,8 +123,12 @@ mod tests {
     use super::*;
     use lycosa_store::user;
 
+    fn asker(user: UserId) -> Asker<'static> {
+        Asker { user, is_hidden: &|_| false }
+    }
+
     fn plan(text: &str, store: &Store) -> Result<Plan, ErrorObject> {
-        super::plan(text, store, user::ADMIN)
+        super::plan(text, store, asker(user::ADMIN))
     }
 
     /// Neither a plan of one's own nor one that another user has made tells columns of a space without the right.
@@ -121,15 +144,28 @@ mod tests {
             ("UPDATE \"_space\" SET nosuch = 1", "Read"),
             ("DELETE FROM \"_space\" WHERE nosuch = 1", "Read"),
         ] {
-            let refused = super::plan(text, &store, user::GUEST).map(drop).expect_err(text);
+            let refused = super::plan(text, &store, asker(user::GUEST)).map(drop).expect_err(text);
             let expected = format!("{what} access to space '_space' is denied for user 'guest'");
             assert_eq!((refused.code, refused.message), (42, expected), "{text}");
             let refused = plan(text, &store).map(drop).expect_err(text);
             assert_ne!(refused.code, 42, "{text}: {}", refused.message);
         }
         let made = plan("DELETE FROM \"_space\"", &store).expect("admin may");
-        assert_eq!(check_plan(&made, &store, user::GUEST).expect_err("guest may not").code, 42);
-        assert!(check_plan(&made, &store, user::ADMIN).is_ok());
+        assert_eq!(check_plan(&made, &store, asker(user::GUEST)).expect_err("guest may not").code, 42);
+        assert!(check_plan(&made, &store, asker(user::ADMIN)).is_ok());
+        // A space that must stay unknown is told of as one that does not exist, to the one who makes the plan and to the next.
+        let blind = Asker { user: user::GUEST, is_hidden: &|space| space == made.space() };
+        let nowhere =
+            super::plan("DELETE FROM \"_spice\"", &store, blind).map(drop).expect_err("no such space");
+        for refused in
+            [super::plan("DELETE FROM \"_space\"", &store, blind).map(drop), check_plan(&made, &store, blind)]
+        {
+            let refused = refused.expect_err("it is hidden");
+            assert_eq!(
+                (refused.code, refused.message.replace("_space", "_spice")),
+                (nowhere.code, nowhere.message.clone())
+            );
+        }
     }
 
     /// A chain of operators and nested parentheses of any length are an error, or a plan, and never the end of a stack.
@@ -138,13 +174,89 @@ mod tests {
         let store = Store::new(lycosa_store::Settings::default());
         let chain = |length: usize| format!("SELECT 1{}", "+1".repeat(length));
         assert!(plan(&chain(450), &store).is_ok());
-        let refused = plan(&chain(1_000_000), &store).map(drop);
-        assert!(refused.is_err_and(|error| error.message.contains("too deep")));
+        for (length, said) in [(10_000, "too deep"), (400_000, "words and signs")] {
+            let refused = plan(&chain(length), &store).map(drop);
+            assert!(refused.is_err_and(|error| error.message.contains(said)), "{length}");
+        }
         let nested = |depth: usize| format!("SELECT {}1{}", "(".repeat(depth), ")".repeat(depth));
         assert!(plan(&nested(20), &store).is_ok());
         assert!(plan(&nested(100_000), &store).is_err());
         assert!(plan(&format!("SELECT {}true", "NOT ".repeat(1_500)), &store).is_err());
         assert!(plan(&format!("SELECT {}1", "- ".repeat(1_500)), &store).is_err());
+    }
+
+    /// What a client sizes has a bound, and what is long is resolved in a time that grows with its length alone. The second
+    /// statements are as long as is accepted: with a quadratic resolver, or a plan that doubles with each level, this test
+    /// would not end.
+    #[test]
+    fn long_statements_end_with_an_error_or_soon() {
+        let store = Store::new(lycosa_store::Settings::default());
+        let list = |item: &str, count: usize| vec![item; count].join(",");
+        let numbered = |count: usize| (0..count).map(|at| format!("1 a{at}")).collect::<Vec<_>>().join(",");
+        let refused = |text: &str| plan(text, &store).map(drop).expect_err("too long");
+        for (text, code, said) in [
+            (format!("SELECT {}", list("1", 160_000)), 186, "words and signs, and may have 32768"),
+            (
+                format!("SELECT {}", list("1", 2001)),
+                191,
+                "The number of columns in result set 2001 exceeds the limit (2000)",
+            ),
+            (format!("SELECT 1 ORDER BY {}", list("1", 800_000)), 186, "the statement has 1600"),
+            (
+                format!("SELECT 1 ORDER BY {}", list("1", 2001)),
+                191,
+                "The number of terms in ORDER BY clause 2001 exceeds the limit (2000)",
+            ),
+            (format!("SELECT '{}'", "x".repeat(2 << 20)), 186, "and may have 1048576"),
+            (format!("SELECT {}", "@".repeat(100)), 184, "Syntax error"),
+            ("SELECT $16385".to_owned(), 186, "a statement may have 16384 parameters"),
+            (format!("SELECT COALESCE({})", list("1", 128)), 191, "exceeds the limit (127)"),
+        ] {
+            let error = refused(&text);
+            assert!(error.code == code && error.message.contains(said), "{}: {}", error.code, error.message);
+            assert!(error.message.len() < 1000, "{} bytes", error.message.len());
+        }
+        let wide = plan(&format!("SELECT {} ORDER BY {}", numbered(2000), list("a1999", 2000)), &store);
+        assert_eq!(wide.map(|plan| plan.weight), Ok(4000), "a term that names a column is the column's");
+        let named = (0..8000).map(|at| format!(":p{at}")).collect::<Vec<_>>().join(",");
+        let named = plan(&format!("SELECT 1 IN ({named})"), &store).expect("within the bound");
+        assert_eq!(named.parameters.len(), 8000);
+        let between = plan(&format!("SELECT 1{}", " BETWEEN 0 AND 2".repeat(40)), &store);
+        assert!(between.is_ok_and(|plan| plan.weight < 200), "each part stands in the plan once");
+    }
+
+    /// The work on a row is counted, so that no expression over values of any size holds the thread.
+    #[test]
+    fn an_expression_ends_when_its_work_is_too_much() {
+        use lycosa_tuple::value::Value;
+        let store = Store::new(lycosa_store::Settings::default());
+        let long = || Value::str("a".repeat(40_000));
+        for (text, parameters) in [
+            (
+                "SELECT ? LIKE ?".to_owned(),
+                vec![long(), Value::str("%".to_owned() + &"a".repeat(20_000) + "b")],
+            ),
+            (
+                format!("SELECT $1 IN ({})", vec!["$2"; 8000].join(",")),
+                vec![Value::str("1".repeat(100_000)), Value::str("1".repeat(99_999) + "2")],
+            ),
+            (format!("SELECT {}?", "? || ".repeat(300)), vec![Value::str("a".repeat(100_000)); 301]),
+            (
+                format!("SELECT {}", vec!["LENGTH(?)"; 100].join(" + ")),
+                vec![Value::str("a".repeat(100_000)); 100],
+            ),
+        ] {
+            let plan = plan(&text, &store).expect("a plan");
+            let refused = on_big_stack(|| {
+                let run = Run::new(&plan, &store, user::ADMIN, parameters, Bound::CLIENT);
+                let mut run = run.map_err(|error| error.message)?;
+                run.look_at_nothing(&plan).map_err(|failure| failure.message)
+            });
+            assert!(
+                refused.as_ref().is_err_and(|text| text.contains("take too long for one row")),
+                "{refused:?}"
+            );
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@
 //! A cursor reads what the open transaction has done so far, and survives its rollback. Renaming, truncating and a new
 //! format leave it as it is. It reports a dropped space or index, and an index of another order, see [`CursorError`].
 
+use std::ops::ControlFlow;
+
 use crate::access::{Access, Object};
 use crate::error::Error;
 use crate::index::Bookmark;
@@ -165,8 +167,25 @@ impl Store {
     pub fn advance(
         &mut self,
         cursor: &mut Cursor,
-        mut budget: Budget,
+        budget: Budget,
         f: &mut dyn FnMut(&[u8]),
+    ) -> Result<Progress, CursorError> {
+        self.advance_while(cursor, budget, &mut |tuple| {
+            f(tuple);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// As [`Self::advance`], for a caller whose work on a tuple costs more than the tuple's bytes tell: the step ends behind
+    /// the tuple at which `f` breaks, as if the budget were spent.
+    ///
+    /// # Errors
+    /// As [`Self::advance`].
+    pub fn advance_while(
+        &mut self,
+        cursor: &mut Cursor,
+        mut budget: Budget,
+        f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Progress, CursorError> {
         if cursor.is_at_end() {
             return Ok(Progress::End);
@@ -216,7 +235,9 @@ impl Store {
             } else {
                 budget.spend(tuple.len());
                 cursor.handed_out += 1;
-                f(tuple);
+                if f(tuple).is_break() {
+                    break Progress::More;
+                }
             }
         };
         match (progress, last) {

@@ -267,6 +267,32 @@ fn what_is_not_served_is_refused_after_the_rights() {
     }
 }
 
+/// SQL costs parsing and planning before anything is known of the statement: whoever can merely connect may not have it.
+#[test]
+fn sql_is_for_users_and_for_a_guest_with_a_right() {
+    let mut rig = Rig::with(Settings { lua: true, ..Settings::default() });
+    rig.create_space(600, "s", options! {});
+    let mut admin = rig.admin();
+    rig.call(&mut admin, "box.schema.user.create", &values!["ann", options! { password: "secret" }]).unwrap();
+    let (mut guest, mut ann) = (rig.guest(), rig.login("ann", "secret"));
+    let (execute, prepare) =
+        (Body::Execute(Sql::Text(b"SELECT 1"), &[0x90]), Body::Prepare(Sql::Text(b"SELECT 1")));
+    let text = "Execute access to sql '' is denied for user 'guest'";
+    for sql in [&execute, &prepare, &Body::Execute(Sql::Prepared(5), &[0x90])] {
+        assert_eq!(refused(rig.ask(&mut guest, sql)), denied(text));
+    }
+    assert!(rig.instance.poll_invoke().is_none(), "no program has been asked");
+    rig.send(&mut ann, &execute);
+    assert!(rig.instance.poll_invoke().is_some_and(|invoke| invoke.caller.user == ann_id(&rig)));
+    rig.call(&mut admin, "box.schema.user.grant", &values!["guest", "read", "space", "s"]).unwrap();
+    rig.send(&mut guest, &prepare);
+    assert!(rig.instance.poll_invoke().is_some());
+}
+
+fn ann_id(rig: &Rig) -> u32 {
+    rig.instance.store().user_by_name("ann").expect("she was created").id
+}
+
 #[test]
 fn replicas_need_rights_and_then_the_fields_of_their_requests() {
     let mut rig = Rig::new();

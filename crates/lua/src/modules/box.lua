@@ -119,6 +119,8 @@ box.session = setmetatable(session, {
 -- The row of a user or role by name or number, whoever asks.
 function internal.find_user(name) return internal.system_row(304, type(name) == 'number' and 0 or 2, name) end
 
+function internal.is_connected(id) return connected[id] == true and not closing[id] end
+
 function internal.connected()
     connected[session_id()] = true
     internal.run_until_failure(on_connect)

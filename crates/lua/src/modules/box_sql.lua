@@ -11,8 +11,14 @@ local SQL_EXECUTE, BIND_TYPE, BIND_NOT_FOUND, WRONG_QUERY_ID, SQL_PREPARE = 159,
 -- `ER_SQL_SYNTAX_NEAR_TOKEN`.
 local SQL_SYNTAX = 184
 
--- Statements that one session may prepare, and texts whose plans are kept.
-local MAX_PREPARED, MAX_PLANS = 10000, 256
+-- Plans that are kept, and how heavy one may be for that: parts of expressions, columns and parameters.
+local MAX_PLANS, MAX_WEIGHT = 256, 256
+
+-- Bytes of the prepared statements of all sessions, and what each takes beside its text.
+local MAX_PREPARED, OVERHEAD = 5 * 1024 * 1024, 128
+
+-- Bytes of a `SET SESSION`, whose patterns go back and forth over spaces.
+local MAX_SETTING = 256
 
 local function fail(code, message) error(internal.new_error('ClientError', code, message), 0) end
 local function illegal(message) internal.client_error('ILLEGAL_PARAMS', 'Illegal parameters, ' .. message) end
@@ -22,6 +28,7 @@ local plans, order = {}, {}
 
 -- `SET SESSION "name" = value`: the name and the value. What is no such statement goes on to the parser.
 local function session_setting(text)
+    if #text > MAX_SETTING then return nil end
     local rest = text:match('^%s*[sS][eE][tT]%s+[sS][eE][sS][sS][iI][oO][nN]%s+(.*)$')
     if not rest then return nil end
     local name, value = rest:match('^"([^"]*)"%s*=%s*(.-)%s*;?%s*$')
@@ -50,9 +57,12 @@ local function new_plan(text)
         }
     end
     local plan = internal.sql_plan(text)
-    local parameters, metadata, version, space
-    kind, parameters, metadata, version, space = internal.sql_info(plan)
-    return { plan = plan, kind = kind, parameters = parameters, metadata = metadata, version = version, space = space }
+    local parameters, metadata, version, space, weight
+    kind, parameters, metadata, version, space, weight = internal.sql_info(plan)
+    return {
+        plan = plan, kind = kind, parameters = parameters, metadata = metadata, version = version, space = space,
+        weight = weight,
+    }
 end
 
 local function plan_of(text)
@@ -62,16 +72,22 @@ local function plan_of(text)
         return known
     end
     local made = new_plan(text)
-    if not known and #text < 4096 then
+    local is_kept = #text < 4096 and made.weight ~= nil and made.weight <= MAX_WEIGHT
+    if not known and is_kept then
         if #order >= MAX_PLANS then plans[table.remove(order, 1)] = nil end
         table.insert(order, text)
     end
-    if known or #text < 4096 then plans[text] = made end
+    if known or is_kept then plans[text] = made end
     return made
 end
 
 local function place_of(plan, name)
-    for place, known in ipairs(plan.parameters) do if known == name then return place end end
+    if not plan.places then
+        local places = {}
+        for place, known in ipairs(plan.parameters) do places[known] = places[known] or place end
+        plan.places = places
+    end
+    if plan.places[name] then return plan.places[name] end
     fail(BIND_NOT_FOUND, ("Parameter '%s' was not found in the statement"):format(name))
 end
 
@@ -132,8 +148,8 @@ local function insert_rows(plan, rows, keys, conflict, sequence, generated)
     return count, ids
 end
 
-local function change_rows(plan, values)
-    local keys, operations = internal.sql_changes(plan.plan, values)
+local function change_rows(plan, values, of_client)
+    local keys, operations = internal.sql_changes(plan.plan, values, of_client)
     for number, key in ipairs(keys) do
         if plan.kind == 'delete' then
             internal.change('delete', plan.space, 0, key)
@@ -161,6 +177,7 @@ end
 
 local function define(plan)
     local space = box.space[plan.name]
+    if internal.sql_hides(plan.name, plan.kind == 'create') then space = nil end
     if plan.kind == 'create' then
         if space ~= nil and plan.is_optional then return 0 end
         atomically(create_table, plan)
@@ -174,7 +191,8 @@ local function define(plan)
     return 1
 end
 
-local function run(plan, given)
+-- `of_client`: the statement is a request, whose SELECT gives the body of its reply.
+local function run(plan, given, of_client)
     local values = bind(plan, given)
     if plan.kind == 'set' then
         internal.set_setting(plan.name, plan.value)
@@ -182,25 +200,27 @@ local function run(plan, given)
     end
     if plan.fields or plan.kind == 'drop' then return { row_count = define(plan) } end
     if plan.kind == 'select' then
+        if of_client then return internal.sql_body(plan.plan, values, true) end
         local metadata, rows = internal.sql_select(plan.plan, values)
         return { metadata = metadata, rows = rows }
     end
     local count, ids
     if plan.kind == 'insert' then
-        local rows, keys, conflict, sequence, generated = internal.sql_rows(plan.plan, values)
+        local rows, keys, conflict, sequence, generated = internal.sql_rows(plan.plan, values, of_client)
         if #rows == 1 and conflict == 'fail' then
             count, ids = insert_rows(plan, rows, keys, conflict, sequence, generated)
         else
             count, ids = atomically(insert_rows, plan, rows, keys, conflict, sequence, generated)
         end
     else
-        count = atomically(change_rows, plan, values)
+        count = atomically(change_rows, plan, values, of_client)
     end
     return { row_count = count, autoincrement_ids = ids }
 end
 
--- Prepared statements: texts by session and number. The number is a hash of the text, as in Tarantool.
-local prepared, counts = {}, {}
+-- Prepared statements: texts by session and number. The number is a hash of the text, as in Tarantool. Each session has a
+-- sum of its bytes, and all have one: a session may have as many as are left, so that a greedy one leaves half.
+local prepared, sizes, total = {}, {}, 0
 
 local function text_of(id)
     local own = prepared[box.session.id()]
@@ -213,17 +233,20 @@ end
 function internal.sql_statistics()
     local texts, size, count = {}, 0, 0
     for _, own in pairs(prepared) do
-        for id, statement in pairs(own) do
+        for id, text in pairs(own) do
             if not texts[id] then
                 texts[id], count = true, count + 1
-                size = size + #(type(statement) == 'table' and statement.sql or tostring(statement))
+                size = size + #text
             end
         end
     end
     return { size = size, stmt_count = count }
 end
 
-internal.forget_statements = function(session) prepared[session], counts[session] = nil, nil end
+internal.forget_statements = function(session)
+    total = total - (sizes[session] or 0)
+    prepared[session], sizes[session] = nil, nil
+end
 
 local function describe(id, plan)
     local params = {}
@@ -236,39 +259,45 @@ end
 
 local function prepare(text)
     local plan, session, id = plan_of(text), box.session.id(), digest.murmur(text)
-    local own = prepared[session]
-    if not own then
-        own = {}
-        prepared[session], counts[session] = own, 0
-    end
+    local own, size = prepared[session] or {}, #text + OVERHEAD
     if own[id] ~= nil and own[id] ~= text then
         fail(SQL_PREPARE, 'Failed to prepare SQL statement: another statement of this session has the same id')
     end
     if own[id] == nil then
-        if counts[session] >= MAX_PREPARED then
-            fail(SQL_PREPARE, ('Failed to prepare SQL statement: the session has %d prepared statements: unprepare some')
-                :format(MAX_PREPARED))
+        local mine = (sizes[session] or 0) + size
+        if mine > MAX_PREPARED - total - size then
+            fail(SQL_PREPARE, ('Failed to prepare SQL statement: the session would have %d bytes of prepared statements, ' ..
+                'which is more than it may have of the %d that all sessions share: unprepare some, or give values as ' ..
+                'parameters'):format(mine, MAX_PREPARED))
         end
-        own[id], counts[session] = text, counts[session] + 1
+        own[id], prepared[session], sizes[session], total = text, own, mine, total + size
     end
     return describe(id, plan)
 end
 
 local function unprepare(id)
-    text_of(id)
-    local session = box.session.id()
-    prepared[session][id], counts[session] = nil, counts[session] - 1
+    local size, session = #text_of(id) + OVERHEAD, box.session.id()
+    prepared[session][id], total = nil, total - size
+    sizes[session] = sizes[session] - size
 end
 
 -- What clients ask for.
 function internal.sql_request(kind, statement, given)
     local by_id = type(statement) == 'number'
-    if kind == 'execute' then return run(plan_of(by_id and text_of(statement) or statement), given) end
+    if kind == 'execute' then return run(plan_of(by_id and text_of(statement) or statement), given, true) end
     if by_id then
         unprepare(statement)
         return {}
     end
+    -- What a connection that has gone had asked for would never be forgotten.
+    if not internal.is_connected(box.session.id()) then
+        fail(SQL_PREPARE, 'Failed to prepare SQL statement: the connection is closed')
+    end
     return prepare(statement)
+end
+
+local function execute(statement, given)
+    return run(plan_of(type(statement) == 'number' and text_of(statement) or statement), given)
 end
 
 -- The result, or nil and the error.
@@ -291,7 +320,7 @@ function internal.guarded.execute(...)
         error('Usage: box.execute(sqlstring[, params]) or box.execute(stmt_id[, params])', 0)
     end
     if select('#', ...) == 2 and type(given) ~= 'table' then error('Second argument must be a table', 0) end
-    return answer(pcall(internal.sql_request, 'execute', statement, given or {}))
+    return answer(pcall(execute, statement, given or {}))
 end
 
 function internal.guarded.prepare(...)

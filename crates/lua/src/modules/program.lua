@@ -86,7 +86,7 @@ function program.settings(_, iterator, offset, limit, key)
 end
 
 -- A client's EXECUTE or PREPARE: the body of its reply by the keys of the protocol.
-local METADATA, DATA, BIND_METADATA, BIND_COUNT, SQL_INFO, STATEMENT_ID = 0x32, 0x30, 0x33, 0x34, 0x42, 0x43
+local METADATA, BIND_METADATA, BIND_COUNT, SQL_INFO, STATEMENT_ID = 0x32, 0x33, 0x34, 0x42, 0x43
 
 local function columns(list)
     local shown = setmetatable({}, { __serialize = 'seq' })
@@ -98,6 +98,8 @@ end
 
 function program.sql(kind, statement, parameters)
     local result = internal.sql_request(kind, statement, parameters)
+    -- The body of a SELECT's reply is made in Rust.
+    if type(result) == 'userdata' then return result end
     local body = setmetatable({}, { __serialize = 'map' })
     if result.row_count then
         body[SQL_INFO] = setmetatable({ [0] = result.row_count, [1] = result.autoincrement_ids }, { __serialize = 'map' })
@@ -105,9 +107,6 @@ function program.sql(kind, statement, parameters)
         body[STATEMENT_ID], body[BIND_COUNT] = result.stmt_id, result.param_count
         body[BIND_METADATA] = columns(result.params)
         if result.metadata then body[METADATA] = columns(result.metadata) end
-    elseif result.rows then
-        body[METADATA] = columns(result.metadata)
-        body[DATA] = setmetatable(result.rows, { __serialize = 'seq' })
     end
     return body
 end

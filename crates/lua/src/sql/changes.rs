@@ -1,12 +1,14 @@
 //! INSERT and UPDATE: the parser's tree to what is written.
 
+use std::collections::HashSet;
+
 use lycosa_store::{Space, Store, system};
 use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
 use sqlparser::ast::{self, SetExpr};
 
 use super::Failure;
-use super::resolve::{Context, generic, none, simple_name, unsupported};
+use super::resolve::{Context, MAX_COLUMNS, MAX_VALUES, at_most, generic, none, simple_name, unsupported};
 use super::tree::{Body, Expr, OnConflict, Target};
 
 pub(super) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'_>, Body), Failure> {
@@ -57,12 +59,13 @@ pub(super) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
         Some(_) => return Err(unsupported("OR ROLLBACK and OR FAIL")),
     };
     let ast::TableObject::TableName(table) = table else { return Err(unsupported("such an INSERT")) };
-    let context = Context::of_space(&simple_name(&table)?, None, store)?;
+    let mut context = Context::of_space(&simple_name(&table)?, None, store)?;
     let space = context.space.ok_or_else(|| unsupported("such an INSERT"))?;
-    let mut written: Vec<u32> = Vec::new();
+    let (mut written, mut named) = (Vec::new(), HashSet::new());
+    at_most(MAX_COLUMNS, "The number of columns in set list", columns.len())?;
     for column in &columns {
         let target = context.target(&simple_name(column)?)?;
-        if written.contains(&target.field) {
+        if !named.insert(target.field) {
             let name = simple_name(column)?;
             return Err(generic(format!("table id list: duplicate column name {name}")));
         }
@@ -81,6 +84,7 @@ pub(super) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
         source.order_by.is_none() && source.limit_clause.is_none() && source.with.is_none(),
         "such an INSERT",
     )?;
+    at_most(MAX_VALUES, "The number of values of an INSERT", rows.len().saturating_mul(fields.len()))?;
     let mut constants = Context::nothing();
     let mut listed = Vec::new();
     for row in rows {
@@ -99,6 +103,7 @@ pub(super) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
         }
         listed.push(placed);
     }
+    context.parts += constants.parts;
     let targets: Result<Vec<Target>, Failure> =
         fields.iter().map(|field| context.target(&field.name)).collect();
     let body =
@@ -139,7 +144,9 @@ pub(super) fn update_of(update: ast::Update, store: &Store) -> Result<Updated<'_
     none(or.is_none(), "UPDATE OR")?;
     none(order_by.is_empty() && limit.is_none(), "ORDER BY and LIMIT of UPDATE")?;
     let mut context = Context::of_table(vec![table], store)?;
-    let mut written = Vec::new();
+    at_most(MAX_COLUMNS, "The number of columns in set list", assignments.len())?;
+    // The last assignment to a field counts; the others are evaluated, for their errors.
+    let mut written: Vec<(Target, Expr)> = Vec::new();
     for ast::Assignment { target, value } in assignments {
         let ast::AssignmentTarget::ColumnName(column) = target else {
             return Err(unsupported("SET of several columns at once"));

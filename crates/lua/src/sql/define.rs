@@ -8,7 +8,7 @@ use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use sqlparser::ast::{ColumnDef, CreateTable, Expr, IndexColumn, ObjectType, Statement, TableConstraint};
 
 use super::Failure;
-use super::resolve::{generic, name, none, simple_name, unsupported};
+use super::resolve::{MAX_COLUMNS, at_most, generic, name, none, simple_name, unsupported};
 
 /// `ER_SQL_SYNTAX_NEAR_TOKEN`, `ER_CREATE_SPACE`, `ER_SPACE_FIELD_IS_DUPLICATE` of Tarantool 2.6.
 const SYNTAX_NEAR: u32 = 184;
@@ -109,6 +109,17 @@ fn key_of(columns: &[IndexColumn], fields: &[Field]) -> Result<Vec<usize>, Failu
 }
 
 fn create_of(table: &CreateTable) -> Result<Definition, Failure> {
+    at_most(MAX_COLUMNS, "The number of columns in set list", table.columns.len())?;
+    let in_keys = |constraint: &TableConstraint| match constraint {
+        TableConstraint::PrimaryKey(key) => key.columns.len(),
+        TableConstraint::Unique(key) => key.columns.len(),
+        _ => 1,
+    };
+    at_most(
+        MAX_COLUMNS,
+        "The number of columns in keys",
+        table.constraints.iter().map(in_keys).sum::<usize>(),
+    )?;
     // What is built of these four alone has no other clause.
     let plain = CreateTableBuilder::new(table.name.clone())
         .columns(table.columns.clone())

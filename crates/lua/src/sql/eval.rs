@@ -7,6 +7,7 @@ use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 
 use super::Failure;
+use super::effort::{Effort, weight, weight_of_encoded, weight_of_text};
 use super::tree::{Comparison, Expr};
 use super::value::{self, Number};
 
@@ -16,24 +17,46 @@ pub(super) struct Row<'a> {
     pub(super) tuple: Option<TupleRef<'a>>,
     pub(super) parameters: &'a [Value],
     pub(super) aggregates: &'a [Value],
+    pub(super) effort: &'a Effort,
 }
 
+/// Bytes of a text that an expression makes.
+const MAX_MADE: usize = 16 << 20;
+
 impl<'a> Row<'a> {
-    pub(super) fn of(tuple: &'a [u8], parameters: &'a [Value]) -> Row<'a> {
-        Row { tuple: Some(TupleRef::trusted(tuple)), parameters, aggregates: &[] }
+    pub(super) fn of(tuple: &'a [u8], parameters: &'a [Value], effort: &'a Effort) -> Row<'a> {
+        Row { tuple: Some(TupleRef::trusted(tuple)), parameters, aggregates: &[], effort }
     }
 
-    fn field(&self, number: u32) -> Value {
-        let field = self.tuple.and_then(|tuple| tuple.field(number));
-        field.and_then(|bytes| Value::read(&mut Reader::new(bytes)).ok()).unwrap_or(Value::Nil)
+    /// A row of nothing, for constants.
+    pub(super) fn nothing(parameters: &'a [Value], effort: &'a Effort) -> Row<'a> {
+        Row { tuple: None, parameters, aggregates: &[], effort }
+    }
+
+    fn field(&self, number: u32) -> Result<Value, Failure> {
+        let field = self.tuple.and_then(|tuple| tuple.field(number)).unwrap_or_default();
+        // The fields before it are passed over.
+        self.effort.spend(u64::from(number / 8) + weight_of_encoded(field))?;
+        Ok(Value::read(&mut Reader::new(field)).unwrap_or(Value::Nil))
+    }
+
+    fn compare(&self, left: &Value, right: &Value) -> Result<Option<Ordering>, Failure> {
+        self.effort.spend(weight(left) + weight(right))?;
+        value::compare(left, right)
+    }
+
+    /// A value of `values`, by its number.
+    fn copied(&self, values: &[Value], number: usize) -> Result<Value, Failure> {
+        values.get(number).map_or(Ok(Value::Nil), |value| self.effort.copy(value))
     }
 
     pub(super) fn evaluate(&self, expr: &Expr) -> Result<Value, Failure> {
+        self.effort.spend(1)?;
         Ok(match expr {
-            Expr::Literal(value) => value.clone(),
-            Expr::Column(number) => self.field(*number),
-            Expr::Parameter(number) => self.parameters.get(*number).cloned().unwrap_or(Value::Nil),
-            Expr::Aggregate(number) => self.aggregates.get(*number).cloned().unwrap_or(Value::Nil),
+            Expr::Literal(value) => self.effort.copy(value)?,
+            Expr::Column(number) => self.field(*number)?,
+            Expr::Parameter(number) => self.copied(self.parameters, *number)?,
+            Expr::Aggregate(number) => self.copied(self.aggregates, *number)?,
             Expr::And(left, right) => value::from_truth(match self.condition(left)? {
                 Some(false) => Some(false),
                 left => match (left, self.condition(right)?) {
@@ -52,8 +75,21 @@ impl<'a> Row<'a> {
             }),
             Expr::Not(inner) => value::from_truth(self.condition(inner)?.map(|value| !value)),
             Expr::Compare(comparison, left, right) => {
-                let order = value::compare(&self.evaluate(left)?, &self.evaluate(right)?)?;
+                let order = self.compare(&self.evaluate(left)?, &self.evaluate(right)?)?;
                 value::from_truth(order.map(|order| holds(*comparison, order)))
+            }
+            Expr::Between(inner, low, high) => {
+                let inner = self.evaluate(inner)?;
+                let is_above = self.compare(&inner, &self.evaluate(low)?)?.map(Ordering::is_ge);
+                if is_above == Some(false) {
+                    return Ok(Value::Bool(false));
+                }
+                let is_below = self.compare(&inner, &self.evaluate(high)?)?.map(Ordering::is_le);
+                value::from_truth(match (is_above, is_below) {
+                    (_, Some(false)) => Some(false),
+                    (Some(true), below) => below,
+                    _ => None,
+                })
             }
             Expr::Arithmetic(operator, left, right) => {
                 value::arithmetic(*operator, &self.evaluate(left)?, &self.evaluate(right)?)?
@@ -72,13 +108,17 @@ impl<'a> Row<'a> {
                     Number::Double(number) => Number::Int(!(number as i128)).into_value()?,
                 },
             },
-            Expr::Concat(left, right) => value::concatenate(&self.evaluate(left)?, &self.evaluate(right)?)?,
+            Expr::Concat(left, right) => {
+                let (left, right) = (self.evaluate(left)?, self.evaluate(right)?);
+                self.effort.spend(weight(&left) + weight(&right))?;
+                value::concatenate(&left, &right, MAX_MADE)?
+            }
             Expr::IsNull(inner) => Value::Bool(self.evaluate(inner)? == Value::Nil),
             Expr::In(inner, list) => {
                 let wanted = self.evaluate(inner)?;
                 let mut found = Some(false);
                 for item in list {
-                    match value::compare(&wanted, &self.evaluate(item)?)? {
+                    match self.compare(&wanted, &self.evaluate(item)?)? {
                         Some(Ordering::Equal) => return Ok(Value::Bool(true)),
                         Some(_) => {}
                         None => found = None,
@@ -87,12 +127,17 @@ impl<'a> Row<'a> {
                 value::from_truth(found)
             }
             Expr::Like(text, pattern, escape) => {
-                value::from_truth(value::like(&self.evaluate(text)?, &self.evaluate(pattern)?, *escape)?)
+                let (text, pattern) = (self.evaluate(text)?, self.evaluate(pattern)?);
+                value::from_truth(value::like(&text, &pattern, *escape, self.effort)?)
             }
             Expr::Call(function, arguments) => {
                 let values: Result<Vec<Value>, Failure> =
                     arguments.iter().map(|argument| self.evaluate(argument)).collect();
-                value::call(*function, &values?)?
+                let values = values?;
+                if let Some(Value::Str(text)) = values.first() {
+                    self.effort.spend(weight_of_text(text.len()))?;
+                }
+                value::call(*function, &values)?
             }
         })
     }

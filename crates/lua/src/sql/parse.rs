@@ -1,5 +1,7 @@
 //! Text to the parser's tree, with parameters numbered.
 
+use std::collections::HashMap;
+
 use sqlparser::ast::Statement;
 use sqlparser::dialect::SQLiteDialect;
 use sqlparser::parser::{Parser, ParserError};
@@ -8,7 +10,17 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use super::Failure;
 
 /// Bytes of a statement.
-const MAX_TEXT: usize = 4 << 20;
+const MAX_TEXT: usize = 1 << 20;
+
+/// Words and signs of a statement, those in its strings and comments included: a bound on what the tokenizer and the parser
+/// do, neither of which can be interrupted.
+const MAX_WORDS: usize = 32_768;
+
+/// Parameters of a statement.
+pub(crate) const MAX_PARAMETERS: usize = 16_384;
+
+/// Characters of a piece of the statement that an error shows.
+const SHOWN: usize = 200;
 
 /// Tokens that may build one branch of a tree: those since the last comma on each level of parentheses.
 const MAX_DEPTH: usize = 1000;
@@ -23,7 +35,39 @@ const EMPTY: u32 = 182;
 const GENERIC: u32 = 186;
 
 fn near(line: u64, token: impl std::fmt::Display) -> Failure {
+    let token = shown(&token.to_string());
     Failure::new(SYNTAX_NEAR, format!("Syntax error at line {line} near '{token}'"))
+}
+
+/// The beginning of a text that may be long.
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
+}
+
+/// Refuses a text that is too long, or that has too many words. A run of letters and digits is one word; every other
+/// character counts for itself. A token has at least one of them.
+fn check_length(text: &str) -> Result<(), Failure> {
+    if text.len() > MAX_TEXT {
+        let message = format!(
+            "the statement has {} bytes, and may have {MAX_TEXT}: give long values as parameters",
+            text.len()
+        );
+        return Err(Failure::new(GENERIC, message));
+    }
+    let (mut words, mut is_in_word) = (0, false);
+    for byte in text.bytes() {
+        let is_of_word = byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;
+        words += usize::from(!is_of_word || !is_in_word);
+        is_in_word = is_of_word;
+    }
+    if words > MAX_WORDS {
+        let message = format!(
+            "the statement has {words} words and signs, and may have {MAX_WORDS}: insert fewer rows at a time, and give \
+             long values as parameters"
+        );
+        return Err(Failure::new(GENERIC, message));
+    }
+    Ok(())
 }
 
 /// Parses one statement. Parameters become placeholders `?0`, `?1` and so on; returns their names too.
@@ -31,16 +75,13 @@ fn near(line: u64, token: impl std::fmt::Display) -> Failure {
 /// # Errors
 /// Text that is no statement, or several; one that is too long or too deep.
 pub(super) fn parse(text: &str) -> Result<(Statement, Vec<String>), Failure> {
-    if text.len() > MAX_TEXT {
-        let message = format!("the statement has {} bytes, and may have {MAX_TEXT}", text.len());
-        return Err(Failure::new(GENERIC, message));
-    }
+    check_length(text)?;
     let dialect = SQLiteDialect {};
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|error| {
         let at = error.location;
         let (line, column) = (at.line.max(1), at.column.max(1));
-        let rest: String = text.lines().nth(line as usize - 1).unwrap_or_default().chars().collect();
-        let token: String = rest.chars().skip(column as usize - 1).collect();
+        let rest = text.lines().nth(line as usize - 1).unwrap_or_default();
+        let token: String = rest.chars().skip(column as usize - 1).take(SHOWN).collect();
         let message = format!("At line {line} at or near position {column}: unrecognized token '{token}'");
         Failure::new(UNKNOWN_TOKEN, message)
     })?;
@@ -75,6 +116,7 @@ fn number_parameters(
     names: &mut Vec<String>,
 ) -> Result<Vec<TokenWithSpan>, Failure> {
     let mut numbered = Vec::with_capacity(tokens.len());
+    let mut known: HashMap<String, usize> = HashMap::new();
     let mut tokens = tokens.into_iter().peekable();
     while let Some(mut token) = tokens.next() {
         let line = token.span.start.line;
@@ -101,16 +143,21 @@ fn number_parameters(
             let place = match (name.as_bytes(), name[1..].parse::<usize>()) {
                 ([b'?'], _) => None,
                 ([b'?', ..], _) => return Err(near(line, name)),
-                ([b'$', ..], Ok(number @ 1..=65_000)) => Some(number - 1),
+                ([b'$', ..], Ok(number @ 1..)) => Some(number - 1),
                 ([b'$', ..], _) => {
                     return Err(Failure::new(GENERIC, "Index of binding slots must start from 1"));
                 }
-                _ => names.iter().position(|known| *known == name),
+                _ => known.get(&name).copied(),
             };
             let place = place.unwrap_or(names.len());
+            if place >= MAX_PARAMETERS {
+                let message = format!("a statement may have {MAX_PARAMETERS} parameters");
+                return Err(Failure::new(GENERIC, message));
+            }
             while names.len() <= place {
                 names.push(name.clone());
             }
+            known.entry(name).or_insert(place);
             token.token = Token::Placeholder(format!("?{place}"));
         }
         numbered.push(token);
@@ -156,7 +203,7 @@ fn syntax_error(error: &ParserError, last: &(u64, String)) -> Failure {
         }
     };
     let Some((_, found)) = text.rsplit_once("found: ") else {
-        return Failure::new(GENERIC, format!("Syntax error: {text}"));
+        return Failure::new(GENERIC, format!("Syntax error: {}", shown(text)));
     };
     match found.rsplit_once(" at Line: ") {
         Some((token, place)) => {

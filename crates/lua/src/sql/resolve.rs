@@ -2,6 +2,9 @@
 //!
 //! Every structure of the parser is taken apart whole, so that a clause which nobody looks at cannot be passed over.
 
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use lycosa_store::{Access, Space, Store, system};
 use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
@@ -22,6 +25,15 @@ const CANT_RESOLVE_FIELD: u32 = 176;
 const GENERIC: u32 = 186;
 const INTEGER_LIMIT: u32 = 190;
 const FUNC_WRONG_ARG_COUNT: u32 = 202;
+const PARSER_LIMIT: u32 = 191;
+
+/// Columns of a result, terms of ORDER BY, columns that an INSERT or UPDATE names, and arguments of a function, as in
+/// Tarantool.
+pub(super) const MAX_COLUMNS: usize = 2000;
+const MAX_ARGUMENTS: usize = 127;
+
+/// Values of an INSERT, those of columns that it does not name included.
+pub(super) const MAX_VALUES: usize = 1 << 17;
 
 /// The collation `none` and the binary one, by which strings are compared byte by byte.
 const BINARY_COLLATIONS: [u64; 2] = [0, 3];
@@ -40,6 +52,17 @@ pub(super) fn generic(text: impl Into<String>) -> Failure {
     Failure::new(GENERIC, text)
 }
 
+/// Refuses more of something than a statement may have, in Tarantool's words.
+///
+/// # Errors
+/// `count` is over `limit`.
+pub(super) fn at_most(limit: usize, what: &str, count: usize) -> Result<(), Failure> {
+    if count <= limit {
+        return Ok(());
+    }
+    Err(Failure::new(PARSER_LIMIT, format!("{what} {count} exceeds the limit ({limit})")))
+}
+
 /// A name as the schema has it: in capitals unless it stands in quotes.
 pub(super) fn name(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_uppercase() }
@@ -50,6 +73,10 @@ pub(super) fn simple_name(object: &ObjectName) -> Result<String, Failure> {
         [part] => part.as_ident().map(name).ok_or_else(|| unsupported("such a name")),
         _ => Err(unsupported("a name with a schema")),
     }
+}
+
+pub(super) fn no_such_space(name: &str) -> Failure {
+    Failure::new(NO_SUCH_SPACE, format!("Space '{}' does not exist", shortened(name)))
 }
 
 /// Refuses a clause that is there.
@@ -66,6 +93,7 @@ pub(super) fn resolve(statement: Statement, parameters: &[String], store: &Store
         parameters: parameters.to_vec(),
         space: context.space.map_or(0, Space::id),
         filter,
+        weight: context.parts + parameters.len() + body.column_count(),
         body,
         schema_version: store.schema_version(),
     };
@@ -112,7 +140,7 @@ pub(super) fn resolve(statement: Statement, parameters: &[String], store: &Store
         other => {
             let text = other.to_string();
             let first: String = text.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
-            Err(unsupported(&first))
+            Err(unsupported(&shortened(&first)))
         }
     }
 }
@@ -153,6 +181,8 @@ pub(super) struct Context<'a> {
     aggregates: Vec<Aggregate>,
     /// Aggregate functions are allowed here.
     may_aggregate: bool,
+    /// Parts of expressions so far.
+    pub(super) parts: usize,
 }
 
 impl<'a> Context<'a> {
@@ -163,6 +193,7 @@ impl<'a> Context<'a> {
             collated: Vec::new(),
             aggregates: Vec::new(),
             may_aggregate: false,
+            parts: 0,
         }
     }
 
@@ -172,7 +203,7 @@ impl<'a> Context<'a> {
         store: &'a Store,
     ) -> Result<Context<'a>, Failure> {
         let Some(space) = store.space_by_name(name) else {
-            return Err(Failure::new(NO_SUCH_SPACE, format!("Space '{name}' does not exist")));
+            return Err(no_such_space(name));
         };
         if space.format().fields().is_empty() {
             return Err(Failure::new(UNSUPPORTED, "SQL does not support space without format"));
@@ -271,6 +302,7 @@ impl<'a> Context<'a> {
 
     pub(super) fn any(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
         use ast::Expr as Ast;
+        self.parts += 1;
         Ok(match expr {
             Ast::Identifier(ident) => Expr::Column(self.field(&ident)?),
             Ast::CompoundIdentifier(parts) => Expr::Column(self.field_of(&parts)?),
@@ -304,9 +336,7 @@ impl<'a> Context<'a> {
             }
             Ast::Between { expr, negated, low, high } => {
                 let (inner, low, high) = (self.boxed(*expr)?, self.boxed(*low)?, self.boxed(*high)?);
-                let above = Expr::Compare(Comparison::AtLeast, inner.clone(), low);
-                let below = Expr::Compare(Comparison::AtMost, inner, high);
-                Context::negated(Expr::And(Box::new(above), Box::new(below)), negated)
+                Context::negated(Expr::Between(inner, low, high), negated)
             }
             Ast::Like { negated, any, expr, pattern, escape_char } => {
                 none(!any, "LIKE ANY")?;
@@ -357,6 +387,7 @@ impl<'a> Context<'a> {
             "AVG" => Some(AggregateKind::Avg),
             _ => None,
         };
+        at_most(MAX_ARGUMENTS, &format!("Number of arguments to function {name}"), list.args.len())?;
         let (mut arguments, mut is_all) = (Vec::new(), list.args.is_empty());
         let may_aggregate = self.may_aggregate;
         self.may_aggregate = may_aggregate && aggregate.is_none();
@@ -501,50 +532,46 @@ fn collated_fields(space: &Space, store: &Store) -> Vec<u32> {
 }
 
 /// The type that an expression has in metadata; `None`: that of a parameter.
-fn type_of(expr: &Expr, context: &Context<'_>) -> Option<String> {
+fn type_of(expr: &Expr, context: &Context<'_>) -> Option<&'static str> {
     let of = |expr: &Expr| type_of(expr, context).unwrap_or_default();
-    Some(
-        match expr {
-            Expr::Parameter(_) => return None,
-            Expr::Column(field) => {
-                context.space.map_or("any", |space| space.format().field_type(*field).name())
-            }
-            Expr::Literal(value) => match value {
-                Value::Nil => "scalar",
-                Value::Bool(_) => "boolean",
-                Value::Uint(_) | Value::Int(_) => "integer",
-                Value::Double(_) => "double",
-                Value::Str(_) => "string",
-                _ => "varbinary",
-            },
-            Expr::Aggregate(number) => match context.aggregates.get(*number).map(|it| it.kind) {
-                Some(AggregateKind::Count) => "integer",
-                Some(AggregateKind::Min | AggregateKind::Max) => "scalar",
-                _ => "number",
-            },
-            Expr::And(..)
-            | Expr::Or(..)
-            | Expr::Not(_)
-            | Expr::Compare(..)
-            | Expr::IsNull(_)
-            | Expr::In(..)
-            | Expr::Like(..) => "boolean",
-            Expr::Arithmetic(_, left, right) => {
-                let is_whole = |ty: &str| matches!(ty, "integer" | "unsigned" | "scalar");
-                if is_whole(&of(left)) && is_whole(&of(right)) { "integer" } else { "number" }
-            }
-            Expr::Minus(inner) => return type_of(inner, context),
-            Expr::Invert(_) => "integer",
-            Expr::Concat(..) => "string",
-            Expr::Call(function, _) => match function {
-                Function::Abs => "number",
-                Function::Coalesce => "scalar",
-                Function::Length => "integer",
-                Function::Lower | Function::Typeof | Function::Upper => "string",
-            },
+    Some(match expr {
+        Expr::Parameter(_) => return None,
+        Expr::Column(field) => context.space.map_or("any", |space| space.format().field_type(*field).name()),
+        Expr::Literal(value) => match value {
+            Value::Nil => "scalar",
+            Value::Bool(_) => "boolean",
+            Value::Uint(_) | Value::Int(_) => "integer",
+            Value::Double(_) => "double",
+            Value::Str(_) => "string",
+            _ => "varbinary",
+        },
+        Expr::Aggregate(number) => match context.aggregates.get(*number).map(|it| it.kind) {
+            Some(AggregateKind::Count) => "integer",
+            Some(AggregateKind::Min | AggregateKind::Max) => "scalar",
+            _ => "number",
+        },
+        Expr::And(..)
+        | Expr::Or(..)
+        | Expr::Not(_)
+        | Expr::Compare(..)
+        | Expr::Between(..)
+        | Expr::IsNull(_)
+        | Expr::In(..)
+        | Expr::Like(..) => "boolean",
+        Expr::Arithmetic(_, left, right) => {
+            let is_whole = |ty: &str| matches!(ty, "integer" | "unsigned" | "scalar");
+            if is_whole(of(left)) && is_whole(of(right)) { "integer" } else { "number" }
         }
-        .to_owned(),
-    )
+        Expr::Minus(inner) => return type_of(inner, context),
+        Expr::Invert(_) => "integer",
+        Expr::Concat(..) => "string",
+        Expr::Call(function, _) => match function {
+            Function::Abs => "number",
+            Function::Coalesce => "scalar",
+            Function::Length => "integer",
+            Function::Lower | Function::Typeof | Function::Upper => "string",
+        },
+    })
 }
 
 fn query_of(query: ast::Query, store: &Store) -> Result<(Context<'_>, Option<Expr>, Select), Failure> {
@@ -568,16 +595,18 @@ fn query_of(query: ast::Query, store: &Store) -> Result<(Context<'_>, Option<Exp
     };
     let (mut context, selection, projection, distinct) = select_of(*select, store)?;
     context.may_aggregate = true;
-    let mut columns = Vec::new();
+    let mut columns = Columns::default();
     for item in projection {
         add_column(item, &mut context, &mut columns)?;
     }
+    let Columns { list: columns, by_name, .. } = columns;
     let mut order = Vec::new();
     if let Some(ast::OrderBy { kind, interpolate }) = order_by {
         none(interpolate.is_none(), "INTERPOLATE")?;
         let ast::OrderByKind::Expressions(terms) = kind else { return Err(unsupported("ORDER BY ALL")) };
+        at_most(MAX_COLUMNS, "The number of terms in ORDER BY clause", terms.len())?;
         for (place, term) in terms.into_iter().enumerate() {
-            order.push(order_of(place, term, &columns, &mut context)?);
+            order.push(order_of(place, term, (&columns, &by_name), &mut context)?);
         }
     }
     context.may_aggregate = false;
@@ -657,7 +686,27 @@ fn select_of(select: ast::Select, store: &Store) -> Result<Parts<'_>, Failure> {
     Ok((context, selection, projection, is_distinct))
 }
 
-fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Vec<Column>) -> Result<(), Failure> {
+/// The columns of a result, as they are found.
+#[derive(Default)]
+struct Columns {
+    list: Vec<Column>,
+    /// The first column of each name.
+    by_name: HashMap<String, usize>,
+    /// Columns that were called by their number.
+    unnamed: usize,
+}
+
+impl Columns {
+    fn add(&mut self, name: String, ty: Option<&'static str>, expr: Expr) -> Result<(), Failure> {
+        at_most(MAX_COLUMNS, "The number of columns in result set", self.list.len() + 1)?;
+        self.unnamed += usize::from(name.starts_with("COLUMN_"));
+        self.by_name.entry(name.clone()).or_insert(self.list.len());
+        self.list.push(Column { name, ty, expr: Rc::new(expr) });
+        Ok(())
+    }
+}
+
+fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Columns) -> Result<(), Failure> {
     let (expr, alias) = match item {
         SelectItem::UnnamedExpr(expr) => (expr, None),
         SelectItem::ExprWithAlias { expr, alias } => (expr, Some(name(&alias))),
@@ -669,7 +718,7 @@ fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Vec<Col
             none(options == ast::WildcardAdditionalOptions::default(), "such a *")?;
             let wanted = simple_name(&of)?;
             if wanted != context.alias {
-                return Err(Failure::new(NO_SUCH_SPACE, format!("Space '{wanted}' does not exist")));
+                return Err(no_such_space(&wanted));
             }
             return add_all(context, columns);
         }
@@ -682,20 +731,17 @@ fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Vec<Col
         }
         _ => None,
     };
-    let unnamed = columns.iter().filter(|column| column.name.starts_with("COLUMN_")).count() + 1;
-    let name = alias.or(own_name).unwrap_or_else(|| format!("COLUMN_{unnamed}"));
+    let name = alias.or(own_name).unwrap_or_else(|| format!("COLUMN_{}", columns.unnamed + 1));
     let ty = type_of(&expr, context);
-    columns.push(Column { name, ty, expr });
-    Ok(())
+    columns.add(name, ty, expr)
 }
 
-fn add_all(context: &Context<'_>, columns: &mut Vec<Column>) -> Result<(), Failure> {
+fn add_all(context: &Context<'_>, columns: &mut Columns) -> Result<(), Failure> {
     let Some(space) = context.space else {
         return Err(Failure::new(181, "Failed to expand '*' in SELECT statement without FROM clause"));
     };
     for (number, field) in (0..).zip(space.format().fields()) {
-        let ty = Some(field.ty.name().to_owned());
-        columns.push(Column { name: field.name.clone(), ty, expr: Expr::Column(number) });
+        columns.add(field.name.clone(), Some(field.ty.name()), Expr::Column(number))?;
     }
     Ok(())
 }
@@ -703,7 +749,7 @@ fn add_all(context: &Context<'_>, columns: &mut Vec<Column>) -> Result<(), Failu
 fn order_of(
     place: usize,
     term: ast::OrderByExpr,
-    columns: &[Column],
+    (columns, by_name): (&[Column], &HashMap<String, usize>),
     context: &mut Context<'_>,
 ) -> Result<Order, Failure> {
     let ast::OrderByExpr { expr, options: ast::OrderByOptions { sort, nulls_first }, with_fill } = term;
@@ -714,11 +760,11 @@ fn order_of(
         Some(ast::OrderBySort::Using(_)) => return Err(unsupported("ORDER BY USING")),
     };
     let by_alias = match &expr {
-        ast::Expr::Identifier(ident) => columns.iter().find(|column| column.name == name(ident)),
+        ast::Expr::Identifier(ident) => by_name.get(&name(ident)).and_then(|place| columns.get(*place)),
         _ => None,
     };
     let expr = match by_alias {
-        Some(column) => column.expr.clone(),
+        Some(column) => Rc::clone(&column.expr),
         None => match context.expression(expr)? {
             Expr::Literal(Value::Uint(number)) => {
                 let column =
@@ -730,12 +776,12 @@ fn order_of(
                         place + 1
                     )
                 };
-                column.ok_or_else(|| generic(text()))?.expr.clone()
+                Rc::clone(&column.ok_or_else(|| generic(text()))?.expr)
             }
-            other => other,
+            other => Rc::new(other),
         },
     };
-    if matches!(expr, Expr::Column(field) if context.collated.contains(&field)) {
+    if matches!(*expr, Expr::Column(field) if context.collated.contains(&field)) {
         return Err(unsupported("ORDER BY a column that has a collation"));
     }
     Ok(Order { expr, descending })

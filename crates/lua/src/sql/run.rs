@@ -1,21 +1,31 @@
 //! A plan that runs: which index it walks, and what becomes of the tuples.
 //!
-//! A walk goes in steps of [`SLICE`] over a cursor that survives changes, so a statement that reads a whole space can let
-//! others run in between. The bound of a result is [`MAX_RESULT`], as for a SELECT request.
+//! A walk goes in steps over a cursor that survives changes, so a statement that reads a whole space lets others run in
+//! between. A step ends after [`SLICE`] tuples or after [`effort::STEP`] units of work, whichever comes first; so does the
+//! collection of a sorted result.
+//!
+//! Bounds: a result has at most [`Bound::bytes`], with sort keys, changes and what DISTINCT and aggregates remember; all runs
+//! together have at most [`MAX_RUNNING`], of which one may have as much as is left, so that a greedy one leaves half.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::ControlFlow;
+use std::rc::Rc;
 
 use lycosa_instance::{Instance, WalkError, store_error};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_store::{
     Budget, Cursor, CursorError, IndexKind, IteratorType, Progress, Space, SpaceIndex, Store,
 };
-use lycosa_tuple::mp;
+use lycosa_tuple::collation::Collation;
+use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::scalar;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 
 use super::Failure;
+use super::effort::{self, Effort, weight};
 use super::eval::{Row, is_constant};
 use super::tree::{Aggregate, AggregateKind, Body, Comparison, Expr, OnConflict, Order, Plan, Select};
 use super::value::{self, Number};
@@ -23,11 +33,45 @@ use super::value::{self, Number};
 /// What a statement may read in one step.
 const SLICE: Budget = Budget { rows: 512, bytes: 256 << 10 };
 
-/// Bytes of a result.
-const MAX_RESULT: usize = 512 << 20;
+/// Rows of a sorted result that are collected in one step.
+const COLLECTED: usize = 1024;
+
+/// Bytes of all statements that run.
+const MAX_RUNNING: usize = 512 << 20;
+
+/// Comparisons of a row with others when it finds its place in a sorted result.
+const DEPTH: u64 = 20;
+
+/// Bytes of keeping a row, beside its own.
+const OVERHEAD: usize = 64;
 
 /// `ER_MEMORY_ISSUE`.
 const MEMORY_ISSUE: u32 = 2;
+
+thread_local! {
+    /// Bytes of all statements that run in this thread, which is the one of the instance.
+    static RUNNING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// What a statement may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bound {
+    /// Bytes of its result.
+    pub(crate) bytes: usize,
+    /// Units of work without a pause, and rows that it may change in its one transaction.
+    pub(crate) whole: Option<(u64, u64)>,
+}
+
+impl Bound {
+    /// For a program, whose time the watchdog looks at.
+    pub(crate) const PROGRAM: Bound = Bound { bytes: 512 << 20, whole: None };
+
+    /// For a client that may run programs.
+    pub(crate) const TRUSTED_CLIENT: Bound = Bound { bytes: 32 << 20, whole: None };
+
+    /// For any other client: it holds the loop for about 40 ms at most.
+    pub(crate) const CLIENT: Bound = Bound { bytes: 32 << 20, whole: Some((effort::MAX_WHOLE, 4096)) };
+}
 
 /// Whether a run is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +96,68 @@ pub(crate) struct Change {
 struct Bounds {
     /// A tuple whose first parts are no longer these ends the walk: their number and values.
     prefix: Option<(u32, Vec<u8>)>,
-    /// A tuple whose part of that number is beyond the value ends it; `true`: or equal to it.
-    upper: Option<(usize, Value, bool)>,
+    /// A tuple whose part of that number is beyond the value ends it; `true`: or equal to it. The value is encoded.
+    upper: Option<(usize, Vec<u8>, bool)>,
+}
+
+/// Where a row stands in a sorted result: the values of ORDER BY, encoded back to back, and the row's number.
+#[derive(Debug, PartialEq, Eq)]
+struct SortKey {
+    values: Vec<u8>,
+    descending: Rc<[bool]>,
+    number: u64,
+}
+
+impl Ord for SortKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (mut left, mut right) = (Reader::new(&self.values), Reader::new(&other.values));
+        for descending in &*self.descending {
+            let values = (left.raw().unwrap_or(&[0xc0]), right.raw().unwrap_or(&[0xc0]));
+            let found = scalar::compare(values.0, values.1, &Collation::Binary);
+            if found != Ordering::Equal {
+                return if *descending { found.reverse() } else { found };
+            }
+        }
+        self.number.cmp(&other.number)
+    }
+}
+
+impl PartialOrd for SortKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Bytes that a run has, in the sum of all runs.
+#[derive(Debug, Default)]
+struct Share(usize);
+
+impl Share {
+    fn grow(&mut self, bytes: usize, limit: usize) -> Result<(), Failure> {
+        let others = RUNNING.get().saturating_sub(self.0);
+        let limit = limit.min(MAX_RUNNING.saturating_sub(others) / 2);
+        if self.0 + bytes > limit {
+            let message = format!(
+                "Failed to allocate a result of more than {limit} bytes for SQL: read fewer rows at a time with LIMIT"
+            );
+            return Err(Failure::new(MEMORY_ISSUE, message));
+        }
+        self.0 += bytes;
+        RUNNING.set(RUNNING.get() + bytes);
+        Ok(())
+    }
+
+    fn shrink(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.0);
+        self.0 -= bytes;
+        RUNNING.set(RUNNING.get().saturating_sub(bytes));
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.shrink(self.0);
+    }
 }
 
 /// A SELECT, UPDATE or DELETE under way.
@@ -61,17 +165,29 @@ pub(crate) struct Run {
     cursor: Option<Cursor>,
     bounds: Bounds,
     parameters: Vec<Value>,
+    bound: Bound,
+    /// Work that was done without a pause.
+    spent: u64,
     /// The rows come in the order that was asked for.
     is_ordered: bool,
+    descending: Rc<[bool]>,
     limit: u64,
     offset: u64,
-    rows: Vec<(Vec<Value>, Vec<u8>)>,
+    /// Rows that passed the filter and DISTINCT.
+    passed: u64,
+    /// Rows of the result, back to back, and their number.
+    rows: Vec<u8>,
+    count: u32,
+    /// Rows that wait for their places.
+    sorted: BTreeMap<SortKey, Vec<u8>>,
+    /// Rows of the sorted result that were passed over for OFFSET.
+    skipped: u64,
     seen: HashSet<Vec<u8>>,
     changes: Vec<Change>,
     states: Vec<State>,
     /// The tuple that plain columns beside aggregate functions are of.
     chosen: Vec<u8>,
-    bytes: usize,
+    share: Share,
 }
 
 impl Run {
@@ -84,6 +200,7 @@ impl Run {
         store: &Store,
         user: u32,
         parameters: Vec<Value>,
+        bound: Bound,
     ) -> Result<Run, ErrorObject> {
         let (limit, offset) = match &plan.body {
             Body::Select(select) => (
@@ -96,18 +213,26 @@ impl Run {
             cursor: None,
             bounds: Bounds::default(),
             parameters,
+            bound,
+            spent: 0,
             is_ordered: true,
+            descending: Rc::default(),
             limit,
             offset,
+            passed: 0,
             rows: Vec::new(),
+            count: 0,
+            sorted: BTreeMap::new(),
+            skipped: 0,
             seen: HashSet::new(),
             changes: Vec::new(),
             states: Vec::new(),
             chosen: Vec::new(),
-            bytes: 0,
+            share: Share::default(),
         };
         if let Body::Select(select) = &plan.body {
             run.states = select.aggregates.iter().map(|_| State::default()).collect();
+            run.descending = select.order.iter().map(|order| order.descending).collect();
         }
         if plan.space != 0 {
             let space = store.space(plan.space).map_err(|error| store_error(&error))?;
@@ -119,37 +244,38 @@ impl Run {
     /// Goes on.
     ///
     /// # Errors
-    /// What an expression or the store refuses.
+    /// What an expression or the store refuses; the statement takes too long or its result too much.
     pub(crate) fn step(&mut self, plan: &Plan, instance: &mut Instance) -> Result<Step, ErrorObject> {
         let Some(mut cursor) = self.cursor.take() else {
-            if plan.space == 0 && Row::of(&[0x90], &self.parameters).passes(plan.filter.as_ref())? {
-                self.take(plan, &[0x90], &[])?;
+            if plan.space == 0 {
+                self.look(plan, &[0x90], &[])?;
             }
-            return Ok(Step::End);
+            return Ok(self.finish_walk(plan)?);
         };
         let space = instance.store().space(plan.space).ok();
         let key_of = |index| space.and_then(|space| space.index(index)).map(|index| index.key().clone());
-        let (primary, key) = (key_of(0), key_of(cursor.index()));
-        let (mut outcome, mut is_over) = (Ok(()), false);
-        let advanced = instance.advance(&mut cursor, SLICE, &mut |tuple: &[u8]| {
-            if outcome.is_err() || is_over {
-                return;
-            }
+        let (primary, key) = (key_of(0).filter(|_| plan.kind().is_some()), key_of(cursor.index()));
+        let (mut outcome, mut is_over, mut spent) = (Ok(()), self.has_enough(plan), 0);
+        let budget = if is_over { Budget { rows: 0, bytes: 0 } } else { SLICE };
+        let advanced = instance.advance_while(&mut cursor, budget, &mut |tuple: &[u8]| {
             if key.as_ref().is_some_and(|key| self.is_beyond(key, tuple)) {
                 is_over = true;
-                return;
+                return ControlFlow::Break(());
             }
             let mut own_key = Vec::new();
             if let Some(primary) = &primary {
                 mp::write_array(&mut own_key, primary.part_count());
                 primary.extract(tuple, &mut own_key);
             }
-            match Row::of(tuple, &self.parameters).passes(plan.filter.as_ref()) {
-                Ok(true) => outcome = self.take(plan, tuple, &own_key),
-                Ok(false) => {}
+            match self.look(plan, tuple, &own_key) {
+                Ok(units) => spent += units,
                 Err(failure) => outcome = Err(failure),
             }
-            is_over |= self.has_enough(plan);
+            is_over = self.has_enough(plan);
+            match outcome.is_err() || is_over || spent > effort::STEP {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
         });
         outcome?;
         let progress = match advanced {
@@ -163,18 +289,43 @@ impl Run {
             Err(error) => return Err(error.into()),
         };
         if progress == Progress::End {
-            return Ok(Step::End);
+            return Ok(self.finish_walk(plan)?);
         }
         self.cursor = Some(cursor);
         Ok(Step::More)
     }
 
+    /// The tuples were read: what is left is to collect a sorted result, a part in each step.
+    fn finish_walk(&mut self, plan: &Plan) -> Result<Step, Failure> {
+        let Body::Select(select) = &plan.body else { return Ok(Step::End) };
+        if !select.aggregates.is_empty() {
+            if self.offset == 0 && self.limit > 0 {
+                self.rows = self.aggregated(select)?;
+                self.count = 1;
+            }
+            return Ok(Step::End);
+        }
+        for _ in 0..COLLECTED {
+            let Some((key, row)) = self.sorted.pop_first() else { return Ok(Step::End) };
+            self.share.shrink(key.values.len() + row.len() + 2 * OVERHEAD);
+            if self.skipped < self.offset {
+                self.skipped += 1;
+            } else if u64::from(self.count) < self.limit {
+                self.append(&row)?;
+            }
+        }
+        Ok(if self.sorted.is_empty() { Step::End } else { Step::More })
+    }
+
     fn restart(&mut self) {
         self.rows.clear();
+        self.sorted.clear();
         self.seen.clear();
         self.changes.clear();
+        self.chosen.clear();
         self.states.iter_mut().for_each(|state| *state = State::default());
-        self.bytes = 0;
+        (self.count, self.passed) = (0, 0);
+        self.share = Share::default();
     }
 
     fn is_beyond(&self, key: &lycosa_tuple::key::KeyDef, tuple: &[u8]) -> bool {
@@ -186,11 +337,7 @@ impl Run {
         let Some((part, upper, or_equal)) = &self.bounds.upper else { return false };
         let field = key.parts().get(*part).map_or(u32::MAX, |part| part.field);
         let bytes = TupleRef::trusted(tuple).field(field).unwrap_or(&[0xc0]);
-        let order = lycosa_tuple::scalar::compare(
-            bytes,
-            &upper.encode(),
-            &lycosa_tuple::collation::Collation::Binary,
-        );
+        let order = scalar::compare(bytes, upper, &Collation::Binary);
         order == Ordering::Greater || (*or_equal && order == Ordering::Equal)
     }
 
@@ -198,68 +345,130 @@ impl Run {
     fn has_enough(&self, plan: &Plan) -> bool {
         match &plan.body {
             Body::Select(select) if select.aggregates.is_empty() => {
-                self.is_ordered && self.rows.len() as u64 >= self.offset.saturating_add(self.limit)
+                self.limit == 0 || self.is_ordered && self.passed >= self.offset.saturating_add(self.limit)
             }
             _ => false,
         }
     }
 
+    /// Looks at a tuple, and takes it if it passes the filter. Returns the units of work.
+    fn look(&mut self, plan: &Plan, tuple: &[u8], own_key: &[u8]) -> Result<u64, Failure> {
+        let effort = Effort::default();
+        let parameters = std::mem::take(&mut self.parameters);
+        let row = Row::of(tuple, &parameters, &effort);
+        let taken = row.passes(plan.filter.as_ref()).and_then(|passes| match passes {
+            true => self.take(plan, &row, tuple, own_key),
+            false => Ok(()),
+        });
+        self.parameters = parameters;
+        taken?;
+        let units = effort::ROW + effort.spent();
+        if let Some((limit, _)) = self.bound.whole.filter(|_| plan.kind().is_some()) {
+            self.spent += units;
+            if self.spent > limit {
+                return Err(value::execution(
+                    "it looks at too many rows at once, which would keep other clients waiting: narrow it by a key \
+                     or a range of keys, and change the rest with further statements",
+                ));
+            }
+        }
+        Ok(units)
+    }
+
     /// Takes a row that passes the filter.
-    fn take(&mut self, plan: &Plan, tuple: &[u8], own_key: &[u8]) -> Result<(), Failure> {
-        let row = Row::of(tuple, &self.parameters);
+    fn take(&mut self, plan: &Plan, row: &Row<'_>, tuple: &[u8], own_key: &[u8]) -> Result<(), Failure> {
         match &plan.body {
             Body::Select(select) if !select.aggregates.is_empty() => {
-                let mut chosen = false;
+                let (mut chosen, mut grown, mut picks) = (false, 0, false);
                 for (aggregate, state) in select.aggregates.iter().zip(&mut self.states) {
-                    chosen |= state.add(aggregate, &row)?;
+                    let before = state.bytes();
+                    chosen |= state.add(aggregate, row)?;
+                    grown += state.bytes().saturating_sub(before);
+                    picks |= matches!(aggregate.kind, AggregateKind::Min | AggregateKind::Max);
                 }
-                let picks = select
-                    .aggregates
-                    .iter()
-                    .any(|it| matches!(it.kind, AggregateKind::Min | AggregateKind::Max));
                 if chosen || !picks {
-                    self.chosen = tuple.to_vec();
+                    row.effort.spend((tuple.len() / 128) as u64)?;
+                    grown += tuple.len().saturating_sub(self.chosen.len());
+                    self.chosen.clear();
+                    self.chosen.extend_from_slice(tuple);
                 }
+                self.grow(grown)?;
             }
-            Body::Select(select) => {
-                let mut values = Vec::new();
-                mp::write_array(&mut values, u32::try_from(select.columns.len()).unwrap_or(0));
-                for column in &select.columns {
-                    write_column(&row, &column.expr, &mut values)?;
-                }
-                let keys: Result<Vec<Value>, Failure> = match self.is_ordered {
-                    true => Ok(Vec::new()),
-                    false => select.order.iter().map(|order| row.evaluate(&order.expr)).collect(),
-                };
-                if select.distinct && !self.seen.insert(values.clone()) {
-                    return Ok(());
-                }
-                self.grow(values.len())?;
-                self.rows.push((keys?, values));
-            }
+            Body::Select(select) => self.take_row(select, row)?,
             Body::Update(assignments) => {
-                let operations = operations(&row, assignments)?;
-                self.grow(own_key.len() + operations.len())?;
+                let operations = operations(row, assignments)?;
+                self.grow(own_key.len() + operations.len() + 2 * OVERHEAD)?;
                 self.changes.push(Change { key: own_key.to_vec(), operations });
             }
             Body::Delete => {
-                self.grow(own_key.len())?;
+                self.grow(own_key.len() + 2 * OVERHEAD)?;
                 self.changes.push(Change { key: own_key.to_vec(), operations: Vec::new() });
             }
             Body::Insert { .. } => {}
         }
+        check_changes(self.bound, self.changes.len() as u64)
+    }
+
+    fn take_row(&mut self, select: &Select, row: &Row<'_>) -> Result<(), Failure> {
+        let mut values = Vec::new();
+        mp::write_array(&mut values, u32::try_from(select.columns.len()).unwrap_or(0));
+        for column in &select.columns {
+            write_column(row, &column.expr, &mut values)?;
+            self.check_free(values.len())?;
+        }
+        if select.distinct {
+            row.effort.spend(1 + (values.len() / 16) as u64)?;
+            if self.seen.contains(&values) {
+                return Ok(());
+            }
+            self.grow(values.len() + OVERHEAD)?;
+            self.seen.insert(values.clone());
+        }
+        self.passed += 1;
+        if self.is_ordered {
+            return if self.passed > self.offset { self.append(&values) } else { Ok(()) };
+        }
+        let mut keys = Vec::new();
+        for order in &select.order {
+            row.evaluate(&order.expr)?.write(&mut keys);
+            self.check_free(values.len() + keys.len())?;
+        }
+        // It is compared with the keys on its way down the tree.
+        row.effort.spend(DEPTH * (select.order.len() + keys.len() / 256) as u64)?;
+        self.grow(keys.len() + values.len() + 2 * OVERHEAD)?;
+        let key = SortKey { values: keys, descending: Rc::clone(&self.descending), number: self.passed };
+        self.sorted.insert(key, values);
+        // Rows behind the last that is wanted are never shown.
+        if self.sorted.len() as u64 > self.offset.saturating_add(self.limit)
+            && let Some((key, row)) = self.sorted.pop_last()
+        {
+            self.share.shrink(key.values.len() + row.len() + 2 * OVERHEAD);
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, row: &[u8]) -> Result<(), Failure> {
+        self.grow(row.len())?;
+        self.rows.extend_from_slice(row);
+        self.count += 1;
         Ok(())
     }
 
     fn grow(&mut self, bytes: usize) -> Result<(), Failure> {
-        self.bytes += bytes + size_of::<(Vec<Value>, Vec<u8>)>();
-        if self.bytes <= MAX_RESULT {
-            return Ok(());
-        }
-        let message = format!(
-            "Failed to allocate a result of more than {MAX_RESULT} bytes for SQL: read fewer rows at a time with LIMIT"
-        );
-        Err(Failure::new(MEMORY_ISSUE, message))
+        self.share.grow(bytes, self.bound.bytes)
+    }
+
+    /// Refuses so many bytes more before they are counted.
+    fn check_free(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.grow(bytes)?;
+        self.share.shrink(bytes);
+        Ok(())
+    }
+
+    /// Looks at one row of nothing.
+    #[cfg(test)]
+    pub(super) fn look_at_nothing(&mut self, plan: &Plan) -> Result<u64, Failure> {
+        self.look(plan, &[0x90], &[])
     }
 
     /// The changes of an UPDATE or DELETE that has ended.
@@ -272,21 +481,9 @@ impl Run {
         metadata(plan, Some(&self.parameters))
     }
 
-    /// The rows of a SELECT that has ended: MessagePack arrays.
-    ///
-    /// # Errors
-    /// An expression over aggregate functions fails.
-    pub(crate) fn into_rows(mut self, plan: &Plan) -> Result<Vec<Vec<u8>>, Failure> {
-        let Body::Select(select) = &plan.body else { return Ok(Vec::new()) };
-        if !select.aggregates.is_empty() {
-            self.rows = vec![(Vec::new(), self.aggregated(select)?)];
-        }
-        if !self.is_ordered {
-            self.rows.sort_by(|(left, _), (right, _)| order_of(&select.order, left, right));
-        }
-        let skipped = usize::try_from(self.offset).unwrap_or(usize::MAX);
-        let wanted = usize::try_from(self.limit).unwrap_or(usize::MAX);
-        Ok(self.rows.into_iter().skip(skipped).take(wanted).map(|(_, values)| values).collect())
+    /// The rows of a SELECT that has ended: their number, and MessagePack arrays back to back.
+    pub(crate) fn rows(&self) -> (u32, &[u8]) {
+        (self.count, &self.rows)
     }
 
     fn aggregated(&self, select: &Select) -> Result<Vec<u8>, Failure> {
@@ -296,13 +493,19 @@ impl Run {
             .zip(&self.states)
             .map(|(aggregate, state)| state.result(aggregate))
             .collect();
-        let results = results?;
+        let (results, effort) = (results?, Effort::default());
         let tuple = (!self.chosen.is_empty()).then(|| TupleRef::trusted(&self.chosen));
-        let row = Row { tuple, parameters: &self.parameters, aggregates: &results };
+        let row = Row { tuple, parameters: &self.parameters, aggregates: &results, effort: &effort };
         let mut values = Vec::new();
         mp::write_array(&mut values, u32::try_from(select.columns.len()).unwrap_or(0));
         for column in &select.columns {
             write_column(&row, &column.expr, &mut values)?;
+            if values.len() > self.bound.bytes {
+                return Err(Failure::new(
+                    MEMORY_ISSUE,
+                    "Failed to allocate a result of SQL: it has too many bytes",
+                ));
+            }
         }
         Ok(values)
     }
@@ -311,7 +514,7 @@ impl Run {
     fn choose_walk(&mut self, plan: &Plan, space: &Space, user: u32) -> Result<(), ErrorObject> {
         let mut terms = Vec::new();
         if let Some(filter) = &plan.filter {
-            self.collect_terms(filter, &mut terms)?;
+            self.collect_terms(filter, &Effort::default(), &mut terms)?;
         }
         let (order, is_aggregate) = match &plan.body {
             Body::Select(select) => (&select.order[..], !select.aggregates.is_empty()),
@@ -337,12 +540,21 @@ impl Run {
         Ok(())
     }
 
+    fn constant(&self, expr: &Expr, effort: &Effort) -> Result<Value, Failure> {
+        Row::nothing(&self.parameters, effort).evaluate(expr)
+    }
+
     /// The comparisons of a field with a constant that every row has to pass.
-    fn collect_terms(&self, filter: &Expr, terms: &mut Vec<(u32, Comparison, Value)>) -> Result<(), Failure> {
+    fn collect_terms(
+        &self,
+        filter: &Expr,
+        effort: &Effort,
+        terms: &mut Vec<(u32, Comparison, Value)>,
+    ) -> Result<(), Failure> {
         match filter {
             Expr::And(left, right) => {
-                self.collect_terms(left, terms)?;
-                self.collect_terms(right, terms)
+                self.collect_terms(left, effort, terms)?;
+                self.collect_terms(right, effort, terms)
             }
             Expr::Compare(comparison, left, right) => {
                 let (field, comparison, constant) = match (&**left, &**right) {
@@ -354,8 +566,16 @@ impl Run {
                     }
                     _ => return Ok(()),
                 };
-                let row = Row { tuple: None, parameters: &self.parameters, aggregates: &[] };
-                terms.push((field, comparison, row.evaluate(constant)?));
+                terms.push((field, comparison, self.constant(constant, effort)?));
+                Ok(())
+            }
+            Expr::Between(inner, low, high) => {
+                let Expr::Column(field) = **inner else { return Ok(()) };
+                for (comparison, constant) in [(Comparison::AtLeast, low), (Comparison::AtMost, high)] {
+                    if is_constant(constant) {
+                        terms.push((field, comparison, self.constant(constant, effort)?));
+                    }
+                }
                 Ok(())
             }
             _ => Ok(()),
@@ -429,7 +649,8 @@ impl Walk {
             bounds.prefix = Some((u32::try_from(equal).unwrap_or(0), values));
         }
         let both = u32::from(lower.is_some()) + u32::from(upper.is_some());
-        bounds.upper = upper.map(|(comparison, value)| (equal, value, comparison == Comparison::Less));
+        bounds.upper =
+            upper.map(|(comparison, value)| (equal, value.encode(), comparison == Comparison::Less));
         let iterator = match lower {
             Some((comparison, value)) => {
                 key.push(value);
@@ -452,28 +673,34 @@ fn is_in_order(index: &SpaceIndex, order: &[Order]) -> bool {
     index.kind() == IndexKind::Tree
         && order.len() <= parts.len()
         && order.iter().zip(parts).all(|(order, part)| {
-            let is_field = matches!(order.expr, Expr::Column(field) if field == part.field);
+            let is_field = matches!(*order.expr, Expr::Column(field) if field == part.field);
             let is_plain = part.path.is_none() && part.collation.is_binary();
             is_field && is_plain
         })
         && order.windows(2).all(|pair| pair[0].descending == pair[1].descending)
 }
 
-fn order_of(order: &[Order], left: &[Value], right: &[Value]) -> Ordering {
-    for (order, (left, right)) in order.iter().zip(left.iter().zip(right)) {
-        let found = value::order_bytes(left, right);
-        if found != Ordering::Equal {
-            return if order.descending { found.reverse() } else { found };
-        }
+/// Refuses so many changed rows.
+///
+/// # Errors
+/// They are more than the statement may change.
+fn check_changes(bound: Bound, count: u64) -> Result<(), Failure> {
+    match bound.whole {
+        Some((_, limit)) if count > limit => Err(value::execution(&format!(
+            "it changes more than {limit} rows at once, which would keep other clients waiting: change fewer with each \
+             statement, by a range of keys"
+        ))),
+        _ => Ok(()),
     }
-    Ordering::Equal
 }
 
 /// A column is copied as it stands, whatever it is.
 fn write_column(row: &Row<'_>, expr: &Expr, out: &mut Vec<u8>) -> Result<(), Failure> {
     match expr {
         Expr::Column(field) => {
-            out.extend_from_slice(row.tuple.and_then(|tuple| tuple.field(*field)).unwrap_or(&[0xc0]));
+            let bytes = row.tuple.and_then(|tuple| tuple.field(*field)).unwrap_or(&[0xc0]);
+            row.effort.spend(1 + u64::from(*field / 8) + (bytes.len() / 128) as u64)?;
+            out.extend_from_slice(bytes);
         }
         expr => row.evaluate(expr)?.write(out),
     }
@@ -483,7 +710,7 @@ fn write_column(row: &Row<'_>, expr: &Expr, out: &mut Vec<u8>) -> Result<(), Fai
 /// LIMIT or OFFSET.
 fn count_of(expr: Option<&Expr>, name: &str, parameters: &[Value]) -> Result<Option<u64>, Failure> {
     let Some(expr) = expr else { return Ok(None) };
-    match (Row { tuple: None, parameters, aggregates: &[] }).evaluate(expr)? {
+    match Row::nothing(parameters, &Effort::default()).evaluate(expr)? {
         Value::Uint(count) => Ok(Some(count)),
         _ => Err(value::execution(&format!("Only positive integers are allowed in the {name} clause"))),
     }
@@ -491,23 +718,19 @@ fn count_of(expr: Option<&Expr>, name: &str, parameters: &[Value]) -> Result<Opt
 
 /// The operations of an UPDATE of one tuple; fields in between that the tuple does not have become NULL.
 fn operations(row: &Row<'_>, assignments: &[(super::tree::Target, Expr)]) -> Result<Vec<u8>, Failure> {
-    let mut written: Vec<(u32, Value)> = Vec::new();
+    let mut written: BTreeMap<u32, Value> = BTreeMap::new();
     for (target, expr) in assignments {
         let value = value::assigned(row.evaluate(expr)?, target.ty)?;
         if value == Value::Nil && target.required {
             return Err(value::execution(&format!("NOT NULL constraint failed: {}", target.name)));
         }
-        written.retain(|(field, _)| *field != target.field);
-        written.push((target.field, value));
+        written.insert(target.field, value);
     }
     let present = row.tuple.map_or(0, TupleRef::len);
-    let last = written.iter().map(|(field, _)| *field).max().unwrap_or(0);
+    let last = written.last_key_value().map_or(0, |(field, _)| *field);
     for field in present..last {
-        if written.iter().all(|(known, _)| *known != field) {
-            written.push((field, Value::Nil));
-        }
+        written.entry(field).or_insert(Value::Nil);
     }
-    written.sort_by_key(|(field, _)| *field);
     let list = written
         .into_iter()
         .map(|(field, value)| Value::Array(vec![Value::str("="), Value::Uint(u64::from(field) + 1), value]));
@@ -528,8 +751,8 @@ pub(crate) fn metadata(plan: &Plan, parameters: Option<&[Value]>) -> Vec<(String
         _ => "ANY",
     };
     let columns = select.columns.iter().map(|column| {
-        let ty = column.ty.clone().unwrap_or_else(|| of_parameter(&column.expr).to_owned());
-        (column.name.clone(), ty)
+        let ty = column.ty.unwrap_or_else(|| of_parameter(&column.expr));
+        (column.name.clone(), ty.to_owned())
     });
     columns.collect()
 }
@@ -545,6 +768,15 @@ struct State {
 }
 
 impl State {
+    /// Bytes of what it remembers.
+    fn bytes(&self) -> usize {
+        match &self.best {
+            Some(Value::Str(bytes) | Value::Bin(bytes) | Value::Ext(_, bytes)) => bytes.len(),
+            Some(value) => 16 * weight(value) as usize,
+            None => 0,
+        }
+    }
+
     /// Whether the row is the one that `MIN` or `MAX` shows now.
     fn add(&mut self, aggregate: &Aggregate, row: &Row<'_>) -> Result<bool, Failure> {
         let Some(argument) = &aggregate.argument else {
@@ -563,6 +795,7 @@ impl State {
                     AggregateKind::Min => Ordering::Less,
                     _ => Ordering::Greater,
                 };
+                row.effort.spend(2 * weight(&value))?;
                 let is_better =
                     self.best.as_ref().is_none_or(|best| value::order_bytes(&value, best) == wanted);
                 if is_better {
@@ -611,7 +844,7 @@ pub(crate) struct Inserted {
 ///
 /// # Errors
 /// A value that its field does not take.
-pub(crate) fn inserted(plan: &Plan, parameters: &[Value]) -> Result<Inserted, Failure> {
+pub(crate) fn inserted(plan: &Plan, parameters: &[Value], bound: Bound) -> Result<Inserted, Failure> {
     let Body::Insert { targets, rows, conflict, sequence } = &plan.body else {
         return Err(Failure::new(0, "the plan is no INSERT"));
     };
@@ -620,7 +853,11 @@ pub(crate) fn inserted(plan: &Plan, parameters: &[Value]) -> Result<Inserted, Fa
         OnConflict::Replace => "replace",
         OnConflict::Ignore => "ignore",
     };
-    let nothing = Row { tuple: None, parameters, aggregates: &[] };
+    check_changes(bound, rows.len() as u64)?;
+    let mut share = Share::default();
+    // All rows together may take as long as one: nothing pauses between them.
+    let effort = Effort::default();
+    let nothing = Row::nothing(parameters, &effort);
     let mut tuples = Vec::with_capacity(rows.len());
     for row in rows {
         let mut tuple = Vec::new();
@@ -632,7 +869,10 @@ pub(crate) fn inserted(plan: &Plan, parameters: &[Value]) -> Result<Inserted, Fa
                 return Err(value::execution(&format!("NOT NULL constraint failed: {}", target.name)));
             }
             value.write(&mut tuple);
+            share.grow(tuple.len(), bound.bytes)?;
+            share.shrink(tuple.len());
         }
+        share.grow(tuple.len() + OVERHEAD, bound.bytes)?;
         tuples.push(tuple);
     }
     Ok(Inserted { tuples, conflict, sequence: *sequence })

@@ -1,5 +1,7 @@
 //! A statement as it runs: names are resolved, parameters have numbers.
 
+use std::rc::Rc;
+
 use lycosa_store::StatementKind;
 use lycosa_tuple::field::FieldType;
 use lycosa_tuple::value::Value;
@@ -43,6 +45,8 @@ pub(super) enum Expr {
     Or(Box<Expr>, Box<Expr>),
     Not(Box<Expr>),
     Compare(Comparison, Box<Expr>, Box<Expr>),
+    /// The value, the least and the greatest.
+    Between(Box<Expr>, Box<Expr>, Box<Expr>),
     Arithmetic(u8, Box<Expr>, Box<Expr>),
     Minus(Box<Expr>),
     Invert(Box<Expr>),
@@ -75,14 +79,15 @@ pub(super) struct Aggregate {
 pub(super) struct Column {
     pub(super) name: String,
     /// `None`: the type of the parameter that it is.
-    pub(super) ty: Option<String>,
-    pub(super) expr: Expr,
+    pub(super) ty: Option<&'static str>,
+    /// Shared with the terms of ORDER BY that name the column.
+    pub(super) expr: Rc<Expr>,
 }
 
 /// What a result is ordered by.
 #[derive(Debug, Clone)]
 pub(super) struct Order {
-    pub(super) expr: Expr,
+    pub(super) expr: Rc<Expr>,
     pub(super) descending: bool,
 }
 
@@ -138,6 +143,8 @@ pub(crate) struct Plan {
     pub(super) body: Body,
     /// The version of the schema that the names were resolved in.
     pub(crate) schema_version: u32,
+    /// Parts of its expressions, its columns and its parameters: what it takes to keep it.
+    pub(crate) weight: usize,
 }
 
 impl Plan {
@@ -153,6 +160,16 @@ impl Plan {
             Body::Insert { .. } => Some(StatementKind::Insert),
             Body::Update(_) => Some(StatementKind::Update),
             Body::Delete => Some(StatementKind::Delete),
+        }
+    }
+}
+
+impl Body {
+    /// Columns of a SELECT's result, which are kept with their names.
+    pub(super) fn column_count(&self) -> usize {
+        match self {
+            Body::Select(select) => select.columns.len(),
+            _ => 0,
         }
     }
 }

@@ -11,6 +11,7 @@ use lycosa_tuple::scalar;
 use lycosa_tuple::value::Value;
 
 use super::Failure;
+use super::effort::{Effort, weight_of_text};
 
 /// `ER_SQL_EXECUTE`, `ER_SQL_TYPE_MISMATCH` and `ER_INCONSISTENT_TYPES` of Tarantool 2.6.
 const EXECUTE: u32 = 159;
@@ -30,6 +31,15 @@ fn inconsistent(value: &Value, wanted: &str) -> Failure {
     Failure::new(INCONSISTENT_TYPES, text)
 }
 
+/// Characters of a text that an error shows.
+const SHOWN: usize = 200;
+
+/// Bytes of a text that may be a number.
+const MAX_NUMBER: usize = 1024;
+
+/// Bytes of a pattern of LIKE, as in Tarantool.
+const MAX_PATTERN: usize = 50_000;
+
 /// The value as texts of errors show it.
 fn shown(value: &Value) -> String {
     match value {
@@ -39,7 +49,9 @@ fn shown(value: &Value) -> String {
         Value::Int(value) => value.to_string(),
         Value::Float(value) => value.to_string(),
         Value::Double(value) => value.to_string(),
-        Value::Str(text) => String::from_utf8_lossy(text).into_owned(),
+        Value::Str(text) => {
+            String::from_utf8_lossy(&text[..text.len().min(4 * SHOWN)]).chars().take(SHOWN).collect()
+        }
         Value::Bin(_) => "varbinary".to_owned(),
         Value::Array(_) => "array".to_owned(),
         Value::Map(_) => "map".to_owned(),
@@ -98,8 +110,11 @@ fn number_of(value: &Value) -> Option<Number> {
     })
 }
 
-/// The number that a literal or a string is.
+/// The number that a literal or a string is; a longer text than [`MAX_NUMBER`] is none.
 pub(super) fn parse_number(text: &str) -> Option<Number> {
+    if text.len() > MAX_NUMBER {
+        return None;
+    }
     let text = text.trim();
     if let Ok(value) = text.parse::<i128>() {
         return Some(Number::Int(value));
@@ -196,8 +211,14 @@ pub(super) fn arithmetic(operator: u8, left: &Value, right: &Value) -> Result<Va
     Ok(if result.is_nan() { Value::Nil } else { Value::Double(result) })
 }
 
-pub(super) fn concatenate(left: &Value, right: &Value) -> Result<Value, Failure> {
+/// Two texts become one of at most `limit` bytes.
+pub(super) fn concatenate(left: &Value, right: &Value, limit: usize) -> Result<Value, Failure> {
     const WANTED: &str = "text or varbinary";
+    if let (Value::Str(left), Value::Str(right)) | (Value::Bin(left), Value::Bin(right)) = (left, right)
+        && left.len() + right.len() > limit
+    {
+        return Err(execution(&format!("a text of more than {limit} bytes cannot be made")));
+    }
     Ok(match (left, right) {
         (Value::Nil, _) | (_, Value::Nil) => Value::Nil,
         (Value::Str(left), Value::Str(right)) => Value::Str([&left[..], right].concat()),
@@ -207,13 +228,25 @@ pub(super) fn concatenate(left: &Value, right: &Value) -> Result<Value, Failure>
 }
 
 /// `text LIKE pattern ESCAPE escape`
-pub(super) fn like(text: &Value, pattern: &Value, escape: Option<char>) -> Result<Option<bool>, Failure> {
+///
+/// # Errors
+/// A value that is no text; a pattern or a text that takes too long.
+pub(super) fn like(
+    text: &Value,
+    pattern: &Value,
+    escape: Option<char>,
+    effort: &Effort,
+) -> Result<Option<bool>, Failure> {
     for value in [pattern, text] {
         if !matches!(value, Value::Nil | Value::Str(_)) {
             return Err(inconsistent(value, "text"));
         }
     }
     let (Value::Str(text), Value::Str(pattern)) = (text, pattern) else { return Ok(None) };
+    if pattern.len() > MAX_PATTERN {
+        return Err(execution("LIKE pattern is too complex"));
+    }
+    effort.spend(weight_of_text(text.len() + pattern.len()))?;
     let (text, pattern) = (String::from_utf8_lossy(text), String::from_utf8_lossy(pattern));
     let text: Vec<char> = text.chars().collect();
     let mut wanted = Vec::new();
@@ -229,7 +262,7 @@ pub(super) fn like(text: &Value, pattern: &Value, escape: Option<char>) -> Resul
             literal => Wanted::One(literal),
         });
     }
-    Ok(Some(matches(&text, &wanted)))
+    matches(&text, &wanted, effort).map(Some)
 }
 
 /// A part of a pattern.
@@ -240,10 +273,17 @@ enum Wanted {
 }
 
 /// Looks only back to the last `%`, so the time is at most the product of both lengths.
-fn matches(text: &[char], wanted: &[Wanted]) -> bool {
+fn matches(text: &[char], wanted: &[Wanted], effort: &Effort) -> Result<bool, Failure> {
+    /// Comparisons of a character in a unit of effort.
+    const COMPARISONS: u32 = 16;
+    let mut looked = 0_u32;
     let (mut at, mut place) = (0, 0);
     let mut retry = None;
     while at < text.len() {
+        looked = looked.wrapping_add(1);
+        if looked.is_multiple_of(COMPARISONS) {
+            effort.spend(1)?;
+        }
         match wanted.get(place) {
             Some(Wanted::Any) => {
                 retry = Some((at, place));
@@ -253,7 +293,7 @@ fn matches(text: &[char], wanted: &[Wanted]) -> bool {
             Some(Wanted::Some) => {}
             Some(Wanted::One(character)) if *character == text[at] => {}
             _ => {
-                let Some((from, any)) = retry else { return false };
+                let Some((from, any)) = retry else { return Ok(false) };
                 retry = Some((from + 1, any));
                 (at, place) = (from + 1, any + 1);
                 continue;
@@ -261,7 +301,7 @@ fn matches(text: &[char], wanted: &[Wanted]) -> bool {
         }
         (at, place) = (at + 1, place + 1);
     }
-    wanted[place..].iter().all(|part| matches!(part, Wanted::Any))
+    Ok(wanted[place..].iter().all(|part| matches!(part, Wanted::Any)))
 }
 
 /// The functions of one value and more.

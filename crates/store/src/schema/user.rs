@@ -229,6 +229,17 @@ impl Users {
         self.roles_of(role).contains(&other)
     }
 
+    /// Whether something about data was granted to the user itself, or to a role other than `public`.
+    fn is_granted_data(&self, id: UserId) -> bool {
+        let access = Access::READ | Access::WRITE | Access::EXECUTE | Access::CREATE | Access::ALTER;
+        self.roles_of(id).into_iter().filter(|role| *role != user::PUBLIC).any(|role| {
+            self.granted(role).iter().any(|privilege| {
+                matches!(privilege.object_type, ObjectType::Universe | ObjectType::Space)
+                    && privilege.access.intersects(access)
+            })
+        })
+    }
+
     pub(crate) fn universal(&self, user: UserId) -> Access {
         self.effective.get(&user).map_or(Access::NONE, |effective| effective.universal)
     }
@@ -274,6 +285,12 @@ impl Store {
     #[must_use]
     pub fn user(&self, id: UserId) -> Option<&User> {
         self.schema.users.get(id)
+    }
+
+    /// Whether somebody has granted the user a right to a space, or to all: what every user has by the role `public` is none.
+    #[must_use]
+    pub fn is_granted_data(&self, user: UserId) -> bool {
+        self.schema.users.is_granted_data(user)
     }
 
     /// The user or role with that name.

@@ -3,12 +3,13 @@
 use lycosa_instance::{Invoke, InvokeKind, OwnedStatement};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_store::OwnedChange;
-use lycosa_tuple::mp::Reader;
+use lycosa_tuple::mp::{Kind as MpKind, Reader};
 
 use super::change::push_change;
 use crate::api::{Kind, Lua};
 use crate::error::Error;
 use crate::host::{SessionEvent, leave_transaction};
+use crate::sql::MAX_PARAMETERS;
 use crate::sys;
 
 /// Runs CALL or EVAL and answers the request.
@@ -151,11 +152,56 @@ fn sql_body(
         Ok(text) => lua.push_str(text),
         Err(id) => lua.push_number(f64::from(*id)),
     }
+    check_parameters(parameters)?;
     lua.decode(&mut Reader::new(parameters))?;
     lua.call(3, 1)?;
+    if let Some(body) = lua.userdata::<super::sql::SqlBody>(-1) {
+        return Ok((0, body.0.take()));
+    }
     let mut body = Vec::new();
     lua.encode(-1, &mut body)?;
     Ok((0, body))
+}
+
+/// `ER_SQL_EXECUTE` and `ER_ILLEGAL_PARAMS`.
+const SQL_EXECUTE: u32 = 159;
+const ILLEGAL_PARAMS: u32 = 1;
+
+/// Refuses parameters of a statement that no statement takes, before they become values of Lua: too many, and those that
+/// are nested deeper than `{name: value}`.
+fn check_parameters(parameters: &[u8]) -> Result<(), Error> {
+    let refused = |code, message: &str| Err(Error::Box { code, message: message.to_owned() });
+    let malformed = |error: lycosa_tuple::mp::MpError| Error::text(error.to_string());
+    let is_nested = |kind| matches!(kind, MpKind::Array | MpKind::Map);
+    let mut reader = Reader::new(parameters);
+    let count = reader.array().map_err(malformed)?;
+    if count as usize > MAX_PARAMETERS {
+        let message = "Failed to execute SQL statement: The number of parameters is too large";
+        return refused(SQL_EXECUTE, message);
+    }
+    for _ in 0..count {
+        match reader.kind().map_err(malformed)? {
+            MpKind::Array => {
+                return refused(
+                    ILLEGAL_PARAMS,
+                    "Illegal parameters, name of the parameter should be a string.",
+                );
+            }
+            MpKind::Map => {
+                let pairs = reader.map().map_err(malformed)?;
+                if pairs == 1 {
+                    reader.skip().map_err(malformed)?;
+                }
+                if pairs != 1 || is_nested(reader.kind().map_err(malformed)?) {
+                    let message = "Illegal parameters, SQL bind named parameter should be a table with one key - {name = value}";
+                    return refused(ILLEGAL_PARAMS, message);
+                }
+                reader.skip().map_err(malformed)?;
+            }
+            _ => reader.skip().map_err(malformed)?,
+        }
+    }
+    Ok(())
 }
 
 /// The error of a program as a client sees it.

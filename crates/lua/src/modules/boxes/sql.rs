@@ -1,6 +1,10 @@
-//! Native part of `box.execute`: plans, and their steps.
+//! Native part of `box.execute`: plans, and their steps; the bodies of replies to EXECUTE.
+
+use std::cell::RefCell;
 
 use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::keys;
+use lycosa_store::{Access, Object};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
 
@@ -8,20 +12,33 @@ use super::of_store;
 use crate::api::{Lua, Native};
 use crate::big_stack::on_big_stack;
 use crate::error::Error;
-use crate::sql::{self, Definition, Inserted, Plan, Run, Step};
+use crate::sql::{self, Asker, Bound, Definition, Inserted, Plan, Run, Step};
+use crate::watchdog::check_time;
 
 pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("sql_definition", definition),
     ("sql_plan", plan),
     ("sql_check", check),
     ("sql_info", info),
+    ("sql_hides", hides),
     ("sql_select", select),
+    ("sql_body", body),
     ("sql_changes", changes),
     ("sql_rows", rows),
 ];
 
-/// A plan as Lua holds it.
-struct Planned(Plan);
+/// A plan as Lua holds it; the plan is there until the end.
+struct Planned(Option<Plan>);
+
+/// An expression is as deep as its text is long, and a finalizer runs on whatever stack there is.
+impl Drop for Planned {
+    fn drop(&mut self) {
+        on_big_stack(|| drop(self.0.take()));
+    }
+}
+
+/// The body of a reply: a MessagePack map.
+pub(super) struct SqlBody(pub(super) RefCell<Vec<u8>>);
 
 /// `sql_definition(text)`: `create`, the name, whether the space may exist, the fields, the keys and the field that a sequence
 /// fills; or `drop`, the name and whether the space may be absent. Nothing for any other statement.
@@ -68,30 +85,61 @@ fn definition(lua: Lua) -> Result<i32, Error> {
     }
 }
 
+/// Looks at the store as the running fiber's user.
+fn asking<T>(
+    lua: Lua,
+    look: impl FnOnce(&lycosa_store::Store, Asker<'_>) -> Result<T, ErrorObject>,
+) -> Result<T, Error> {
+    let caller = lua.session()?.caller;
+    lua.with_instance(|instance| {
+        let is_hidden = |space| instance.hides_space(&caller, space);
+        look(instance.store(), Asker { user: caller.effective, is_hidden: &is_hidden })
+    })
+}
+
 /// `sql_plan(text)`: a statement that can run.
 fn plan(lua: Lua) -> Result<i32, Error> {
     let text = lua.text(1).ok_or_else(|| Error::here("usage: sql_plan(text)"))?;
-    let user = lua.session()?.caller.effective;
-    let plan = lua.with_instance(|instance| sql::plan(&text, instance.store(), user))?;
+    let plan = asking(lua, |store, asker| sql::plan(&text, store, asker))?;
     lua.new_class::<Planned>("sql_plan", &[], &[]);
     lua.pop(1);
-    lua.push_userdata(Planned(plan));
+    lua.push_userdata(Planned(Some(plan)));
     Ok(1)
 }
 
 /// `sql_check(plan)`: refuses who may not run it.
 fn check(lua: Lua) -> Result<i32, Error> {
-    let (plan, user) = (planned(&lua)?, lua.session()?.caller.effective);
-    lua.with_instance(|instance| sql::check_plan(plan, instance.store(), user))?;
+    let plan = planned(&lua)?;
+    asking(lua, |store, asker| sql::check_plan(plan, store, asker))?;
     Ok(0)
 }
 
+/// `sql_hides(name, creates)`: whether the caller must not learn that there is such a space. Who wants to create one, and may
+/// not, is told that.
+fn hides(lua: Lua) -> Result<i32, Error> {
+    let name = lua.text(1).ok_or_else(|| Error::here("usage: sql_hides(name, creates)"))?;
+    let creates = lua.truth(2);
+    let is_hidden = asking(lua, |store, asker| {
+        let Some(space) = store.space_by_name(&name) else { return Ok(false) };
+        let is_hidden = (asker.is_hidden)(space.id());
+        if is_hidden && creates && store.check_access(asker.user, Object::Universe, Access::CREATE).is_err() {
+            let user =
+                store.user(asker.user).map_or_else(|| asker.user.to_string(), |user| user.name.clone());
+            return Err(ErrorObject::access_denied("Create", "space", &name, &user));
+        }
+        Ok(is_hidden)
+    })?;
+    lua.push_bool(is_hidden);
+    Ok(1)
+}
+
 fn planned(lua: &Lua) -> Result<&Plan, Error> {
-    Ok(&lua.userdata::<Planned>(1).ok_or_else(|| Error::here("the argument is no plan"))?.0)
+    let planned = lua.userdata::<Planned>(1).and_then(|planned| planned.0.as_ref());
+    planned.ok_or_else(|| Error::here("the argument is no plan"))
 }
 
 /// `sql_info(plan)`: what it does (`select`, `insert`, `update` or `delete`), the names of its parameters, the metadata of a
-/// SELECT, the version of the schema that it is good for, and the space.
+/// SELECT, the version of the schema that it is good for, the space, and what it takes to keep the plan.
 fn info(lua: Lua) -> Result<i32, Error> {
     let plan = planned(&lua)?;
     lua.push_str(match plan.kind() {
@@ -108,7 +156,8 @@ fn info(lua: Lua) -> Result<i32, Error> {
     push_metadata(lua, &sql::metadata(plan, None));
     lua.push_number(f64::from(plan.schema_version));
     lua.push_number(f64::from(plan.space()));
-    Ok(5)
+    lua.push_number(plan.weight as f64);
+    Ok(6)
 }
 
 /// Pushes `{{name = …, type = …}, …}`.
@@ -134,36 +183,79 @@ fn parameters(lua: Lua, index: i32) -> Result<Vec<Value>, Error> {
     }
 }
 
-/// Runs a plan to its end. Others run between its steps unless a transaction is open or `alone` says so.
+/// What the statement may take. `index` says whether it is a client's request. Clients that may run programs may do with SQL
+/// what a program does, but for the size of a result.
+fn bound(lua: Lua, index: i32) -> Result<Bound, Error> {
+    if !lua.truth(index) {
+        return Ok(Bound::PROGRAM);
+    }
+    let runs_programs = asking(lua, |store, asker| {
+        Ok(store.check_access(asker.user, Object::Universe, Access::EXECUTE).is_ok())
+    })?;
+    Ok(if runs_programs { Bound::TRUSTED_CLIENT } else { Bound::CLIENT })
+}
+
+/// Runs a plan to its end. Others run between its steps unless a transaction is open or `alone` says so; then the watchdog's
+/// budget is looked at between them.
 fn run(lua: Lua, plan: &Plan, alone: bool) -> Result<Run, Error> {
     lua.check_not_aborted()?;
-    let parameters = parameters(lua, 2)?;
+    let (bound, parameters) = (bound(lua, 3)?, parameters(lua, 2)?);
     let user = lua.session()?.caller.effective;
-    let mut run =
-        lua.with_instance(|instance| on_big_stack(|| Run::new(plan, instance.store(), user, parameters)))?;
+    let mut run = lua.with_instance(|instance| {
+        on_big_stack(|| Run::new(plan, instance.store(), user, parameters, bound))
+    })?;
     while lua.with_instance(|instance| on_big_stack(|| run.step(plan, instance)))? == Step::More {
-        if !alone && !lua.in_transaction() {
+        if alone || lua.in_transaction() {
+            check_time(lua)?;
+        } else {
             lua.yield_now()?;
         }
     }
     Ok(run)
 }
 
-/// `sql_select(plan, parameters)`: metadata and rows. What it has read is durable.
+/// `sql_select(plan, parameters, of_client)`: metadata and rows. What it has read is durable.
 fn select(lua: Lua) -> Result<i32, Error> {
     let plan = planned(&lua)?;
     let run = run(lua, plan, false)?;
     push_metadata(lua, &run.metadata(plan));
-    let rows = on_big_stack(|| run.into_rows(plan))?;
-    lua.new_table(rows.len(), 0);
-    for (number, row) in (1..).zip(&rows) {
-        lua.push_tuple(row)?;
+    let (count, rows) = run.rows();
+    lua.new_table(count as usize, 0);
+    let mut reader = Reader::new(rows);
+    for number in 1..=i32::try_from(count).unwrap_or(i32::MAX) {
+        lua.push_tuple(reader.raw().unwrap_or(&[0x90]))?;
         lua.raw_set_item(-2, number);
     }
     Ok(2)
 }
 
-/// `sql_changes(plan, parameters)`: keys of the tuples that an UPDATE or DELETE changes, and the operations.
+/// `sql_body(plan, parameters, of_client)`: the body of the reply to a SELECT. The rows never become values of Lua.
+fn body(lua: Lua) -> Result<i32, Error> {
+    let plan = planned(&lua)?;
+    let run = run(lua, plan, false)?;
+    let (count, rows) = run.rows();
+    let columns = run.metadata(plan);
+    let mut body = Vec::with_capacity(rows.len() + 64 * columns.len() + 16);
+    mp::write_map(&mut body, 2);
+    mp::write_uint(&mut body, u64::from(keys::METADATA));
+    mp::write_array(&mut body, u32::try_from(columns.len()).unwrap_or(u32::MAX));
+    for (name, ty) in &columns {
+        mp::write_map(&mut body, 2);
+        for (key, text) in [(0, name), (1, ty)] {
+            mp::write_uint(&mut body, key);
+            mp::write_str(&mut body, text.as_bytes());
+        }
+    }
+    mp::write_uint(&mut body, u64::from(keys::DATA));
+    mp::write_array(&mut body, count);
+    body.extend_from_slice(rows);
+    lua.new_class::<SqlBody>("sql_body", &[], &[]);
+    lua.pop(1);
+    lua.push_userdata(SqlBody(RefCell::new(body)));
+    Ok(1)
+}
+
+/// `sql_changes(plan, parameters, of_client)`: keys of the tuples that an UPDATE or DELETE changes, and the operations.
 fn changes(lua: Lua) -> Result<i32, Error> {
     let plan = planned(&lua)?;
     let changes = run(lua, plan, true)?.into_changes();
@@ -180,14 +272,14 @@ fn changes(lua: Lua) -> Result<i32, Error> {
     Ok(2)
 }
 
-/// `sql_rows(plan, parameters)` returns five values about an INSERT. The first two are its tuples and their primary keys. The
+/// `sql_rows(plan, parameters, of_client)` returns five values about an INSERT. The first two are its tuples and their primary keys. The
 /// third says what becomes of a key that is taken: `fail`, `replace` or `ignore`. The last two are the number of the field,
 /// from 1, that a sequence fills (or `nil`), and which tuples it fills.
 fn rows(lua: Lua) -> Result<i32, Error> {
     lua.check_not_aborted()?;
     let plan = planned(&lua)?;
-    let parameters = parameters(lua, 2)?;
-    let Inserted { tuples, conflict, sequence } = on_big_stack(|| sql::inserted(plan, &parameters))?;
+    let (bound, parameters) = (bound(lua, 3)?, parameters(lua, 2)?);
+    let Inserted { tuples, conflict, sequence } = on_big_stack(|| sql::inserted(plan, &parameters, bound))?;
     let keys = lua.with_instance(|instance| {
         let space = instance.store().space(plan.space()).map_err(|error| of_store(&error))?;
         let key = space.index(0).map(lycosa_store::SpaceIndex::key);
