@@ -253,7 +253,7 @@ impl Instance {
             Some(Callee::Queue(..) | Callee::Expiration(_)) => true,
             Some(Callee::Box(function)) => function.is_harmless(),
             // With a queue of its own, a program says itself who may call it.
-            None => self.settings.native_queue && name.starts_with(b"queue."),
+            None => self.settings.native_queue && !self.awaits_demand() && name.starts_with(b"queue."),
         };
         let gives_rights = matches!(target, Some(Callee::Queue(procedure, _)) if gives_rights(&procedure));
         if is_of_queue && caller.trusted && !(gives_rights && caller.effective == user::GUEST) {

@@ -263,15 +263,22 @@ impl Instance {
         self.settings.queue_on_demand = waits;
     }
 
-    /// Starts a queue that nobody has asked for before ([`Settings::queue_on_demand`]). Whether there was one to start.
+    /// A program asks for the queue ([`Settings::queue_on_demand`]): it starts now, or as soon as the instance may write. Returns
+    /// whether it has started now.
     ///
     /// # Errors
     /// As of [`Self::start`].
     pub fn start_on_demand(&mut self, now: u64) -> Result<bool, lycosa_queue::Error> {
-        if !self.awaits_demand() || self.data.is_read_only() || self.data.in_transaction() {
+        if !self.awaits_demand() || self.data.in_transaction() {
             return Ok(false);
         }
-        self.start(now).map(|_| true)
+        self.settings.queue_on_demand = false;
+        if self.data.is_read_only() {
+            return Ok(false);
+        }
+        let started = self.start(now);
+        self.settings.queue_on_demand = started.is_err();
+        started.map(|_| true)
     }
 
     /// Whether the queue has not started because nobody has asked for it.
@@ -279,7 +286,6 @@ impl Instance {
         self.settings.queue_on_demand
             && self.settings.native_queue
             && self.data.queue().state() == lycosa_queue::QueueState::Init
-            && !Queue::is_stored(self.data.store())
     }
 
     /// The limits and rules now.

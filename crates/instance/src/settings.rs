@@ -44,8 +44,9 @@ pub struct Settings {
     pub loading: bool,
     /// Names that begin with `queue.` are the native queue's. If not, a program has a queue of its own (default true).
     pub native_queue: bool,
-    /// The native queue starts when it is asked for first ([`crate::Instance::start_on_demand`]), if the data have no
-    /// `_queue` yet. A program that never asks for it has no spaces of the queue among its own (default false).
+    /// The native queue starts when a program asks for it ([`crate::Instance::start_on_demand`]), never for a client's call. A
+    /// program that never asks has no spaces of the queue among its own, and a `_queue` in its data is a space like others: it
+    /// may be that of a module of the program (default false).
     pub queue_on_demand: bool,
     /// A program has tubes with drivers of its own: what is about all tubes (`queue.create_tube`, `queue.statistics`)
     /// goes to the program (default false).

@@ -596,6 +596,18 @@ fn a_module_of_ones_own_finds_nothing_reserved() {
 }
 
 #[test]
+fn a_fork_of_the_module_runs_as_it_is_and_no_client_makes_a_native_queue_before_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for arguments in [&[][..], &["again"]] {
+        let mut command = Command::new(lycosa());
+        command.arg(programs().join("fork.lua")).args(arguments).current_dir(folder.path());
+        let output = command.stdin(std::process::Stdio::null()).output().expect("the program runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && output.stdout.ends_with(b"done\n"), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
 fn the_queue_of_a_program_starts_when_it_is_asked_for() {
     passes("queue_on_demand.lua");
 }

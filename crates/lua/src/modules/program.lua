@@ -37,8 +37,9 @@ local function find(name)
     end
     local object, value = nil, _G
     local path = path_of(name)
-    if path.is_queue and rawget(_G, 'queue') == nil and not internal.has_own_queue and not program.no_native_queue then
-        value = { queue = require('lycosa.queue') }
+    -- A call of a client never loads the native queue: the program may be about to load one of its own.
+    if path.is_queue and rawget(_G, 'queue') == nil and not internal.has_own_queue and package.loaded['lycosa.queue'] then
+        value = { queue = package.loaded['lycosa.queue'] }
     end
     for i = 1, #path do
         if type(value) ~= 'table' and type(value) ~= 'cdata' and type(value) ~= 'userdata' then
@@ -116,15 +117,38 @@ function program.logged_in(name, is_right) internal.logged_in(name, is_right) en
 function program.disconnected() internal.disconnected() end
 
 -- `require 'queue'`: the native queue, unless the program has a queue of its own: a file of that name on the path. The
--- module of Tarantool itself is no such file, because the native queue stands in for it; with `--no-native-queue` it is.
+-- module of Tarantool itself is no such file, because the native queue stands in for it; with `--no-native-queue` it is. A
+-- fork of the module with drivers that the module does not have is the program's own.
 -- With a queue of its own, clients that call `queue.*` mean the program's.
 local helpers
+
+local STOCK_DRIVERS = { fifo = true, fifottl = true, limfifottl = true, utube = true, utubettl = true }
+
+-- A driver of a fork beside its `queue.abstract`.
+local function foreign_driver(abstract)
+    local fio = require('fio')
+    local folder = fio.dirname(abstract)
+    for _, place in ipairs({ '/abstract/driver', '/driver' }) do
+        for _, file in ipairs(fio.listdir(folder .. place) or {}) do
+            local driver = file:match('^(.+)%.lua$')
+            if driver and not STOCK_DRIVERS[driver] then return driver end
+        end
+    end
+end
 
 local function own_queue()
     local file = package.search('queue')
     if not file then return nil end
     if program.no_native_queue then return file end
-    return not package.search('queue.abstract') and file or nil
+    local abstract = package.search('queue.abstract')
+    if not abstract then return file end
+    local driver = foreign_driver(abstract)
+    if driver then
+        require('log').info('queue: %s is a fork of the module, with the driver %s: it runs as it is, without the native queue',
+            file, driver)
+        return file
+    end
+    require('log').info('queue: the native queue stands in for %s; `lycosa --no-native-queue` runs the module itself', file)
 end
 
 table.insert(package.loaders, 2, function(name)
