@@ -99,6 +99,7 @@ impl Kind {
             "FRAME_TOO_LARGE" => Self::FrameTooLarge,
             "TUBE_IN_USE" => Self::TubeInUse,
             "OUTCOME_UNKNOWN" => Self::OutcomeUnknown,
+            "READ_ONLY" => Self::ReadOnly,
             _ => return None,
         })
     }
@@ -125,6 +126,8 @@ fn of_text(message: &str) -> Kind {
         Kind::MadeSilently
     } else if ends("There are consumers connected the tube") || ends("There are taken tasks in the tube") {
         Kind::TubeInUse
+    } else if message.contains("Please configure box.cfg{} in read/write mode first") {
+        Kind::ReadOnly
     } else {
         Kind::Other
     }
@@ -157,6 +160,7 @@ mod tests {
         assert_eq!(lua("abstract.lua:1: fifo queue does not support touch"), Kind::TouchUnsupported);
         assert_eq!(lua("Tube not found"), Kind::NoSuchTube);
         assert_eq!(lua("There are taken tasks in the tube"), Kind::TubeInUse);
+        assert_eq!(lua("init.lua:61: Please configure box.cfg{} in read/write mode first"), Kind::ReadOnly);
         assert_eq!(lua("a program's own"), Kind::Other);
         assert_eq!(kind(ErrorCode::MemoryIssue, "Task was not taken", None), Kind::MemoryLimit);
         assert_eq!(kind(ErrorCode::NoSuchProc, "", None), Kind::NoSuchProcedure);

@@ -5,7 +5,7 @@
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::reply;
-use lycosa_queue::{Answer, Procedure, QueueMethod, TubeMethod};
+use lycosa_queue::{Answer, Procedure, QueueMethod, QueueState, TubeMethod, misspelt};
 use lycosa_store::{Access, Object, UserId, user};
 use lycosa_tuple::mp::{self, Kind, Reader};
 
@@ -13,6 +13,7 @@ use crate::admission::Need;
 use crate::boxes::{self, Function};
 use crate::caller::{ParkedCall, ReplyTo};
 use crate::connection::{Connection, Trust};
+use crate::data::read_only_error;
 use crate::expiring;
 use crate::loop_time::Outside;
 use crate::{
@@ -368,6 +369,11 @@ impl Instance {
         is_call_16: bool,
     ) -> Result<(), ErrorObject> {
         let Some(caller) = self.caller(slot) else { return Ok(()) };
+        if target.is_none()
+            && let Some(error) = self.refusal_of_name(name)
+        {
+            return Err(error);
+        }
         let mut values = Vec::new();
         let reply = ReplyTo::Frame { slot, sync, is_call_16 };
         let called = self.call_target(&caller, target, name, args, reply, &mut values)?;
@@ -458,6 +464,37 @@ impl Instance {
         Ok(self.invoke(caller, kind, args, reply))
     }
 
+    /// Why a name of the native queue stands for nothing, where asking a program for it would lead astray: the queue has not
+    /// started because the server takes no writes, or a dot stands where a method needs a colon.
+    fn refusal_of_name(&self, name: &[u8]) -> Option<ErrorObject> {
+        let is_own = || self.own_functions.iter().any(|own| own.as_bytes() == name);
+        if !self.settings.native_queue || !name.starts_with(b"queue.") || is_own() {
+            return None;
+        }
+        let queue = self.data.queue();
+        if self.data.read_only && queue.state() == QueueState::Init {
+            let is_method = tube_method(name).is_some();
+            return match queue.configuration().in_replicaset {
+                true if is_method => Some(read_only_error()),
+                false if is_method || is_about_all_tubes(name) => {
+                    Some(wire_error::of_queue(&lycosa_queue::Error::NotConfigured))
+                }
+                _ => None,
+            };
+        }
+        let meant = with_colon(name)?;
+        queue.resolve(meant.as_bytes())?;
+        let text = format!(
+            "{}: a colon stands before the method of a tube (did you mean '{meant}'?)",
+            String::from_utf8_lossy(name)
+        );
+        // A program's function is found by dots, too, and fails in Lua without the tube as its first argument.
+        Some(match self.settings.lua {
+            true => ErrorObject::lua(text),
+            false => ErrorObject::client(ErrorCode::NoSuchProc, text),
+        })
+    }
+
     /// The error of a call that the queue has refused.
     fn refusal(&self, kind: CallerKind, error: &lycosa_queue::Error) -> ErrorObject {
         match (error, kind) {
@@ -511,13 +548,52 @@ pub(crate) fn loading_error() -> ErrorObject {
 }
 
 fn not_defined(name: &[u8]) -> ErrorObject {
-    let name = String::from_utf8_lossy(name);
-    let method = name.strip_prefix("queue.tube.").and_then(|rest| rest.rsplit_once(':'));
+    let text = format!("Procedure '{}' is not defined", String::from_utf8_lossy(name));
+    not_defined_as(name, text)
+}
+
+/// The error of a function that does not exist, with the one that may have been meant.
+fn not_defined_as(name: &[u8], text: String) -> ErrorObject {
     // Every tube has every method: what is missing is the tube.
-    let is_tube =
-        method.is_some_and(|(_, method)| TubeMethod::ALL.iter().any(|known| known.name() == method));
-    let error = ErrorObject::client(ErrorCode::NoSuchProc, format!("Procedure '{name}' is not defined"));
-    wire_error::named(error, is_tube.then_some(wire_error::NO_SUCH_TUBE))
+    let kind = tube_method(name).map(|_| wire_error::NO_SUCH_TUBE);
+    let advice = meant_method(name).map(|meant| format!(" (did you mean '{meant}'?)")).unwrap_or_default();
+    wire_error::named(ErrorObject::client(ErrorCode::NoSuchProc, text + &advice), kind)
+}
+
+/// As [`not_defined`], for the error of a program that has found no function of a name. Other errors come back as they are.
+pub(crate) fn refined(error: ErrorObject) -> ErrorObject {
+    let name =
+        error.message.strip_prefix("Procedure '").and_then(|rest| rest.strip_suffix("' is not defined"));
+    match name {
+        Some(name) if error.code == u32::from(ErrorCode::NoSuchProc) && error.fields.is_empty() => {
+            not_defined_as(name.as_bytes(), error.message.clone())
+        }
+        _ => error,
+    }
+}
+
+/// The method of `queue.tube.NAME:METHOD`.
+fn tube_method(name: &[u8]) -> Option<TubeMethod> {
+    let (tube, method) = str::from_utf8(name).ok()?.strip_prefix("queue.tube.")?.rsplit_once(':')?;
+    TubeMethod::ALL.into_iter().find(|known| known.name() == method && !tube.is_empty())
+}
+
+/// `queue.tube.NAME:METHOD` for `queue.tube.NAME.METHOD`.
+fn with_colon(name: &[u8]) -> Option<String> {
+    let (tube, method) = str::from_utf8(name).ok()?.rsplit_once('.')?;
+    let meant = format!("{tube}:{method}");
+    tube_method(meant.as_bytes()).map(|_| meant)
+}
+
+/// The name with a method that exists, if its own is a slip of the pen.
+fn meant_method(name: &[u8]) -> Option<String> {
+    if let Some(meant) = with_colon(name) {
+        return Some(meant);
+    }
+    let name = str::from_utf8(name).ok()?;
+    let (tube, method) = name.strip_prefix("queue.tube.")?.rsplit_once(':')?;
+    let nearest = misspelt(method.as_bytes(), TubeMethod::ALL.iter().map(|known| known.name()))?;
+    Some(format!("queue.tube.{tube}:{nearest}"))
 }
 
 /// The name of the function for one task, if `name` is that of a tube's method for many.

@@ -11,6 +11,7 @@ use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::reply;
 use lycosa_store::Statement;
 
+use crate::call::refined;
 use crate::caller::{ParkedCall, ReplyTo};
 use crate::{Caller, ConnectionSlot, Instance, RequestId};
 
@@ -174,7 +175,7 @@ impl Instance {
     /// A program has ended: answers the request with the number of its values and the values back to back. Nothing if
     /// the caller is gone.
     pub fn finish_invoke(&mut self, request: RequestId, result: Result<(u32, &[u8]), ErrorObject>) {
-        self.answer(request, result);
+        self.answer(request, result.map_err(refined));
     }
 
     /// As [`Self::finish_invoke`], for an answer that is no list of values: `body` is the MessagePack map of the reply.

@@ -768,8 +768,9 @@ impl Instance {
     fn reply_error_when(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject, at_once: bool) {
         self.counts.errors += 1;
         let schema_version = self.data.store().schema_version();
+        let error = self.with_master(error);
         let Some(connection) = self.connections.get_mut(slot) else { return };
-        reply::error(connection.replies.buffer(), sync, schema_version, error);
+        reply::error(connection.replies.buffer(), sync, schema_version, &error);
         if at_once {
             self.finish_reply_about_instance(slot);
         } else {

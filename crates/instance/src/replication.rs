@@ -7,6 +7,7 @@
 //!
 //! Absent: sockets and files; who is connected to whom is told by the server.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
@@ -51,6 +52,13 @@ pub struct Upstream {
     pub heard_at: u64,
     /// Why it is not followed.
     pub message: Option<String>,
+}
+
+impl Upstream {
+    /// Host and port, without the user.
+    fn address(&self) -> &str {
+        self.peer.rsplit_once('@').map_or(self.peer.as_str(), |(_, address)| address)
+    }
 }
 
 /// Everything about replication.
@@ -310,6 +318,32 @@ impl Instance {
     /// The masters.
     pub fn upstreams(&self) -> &[Upstream] {
         &self.replication.upstreams
+    }
+
+    /// The error of a change that this instance refuses because it takes no writes, with the place where writes go.
+    pub(crate) fn with_master<'a>(&self, error: &'a ErrorObject) -> Cow<'a, ErrorObject> {
+        let is_of_queue =
+            error.fields.iter().any(|(field, name)| field == "name" && name == wire_error::READ_ONLY);
+        let is_read_only = is_of_queue || error.code == u32::from(ErrorCode::Readonly);
+        if !is_read_only || !self.data.read_only {
+            return Cow::Borrowed(error);
+        }
+        let others = self.replication.upstreams.iter().filter(|up| up.state != UpstreamState::Myself);
+        let following =
+            |up: &&Upstream| matches!(up.state, UpstreamState::Following | UpstreamState::Syncing);
+        let mut masters: Vec<&str> = others.clone().filter(following).map(Upstream::address).collect();
+        if masters.is_empty() {
+            masters = others.map(Upstream::address).collect();
+        }
+        let masters = match masters.as_slice() {
+            [] => return Cow::Borrowed(error),
+            [master] => format!("its master is {master}"),
+            several => format!("its masters are {}", several.join(", ")),
+        };
+        let mut error = error.clone();
+        let joint = if error.message.ends_with('.') { " This" } else { ": this" };
+        error.message += &format!("{joint} server takes no writes; {masters}");
+        Cow::Owned(error)
     }
 
     /// One of the masters, to be told what has become of it.

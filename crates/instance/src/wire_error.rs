@@ -23,6 +23,9 @@ pub(crate) fn of_queue(error: &lycosa_queue::Error) -> ErrorObject {
     match error {
         lycosa_queue::Error::Store(error) => of_store(error),
         lycosa_queue::Error::ReadOnly => ErrorObject::client(C::Readonly, error.to_string()),
+        lycosa_queue::Error::Refused { reason, .. } => {
+            ErrorObject { message: error.to_string(), ..of_queue(reason) }
+        }
         raised => named(ErrorObject::lua(raised.to_string()), kind_name(raised)),
     }
 }
@@ -56,12 +59,16 @@ fn kind_name(error: &lycosa_queue::Error) -> Option<&'static str> {
         Q::TubeHasConsumers | Q::TubeHasTakenTasks => "TUBE_IN_USE",
         Q::UnknownUuid(_) => "NO_SUCH_SESSION",
         Q::InBatch { reason, .. } => return kind_name(reason),
+        Q::NotConfigured => READ_ONLY,
         _ => return None,
     })
 }
 
 /// The kind of a call of a tube that does not exist.
 pub(crate) const NO_SUCH_TUBE: &str = "NO_SUCH_TUBE";
+
+/// The kind of a call of a queue that does not run because the server takes no writes.
+pub(crate) const READ_ONLY: &str = "READ_ONLY";
 
 fn code(error: &E) -> C {
     match error {

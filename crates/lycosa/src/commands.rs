@@ -110,9 +110,14 @@ pub(crate) fn create_tube(
     kind: &str,
     options: Value,
 ) -> Result<Option<Value>, Error> {
-    match session.call("queue.create_tube", vec![name.into(), kind.into(), options]) {
-        Err(error) if error.kind() == Some(Kind::MadeSilently) => Ok(None),
-        answer => answer.map(|values| values.into_iter().next()),
+    let values = match session.call("queue.create_tube", vec![name.into(), kind.into(), options]) {
+        Err(error) if error.kind() == Some(Kind::MadeSilently) => return Ok(None),
+        answer => answer?,
+    };
+    // A queue that does not run says nothing, and has done nothing.
+    match values.into_iter().next() {
+        None if !session.is_queue_running()? => Err(Error::Unavailable),
+        made => Ok(made),
     }
 }
 

@@ -52,9 +52,7 @@ pub(crate) async fn call(connection: &Connection, procedure: &str, error: Error)
                  max_frame_size and, for a single task, max_tuple_size"
             )
         }
-        (Kind::ReadOnly, _) => {
-            "the server is read-only and refuses every change (setting read_only)".to_owned()
-        }
+        (Kind::ReadOnly, _) => read_only(&error.to_string()),
         (Kind::NotTaken, _) => format!(
             "{error}: this session does not hold it. A task that was taken goes back when the connection ends; to \
              settle it later give the server a queue.ttr and pass --session HEX on (`lycosa take --help`)"
@@ -107,6 +105,17 @@ pub(crate) fn replaced(error: Error, text: String, kind: Kind) -> Error {
     match error {
         Error::Server { code, .. } => Error::Server { code, kind, message: text },
         error => error,
+    }
+}
+
+/// What a server says that takes no writes; it names its master if it follows one.
+fn read_only(refusal: &str) -> String {
+    const MASTER: &str = "server takes no writes; its master is ";
+    match refusal.split_once(MASTER) {
+        Some((_, master)) => {
+            format!("this server takes no writes; its master is {master} (--address {master})")
+        }
+        None => "the server is read-only and refuses every change (setting read_only)".to_owned(),
     }
 }
 

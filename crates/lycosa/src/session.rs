@@ -146,6 +146,12 @@ impl Session {
         Ok(())
     }
 
+    /// Whether the queue runs. One that does not answers many calls with nothing.
+    pub(crate) fn is_queue_running(&self) -> Result<bool, Error> {
+        let state = self.call("queue.state", Vec::new())?;
+        Ok(state.first().and_then(Value::as_str) == Some("RUNNING"))
+    }
+
     /// The queue session of this connection as 32 hexadecimal digits.
     pub(crate) fn identify(&self) -> anyhow::Result<String> {
         let values = self.call("queue.identify", Vec::new())?;

@@ -102,6 +102,7 @@ impl Turn<'_> {
         let kind = self.common.types.get(tube_type).cloned();
         let timed = kind.as_ref().is_some_and(|kind| kind.layout().timed);
         let options = TubeOptions::parse(given, timed)?;
+        let ignored = Self::ignored_of_tube(arguments)?;
         let name = arguments.get(0).and_then(string);
         let existing = name.and_then(|name| self.tubes.by_name(str::from_utf8(name).ok()?));
         if let Some(handle) = existing
@@ -127,7 +128,9 @@ impl Turn<'_> {
         let wish = Wish { name, kind, options, stored };
         let index =
             self.transact_as(caller.acting(), |turn| turn.create_in_transaction(caller, &wish, driver))?;
-        self.note_ignored_of_tube(caller, arguments);
+        if let Some(ignored) = ignored {
+            self.note_ignored_of_tube(caller, arguments, &ignored);
+        }
         self.describe_tube(index, out);
         Ok(Answer::one())
     }

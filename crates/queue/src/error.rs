@@ -164,6 +164,24 @@ pub enum Error {
         /// What a call for it alone would have said; never an error of the store, which keeps its own code.
         reason: Box<Self>,
     },
+    /// A wrong argument: what it is, and the error that the Lua module has for it.
+    #[error("{what}: {reason}")]
+    Refused {
+        /// Method, argument or option, its value, and what it should be.
+        what: String,
+        /// What the module says. Code and kind are those of this error.
+        reason: Box<Self>,
+    },
+    /// An option that does not exist and whose name is one slip away from one that does.
+    #[error("{method}: option \"{option}\" does not exist (did you mean \"{nearest}\"?)")]
+    MisspeltOption {
+        /// The method.
+        method: &'static str,
+        /// What the call says.
+        option: String,
+        /// What it was meant to say.
+        nearest: &'static str,
+    },
     /// The call would have to wait, and [`crate::Caller::may_wait`] forbids it.
     #[error("too many calls of this connection wait already")]
     MayNotWait,
@@ -189,6 +207,9 @@ impl Error {
     /// own code.
     #[must_use]
     pub fn is_lua(&self) -> bool {
-        !matches!(self, Self::Store(_) | Self::ReadOnly | Self::Stale)
+        match self {
+            Self::Refused { reason, .. } => reason.is_lua(),
+            error => !matches!(error, Self::Store(_) | Self::ReadOnly | Self::Stale),
+        }
     }
 }

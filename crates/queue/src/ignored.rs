@@ -2,7 +2,8 @@
 //!
 //! The Lua module passes over an option that it does not know, and over one that means nothing to the tube's type. An
 //! error would break programs that work with the module, so a call succeeds here, too. But a `delay` that a `fifo`
-//! ignores is a mistake: the log names it, sampled.
+//! ignores is a mistake: the log names it, sampled. A name that is one slip away from an option's, `dealy`, is no option of
+//! a program that works: the call is refused before it has done anything.
 
 use std::fmt;
 
@@ -11,13 +12,15 @@ use lycosa_tuple::mp::{Kind, Reader};
 use crate::arguments::{Arguments, Table, is_nil, kind};
 use crate::driver::options::{OPTIONS, heeds};
 use crate::driver::{BUILT_IN, Driver, TubeType};
+use crate::error::Error;
 use crate::procedure::{Call, TubeMethod};
+use crate::refused::misspelt;
 use crate::turn::Turn;
 use crate::{Caller, lua_text};
 
 /// What is ignored.
 #[derive(Debug, PartialEq, Eq)]
-enum Ignored<'a> {
+pub(crate) enum Ignored<'a> {
     /// The call knows no option of that name, only these.
     Unknown { option: &'a [u8], known: &'static [&'static str] },
     /// It means nothing to tubes of the type.
@@ -30,7 +33,9 @@ enum Ignored<'a> {
 #[inline]
 const fn options_of(method: TubeMethod) -> Option<(usize, &'static [&'static str])> {
     Some(match method {
-        TubeMethod::Put | TubeMethod::PutMany => (1, &["delay", "pri", "timeout", "ttl", "ttr", "utube"]),
+        TubeMethod::Put | TubeMethod::PutMany => {
+            (1, &["delay", "pri", "replicas", "timeout", "ttl", "ttr", "utube"])
+        }
         TubeMethod::Release => (1, &["attempted", "delay", "reason"]),
         TubeMethod::ReleaseMany => (1, &["attempted", "delay", "force", "reason"]),
         TubeMethod::Bury | TubeMethod::BuryMany => (1, &["reason"]),
@@ -73,6 +78,19 @@ fn first<'a>(
     None
 }
 
+fn check_spelling<'a>(
+    method: &'static str,
+    ignored: Option<Ignored<'a>>,
+) -> Result<Option<Ignored<'a>>, Error> {
+    if let Some(Ignored::Unknown { option, known }) = ignored
+        && let Some(nearest) = misspelt(option, known.iter().copied())
+    {
+        let option = String::from_utf8_lossy(option).into_owned();
+        return Err(Error::MisspeltOption { method, option, nearest });
+    }
+    Ok(ignored)
+}
+
 /// Of a batch with options for each task the first ones stand for all.
 fn first_of_each(options: &[u8]) -> Option<&[u8]> {
     let mut reader = Reader::new(options);
@@ -81,51 +99,77 @@ fn first_of_each(options: &[u8]) -> Option<&[u8]> {
 }
 
 impl Turn<'_> {
-    /// Logs an option of a call that has succeeded and was ignored.
+    /// The first option of a call that will be ignored.
+    ///
+    /// # Errors
+    /// It is one slip away from an option that the call knows.
     #[inline]
-    pub(crate) fn note_ignored(&mut self, method: TubeMethod, call: &Call<'_>) {
-        if let Some((place, known)) = options_of(method)
-            && let Some(options) = call.arguments.present(place)
-        {
-            self.note_ignored_of(method, call, options, known);
+    pub(crate) fn ignored<'a>(
+        &self,
+        method: TubeMethod,
+        call: &Call<'a>,
+    ) -> Result<Option<Ignored<'a>>, Error> {
+        match options_of(method) {
+            Some((place, known)) => match call.arguments.present(place) {
+                Some(options) => self.ignored_of(method, call, options, known),
+                None => Ok(None),
+            },
+            None => Ok(None),
         }
     }
 
-    fn note_ignored_of(
-        &mut self,
+    fn ignored_of<'a>(
+        &self,
         method: TubeMethod,
-        call: &Call<'_>,
-        options: &[u8],
+        call: &Call<'a>,
+        options: &'a [u8],
         known: &'static [&'static str],
-    ) {
-        let Some(tube) = self.tubes.at(call.index) else { return };
+    ) -> Result<Option<Ignored<'a>>, Error> {
+        let Some(tube) = self.tubes.at(call.index) else { return Ok(None) };
         let options = match kind(options) {
             Kind::Array if method == TubeMethod::PutMany => first_of_each(options),
             _ => Some(options),
         };
         let ignored = options
             .and_then(|options| first(options, known, |option| is_heeded(option, &tube.kind, &*tube.driver)));
-        if let Some(ignored) = ignored {
-            let (name, kind) = (tube.name.clone(), tube.kind.clone());
-            self.log_ignored(&call.caller, method.name(), (&name, kind.name()), &ignored);
-        }
+        check_spelling(method.name(), ignored)
     }
 
-    /// The same for the tube that was just created.
-    pub(crate) fn note_ignored_of_tube(&mut self, caller: &Caller, arguments: Arguments<'_>) {
-        let Some(options) = arguments.present(2) else { return };
-        let (name, kind) = (lua_text::text(arguments.get(0)), lua_text::text(arguments.get(1)));
+    /// Logs an option of a call that has succeeded and was ignored.
+    #[cold]
+    pub(crate) fn note_ignored(&mut self, method: TubeMethod, call: &Call<'_>, ignored: &Ignored<'_>) {
+        let Some(tube) = self.tubes.at(call.index) else { return };
+        let (name, kind) = (tube.name.clone(), tube.kind.clone());
+        self.log_ignored(&call.caller, method.name(), (&name, kind.name()), ignored);
+    }
+
+    /// As [`Self::ignored`], for `create_tube`.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn ignored_of_tube<'a>(arguments: Arguments<'a>) -> Result<Option<Ignored<'a>>, Error> {
+        let Some(options) = arguments.present(2) else { return Ok(None) };
+        let kind = lua_text::text(arguments.get(1));
         if !BUILT_IN.contains(&kind.as_str()) {
-            return;
+            return Ok(None);
         }
         let heeded =
             |option: &[u8]| str::from_utf8(option).ok().and_then(|option| heeds(&kind, option)) == Some(true);
         // A callback is no option of the list, as it cannot come over the wire.
         let ignored = first(options, &OPTIONS, heeded)
             .filter(|ignored| *ignored != Ignored::Unknown { option: b"on_task_change", known: &OPTIONS });
-        if let Some(ignored) = ignored {
-            self.log_ignored(caller, "create_tube", (&name, &kind), &ignored);
-        }
+        check_spelling("create_tube", ignored)
+    }
+
+    /// As [`Self::note_ignored`], for the tube that was just created.
+    pub(crate) fn note_ignored_of_tube(
+        &mut self,
+        caller: &Caller,
+        arguments: Arguments<'_>,
+        ignored: &Ignored<'_>,
+    ) {
+        let (name, kind) = (lua_text::text(arguments.get(0)), lua_text::text(arguments.get(1)));
+        self.log_ignored(caller, "create_tube", (&name, &kind), ignored);
     }
 
     fn log_ignored(&mut self, caller: &Caller, method: &str, tube: (&str, &str), ignored: &Ignored<'_>) {

@@ -11,6 +11,7 @@ use crate::arguments::{Arguments, string};
 use crate::error::Error;
 use crate::grant::Grantee;
 use crate::look::may_look;
+use crate::refused::explain;
 use crate::state::QueueState;
 use crate::statistics::{TaskCounts, TubeStatistics};
 use crate::tube::{Tube, TubeHandle, TubeIndex};
@@ -349,6 +350,7 @@ impl Turn<'_> {
         self.tube(index)?.check_access(caller, method)?;
         let arguments = Arguments::parse(raw)?;
         let call = &Call { caller: *caller, index, arguments, raw };
+        let ignored = self.ignored(method, call)?;
         let answer = match method {
             TubeMethod::Put => self.put(call, out),
             TubeMethod::Take => self.take(call, out),
@@ -372,8 +374,11 @@ impl Turn<'_> {
             TubeMethod::DeleteMany => self.delete_many(call, out),
             TubeMethod::Grant => self.grant(call, Grantee::User),
             TubeMethod::GrantRole => self.grant(call, Grantee::Role),
-        }?;
-        self.note_ignored(method, call);
+        };
+        let answer = answer.map_err(|error| explain(method, arguments, error))?;
+        if let Some(ignored) = ignored {
+            self.note_ignored(method, call, &ignored);
+        }
         Ok(answer)
     }
 

@@ -29,6 +29,67 @@ fn unknown_names() {
 }
 
 #[test]
+fn a_name_that_is_a_slip_of_the_pen_comes_with_the_one_that_was_meant() {
+    let mut rig = Rig::new();
+    rig.create_tube("mail", "fifo");
+    let mut client = rig.guest();
+    for (name, text) in [
+        (
+            "queue.tube.mail:putt",
+            "Procedure 'queue.tube.mail:putt' is not defined (did you mean 'queue.tube.mail:put'?)",
+        ),
+        (
+            "queue.tube.mail.put",
+            "queue.tube.mail.put: a colon stands before the method of a tube (did you mean 'queue.tube.mail:put'?)",
+        ),
+        (
+            "queue.tube.none.put",
+            "Procedure 'queue.tube.none.put' is not defined (did you mean 'queue.tube.none:put'?)",
+        ),
+    ] {
+        let refusal = refused(rig.call(&mut client, name, &values!["x"]));
+        assert_eq!(refusal, (ErrorCode::NoSuchProc, text.to_owned()), "{name}");
+    }
+    // A program that runs here is asked for names with dots; its own error keeps code and text, and gets the advice.
+    rig.instance.set_lua(true);
+    let refusal = refused(rig.call(&mut client, "queue.tube.mail.put", &values!["x"]));
+    assert_eq!(refusal.0, ErrorCode::ProcLua);
+    assert!(refusal.1.contains("did you mean 'queue.tube.mail:put'?"), "{}", refusal.1);
+}
+
+#[test]
+fn wrong_arguments_keep_their_codes() {
+    let mut rig = Rig::new();
+    rig.create_tube("t", "fifottl");
+    let mut client = rig.guest();
+    for (method, arguments, code, text) in [
+        ("put", values![], ErrorCode::FieldMissing, "put: argument #1, the payload, is missing: "),
+        (
+            "put",
+            values![1, options! { pri: "high" }],
+            ErrorCode::FieldType,
+            "put: option pri is \"high\", not a whole number, 0 or more: ",
+        ),
+        (
+            "take",
+            values!["now"],
+            ErrorCode::ProcLua,
+            "take: argument #1, the timeout, is \"now\", not a number of seconds: ",
+        ),
+        (
+            "put",
+            values![1, options! { dealy: 5 }],
+            ErrorCode::ProcLua,
+            "put: option \"dealy\" does not exist (did you mean \"delay\"?)",
+        ),
+    ] {
+        let refusal = refused(rig.call(&mut client, &format!("queue.tube.t:{method}"), &arguments));
+        assert_eq!(refusal.0, code, "{}", refusal.1);
+        assert!(refusal.1.starts_with(text), "{}", refusal.1);
+    }
+}
+
+#[test]
 fn values_of_a_call_of_old_are_tuples() {
     let mut rig = Rig::new();
     rig.create_tube("t", "fifo");

@@ -1,7 +1,9 @@
 //! An instance that takes no changes.
 
+use lycosa_instance::Upstream;
 use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::request::Body;
+use lycosa_replication::sync::UpstreamState;
 use lycosa_tuple::value::Value;
 
 use crate::rig::{Client, Rig, SECOND, options, refused, task, values};
@@ -41,6 +43,28 @@ fn changes_are_refused_and_reads_are_not() {
     assert_eq!(exists, Ok(vec![true.into()]));
     switch(&mut rig, &mut admin, false);
     assert_eq!(rig.insert(&mut admin, SPACE, &values![2]), Ok(vec![values![2]]));
+}
+
+#[test]
+fn a_replica_names_its_master() {
+    let (mut rig, mut admin) = rig();
+    switch(&mut rig, &mut admin, true);
+    let upstream = |peer: &str, state| Upstream { peer: peer.to_owned(), state, ..Upstream::default() };
+    let myself = upstream("here:3301", UpstreamState::Myself);
+    let follows = upstream("repl@there:3301", UpstreamState::Following);
+    let lost = |peer| upstream(peer, UpstreamState::Disconnected);
+    for (upstreams, advice) in [
+        (vec![], String::new()),
+        (vec![myself.clone()], String::new()),
+        (vec![myself, lost("gone:3301"), follows], "its master is there:3301".to_owned()),
+        (vec![lost("a:1"), lost("b:2")], "its masters are a:1, b:2".to_owned()),
+    ] {
+        rig.instance.set_upstreams(upstreams);
+        let refusal = refused(rig.insert(&mut admin, SPACE, &values![2]));
+        let advice =
+            if advice.is_empty() { advice } else { format!(" This server takes no writes; {advice}") };
+        assert_eq!(refusal, (ErrorCode::Readonly, format!("{TEXT}{advice}")));
+    }
 }
 
 #[test]

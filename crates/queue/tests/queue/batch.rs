@@ -67,8 +67,9 @@ fn what_one_task_is_refused_for_all_are() {
             let error = format!("task {refused}: Task was not taken");
             assert_eq!(rig.t(1, method, args![given]).error(), error);
         }
-        let wrong = rig.t(1, method, args![Value::array([Value::from("x")])]);
-        assert_eq!(wrong, rig.t(1, "ack", args!["x"]), "the store's error");
+        let wrong = rig.t(1, method, args![Value::array([Value::from("x")])]).error();
+        let store = "Supplied key type of part 1 does not match index part type: expected unsigned";
+        assert!(wrong.ends_with(store), "{wrong}");
     }
     assert_eq!(rig.rows("_queue_taken_2").len(), 2);
     assert_eq!(rig.t(1, "ack_many", args![ids(&[1, 0])]).values(), tasks(&[(1, "-", "b"), (0, "-", "a")]));
@@ -86,7 +87,8 @@ fn arguments_of_other_types() {
     for wrong in [args![], args![0], args![-1], args![0.5], args!["5"], args![Value::Nil], args![f64::NAN]] {
         assert_eq!(rig.t(1, "take_many", wrong).error(), limit);
     }
-    assert_eq!(rig.t(1, "take_many", args![1, "x"]), rig.t(1, "take", args!["x"]));
+    let wrong = rig.t(1, "take_many", args![1, "x"]).error();
+    assert!(wrong.ends_with("attempt to compare string with number"), "{wrong}");
     for method in ["ack_many", "release_many"] {
         assert_eq!(rig.t(1, method, args![0]).error(), "argument #1 should be an array of ids");
     }

@@ -1,12 +1,20 @@
 //! Options that a call brings and its tube ignores are named in the log; the call does what it does.
 
+use lycosa_queue::Error;
 use lycosa_tuple::value::Value;
 
-use crate::rig::{Rig, SECOND, args, options};
+use crate::rig::{Reply, Rig, SECOND, args, options};
 
 /// The lines that were logged since the last look.
 fn lines(rig: &mut Rig) -> Vec<String> {
     std::iter::from_fn(|| rig.queue.poll_log()).map(|line| line.text).collect()
+}
+
+fn refusal(reply: Reply) -> Error {
+    match reply {
+        Reply::Error(error) => error,
+        other => panic!("not an error: {other:?}"),
+    }
 }
 
 fn number(value: u64) -> Value {
@@ -49,8 +57,8 @@ fn an_option_that_does_not_exist_is_named_with_those_that_do() {
              the options are {known}"
         )
     };
-    rig.t(1, "put", args!["a", options([("dealy", number(5))])]).values();
-    assert_eq!(lines(&mut rig), [unknown("put", "dealy", "delay, pri, timeout, ttl, ttr, utube")]);
+    rig.t(1, "put", args!["a", options([("later", number(5))])]).values();
+    assert_eq!(lines(&mut rig), [unknown("put", "later", "delay, pri, replicas, timeout, ttl, ttr, utube")]);
     rig.t(1, "take", args![0, options([("extend", Value::from(true))])]).values();
     assert_eq!(lines(&mut rig), [unknown("take", "extend", "extended")]);
     rig.t(1, "release", args![0, options([("pri", number(1))])]).values();
@@ -58,14 +66,14 @@ fn an_option_that_does_not_exist_is_named_with_those_that_do() {
     rig.t(1, "bury", args![0, options([("why", Value::str("x"))])]).values();
     assert_eq!(lines(&mut rig), [unknown("bury", "why", "reason")]);
     // Null is absent, and a refused call has done nothing that the log should tell of.
-    rig.t(1, "put", args!["a", options([("dealy", Value::Nil)])]).values();
-    rig.t(1, "put", args!["a", options([("dealy", number(5)), ("ttl", Value::str("x"))])]).error();
+    rig.t(1, "put", args!["a", options([("later", Value::Nil)])]).values();
+    rig.t(1, "put", args!["a", options([("later", number(5)), ("ttl", Value::str("x"))])]).error();
     assert_eq!(lines(&mut rig), Vec::<String>::new());
     let long = "x".repeat(1000);
     rig.t(1, "put", args!["a", options([(long.as_str(), number(5))])]).values();
     assert_eq!(
         lines(&mut rig),
-        [unknown("put", &format!("{}…", "x".repeat(64)), "delay, pri, timeout, ttl, ttr, utube")]
+        [unknown("put", &format!("{}…", "x".repeat(64)), "delay, pri, replicas, timeout, ttl, ttr, utube")]
     );
 }
 
@@ -180,4 +188,133 @@ fn list_refuses_what_it_does_not_know() {
         vec![options([("state", Value::str("!")), ("limit", number(0)), ("after", Value::Nil)])],
     )
     .values();
+}
+
+#[test]
+fn an_option_that_is_one_slip_away_from_another_is_refused() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifottl", Value::Nil);
+    rig.t(1, "put", args!["a"]).values();
+    lines(&mut rig);
+    let each = Value::Array(vec![Value::Nil, options([("prio", number(5))])]);
+    let calls = [
+        ("put", args!["a", options([("dealy", number(5))])], ("dealy", "delay")),
+        ("put_many", vec![Value::Array(vec![number(1), number(2)]), each], ("prio", "pri")),
+        ("take", args![0, options([("extnded", Value::from(true))])], ("extnded", "extended")),
+        ("release", args![0, options([("Delay", number(5))])], ("Delay", "delay")),
+        ("bury", args![0, options([("reson", Value::str("x"))])], ("reson", "reason")),
+    ];
+    for (method, arguments, (option, nearest)) in calls {
+        let error = refusal(rig.t(1, method, arguments));
+        let text = format!("{method}: option \"{option}\" does not exist (did you mean \"{nearest}\"?)");
+        assert_eq!(error.to_string(), text);
+        assert!(error.is_lua());
+    }
+    let created =
+        rig.call(1, "queue.create_tube", args!["u", "fifo", options([("temporry", Value::from(true))])]);
+    assert_eq!(
+        created.error(),
+        "create_tube: option \"temporry\" does not exist (did you mean \"temporary\"?)"
+    );
+    // Nothing of it has happened.
+    let statistics = rig.queue.tube_statistics(&rig.store, "t").expect("a space").expect("a tube");
+    assert_eq!((statistics.tasks.ready, statistics.tasks.total()), (1, 1));
+    assert_eq!(rig.queue.tube_statistics(&rig.store, "u").expect("a look"), None);
+    assert_eq!(lines(&mut rig), Vec::<String>::new());
+}
+
+#[test]
+fn a_wrong_argument_is_named_with_its_value_before_what_the_module_says() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifottl", Value::Nil);
+    let odd = || Value::str("x");
+    let compare = |left, right| format!("attempt to compare {left} with {right}");
+    let field = |number, what| format!("Tuple field {number} {what}");
+    let key =
+        |part| format!("Supplied key type of part {part} does not match index part type: expected unsigned");
+    let unsigned = "type does not match one required by operation: expected unsigned";
+    let (whole, seconds) = ("not a whole number, 0 or more", "not a number of seconds");
+    let cases = [
+        (
+            "put",
+            args![],
+            "argument #1, the payload, is missing".into(),
+            field(8, "required by space format is missing"),
+        ),
+        (
+            "put",
+            args![1, options([("pri", Value::str("high"))])],
+            format!("option pri is \"high\", {whole}"),
+            field(6, unsigned),
+        ),
+        (
+            "put",
+            args![1, options([("ttl", odd())])],
+            format!("option ttl is \"x\", {seconds}"),
+            compare("string", "number"),
+        ),
+        (
+            "put",
+            args![1, options([("delay", odd())])],
+            format!("option delay is \"x\", {seconds}"),
+            compare("number", "string"),
+        ),
+        (
+            "put",
+            args![1, 5],
+            "argument #2, the options, is 5, not a map".into(),
+            "attempt to index local 'opts' (a number value)".into(),
+        ),
+        (
+            "take",
+            args!["now"],
+            format!("argument #1, the timeout, is \"now\", {seconds}"),
+            compare("string", "number"),
+        ),
+        ("ack", args!["x"], format!("argument #1, the task's id, is \"x\", {whole}"), key(1)),
+        ("ack", args![-1], format!("argument #1, the task's id, is -1, {whole}"), key(1)),
+        (
+            "peek",
+            args![],
+            "argument #1, the task's id, is missing".into(),
+            "Invalid key part count in an exact match (expected 1, got 0)".into(),
+        ),
+        (
+            "touch",
+            args![0, "x"],
+            format!("argument #2, the increment, is \"x\", {seconds}"),
+            compare("string", "number"),
+        ),
+        (
+            "kick",
+            args!["x"],
+            "argument #1, the count, is \"x\", not a number of tasks".into(),
+            "'for' limit must be a number".into(),
+        ),
+        (
+            "ack_many",
+            vec![Value::Array(vec![odd()])],
+            format!("id #1 of argument #1 is \"x\", {whole}"),
+            key(1),
+        ),
+        (
+            "put_many",
+            vec![Value::Array(vec![number(1)]), Value::Array(vec![options([("ttl", odd())])])],
+            format!("#1: option ttl is \"x\", {seconds}"),
+            format!("#1: {}", compare("string", "number")),
+        ),
+        (
+            "put",
+            args![1, options([("pri", Value::str("y".repeat(1000)))])],
+            format!("option pri is \"{}…, {whole}", "y".repeat(63)),
+            field(6, unsigned),
+        ),
+    ];
+    for (method, arguments, what, reason) in cases {
+        let error = refusal(rig.t(1, method, arguments));
+        assert_eq!(error.to_string(), format!("{method}: {what}: {reason}"));
+        let is_of_box =
+            matches!(&error, Error::Refused { reason, .. } if matches!(**reason, Error::Store(_)));
+        assert_eq!(error.is_lua(), !is_of_box, "{method}: the code is that of the module's error");
+    }
 }

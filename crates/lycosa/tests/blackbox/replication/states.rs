@@ -260,10 +260,11 @@ fn never_started(asker: &mut Asker, init: Init) -> Result<()> {
             (Init::Single, found) => {
                 matches!(found, Err((32, text)) if text.contains(NOT_CONFIGURED))
             }
-            // 33: no such procedure; a program indexes nil.
+            // 33: no such procedure; a program indexes nil. Lycosa says which server takes writes.
             (Init::InReplicaset, Err((code, text))) if name.contains(".t:") => {
                 let in_lua = asker.from_lua && text.contains("attempt to index");
-                *code == 33 || in_lua
+                let names_master = *code == 7 && text.contains("server takes no writes; its master is ");
+                *code == 33 || in_lua || names_master
             }
             (Init::InReplicaset, found) if name == "queue.create_tube" => *found == Ok(Vec::new()),
             (Init::InReplicaset, found) => found.is_ok(),
