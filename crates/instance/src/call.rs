@@ -9,11 +9,10 @@ use lycosa_queue::{Answer, Procedure, QueueMethod, QueueState, TubeMethod, missp
 use lycosa_store::{Access, Object, UserId, user};
 use lycosa_tuple::mp::{self, Kind, Reader};
 
-use crate::admission::Need;
+use crate::admission::{Need, read_only_error};
 use crate::boxes::{self, Function};
 use crate::caller::{ParkedCall, ReplyTo};
 use crate::connection::{Connection, Trust};
-use crate::data::read_only_error;
 use crate::expiring;
 use crate::loop_time::Outside;
 use crate::{
@@ -472,7 +471,7 @@ impl Instance {
             return None;
         }
         let queue = self.data.queue();
-        if self.data.read_only && queue.state() == QueueState::Init {
+        if self.data.is_read_only() && queue.state() == QueueState::Init {
             let is_method = tube_method(name).is_some();
             return match queue.configuration().in_replicaset {
                 true if is_method => Some(read_only_error()),
@@ -554,7 +553,7 @@ fn not_defined(name: &[u8]) -> ErrorObject {
 
 /// The error of a function that does not exist, with the one that may have been meant.
 fn not_defined_as(name: &[u8], text: String) -> ErrorObject {
-    // Every tube has every method: what is missing is the tube.
+    // Every tube has every method, so the tube does not exist.
     let kind = tube_method(name).map(|_| wire_error::NO_SUCH_TUBE);
     let advice = meant_method(name).map(|meant| format!(" (did you mean '{meant}'?)")).unwrap_or_default();
     wire_error::named(ErrorObject::client(ErrorCode::NoSuchProc, text + &advice), kind)

@@ -325,7 +325,7 @@ impl Instance {
         let is_of_queue =
             error.fields.iter().any(|(field, name)| field == "name" && name == wire_error::READ_ONLY);
         let is_read_only = is_of_queue || error.code == u32::from(ErrorCode::Readonly);
-        if !is_read_only || !self.data.read_only {
+        if !is_read_only || !self.data.is_read_only() {
             return Cow::Borrowed(error);
         }
         let others = self.replication.upstreams.iter().filter(|up| up.state != UpstreamState::Myself);

@@ -58,7 +58,7 @@ fn kind_name(error: &lycosa_queue::Error) -> Option<&'static str> {
         Q::TouchUnsupported(_) => "TOUCH_UNSUPPORTED",
         Q::TubeHasConsumers | Q::TubeHasTakenTasks => "TUBE_IN_USE",
         Q::UnknownUuid(_) => "NO_SUCH_SESSION",
-        Q::InBatch { reason, .. } => return kind_name(reason),
+        Q::InBatch { reason, .. } | Q::Refused { reason, .. } => return kind_name(reason),
         Q::NotConfigured => READ_ONLY,
         _ => return None,
     })

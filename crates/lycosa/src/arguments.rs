@@ -12,14 +12,17 @@ mod task;
 mod tube;
 mod user;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 pub(crate) use compare::CompareArguments;
 pub(crate) use connection::{
     AdminArguments, ClientArguments, ConsoleArguments, ServerArguments, SessionArguments,
 };
 pub(crate) use expiration::{ExpirationCommand, ExpirationStartArguments};
-pub(crate) use file::{CatArguments, CheckArguments, ExportArguments, ImportArguments, RowType};
+pub(crate) use file::{
+    BackupArguments, CatArguments, CheckArguments, ExportArguments, ImportArguments, RestoreArguments,
+    RowType,
+};
 pub(crate) use follow::FollowArguments;
 pub(crate) use role::{DemoteArguments, PromoteArguments};
 pub(crate) use serve::{ConfigArguments, ServeArguments};
@@ -28,7 +31,7 @@ pub(crate) use task::{
     BuryArguments, Choice, ChosenArguments, FilterArguments, KickArguments, ListArguments, PayloadType,
     PutArguments, ReleaseArguments, TakeArguments, TaskArguments, TaskState, TouchArguments, WorkArguments,
 };
-pub(crate) use tube::{TubeCommand, TubeCreateArguments};
+pub(crate) use tube::{TubeCommand, TubeCreateArguments, TubeEndArguments};
 pub(crate) use user::UserCommand;
 
 const EXAMPLES: &str = "\
@@ -43,6 +46,46 @@ Examples:
 
 Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no task (take, peek), 4 no connection.";
 
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  lycosa completions bash > /etc/bash_completion.d/lycosa
+  lycosa completions zsh > ~/.zfunc/_lycosa
+  lycosa completions fish > ~/.config/fish/completions/lycosa.fish";
+
+/// The commands as `lycosa --help` groups them, by their names.
+pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
+    ("Server", &["serve", "config", "reload", "checkpoint", "backup", "restore", "user"]),
+    ("Tubes and spaces", &["tube", "export", "import", "expiration"]),
+    ("Tasks", &["put", "take", "ack", "release", "bury", "kick", "delete", "touch", "peek", "list", "work"]),
+    ("Looking", &["ping", "stats", "session", "cat", "check", "console"]),
+    ("Replicas and other servers", &["promote", "demote", "follow", "compare"]),
+    ("Tools", &["bench", "completions", "man"]),
+];
+
+/// The whole command line, with the commands in [`GROUPS`].
+pub(crate) fn command() -> clap::Command {
+    use std::fmt::Write;
+
+    let command = Arguments::command();
+    let header = command.get_styles().get_header();
+    let literal = command.get_styles().get_literal();
+    let mut list = String::new();
+    for (heading, names) in GROUPS {
+        // Writing to a String cannot fail.
+        let _ = writeln!(list, "{header}{heading}:{header:#}");
+        for name in names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(list, "  {literal}{name:12}{literal:#} {about}");
+        }
+        list.push('\n');
+    }
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}{header}Options:{header:#}\n{{options}}{{after-help}}"
+    );
+    command.help_template(clap::builder::StyledStr::from(template))
+}
+
 /// A durable in-memory task-queue server and its command line.
 #[derive(Debug, Parser)]
 #[command(name = "lycosa", version, about, after_help = EXAMPLES, max_term_width = 110)]
@@ -56,11 +99,13 @@ pub(crate) enum Command {
     /// Run the server (the default)
     ///
     /// Settings come from flags, then LYCOSA_* variables, then lycosa.toml, then defaults.
+    #[command(after_help = serve::SERVE_EXAMPLES)]
     Serve(ServeArguments),
     /// Print the effective settings and where each comes from
+    #[command(after_help = serve::CONFIG_EXAMPLES)]
     Config(ConfigArguments),
-    /// Create, list, drop, truncate tubes; their statistics
-    #[command(subcommand)]
+    /// Create, list, drop, truncate tubes
+    #[command(subcommand, after_help = tube::TUBE_EXAMPLES)]
     Tube(TubeCommand),
     /// Delete tuples on their deadline: start, list, stop tasks; their statistics
     #[command(subcommand, after_help = expiration::EXPIRATION_EXAMPLES)]
@@ -88,6 +133,7 @@ pub(crate) enum Command {
     #[command(after_help = task::KICK_EXAMPLES)]
     Kick(KickArguments),
     /// Show everything that is known of tasks, without taking them
+    #[command(after_help = task::PEEK_EXAMPLES)]
     Peek(TaskArguments),
     /// List tasks by state, sub-queue and age, without taking them
     #[command(after_help = task::LIST_EXAMPLES)]
@@ -96,6 +142,7 @@ pub(crate) enum Command {
     #[command(after_help = task::CHOICE_EXAMPLES)]
     Delete(ChosenArguments),
     /// Prolong taken tasks: more time to live and to run
+    #[command(after_help = task::TOUCH_EXAMPLES)]
     Touch(TouchArguments),
     /// Run a command for every task of a tube
     #[command(after_help = task::WORK_EXAMPLES)]
@@ -107,9 +154,10 @@ pub(crate) enum Command {
     #[command(after_help = status::STATS_EXAMPLES)]
     Stats(StatsArguments),
     /// Show who is connected to the queue, and who holds which tasks
-    #[command(subcommand)]
+    #[command(subcommand, after_help = status::SESSION_EXAMPLES)]
     Session(SessionCommand),
-    /// Ask the server for a sign of life
+    /// Check that the server responds, and how fast
+    #[command(after_help = status::PING_EXAMPLES)]
     Ping(ClientArguments),
     /// Type Lua: here, or at a server
     ///
@@ -118,15 +166,23 @@ pub(crate) enum Command {
     #[command(after_help = connection::CONSOLE_EXAMPLES)]
     Console(ConsoleArguments),
     /// Add, list, change and drop users (on the server's machine)
-    #[command(subcommand)]
+    #[command(subcommand, after_help = user::USER_EXAMPLES)]
     User(UserCommand),
     /// Write all data into a snapshot and remove old files (on the server's machine)
     ///
     /// Waits until the snapshot is complete; requests go on meanwhile.
+    #[command(after_help = status::CHECKPOINT_EXAMPLES)]
     Checkpoint(AdminArguments),
+    /// Copy the data folder while the server runs, and verify the copy (on the server's machine)
+    #[command(after_help = file::BACKUP_EXAMPLES)]
+    Backup(BackupArguments),
+    /// Put a backup into a new data folder, and verify it
+    #[command(after_help = file::RESTORE_EXAMPLES)]
+    Restore(RestoreArguments),
     /// Load the Lua program of a running server again (on the server's machine)
     ///
     /// Connections, waiting takes, owned and delayed tasks stay. If the program cannot be loaded the former one goes on.
+    #[command(after_help = status::RELOAD_EXAMPLES)]
     Reload(AdminArguments),
     /// Let a replica take writes: its queue starts, with the tasks and sessions that there are
     #[command(after_help = role::ROLE_EXAMPLES)]
@@ -161,13 +217,13 @@ pub(crate) enum Command {
     #[command(after_help = file::CHECK_EXAMPLES)]
     Check(CheckArguments),
     /// Write man pages into a folder: one for lycosa and one for each command
+    #[command(after_help = "Examples:\n  lycosa man /usr/local/share/man/man1")]
     Man {
         /// The folder; created if missing
         folder: std::path::PathBuf,
     },
     /// Print a completion script for a shell
-    ///
-    /// For bash: lycosa completions bash > /etc/bash_completion.d/lycosa
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
         /// The shell
         shell: clap_complete::Shell,

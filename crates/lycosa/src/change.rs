@@ -95,7 +95,15 @@ pub(crate) fn delete(chosen: &ChosenArguments) -> anyhow::Result<Outcome> {
 
 /// `lycosa kick`
 pub(crate) fn kick(arguments: &KickArguments) -> anyhow::Result<Outcome> {
-    let KickArguments { tube, count, id, filter, client } = arguments;
+    let KickArguments { tube, unclear, count, id, filter, client } = arguments;
+    if let Some(number) = unclear.first() {
+        return Err(Usage(format!(
+            "kick {tube} {number} is not clear: `lycosa kick {tube} --id {}` makes these tasks ready, `lycosa kick {tube} --count \
+             {number}` the first {number}",
+            unclear.join(",")
+        ))
+        .into());
+    }
     let session = Session::open(client)?;
     if !id.is_empty() {
         return one_by_one(&session, client, tube, "kick_many", id, None);

@@ -335,7 +335,7 @@ impl Report {
     }
 }
 
-fn digest(contents: &Contents) -> String {
+pub(crate) fn digest(contents: &Contents) -> String {
     format!("{:032x}", contents.digest)
 }
 

@@ -13,7 +13,7 @@ use crate::payload;
 use crate::session::Session;
 
 /// How long a snapshot may take.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(crate) fn run(arguments: &AdminArguments) -> anyhow::Result<Outcome> {
     let session = Session::open_admin(&arguments.data_dir)?;

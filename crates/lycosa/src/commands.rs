@@ -1,6 +1,6 @@
 //! The commands that ask the server something and print the answer.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,13 +10,15 @@ use serde_json::json;
 
 use crate::arguments::{
     ClientArguments, TakeArguments, TaskArguments, TouchArguments, TubeCommand, TubeCreateArguments,
+    TubeEndArguments,
 };
 use crate::fits::{self, Needs};
 use crate::look;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Usage};
 use crate::output::{self, Task};
 use crate::payload;
 use crate::session::Session;
+use crate::terminal;
 use crate::values::seconds;
 
 /// The name under which a method of a tube is called.
@@ -38,18 +40,52 @@ pub(crate) fn tube(command: TubeCommand) -> anyhow::Result<Outcome> {
     match command {
         TubeCommand::Create(arguments) => create(&arguments),
         TubeCommand::List(client) => look::tube_list(&client),
-        TubeCommand::Drop(arguments) => {
-            let session = Session::open(&arguments.client)?;
-            session.call(&method(&arguments.tube, "drop"), Vec::new())?;
-            say(&arguments.client, &arguments.tube, "dropped")
-        }
-        TubeCommand::Truncate(arguments) => {
-            let session = Session::open(&arguments.client)?;
-            session.call(&method(&arguments.tube, "truncate"), Vec::new())?;
-            say(&arguments.client, &arguments.tube, "truncated")
-        }
+        TubeCommand::Drop(arguments) => end(&arguments, "drop", "dropped"),
+        TubeCommand::Truncate(arguments) => end(&arguments, "truncate", "truncated"),
         TubeCommand::Stats { tube, client } => tube_stats(tube.as_deref(), &client),
     }
+}
+
+/// Tasks that a script may remove with their tube without `--yes`.
+const MAX_UNASKED: u64 = 1000;
+
+/// Drops or empties a tube, if the user means its tasks.
+fn end(arguments: &TubeEndArguments, verb: &str, done: &str) -> anyhow::Result<Outcome> {
+    let TubeEndArguments { tube, yes, client } = arguments;
+    let session = Session::open(client)?;
+    if !yes {
+        let statistics = session.statistics(Some(tube))?;
+        let total =
+            statistics.first().and_then(|value| value.get("tasks")?.get("total")?.as_u64()).unwrap_or(0);
+        if !may_end(tube, verb, total)? {
+            anyhow::bail!("nothing was changed");
+        }
+    }
+    session.call(&method(tube, verb), Vec::new())?;
+    say(client, tube, done)
+}
+
+/// Asks on a terminal; elsewhere few tasks need no question, and many are refused.
+fn may_end(tube: &str, verb: &str, total: u64) -> anyhow::Result<bool> {
+    if total == 0 {
+        return Ok(true);
+    }
+    if io::stdin().is_terminal() && io::stderr().is_terminal() {
+        let tasks = if total == 1 { "task is" } else { "tasks are" };
+        let mut err = terminal::stderr();
+        write!(err, "{verb} tube {tube}? Its {total} {tasks} lost. [y/N] ")?;
+        err.flush()?;
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer)?;
+        return Ok(matches!(answer.trim(), "y" | "Y" | "yes"));
+    }
+    if total > MAX_UNASKED {
+        return Err(Usage(format!(
+            "{verb} would remove the {total} tasks of tube \"{tube}\", and there is no terminal to ask on: --yes does it"
+        ))
+        .into());
+    }
+    Ok(true)
 }
 
 fn say(client: &ClientArguments, tube: &str, what: &str) -> anyhow::Result<Outcome> {

@@ -50,7 +50,7 @@ fn word(letter: &str) -> &str {
 impl Choice {
     /// Whether anything was asked for.
     pub(crate) fn is_given(&self) -> bool {
-        self.state.is_some() || self.sub_queue.is_some() || self.older_than.is_some()
+        self.state.is_some() || self.utube.is_some() || self.older_than.is_some()
     }
 
     fn options(&self, after: Option<u64>, limit: u64) -> Value {
@@ -59,7 +59,7 @@ impl Choice {
             options.extend(value.map(|value| (Value::from(name), value)));
         };
         add("state", self.state.map(|state| state.letter().into()));
-        add("utube", self.sub_queue.as_deref().map(Value::from));
+        add("utube", self.utube.as_deref().map(Value::from));
         add("older_than", self.older_than.map(seconds));
         add("after", after.map(Value::from));
         Value::Map(options)
@@ -242,7 +242,7 @@ fn print_task(task: &Value, holders: &Holders<'_>) -> std::io::Result<()> {
 /// Refuses a filter that a tube's type knows nothing of.
 pub(crate) fn check_choice(session: &Session, tube: &str, choice: &Choice) -> anyhow::Result<()> {
     let given = [
-        ("--sub-queue", Needs::SubQueues, choice.sub_queue.is_some()),
+        ("--utube", Needs::SubQueues, choice.utube.is_some()),
         ("--older-than", Needs::Ttl, choice.older_than.is_some()),
     ];
     fits::check(session, tube, &given)

@@ -6,6 +6,7 @@ macro_rules! eprintln {
 }
 
 mod arguments;
+mod backup;
 mod bench;
 mod cat;
 mod change;
@@ -43,7 +44,7 @@ mod work;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{CommandFactory, Parser};
+use clap::FromArgMatches;
 use lycosa_server::config::Config;
 use lycosa_server::{logging, serve};
 
@@ -65,7 +66,8 @@ fn main() -> ExitCode {
         Ok(None) => {}
         Err(usage) => return outcome::exit_code(Err(usage.into())),
     }
-    let arguments = match Arguments::try_parse_from(with_default_command(std::env::args_os())) {
+    let parsed = arguments::command().try_get_matches_from(with_default_command(std::env::args_os()));
+    let arguments = match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => return show_usage(&error),
     };
@@ -75,7 +77,7 @@ fn main() -> ExitCode {
         Command::Man { folder } => write_man_pages(&folder),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "lycosa", &mut script);
+            clap_complete::generate(shell, &mut arguments::command(), "lycosa", &mut script);
             // A reader that has seen enough, such as head, is no error.
             std::io::Write::write_all(&mut std::io::stdout(), &script)
                 .map(|()| Outcome::Done)
@@ -101,6 +103,8 @@ fn main() -> ExitCode {
         Command::Console(arguments) => return script::run_console(&arguments),
         Command::User(command) => user::run(command),
         Command::Checkpoint(arguments) => checkpoint::run(&arguments),
+        Command::Backup(arguments) => backup::backup(&arguments),
+        Command::Restore(arguments) => backup::restore(&arguments),
         Command::Reload(arguments) => reload::run(&arguments),
         Command::Promote(arguments) => role::promote(&arguments),
         Command::Demote(arguments) => role::demote(&arguments),
@@ -193,7 +197,7 @@ fn print_config(arguments: &ConfigArguments) -> anyhow::Result<Outcome> {
 /// Writes `lycosa.1`, `lycosa-put.1`, `lycosa-tube-create.1` …
 fn write_man_pages(folder: &std::path::Path) -> anyhow::Result<Outcome> {
     std::fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(Arguments::command(), folder))
+        .and_then(|()| clap_mangen::generate_to(arguments::command(), folder))
         .with_context(|| format!("cannot write man pages into {}", folder.display()))?;
     Ok(Outcome::Done)
 }
@@ -217,6 +221,50 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        arguments::command().debug_assert();
+    }
+
+    /// Every command and subcommand that help shows, with its name as it is typed.
+    fn shown(command: &clap::Command, path: &str) -> Vec<(String, clap::Command)> {
+        let commands = command.get_subcommands().filter(|command| !command.is_hide_set());
+        let named = commands.map(|command| (format!("{path} {}", command.get_name()), command));
+        named
+            .flat_map(|(name, command)| {
+                let below = shown(command, &name);
+                std::iter::once((name, command.clone())).chain(below)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn each_command_stands_in_one_group_of_the_help() {
+        let command = arguments::command();
+        let mut grouped: Vec<&str> =
+            arguments::GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let mut shown: Vec<&str> =
+            command.get_subcommands().filter(|c| !c.is_hide_set()).map(clap::Command::get_name).collect();
+        grouped.sort_unstable();
+        shown.sort_unstable();
+        assert_eq!(grouped, shown);
+        let help = arguments::command().render_help().to_string();
+        for (heading, names) in arguments::GROUPS {
+            assert!(help.contains(&format!("\n{heading}:\n")), "{help}");
+            assert!(names.iter().all(|name| help.contains(&format!("\n  {name} "))), "{help}");
+        }
+    }
+
+    #[test]
+    fn each_command_has_examples() {
+        // The load generator has its own help, and its own test.
+        let without: Vec<String> = shown(&arguments::command(), "lycosa")
+            .into_iter()
+            .filter(|(name, _)| !name.starts_with("lycosa bench"))
+            .filter(|(_, command)| {
+                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                !help.contains("Examples:\n") && !help.contains("Example:\n") && !help.contains("\n  lycosa ")
+            })
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(without, Vec::<String>::new());
     }
 }

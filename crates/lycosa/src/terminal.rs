@@ -5,7 +5,7 @@
 //! are shown as escapes (`\u001b`), and bytes that are no UTF-8 as `\xff`. Into a pipe or a file everything goes as it
 //! is.
 
-use std::io::{self, IsTerminal, StdoutLock, Write};
+use std::io::{self, IsTerminal, StderrLock, StdoutLock, Write};
 
 use lycosa_server::logging::is_harmless;
 
@@ -21,10 +21,15 @@ pub(crate) fn stdout() -> Stdout {
     Output { escapes: stdout.is_terminal(), inner: stdout.lock(), cut: Vec::new() }
 }
 
+/// Standard error, as long as it is held.
+pub(crate) fn stderr() -> Output<StderrLock<'static>> {
+    let stderr = io::stderr();
+    Output { escapes: stderr.is_terminal(), inner: stderr.lock(), cut: Vec::new() }
+}
+
 /// Prints a line about what happens to standard error.
 pub(crate) fn say(text: std::fmt::Arguments<'_>) {
-    let stderr = io::stderr();
-    let mut out = Output { escapes: stderr.is_terminal(), inner: stderr.lock(), cut: Vec::new() };
+    let mut out = stderr();
     // A closed standard error is no reason to end.
     let _ = writeln!(out, "{text}");
 }

@@ -25,7 +25,17 @@ pub(crate) fn run(command: UserCommand) -> anyhow::Result<Outcome> {
             let password = password(&name, password_file.as_deref())?;
             let options = Value::map([("password", password)]);
             session.call("box.schema.user.create", vec![name.as_str().into(), options])?;
-            grant(&session, &name, &role, &tube)?;
+            if let Err(error) = grant(&session, &name, &role, &tube) {
+                // A user with half of the grants is worse than none.
+                let dropped = session.call("box.schema.user.drop", vec![name.as_str().into()]);
+                let what = match dropped {
+                    Ok(_) => format!("user {name} was not added"),
+                    Err(error) => format!(
+                        "user {name} was added without all grants, and cannot be dropped again: {error}"
+                    ),
+                };
+                return Err(error.context(what));
+            }
             said(admin.json, &name, "added")
         }
         UserCommand::Grant { name, role, tube, admin } => {

@@ -137,7 +137,12 @@ fn tasks_are_kicked_and_released_by_id_and_by_filter() {
     assert_eq!(kicked, "kicked 1 tasks of t\n");
     assert_eq!(in_state(&server, "buried"), [2]);
     assert_eq!(server.run(&["kick", "t", "--state", "ready"]).code, 2, "kick is for buried tasks");
-    assert_eq!(server.run(&["kick", "t", "5", "--id", "2"]).code, 2);
+    assert_eq!(server.run(&["kick", "t", "--count", "5", "--id", "2"]).code, 2);
+    let unclear = server.run(&["kick", "t", "7"]);
+    assert_eq!(unclear.code, 2, "a number alone is an id to other commands");
+    assert!(unclear.stderr.contains("`lycosa kick t --id 7`"), "{unclear:?}");
+    assert!(unclear.stderr.contains("`lycosa kick t --count 7`"), "{unclear:?}");
+    assert_eq!(in_state(&server, "buried"), [2]);
 
     // A worker holds two tasks; somebody else takes them from it.
     let mut worker = server.command(&["work", "t", "--jobs", "2", "--", "sleep", "60"]);
@@ -206,4 +211,44 @@ fn options_that_a_tube_ignores_are_refused() {
         assert!(run.stderr.contains("means nothing to tube \"t\" of type fifo"), "{run:?}");
     }
     assert!(server.ok(&["tube", "stats", "t", "--json"]).contains(r#""total":0"#));
+}
+
+#[test]
+fn a_tube_with_many_tasks_is_not_removed_by_a_script_that_does_not_say_so() {
+    let server = Server::start();
+    server.ok(&["tube", "create", "t"]);
+    server.ok(&["put", "t", "few"]);
+    server.ok(&["tube", "truncate", "t"]);
+    let lines = "x\n".repeat(1001);
+    let mut put = server.command(&["put", "t", "--lines", "--batch", "2000"]);
+    put.stdout(Stdio::null());
+    assert_eq!(support::finish(put, &lines).code, 0);
+    for verb in ["truncate", "drop"] {
+        let refused = server.run(&["tube", verb, "t"]);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(
+            refused.stderr.contains(&format!("{verb} would remove the 1001 tasks of tube \"t\"")),
+            "{refused:?}"
+        );
+        assert!(refused.stderr.contains("--yes does it"), "{refused:?}");
+    }
+    server.ok(&["tube", "truncate", "t", "--yes"]);
+    server.ok(&["tube", "drop", "t"]);
+    let missing = server.run(&["tube", "drop", "t"]);
+    assert_eq!(missing.code, 1, "{missing:?}");
+    assert!(missing.stderr.contains("tube \"t\" does not exist"), "{missing:?}");
+}
+
+#[test]
+fn a_user_that_cannot_be_given_everything_is_not_added() {
+    let server = Server::start();
+    let mut add = server.command(&["user", "add", "ann", "--role", "nobody"]);
+    add.env("LYCOSA_PASSWORD", "secret").env("LYCOSA_DATA_DIR", server.data.path());
+    let run = support::finish(add, "");
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("user ann was not added"), "{run:?}");
+    let mut list = server.command(&["user", "list", "--json"]);
+    list.env("LYCOSA_DATA_DIR", server.data.path());
+    let users = support::finish(list, "");
+    assert!(users.lines().iter().all(|user| user["user"] != "ann"), "{users:?}");
 }

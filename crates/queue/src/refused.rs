@@ -29,9 +29,15 @@ pub(crate) fn explain(method: TubeMethod, arguments: Arguments<'_>, error: Error
     if !is_about_an_argument(&error) {
         return error;
     }
-    match culprit(method, arguments) {
-        Some(what) => Error::Refused { what: format!("{}: {what}", method.name()), reason: Box::new(error) },
-        None => error,
+    let Some(what) = culprit(method, arguments) else { return error };
+    let refused = |what: &str, reason| Error::Refused { what: format!("{}: {what}", method.name()), reason };
+    match error {
+        // The element stands in front, and once.
+        Error::InBatch { element, reason } => {
+            let what = what.strip_prefix(&format!("{element}: ")).unwrap_or(&what).to_owned();
+            Error::InBatch { element, reason: Box::new(refused(&what, reason)) }
+        }
+        error => refused(&what, Box::new(error)),
     }
 }
 

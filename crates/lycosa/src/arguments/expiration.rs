@@ -22,10 +22,13 @@ pub(crate) enum ExpirationCommand {
     ///
     /// If an index is ordered by the field the task sleeps until the next deadline. Otherwise it passes over the space,
     /// --scan-time seconds for a pass.
+    #[command(after_help = EXPIRATION_EXAMPLES)]
     Start(Box<ExpirationStartArguments>),
     /// List the tasks
+    #[command(after_help = "Examples:\n  lycosa expiration list")]
     List(ServerArguments),
     /// Show what tasks have done, and how late they are
+    #[command(after_help = "Examples:\n  lycosa expiration stats old-mail")]
     Stats {
         /// The task; all of them if absent
         name: Option<String>,
@@ -33,6 +36,7 @@ pub(crate) enum ExpirationCommand {
         access: ServerArguments,
     },
     /// Stop a task
+    #[command(after_help = "Examples:\n  lycosa expiration stop old-mail")]
     Stop {
         /// The task
         name: String,

@@ -1,4 +1,4 @@
-//! Commands on files: export, import, cat, check.
+//! Commands on files: export, import, backup, restore, cat, check.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use crate::values::positive;
 
-use super::ClientArguments;
+use super::{AdminArguments, ClientArguments};
 
 pub(super) const EXPORT_EXAMPLES: &str = "\
 Reading takes the right to read the tubes' spaces. On the server's machine --data-dir needs no rights.
@@ -43,6 +43,48 @@ Exit codes: 0 all is sound; 65 damaged; 66 files are missing; 74 disk error; 78 
 Examples:
   lycosa check /var/lib/lycosa
   lycosa check backup --json | jq -r 'select(.digest).digest'";
+
+pub(super) const BACKUP_EXAMPLES: &str = "\
+The copy is verified before it gets its name: each checksum, each row. FOLDER must not exist, or be empty. A server may
+run on the data folder or not; it is not held up. --checkpoint makes the copy small, and takes the server's disk.
+
+Examples:
+  lycosa backup /backup/mon --data-dir /var/lib/lycosa
+  lycosa backup \"/backup/$(date +%F)\" --checkpoint && rsync -a /backup/ elsewhere:/backup/
+  lycosa check /backup/mon                               look at it again later";
+
+pub(super) const RESTORE_EXAMPLES: &str = "\
+The data folder must not exist, or be empty: stop the server and move its folder away first. Tasks that were taken are
+ready again, so work that was done after the backup is done twice.
+
+Examples:
+  lycosa restore /backup/mon --data-dir /var/lib/lycosa && lycosa serve --data-dir /var/lib/lycosa
+  sudo -u lycosa lycosa restore /backup/mon --data-dir /var/lib/lycosa     as the account of the server";
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArguments {
+    /// Folder to make
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
+    /// Write a snapshot first, so that few xlogs are left to copy; the server must run
+    #[arg(long)]
+    pub(crate) checkpoint: bool,
+    #[command(flatten)]
+    pub(crate) admin: AdminArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArguments {
+    /// Folder that `lycosa backup` made, or any copy of a data folder
+    #[arg(value_name = "FOLDER")]
+    pub(crate) backup: PathBuf,
+    /// The data folder to make
+    #[arg(long, value_name = "DIR", env = "LYCOSA_DATA_DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArguments {

@@ -5,6 +5,17 @@ use std::path::PathBuf;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
 use lycosa_server::config::{Flags, SETTINGS};
 
+pub(super) const SERVE_EXAMPLES: &str = "\
+Examples:
+  lycosa serve                                        127.0.0.1:3301, data in ./data
+  lycosa serve --config /etc/lycosa/lycosa.toml
+  lycosa serve --listen 0.0.0.0:3301 --data-dir /var/lib/lycosa --memory-limit 4GiB";
+
+pub(super) const CONFIG_EXAMPLES: &str = "\
+Examples:
+  lycosa config --config /etc/lycosa/lycosa.toml      what a start would use, and where it comes from
+  lycosa config --json | jq -r 'select(.key == \"listen\").value'";
+
 /// Flags of `lycosa serve`: one for every setting.
 #[derive(Debug, Clone)]
 pub(crate) struct ServeArguments {

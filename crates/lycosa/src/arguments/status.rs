@@ -14,9 +14,30 @@ Examples:
   lycosa stats --watch                tasks a second in and out, every 2 seconds, until Ctrl-C
   lycosa stats --watch=10s --json     one object for each look";
 
+pub(super) const SESSION_EXAMPLES: &str = "\
+Examples:
+  lycosa session list                 every session: user, addresses, tasks in hand
+  lycosa session list mail --older-than 10m";
+
+const SESSION_LIST_EXAMPLES: &str = SESSION_EXAMPLES;
+
+pub(super) const PING_EXAMPLES: &str = "\
+Examples:
+  lycosa ping
+  lycosa ping --address queue-1:3301 --request-timeout 1 || echo down";
+
+pub(super) const CHECKPOINT_EXAMPLES: &str = "\
+Examples:
+  lycosa checkpoint --data-dir /var/lib/lycosa
+  lycosa checkpoint --json | jq .checkpoint.last";
+
+pub(super) const RELOAD_EXAMPLES: &str = "\
+Examples:
+  lycosa reload --data-dir /var/lib/lycosa";
+
 #[derive(Debug, Args)]
 pub(crate) struct StatsArguments {
-    /// Only this tube: its tasks by state and its calls by kind, as `lycosa tube stats` shows them
+    /// Only this tube: its tasks by state and its calls by kind
     #[arg(conflicts_with = "watch")]
     pub(crate) tube: Option<String>,
     /// Look again and again, at this distance, and show tasks a second
@@ -34,6 +55,7 @@ pub(crate) struct StatsArguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionCommand {
     /// List queue sessions: users, addresses, and the tasks that each holds
+    #[command(after_help = SESSION_LIST_EXAMPLES)]
     List {
         /// Only sessions that hold tasks of this tube
         tube: Option<String>,

@@ -51,9 +51,19 @@ pub(super) const KICK_EXAMPLES: &str = "\
 With a filter the buried tasks that it chooses are counted; --yes makes them ready.
 
 Examples:
-  lycosa kick mail 100                        the first 100
+  lycosa kick mail --count 100                the first 100
   lycosa kick mail --id 7,8                   these
   lycosa kick mail --older-than 1h --yes";
+
+pub(super) const PEEK_EXAMPLES: &str = "\
+Examples:
+  lycosa peek mail 7                          times, attempts, the last error, the holder
+  lycosa peek mail 7 8 --json";
+
+pub(super) const TOUCH_EXAMPLES: &str = "\
+Examples:
+  lycosa touch mail 30 7 --session 5f0c…      30 seconds more for task 7
+  lycosa touch mail 5m 7 8 --session 5f0c…";
 
 pub(super) const ACK_EXAMPLES: &str = "\
 Examples:
@@ -124,7 +134,7 @@ pub(crate) struct PutArguments {
     #[arg(long, value_name = "TIME", value_parser = lasting, allow_negative_numbers = true)]
     pub(crate) ttr: Option<Duration>,
     /// Sub-queue (utube, utubettl)
-    #[arg(long)]
+    #[arg(long, value_name = "NAME", alias = "sub-queue")]
     pub(crate) utube: Option<String>,
     /// Time to wait for free capacity (limfifottl)
     #[arg(long, value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
@@ -146,11 +156,11 @@ pub(crate) struct TakeArguments {
     /// Time to wait for a task; 0 does not wait
     #[arg(long, short = 'w', default_value = "0", value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
     pub(crate) timeout: Duration,
-    /// How many tasks at the most, taken and waited for one by one
-    #[arg(long, short = 'n', default_value_t = 1, value_parser = positive, allow_negative_numbers = true)]
+    // The word before `--limit`: takes one by one, and waits for each.
+    #[arg(long, hide = true, default_value_t = 1, value_parser = positive, allow_negative_numbers = true)]
     pub(crate) count: u64,
-    /// Take up to so many with one call; waits for the first only
-    #[arg(long, value_name = "COUNT", conflicts_with = "count",
+    /// How many tasks at the most, taken with one call that waits for the first only [default: 1]
+    #[arg(long, short = 'n', value_name = "COUNT", conflicts_with = "count",
         value_parser = clap::value_parser!(u32).range(1..=10_000), allow_negative_numbers = true)]
     pub(crate) limit: Option<u32>,
     /// Acknowledge each task once it is printed
@@ -195,8 +205,8 @@ pub(crate) struct Choice {
     #[arg(long, value_enum)]
     pub(crate) state: Option<TaskState>,
     /// Only tasks of this sub-queue (utube, utubettl)
-    #[arg(long, value_name = "NAME")]
-    pub(crate) sub_queue: Option<String>,
+    #[arg(long, value_name = "NAME", alias = "sub-queue")]
+    pub(crate) utube: Option<String>,
     /// Only tasks that were put longer ago than this (ttl types)
     #[arg(long, value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
     pub(crate) older_than: Option<Duration>,
@@ -235,8 +245,8 @@ pub(crate) struct ChosenArguments {
     pub(crate) tube: String,
     /// Ids of tasks
     #[arg(value_parser = task_id, allow_negative_numbers = true,
-        required_unless_present_any = ["state", "sub_queue", "older_than", "limit"],
-        conflicts_with_all = ["state", "sub_queue", "older_than", "limit"])]
+        required_unless_present_any = ["state", "utube", "older_than", "limit"],
+        conflicts_with_all = ["state", "utube", "older_than", "limit"])]
     pub(crate) ids: Vec<u64>,
     #[command(flatten)]
     pub(crate) filter: FilterArguments,
@@ -274,13 +284,16 @@ pub(crate) struct ReleaseArguments {
 pub(crate) struct KickArguments {
     /// The tube
     pub(crate) tube: String,
+    // A bare number: refused, with the two flags that make it an id or a count.
+    #[arg(hide = true)]
+    pub(crate) unclear: Vec<String>,
     /// How many at the most, in the order in which they would be taken [default: 1]
-    #[arg(conflicts_with_all = ["id", "state", "sub_queue", "older_than", "limit"],
+    #[arg(long, short = 'n', value_name = "COUNT", conflicts_with_all = ["id", "state", "utube", "older_than", "limit"],
         value_parser = positive, allow_negative_numbers = true)]
     pub(crate) count: Option<u64>,
     /// Ids of buried tasks
     #[arg(long, value_name = "ID", value_delimiter = ',', num_args = 1.., value_parser = task_id,
-        conflicts_with_all = ["state", "sub_queue", "older_than", "limit"])]
+        conflicts_with_all = ["state", "utube", "older_than", "limit"])]
     pub(crate) id: Vec<u64>,
     #[command(flatten)]
     pub(crate) filter: FilterArguments,

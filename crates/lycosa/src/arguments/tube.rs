@@ -7,6 +7,38 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::ClientArguments;
 use crate::values::{lasting, priority};
 
+pub(super) const TUBE_EXAMPLES: &str = "\
+Examples:
+  lycosa tube create mail                     a fifottl tube
+  lycosa tube list
+  lycosa tube drop mail";
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  lycosa tube create mail                     fifottl: priority, delay, time to live, time to run
+  lycosa tube create crawl --type utubettl --ttr 60
+  lycosa tube create jobs --type limfifottl --capacity 10000 --if-not-exists";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  lycosa tube list
+  lycosa tube list --json | jq -r .tube";
+
+const DROP_EXAMPLES: &str = "\
+Asks first, with the number of tasks. Without a terminal it drops a tube of at most 1000 tasks, and needs --yes for more.
+
+Examples:
+  lycosa tube drop mail
+  lycosa tube drop mail --yes                 in a script";
+
+const TRUNCATE_EXAMPLES: &str = "\
+Asks first, with the number of tasks. Without a terminal it empties a tube of at most 1000 tasks, and needs --yes for
+more. Ids begin at 0 again.
+
+Examples:
+  lycosa tube truncate mail
+  lycosa export mail -o mail.jsonl && lycosa tube truncate mail --yes";
+
 /// Types of tubes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TubeType {
@@ -37,14 +69,19 @@ impl TubeType {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TubeCommand {
     /// Create a tube
+    #[command(after_help = CREATE_EXAMPLES)]
     Create(TubeCreateArguments),
     /// List the tubes that the user may see, with their types and tasks by state
+    #[command(after_help = LIST_EXAMPLES)]
     List(ClientArguments),
     /// Drop a tube and its tasks; refused while tasks are taken or calls wait
-    Drop(TubeArguments),
+    #[command(after_help = DROP_EXAMPLES)]
+    Drop(TubeEndArguments),
     /// Remove all tasks of a tube
-    Truncate(TubeArguments),
-    /// Count tasks by state and calls by kind, of one tube or of all
+    #[command(after_help = TRUNCATE_EXAMPLES)]
+    Truncate(TubeEndArguments),
+    /// Count tasks by state and calls by kind, of one tube or of all: `lycosa stats` has both
+    #[command(hide = true)]
     Stats {
         /// The tube; all of them if absent
         tube: Option<String>,
@@ -54,9 +91,12 @@ pub(crate) enum TubeCommand {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct TubeArguments {
+pub(crate) struct TubeEndArguments {
     /// The tube
     pub(crate) tube: String,
+    /// Do not ask. Without a terminal to ask on, a tube of more than 1000 tasks needs it
+    #[arg(long, short = 'y')]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) client: ClientArguments,
 }

@@ -6,9 +6,41 @@ use clap::Subcommand;
 
 use super::AdminArguments;
 
+pub(super) const USER_EXAMPLES: &str = "\
+Examples:
+  lycosa user add ann --tube mail             may use the tube mail; the password is asked for
+  lycosa user list
+  lycosa user grant ann --tube crawl";
+
+const ADD_EXAMPLES: &str = "\
+Examples:
+  lycosa user add ann --tube mail --tube crawl
+  lycosa user add boss --role super --password-file boss.secret
+  LYCOSA_PASSWORD=$(pwgen 20 1) lycosa user add ann --tube mail";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  lycosa user list
+  lycosa user list --json --data-dir /var/lib/lycosa";
+
+const GRANT_EXAMPLES: &str = "\
+Examples:
+  lycosa user grant ann --tube crawl
+  lycosa user grant ann --role replication";
+
+const PASSWD_EXAMPLES: &str = "\
+Examples:
+  lycosa user passwd ann                      asks for the new password
+  lycosa user passwd ann --password-file ann.secret";
+
+const DROP_EXAMPLES: &str = "\
+Examples:
+  lycosa user drop ann";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {
     /// Add a user; the password is read from LYCOSA_PASSWORD, --password-file or the terminal
+    #[command(after_help = ADD_EXAMPLES)]
     Add {
         /// Its name
         name: String,
@@ -25,11 +57,13 @@ pub(crate) enum UserCommand {
         admin: AdminArguments,
     },
     /// List users with what they may do
+    #[command(after_help = LIST_EXAMPLES)]
     List {
         #[command(flatten)]
         admin: AdminArguments,
     },
     /// Let a user use tubes or have roles
+    #[command(after_help = GRANT_EXAMPLES)]
     Grant {
         /// The user
         name: String,
@@ -43,6 +77,7 @@ pub(crate) enum UserCommand {
         admin: AdminArguments,
     },
     /// Set a user's password
+    #[command(after_help = PASSWD_EXAMPLES)]
     Passwd {
         /// The user
         name: String,
@@ -53,6 +88,7 @@ pub(crate) enum UserCommand {
         admin: AdminArguments,
     },
     /// Drop a user
+    #[command(after_help = DROP_EXAMPLES)]
     Drop {
         /// The user
         name: String,

@@ -105,8 +105,8 @@ fn a_tube_is_created_with_options_that_it_ignores_and_the_log_names_them() {
     rig.create("a", "fifo", options([("ttl", number(5))]));
     let line = "create_tube by user 'admin' in tube 'a' (fifo): tubes of this type ignore option 'ttl'";
     assert_eq!(lines(&mut rig), [line]);
-    rig.create("b", "fifottl", options([("tll", number(5))]));
-    let line = "create_tube by user 'admin' in tube 'b' (fifottl): option 'tll' does not exist and is ignored; the options \
+    rig.create("b", "fifottl", options([("lifetime", number(5))]));
+    let line = "create_tube by user 'admin' in tube 'b' (fifottl): option 'lifetime' does not exist and is ignored; the options \
                 are capacity, engine, if_not_exists, pri, storage_mode, temporary, ttl, ttr";
     assert_eq!(lines(&mut rig), [line]);
     let heeded = [("ttl", number(5)), ("capacity", number(5)), ("if_not_exists", Value::from(true))];
@@ -298,12 +298,6 @@ fn a_wrong_argument_is_named_with_its_value_before_what_the_module_says() {
             key(1),
         ),
         (
-            "put_many",
-            vec![Value::Array(vec![number(1)]), Value::Array(vec![options([("ttl", odd())])])],
-            format!("#1: option ttl is \"x\", {seconds}"),
-            format!("#1: {}", compare("string", "number")),
-        ),
-        (
             "put",
             args![1, options([("pri", Value::str("y".repeat(1000)))])],
             format!("option pri is \"{}…, {whole}", "y".repeat(63)),
@@ -317,4 +311,8 @@ fn a_wrong_argument_is_named_with_its_value_before_what_the_module_says() {
             matches!(&error, Error::Refused { reason, .. } if matches!(**reason, Error::Store(_)));
         assert_eq!(error.is_lua(), !is_of_box, "{method}: the code is that of the module's error");
     }
+    let each = Value::Array(vec![Value::Nil, options([("ttl", odd())])]);
+    let error = rig.t(1, "put_many", vec![Value::Array(vec![number(1), number(2)]), each]).error();
+    let what = format!("put_many: option ttl is \"x\", {seconds}");
+    assert_eq!(error, format!("#2: {what}: {}", compare("string", "number")));
 }
