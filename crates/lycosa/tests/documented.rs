@@ -21,12 +21,17 @@ fn document(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The names that a help text lists under `Commands:`.
+/// The names that a help text lists: under `Commands:`, or in groups between the usage and `Options:`.
 fn commands(help: &str) -> Vec<&str> {
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed = match help.lines().any(|line| line == "Commands:") {
+        true => help.split_once("Commands:\n").and_then(|(_, rest)| rest.split("\n\n").next()),
+        false => help.split_once("\n\n").and_then(|(_, rest)| rest.split("\nOptions:").next()),
+    };
+    let is_top = help.contains("Usage: lycosa <COMMAND>");
+    let listed = listed.filter(|_| is_top || help.contains("\nCommands:\n")).unwrap_or_default();
     // A line that is indented further goes on with the description of the command before it.
     let names = listed
-        .take_while(|line| !line.is_empty())
+        .lines()
         .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next());
     names.filter(|name| *name != "help").collect()

@@ -115,10 +115,11 @@ fn values_of_flags() {
     assert!(usage(&["put", "t", "x", "--pri", "-1"]).contains("a whole number, 0 or more"));
     assert!(usage(&["put", "t", "x", "--delay", "-5"]).contains("expected seconds, 0 or more"));
     assert!(usage(&["take", "t", "--timeout", "soon"]).contains("1h30m"));
-    for negative in [&["kick", "t", "-3"][..], &["list", "t", "--limit", "-1"], &["take", "t", "-n", "-2"]] {
+    for negative in [&["kick", "t", "--count", "-3"][..], &["list", "t", "--limit", "-1"]] {
         let refusal = usage(negative);
         assert!(refusal.contains("expected a whole number, 1 or more"), "{negative:?}: {refusal}");
     }
+    assert!(usage(&["take", "t", "-n", "-2"]).contains("-2 is not in 1..=10000"));
     for flag in ["--ttl", "--ttr"] {
         assert!(usage(&["put", "t", "x", flag, "0"]).contains("expected 1ms or more"), "{flag}");
         assert!(usage(&["tube", "create", "t", flag, "0"]).contains("expected 1ms or more"), "{flag}");
@@ -185,13 +186,13 @@ fn the_log_names_options_that_a_tube_ignores() {
     let program = folder.path().join("init.lua");
     fs::write(
         &program,
-        "queue.create_tube('b', 'fifo', {capacity = 3})\nqueue.tube.b:put('a', {dealy = 5})\n",
+        "queue.create_tube('b', 'fifo', {capacity = 3})\nqueue.tube.b:put('a', {later = 5})\n",
     )
     .unwrap();
     let server = Server::configured(&["--app", program.to_str().unwrap()]);
     for line in [
         "create_tube by user 'admin' in tube 'b' (fifo): tubes of this type ignore option 'capacity'",
-        "put by user 'admin' in tube 'b' (fifo): option 'dealy' does not exist and is ignored",
+        "put by user 'admin' in tube 'b' (fifo): option 'later' does not exist and is ignored",
     ] {
         wait_until(line, || server.log().contains(line));
     }
