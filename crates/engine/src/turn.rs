@@ -35,7 +35,7 @@ pub const CHECKPOINT_STEP: Budget = Budget { rows: 512, bytes: 64 << 10 };
 /// [`Ended::next`] then asks for at once.
 pub const MAX_WRITTEN: usize = 512 << 10;
 
-/// What a write counts for at least, in bytes: the call takes as long as copying that many.
+/// A write counts as at least this many bytes: the system call takes as long as copying 8 KiB.
 const WRITE_COST: usize = 8 << 10;
 
 /// What a loop remembers from turn to turn.

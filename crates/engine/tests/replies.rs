@@ -1,4 +1,4 @@
-//! How much a turn writes, and to whom.
+//! The bytes that a turn writes, and the connections that get them.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -462,7 +462,7 @@ impl Core {
         }
     }
 
-    /// The socket takes bytes again. Asks for the end of a turn, which goes on with what is left.
+    /// The socket takes bytes again: writes once, and asks for the end of a turn, which writes the rest.
     pub(crate) fn writable(&self, slot: ConnectionSlot, link: &Link) {
         link.blocked.set(false);
         write(&mut self.instance.borrow_mut(), slot, link);
