@@ -1,0 +1,82 @@
+//! `box.stat`: how many requests of each kind, in all and a second.
+
+use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::keys::RequestType;
+use lycosa_tuple::value::Value;
+
+use super::arguments::Arguments;
+use crate::Instance;
+
+/// The rows of `box.stat` in Tarantool's words; CALL_16 counts as CALL.
+const ROWS: [(&str, &[RequestType]); 10] = [
+    ("SELECT", &[RequestType::Select]),
+    ("INSERT", &[RequestType::Insert]),
+    ("REPLACE", &[RequestType::Replace]),
+    ("UPDATE", &[RequestType::Update]),
+    ("UPSERT", &[RequestType::Upsert]),
+    ("DELETE", &[RequestType::Delete]),
+    ("CALL", &[RequestType::Call, RequestType::Call16]),
+    ("EVAL", &[RequestType::Eval]),
+    ("AUTH", &[RequestType::Auth]),
+    ("EXECUTE", &[RequestType::Execute]),
+];
+
+impl Instance {
+    pub(super) fn box_stat(&self, args: &[u8]) -> Result<Value, ErrorObject> {
+        let arguments = Arguments::decode("box.stat([name])", args)?;
+        let rows = self.stat_rows();
+        let Some(name) = arguments.optional_text(0)? else { return Ok(rows) };
+        Ok(rows.get(name).cloned().unwrap_or(Value::Nil))
+    }
+
+    fn stat_rows(&self) -> Value {
+        let count = |kinds: &[RequestType]| kinds.iter().map(|&kind| self.counts.of(kind)).sum::<u64>();
+        let mut rows: Vec<_> = ROWS.iter().map(|(name, kinds)| (*name, self.rate(count(kinds)))).collect();
+        rows.push(("ERROR", self.rate(self.counts.errors)));
+        Value::map(rows)
+    }
+
+    pub(super) fn box_stat_net(&self) -> Value {
+        let status = self.status();
+        Value::map([
+            (
+                "CONNECTIONS",
+                Value::map([
+                    ("current", Value::from(status.connections as u64)),
+                    ("total", status.requests.connections.into()),
+                    ("refused", status.requests.refused_connections.into()),
+                ]),
+            ),
+            (
+                "OUTPUT",
+                Value::map([
+                    ("current", Value::from(status.unread_output as u64)),
+                    ("limit", (status.max_output_total as u64).into()),
+                    ("closed", status.closed_for_output.into()),
+                ]),
+            ),
+            (
+                "INPUT",
+                Value::map([
+                    ("current", Value::from(status.incomplete_input as u64)),
+                    ("limit", (status.max_input_total as u64).into()),
+                    ("closed", status.requests.closed_for_input.into()),
+                ]),
+            ),
+            (
+                "REQUESTS",
+                Value::map([
+                    ("total", Value::from(status.requests.total())),
+                    ("current", Value::from(status.waiting_calls as u64)),
+                    ("malformed", status.requests.malformed.into()),
+                ]),
+            ),
+        ])
+    }
+
+    /// A counter as `{rps, total}`; `rps` is the mean since the start.
+    fn rate(&self, total: u64) -> Value {
+        let seconds = (self.shard.data.now.saturating_sub(self.shard.started_at) / 1_000_000).max(1);
+        Value::map([("rps", total / seconds), ("total", total)])
+    }
+}

@@ -1,0 +1,334 @@
+//! Callers: on whose behalf something is done, and the calls that are answered later.
+//!
+//! A connection, a fiber of a program, an HTTP request and the instance itself come through the same functions with a
+//! [`Caller`]. A call that cannot be answered at once is *parked* under the number of its request, whatever it waits
+//! for: a task, free capacity, a checkpoint, a program. Answers for connections are encoded into their buffers; answers
+//! for other callers wait for [`Instance::poll_answer`].
+//!
+//! Invariant: a parked call is answered once, or forgotten with its session.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::{keys, reply};
+use lycosa_store::{Access, UserId, user};
+
+use crate::front::call::{is_trusted, to_call_16};
+use crate::shard::NULL;
+use crate::{ConnectionSlot, Instance, Lsn, RequestId, Settings};
+
+/// What stands behind a caller: where answers go that come later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallerKind {
+    /// A connection: its answers are replies.
+    Connection(ConnectionSlot),
+    /// A fiber of a program.
+    Fiber,
+    /// A request over HTTP.
+    Http,
+    /// The instance itself.
+    Internal,
+}
+
+/// On whose behalf something is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// What stands behind it.
+    pub kind: CallerKind,
+    /// Number of its session, as `box.session.id` shows it. Tasks that it takes belong to the queue session of this one.
+    pub session: u64,
+    /// Who has logged in.
+    pub user: UserId,
+    /// Whose rights count: another user inside a function that runs with its owner's rights.
+    pub effective: UserId,
+    /// The rights to the queue's functions and spaces are not checked.
+    pub trusted: bool,
+    /// Its calls may be parked. If not, a call that would have to wait is refused.
+    pub may_wait: bool,
+}
+
+impl Caller {
+    /// The instance itself, as `admin`.
+    #[must_use]
+    pub const fn internal() -> Self {
+        Self {
+            kind: CallerKind::Internal,
+            session: 0,
+            user: user::ADMIN,
+            effective: user::ADMIN,
+            trusted: true,
+            may_wait: false,
+        }
+    }
+
+    /// The same session and rights, for a fiber that acts on the caller's behalf. It may wait.
+    #[must_use]
+    pub const fn in_fiber(self) -> Self {
+        Self { kind: CallerKind::Fiber, may_wait: true, ..self }
+    }
+
+    /// The same caller with the rights of another user.
+    #[must_use]
+    pub const fn acting_as(self, effective: UserId) -> Self {
+        Self { effective, trusted: false, ..self }
+    }
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Called {
+    /// Values were appended.
+    Done {
+        /// How many they are.
+        count: u32,
+    },
+    /// The answer comes later, under this number.
+    Parked(RequestId),
+}
+
+/// The answer of a parked call of a caller that is no connection.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answered {
+    /// The call.
+    pub request: RequestId,
+    /// Who called.
+    pub kind: CallerKind,
+    /// What the answer has seen: it may be told to the world when [`Instance::is_durable`] says so of this row.
+    pub lsn: Lsn,
+    /// Number of values and the values back to back.
+    pub result: Result<(u32, Vec<u8>), ErrorObject>,
+}
+
+/// Where an answer goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ReplyTo {
+    /// Into a connection's buffer.
+    Frame { slot: ConnectionSlot, sync: u64, is_call_16: bool },
+    /// To [`Instance::poll_answer`].
+    Caller(CallerKind),
+}
+
+/// A call that waits for its answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ParkedCall {
+    pub(crate) session: u64,
+    pub(crate) reply: ReplyTo,
+    /// It waits for a program, and not for something to happen.
+    pub(crate) is_invoke: bool,
+}
+
+/// All calls that wait for their answers.
+#[derive(Debug, Default)]
+pub(crate) struct Parked {
+    last_request: RequestId,
+    calls: HashMap<RequestId, ParkedCall>,
+    by_session: BTreeSet<(u64, RequestId)>,
+    answers: VecDeque<Answered>,
+}
+
+impl Parked {
+    /// The number of the next request.
+    pub(crate) fn next_request(&mut self) -> RequestId {
+        self.last_request += 1;
+        self.last_request
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    pub(crate) fn get(&self, request: RequestId) -> Option<&ParkedCall> {
+        self.calls.get(&request)
+    }
+
+    fn insert(&mut self, request: RequestId, call: ParkedCall) {
+        self.by_session.insert((call.session, request));
+        self.calls.insert(request, call);
+    }
+
+    fn remove(&mut self, request: RequestId) -> Option<ParkedCall> {
+        let call = self.calls.remove(&request)?;
+        self.by_session.remove(&(call.session, request));
+        Some(call)
+    }
+
+    /// The numbers of all calls, the oldest first.
+    fn requests(&self) -> Vec<RequestId> {
+        let mut requests: Vec<_> = self.calls.keys().copied().collect();
+        requests.sort_unstable();
+        requests
+    }
+
+    /// All calls that wait for something to happen, the oldest first.
+    pub(crate) fn waiting_calls(&self) -> Vec<RequestId> {
+        let mut requests = self.requests();
+        requests.retain(|request| self.calls.get(request).is_some_and(|call| !call.is_invoke));
+        requests
+    }
+
+    /// The answers that nobody has taken yet are void.
+    pub(crate) fn void_answers(&mut self, error: &ErrorObject) {
+        self.answers.iter_mut().for_each(|answered| answered.result = Err(error.clone()));
+    }
+
+    /// The calls of a session that wait for something to happen.
+    fn waiting_of(&self, session: u64) -> Vec<RequestId> {
+        let all =
+            self.by_session.range((session, 0)..=(session, RequestId::MAX)).map(|&(_, request)| request);
+        all.filter(|request| self.calls.get(request).is_some_and(|call| !call.is_invoke)).collect()
+    }
+
+    /// Forgets the calls of a session that has ended.
+    fn forget_session(&mut self, session: u64) {
+        let ended = (session, 0)..=(session, RequestId::MAX);
+        while let Some(&(_, request)) = self.by_session.range(ended.clone()).next() {
+            self.remove(request);
+        }
+    }
+}
+
+impl Instance {
+    /// The caller behind a connection.
+    pub fn caller(&self, slot: ConnectionSlot) -> Option<Caller> {
+        let connection = self.connections.get(slot)?;
+        Some(Caller {
+            kind: CallerKind::Connection(slot),
+            session: connection.id,
+            user: connection.user,
+            effective: connection.user,
+            trusted: is_trusted(&self.settings, connection),
+            may_wait: connection.waiting < self.settings.max_waiting,
+        })
+    }
+
+    /// Opens a session for a caller that is no connection; returns its number. It lasts until [`Self::close_session`].
+    pub fn open_session(&mut self) -> u64 {
+        self.connections.next_id()
+    }
+
+    /// Ends a session of [`Self::open_session`]: its parked calls are forgotten, its tasks are released as those of a
+    /// connection that has closed.
+    pub fn close_session(&mut self, session: u64, now: u64) {
+        self.input(now, |instance| instance.end_session(session));
+    }
+
+    /// The queue takes a session for ended that goes on: its tasks are released as those of a connection that has closed,
+    /// and its calls that wait are answered with null.
+    pub fn disconnect_session(&mut self, session: u64, now: u64) {
+        self.input(now, |instance| {
+            for request in instance.parked.waiting_of(session) {
+                instance.shard.cancel(session, request);
+                instance.answer(request, Ok((1, NULL)));
+            }
+            instance.shard.data.disconnect(session);
+        });
+    }
+
+    pub(crate) fn end_session(&mut self, session: u64) {
+        self.parked.forget_session(session);
+        self.shard.end_session(session);
+    }
+
+    /// The rule for `guest` has ended, and with it what guests wait for.
+    pub(crate) fn dismiss_guests(&mut self) {
+        let Err(error) = self.shard.check_universe(user::GUEST, Access::EXECUTE) else { return };
+        let rule = Settings { guest_on_loopback: true, ..self.settings.clone() };
+        let guests = self.connections.iter().filter(|connection| is_trusted(&rule, connection));
+        let guests: Vec<_> = guests.map(|connection| connection.id).collect();
+        self.settle(|instance| {
+            for session in guests {
+                for request in instance.parked.waiting_of(session) {
+                    instance.shard.cancel(session, request);
+                    instance.answer(request, Err(error.clone()));
+                }
+            }
+        });
+    }
+
+    /// Notes a call whose answer comes later.
+    pub(crate) fn park(&mut self, request: RequestId, call: ParkedCall) {
+        if let ReplyTo::Frame { slot, .. } = call.reply
+            && let Some(connection) = self.connections.get_mut(slot)
+        {
+            connection.count_parked(call.is_invoke, 1);
+        }
+        self.parked.insert(request, call);
+    }
+
+    /// Takes a parked call off the list: its answer is on its way.
+    pub(crate) fn unpark(&mut self, request: RequestId) -> Option<ParkedCall> {
+        let call = self.parked.remove(request)?;
+        if let ReplyTo::Frame { slot, .. } = call.reply
+            && let Some(connection) = self.connections.get_mut(slot)
+        {
+            connection.count_parked(call.is_invoke, -1);
+        }
+        Some(call)
+    }
+
+    /// Answers a parked call. Nothing if it is not there: its session has ended.
+    pub(crate) fn answer(&mut self, request: RequestId, result: Result<(u32, &[u8]), ErrorObject>) {
+        let Some(ParkedCall { reply, .. }) = self.unpark(request) else { return };
+        let (slot, sync, is_call_16) = match reply {
+            ReplyTo::Frame { slot, sync, is_call_16 } => (slot, sync, is_call_16),
+            ReplyTo::Caller(kind) => {
+                let result = result.map(|(count, values)| (count, values.to_vec()));
+                let lsn = self.shard.data.journaling.awaited();
+                self.parked.answers.push_back(Answered { request, kind, lsn, result });
+                return;
+            }
+        };
+        let schema_version = self.shard.data.store().schema_version();
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        match result {
+            Ok((count, bytes)) => {
+                let out = connection.replies.buffer();
+                let start = reply::begin_data(out, sync);
+                out.extend_from_slice(bytes);
+                let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
+                reply::finish_data(out, start, count, schema_version);
+                self.finish_reply(slot);
+                self.account_output(slot);
+            }
+            Err(error) => self.reply_error(slot, sync, &error),
+        }
+    }
+
+    /// Answers a parked request of a connection with a body of its own. Nothing if it is not there.
+    pub(crate) fn answer_with_body(&mut self, request: RequestId, body: &[u8]) {
+        let Some(ParkedCall { reply: ReplyTo::Frame { slot, sync, .. }, .. }) = self.unpark(request) else {
+            return;
+        };
+        let schema_version = self.shard.data.store().schema_version();
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let out = connection.replies.buffer();
+        let start = reply::begin(out, keys::CODE_OK, sync, schema_version);
+        out.extend_from_slice(body);
+        reply::finish(out, start);
+        self.finish_reply(slot);
+        self.account_output(slot);
+    }
+
+    /// Forgets a parked call of a caller that is no connection, a cancelled fiber for example: it is not answered any
+    /// more. A take or put that waits gives up its place; a long call and a program go on.
+    pub fn cancel(&mut self, request: RequestId) {
+        let Some(ParkedCall { session, reply: ReplyTo::Caller(_), .. }) = self.parked.get(request).copied()
+        else {
+            return;
+        };
+        self.parked.remove(request);
+        self.settle(|instance| instance.shard.cancel(session, request));
+    }
+
+    /// Answers every parked call with an error.
+    pub(crate) fn answer_all(&mut self, error: &ErrorObject) {
+        for request in self.parked.requests() {
+            self.answer(request, Err(error.clone()));
+        }
+    }
+
+    /// The next answer of a parked call of a caller that is no connection.
+    pub fn poll_answer(&mut self) -> Option<Answered> {
+        self.parked.answers.pop_front()
+    }
+}

@@ -1,0 +1,158 @@
+//! What happens by itself: the sources of deadlines, and how much of a turn each may take.
+//!
+//! A new source is a variant of [`Source`], its name, and its step. Each turn asks every source for steps, until it has
+//! nothing more to do or has had its share. A step is small (some tenths of a millisecond), so a turn stays under a
+//! millisecond whatever is due; the rest follows in the next turns, between which requests are served.
+//!
+//! Microseconds of a turn are measured by a monotonic clock that the embedding program gives
+//! ([`Instance::set_elapsed`]). Without one only the number of steps bounds a turn, which is then repeatable.
+//! [`crate::front::loop_time`] notes how long each source has held the loop.
+
+use crate::Instance;
+
+/// Something that has deadlines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The queue comes up after a loss of rows. Until it is up the other sources but for log-ins and memory wait.
+    Rebuild,
+    /// The queue has to follow a change of `read_only` that it could not follow at once.
+    ReadOnly,
+    /// Delays, ttl, ttr, waiting calls, sessions, long calls.
+    Queue,
+    /// Log-ins whose answer was delayed.
+    Logins,
+    /// Expiration tasks. A step is a slice of one task.
+    Expiration,
+    /// Memory of truncated and dropped spaces, and of data that were lost.
+    Garbage,
+    /// SELECTs that take more than a turn.
+    Selects,
+    /// Checkpoints that are due.
+    Checkpoint,
+}
+
+impl Source {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Rebuild,
+        Self::ReadOnly,
+        Self::Logins,
+        Self::Queue,
+        Self::Expiration,
+        Self::Garbage,
+        Self::Selects,
+        Self::Checkpoint,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Rebuild => "rebuild",
+            Self::ReadOnly => "read_only",
+            Self::Queue => "queue",
+            Self::Logins => "logins",
+            Self::Expiration => "expiration",
+            Self::Garbage => "garbage",
+            Self::Selects => "selects",
+            Self::Checkpoint => "checkpoint",
+        }
+    }
+}
+
+/// When a source has something to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Now,
+    At(u64),
+    Never,
+}
+
+impl From<Option<u64>> for Due {
+    fn from(at: Option<u64>) -> Self {
+        at.map_or(Self::Never, Self::At)
+    }
+}
+
+/// Steps of one source in one turn.
+const MAX_STEPS: usize = 16;
+
+/// Microseconds of a turn after which every source that is still to come gets one step only.
+const TURN: u64 = 400;
+
+/// Rows that one step of a rebuild looks at.
+const REBUILD_STEP: usize = 64;
+
+/// Pause before a reply that waits for the journal is looked at again, in microseconds.
+const SELECT_RETRY: u64 = 1000;
+
+impl Instance {
+    /// Does what is due and says when the next thing is, in microseconds since the epoch. While the journal is behind
+    /// nothing is done: what is due makes rows too.
+    pub fn tick(&mut self, now: u64) -> Option<u64> {
+        self.input(now, |instance| instance.do_due(now))
+    }
+
+    fn do_due(&mut self, now: u64) -> Option<u64> {
+        if self.shard.data.conditions.has_failed() || self.shard.is_journal_behind() {
+            return self.finish_logins();
+        }
+        self.loop_time.begin_turn(now);
+        let began = self.loop_time.elapsed();
+        let mut next = None;
+        for (place, source) in Source::ALL.into_iter().enumerate() {
+            let mut steps = 0;
+            let due = loop {
+                let due = self.settle(|instance| instance.step(source));
+                steps += 1;
+                let is_over = || self.loop_time.elapsed().saturating_sub(began) > TURN;
+                if due != Due::Now || steps == MAX_STEPS || is_over() {
+                    break due;
+                }
+            };
+            self.loop_time.end_source(place);
+            let at = match due {
+                Due::Now => Some(now),
+                Due::At(at) => Some(at),
+                Due::Never => None,
+            };
+            next = next.into_iter().chain(at).min();
+        }
+        next
+    }
+
+    /// Lets one source do a little of what is due.
+    fn step(&mut self, source: Source) -> Due {
+        let now = self.shard.data.now;
+        match source {
+            Source::Rebuild if self.shard.step_rebuild(REBUILD_STEP) => Due::Now,
+            Source::Rebuild => Due::Never,
+            Source::ReadOnly | Source::Queue | Source::Expiration | Source::Selects | Source::Checkpoint
+                if self.is_rebuilding() =>
+            {
+                Due::Never
+            }
+            Source::ReadOnly => {
+                let next = self.shard.step_role();
+                self.release_replies();
+                next.into()
+            }
+            Source::Queue => {
+                let tick = self.shard.step_queue();
+                if tick.more { Due::Now } else { tick.next.into() }
+            }
+            Source::Logins => self.finish_logins().into(),
+            Source::Expiration => {
+                let requests = self.counts.total();
+                match self.shard.tick_expiration(requests, &self.loop_time.clocks) {
+                    Some(next) if next <= now => Due::Now,
+                    next => next.into(),
+                }
+            }
+            Source::Garbage if self.shard.step_garbage() => Due::Now,
+            Source::Garbage => Due::Never,
+            Source::Selects if self.step_selects() => Due::Now,
+            // One that waits for the journal goes on when that answers, or when it has waited long enough.
+            Source::Selects if !self.selects.is_empty() => Due::At(now + SELECT_RETRY),
+            Source::Selects => Due::Never,
+            Source::Checkpoint => self.shard.tick_checkpoints().into(),
+        }
+    }
+}

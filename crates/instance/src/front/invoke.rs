@@ -1,0 +1,204 @@
+//! Programs: CALL of names that are not native, and EVAL.
+//!
+//! The instance runs no programs. With [`Settings::lua`](crate::Settings::lua) it hands out an [`Invoke`] for each such
+//! request ([`Instance::poll_invoke`]), after it has checked the right to execute, and parks the request until
+//! [`Instance::finish_invoke`]. The program's own statements and calls come back through the functions that everybody
+//! uses, with [`Invoke::caller`]'s rights.
+
+use std::collections::VecDeque;
+
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::reply;
+use lycosa_store::Statement;
+
+use crate::front::call::refined;
+use crate::front::caller::{ParkedCall, ReplyTo};
+use crate::{Caller, ConnectionSlot, Instance, RequestId};
+
+/// A statement with copies of its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedStatement {
+    /// `insert`, `replace`, `update`, `upsert` or `delete`.
+    pub kind: &'static str,
+    /// The space.
+    pub space: u32,
+    /// The index that finds the tuple; 0 where there is none.
+    pub index: u32,
+    /// The tuple, or the key: a MessagePack array.
+    pub first: Vec<u8>,
+    /// The operations of an UPDATE or UPSERT.
+    pub operations: Vec<u8>,
+    /// The number of the first field in the operations.
+    pub base: i64,
+}
+
+impl OwnedStatement {
+    /// Copies a statement.
+    #[must_use]
+    pub fn of(statement: &Statement<'_>) -> OwnedStatement {
+        let (kind, index, first, operations, base) = match *statement {
+            Statement::Insert { tuple, .. } => ("insert", 0, tuple, &[][..], 0),
+            Statement::Replace { tuple, .. } => ("replace", 0, tuple, &[][..], 0),
+            Statement::Upsert { tuple, operations, base, .. } => ("upsert", 0, tuple, operations, base),
+            Statement::Update { index, key, operations, base, .. } => {
+                ("update", index, key, operations, base)
+            }
+            Statement::Delete { index, key, .. } => ("delete", index, key, &[][..], 0),
+        };
+        OwnedStatement {
+            kind,
+            space: statement.space(),
+            index,
+            first: first.to_vec(),
+            operations: operations.to_vec(),
+            base,
+        }
+    }
+
+    /// The statement.
+    #[must_use]
+    pub fn get(&self) -> Statement<'_> {
+        let (space, index, base) = (self.space, self.index, self.base);
+        let (first, operations) = (self.first.as_slice(), self.operations.as_slice());
+        match self.kind {
+            "insert" => Statement::Insert { space, tuple: first },
+            "replace" => Statement::Replace { space, tuple: first },
+            "update" => Statement::Update { space, index, key: first, operations, base },
+            "upsert" => Statement::Upsert { space, tuple: first, operations, base },
+            _ => Statement::Delete { space, index, key: first },
+        }
+    }
+}
+
+/// What a program is to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InvokeKind {
+    /// A function by its name.
+    Call {
+        /// The name as it came; a function of `_func` or a global one.
+        name: Vec<u8>,
+        /// `_func` has its source.
+        is_stored: bool,
+    },
+    /// An expression.
+    Eval {
+        /// Its text.
+        expression: Vec<u8>,
+    },
+    /// A statement on a space that has triggers, or on `_session_settings`.
+    Statement(OwnedStatement),
+    /// A SELECT from `_session_settings`. Its arguments are the numbers of the iterator, the offset and the limit, and the key.
+    Settings,
+    /// An SQL statement, to be run with the arguments, prepared or forgotten. The answer is a whole body
+    /// ([`Instance::finish_invoke_with_body`]).
+    Sql {
+        /// It is to be prepared, or forgotten if it is given by its number.
+        prepare: bool,
+        /// Its text, or the number under which it was prepared.
+        statement: Result<Vec<u8>, u32>,
+    },
+}
+
+/// A request for a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invoke {
+    /// To be given to [`Instance::finish_invoke`] and [`Instance::push`].
+    pub request: RequestId,
+    /// Who asks. Its effective user is the owner of the function if that runs with its owner's rights.
+    pub caller: Caller,
+    /// What is to run.
+    pub kind: InvokeKind,
+    /// Its arguments: a MessagePack array.
+    pub args: Vec<u8>,
+}
+
+/// Refused requests that wait to be told; what comes while so many wait is not told.
+const MAX_DENIED: usize = 1024;
+
+/// Requests of clients that were refused for want of a right, for programs that want to know.
+#[derive(Debug, Default)]
+pub(crate) struct Denied {
+    watched: bool,
+    queue: VecDeque<(Caller, ErrorObject)>,
+}
+
+impl Instance {
+    /// Whether refused accesses of clients are kept for [`Self::poll_denied`].
+    pub fn watch_denied(&mut self, watched: bool) {
+        self.denied.watched = watched;
+        if !watched {
+            self.denied.queue.clear();
+        }
+    }
+
+    /// The next refused access of a client: who asked, and the error object with what was asked for.
+    pub fn poll_denied(&mut self) -> Option<(Caller, ErrorObject)> {
+        self.denied.queue.pop_front()
+    }
+
+    /// Answers a request that is refused before any program has run for it.
+    pub(crate) fn refuse_request(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
+        self.note_denied(slot, error);
+        self.reply_error(slot, sync, error);
+    }
+
+    /// Tells programs of a refusal for want of a privilege, if they watch for those.
+    pub(crate) fn note_denied(&mut self, slot: ConnectionSlot, error: &ErrorObject) {
+        if self.denied.watched
+            && error.code == u32::from(ErrorCode::AccessDenied)
+            && self.denied.queue.len() < MAX_DENIED
+            && let Some(caller) = self.caller(slot)
+        {
+            self.denied.queue.push_back((caller, error.clone()));
+        }
+    }
+
+    /// The next request for a program.
+    pub fn poll_invoke(&mut self) -> Option<Invoke> {
+        self.invokes.pop_front()
+    }
+
+    /// Parks a request until a program has run.
+    pub(crate) fn invoke(
+        &mut self,
+        caller: Caller,
+        kind: InvokeKind,
+        args: &[u8],
+        reply: ReplyTo,
+    ) -> RequestId {
+        let request = self.parked.next_request();
+        self.park(request, ParkedCall { session: caller.session, reply, is_invoke: true });
+        self.invokes.push_back(Invoke { request, caller, kind, args: args.to_vec() });
+        request
+    }
+
+    /// A program has ended: answers the request with the number of its values and the values back to back. Nothing if
+    /// the caller is gone.
+    pub fn finish_invoke(&mut self, request: RequestId, result: Result<(u32, &[u8]), ErrorObject>) {
+        self.answer(request, result.map_err(refined));
+    }
+
+    /// As [`Self::finish_invoke`], for an answer that is no list of values: `body` is the MessagePack map of the reply.
+    pub fn finish_invoke_with_body(&mut self, request: RequestId, body: &[u8]) {
+        self.answer_with_body(request, body);
+    }
+
+    /// Sends a value to the caller of a program before its answer (`box.session.push`). `value` is one MessagePack value.
+    ///
+    /// # Errors
+    /// The caller is no connection, or is gone.
+    pub fn push(&mut self, request: RequestId, value: &[u8]) -> Result<(), ErrorObject> {
+        let reply = self.parked.get(request).map(|call| call.reply);
+        let Some(ReplyTo::Frame { slot, sync, .. }) = reply else {
+            let message = "Session of the caller does not support push()";
+            return Err(ErrorObject::client(ErrorCode::Unsupported, message));
+        };
+        let schema_version = self.shard.data.store().schema_version();
+        if let Some(connection) = self.connections.get_mut(slot) {
+            reply::push(connection.replies.buffer(), sync, schema_version, value);
+            self.finish_reply(slot);
+            self.account_output(slot);
+        }
+        Ok(())
+    }
+}

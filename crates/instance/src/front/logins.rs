@@ -1,0 +1,320 @@
+//! Log-ins: who may not get in is told the same whatever is wrong, is logged, and is slowed down.
+//!
+//! An unknown user and a wrong password have the same answer, which takes the same time, so that nobody can find out
+//! which users there are. (Tarantool 2.6 tells them apart, by codes 45 and 47.)
+//!
+//! From the sixth failure on, every log-in from the same address is answered with a delay, the right ones too: who
+//! guesses on many connections at once would otherwise read a wrong guess off the silence. The delay doubles up to
+//! [`MAX_DELAY`]. Whoever shares an address with somebody who guesses (a network behind one public address, this
+//! machine) therefore waits for two seconds at most and still gets in. Connections that exist go on
+//! undisturbed. Failures are forgotten by half every [`HALF_LIFE`].
+//!
+//! Invariants: at most [`MAX_ADDRESSES`] addresses are remembered, the least recent one is forgotten first; a connection
+//! whose log-in is delayed is not read, so that nothing overtakes it; the administrator's socket knows no delay.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use lycosa_iproto::auth::{self, Hash};
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::greeting::SALT_SIZE;
+use lycosa_iproto::request::{AuthTuple, Header};
+use lycosa_queue::sampled::{Sampled, with_held_back};
+use lycosa_queue::{LogLevel, LogLine};
+use lycosa_store::{Access, UserId, UserKind, user};
+
+use crate::{ConnectionSlot, Instance};
+
+/// Failures that cost nothing: people mistype.
+const FREE_FAILURES: u32 = 5;
+
+/// The first delay, in microseconds.
+const FIRST_DELAY: u64 = 100_000;
+
+/// The longest delay, in microseconds.
+pub(crate) const MAX_DELAY: u64 = 2_000_000;
+
+/// Half of an address's failures is forgotten after so many microseconds without another.
+const HALF_LIFE: u64 = 30_000_000;
+
+/// Addresses whose failures are counted.
+const MAX_ADDRESSES: usize = 4096;
+
+/// Bytes of a name that the log and an answer show.
+const SHOWN_NAME: usize = 256;
+
+/// Where logins come from, as far as failures are counted together: an IPv4 address, an IPv6 network of 64 bits, or
+/// this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum LoginSource {
+    Loopback,
+    Address(IpAddr),
+}
+
+impl LoginSource {
+    /// Of a peer as [`crate::Origin`] names it; nothing for the administrator's socket.
+    fn of(peer: &str) -> Option<Self> {
+        let address = peer.parse::<SocketAddr>().ok()?.ip().to_canonical();
+        Some(match address {
+            address if address.is_loopback() => Self::Loopback,
+            IpAddr::V4(_) => Self::Address(address),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                Self::Address(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into())
+            }
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Failures {
+    count: u32,
+    last: u64,
+}
+
+impl Failures {
+    /// How many still count.
+    fn at(self, now: u64) -> u32 {
+        let halves = now.saturating_sub(self.last) / HALF_LIFE;
+        self.count.checked_shr(u32::try_from(halves).unwrap_or(u32::MAX)).unwrap_or(0)
+    }
+}
+
+/// A log-in whose answer waits.
+#[derive(Debug)]
+struct Delayed {
+    slot: ConnectionSlot,
+    /// The connection's number, which tells it from a later one in its slot.
+    connection: u64,
+    sync: u64,
+    at: u64,
+    name: String,
+    outcome: Outcome,
+}
+
+/// Who it is, or what it is told.
+pub(crate) type Outcome = Result<UserId, ErrorObject>;
+
+/// What is known of log-ins.
+#[derive(Debug, Default)]
+pub(crate) struct Logins {
+    failures: HashMap<LoginSource, Failures>,
+    delayed: Vec<Delayed>,
+    sampled: Sampled,
+    log: VecDeque<LogLine>,
+}
+
+impl Logins {
+    /// How long the next answer to this peer takes, in microseconds.
+    fn delay(&self, peer: &str, now: u64) -> u64 {
+        let failures = LoginSource::of(peer).and_then(|place| self.failures.get(&place));
+        match failures.map_or(0, |failures| failures.at(now)).checked_sub(FREE_FAILURES + 1) {
+            None => 0,
+            Some(excess) => FIRST_DELAY.checked_shl(excess).unwrap_or(MAX_DELAY).min(MAX_DELAY),
+        }
+    }
+
+    fn failed(&mut self, peer: &str, name: &str, now: u64) {
+        if let Some(held_back) = self.sampled.event(now) {
+            let text = format!("a log-in as {name:?} from {peer} failed");
+            self.log(with_held_back(text, held_back));
+        }
+        let Some(place) = LoginSource::of(peer) else { return };
+        let is_new = !self.failures.contains_key(&place);
+        if is_new && self.failures.len() >= MAX_ADDRESSES {
+            self.failures.retain(|_, failures| failures.at(now) > 0);
+            let oldest = self.failures.iter().min_by_key(|(_, failures)| failures.last);
+            if let Some(place) =
+                oldest.map(|(place, _)| *place).filter(|_| self.failures.len() >= MAX_ADDRESSES)
+            {
+                self.failures.remove(&place);
+            }
+        }
+        let failures = self.failures.entry(place).or_insert(Failures { count: 0, last: now });
+        *failures = Failures { count: failures.at(now).saturating_add(1), last: now };
+    }
+
+    fn log(&mut self, text: String) {
+        self.log.push_back(LogLine { level: LogLevel::Warning, text });
+    }
+
+    pub(crate) fn poll_log(&mut self) -> Option<LogLine> {
+        self.log.pop_front()
+    }
+
+    /// When the next delayed answer is due.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.delayed.iter().map(|delayed| delayed.at).min()
+    }
+
+    fn take_due(&mut self, now: u64) -> Option<Delayed> {
+        let place = self.delayed.iter().position(|delayed| delayed.at <= now)?;
+        Some(self.delayed.swap_remove(place))
+    }
+}
+
+impl Instance {
+    /// AUTH: finds out who it is and answers, now or later.
+    pub(crate) fn authenticate(
+        &mut self,
+        slot: ConnectionSlot,
+        header: &Header,
+        name: &[u8],
+        scramble: AuthTuple<'_>,
+    ) -> Result<(), ErrorObject> {
+        let Some(connection) = self.connections.get(slot) else { return Ok(()) };
+        let (id, salt, peer) = (connection.id, connection.salt, connection.origin.peer.clone());
+        let outcome = match self.identify(name, scramble, &salt)? {
+            Some(user) => Ok(user),
+            None => Err(wrong_credentials(name)),
+        };
+        let now = self.shard.data.now;
+        let delay = self.logins.delay(&peer, now);
+        if outcome.is_err() {
+            self.counts.failed_logins += 1;
+            self.logins.failed(&peer, &shown(name), now);
+        }
+        if delay == 0 {
+            return self.conclude(slot, header.sync, &shown(name), outcome);
+        }
+        if let Some(connection) = self.connections.get_mut(slot) {
+            connection.is_logging_in = true;
+        }
+        self.logins.delayed.push(Delayed {
+            slot,
+            connection: id,
+            sync: header.sync,
+            at: now + delay,
+            name: shown(name),
+            outcome,
+        });
+        Ok(())
+    }
+
+    /// The user with that name and password, if there is one. It takes the same time if there is none.
+    fn identify(
+        &self,
+        name: &[u8],
+        scramble: AuthTuple<'_>,
+        salt: &[u8; SALT_SIZE],
+    ) -> Result<Option<UserId>, ErrorObject> {
+        let known =
+            std::str::from_utf8(name).ok().and_then(|name| self.shard.data.store().user_by_name(name));
+        let account = known.filter(|account| account.kind == UserKind::User);
+        if matches!(scramble, AuthTuple::Empty) && account.is_some_and(|account| account.id == user::GUEST) {
+            return Ok(Some(user::GUEST));
+        }
+        let scramble: &Hash =
+            scramble.scramble().map_err(|reason| ErrorObject::client(ErrorCode::InvalidMsgpack, reason))?;
+        let hash2 = account.and_then(|account| account.hash2);
+        let is_right = auth::check(scramble, salt, &hash2.unwrap_or_default());
+        Ok(account.filter(|_| is_right && hash2.is_some()).map(|account| account.id))
+    }
+
+    /// Answers a log-in, unless triggers are to run first.
+    fn conclude(
+        &mut self,
+        slot: ConnectionSlot,
+        sync: u64,
+        name: &str,
+        outcome: Outcome,
+    ) -> Result<(), ErrorObject> {
+        if self.hold_login(slot, sync, name, &outcome) { Ok(()) } else { self.admit_as(slot, sync, outcome) }
+    }
+
+    pub(crate) fn admit_as(
+        &mut self,
+        slot: ConnectionSlot,
+        sync: u64,
+        outcome: Outcome,
+    ) -> Result<(), ErrorObject> {
+        let user = outcome?;
+        self.shard.check_universe(user, Access::SESSION)?;
+        if let Some(connection) = self.connections.get_mut(slot) {
+            connection.user = user;
+            connection.forget_names();
+        }
+        self.reply_empty(slot, sync)
+    }
+
+    /// Answers the log-ins whose delay is over. When the next one is due.
+    pub(crate) fn finish_logins(&mut self) -> Option<u64> {
+        let now = self.shard.data.now;
+        if let Some(count) = self.logins.sampled.overdue(now) {
+            self.logins.log(format!("{count} more log-ins failed"));
+        }
+        while let Some(Delayed { slot, connection, sync, name, outcome, .. }) = self.logins.take_due(now) {
+            let Some(waiting) = self.connections.get_mut(slot).filter(|waiting| waiting.id == connection)
+            else {
+                continue;
+            };
+            waiting.is_logging_in = false;
+            if let Err(error) = self.conclude(slot, sync, &name, outcome) {
+                self.reply_error(slot, sync, &error);
+            }
+        }
+        self.logins.next()
+    }
+}
+
+/// What is told whether the user, the password or both are wrong.
+fn wrong_credentials(name: &[u8]) -> ErrorObject {
+    let message = format!("Incorrect password supplied for user '{}'", shown(name));
+    ErrorObject::client(ErrorCode::PasswordMismatch, message)
+}
+
+/// A name for the log and for answers, cut at [`SHOWN_NAME`] bytes.
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(&name[..name.len().min(SHOWN_NAME)]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_700_000_000_000_000;
+
+    fn after(logins: &mut Logins, peer: &str, count: u32) -> u64 {
+        (0..count).for_each(|_| logins.failed(peer, "ann", NOW));
+        logins.delay(peer, NOW)
+    }
+
+    #[test]
+    fn delays_grow_to_their_bound_and_fade() {
+        let mut logins = Logins::default();
+        let peer = "192.0.2.1:5000";
+        assert_eq!(after(&mut logins, peer, FREE_FAILURES), 0);
+        assert_eq!(after(&mut logins, peer, 1), FIRST_DELAY);
+        assert_eq!(after(&mut logins, peer, 1), 2 * FIRST_DELAY);
+        assert_eq!(after(&mut logins, peer, 1000), MAX_DELAY);
+        assert_eq!(logins.delay("192.0.2.1:9", NOW), MAX_DELAY, "whatever the port");
+        assert_eq!(logins.delay("[::ffff:192.0.2.1]:9", NOW), MAX_DELAY, "however it is written");
+        assert_eq!(logins.delay("192.0.2.2:9", NOW), 0, "another address does not wait");
+        assert_eq!(logins.delay(peer, NOW + HALF_LIFE * 8), 0);
+        assert_eq!(logins.delay(peer, NOW - HALF_LIFE), MAX_DELAY, "a clock that goes back forgets nothing");
+    }
+
+    #[test]
+    fn networks_and_this_machine_are_one_place() {
+        let mut logins = Logins::default();
+        assert_eq!(after(&mut logins, "[2001:db8::1]:1", 100), MAX_DELAY);
+        assert_eq!(logins.delay("[2001:db8::ffff:2]:1", NOW), MAX_DELAY);
+        assert_eq!(logins.delay("[2001:db8:0:1::1]:1", NOW), 0);
+        assert_eq!(after(&mut logins, "127.0.0.2:1", 100), MAX_DELAY);
+        assert_eq!(logins.delay("[::1]:1", NOW), MAX_DELAY);
+        assert_eq!(after(&mut logins, "admin.sock", 100), 0);
+    }
+
+    #[test]
+    fn the_table_and_the_log_are_bounded() {
+        let mut logins = Logins::default();
+        for number in 0..2 * MAX_ADDRESSES as u64 {
+            let peer = format!("10.{}.{}.1:1", number / 256, number % 256);
+            logins.failed(&peer, "ann", NOW + number);
+        }
+        assert_eq!(logins.failures.len(), MAX_ADDRESSES);
+        assert!(logins.failures.values().all(|failures| failures.last >= NOW + MAX_ADDRESSES as u64));
+        assert_eq!(logins.log.len(), Sampled::BURST as usize);
+        assert_eq!(shown(&[b'x'; 1000]).len(), SHOWN_NAME);
+    }
+}

@@ -1,0 +1,575 @@
+//! A front: connections and what they send and get, before a [`Shard`].
+//!
+//! An [`Instance`] is a front over one shard. The front resolves names, holds log-ins and parked frames, encodes replies and
+//! keeps them until what they have seen is durable. It changes data through the shard alone, whose answers to parked
+//! calls it delivers at the end of each input ([`Instance::input`]) and of each part of a program's work
+//! ([`Instance::settle`]): no function leaves that to its caller.
+
+pub(crate) mod boxes;
+pub(crate) mod call;
+pub(crate) mod caller;
+pub(crate) mod connection;
+pub(crate) mod deadlines;
+pub(crate) mod declare;
+pub(crate) mod gates;
+pub(crate) mod input;
+pub(crate) mod invoke;
+pub(crate) mod logins;
+pub(crate) mod loop_time;
+pub(crate) mod loss;
+pub(crate) mod output;
+pub(crate) mod replica;
+pub(crate) mod replies;
+pub(crate) mod request;
+pub(crate) mod selects;
+pub(crate) mod shard_access;
+pub(crate) mod status;
+pub(crate) mod transaction;
+
+use std::collections::VecDeque;
+
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
+use lycosa_iproto::reply;
+use lycosa_iproto::request::RequestError;
+use lycosa_iproto::vclock::Vclock;
+use lycosa_queue::{LogLine, Queue, TaskEvent};
+use lycosa_store::{IteratorType, Store, system, user};
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::tuple::TupleRef;
+use lycosa_tuple::value::Value;
+
+use crate::front::caller::Parked;
+use crate::front::connection::{ConnectionSlot, Connections, Origin, Released, Trust};
+use crate::front::invoke::Invoke;
+use crate::front::logins::Logins;
+use crate::front::loop_time::LoopTime;
+use crate::front::output::Output;
+use crate::front::selects::LongSelects;
+use crate::shard::batch::{Batch, Buffers};
+use crate::shard::room::Room;
+use crate::shard::{Answer, Shard};
+use crate::{
+    ADMIN_CONNECTIONS, Broken, Identity, PROTOCOL_VERSION, Process, Refused, RequestCounts, Settings,
+};
+
+/// All data, everything that changes them, and the connections that ask for it.
+pub struct Instance {
+    settings: Settings,
+    process: Process,
+    pub(crate) shard: Shard,
+    connections: Connections,
+    parked: Parked,
+    selects: LongSelects,
+    invokes: VecDeque<Invoke>,
+    denied: invoke::Denied,
+    loop_time: LoopTime,
+    counts: RequestCounts,
+    logins: Logins,
+    output: Output,
+    /// What `box.cfg` shows, in the order of the configuration.
+    configuration: Vec<(String, Value)>,
+    /// Connections that wait for a program's triggers.
+    gates: gates::Gates,
+    /// Native functions that a program has replaced by its own, for connections.
+    own_functions: Vec<String>,
+}
+
+impl Instance {
+    /// An instance over recovered data. `vclock` is that of the last recovered row.
+    pub fn new(
+        settings: Settings,
+        identity: Identity,
+        process: Process,
+        store: Store,
+        queue: Queue,
+        vclock: Vclock,
+        now: u64,
+    ) -> Instance {
+        let output = Output::new(&settings);
+        Instance {
+            shard: Shard::new(settings.rules(), identity, store, queue, vclock, now),
+            settings,
+            process,
+            connections: Connections::default(),
+            parked: Parked::default(),
+            selects: LongSelects::default(),
+            invokes: VecDeque::new(),
+            denied: invoke::Denied::default(),
+            loop_time: LoopTime::default(),
+            counts: RequestCounts::default(),
+            logins: Logins::default(),
+            output,
+            configuration: Vec::new(),
+            gates: gates::Gates::default(),
+            own_functions: Vec::new(),
+        }
+    }
+
+    /// Starts the queue on the recovered data: releases the tasks of sessions that are gone, begins the timers.
+    ///
+    /// # Errors
+    /// Data that the queue's spaces cannot hold, a tube without its index for example.
+    pub fn start(&mut self, now: u64) -> Result<lycosa_queue::StartReport, lycosa_queue::Error> {
+        self.input(now, |instance| instance.shard.start())
+    }
+
+    /// Whether the queue waits until it is asked for ([`Settings::queue_on_demand`]).
+    pub fn set_queue_on_demand(&mut self, waits: bool) {
+        self.settings.queue_on_demand = waits;
+        self.shard.rules = self.settings.rules();
+    }
+
+    /// A program asks for the queue ([`Settings::queue_on_demand`]): it starts now, or as soon as the instance may write. Returns
+    /// whether it has started now.
+    ///
+    /// # Errors
+    /// As of [`Self::start`].
+    pub fn start_on_demand(&mut self, now: u64) -> Result<bool, lycosa_queue::Error> {
+        if !self.shard.awaits_demand() || self.shard.data.in_transaction() {
+            return Ok(false);
+        }
+        self.set_queue_on_demand(false);
+        if self.shard.data.is_read_only() {
+            return Ok(false);
+        }
+        let started = self.start(now);
+        self.set_queue_on_demand(started.is_err());
+        started.map(|_| true)
+    }
+
+    /// The limits and rules now.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Changes limits and rules; connections that exceed a lower limit are not closed. `memory_limit` is in bytes.
+    /// What [`Self::set_loading`], [`Self::set_lua`], [`Self::set_native_queue`], [`Self::set_queue_on_demand`],
+    /// [`Self::set_program_tubes`] and [`Self::set_hooked_queue`] have set stays as it is.
+    pub fn reconfigure(&mut self, settings: Settings, memory_limit: u64) {
+        let rule_ends = self.settings.guest_on_loopback && !settings.guest_on_loopback;
+        let Settings { loading, lua, native_queue, queue_on_demand, program_tubes, hooked_queue, .. } =
+            std::mem::replace(&mut self.settings, settings);
+        self.settings.loading = loading;
+        self.settings.lua = lua;
+        self.settings.native_queue = native_queue;
+        self.settings.queue_on_demand = queue_on_demand;
+        self.settings.program_tubes = program_tubes;
+        self.settings.hooked_queue = hooked_queue;
+        self.update_allowance();
+        // Whether `guest` may call what it has called before is to be asked again.
+        self.shard.data.journaling.bump_system_version();
+        self.shard.reconfigure(self.settings.rules(), memory_limit);
+        if rule_ends {
+            self.dismiss_guests();
+        }
+    }
+
+    /// Requests for programs will be handed out, but not yet ([`Settings::loading`]).
+    pub fn set_loading(&mut self) {
+        self.settings.loading = true;
+    }
+
+    /// Whether requests for programs are handed out ([`Settings::lua`]).
+    pub fn set_lua(&mut self, lua: bool) {
+        self.settings.lua = lua;
+        self.settings.loading = false;
+    }
+
+    /// Whether names that begin with `queue.` are the native queue's ([`Settings::native_queue`]).
+    ///
+    /// A queue that has not started owns no spaces: a program's own module may have spaces of the same names, and
+    /// privileges on them are those of any space.
+    pub fn set_native_queue(&mut self, native: bool) {
+        self.settings.native_queue = native;
+        self.shard.set_native_queue(native);
+        // What connections have resolved is to be resolved again.
+        self.shard.data.journaling.bump_system_version();
+    }
+
+    /// Whether what is about all tubes goes to a program ([`Settings::program_tubes`]).
+    pub fn set_program_tubes(&mut self, program: bool) {
+        self.settings.program_tubes = program;
+        self.shard.data.journaling.bump_system_version();
+    }
+
+    /// Whether clients' operations on tubes go to a program, because a space of the queue has triggers.
+    pub fn set_hooked_queue(&mut self, hooked: bool) {
+        self.settings.hooked_queue = hooked;
+        self.shard.data.journaling.bump_system_version();
+    }
+
+    /// A program has a function of its own in the place of a native one: connections that call that name get the program's
+    /// from now on.
+    pub fn own_function(&mut self, name: &str) {
+        if !self.own_functions.iter().any(|own| own == name) {
+            self.own_functions.push(name.to_owned());
+        }
+        self.shard.data.journaling.bump_system_version();
+    }
+
+    /// What `box.cfg` answers.
+    pub fn set_configuration(&mut self, configuration: Vec<(String, Value)>) {
+        self.configuration = configuration;
+    }
+
+    /// Refuses changes from now on, or takes them again.
+    pub fn set_read_only(&mut self, read_only: bool, now: u64) {
+        self.settle(|instance| instance.shard.set_read_only(read_only, now));
+    }
+
+    /// A client has connected; its greeting is ready to be written. The administrator gets in when `max_connections` are
+    /// open, too: only so can whoever holds them be found.
+    ///
+    /// # Errors
+    /// When `max_connections` are open.
+    pub fn connect(&mut self, origin: Origin, now: u64) -> Result<ConnectionSlot, Refused> {
+        let mut salt = [0; SALT_SIZE];
+        (self.process.entropy)(&mut salt);
+        let slot = self.connect_greeted(origin, salt, now)?;
+        let greeting =
+            Greeting { version: PROTOCOL_VERSION.to_owned(), uuid: self.shard.identity.instance, salt };
+        if let Some(connection) = self.connections.get_mut(slot) {
+            let bytes = greeting.encode().expect("the version is short and without blanks");
+            connection.replies.buffer().extend_from_slice(&bytes);
+        }
+        self.connections.finish_reply(slot, 0, 0);
+        Ok(slot)
+    }
+
+    /// The same for a client that has had its greeting, with that salt, before there was an instance.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn connect_greeted(
+        &mut self,
+        origin: Origin,
+        salt: [u8; SALT_SIZE],
+        now: u64,
+    ) -> Result<ConnectionSlot, Refused> {
+        self.input(now, |instance| instance.accept(origin, salt, now))
+    }
+
+    fn accept(&mut self, origin: Origin, salt: [u8; SALT_SIZE], now: u64) -> Result<ConnectionSlot, Refused> {
+        let reserve = if origin.trust == Trust::Admin { ADMIN_CONNECTIONS } else { 0 };
+        if self.connections.len() >= self.settings.max_connections.saturating_add(reserve) {
+            self.counts.refused_connections += 1;
+            return Err(Refused::TooMany(self.connections.len(), origin.peer));
+        }
+        if self.counts.connections == 0 {
+            // Nobody was told of what the start has written.
+            self.shard.replication.start_until = self.shard.data.journaling.lsn();
+        }
+        let user = if origin.trust == Trust::Admin { user::ADMIN } else { user::GUEST };
+        let slot = self.connections.open(origin, user, salt, now);
+        self.counts.connections += 1;
+        self.hold_begin(slot);
+        Ok(slot)
+    }
+
+    /// Whether a client that is connected was greeted with this salt: whoever was greeted so is connected to this instance.
+    pub fn has_greeted(&self, salt: &[u8; SALT_SIZE]) -> bool {
+        self.connections.iter().any(|connection| connection.salt == *salt)
+    }
+
+    /// Whether one more connection than `others` may be opened.
+    pub fn has_room_for(&self, others: usize) -> bool {
+        self.connections.len() + others < self.settings.max_connections
+    }
+
+    /// A connection has ended: its waits are over, and so is its queue session if it was the last one to share it.
+    pub fn disconnect(&mut self, slot: ConnectionSlot, now: u64) {
+        self.input(now, |instance| {
+            let Some(connection) = instance.connections.close(slot) else { return };
+            instance.gates.forget(connection.id);
+            instance.measured(loop_time::Outside::Disconnect, |instance| instance.end_session(connection.id));
+        });
+    }
+
+    /// A frame of a connection: decodes it and does what it asks.
+    ///
+    /// # Errors
+    /// The frame is none that a client of this protocol sends, or it is malformed and nothing valid came before it: the
+    /// bytes may be another protocol's, a web page's for example. Nothing was done, and nothing more is taken from the
+    /// connection, which ends. The caller says how: [`Instance::refuse`] or [`Instance::refuse_stranger`].
+    pub fn handle_frame(&mut self, slot: ConnectionSlot, frame: &[u8], now: u64) -> Result<(), Box<Broken>> {
+        let decoded = lycosa_iproto::request::decode(frame);
+        if let Ok(request) = &decoded {
+            self.handle_request(slot, request, now);
+        }
+        // Taken apart only here, so that a request is used where it was decoded to.
+        decoded.map(drop).or_else(|error| self.handle_malformed(slot, error))
+    }
+
+    #[cold]
+    fn handle_malformed(&mut self, slot: ConnectionSlot, error: RequestError) -> Result<(), Box<Broken>> {
+        let is_proven = self.connections.get(slot).is_some_and(|connection| connection.is_proven);
+        if error.ends_stream || !is_proven {
+            if let Some(connection) = self.connections.get_mut(slot) {
+                connection.broken = true;
+            }
+            return Err(Box::new(Broken { sync: error.sync, error: error.object() }));
+        }
+        self.counts.malformed += 1;
+        self.reply_error(slot, error.sync, &error.object());
+        Ok(())
+    }
+
+    /// The connection's stream is broken: says so in this protocol and lets the connection end.
+    pub fn refuse(&mut self, slot: ConnectionSlot, broken: &Broken) {
+        self.break_off(slot);
+        self.reply_error(slot, broken.sync, &broken.error);
+    }
+
+    /// The connection's stream is another protocol's: answers with these bytes and lets the connection end.
+    pub fn refuse_stranger(&mut self, slot: ConnectionSlot, answer: &[u8]) {
+        self.break_off(slot);
+        self.counts.errors += 1;
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        connection.replies.buffer().extend_from_slice(answer);
+        self.finish_reply(slot);
+    }
+
+    fn break_off(&mut self, slot: ConnectionSlot) {
+        self.counts.malformed += 1;
+        if let Some(connection) = self.connections.get_mut(slot) {
+            connection.broken = true;
+        }
+    }
+
+    /// The batch that ended with `lsn` is durable: releases the replies that waited for it.
+    pub fn handle_durable(&mut self, lsn: u64, buffers: Buffers) -> Released {
+        self.shard.handle_durable(lsn, buffers);
+        self.release_replies()
+    }
+
+    /// Why the journal takes no more rows, once it has failed for good.
+    pub fn failure(&self) -> Option<&str> {
+        self.shard.data.conditions.failure()
+    }
+
+    /// The journal has failed for good. Replies that wait for it and calls that wait for a task become errors, and from now
+    /// on data are neither read nor changed.
+    pub fn handle_failed(&mut self, cause: &str) {
+        if self.shard.data.conditions.has_failed() {
+            return;
+        }
+        self.shard.handle_failed(cause);
+        let error = self.shard.data.conditions.failure_error();
+        let schema_version = self.shard.data.store().schema_version();
+        self.connections.replace_waiting(|frame, out| {
+            if reply::is_push(frame) {
+                return;
+            }
+            let sync = reply::sync_of(frame).unwrap_or(0);
+            reply::error(out, sync, schema_version, &error);
+        });
+        self.invokes.clear();
+        self.selects = LongSelects::default();
+        self.answer_all(&error);
+        self.settle(|_| ());
+    }
+
+    /// The disk is short of free space, or has enough again: see [`Room`]. To be told again whenever the free space
+    /// has changed while it is short. Returns whether the disk has become short or has ceased to be.
+    pub fn handle_room(&mut self, scarce: Option<Room>) -> bool {
+        self.shard.handle_room(scarce)
+    }
+
+    /// The data folder is not where the next start looks for it, and what became of it; or it is there again. Until
+    /// then changes are refused, as nobody would find them. Returns whether that is news.
+    pub fn handle_displaced(&mut self, displaced: Option<&str>) -> bool {
+        self.shard.handle_displaced(displaced)
+    }
+
+    /// Whether a program waits for its rows even if nobody keeps them: replicas are to have them, or too many wait.
+    pub fn paces_programs(&self) -> bool {
+        self.settings.replicas_before_reply > 0 || self.shard.is_journal_behind()
+    }
+
+    /// Handles what comes from outside: time goes on, and a transaction that a program has left open is rolled back.
+    #[inline]
+    fn input<T>(&mut self, now: u64, handle: impl FnOnce(&mut Self) -> T) -> T {
+        self.shard.begin_input(now);
+        self.settle(handle)
+    }
+
+    /// Does a part of the work of an input or of a program, then answers the waiting calls that it woke.
+    #[inline]
+    fn settle<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let result = work(self);
+        while let Some(answer) = self.shard.poll() {
+            self.deliver(answer);
+        }
+        result
+    }
+
+    fn deliver(&mut self, answer: Answer) {
+        match answer {
+            Answer::To(request, result) => {
+                let result = result.as_ref().map(|(count, values)| (*count, values.as_slice()));
+                self.answer(request, result.map_err(ErrorObject::clone));
+            }
+            Answer::AllBut(kept) => self.void_calls(&kept),
+        }
+    }
+
+    /// Lets replies leave that wait for rows which are durable now, on replicas too.
+    fn release_replies(&mut self) -> Released {
+        if self.shard.data.conditions.has_failed() {
+            Released::default()
+        } else {
+            self.connections.release(self.shard.data.journaling.released())
+        }
+    }
+
+    /// The rows of the turn, to be made durable together. The next batch may be polled before this one is durable.
+    pub fn poll_append(&mut self) -> Option<Batch> {
+        self.shard.poll_append()
+    }
+
+    /// Whether there are rows for a batch to which others may be added.
+    pub fn has_open_batch(&self) -> bool {
+        self.shard.has_open_batch()
+    }
+
+    /// Whether a connection has bytes to write that its host has not asked for.
+    pub fn has_ready(&self) -> bool {
+        self.connections.has_ready()
+    }
+
+    /// The connection with bytes to write that waits longest.
+    pub fn poll_ready(&mut self) -> Option<ConnectionSlot> {
+        self.connections.pop_ready()
+    }
+
+    /// Log lines of the queue, of expiration tasks, of log-ins, and of spaces that a Tarantool would refuse.
+    pub fn poll_log(&mut self) -> Option<LogLine> {
+        self.shard.poll_log().or_else(|| self.logins.poll_log())
+    }
+
+    /// Adds a type of tube that a program brings: see [`lycosa_queue::Queue::register`].
+    ///
+    /// # Errors
+    /// There is a type of that name; the store refuses to release tasks of stored tubes of that type.
+    pub fn register_tube_type(
+        &mut self,
+        tube_type: lycosa_queue::driver::TubeType,
+    ) -> Result<lycosa_queue::StartReport, lycosa_queue::Error> {
+        self.settle(|instance| instance.shard.register_tube_type(tube_type))
+    }
+
+    /// Whether changes of a tube's tasks are to be collected for [`Self::poll_event`]. False if there is no such tube.
+    pub fn observe(&mut self, tube: &str, observed: bool) -> bool {
+        self.shard.data.vault.observe(tube, observed)
+    }
+
+    /// The next change of a task of an observed tube.
+    pub fn poll_event(&mut self) -> Option<TaskEvent> {
+        self.shard.data.vault.poll_event()
+    }
+
+    /// What may be written to the connection's socket now, or the beginning of it. [`Instance::consume`] lists the connection
+    /// again if there is more.
+    pub fn output(&self, slot: ConnectionSlot) -> &[u8] {
+        self.connections.get(slot).map_or(&[], |connection| connection.replies.ready())
+    }
+
+    /// The first `count` bytes of [`Instance::output`] were written.
+    pub fn consume(&mut self, slot: ConnectionSlot, count: usize) {
+        if let Some(connection) = self.connections.get_mut(slot)
+            && connection.replies.consume(count)
+        {
+            self.connections.mark_ready(slot);
+        }
+        self.connections.took(slot, self.shard.data.now);
+        self.account_output(slot);
+    }
+
+    /// Bytes of replies that are not written yet, whether they may leave or not.
+    pub fn pending_bytes(&self, slot: ConnectionSlot) -> usize {
+        self.connections.get(slot).map_or(0, |connection| connection.replies.pending_bytes())
+    }
+
+    /// Whether no more requests of this connection are to be read for the moment: it has too much under way, its reader
+    /// is slow, the journal is behind, or its stream is broken.
+    pub fn is_paused(&self, slot: ConnectionSlot) -> bool {
+        self.connections.get(slot).is_none_or(|connection| {
+            connection.broken
+                || connection.is_replica
+                || connection.is_logging_in
+                || connection.replies.pending_bytes() > self.output.allowance()
+                || connection.replies.in_flight() + connection.invoked >= self.settings.max_in_flight.max(1)
+                || self.shard.is_journal_behind()
+        })
+    }
+
+    /// Whether the connection is to be closed once everything is written.
+    pub fn wants_close(&self, slot: ConnectionSlot) -> bool {
+        self.connections.get(slot).is_none_or(|connection| connection.broken)
+    }
+
+    /// Whether every row is durable, or lost with the journal, and every reply written.
+    pub fn is_drained(&self) -> bool {
+        self.shard.data.journaling.is_settled()
+            && self.connections.iter().all(|connection| connection.replies.pending_bytes() == 0)
+    }
+
+    /// Largest request frame, in bytes.
+    pub fn max_frame_size(&self) -> usize {
+        self.settings.max_frame_size
+    }
+
+    /// Whether anyone but the built-in accounts can authenticate.
+    pub fn has_users(&self) -> bool {
+        let mut found = false;
+        let mut look = |tuple: &[u8]| {
+            let id = TupleRef::trusted(tuple).field(0).and_then(|id| Reader::new(id).uint().ok());
+            let account =
+                id.and_then(|id| u32::try_from(id).ok()).and_then(|id| self.shard.data.store().user(id));
+            found |= account.is_some_and(|account| account.hash2.is_some() && account.id != user::GUEST);
+        };
+        let all = &[0x90];
+        let read = self.shard.data.store().select(
+            user::ADMIN,
+            system::USER,
+            0,
+            IteratorType::All,
+            all,
+            0,
+            u64::MAX,
+            &mut look,
+        );
+        read.is_ok() && found
+    }
+
+    /// The queue, to be asked.
+    pub fn queue(&self) -> &Queue {
+        self.shard.data.queue()
+    }
+
+    /// The data, to be read. Who owns what may not be entered yet, see [`Queue::taken_rows`].
+    pub fn store(&self) -> &Store {
+        self.shard.data.store()
+    }
+
+    fn reply_error(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
+        // Whoever is not let in has seen nothing; who finds no replicas is to look for another server, or to wait, at once.
+        let at_once = [ErrorCode::SyncQuorumTimeout, ErrorCode::PasswordMismatch].map(u32::from);
+        self.reply_error_when(slot, sync, error, at_once.contains(&error.code));
+    }
+
+    /// The same. An error that replicas and operators need to see does not wait for replicas (`at_once`).
+    fn reply_error_when(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject, at_once: bool) {
+        self.counts.errors += 1;
+        let schema_version = self.shard.data.store().schema_version();
+        let error = self.shard.with_master(error);
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        reply::error(connection.replies.buffer(), sync, schema_version, &error);
+        if at_once {
+            self.finish_reply_about_instance(slot);
+        } else {
+            self.finish_reply(slot);
+        }
+    }
+}

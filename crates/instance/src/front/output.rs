@@ -1,0 +1,98 @@
+//! The bytes of replies that wait for readers, of all connections together.
+//!
+//! A client that sends requests and does not read makes replies wait. Two bounds hold them. One connection may have
+//! `max_output` bytes, and all together `max_output_total`. How much one may have shrinks with what is left of the sum: a
+//! quarter of it at most ([`SHARE`]). So fifty connections that do not read share what there is, and one that reads, and
+//! has nothing waiting, is never held up by them. Beyond its allowance a connection is not read, which is what slows it
+//! down.
+//!
+//! Replies to calls that waited come without a request, so that not reading does not stop them. If they take the sum over
+//! its bound, the connection with the most bytes that nobody fetches is closed, and the next one, until the sum fits.
+//!
+//! Invariant: after each read of a socket, each write and each reply that comes by itself the sum is exact. Absent: rows
+//! for replicas, which have a window of their own, and bytes in the kernel.
+
+use crate::front::replies::Replies;
+use crate::{ConnectionSlot, Instance, Settings};
+
+/// One connection may have this part of what is left of the sum.
+const SHARE: usize = 4;
+
+/// A reader that has taken nothing for so many microseconds is closed before one that reads.
+const PATIENCE: u64 = 1_000_000;
+
+/// What the bounds come to at the moment.
+#[derive(Debug)]
+pub(crate) struct Output {
+    allowance: usize,
+    closed: u64,
+}
+
+impl Output {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self { allowance: allowance(settings, 0), closed: 0 }
+    }
+
+    /// Bytes of replies beyond which a connection is not read.
+    #[inline]
+    pub(crate) fn allowance(&self) -> usize {
+        self.allowance
+    }
+
+    /// Connections that were closed because nobody fetched their replies.
+    pub(crate) fn closed(&self) -> u64 {
+        self.closed
+    }
+}
+
+fn allowance(settings: &Settings, unread: usize) -> usize {
+    settings.max_output.min(settings.max_output_total.saturating_sub(unread) / SHARE)
+}
+
+/// A connection that was closed because its replies were not fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Excess {
+    /// Where it was.
+    pub slot: ConnectionSlot,
+    /// Who it was, for people.
+    pub peer: String,
+    /// Bytes of its replies, which are dropped.
+    pub bytes: usize,
+}
+
+impl Instance {
+    /// Takes note of the bytes of replies that wait for a connection: to be called after a read of its socket was handled.
+    #[inline]
+    pub fn account_output(&mut self, slot: ConnectionSlot) {
+        self.connections.account(slot);
+        self.update_allowance();
+    }
+
+    #[inline]
+    pub(crate) fn update_allowance(&mut self) {
+        self.output.allowance = allowance(&self.settings, self.unread_output());
+    }
+
+    /// Bytes of replies that wait to leave, with those that are being assembled.
+    #[inline]
+    pub(crate) fn unread_output(&self) -> usize {
+        let assembled = if self.selects.is_empty() { 0 } else { self.selects.bytes() };
+        self.connections.unread() + assembled
+    }
+
+    /// If more bytes wait for readers than may, drops the replies of the worst reader and ends its connection.
+    pub fn poll_excess(&mut self) -> Option<Excess> {
+        if self.connections.unread() <= self.settings.max_output_total {
+            return None;
+        }
+        let slot = self.connections.worst_reader(self.shard.data.now, PATIENCE)?;
+        let connection = self.connections.get_mut(slot)?;
+        let bytes = connection.replies.pending_bytes();
+        let peer = connection.origin.peer.clone();
+        connection.replies = Replies::default();
+        connection.broken = true;
+        self.output.closed += 1;
+        self.account_output(slot);
+        Some(Excess { slot, peer, bytes })
+    }
+}

@@ -1,0 +1,124 @@
+//! Requests of replicas.
+//!
+//! A connection that asks for replication leaves the ordinary way of requests: its request is checked here and handed out
+//! ([`Instance::take_replica`]), and until [`Instance::finish_replica`] nothing more is read from it as a request.
+
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::request::Body;
+use lycosa_iproto::vclock::Vclock;
+use lycosa_replication::relay::{JoinRequest, SubscribeRequest};
+use lycosa_store::{Access, Object, UserId, system};
+use uuid::Uuid;
+
+use crate::shard::admission::Need;
+use crate::shard::wire_error;
+use crate::{ConnectionSlot, Instance};
+
+/// What a replica asks for, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplicaRequest {
+    /// All data, and a number.
+    Join(JoinRequest),
+    /// All data.
+    FetchSnapshot,
+    /// A number, for a replica that has everything up to a clock.
+    Register(JoinRequest, Box<Vclock>),
+    /// The log. The number of the replica, 0 if it is anonymous.
+    Subscribe(Box<SubscribeRequest>, u32),
+}
+
+impl Instance {
+    /// Checks a replica's request and hands it out.
+    pub(crate) fn take_replica_request(
+        &mut self,
+        slot: ConnectionSlot,
+        body: &Body<'_>,
+    ) -> Result<(), ErrorObject> {
+        let Some(connection) = self.connections.get(slot) else { return Ok(()) };
+        let request = self.check_replica_request(connection.user, body);
+        if request.is_err() && matches!(body, Body::Subscribe(_)) {
+            // As Tarantool: the stream cannot be asked for twice.
+            if let Some(connection) = self.connections.get_mut(slot) {
+                connection.broken = true;
+            }
+        }
+        let request = request?;
+        if let Some(connection) = self.connections.get_mut(slot) {
+            connection.is_replica = true;
+            connection.replica_request = Some(Box::new(request));
+        }
+        Ok(())
+    }
+
+    fn check_replica_request(&self, user: UserId, body: &Body<'_>) -> Result<ReplicaRequest, ErrorObject> {
+        self.shard.check_universe(user, Access::READ)?;
+        self.shard.data.conditions.check(Need::Read)?;
+        let registers = || -> Result<(), ErrorObject> {
+            let checked = self.store().check_access(user, Object::Space(system::CLUSTER), Access::WRITE);
+            checked.map_err(|error| wire_error::of_store(&error))
+        };
+        match *body {
+            Body::Join { instance_uuid } => {
+                registers()?;
+                let request = JoinRequest::new(instance_uuid).map_err(|error| error.0)?;
+                self.check_other(request.replica)?;
+                Ok(ReplicaRequest::Join(request))
+            }
+            Body::Register { instance_uuid, vclock } => {
+                registers()?;
+                let (request, vclock) =
+                    JoinRequest::register(instance_uuid, vclock).map_err(|error| error.0)?;
+                self.check_other(request.replica)?;
+                if self.shard.replica_id_of(request.replica).is_some() {
+                    let message =
+                        format!("Replica '{}' is not anonymous and cannot register.", request.replica);
+                    return Err(ErrorObject::client(ErrorCode::ReplicaNotAnon, message));
+                }
+                Ok(ReplicaRequest::Register(request, Box::new(vclock)))
+            }
+            Body::Subscribe(subscribe) => {
+                let request = SubscribeRequest::new(&subscribe).map_err(|error| error.0)?;
+                self.check_other(request.replica)?;
+                request.check_cluster(self.shard.identity.cluster).map_err(|error| error.0)?;
+                let id = match self.shard.replica_id_of(request.replica) {
+                    Some(id) => id,
+                    None if request.is_anonymous => 0,
+                    None => {
+                        let message = format!(
+                            "Replica {} is not registered with replica set {}",
+                            request.replica, self.shard.identity.cluster
+                        );
+                        return Err(ErrorObject::client(ErrorCode::UnknownReplica, message));
+                    }
+                };
+                Ok(ReplicaRequest::Subscribe(Box::new(request), id))
+            }
+            _ => Ok(ReplicaRequest::FetchSnapshot),
+        }
+    }
+
+    fn check_other(&self, replica: Uuid) -> Result<(), ErrorObject> {
+        if replica != self.shard.identity.instance {
+            return Ok(());
+        }
+        let message = "Connection to self is not supported: the replica has the UUID of this instance";
+        Err(ErrorObject::client(ErrorCode::ConnectionToSelf, message))
+    }
+
+    /// What the replica at the other end of a connection asks for; once.
+    pub fn take_replica(&mut self, slot: ConnectionSlot) -> Option<ReplicaRequest> {
+        self.connections.get_mut(slot)?.replica_request.take().map(|request| *request)
+    }
+
+    /// Whether the connection is a replica's and its bytes are not requests.
+    pub fn is_replica(&self, slot: ConnectionSlot) -> bool {
+        self.connections.get(slot).is_some_and(|connection| connection.is_replica)
+    }
+
+    /// The replica has what it asked for: its next bytes are requests again.
+    pub fn finish_replica(&mut self, slot: ConnectionSlot) {
+        if let Some(connection) = self.connections.get_mut(slot) {
+            connection.is_replica = false;
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! What each request does: the door through which every client comes.
+//!
+//! A request is answered at once (its reply is parked on the LSN of everything it has seen) or, if it is a call that has
+//! to wait, when it is woken. Statements of one request are one transaction.
+
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::request::{Body, Header, Request, RequestError, Sql};
+use lycosa_iproto::{keys, reply};
+use lycosa_store::{Access, IteratorType, Object, SpaceId, Statement, UserId, system, user};
+use lycosa_tuple::mp;
+
+use crate::front::call::{is_trusted, loading_error};
+use crate::front::caller::ReplyTo;
+use crate::front::loop_time::Outside;
+use crate::shard::data::{Data, Select};
+use crate::shard::wire_error;
+use crate::{Caller, ConnectionSlot, Instance, InvokeKind, OwnedStatement};
+
+impl Instance {
+    /// Does what a request asks. Its reply is among the connection's output, now or later.
+    pub fn handle_request(&mut self, slot: ConnectionSlot, request: &Request<'_>, now: u64) {
+        self.input(now, |instance| instance.answer_request(slot, request));
+    }
+
+    fn answer_request(&mut self, slot: ConnectionSlot, request: &Request<'_>) {
+        let header = &request.header;
+        self.counts.count(header.kind);
+        let is_of_replica = matches!(
+            request.body,
+            Body::Join { .. } | Body::Subscribe(_) | Body::FetchSnapshot | Body::Register { .. }
+        );
+        if let Err(error) = self.admit(slot, request) {
+            return match is_of_replica {
+                true => self.refuse_replica(slot, header.sync, &error),
+                false => self.refuse_request(slot, header.sync, &error),
+            };
+        }
+        let done = match request.body {
+            Body::Call { name, args } => return self.handle_call(slot, header.sync, name, args, false),
+            Body::Call16 { name, args } => return self.handle_call(slot, header.sync, name, args, true),
+            _ => self.measured(Outside::Request, |instance| instance.handle_body(slot, request)),
+        };
+        match done {
+            Ok(()) => {}
+            Err(error) if is_of_replica => self.refuse_replica(slot, header.sync, &error),
+            Err(error) => {
+                let error = self.without_foreign_tube(slot, error);
+                self.refuse_request(slot, header.sync, &error);
+            }
+        }
+    }
+
+    /// A refusal that a replica is told at once: one that waited for replicas would wait for this one.
+    fn refuse_replica(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
+        self.note_denied(slot, error);
+        self.reply_error_when(slot, sync, error, true);
+    }
+
+    /// A refusal about a space that the request has named by its number. Tarantool's text gives away the name; that of a
+    /// tube of which the user may not know is replaced by the number.
+    fn without_foreign_tube(&self, slot: ConnectionSlot, error: ErrorObject) -> ErrorObject {
+        let Some(connection) = self.connections.get(slot) else { return error };
+        let field = |wanted: &str| {
+            let mut fields = error.fields.iter();
+            fields.find(|(name, _)| name == wanted).map_or("", |(_, value)| value.as_str())
+        };
+        let (name, object_type, access) = (field("object_name"), field("object_type"), field("access_type"));
+        if error.code != u32::from(ErrorCode::AccessDenied) || object_type != "space" {
+            return error;
+        }
+        let (store, user) = (self.shard.data.store(), connection.user);
+        let Some(space) = store.space_by_name(name).map(lycosa_store::Space::id) else { return error };
+        let is_of_tube = self.shard.data.queue().is_tube_space(space);
+        if !is_of_tube || is_trusted(&self.settings, connection) || store.may_know_space(user, space) {
+            return error;
+        }
+        let user = store.user(user).map_or_else(|| user.to_string(), |user| user.name.clone());
+        ErrorObject::access_denied(access, object_type, &space.to_string(), &user)
+    }
+
+    /// Handles a request that calls nothing.
+    fn handle_body(&mut self, slot: ConnectionSlot, request: &Request<'_>) -> Result<(), ErrorObject> {
+        let header = &request.header;
+        match request.body {
+            Body::Call { .. } | Body::Call16 { .. } => Ok(()),
+            Body::Select { space, index, limit, offset, iterator, key } => {
+                let (offset, limit) = (offset.into(), limit.into());
+                IteratorType::try_from(iterator).map_err(|error| wire_error::of_store(&error)).and_then(
+                    |iterator| {
+                        let select = Select { space, index, iterator, key, offset, limit };
+                        if space == system::SESSION_SETTINGS && self.settings.lua {
+                            return self.select_settings(slot, header, &select);
+                        }
+                        self.handle_select(slot, header, &select)
+                    },
+                )
+            }
+            Body::Insert { space, tuple } => self.change(slot, header, &Statement::Insert { space, tuple }),
+            Body::Replace { space, tuple } => self.change(slot, header, &Statement::Replace { space, tuple }),
+            Body::Update { space, index, base, key, operations } => {
+                self.change(slot, header, &Statement::Update { space, index, key, operations, base })
+            }
+            Body::Upsert { space, base, tuple, operations } => {
+                self.change(slot, header, &Statement::Upsert { space, tuple, operations, base })
+            }
+            Body::Delete { space, index, key } => {
+                self.change(slot, header, &Statement::Delete { space, index, key })
+            }
+            Body::Ping => self.reply_empty(slot, header.sync),
+            Body::Auth { user, scramble } => self.authenticate(slot, header, user, scramble),
+            Body::Vote => self.reply_ballot(slot, header),
+            Body::VoteDeprecated => self.reply_vclock(slot, header),
+            Body::Eval { text, args } => self.handle_eval(slot, header.sync, text, args),
+            Body::Execute(sql, parameters) => self.handle_sql(slot, header.sync, false, &sql, parameters),
+            Body::Prepare(sql) => self.handle_sql(slot, header.sync, true, &sql, &[0x90]),
+            Body::Join { .. } | Body::Subscribe(_) | Body::FetchSnapshot | Body::Register { .. } => {
+                self.take_replica_request(slot, &request.body)
+            }
+            Body::Id { .. } | Body::Unknown(_) => {
+                Err(RequestError::unknown_type(header.sync, header.kind).object())
+            }
+        }
+    }
+
+    /// What has to hold before a request is looked at.
+    fn admit(&mut self, slot: ConnectionSlot, request: &Request<'_>) -> Result<(), ErrorObject> {
+        let version = self.shard.data.journaling.system_version();
+        let connection = self.connections.get_mut(slot);
+        let is_admitted = connection.is_some_and(|connection| {
+            connection.is_proven = true;
+            connection.admitted == Some(version)
+        });
+        let wanted = request.header.schema_version;
+        let current = u64::from(self.shard.data.store().schema_version());
+        if wanted != 0 && wanted != current && !matches!(request.body, Body::Unknown(_)) {
+            return Err(ErrorObject::client(
+                ErrorCode::WrongSchemaVersion,
+                format!("Wrong schema version, current: {current}, in request: {wanted}"),
+            ));
+        }
+        if is_admitted {
+            return Ok(());
+        }
+        let needs_usage = !matches!(
+            request.body,
+            Body::Ping
+                | Body::Auth { .. }
+                | Body::Vote
+                | Body::VoteDeprecated
+                | Body::Id { .. }
+                | Body::Unknown(_)
+        );
+        if needs_usage && let Some(connection) = self.connections.get(slot) {
+            self.shard.check_universe(connection.user, Access::USAGE)?;
+            if let Some(connection) = self.connections.get_mut(slot) {
+                connection.admitted = Some(version);
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers a request with the values that `body` appends: it returns how many they are.
+    fn reply_with_data(
+        &mut self,
+        slot: ConnectionSlot,
+        header: &Header,
+        body: impl FnOnce(&mut Data, UserId, &mut Vec<u8>) -> Result<u32, ErrorObject>,
+    ) -> Result<(), ErrorObject> {
+        let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
+        let user = connection.user;
+        let out = connection.replies.buffer();
+        let undo = out.len();
+        let start = reply::begin_data(out, header.sync);
+        match body(&mut self.shard.data, user, out) {
+            Ok(count) => {
+                reply::finish_data(out, start, count, self.shard.data.store().schema_version());
+                self.finish_reply(slot);
+                Ok(())
+            }
+            Err(error) => {
+                out.truncate(undo);
+                Err(error)
+            }
+        }
+    }
+
+    /// One statement as a transaction of its own.
+    fn change(
+        &mut self,
+        slot: ConnectionSlot,
+        header: &Header,
+        statement: &Statement<'_>,
+    ) -> Result<(), ErrorObject> {
+        let is_of_program = statement.space() == system::SESSION_SETTINGS
+            || self.shard.data.store().hooks(statement.space()).any();
+        if self.settings.lua && is_of_program {
+            return self.change_with_triggers(slot, header, statement);
+        }
+        self.reply_with_data(slot, header, |data, user, out| data.execute(user, statement, out))
+    }
+
+    /// A statement on a space with triggers: a program executes it.
+    fn change_with_triggers(
+        &mut self,
+        slot: ConnectionSlot,
+        header: &Header,
+        statement: &Statement<'_>,
+    ) -> Result<(), ErrorObject> {
+        let Some(caller) = self.caller(slot) else { return Ok(()) };
+        let kind = InvokeKind::Statement(OwnedStatement::of(statement));
+        self.invoke(caller, kind, &[0x90], ReplyTo::Frame { slot, sync: header.sync, is_call_16: false });
+        Ok(())
+    }
+
+    /// A SELECT from `_session_settings`, whose rows are the session's own: the modules of Lua keep them.
+    fn select_settings(
+        &mut self,
+        slot: ConnectionSlot,
+        header: &Header,
+        select: &Select<'_>,
+    ) -> Result<(), ErrorObject> {
+        let Some(caller) = self.caller(slot) else { return Ok(()) };
+        let readable = Object::Space(system::SESSION_SETTINGS);
+        let checked = self.shard.data.store().check_access(caller.effective, readable, Access::READ);
+        checked.map_err(|error| wire_error::of_store(&error))?;
+        let mut args = Vec::new();
+        mp::write_array(&mut args, 4);
+        for number in [u64::from(select.iterator as u32), select.offset, select.limit] {
+            mp::write_uint(&mut args, number);
+        }
+        args.extend_from_slice(select.key);
+        let reply = ReplyTo::Frame { slot, sync: header.sync, is_call_16: false };
+        self.invoke(caller, InvokeKind::Settings, &args, reply);
+        Ok(())
+    }
+
+    /// An SQL statement: a program runs it.
+    fn handle_sql(
+        &mut self,
+        slot: ConnectionSlot,
+        sync: u64,
+        prepare: bool,
+        sql: &Sql<'_>,
+        parameters: &[u8],
+    ) -> Result<(), ErrorObject> {
+        if self.settings.loading {
+            return Err(loading_error());
+        }
+        if !self.settings.lua {
+            let message = "Lycosa does not support SQL (EXECUTE, PREPARE) on this server, which runs no Lua: \
+                           use SELECT, INSERT, UPDATE and CALL requests";
+            return Err(ErrorObject::client(ErrorCode::Unsupported, message));
+        }
+        let Some(caller) = self.caller(slot) else { return Ok(()) };
+        self.check_sql(caller.user)?;
+        let statement = match *sql {
+            Sql::Text(text) => Ok(text.to_vec()),
+            Sql::Prepared(id) => Err(id),
+        };
+        let reply = ReplyTo::Frame { slot, sync, is_call_16: false };
+        self.invoke(caller, InvokeKind::Sql { prepare, statement }, parameters, reply);
+        Ok(())
+    }
+
+    /// SQL is for users who have logged in, and for `guest` if somebody has granted it a right to data: whoever can connect is
+    /// no reason to parse and plan. A Tarantool 2.6 takes it from everybody, later ones ask for a right of its own.
+    fn check_sql(&self, user: UserId) -> Result<(), ErrorObject> {
+        if user != user::GUEST || self.shard.data.store().is_granted_data(user) {
+            return Ok(());
+        }
+        Err(ErrorObject::access_denied("Execute", "sql", "", "guest"))
+    }
+
+    /// Whether the caller must not learn that a space exists: it is a tube's, and the caller has no right to it.
+    #[must_use]
+    pub fn hides_space(&self, caller: &Caller, space: SpaceId) -> bool {
+        !caller.trusted
+            && self.shard.data.queue().is_tube_space(space)
+            && !self.shard.data.store().may_know_space(caller.effective, space)
+    }
+
+    fn handle_eval(
+        &mut self,
+        slot: ConnectionSlot,
+        sync: u64,
+        expression: &[u8],
+        args: &[u8],
+    ) -> Result<(), ErrorObject> {
+        let Some(caller) = self.caller(slot) else { return Ok(()) };
+        let reply = ReplyTo::Frame { slot, sync, is_call_16: false };
+        self.eval_for(caller, expression, args, reply).map(drop)
+    }
+
+    fn reply_with(
+        &mut self,
+        slot: ConnectionSlot,
+        sync: u64,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), ErrorObject> {
+        let schema_version = self.shard.data.store().schema_version();
+        if let Some(connection) = self.connections.get_mut(slot) {
+            let out = connection.replies.buffer();
+            let start = reply::begin(out, keys::CODE_OK, sync, schema_version);
+            body(out);
+            reply::finish(out, start);
+            self.finish_reply_about_instance(slot);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn reply_empty(&mut self, slot: ConnectionSlot, sync: u64) -> Result<(), ErrorObject> {
+        self.reply_with(slot, sync, |out| mp::write_map(out, 0))
+    }
+
+    fn reply_ballot(&mut self, slot: ConnectionSlot, header: &Header) -> Result<(), ErrorObject> {
+        let vclock = self.shard.data.journaling.vclock().clone();
+        let oldest = self.shard.oldest_vclock.clone();
+        let read_only = self.shard.data.is_read_only();
+        let is_configured = self.shard.replication.is_read_only_configured;
+        let replicas = &self.shard.replication.replicas;
+        let (following, wanted) = (replicas.following_count(), self.settings.replicas_before_reply);
+        // The ballot of an instance without any replicas is that of a Tarantool, byte for byte.
+        let tells_replicas = wanted > 0 || replicas.iter().any(|peer| peer.id != 0);
+        self.reply_with(slot, header.sync, |out| {
+            mp::write_map(out, 1);
+            mp::write_uint(out, u64::from(keys::BALLOT));
+            mp::write_map(out, if tells_replicas { 6 } else { 4 });
+            mp::write_uint(out, u64::from(keys::ballot::IS_READ_ONLY_CONFIGURED));
+            mp::write_bool(out, is_configured);
+            mp::write_uint(out, u64::from(keys::ballot::IS_READ_ONLY));
+            mp::write_bool(out, read_only);
+            mp::write_uint(out, u64::from(keys::ballot::VCLOCK));
+            vclock.encode(out);
+            mp::write_uint(out, u64::from(keys::ballot::OLDEST_VCLOCK));
+            oldest.encode(out);
+            if tells_replicas {
+                mp::write_uint(out, u64::from(keys::ballot::REPLICAS_FOLLOWING));
+                mp::write_uint(out, following as u64);
+                mp::write_uint(out, u64::from(keys::ballot::REPLICAS_BEFORE_REPLY));
+                mp::write_uint(out, wanted as u64);
+            }
+        })
+    }
+
+    fn reply_vclock(&mut self, slot: ConnectionSlot, header: &Header) -> Result<(), ErrorObject> {
+        let vclock = self.shard.data.journaling.vclock().clone();
+        self.reply_with(slot, header.sync, |out| {
+            mp::write_map(out, 1);
+            mp::write_uint(out, u64::from(keys::VCLOCK));
+            vclock.encode(out);
+        })
+    }
+
+    /// Ends the reply that was just encoded. It may leave when everything that is in the journal's batches so far is
+    /// durable, because it may have seen any of it.
+    pub(crate) fn finish_reply(&mut self, slot: ConnectionSlot) {
+        self.connections.finish_reply(
+            slot,
+            self.shard.data.journaling.awaited(),
+            self.shard.data.journaling.released(),
+        );
+    }
+
+    /// Ends a reply that tells about the instance and not about data, and that replicas and operators need: with
+    /// [`Settings::replicas_before_reply`](crate::Settings::replicas_before_reply) it does not wait for replicas.
+    pub(crate) fn finish_reply_about_instance(&mut self, slot: ConnectionSlot) {
+        if self.settings.replicas_before_reply == 0 {
+            return self.finish_reply(slot);
+        }
+        self.connections.finish_reply(slot, 0, 0);
+    }
+}

@@ -1,0 +1,164 @@
+//! What embedding programs ask of the shard behind an instance: its role, its replicas, its checkpoints.
+
+use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::vclock::Vclock;
+use lycosa_replication::relay::Replicas;
+use lycosa_store::Budget;
+use uuid::Uuid;
+
+use crate::shard::checkpoint::{CheckpointOrder, CheckpointStatus, Chunk, Files, Written};
+use crate::shard::expiring::DeclaredExpiration;
+use crate::shard::replication::Upstream;
+use crate::{Identity, Instance};
+
+impl Instance {
+    /// Who this instance is.
+    pub fn identity(&self) -> Identity {
+        self.shard.identity
+    }
+
+    /// Gives a replica a number in `_cluster`, the smallest that is free, or tells the one that it has.
+    ///
+    /// # Errors
+    /// All numbers are taken; the instance is read-only, its data folder was moved, its disk is short of free space, or the
+    /// journal has failed.
+    pub fn register_replica(&mut self, replica: Uuid, now: u64) -> Result<u32, ErrorObject> {
+        self.input(now, |instance| instance.shard.register_replica(replica))
+    }
+
+    /// The rows of `_cluster`: number and instance.
+    pub fn cluster(&self) -> Vec<(u32, Uuid)> {
+        self.shard.cluster()
+    }
+
+    /// What this instance has on its disk.
+    pub fn durable_vclock(&self) -> &Vclock {
+        self.shard.data.journaling.durable_vclock()
+    }
+
+    /// The clock after the batch that ended with `lsn`, before [`Self::handle_durable`] was told of it.
+    pub fn batch_vclock(&self, lsn: u64) -> Option<&Vclock> {
+        self.shard.data.journaling.taken_vclock(lsn)
+    }
+
+    /// Rows of this instance's log that a replica with that clock does not have on its disk.
+    pub fn rows_behind(&self, acknowledged: &Vclock) -> u64 {
+        self.shard.rows_behind(acknowledged)
+    }
+
+    /// The replicas that are known.
+    pub fn replicas(&self) -> &Replicas {
+        &self.shard.replication.replicas
+    }
+
+    /// The same, to be told what has become of them.
+    pub fn replicas_mut(&mut self) -> &mut Replicas {
+        &mut self.shard.replication.replicas
+    }
+
+    /// Whether the journal is so far behind that nothing more should be applied for the moment.
+    pub fn is_behind(&self) -> bool {
+        self.shard.is_journal_behind()
+    }
+
+    /// What is known of the masters, in the order of the configuration.
+    pub fn set_upstreams(&mut self, upstreams: Vec<Upstream>) {
+        self.shard.replication.set_upstreams(upstreams);
+    }
+
+    /// The masters.
+    pub fn upstreams(&self) -> &[Upstream] {
+        self.shard.replication.upstreams()
+    }
+
+    /// One of the masters, to be told what has become of it.
+    pub fn upstream_mut(&mut self, place: usize) -> Option<&mut Upstream> {
+        self.shard.replication.upstream_mut(place)
+    }
+
+    /// Whether the instance takes no writes because too few masters are in sync.
+    pub fn is_orphan(&self) -> bool {
+        self.shard.replication.is_orphan
+    }
+
+    /// Whether the configuration, or a later call of [`Self::set_read_only`], wants no writes.
+    pub fn is_read_only_configured(&self) -> bool {
+        self.shard.replication.is_read_only_configured
+    }
+
+    /// The instance is an orphan, or not any more: an orphan takes no writes.
+    pub fn set_orphan(&mut self, is_orphan: bool, now: u64) {
+        self.settle(|instance| instance.shard.set_orphan(is_orphan, now));
+    }
+
+    /// Begins the expiration tasks that the configuration declares, or changes those that it declares differently now. A task
+    /// whose space does not exist yet begins when it does.
+    ///
+    /// # Errors
+    /// The first declaration that cannot be carried out, with the task's name. What came before it is done.
+    pub fn declare_expirations(
+        &mut self,
+        declared: &[DeclaredExpiration],
+        now: u64,
+    ) -> Result<Vec<String>, ErrorObject> {
+        self.input(now, |instance| instance.shard.declare_expirations(declared, &instance.loop_time.clocks))
+    }
+
+    /// Tells which snapshot the instance was started from (its signature), and what files there are.
+    pub fn set_checkpoint_base(&mut self, signature: u64, files: Files) {
+        self.shard.set_checkpoint_base(signature, files);
+    }
+
+    /// Wants a checkpoint as soon as possible, even if nothing has changed since the last snapshot: because its file, or a
+    /// journal file after it, is damaged.
+    pub fn force_checkpoint(&mut self) {
+        self.shard.force_checkpoint();
+    }
+
+    /// Whether all snapshots stay, because a backup copies them. A disk that is short of free space ends that.
+    pub fn hold_snapshots(&mut self, held: bool) {
+        self.shard.hold_snapshots(held);
+    }
+
+    /// Wants a checkpoint as soon as possible. False if nothing has changed since the last snapshot.
+    pub fn request_checkpoint(&mut self) -> bool {
+        self.shard.request_checkpoint()
+    }
+
+    /// Whether a checkpoint is under way, about to begin or about to be given up.
+    pub fn has_checkpoint(&self) -> bool {
+        self.shard.has_checkpoint()
+    }
+
+    /// What is to be done next about snapshots: at most one thing a turn, within the budget.
+    pub fn poll_checkpoint(&mut self, budget: Budget) -> Option<CheckpointOrder> {
+        self.settle(|instance| instance.shard.poll_checkpoint(budget, &instance.loop_time.clocks))
+    }
+
+    /// The writer of the snapshot waits for rows; `buffer` is for them.
+    pub fn handle_checkpoint_wants(&mut self, number: u64, buffer: Chunk) {
+        self.shard.handle_checkpoint_wants(number, buffer);
+    }
+
+    /// The snapshot is complete. Returns how many bytes more than they may the files took, if they did.
+    pub fn handle_checkpoint_done(&mut self, number: u64, written: &Written, now: u64) -> Option<u64> {
+        self.settle(|instance| instance.shard.handle_checkpoint_done(number, written, now))
+    }
+
+    /// The snapshot could not be written. Returns whether the one before it had been completed: whether this is news.
+    pub fn handle_checkpoint_failed(&mut self, number: u64, cause: &str, now: u64) -> bool {
+        self.settle(|instance| instance.shard.handle_checkpoint_failed(number, cause, now))
+    }
+
+    /// Gives up the checkpoint that is under way: the server ends, or the journal has failed. While the journal is
+    /// sound, one that the writer was told to complete goes on: the snapshot may have its name already, and another
+    /// one of the same moment would be refused.
+    pub fn abandon_checkpoint(&mut self, cause: &str) {
+        self.settle(|instance| instance.shard.abandon_checkpoint(cause));
+    }
+
+    /// Snapshots, and what the files take.
+    pub fn checkpoint_status(&self) -> CheckpointStatus {
+        self.shard.checkpoint_status()
+    }
+}

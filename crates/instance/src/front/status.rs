@@ -1,0 +1,109 @@
+//! What the instance tells about itself, as plain data: `box.info`, `box.stat`, metrics and pages read this.
+
+use lycosa_iproto::keys::RequestType;
+
+use crate::{CheckpointStatus, Lag, LongestTurn};
+
+/// Request types have one byte.
+const TYPES: usize = 256;
+
+/// How many requests of each kind came since the start, and what happened to connections.
+#[derive(Debug, Clone)]
+pub struct RequestCounts {
+    by_type: [u64; TYPES],
+    /// Requests that were answered with an error.
+    pub errors: u64,
+    /// Frames that could not be decoded.
+    pub malformed: u64,
+    /// Connections accepted.
+    pub connections: u64,
+    /// Connections turned away because too many were open.
+    pub refused_connections: u64,
+    /// Connections that were closed because they held back the rest of a request.
+    pub closed_for_input: u64,
+    /// AUTH requests with a wrong user or password.
+    pub failed_logins: u64,
+}
+
+impl Default for RequestCounts {
+    fn default() -> Self {
+        RequestCounts {
+            by_type: [0; TYPES],
+            errors: 0,
+            malformed: 0,
+            connections: 0,
+            refused_connections: 0,
+            closed_for_input: 0,
+            failed_logins: 0,
+        }
+    }
+}
+
+impl RequestCounts {
+    /// Counts a request of that type.
+    pub(crate) fn count(&mut self, kind: u32) {
+        self.by_type[kind as usize % TYPES] += 1;
+    }
+
+    /// Requests of that type so far.
+    pub fn of(&self, kind: RequestType) -> u64 {
+        self.by_type[kind as usize % TYPES]
+    }
+
+    /// Requests so far.
+    pub fn total(&self) -> u64 {
+        self.by_type.iter().sum()
+    }
+}
+
+/// The instance at one moment.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// `running`; `failed` once the journal takes no more rows, or while the data folder is not in its place; `orphan`.
+    pub status: &'static str,
+    /// Why the journal takes no more rows, or what became of the data folder.
+    pub failure: Option<String>,
+    /// Whether changes are refused.
+    pub is_read_only: bool,
+    /// Since the instance was made, in microseconds.
+    pub uptime: u64,
+    /// Sum of the vclock's components: rows so far.
+    pub signature: u64,
+    /// The same for rows that are durable.
+    pub durable_signature: u64,
+    /// Connections at the moment.
+    pub connections: usize,
+    /// Calls that wait at the moment, `take` for the most part.
+    pub waiting_calls: usize,
+    /// Bytes of replies that wait to be fetched by clients.
+    pub unread_output: usize,
+    /// Bytes of replies that may.
+    pub max_output_total: usize,
+    /// Connections that were closed because nobody fetched their replies.
+    pub closed_for_output: u64,
+    /// Bytes of requests that have not come as a whole.
+    pub incomplete_input: usize,
+    /// Bytes of such requests that may wait.
+    pub max_input_total: usize,
+    /// Bytes that tuples take.
+    pub memory_used: u64,
+    /// Bytes that tuples may take.
+    pub memory_limit: u64,
+    /// Snapshots and the room that files take.
+    pub checkpoint: CheckpointStatus,
+    /// How late deadlines fire.
+    pub lag: Lag,
+    /// The longest that each source of deadlines and each other part of a turn have held the loop, in microseconds;
+    /// `requests`: one request that may take long, `disconnects`: the end of one session.
+    pub longest_turns: Vec<(&'static str, u64)>,
+    /// The same in microseconds of the processor: what the system gave to others does not count.
+    pub longest_turns_cpu: Vec<(&'static str, u64)>,
+    /// The longest turn by the clock, and what it consisted of.
+    pub longest_turn: Option<LongestTurn>,
+    /// The longest turn by the processor's time.
+    pub longest_turn_cpu: Option<LongestTurn>,
+    /// Expiration tasks.
+    pub expiration: lycosa_expiration::Summary,
+    /// Requests since the start.
+    pub requests: RequestCounts,
+}

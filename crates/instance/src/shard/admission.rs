@@ -1,0 +1,538 @@
+//! Admission: what an entry needs before it touches data, and the only way to touch them.
+//!
+//! An entry declares a [`Need`]. [`Data::admit`] compares it with the [`Conditions`] of the instance: the journal lives, the
+//! instance takes writes, the data folder is in its place, replicas are connected, the disk has free space. The [`Admitted`]
+//! that it returns is the only value that yields the store and the queue to be changed, so an entry cannot forget a check.
+//! When an `Admitted` ends, what was committed is in the journal's batch. Rights are checked by the store and the queue: an
+//! acting user is an argument of everything that changes data.
+//!
+//! [`Data::bookkeep`] admits always. It is for what must happen whatever has failed: a connection has ended, the queue
+//! follows a change of role.
+//!
+//! Invariants: `store` and `queue` of [`Vault`] are private to this module; rows of a committed transaction are in the batch
+//! when the `Admitted` that committed it is dropped, unless a transaction is still open. Absent: what entries do.
+
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::row::{RowBody, RowHeader};
+use lycosa_queue::{Answer, Caller, LogLine, Procedure, Queue, QueueMethod, TaskEvent, TubeMethod, Woken};
+use lycosa_store::{Budget, ClosedView, OwnedChange, Space, SpaceId, Statement, Store, UserId};
+
+use crate::shard::batch::Journaling;
+use crate::shard::data::Data;
+use crate::shard::room::Room;
+use crate::shard::wire_error;
+
+/// What an entry adds to the journal, as far as free space on the disk matters for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Growth {
+    /// No rows.
+    Nothing,
+    /// A row or two that make the data smaller: a truncation, a tube that is dropped.
+    Shrinks,
+    /// Rows about what exists: a task that is taken, an UPDATE, a DELETE.
+    Finishes,
+    /// Rows that a later row has to end: a task, a tuple, a tube.
+    Adds,
+}
+
+/// What an entry does with the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Looks at data, or notes what only the process knows.
+    Read,
+    /// Does what a deadline asks for. Its rows are bounded by the tasks and tuples that exist, so it goes on while changes
+    /// are refused.
+    Deadline,
+    /// Changes rows that replicas get.
+    Change(Growth),
+    /// Changes rows that stay on this instance: also while it is read-only, and without replicas.
+    Local(Growth),
+    /// Registers a replica: also while too few replicas are connected, as this brings one.
+    Register,
+    /// Calls the queue, which answers for itself while the instance is read-only.
+    Call(Growth),
+    /// Applies rows that another instance has accepted: also while this one is read-only, and without replicas.
+    Foreign(Growth),
+}
+
+impl Need {
+    /// What a procedure of the queue needs.
+    #[inline]
+    pub(crate) fn of_call(procedure: &Procedure) -> Self {
+        Self::Call(match (procedure.tube_method(), procedure.queue_method()) {
+            (Some(TubeMethod::Put | TubeMethod::PutMany), _) | (_, Some(QueueMethod::CreateTube)) => {
+                Growth::Adds
+            }
+            (Some(TubeMethod::Truncate | TubeMethod::Drop), _) => Growth::Shrinks,
+            (Some(TubeMethod::Peek | TubeMethod::List), _) | (None, _) => Growth::Nothing,
+            (Some(_), _) => Growth::Finishes,
+        })
+    }
+
+    /// What a statement needs.
+    pub(crate) fn of_statement(store: &Store, statement: &Statement<'_>) -> Self {
+        let growth = growth_of(statement);
+        match store.space(statement.space()) {
+            Ok(space) if space.is_temporary() => Self::Read,
+            // Rows that stay on this instance are its own affair, as in Tarantool.
+            Ok(space) if space.is_local() => Self::Local(growth),
+            _ => Self::Change(growth),
+        }
+    }
+
+    /// What the statements of another instance's transaction need. Rows that finish something are applied even if the disk
+    /// is nearly full: the master has accepted them, and they make space.
+    pub(crate) fn of_foreign<'a>(statements: impl Iterator<Item = Statement<'a>>) -> Self {
+        let growth = statements.map(|statement| match growth_of(&statement) {
+            Growth::Adds => Growth::Adds,
+            _ => Growth::Shrinks,
+        });
+        Self::Foreign(growth.max().unwrap_or(Growth::Nothing))
+    }
+}
+
+fn growth_of(statement: &Statement<'_>) -> Growth {
+    match statement {
+        Statement::Insert { .. } | Statement::Replace { .. } | Statement::Upsert { .. } => Growth::Adds,
+        Statement::Update { .. } | Statement::Delete { .. } => Growth::Finishes,
+    }
+}
+
+/// What stands against changes, or against everything.
+#[derive(Debug, Default)]
+pub(crate) struct Conditions {
+    failure: Option<String>,
+    is_rebuilding: bool,
+    is_read_only: bool,
+    displaced: Option<String>,
+    missing_replicas: Option<(usize, usize)>,
+    scarce_room: Option<Room>,
+    /// Whether any of the above stands.
+    is_restricted: bool,
+}
+
+impl Conditions {
+    /// Why the journal takes no more rows, once it has failed.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// Whether the queue comes up after a loss of rows.
+    pub(crate) fn is_rebuilding(&self) -> bool {
+        self.is_rebuilding
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// What became of the data folder, while it is not where a start would look for it.
+    pub(crate) fn displaced(&self) -> Option<&str> {
+        self.displaced.as_deref()
+    }
+
+    /// The free space on the disk, while it is short.
+    pub(crate) fn scarce_room(&self) -> Option<Room> {
+        self.scarce_room
+    }
+
+    pub(crate) fn set_failure(&mut self, cause: &str) {
+        self.failure = Some(cause.to_owned());
+        self.update();
+    }
+
+    pub(crate) fn set_read_only(&mut self, is_read_only: bool) {
+        self.is_read_only = is_read_only;
+        self.update();
+    }
+
+    pub(crate) fn set_displaced(&mut self, displaced: Option<&str>) {
+        self.displaced = displaced.map(str::to_owned);
+        self.update();
+    }
+
+    /// How many replicas are connected, and how many have to be, while changes are refused because these are too few.
+    pub(crate) fn set_missing_replicas(&mut self, missing: Option<(usize, usize)>) {
+        self.missing_replicas = missing;
+        self.update();
+    }
+
+    pub(crate) fn set_scarce_room(&mut self, scarce: Option<Room>) {
+        self.scarce_room = scarce;
+        self.update();
+    }
+
+    fn set_rebuilding(&mut self, is_rebuilding: bool) {
+        self.is_rebuilding = is_rebuilding;
+        self.update();
+    }
+
+    fn update(&mut self) {
+        self.is_restricted = self.failure.is_some()
+            || self.is_rebuilding
+            || self.is_read_only
+            || self.displaced.is_some()
+            || self.missing_replicas.is_some()
+            || self.scarce_room.is_some();
+    }
+
+    /// Whether anything stands against an entry, whatever it needs.
+    #[inline]
+    pub(crate) fn is_restricted(&self) -> bool {
+        self.is_restricted
+    }
+
+    /// Whether what an entry needs is there.
+    ///
+    /// # Errors
+    /// What is missing, as a client is told.
+    #[inline]
+    pub(crate) fn check(&self, need: Need) -> Result<(), ErrorObject> {
+        if self.is_restricted { self.check_each(need) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_each(&self, need: Need) -> Result<(), ErrorObject> {
+        self.check_journal()?;
+        if self.is_rebuilding {
+            return Err(rebuilding_error());
+        }
+        let growth = match need {
+            Need::Read | Need::Deadline => return Ok(()),
+            Need::Register => Growth::Adds,
+            Need::Change(growth) | Need::Local(growth) | Need::Call(growth) | Need::Foreign(growth) => growth,
+        };
+        if growth == Growth::Nothing {
+            return Ok(());
+        }
+        if self.is_read_only && matches!(need, Need::Change(_) | Need::Register) {
+            return Err(read_only_error());
+        }
+        self.check_place()?;
+        if matches!(need, Need::Change(_) | Need::Call(_)) {
+            self.check_replicas()?;
+        }
+        self.check_room(growth)
+    }
+
+    /// The answer to what waits for the journal after that has failed.
+    pub(crate) fn check_journal(&self) -> Result<(), ErrorObject> {
+        if self.failure.is_none() { Ok(()) } else { Err(self.failure_error()) }
+    }
+
+    pub(crate) fn failure_error(&self) -> ErrorObject {
+        let cause = self.failure.as_deref().unwrap_or("unknown cause");
+        let message = format!(
+            "Failed to write to disk: {cause}. The server takes no more requests for data; \
+             free or replace the disk and restart it"
+        );
+        ErrorObject::client(ErrorCode::WalIo, message)
+    }
+
+    /// The answer to a change that no start would find again.
+    fn check_place(&self) -> Result<(), ErrorObject> {
+        let Some(displaced) = &self.displaced else { return Ok(()) };
+        let message = format!(
+            "Failed to write to disk: {displaced}. Changes are refused, as no start would find them; reading goes on"
+        );
+        Err(ErrorObject::client(ErrorCode::WalIo, message))
+    }
+
+    /// The answer to a change while too few replicas are connected and the configuration refuses it.
+    fn check_replicas(&self) -> Result<(), ErrorObject> {
+        let Some((connected, wanted)) = self.missing_replicas else { return Ok(()) };
+        Err(missing_replicas_error(connected, wanted, "replicas_before_reply is"))
+    }
+
+    /// The answer to what would need free space on a disk that is short of it.
+    fn check_room(&self, growth: Growth) -> Result<(), ErrorObject> {
+        let Some(room) = self.scarce_room else { return Ok(()) };
+        let Room { free, .. } = room;
+        let message = match growth {
+            Growth::Adds if !room.is_exhausted() => format!(
+                "Failed to write to disk: only {free} bytes are free, which is less than disk_reserve; \
+                 make room on the server's disk. Until then tasks can be taken and finished, but not added"
+            ),
+            Growth::Adds | Growth::Finishes if room.is_exhausted() => format!(
+                "Failed to write to disk: only {free} bytes are free, which is less than a quarter of disk_reserve; \
+                 make room on the server's disk. Until then tasks can only be looked at, and tubes truncated or dropped"
+            ),
+            _ => return Ok(()),
+        };
+        Err(ErrorObject::client(ErrorCode::WalIo, message))
+    }
+}
+
+/// The store and the queue, behind the door.
+pub(crate) struct Vault {
+    store: Store,
+    queue: Queue,
+}
+
+impl Vault {
+    pub(crate) fn new(store: Store, queue: Queue) -> Self {
+        Self { store, queue }
+    }
+
+    /// The data, to be read. Indexes and owners may have deferred entries: see [`Data::read`].
+    #[inline]
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    #[inline]
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// What changes no data.
+    pub(crate) fn upkeep(&mut self) -> Upkeep<'_> {
+        Upkeep { store: &mut self.store }
+    }
+
+    /// The next answer of a call that was parked.
+    #[inline]
+    pub(crate) fn poll_woken(&mut self) -> Option<Woken> {
+        self.queue.poll_woken()
+    }
+
+    /// The next change of a task of an observed tube.
+    pub(crate) fn poll_event(&mut self) -> Option<TaskEvent> {
+        self.queue.poll_event()
+    }
+
+    /// The queue's next line for the log.
+    pub(crate) fn poll_log(&mut self) -> Option<LogLine> {
+        self.queue.poll_log()
+    }
+
+    /// See [`Queue::observe`].
+    pub(crate) fn observe(&mut self, tube: &str, observed: bool) -> bool {
+        self.queue.observe(tube, observed)
+    }
+}
+
+/// The store, for what changes no data: memory, read views, reports of hooks.
+pub(crate) struct Upkeep<'a> {
+    store: &'a mut Store,
+}
+
+impl Upkeep<'_> {
+    /// See [`Store::set_memory_limit`].
+    pub(crate) fn set_memory_limit(&mut self, bytes: u64) {
+        self.store.set_memory_limit(bytes);
+    }
+
+    /// See [`Store::collect_garbage`].
+    pub(crate) fn collect_garbage(&mut self, tuples: u64) -> bool {
+        self.store.collect_garbage(tuples)
+    }
+
+    /// See [`Store::open_read_view`].
+    pub(crate) fn open_read_view(&mut self) {
+        self.store.open_read_view();
+    }
+
+    /// See [`Store::read_view_next`].
+    pub(crate) fn read_view_next(&mut self, budget: Budget, f: &mut dyn FnMut(SpaceId, &[u8], bool)) -> bool {
+        self.store.read_view_next(budget, f)
+    }
+
+    /// See [`Store::close_read_view`].
+    pub(crate) fn close_read_view(&mut self) -> Option<ClosedView> {
+        self.store.close_read_view()
+    }
+
+    /// See [`Store::snapshot_completed`].
+    pub(crate) fn snapshot_completed(&mut self) {
+        self.store.snapshot_completed();
+    }
+
+    /// See [`Store::mark_hooks_run`].
+    pub(crate) fn mark_hooks_run(&mut self) {
+        self.store.mark_hooks_run();
+    }
+
+    /// See [`Store::poll_hooked`].
+    pub(crate) fn poll_hooked(&mut self) -> Option<OwnedChange> {
+        self.store.poll_hooked()
+    }
+
+    /// See [`Store::take_new_vinyl`].
+    pub(crate) fn take_new_vinyl(&mut self) -> Option<&Space> {
+        self.store.take_new_vinyl()
+    }
+
+    /// Whether the queue's spaces show privileges only to those that hold them.
+    pub(crate) fn protect_queue(&mut self, is_protected: bool) {
+        if is_protected { Queue::protect(self.store) } else { Queue::unprotect(self.store) }
+    }
+}
+
+/// Data that an entry may change: what it declared to need is there. When it is dropped outside a transaction, what was
+/// committed is in the journal's batch.
+#[must_use = "an entry touches data through this value"]
+pub(crate) struct Admitted<'a> {
+    store: &'a mut Store,
+    queue: &'a mut Queue,
+    journaling: &'a mut Journaling,
+    conditions: &'a Conditions,
+    now: u64,
+}
+
+impl Drop for Admitted<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.store.in_transaction() {
+            self.journaling.collect(self.store, self.now);
+        }
+    }
+}
+
+impl Data {
+    /// Admits an entry that needs this.
+    ///
+    /// # Errors
+    /// What is missing, as a client is told.
+    #[inline]
+    pub(crate) fn admit(&mut self, need: Need) -> Result<Admitted<'_>, ErrorObject> {
+        self.conditions.check(need)?;
+        Ok(self.bookkeep())
+    }
+
+    /// Admits what must happen whatever has failed: a connection has ended, a call is taken back, the queue follows a change
+    /// of role, an open transaction ends. Once the journal has failed, rows that this makes are dropped.
+    #[inline]
+    pub(crate) fn bookkeep(&mut self) -> Admitted<'_> {
+        let Data { vault: Vault { store, queue }, journaling, conditions, now } = self;
+        Admitted { store, queue, journaling, conditions, now: *now }
+    }
+
+    /// Goes back to other data, of which the queue begins to come up; returns the former data. Nothing is read or changed
+    /// until [`Self::rebuild_step`] ends that.
+    pub(crate) fn replace(&mut self, mut store: Store, replica_id: u32) -> Store {
+        let Vault { store: present, queue } = &mut self.vault;
+        store.succeed(present);
+        store.set_replica_id(replica_id);
+        let former = std::mem::replace(present, store);
+        queue.rebuild(present, self.now);
+        self.conditions.set_rebuilding(queue.is_rebuilding());
+        former
+    }
+
+    /// Goes on with what [`Self::replace`] has begun, for about `budget` rows. Returns what came of it when it ends.
+    pub(crate) fn rebuild_step(&mut self, budget: usize) -> Option<lycosa_queue::Rebuilt> {
+        let now = self.now;
+        let admitted = self.bookkeep();
+        let rebuilt = admitted.queue.rebuild_step(admitted.store, now, budget);
+        let is_rebuilding = admitted.queue.is_rebuilding();
+        drop(admitted);
+        self.conditions.set_rebuilding(is_rebuilding);
+        rebuilt
+    }
+}
+
+impl Admitted<'_> {
+    /// The queue with the store that it works on.
+    #[inline]
+    pub(crate) fn queue(&mut self) -> (&mut Queue, &mut Store) {
+        (self.queue, self.store)
+    }
+
+    /// The queue, the store, and the conditions for what an entry does that needs more than it declared.
+    pub(crate) fn parts(&mut self) -> (&mut Queue, &mut Store, &Conditions) {
+        (self.queue, self.store, self.conditions)
+    }
+
+    /// Opens a transaction in which `acting` acts.
+    pub(crate) fn begin(&mut self, acting: UserId) -> Result<(), ErrorObject> {
+        if self.store.in_transaction() {
+            let message = "Operation is not permitted when there is an active transaction ";
+            return Err(ErrorObject::client(ErrorCode::ActiveTransaction, message));
+        }
+        self.queue.begin(self.store, acting);
+        Ok(())
+    }
+
+    /// Commits the open transaction.
+    pub(crate) fn commit(&mut self) -> Result<(), ErrorObject> {
+        self.queue.commit(self.store, self.now).map_err(|error| wire_error::of_queue(&error))
+    }
+
+    /// Rolls the open transaction back.
+    pub(crate) fn rollback(&mut self) {
+        self.queue.rollback(self.store);
+    }
+
+    /// Runs `body` as one transaction of `acting`, or as a part of the open one that fails alone.
+    pub(crate) fn transaction<T>(
+        &mut self,
+        acting: UserId,
+        body: impl FnOnce(&mut Store) -> Result<T, ErrorObject>,
+    ) -> Result<T, ErrorObject> {
+        if self.store.in_transaction() {
+            let savepoint = self.queue.savepoint(self.store);
+            let result = self.store.acting_as(acting, body);
+            return result.inspect_err(|_| self.queue.rollback_to(self.store, savepoint));
+        }
+        self.queue.begin(self.store, acting);
+        match body(self.store) {
+            Ok(value) => self.commit().map(|()| value),
+            Err(error) => {
+                self.rollback();
+                Err(error)
+            }
+        }
+    }
+
+    /// Calls a procedure of the queue, in transactions of its own or in the open one. Its values are appended to `out`.
+    #[inline]
+    pub(crate) fn call(
+        &mut self,
+        caller: &Caller,
+        procedure: &Procedure,
+        args: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, lycosa_queue::Error> {
+        self.queue.call(self.store, caller, procedure, args, self.now, out)
+    }
+
+    /// Moves what was committed so far into the journal's batch, for an entry that measures what that takes.
+    pub(crate) fn collect(&mut self) {
+        self.journaling.collect(self.store, self.now);
+    }
+
+    /// Takes the rows of another instance's transaction, which the open transaction holds, and commits it.
+    pub(crate) fn commit_foreign(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<(), ErrorObject> {
+        let effects = self.store.open_effects();
+        self.commit()?;
+        self.journaling.collect_foreign(self.store, self.now, rows, effects);
+        Ok(())
+    }
+}
+
+/// The answer to a change that too few replicas could confirm. `rule` says who wants this many.
+pub(crate) fn missing_replicas_error(connected: usize, wanted: usize, rule: &str) -> ErrorObject {
+    let message = format!(
+        "Quorum collection for a synchronous transaction is timed out: {connected} replicas are connected and \
+         {rule} {wanted}; changes are refused until they are back (replicas_missing = refuse)"
+    );
+    ErrorObject::client(ErrorCode::SyncQuorumTimeout, message)
+}
+
+/// The answer to what comes between a loss of rows and the end of the rebuild.
+fn rebuilding_error() -> ErrorObject {
+    let message = "Instance bootstrap hasn't finished yet: the journal has lost rows, and the instance goes back to those \
+                   that are confirmed. Nothing was done; ask again";
+    ErrorObject::client(ErrorCode::Loading, message)
+}
+
+/// The answer to a change while the instance is read-only.
+pub(crate) fn read_only_error() -> ErrorObject {
+    let message = "Can't modify data because this instance is in read-only mode.";
+    ErrorObject::client(ErrorCode::Readonly, message)
+}

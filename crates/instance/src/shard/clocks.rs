@@ -1,0 +1,40 @@
+//! The clocks of the process, as the core sees them: none, or two that an embedding program gives.
+//!
+//! Without them every measured time is 0 and budgets count steps, so that a simulation is repeatable.
+
+/// Clocks that measure how long something takes.
+pub(crate) struct Clocks {
+    /// Microseconds by a clock that never goes back.
+    elapsed: Option<Box<dyn Fn() -> u64 + Send>>,
+    /// Microseconds of the processor that this thread has had.
+    processor: Option<Box<dyn Fn() -> u64 + Send>>,
+}
+
+impl Clocks {
+    pub(crate) const fn none() -> Self {
+        Self { elapsed: None, processor: None }
+    }
+
+    pub(crate) fn set_elapsed(&mut self, elapsed: Box<dyn Fn() -> u64 + Send>) {
+        self.elapsed = Some(elapsed);
+    }
+
+    pub(crate) fn set_processor(&mut self, processor: Box<dyn Fn() -> u64 + Send>) {
+        self.processor = Some(processor);
+    }
+
+    /// Microseconds by the clock, if there is one.
+    pub(crate) fn clock(&self) -> Option<u64> {
+        self.elapsed.as_ref().map(|clock| clock())
+    }
+
+    /// Microseconds by the clock; 0 without one.
+    pub(crate) fn elapsed(&self) -> u64 {
+        self.clock().unwrap_or(0)
+    }
+
+    /// Microseconds of the processor so far; 0 without a clock for it.
+    pub(crate) fn processor(&self) -> u64 {
+        self.processor.as_ref().map_or(0, |clock| clock())
+    }
+}

@@ -1,0 +1,449 @@
+//! The commit door: all data, and the one way to read and change them.
+//!
+//! [`Data`] owns the protocol of a transaction over store, queue and journal together. Every change goes through a
+//! statement ([`Data::execute`]), a call of the queue ([`Admitted::call`]) or a transaction of several of them
+//! ([`Data::begin`], [`Data::transaction`]), each behind its admission ([`crate::shard::admission`]). A transaction may stay open
+//! across calls; what is executed meanwhile joins it. At the commit the queue sees the changes, the rows enter the
+//! journal's batch, and the queue serves waiting calls. The answers to these calls wait in the queue until
+//! [`Instance`](crate::Instance) delivers them.
+//!
+//! Invariants:
+//! - rows are in the journal's batch when the function that committed them returns;
+//! - after the journal has failed nothing is read or changed, nor while the queue comes up after a loss of rows;
+//! - a read-only instance changes temporary spaces only;
+//! - at most one transaction is open.
+
+use std::ops::ControlFlow;
+
+use std::borrow::Cow;
+
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::row::{RowBody, RowHeader};
+use lycosa_iproto::vclock::VCLOCK_MAX;
+use lycosa_queue::{Proposal, Queue, Savepoint};
+use lycosa_store::{
+    Budget, Cursor, CursorError, Decision, Engine, IteratorType, Origin, Progress, Statement, Store, UserId,
+    user,
+};
+
+use crate::shard::admission::{Admitted, Conditions, Growth, Need, Upkeep, Vault};
+use crate::shard::batch::{Journaling, statement};
+use crate::shard::loss::Confirmed;
+use crate::shard::{RequestId, wire_error};
+
+/// The number of a row: the sum of the vclock's components, and the number of rows that were lost
+/// ([`Instance::handle_lost`](crate::Instance::handle_lost)). None is given twice. See
+/// [`Instance::is_durable`](crate::Instance::is_durable).
+pub type Lsn = u64;
+
+/// Largest reply to one SELECT, in bytes.
+pub(crate) const MAX_SELECTED: usize = 512 << 20;
+
+/// What a SELECT asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Select<'a> {
+    /// Number of the space or view.
+    pub space: u32,
+    /// Number of the index.
+    pub index: u32,
+    /// How to walk it.
+    pub iterator: IteratorType,
+    /// A MessagePack array, of fewer parts than the index has if need be.
+    pub key: &'a [u8],
+    /// Tuples to skip.
+    pub offset: u64,
+    /// Tuples at most.
+    pub limit: u64,
+}
+
+impl Select<'_> {
+    /// A cursor over what it finds, for [`Data::advance`].
+    pub(crate) fn cursor(&self, user: UserId) -> Cursor {
+        let Self { space, index, iterator, key, offset, limit } = *self;
+        Cursor::new(user, space, index, iterator, key).with_offset(offset).with_limit(limit)
+    }
+}
+
+/// All data, and what decides whether they may be read and changed.
+pub(crate) struct Data {
+    pub(crate) vault: Vault,
+    pub(crate) journaling: Journaling,
+    pub(crate) conditions: Conditions,
+    /// The time of this turn, in microseconds since the epoch.
+    pub(crate) now: u64,
+}
+
+impl Data {
+    pub(crate) fn new(store: Store, queue: Queue, journaling: Journaling, now: u64) -> Self {
+        Self { vault: Vault::new(store, queue), journaling, conditions: Conditions::default(), now }
+    }
+
+    /// The data, to be read. Indexes and owners may have deferred entries: see [`Self::read`].
+    #[inline]
+    pub(crate) fn store(&self) -> &Store {
+        self.vault.store()
+    }
+
+    #[inline]
+    pub(crate) fn queue(&self) -> &Queue {
+        self.vault.queue()
+    }
+
+    /// The store, for what changes no data: memory, read views.
+    pub(crate) fn upkeep(&mut self) -> Upkeep<'_> {
+        self.vault.upkeep()
+    }
+
+    /// Goes back to the data that the journal has confirmed, of which `from` is the last row. The queue begins to come up on
+    /// them; [`Self::rebuild_step`] goes on. Returns the former data.
+    pub(crate) fn lose(&mut self, from: Lsn, confirmed: Confirmed, replica_id: u32) -> Store {
+        let Confirmed { store, vclock } = confirmed;
+        self.journaling.lose(from, vclock);
+        self.replace(store, replica_id)
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.conditions.is_read_only()
+    }
+
+    #[inline]
+    pub(crate) fn in_transaction(&self) -> bool {
+        self.store().in_transaction()
+    }
+
+    /// Opens a transaction in which `acting` acts. What it changes is admitted by the parts of the transaction.
+    pub(crate) fn begin(&mut self, acting: UserId) -> Result<(), ErrorObject> {
+        self.admit(Need::Read)?.begin(acting)
+    }
+
+    /// Commits the open transaction. Its rows are in the journal's batch; they are durable when the returned LSN is.
+    pub(crate) fn commit(&mut self) -> Result<Lsn, ErrorObject> {
+        self.bookkeep().commit()?;
+        Ok(self.journaling.awaited())
+    }
+
+    /// Rolls the open transaction back.
+    pub(crate) fn rollback(&mut self) {
+        self.bookkeep().rollback();
+    }
+
+    pub(crate) fn savepoint(&self) -> Savepoint {
+        self.queue().savepoint(self.store())
+    }
+
+    pub(crate) fn rollback_to(&mut self, savepoint: Savepoint) {
+        let mut admitted = self.bookkeep();
+        let (queue, store) = admitted.queue();
+        queue.rollback_to(store, savepoint);
+    }
+
+    /// Runs `body` as one transaction of `acting`, or as a part of the open one that fails alone. `growth`: of its rows, which
+    /// replicas get.
+    pub(crate) fn transaction<T>(
+        &mut self,
+        growth: Growth,
+        acting: UserId,
+        body: impl FnOnce(&mut Store) -> Result<T, ErrorObject>,
+    ) -> Result<T, ErrorObject> {
+        self.admit(Need::Change(growth))?.transaction(acting, body)
+    }
+
+    /// A connection or session has ended: see [`Queue::disconnect`].
+    pub(crate) fn disconnect(&mut self, session: u64) {
+        let now = self.now;
+        let mut admitted = self.bookkeep();
+        let (queue, store) = admitted.queue();
+        queue.disconnect(store, session, now);
+    }
+
+    /// Takes a parked call back: see [`Queue::cancel`].
+    pub(crate) fn cancel(&mut self, session: u64, request: RequestId) {
+        let now = self.now;
+        let mut admitted = self.bookkeep();
+        let (queue, store) = admitted.queue();
+        queue.cancel(store, session, request, now);
+    }
+
+    /// Admits a statement.
+    #[inline]
+    fn admit_statement(&mut self, statement: &Statement<'_>) -> Result<Admitted<'_>, ErrorObject> {
+        if self.conditions.is_restricted() {
+            self.conditions.check(Need::of_statement(self.store(), statement))?;
+        }
+        Ok(self.bookkeep())
+    }
+
+    /// Executes a statement of `acting`, in a transaction of its own or in the open one. Appends the tuple that it
+    /// returns to `out`; returns how many there are, 0 or 1.
+    pub(crate) fn execute(
+        &mut self,
+        acting: UserId,
+        statement: &Statement<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<u32, ErrorObject> {
+        let (start, now) = (out.len(), self.now);
+        let mut admitted = self.admit_statement(statement)?;
+        let (queue, store) = admitted.queue();
+        let mut executed = queue.execute(store, acting, statement, now, out);
+        // A Tarantool does not read the tuple that it deletes from a space of vinyl.
+        if let (Ok(is_shown @ true), Statement::Delete { space, .. }) = (&mut executed, statement)
+            && store.space(*space).is_ok_and(|space| space.engine() == Engine::Vinyl)
+        {
+            out.truncate(start);
+            *is_shown = false;
+        }
+        executed.map(u32::from).map_err(|error| wire_error::of_queue(&error))
+    }
+
+    /// Executes a statement of `acting` in the open transaction, or proposes it to the before hooks of its space.
+    pub(crate) fn submit(
+        &mut self,
+        acting: UserId,
+        statement: &Statement<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Proposal>, ErrorObject> {
+        let now = self.now;
+        let mut admitted = self.admit_statement(statement)?;
+        let (queue, store) = admitted.queue();
+        let submitted = queue.submit(store, acting, statement, now, out);
+        submitted.map_err(|error| wire_error::of_queue(&error))
+    }
+
+    /// Completes a statement as the hooks decided. Its submission was admitted.
+    pub(crate) fn decide(
+        &mut self,
+        acting: UserId,
+        statement: &Statement<'_>,
+        proposal: Proposal,
+        decision: Decision<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ErrorObject> {
+        let mut admitted = self.admit(Need::Read)?;
+        let (queue, store) = admitted.queue();
+        if !store.in_transaction() {
+            return Err(wire_error::of_store(&lycosa_store::Error::NoTransaction));
+        }
+        let decided = queue.decide(store, acting, (statement, proposal, decision), out);
+        decided.map_err(|error| wire_error::of_queue(&error))
+    }
+
+    /// Applies a transaction of another instance as a whole, also while this one is read-only. Its rows enter the journal's
+    /// batch with the stamps that they came with.
+    ///
+    /// With `skips_conflicts` a row whose key is taken becomes a NOP.
+    pub(crate) fn apply(
+        &mut self,
+        rows: &[(RowHeader, RowBody<'_>)],
+        skips_conflicts: bool,
+    ) -> Result<Lsn, ErrorObject> {
+        self.conditions.check(Need::Read)?;
+        let known = self.journaling.vclock();
+        let seen = rows.iter().filter(|(header, _)| header.lsn <= known.get(header.replica_id)).count();
+        if rows.is_empty() || seen == rows.len() {
+            return Ok(self.journaling.awaited());
+        }
+        check_stamps(rows, seen)?;
+        self.check_gap(rows)?;
+        let mut admitted =
+            self.admit(Need::of_foreign(rows.iter().filter_map(|(_, body)| statement(body))))?;
+        admitted.begin(user::ADMIN)?;
+        let mut applied = Cow::from(rows);
+        for (place, (_, body)) in rows.iter().enumerate() {
+            let (_, store) = admitted.queue();
+            match apply_row(store, body) {
+                Ok(()) => {}
+                Err(error) if skips_conflicts && error.code == u32::from(ErrorCode::TupleFound) => {
+                    applied.to_mut()[place].1 = RowBody::Nop;
+                }
+                Err(error) => {
+                    admitted.rollback();
+                    return Err(error);
+                }
+            }
+        }
+        admitted.commit_foreign(&applied)?;
+        drop(admitted);
+        Ok(self.journaling.awaited())
+    }
+
+    /// Refuses rows behind others that were lost here.
+    fn check_gap(&self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<(), ErrorObject> {
+        let Some((header, _)) =
+            rows.first().filter(|(header, _)| self.journaling.has_gap_before(header.replica_id, header.lsn))
+        else {
+            return Ok(());
+        };
+        let message = format!(
+            "rows of replica id {} between LSN {} and {} were lost with the journal: subscribe again from the present \
+             vclock",
+            header.replica_id,
+            self.journaling.vclock().get(header.replica_id),
+            header.lsn
+        );
+        Err(ErrorObject::client(ErrorCode::Protocol, message))
+    }
+
+    /// The store with every deferred entry of an index flushed, so that it can be read at once. That may take 1 s for each
+    /// million tuples; [`Self::advance`] does it in steps.
+    pub(crate) fn read(&mut self, space: u32, index: u32) -> Result<&Store, ErrorObject> {
+        while self.read_step(space, index, u64::MAX)? {}
+        Ok(self.store())
+    }
+
+    /// Goes on with a walk, for the owner of the cursor; see [`Store::advance`].
+    pub(crate) fn advance(
+        &mut self,
+        cursor: &mut Cursor,
+        budget: Budget,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<Progress, WalkError> {
+        self.advance_while(cursor, budget, &mut |tuple| {
+            f(tuple);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// As [`Self::advance`], until `f` breaks.
+    pub(crate) fn advance_while(
+        &mut self,
+        cursor: &mut Cursor,
+        budget: Budget,
+        f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Progress, WalkError> {
+        // Rows of the queue that are kept in memory may have to be written before.
+        self.read_step(cursor.space(), cursor.index(), 0)?;
+        let mut admitted = self.admit(Need::Read)?;
+        let (_, store) = admitted.queue();
+        Ok(store.advance_while(cursor, budget, f)?)
+    }
+
+    /// A step of making an index ready to be read; whether there are more. What does not exist is left to the read.
+    pub(crate) fn read_step(&mut self, space: u32, index: u32, budget: u64) -> Result<bool, ErrorObject> {
+        let now = self.now;
+        let mut admitted = self.admit(Need::Read)?;
+        let (queue, store) = admitted.queue();
+        let exists = store.space(space).is_ok_and(|space| space.index(index).is_some());
+        match queue.read(store, space, index, budget, now) {
+            Ok(store) => Ok(store.is_none()),
+            Err(error) if exists => Err(wire_error::of_queue(&error)),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Appends the tuples that `user` may see to `out`; returns how many they are.
+    pub(crate) fn select(
+        &mut self,
+        user: UserId,
+        select: &Select<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<u32, ErrorObject> {
+        let Select { space, index, iterator, key, offset, limit } = *select;
+        let start = out.len();
+        let mut count = 0;
+        let store = self.read(space, index)?;
+        let selected = store.select(user, space, index, iterator, key, offset, limit, &mut |tuple| {
+            count += 1;
+            if out.len() - start <= MAX_SELECTED {
+                out.extend_from_slice(tuple);
+            }
+        });
+        if let Err(error) = selected {
+            out.truncate(start);
+            return Err(wire_error::of_store(&error));
+        }
+        if out.len() - start > MAX_SELECTED {
+            out.truncate(start);
+            out.shrink_to(start);
+            return Err(too_much_selected());
+        }
+        Ok(count)
+    }
+}
+
+/// Why a walk does not go on.
+#[derive(Debug)]
+pub enum WalkError {
+    /// The instance does not let anybody read now.
+    Refused(ErrorObject),
+    /// What the cursor met.
+    Cursor(CursorError),
+}
+
+impl From<ErrorObject> for WalkError {
+    fn from(error: ErrorObject) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<CursorError> for WalkError {
+    fn from(error: CursorError) -> Self {
+        Self::Cursor(error)
+    }
+}
+
+impl From<WalkError> for ErrorObject {
+    fn from(error: WalkError) -> Self {
+        match error {
+            WalkError::Refused(error) => error,
+            WalkError::Cursor(CursorError::Refused(error)) => wire_error::of_store(&error),
+            WalkError::Cursor(error) => ErrorObject::lua(error.to_string()),
+        }
+    }
+}
+
+/// Executes a row that another instance has accepted in the open transaction.
+fn apply_row(store: &mut Store, body: &RowBody<'_>) -> Result<(), ErrorObject> {
+    let Some(statement) = statement(body) else {
+        return match body {
+            RowBody::Nop => Ok(()),
+            _ => Err(unsupported("synchronous replication and rows of unknown types")),
+        };
+    };
+    store.execute_of(Origin::Master, &statement).map(drop).map_err(|error| wire_error::of_store(&error))
+}
+
+/// Whether rows are one transaction that may be applied, of which `seen` are known already.
+fn check_stamps(rows: &[(RowHeader, RowBody<'_>)], seen: usize) -> Result<(), ErrorObject> {
+    let refuse = |reason: String| Err(ErrorObject::client(ErrorCode::Protocol, reason));
+    if let Some((header, _)) =
+        rows.iter().find(|(header, _)| !(1..VCLOCK_MAX as u32).contains(&header.replica_id))
+    {
+        return refuse(format!(
+            "a replicated row has replica id {}: expected 1 to {}",
+            header.replica_id,
+            VCLOCK_MAX - 1
+        ));
+    }
+    let (last, others) = rows.split_last().expect("the caller has looked");
+    if !last.0.is_commit || others.iter().any(|(header, _)| header.is_commit) {
+        return refuse("the rows are not one whole transaction".to_owned());
+    }
+    let is_in_order = rows.windows(2).all(|pair| {
+        let (before, after) = (&pair[0].0, &pair[1].0);
+        before.replica_id == after.replica_id && before.lsn < after.lsn
+    });
+    if !is_in_order {
+        return refuse(
+            "the rows of a transaction are of several instances, or not in the order of their LSNs"
+                .to_owned(),
+        );
+    }
+    if seen > 0 {
+        let reason =
+            "a part of the transaction is known already; the instance that sent it has another history";
+        return refuse(format!("{seen} of {} rows: {reason}", rows.len()));
+    }
+    Ok(())
+}
+
+fn unsupported(what: &str) -> ErrorObject {
+    ErrorObject::client(ErrorCode::Unsupported, format!("Lycosa does not support {what}"))
+}
+
+pub(crate) fn too_much_selected() -> ErrorObject {
+    let message = format!(
+        "Failed to allocate a reply of more than {MAX_SELECTED} bytes for select: \
+         ask for fewer tuples at a time with limit"
+    );
+    ErrorObject::client(ErrorCode::MemoryIssue, message)
+}

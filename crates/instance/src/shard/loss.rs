@@ -1,0 +1,89 @@
+//! The data of a shard go back to what the journal has confirmed, after a loss of rows.
+//!
+//! What becomes of connections, calls and replies stands in `front/loss.rs`.
+
+use std::collections::HashSet;
+
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::vclock::Vclock;
+use lycosa_queue::Rebuilt;
+use lycosa_store::{Store, UserId, user};
+
+use crate::shard::data::Lsn;
+use crate::shard::wire_error::named;
+use crate::shard::{Answer, RequestId, Shard};
+
+/// The name of the kind of error (field `name` of the error object) of a request whose rows were lost.
+pub const OUTCOME_UNKNOWN: &str = "OUTCOME_UNKNOWN";
+
+/// Data that a journal has confirmed.
+#[derive(Debug)]
+pub struct Confirmed {
+    /// The data, ready to be used.
+    pub store: Store,
+    /// The clock of the last row in them.
+    pub vclock: Vclock,
+}
+
+/// The answer to a request whose rows were lost.
+pub(crate) fn outcome_unknown() -> ErrorObject {
+    let message = "The outcome of this request is unknown: the journal has not confirmed its rows. \
+                   Look whether it was done before it is repeated";
+    named(ErrorObject::client(ErrorCode::SyncRollback, message), Some(OUTCOME_UNKNOWN))
+}
+
+impl Shard {
+    /// The journal has lost every row behind `from`, a durable one, and goes on: goes back to `confirmed`, the data at `from`.
+    /// Returns which of the users are not the accounts that they were.
+    pub(crate) fn lose(
+        &mut self,
+        from: Lsn,
+        confirmed: Confirmed,
+        mut users: HashSet<UserId>,
+    ) -> HashSet<UserId> {
+        let former = self.data.lose(from, confirmed, self.identity.replica_id);
+        self.expiring.restart();
+        let waiting = self.data.queue().waiting_requests().collect();
+        self.void_calls(waiting);
+        let account = |store: &Store, id| store.user(id).map(|user| (user.name.clone(), user.hash2));
+        let store = self.data.store();
+        users.retain(|&id| {
+            !matches!(id, user::GUEST | user::ADMIN) && account(&former, id) != account(store, id)
+        });
+        self.await_replicas();
+        self.former.push(former.retire());
+        users
+    }
+
+    /// Lets the queue come up a little further on the confirmed data. Whether there is more to do.
+    pub(crate) fn step_rebuild(&mut self, budget: usize) -> bool {
+        if !self.data.conditions.is_rebuilding() {
+            return false;
+        }
+        if let Some(Rebuilt { waiting, started }) = self.data.rebuild_step(budget) {
+            if started.is_err() {
+                self.role.retry_queue(self.data.now);
+            }
+            self.void_calls(waiting);
+        }
+        self.data.conditions.is_rebuilding()
+    }
+
+    /// Gives back a little of the memory of former data. Whether some is left.
+    pub(crate) fn free_former(&mut self, budget: u64) -> bool {
+        if let Some(former) = self.former.last_mut()
+            && !former.free(budget)
+        {
+            self.former.pop();
+        }
+        !self.former.is_empty()
+    }
+
+    /// Calls that wait for something which is lost have an unknown outcome: all but these, and those that wait for a
+    /// snapshot.
+    fn void_calls(&mut self, mut waiting: HashSet<RequestId>) {
+        self.replication.wishes.retain_waiting(&waiting);
+        waiting.extend(self.checkpoints.waiting_calls());
+        self.answers.push_back(Answer::AllBut(waiting));
+    }
+}

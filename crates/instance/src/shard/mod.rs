@@ -1,0 +1,361 @@
+//! A shard: data with their queue, the batches for their journal, and what happens to them without a request.
+//!
+//! A [`Shard`] owns the commit door ([`data`]), deadlines of the queue and of expiration tasks, checkpoints, its role
+//! among replicas, and the answers of calls that were parked. What asks it is an argument: a user, a number of a session, a
+//! number of a request. [`Shard::poll`] hands out the answers of parked calls in the order in which they became known.
+//!
+//! Invariants: a call is parked under the number that its caller has given; each number is answered at most once, unless
+//! its session ends or the call is taken back before. Absent: sockets, frames, connections, replies, log-ins, programs.
+
+pub(crate) mod admission;
+pub(crate) mod batch;
+pub(crate) mod checkpoint;
+pub(crate) mod clocks;
+pub(crate) mod data;
+pub(crate) mod expiring;
+pub(crate) mod loss;
+pub(crate) mod replication;
+pub(crate) mod role;
+pub(crate) mod room;
+pub(crate) mod wire_error;
+pub(crate) mod wish;
+
+use std::collections::{HashSet, VecDeque};
+
+use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::vclock::Vclock;
+use lycosa_queue::sampled::{Sampled, with_held_back};
+use lycosa_queue::{LogLevel, LogLine, Queue};
+use lycosa_store::{Access, Object, Retired, Store, UserId};
+use uuid::Uuid;
+
+use crate::shard::admission::Need;
+use crate::shard::batch::{Batch, Buffers, Journaling};
+use crate::shard::checkpoint::Checkpoints;
+use crate::shard::data::Data;
+use crate::shard::expiring::Expiring;
+use crate::shard::replication::Replication;
+use crate::shard::role::RoleDeadlines;
+use crate::shard::room::Room;
+
+/// Number of a request that may be parked; never used twice in a process.
+pub type RequestId = u64;
+
+/// Who this instance is among others.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity {
+    /// Of this instance; stands in the greeting and in every file.
+    pub instance: Uuid,
+    /// Of the replica set that it belongs to.
+    pub cluster: Uuid,
+    /// Its number in `_cluster`, 1 to 31.
+    pub replica_id: u32,
+}
+
+/// How late deadlines fired.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lag {
+    /// Of the last one that fired, in microseconds.
+    pub last: u64,
+    /// The longest since the start, in microseconds.
+    pub longest: u64,
+}
+
+impl Lag {
+    pub(crate) fn record(&mut self, lag: u64) {
+        self.last = lag;
+        self.longest = self.longest.max(lag);
+    }
+}
+
+/// Null, as a value of a reply.
+pub(crate) const NULL: &[u8] = &[0xc0];
+
+/// What the operator decides about a shard.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rules {
+    /// Bytes of rows that may wait for the journal before nothing more is taken.
+    pub(crate) max_journal_backlog: usize,
+    /// See [`Settings`](crate::Settings).
+    pub(crate) checkpoint_interval: u64,
+    /// See [`Settings`](crate::Settings).
+    pub(crate) checkpoint_wal_threshold: u64,
+    /// See [`Settings`](crate::Settings).
+    pub(crate) checkpoint_count: usize,
+    /// See [`Settings`](crate::Settings).
+    pub(crate) replica_journal_limit: u64,
+    /// See [`Settings`](crate::Settings).
+    pub(crate) replicas_before_reply: usize,
+    /// See [`Settings`](crate::Settings).
+    pub(crate) refuses_without_replicas: bool,
+    /// See [`Settings`](crate::Settings).
+    pub(crate) native_queue: bool,
+    /// See [`Settings`](crate::Settings).
+    pub(crate) queue_on_demand: bool,
+}
+
+/// Something for the callers of parked calls.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The answer of one call: the number of its values, and the values back to back.
+    To(RequestId, Result<(u32, Vec<u8>), ErrorObject>),
+    /// Calls that waited for something which is lost have an unknown outcome: all parked calls but these.
+    AllBut(HashSet<RequestId>),
+}
+
+/// Data and everything that changes them.
+pub(crate) struct Shard {
+    pub(crate) rules: Rules,
+    pub(crate) identity: Identity,
+    pub(crate) data: Data,
+    /// Data that a loss of rows has replaced, until their memory is given back.
+    former: Vec<Retired>,
+    checkpoints: Checkpoints,
+    role: RoleDeadlines,
+    pub(crate) expiring: Expiring,
+    pub(crate) replication: Replication,
+    /// The vclock of the oldest journal file that is kept.
+    pub(crate) oldest_vclock: Vclock,
+    /// Which of the lines about new spaces of vinyl are logged.
+    vinyl_lines: Sampled,
+    pub(crate) lag: Lag,
+    pub(crate) started_at: u64,
+    /// Answers that are not the queue's.
+    answers: VecDeque<Answer>,
+}
+
+/// Tasks, calls and sessions that one step of the queue handles.
+const QUEUE_STEP: usize = 64;
+
+/// Tuples whose memory one step gives back.
+const GARBAGE_STEP: u64 = 256;
+
+impl Shard {
+    /// A shard over recovered data. `vclock` is that of the last recovered row.
+    pub(crate) fn new(
+        rules: Rules,
+        identity: Identity,
+        mut store: Store,
+        queue: Queue,
+        vclock: Vclock,
+        now: u64,
+    ) -> Self {
+        // Recovery does not know it, and the instance's own row of `_cluster` must stay.
+        store.set_replica_id(identity.replica_id);
+        if rules.native_queue {
+            Queue::protect(&mut store);
+        }
+        let signature = vclock.signature();
+        Self {
+            rules,
+            identity,
+            data: Data::new(store, queue, Journaling::new(identity.replica_id, vclock), now),
+            former: Vec::new(),
+            checkpoints: Checkpoints::new(signature, now),
+            role: RoleDeadlines::default(),
+            expiring: Expiring::default(),
+            replication: Replication::default(),
+            oldest_vclock: Vclock::new(),
+            vinyl_lines: Sampled::default(),
+            lag: Lag::default(),
+            started_at: now,
+            answers: VecDeque::new(),
+        }
+    }
+
+    /// An input begins: time goes on, and a transaction that a program has left open is rolled back.
+    #[inline]
+    pub(crate) fn begin_input(&mut self, now: u64) {
+        self.data.now = now;
+        if self.data.in_transaction() {
+            self.data.rollback();
+        }
+    }
+
+    /// The next answer of a parked call. The rows of what it has done are in the journal's batch.
+    #[inline]
+    pub(crate) fn poll(&mut self) -> Option<Answer> {
+        if !self.answers.is_empty() {
+            return self.answers.pop_front();
+        }
+        while let Some(woken) = self.data.vault.poll_woken() {
+            if !self.replication.wishes.is_empty()
+                && let Some(wish) = self.take_wish(woken.request)
+                && let Ok((count, values)) = &woken.result
+                && values != NULL
+            {
+                self.wish(woken.request, wish, *count, values.clone());
+                continue;
+            }
+            let result = woken.result.map_err(|error| wire_error::of_queue(&error));
+            return Some(Answer::To(woken.request, result));
+        }
+        None
+    }
+
+    fn answer(&mut self, request: RequestId, result: Result<(u32, Vec<u8>), ErrorObject>) {
+        self.answers.push_back(Answer::To(request, result));
+    }
+
+    /// A session has ended: its parked calls are forgotten, its tasks are released, now or in slices.
+    pub(crate) fn end_session(&mut self, session: u64) {
+        self.replication.wishes.forget_session(session);
+        self.data.disconnect(session);
+    }
+
+    /// Takes a parked call back: it is not answered any more. A take or put that waits gives up its place; a long call goes
+    /// on.
+    pub(crate) fn cancel(&mut self, session: u64, request: RequestId) {
+        self.replication.wishes.forget(request);
+        self.data.cancel(session, request);
+    }
+
+    /// Starts the queue on the recovered data.
+    ///
+    /// # Errors
+    /// Data that the queue's spaces cannot hold.
+    pub(crate) fn start(&mut self) -> Result<lycosa_queue::StartReport, lycosa_queue::Error> {
+        let now = self.data.now;
+        let mut admitted = self.data.bookkeep();
+        let (queue, store) = admitted.queue();
+        queue.start(store, now)
+    }
+
+    /// Whether the queue has not started because nothing has asked for it.
+    pub(crate) fn awaits_demand(&self) -> bool {
+        self.rules.queue_on_demand
+            && self.rules.native_queue
+            && self.data.queue().state() == lycosa_queue::QueueState::Init
+    }
+
+    /// Changes limits and rules. `memory_limit` is in bytes.
+    pub(crate) fn reconfigure(&mut self, rules: Rules, memory_limit: u64) {
+        self.rules = rules;
+        self.data.upkeep().set_memory_limit(memory_limit);
+    }
+
+    /// Names that begin with `queue.` are the native queue's, or not any more.
+    pub(crate) fn set_native_queue(&mut self, native: bool) {
+        self.rules.native_queue = native;
+        if native || self.data.queue().state() == lycosa_queue::QueueState::Init {
+            self.data.upkeep().protect_queue(native);
+        }
+    }
+
+    /// Adds a type of tube that a program brings: see [`Queue::register`].
+    ///
+    /// # Errors
+    /// As [`Queue::register`].
+    pub(crate) fn register_tube_type(
+        &mut self,
+        tube_type: lycosa_queue::driver::TubeType,
+    ) -> Result<lycosa_queue::StartReport, lycosa_queue::Error> {
+        let now = self.data.now;
+        let mut admitted = self.data.bookkeep();
+        let (queue, store) = admitted.queue();
+        queue.register(store, tube_type, now)
+    }
+
+    /// Whether `user` may do what needs `access` to the universe.
+    ///
+    /// # Errors
+    /// The user may not.
+    pub(crate) fn check_universe(&self, user: UserId, access: Access) -> Result<(), ErrorObject> {
+        let checked = self.data.store().check_access(user, Object::Universe, access);
+        checked.map_err(|error| wire_error::of_store(&error))
+    }
+
+    /// The batch that ended with `lsn` is durable.
+    pub(crate) fn handle_durable(&mut self, lsn: u64, buffers: Buffers) {
+        self.data.journaling.mark_durable(lsn, buffers);
+        self.await_replicas();
+    }
+
+    /// The journal has failed for good: from now on data are neither read nor changed.
+    pub(crate) fn handle_failed(&mut self, cause: &str) {
+        self.data.conditions.set_failure(cause);
+        self.data.journaling.fail();
+        self.abandon_checkpoint(cause);
+    }
+
+    /// The disk is short of free space, or has enough again. Returns whether that has changed.
+    pub(crate) fn handle_room(&mut self, scarce: Option<Room>) -> bool {
+        let has_changed = self.data.conditions.scarce_room().is_some() != scarce.is_some();
+        let snapshot = self.checkpoints.snapshot_bytes();
+        self.data.conditions.set_scarce_room(scarce.map(|room| room.beside_snapshot(snapshot)));
+        self.checkpoints.room_changed(has_changed);
+        has_changed
+    }
+
+    /// The data folder is not where the next start looks for it, or is there again. Returns whether that is news.
+    pub(crate) fn handle_displaced(&mut self, displaced: Option<&str>) -> bool {
+        let is_news = self.data.conditions.displaced() != displaced;
+        if is_news {
+            self.data.conditions.set_displaced(displaced);
+        }
+        is_news
+    }
+
+    /// Whether so many rows wait for the journal that nothing more should be taken for the moment.
+    #[inline]
+    pub(crate) fn is_journal_behind(&self) -> bool {
+        self.data.journaling.pending_bytes() > self.rules.max_journal_backlog
+    }
+
+    /// The rows of the turn, to be made durable together.
+    pub(crate) fn poll_append(&mut self) -> Option<Batch> {
+        if self.data.conditions.has_failed() { None } else { self.data.journaling.take() }
+    }
+
+    /// Whether there are rows for a batch to which others may be added.
+    pub(crate) fn has_open_batch(&self) -> bool {
+        !self.data.conditions.has_failed() && self.data.journaling.has_open_batch()
+    }
+
+    /// What keeps the shard from changing data, if anything does.
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        self.data.conditions.failure().or(self.data.conditions.displaced())
+    }
+
+    /// Does a little of what is due in the queue.
+    pub(crate) fn step_queue(&mut self) -> lycosa_queue::Tick {
+        let now = self.data.now;
+        let Ok(mut admitted) = self.data.admit(Need::Deadline) else { return lycosa_queue::Tick::default() };
+        let (queue, store) = admitted.queue();
+        let tick = queue.tick(store, now, QUEUE_STEP);
+        drop(admitted);
+        if tick.handled > 0 {
+            self.lag.record(tick.lag_us);
+        }
+        tick
+    }
+
+    /// Gives back a little memory of truncated and dropped spaces, and of data that were lost. Whether some is left.
+    pub(crate) fn step_garbage(&mut self) -> bool {
+        self.free_former(GARBAGE_STEP) || self.data.upkeep().collect_garbage(GARBAGE_STEP)
+    }
+
+    /// Log lines of the queue, of expiration tasks, and about spaces that a Tarantool would refuse.
+    pub(crate) fn poll_log(&mut self) -> Option<LogLine> {
+        let own = self.data.vault.poll_log().or_else(|| self.expiring.poll_log());
+        own.or_else(|| self.poll_vinyl())
+    }
+
+    /// A line about a new space of vinyl. Clients cause any number of such lines, so they are sampled.
+    fn poll_vinyl(&mut self) -> Option<LogLine> {
+        let now = self.data.now;
+        let warning = |text| Some(LogLine { level: LogLevel::Warning, text });
+        while let Some(space) = self.data.upkeep().take_new_vinyl() {
+            let text = format!(
+                "space '{}' is of vinyl, which is memory here: once a snapshot was taken, no Tarantool opens this data \
+                 folder (`lycosa check --for-tarantool`)",
+                space.name()
+            );
+            if let Some(held_back) = self.vinyl_lines.event(now) {
+                return warning(with_held_back(text, held_back));
+            }
+        }
+        let count = self.vinyl_lines.overdue(now)?;
+        warning(format!("{count} more spaces of vinyl were created"))
+    }
+}

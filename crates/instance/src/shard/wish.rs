@@ -1,0 +1,227 @@
+//! A stronger wish of one call: `put` and `put_many` with the option `replicas = N` are answered when N replicas have the task
+//! on their disks, whatever `replicas_before_reply` says.
+//!
+//! The call is done at once and its answer is parked, so that other replies of the connection do not wait for it. With
+//! `replicas_missing = refuse` the call is refused before it is done while fewer than N replicas follow. Inside a
+//! transaction nothing can wait, so the wish is refused.
+//!
+//! Invariant: a parked answer leaves when the rows are durable here and on N replicas, and not before.
+
+use std::collections::{HashMap, HashSet};
+
+use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::vclock::{VCLOCK_MAX, Vclock};
+use lycosa_queue::{Procedure, TubeMethod};
+use lycosa_tuple::mp::{Kind, Reader};
+
+use crate::shard::admission::missing_replicas_error;
+use crate::shard::{RequestId, Shard};
+
+/// Most replicas that a replica set can have beside its master.
+const MOST: u64 = VCLOCK_MAX as u64 - 1;
+
+/// An answer that waits for replicas.
+#[derive(Debug)]
+struct ParkedAnswer {
+    request: RequestId,
+    wish: Wish,
+    /// What a replica has to have.
+    vclock: Vclock,
+    count: u32,
+    values: Vec<u8>,
+}
+
+/// What a call wants beyond what every reply waits for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish {
+    /// The session that wants it.
+    pub(crate) session: u64,
+    /// Replicas that must have the task.
+    pub(crate) wanted: usize,
+}
+
+/// All answers that wait for more replicas than others.
+#[derive(Debug, Default)]
+pub(crate) struct Wishes {
+    parked: Vec<ParkedAnswer>,
+    /// Calls that wait for free space in a tube, and what each wants then.
+    waiting: HashMap<RequestId, Wish>,
+}
+
+impl Wishes {
+    /// Whether nobody wishes for anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parked.is_empty() && self.waiting.is_empty()
+    }
+
+    /// A call is not answered any more.
+    pub(crate) fn forget(&mut self, request: RequestId) {
+        if !self.is_empty() {
+            self.parked.retain(|answer| answer.request != request);
+            self.waiting.remove(&request);
+        }
+    }
+
+    /// The calls of a session are not answered any more.
+    pub(crate) fn forget_session(&mut self, session: u64) {
+        if !self.is_empty() {
+            self.parked.retain(|answer| answer.wish.session != session);
+            self.waiting.retain(|_, wish| wish.session != session);
+        }
+    }
+
+    /// What was done is lost, and of the calls that wait only these still do.
+    pub(crate) fn retain_waiting(&mut self, waiting: &HashSet<RequestId>) {
+        self.parked.clear();
+        self.waiting.retain(|request, _| waiting.contains(request));
+    }
+}
+
+/// How many replicas the call wants, if it says so.
+///
+/// # Errors
+/// The option is no such number.
+#[inline]
+pub(crate) fn of_call(procedure: &Procedure, args: &[u8]) -> Result<Option<usize>, ErrorObject> {
+    match procedure.tube_method() {
+        Some(TubeMethod::Put | TubeMethod::PutMany) => of_options(args),
+        _ => Ok(None),
+    }
+}
+
+fn of_options(args: &[u8]) -> Result<Option<usize>, ErrorObject> {
+    let mut reader = Reader::new(args);
+    let Ok(2..) = reader.array() else { return Ok(None) };
+    if reader.skip().is_err() {
+        return Ok(None);
+    }
+    match reader.kind() {
+        Ok(Kind::Map) => of_table(&mut reader),
+        // One table for each task: the most that any of them wants.
+        Ok(Kind::Array) => {
+            let mut most = None;
+            for _ in 0..reader.array().unwrap_or(0) {
+                match reader.kind() {
+                    Ok(Kind::Map) => most = most.max(of_table(&mut reader)?),
+                    _ if reader.skip().is_err() => break,
+                    _ => {}
+                }
+            }
+            Ok(most)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Reads a table to its end. Of equal keys the last one counts, as in Lua.
+fn of_table(reader: &mut Reader<'_>) -> Result<Option<usize>, ErrorObject> {
+    let mut wanted = None;
+    for _ in 0..reader.map().unwrap_or(0) {
+        let is_replicas = match reader.kind() {
+            Ok(Kind::Str) => reader.str() == Ok(b"replicas"),
+            _ if reader.skip().is_err() => break,
+            _ => false,
+        };
+        if !is_replicas || reader.kind() == Ok(Kind::Nil) {
+            if reader.skip().is_err() {
+                break;
+            }
+            continue;
+        }
+        let number = reader.uint().ok().filter(|number| *number <= MOST);
+        let Some(number) = number.and_then(|number| usize::try_from(number).ok()) else {
+            let text = format!("Invalid value of replicas: it should be a whole number from 0 to {MOST}");
+            return Err(ErrorObject::lua(text));
+        };
+        wanted = Some(number);
+    }
+    Ok(wanted)
+}
+
+impl Shard {
+    /// Looks whether a wish can be granted at all; `None` if the call wants no more than every reply waits for.
+    ///
+    /// # Errors
+    /// A transaction is open, or too few replicas are connected.
+    pub(crate) fn admit_wish(&self, wanted: Option<usize>) -> Result<Option<usize>, ErrorObject> {
+        let Some(wanted) = wanted.filter(|wanted| *wanted > self.rules.replicas_before_reply) else {
+            return Ok(None);
+        };
+        if self.data.in_transaction() {
+            return Err(ErrorObject::lua(
+                "The option replicas cannot be used in a transaction: nothing waits there. Put without it, or set \
+                 replicas_before_reply",
+            ));
+        }
+        if self.data.is_read_only() {
+            return Ok(None);
+        }
+        let following = self.replication.replicas.following_count();
+        if self.rules.refuses_without_replicas && following < wanted {
+            return Err(missing_replicas_error(following, wanted, "the put asks for"));
+        }
+        Ok(Some(wanted))
+    }
+
+    /// The call waits for something else first, and wants replicas after that.
+    pub(crate) fn wish_later(&mut self, request: RequestId, wish: Wish) {
+        self.replication.wishes.waiting.insert(request, wish);
+    }
+
+    /// The call waited for something, and is done: what it wanted.
+    pub(crate) fn take_wish(&mut self, request: RequestId) -> Option<Wish> {
+        self.replication.wishes.waiting.remove(&request)
+    }
+
+    /// The parked call is answered when the replicas that it wants have everything that there is now.
+    pub(crate) fn wish(&mut self, request: RequestId, wish: Wish, count: u32, values: Vec<u8>) {
+        let vclock = self.data.journaling.vclock().clone();
+        self.replication.wishes.parked.push(ParkedAnswer { request, wish, vclock, count, values });
+    }
+
+    /// Answers the calls whose wishes have come true.
+    pub(crate) fn grant_wishes(&mut self) {
+        if self.replication.wishes.is_empty() {
+            return;
+        }
+        let parked = std::mem::take(&mut self.replication.wishes.parked);
+        for answer in parked {
+            let durable = self.data.journaling.durable_vclock();
+            let is_here = answer.vclock.iter().all(|(id, lsn)| lsn <= durable.get(id));
+            if is_here && self.replication.replicas.count_with(&answer.vclock) >= answer.wish.wanted {
+                self.answer(answer.request, Ok((answer.count, answer.values)));
+            } else {
+                self.replication.wishes.parked.push(answer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lycosa_tuple::value::Value;
+
+    use super::*;
+
+    fn wish(options: Value) -> Result<Option<usize>, String> {
+        let args = Value::array([Value::str("x"), options]).encode();
+        of_options(&args).map_err(|error| error.message)
+    }
+
+    fn replicas(number: impl Into<Value>) -> Value {
+        Value::map([("pri", Value::from(1_u64)), ("replicas", number.into())])
+    }
+
+    #[test]
+    fn wishes_are_numbers_of_replicas() {
+        assert_eq!(of_options(&Value::array([Value::str("x")]).encode()), Ok(None));
+        assert_eq!(wish(Value::map([("pri", 1_u64)])), Ok(None));
+        assert_eq!(wish(replicas(2_u64)), Ok(Some(2)));
+        assert_eq!(wish(replicas(Value::Nil)), Ok(None));
+        assert_eq!(wish(Value::array([Value::Nil, replicas(1_u64), replicas(3_u64)])), Ok(Some(3)));
+        for wrong in [Value::from(-1_i64), Value::from(1.5), Value::str("1"), Value::from(32_u64)] {
+            let message = wish(replicas(wrong)).unwrap_err();
+            assert_eq!(message, "Invalid value of replicas: it should be a whole number from 0 to 31");
+        }
+    }
+}
