@@ -7,6 +7,7 @@ mod arrows;
 mod dependencies;
 mod foreign;
 mod links;
+mod modules;
 mod sentences;
 mod text;
 mod unused;
@@ -64,6 +65,7 @@ pub(crate) fn check() -> Result<()> {
     unused::check(&all, &sources, &mut faults)?;
     for source in &sources {
         text::check(source, &mut faults);
+        modules::check(source, &mut faults);
         sentences::check(source, &mut faults);
     }
     links::check(&sources, &mut faults);

@@ -267,7 +267,7 @@ impl Instance {
         Ok(slot)
     }
 
-    /// Whether a client that is connected was greeted with this salt: whoever was greeted so is connected to this instance.
+    /// Whether a connected client holds the salt of this greeting.
     pub fn has_greeted(&self, salt: &[u8; SALT_SIZE]) -> bool {
         self.connections.iter().any(|connection| connection.salt == *salt)
     }
@@ -387,7 +387,7 @@ impl Instance {
         self.settings.replicas_before_reply > 0 || self.shard.is_journal_behind()
     }
 
-    /// Handles what comes from outside: time goes on, and a transaction that a program has left open is rolled back.
+    /// Handles an input: time goes on, and a transaction that a program has left open is rolled back.
     #[inline]
     fn input<T>(&mut self, now: u64, handle: impl FnOnce(&mut Self) -> T) -> T {
         self.shard.begin_input(now);

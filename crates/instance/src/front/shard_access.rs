@@ -51,7 +51,7 @@ impl Instance {
         &self.shard.replication.replicas
     }
 
-    /// The same, to be told what has become of them.
+    /// The same, for reports about their connections.
     pub fn replicas_mut(&mut self) -> &mut Replicas {
         &mut self.shard.replication.replicas
     }
@@ -61,7 +61,7 @@ impl Instance {
         self.shard.is_journal_behind()
     }
 
-    /// What is known of the masters, in the order of the configuration.
+    /// The masters with their states, in the order of the configuration.
     pub fn set_upstreams(&mut self, upstreams: Vec<Upstream>) {
         self.shard.replication.set_upstreams(upstreams);
     }
@@ -71,7 +71,7 @@ impl Instance {
         self.shard.replication.upstreams()
     }
 
-    /// One of the masters, to be told what has become of it.
+    /// One of the masters, for a report about it.
     pub fn upstream_mut(&mut self, place: usize) -> Option<&mut Upstream> {
         self.shard.replication.upstream_mut(place)
     }
@@ -91,8 +91,8 @@ impl Instance {
         self.settle(|instance| instance.shard.set_orphan(is_orphan, now));
     }
 
-    /// Begins the expiration tasks that the configuration declares, or changes those that it declares differently now. A task
-    /// whose space does not exist yet begins when it does.
+    /// Begins the expiration tasks that the configuration declares, or changes running ones to what it declares now. A
+    /// task whose space does not exist yet begins when the space does.
     ///
     /// # Errors
     /// The first declaration that cannot be carried out, with the task's name. What came before it is done.
@@ -130,7 +130,7 @@ impl Instance {
         self.shard.has_checkpoint()
     }
 
-    /// What is to be done next about snapshots: at most one thing a turn, within the budget.
+    /// The next order for the writer of snapshots: at most one a turn, within the budget.
     pub fn poll_checkpoint(&mut self, budget: Budget) -> Option<CheckpointOrder> {
         self.settle(|instance| instance.shard.poll_checkpoint(budget, &instance.loop_time.clocks))
     }

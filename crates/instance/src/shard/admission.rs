@@ -3,10 +3,10 @@
 //! An entry declares a [`Need`]. [`Data::admit`] compares it with the [`Conditions`] of the instance: the journal lives, the
 //! instance takes writes, the data folder is in its place, replicas are connected, the disk has free space. The [`Admitted`]
 //! that it returns is the only value that yields the store and the queue to be changed, so an entry cannot forget a check.
-//! When an `Admitted` ends, what was committed is in the journal's batch. Rights are checked by the store and the queue: an
+//! When an `Admitted` ends, committed rows are in the journal's batch. Rights are checked by the store and the queue: an
 //! acting user is an argument of everything that changes data.
 //!
-//! [`Data::bookkeep`] admits always. It is for what must happen whatever has failed: a connection has ended, the queue
+//! [`Data::bookkeep`] admits always. It is for bookkeeping that a failure must not stop: a connection has ended, the queue
 //! follows a change of role.
 //!
 //! Invariants: `store` and `queue` of [`Vault`] are private to this module; rows of a committed transaction are in the batch
@@ -180,16 +180,16 @@ impl Conditions {
             || self.scarce_room.is_some();
     }
 
-    /// Whether anything stands against an entry, whatever it needs.
+    /// Whether any condition stands, so that an entry must compare its need.
     #[inline]
     pub(crate) fn is_restricted(&self) -> bool {
         self.is_restricted
     }
 
-    /// Whether what an entry needs is there.
+    /// Compares the need of an entry with the conditions.
     ///
     /// # Errors
-    /// What is missing, as a client is told.
+    /// The first condition that refuses it, in a client's words.
     #[inline]
     pub(crate) fn check(&self, need: Need) -> Result<(), ErrorObject> {
         if self.is_restricted { self.check_each(need) } else { Ok(()) }
@@ -367,14 +367,14 @@ impl Upkeep<'_> {
         self.store.take_new_vinyl()
     }
 
-    /// Whether the queue's spaces show privileges only to those that hold them.
+    /// Whether the queue's spaces show each user its own privileges only.
     pub(crate) fn protect_queue(&mut self, is_protected: bool) {
         if is_protected { Queue::protect(self.store) } else { Queue::unprotect(self.store) }
     }
 }
 
-/// Data that an entry may change: what it declared to need is there. When it is dropped outside a transaction, what was
-/// committed is in the journal's batch.
+/// Data that an admitted entry may change. When it is dropped outside a transaction, committed rows are in the journal's
+/// batch.
 #[must_use = "an entry touches data through this value"]
 pub(crate) struct Admitted<'a> {
     store: &'a mut Store,
@@ -397,14 +397,14 @@ impl Data {
     /// Admits an entry that needs this.
     ///
     /// # Errors
-    /// What is missing, as a client is told.
+    /// The first condition that refuses it, in a client's words.
     #[inline]
     pub(crate) fn admit(&mut self, need: Need) -> Result<Admitted<'_>, ErrorObject> {
         self.conditions.check(need)?;
         Ok(self.bookkeep())
     }
 
-    /// Admits what must happen whatever has failed: a connection has ended, a call is taken back, the queue follows a change
+    /// Admits bookkeeping that a failure must not stop: a connection has ended, a call is taken back, the queue follows a change
     /// of role, an open transaction ends. Once the journal has failed, rows that this makes are dropped.
     #[inline]
     pub(crate) fn bookkeep(&mut self) -> Admitted<'_> {
@@ -501,7 +501,7 @@ impl Admitted<'_> {
         self.queue.call(self.store, caller, procedure, args, self.now, out)
     }
 
-    /// Moves what was committed so far into the journal's batch, for an entry that measures what that takes.
+    /// Moves the rows committed so far into the journal's batch, for an entry that measures the cost of that.
     pub(crate) fn collect(&mut self) {
         self.journaling.collect(self.store, self.now);
     }
@@ -524,7 +524,7 @@ pub(crate) fn missing_replicas_error(connected: usize, wanted: usize, rule: &str
     ErrorObject::client(ErrorCode::SyncQuorumTimeout, message)
 }
 
-/// The answer to what comes between a loss of rows and the end of the rebuild.
+/// The answer to a request between a loss of rows and the end of the rebuild.
 fn rebuilding_error() -> ErrorObject {
     let message = "Instance bootstrap hasn't finished yet: the journal has lost rows, and the instance goes back to those \
                    that are confirmed. Nothing was done; ask again";

@@ -79,8 +79,7 @@ impl Shard {
         !self.former.is_empty()
     }
 
-    /// Calls that wait for something which is lost have an unknown outcome: all but these, and those that wait for a
-    /// snapshot.
+    /// Calls that waited for lost rows have an unknown outcome: all but `waiting` and the calls that wait for a snapshot.
     fn void_calls(&mut self, mut waiting: HashSet<RequestId>) {
         self.replication.wishes.retain_waiting(&waiting);
         waiting.extend(self.checkpoints.waiting_calls());

@@ -99,7 +99,7 @@ pub(crate) struct Rules {
 pub(crate) enum Answer {
     /// The answer of one call: the number of its values, and the values back to back.
     To(RequestId, Result<(u32, Vec<u8>), ErrorObject>),
-    /// Calls that waited for something which is lost have an unknown outcome: all parked calls but these.
+    /// Calls that waited for lost rows have an unknown outcome: all parked calls but these.
     AllBut(HashSet<RequestId>),
 }
 
@@ -296,7 +296,7 @@ impl Shard {
         is_news
     }
 
-    /// Whether so many rows wait for the journal that nothing more should be taken for the moment.
+    /// Whether the journal's backlog exceeds its bound, so that the loop should take nothing more for the moment.
     #[inline]
     pub(crate) fn is_journal_behind(&self) -> bool {
         self.data.journaling.pending_bytes() > self.rules.max_journal_backlog
@@ -317,7 +317,7 @@ impl Shard {
         self.data.conditions.failure().or(self.data.conditions.displaced())
     }
 
-    /// Does a little of what is due in the queue.
+    /// Handles expired deadlines of the queue, at most [`QUEUE_STEP`].
     pub(crate) fn step_queue(&mut self) -> lycosa_queue::Tick {
         let now = self.data.now;
         let Ok(mut admitted) = self.data.admit(Need::Deadline) else { return lycosa_queue::Tick::default() };

@@ -60,7 +60,7 @@ impl Shard {
         }
     }
 
-    /// Does what is due about the role and about replicas. When it has something to do next, µs since the epoch.
+    /// Handles expired deadlines of the role, and replicas. Returns the next deadline, µs since the epoch.
     pub(crate) fn step_role(&mut self) -> Option<u64> {
         let now = self.data.now;
         self.sync_with_cluster();
@@ -81,7 +81,7 @@ impl Shard {
     fn follow_role(&mut self) {
         let (now, read_only) = (self.data.now, self.data.is_read_only());
         if self.data.conditions.is_rebuilding() {
-            // It is told when it is up.
+            // The end of the rebuild tells it.
             self.role.queue_retry = Some(now);
             return;
         }

@@ -70,7 +70,7 @@ impl Wishes {
         }
     }
 
-    /// What was done is lost, and of the calls that wait only these still do.
+    /// Rows were lost: forgets the answers parked so far, and every waiting call but `waiting`.
     pub(crate) fn retain_waiting(&mut self, waiting: &HashSet<RequestId>) {
         self.parked.clear();
         self.waiting.retain(|request, _| waiting.contains(request));
