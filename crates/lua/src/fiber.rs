@@ -833,7 +833,7 @@ mod tests {
         let runtime = Runtime::new(Limits::default()).expect("there is memory");
         runtime.shared().scheduler.clock.set(clock);
         let ran = Rc::new(RefCell::new(Vec::new()));
-        // The first client has three functions ready, each of the others one.
+        // Client 1 has three ready functions, clients 2 and 3 have one each.
         for (number, name) in [(1, "1a"), (1, "1b"), (1, "1c"), (2, "2a"), (3, "3a")] {
             let ran = ran.clone();
             let entry = move |_| {

@@ -54,7 +54,7 @@ impl<T> Ready<T> {
         self.len == 0
     }
 
-    /// Adds a fiber behind the others of its share.
+    /// Adds a fiber at the end of its share.
     pub(crate) fn push(&mut self, share: u64, fiber: T) {
         self.len += 1;
         if share == OWN {

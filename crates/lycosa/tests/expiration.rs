@@ -264,7 +264,10 @@ fn replicas_follow_and_one_that_is_promoted_goes_on() {
     assert_eq!(task(&replica)["expired"], 0, "the master's deletions came, and none of its own");
     // A start is refused where nothing can be kept.
     let refused = expiration(&replica, &["start", "new", "mail", "--field", "3"]);
-    assert!(refused.code == 1 && refused.stderr.contains("this server takes no writes; its master is "), "{refused:?}");
+    assert!(
+        refused.code == 1 && refused.stderr.contains("this server takes no writes; its master is "),
+        "{refused:?}"
+    );
 
     drop(master);
     eval(&replica, "box.cfg{replication = {}, read_only = false}").unwrap();

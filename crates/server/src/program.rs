@@ -348,7 +348,7 @@ impl Program {
         // This instance may be one of its own masters.
         there.send_replace(Some(core.clone()));
         self.announce();
-        // The others join the replica set that has just begun, with a user that the program may be about to create.
+        // A replica set that has just begun has no masters yet: replicas join it later, as a user that the program may create.
         if !is_begun {
             wait_for_masters(&core, &config).await;
         }

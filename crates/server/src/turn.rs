@@ -443,7 +443,7 @@ impl Core {
         let until = tokio::time::Instant::now() + share;
         loop {
             let work = self.work.get();
-            // Sockets are read and the requests there handled; the turn ends after this task has come again.
+            // The loop reads sockets and handles requests; it ends the turn after the next pass of this loop.
             tokio::task::yield_now().await;
             if tokio::time::Instant::now() >= until {
                 return;

@@ -143,7 +143,8 @@ pub(crate) async fn join(
 /// Whether a new instance that its configuration lets begin a replica set joins one instead, because another of its masters
 /// has data already or is about to: this folder may have been emptied, or each of two new programs names itself first.
 ///
-/// Of new instances that start at once, the one with the least address begins; the others wait for it, for [`GRACE`] twice.
+/// Of several new instances that start together, the instance with the least address begins. An instance with a greater address
+/// waits for it, for [`GRACE`] twice.
 pub(crate) async fn is_forestalled(config: &Config, tls: Option<&Arc<ClientConfig>>) -> bool {
     let (own, others): (Vec<_>, Vec<_>) =
         config.replication.0.iter().partition(|uri| storage::is_own(config, uri));
@@ -177,7 +178,7 @@ enum Peer {
     IsSilent,
 }
 
-/// Asks all of them at once what they are. None is told a password: the account need not exist yet.
+/// Asks the peers in parallel for their ballots. It sends no password: the account need not exist yet.
 async fn ask<'a>(uris: &[&'a Uri], tls: Option<&Arc<ClientConfig>>) -> Vec<(&'a Uri, Peer)> {
     let mut asked = Vec::new();
     for &uri in uris {
