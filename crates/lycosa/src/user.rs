@@ -1,5 +1,6 @@
 //! `lycosa user`: accounts, over the administrator's socket of a running server.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
@@ -13,6 +14,9 @@ use crate::outcome::Outcome;
 use crate::output;
 use crate::payload;
 use crate::session::{PASSWORD_VARIABLE, Session, read_password};
+
+/// The role of users who have every tube.
+const EVERY_TUBE: &str = "lycosa_tubes";
 
 /// `_vuser` is read through its primary index.
 const USER_SPACE: u32 = 304;
@@ -43,6 +47,12 @@ pub(crate) fn run(command: UserCommand) -> anyhow::Result<Outcome> {
             check_tubes(&session, &tube)?;
             grant(&session, &name, &role, &tube)?;
             said(admin.json, &name, "granted")
+        }
+        UserCommand::Revoke { name, role, tube, admin } => {
+            let session = Session::open_admin(&admin.data_dir)?;
+            check_tubes(&session, &tube)?;
+            revoke(&session, &name, &role, &tube)?;
+            said(admin.json, &name, "revoked")
         }
         UserCommand::Passwd { name, password_file, admin } => {
             let session = Session::open_admin(&admin.data_dir)?;
@@ -87,10 +97,14 @@ fn grant(session: &Session, user: &str, roles: &[String], tubes: &[String]) -> a
     }
     for tube in tubes {
         let granted = if tube == "*" {
-            let lenient = Value::map([("if_not_exists", true)]);
-            let privileges = "read,write,execute,create,drop,alter";
-            let arguments = vec![user.into(), privileges.into(), "universe".into(), Value::Nil, lenient];
-            session.call("box.schema.user.grant", arguments)
+            session.call("queue.grant", vec![user.into(), tube.as_str().into()]).inspect(|replaced| {
+                if replaced.first().and_then(Value::as_bool) == Some(true) {
+                    eprintln!(
+                        "{user} had rights to everything, which an older version granted for --tube '*': they are taken away, \
+                         and {user} has every tube in their place"
+                    );
+                }
+            })
         } else {
             let options = Value::map([("call", true), ("truncate", true)]);
             session.call(&crate::commands::method(tube, "grant"), vec![user.into(), options])
@@ -100,10 +114,27 @@ fn grant(session: &Session, user: &str, roles: &[String], tubes: &[String]) -> a
     Ok(())
 }
 
+fn revoke(session: &Session, user: &str, roles: &[String], tubes: &[String]) -> anyhow::Result<()> {
+    for role in roles {
+        let arguments = vec![user.into(), role.as_str().into()];
+        session.call("box.schema.user.revoke", arguments).with_context(|| format!("role {role}"))?;
+    }
+    for tube in tubes {
+        let revoked = session.call("queue.revoke", vec![user.into(), tube.as_str().into()]);
+        let revoked = revoked.with_context(|| format!("tube {tube}"))?;
+        if revoked.first().and_then(Value::as_bool) == Some(false) {
+            let what =
+                if tube == "*" { "every tube".to_owned() } else { format!("tube {tube} by a grant on it") };
+            anyhow::bail!("{user} has not {what}: `lycosa user list` shows what {user} may do");
+        }
+    }
+    Ok(())
+}
+
 fn list(session: &Session, as_json: bool) -> anyhow::Result<Outcome> {
     let (runtime, connection) = session.parts();
     let users = runtime.block_on(connection.select(USER_SPACE, 0, 2, (), 0, u32::MAX))?.values()?;
-    let mut rows = Vec::new();
+    let mut found = Vec::new();
     for user in &users {
         let fields = user.as_array().unwrap_or_default();
         let (Some(name), Some(kind)) =
@@ -116,39 +147,121 @@ fn list(session: &Session, as_json: bool) -> anyhow::Result<Outcome> {
             "role" => session.call("box.schema.role.info", vec![name.into()])?,
             _ => session.call("box.schema.user.info", vec![name.into()])?,
         };
-        let grants = info.into_iter().next().unwrap_or(Value::Nil);
+        found.push((name, kind, has_password, info.into_iter().next().unwrap_or(Value::Nil)));
+    }
+    let parties: Parties<'_> = found.iter().map(|(name, _, _, info)| (*name, grants(info))).collect();
+    let mut rows = Vec::new();
+    for (name, kind, has_password, info) in &found {
+        let grants = grants(info);
+        let can_become_admin = *name == "admin" || can_become_admin(name, &parties, &mut BTreeSet::new());
         if as_json {
             output::line(json!({
-                "user": name, "kind": kind, "password": has_password, "grants": payload::to_json(&grants),
+                "user": name, "kind": kind, "password": has_password, "can_become_admin": can_become_admin,
+                "tubes": tubes_of(&grants), "grants": payload::to_json(info),
             }))?;
         } else {
-            let password = if has_password { "yes" } else { "no" };
-            rows.push(vec![name.to_owned(), kind.to_owned(), password.to_owned(), summary(&grants)]);
+            let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+            let shown = summary(name, &grants);
+            let (name, kind) = ((*name).to_owned(), (*kind).to_owned());
+            rows.push(vec![name, kind, yes(*has_password), yes(can_become_admin), shown]);
         }
     }
     if !as_json {
-        output::table(&["name", "kind", "password", "grants"], &rows)?;
+        output::table(&["name", "kind", "password", "can become admin", "grants"], &rows)?;
     }
     Ok(Outcome::Done)
 }
 
-/// Grants in one line; many functions of one tube are counted.
-fn summary(grants: &Value) -> String {
-    let mut parts = Vec::new();
-    let mut functions = 0;
-    for grant in grants.as_array().unwrap_or_default() {
-        let field =
-            |at: usize| grant.as_array().and_then(|g| g.get(at)).and_then(Value::as_str).unwrap_or("");
-        match field(1) {
+/// A row of `box.schema.user.info`: privileges, the type of the object, its name (empty: all of the type).
+#[derive(Debug, Clone, Copy)]
+struct Grant<'a> {
+    privileges: &'a str,
+    kind: &'a str,
+    object: &'a str,
+}
+
+/// Users and roles by name, with what was granted to each.
+type Parties<'a> = BTreeMap<&'a str, Vec<Grant<'a>>>;
+
+fn grants(info: &Value) -> Vec<Grant<'_>> {
+    let list = info.as_array().unwrap_or_default().iter().filter_map(Value::as_array);
+    list.map(|grant| {
+        let field = |at: usize| grant.get(at).and_then(Value::as_str).unwrap_or("");
+        Grant { privileges: field(0), kind: field(1), object: field(2) }
+    })
+    .collect()
+}
+
+/// Spaces in which a writer can make itself an administrator.
+const OF_RIGHTS: [&str; 5] = ["", "_user", "_priv", "_func", "_space"];
+
+/// Whether a user or role can do what `admin` can: run programs, or change users, rights or functions.
+fn can_become_admin<'a>(name: &'a str, parties: &Parties<'a>, seen: &mut BTreeSet<&'a str>) -> bool {
+    if name == "super" || !seen.insert(name) {
+        return name == "super";
+    }
+    parties.get(name).into_iter().flatten().any(|grant| {
+        let has = |wanted: &[&str]| grant.privileges.split(',').any(|privilege| wanted.contains(&privilege));
+        match grant.kind {
+            "universe" => has(&["write", "execute", "create", "alter"]),
+            "space" => has(&["write"]) && OF_RIGHTS.contains(&grant.object),
+            "function" => {
+                grant.object.is_empty() && has(&["execute", "create"])
+                    || grant.object == "LUA" && name != "public"
+            }
+            "user" => has(&["alter"]) && ["", "admin"].contains(&grant.object),
+            "role" => can_become_admin(grant.object, parties, seen),
+            _ => false,
+        }
+    })
+}
+
+/// The tube whose method a function is.
+fn tube_of(grant: &Grant<'_>) -> Option<String> {
+    let method = grant.object.strip_prefix("queue.tube.").filter(|_| grant.kind == "function")?;
+    Some(method.rsplit_once(':')?.0.to_owned())
+}
+
+fn tubes_of(grants: &[Grant<'_>]) -> BTreeSet<String> {
+    let is_every = |grant: &Grant<'_>| grant.kind == "role" && grant.object == EVERY_TUBE;
+    let every = grants.iter().any(is_every).then(|| "*".to_owned());
+    grants.iter().filter_map(tube_of).chain(every).collect()
+}
+
+/// Grants in one line: tubes by their names. What every user has is left out, and what a grant on a tube gives beside the tube.
+fn summary(name: &str, grants: &[Grant<'_>]) -> String {
+    let tubes = tubes_of(grants);
+    let is_of_tube = |space: &str| {
+        space.starts_with("_queue") || tubes.contains(space.strip_suffix("_ready_buffer").unwrap_or(space))
+    };
+    let listed = |names: &[&str]| names.join(", ");
+    let (mut roles, mut others, mut functions) = (Vec::new(), Vec::new(), 0);
+    for grant in grants {
+        let Grant { privileges, kind, object } = *grant;
+        match kind {
+            "function"
+                if tube_of(grant).is_some() || object == "queue.identify" || object == "queue.statistics" => {
+            }
             "function" => functions += 1,
-            "universe" => parts.push(format!("{} on everything", field(0))),
-            "role" => parts.push(format!("role {}", field(2))),
-            kind => parts.push(format!("{} on {kind} {}", field(0), field(2))),
+            "space" if !tubes.is_empty() && is_of_tube(object) => {}
+            "universe" if privileges == "session,usage" => {}
+            "universe" => others.push(format!("{privileges} on everything")),
+            "role" if object == EVERY_TUBE || object == "public" => {}
+            "user" if object == name => {}
+            "role" => roles.push(object),
+            kind if object.is_empty() => others.push(format!("{privileges} on every {kind}")),
+            kind => others.push(format!("{privileges} on {kind} {object}")),
         }
     }
-    if functions > 0 {
-        parts.push(format!("{functions} functions"));
+    let mut parts = Vec::new();
+    let mut named: Vec<&str> = tubes.iter().map(String::as_str).filter(|tube| *tube != "*").collect();
+    if tubes.contains("*") {
+        named.insert(0, "every tube");
     }
+    parts.extend((!named.is_empty()).then(|| format!("tubes: {}", listed(&named))));
+    parts.extend((!roles.is_empty()).then(|| format!("roles: {}", listed(&roles))));
+    parts.extend(others);
+    parts.extend((functions > 0).then(|| format!("{functions} functions")));
     parts.join("; ")
 }
 

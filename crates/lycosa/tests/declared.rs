@@ -89,3 +89,86 @@ fn a_user_of_a_tube_that_is_not_there_is_not_added() {
     server.ok(&["tube", "create", "mail"]);
     assert_eq!(add(&["user", "add", "app", "--tube", "mail"]).code, 0);
 }
+
+/// The list shows tubes by their names and marks who can become `admin`; what was granted can be taken away again, also from a
+/// user who had every tube from an older version.
+#[test]
+fn users_are_listed_with_their_tubes_and_lose_them_again() {
+    let server = Server::start();
+    server.ok(&["tube", "create", "mail"]);
+    server.ok(&["tube", "create", "jobs"]);
+    let add = |arguments: &[&str]| {
+        let mut add = server.command(&[&["user", "add"], arguments].concat());
+        add.env("LYCOSA_PASSWORD", "pw");
+        assert_eq!(support::finish(add, "").code, 0, "{arguments:?}");
+    };
+    add(&["ann", "--tube", "mail", "--tube", "jobs"]);
+    add(&["ops", "--tube", "*"]);
+    add(&["boss", "--role", "super"]);
+    add(&["old"]);
+    let former = r#"box.schema.user.grant("old", "read,write,execute,create,drop,alter", "universe")"#;
+    let socket = format!("unix://{}", server.data.path().join("admin.sock").display());
+    let granted = server.run_with(&["console", &socket], &format!("{former}\n"));
+    assert_eq!(granted.code, 0, "{granted:?}");
+    let listed = |name: &str| {
+        let run = server.run(&["user", "list", "--json"]);
+        let user = run.lines().into_iter().find(|user| user["user"] == name).unwrap();
+        let tubes =
+            user["tubes"].as_array().unwrap().iter().map(|tube| tube.as_str().unwrap().to_owned()).collect();
+        (user["can_become_admin"].as_bool().unwrap(), tubes)
+    };
+    let tubes = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<String>>();
+    assert_eq!(listed("ann"), (false, tubes(&["jobs", "mail"])));
+    assert_eq!(listed("ops"), (false, tubes(&["*"])));
+    for (name, can) in [
+        ("boss", true),
+        ("old", true),
+        ("admin", true),
+        ("guest", false),
+        ("public", false),
+        ("replication", false),
+    ] {
+        assert_eq!(listed(name), (can, tubes(&[])), "{name}");
+    }
+    let table = server.ok(&["user", "list"]);
+    assert!(
+        table.contains("tubes: jobs, mail")
+            && table.contains("tubes: every tube")
+            && table.contains("roles: super"),
+        "{table}"
+    );
+
+    let run = server.run(&["user", "grant", "old", "--tube", "*"]);
+    assert!(run.code == 0 && run.stderr.contains("rights to everything"), "{run:?}");
+    assert_eq!(listed("old"), (false, tubes(&["*"])));
+    server.ok(&["user", "revoke", "old", "--tube", "*"]);
+    server.ok(&["user", "revoke", "ann", "--tube", "jobs"]);
+    server.ok(&["user", "revoke", "boss", "--role", "super"]);
+    assert_eq!(listed("old"), (false, tubes(&[])));
+    assert_eq!(listed("ann"), (false, tubes(&["mail"])));
+    assert_eq!(listed("boss"), (false, tubes(&[])));
+    let run = server.run(&["user", "revoke", "ann", "--tube", "jobs"]);
+    assert!(run.code == 1 && run.stderr.contains("ann has not tube jobs"), "{run:?}");
+    let take = |tube: &str| {
+        let mut take = server.command(&["take", tube]);
+        take.env("LYCOSA_USER", "ann").env("LYCOSA_PASSWORD", "pw");
+        support::finish(take, "").code
+    };
+    assert_eq!((take("mail"), take("jobs")), (3, 1), "nothing to take, and no right");
+}
+
+/// Connections of others use up neither the places nor the file descriptors that the administrator needs, a snapshot included.
+#[test]
+fn the_administrator_gets_in_when_others_have_taken_everything() {
+    let server = Server::with_files(200);
+    let mut held = Vec::new();
+    for _ in 0..300 {
+        held.extend(std::net::TcpStream::connect(&server.address));
+    }
+    wait_until("connections are turned away", || server.log().contains("max_connections"));
+    assert_eq!(server.run(&["ping"]).code, 4, "no place is left for others");
+    server.ok(&["user", "list"]);
+    server.ok(&["checkpoint", "--data-dir", server.data.path().to_str().unwrap()]);
+    drop(held);
+    wait_until("there are places again", || server.run(&["ping"]).code == 0);
+}

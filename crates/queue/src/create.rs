@@ -159,6 +159,11 @@ impl Turn<'_> {
         }
         let layout = wish.kind.layout();
         if let Some(space) = self.store.space_by_name(wish.name) {
+            if caller.trusted && caller.user != user::ADMIN {
+                // Whoever may make tubes may not make one of a space with other things in it.
+                let object = Object::Space(space.id());
+                self.store.check_access(caller.user, object, Access::READ | Access::WRITE)?;
+            }
             find_indexes(space, layout)?;
         } else if self.store.get(queue, 0, &string_key(wish.name.as_bytes()))?.is_some() {
             return Err(Error::SpaceMissing(wish.name.into()));
@@ -172,6 +177,7 @@ impl Turn<'_> {
         let index = self.load_tube(&row, kind, driver, options.clone(), Missing::IsCreated)?;
         self.common.pending.undo.push(Undo::Tube { tube: index });
         self.derive(index)?;
+        self.as_admin(|turn| turn.tube(index)?.open_to_every_tube())?;
         Ok(index)
     }
 

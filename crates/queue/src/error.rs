@@ -132,6 +132,9 @@ pub enum Error {
         /// What it should be.
         expected: &'static str,
     },
+    /// `queue.grant` or `queue.revoke` without the names.
+    #[error("usage: {0}(user, tube), where \"*\" stands for every tube")]
+    Usage(&'static str),
     /// A batch of more elements than [`crate::MAX_BATCH`].
     #[error("argument #1 should have at most {limit} elements, not {count}")]
     BatchTooLong {

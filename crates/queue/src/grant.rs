@@ -6,15 +6,22 @@
 //! tube's own space what it does; never one on the queue's spaces, where such a right counts for nothing
 //! ([`crate::system`]). The right to call the function by its name is the instance's to check.
 
+use lycosa_tuple::mp;
 use std::time::{Duration, UNIX_EPOCH};
 
-use lycosa_store::ddl::{self, FunctionSpec};
-use lycosa_store::{Access, Error as StoreError, Object, SpaceId, UserId, UserKind, user};
+use lycosa_store::access::ObjectType;
+use lycosa_store::ddl::{self, FunctionSpec, Grantee as Party};
+use lycosa_store::{
+    Access, Error as StoreError, IteratorType, Object, SpaceId, Store, UserId, UserKind, user,
+};
 
-use crate::arguments::{Table, string};
+use crate::arguments::{Arguments, Table, string};
+use crate::create::{BUFFER_SUFFIX, TubeRow};
 use crate::error::Error;
 use crate::lua_text;
-use crate::procedure::{Call, TubeMethod};
+use crate::procedure::{Call, Procedure, QueueMethod, TubeMethod};
+use crate::system::{QUEUE, rows};
+use crate::tube::TubeIndex;
 use crate::turn::{TubeTurn, Turn};
 use crate::{Answer, Caller};
 
@@ -33,6 +40,109 @@ const fn needs(method: TubeMethod) -> Access {
 
 /// Functions of a tube that `call = true` grants. Those for many tasks go with those for one ([`TubeMethod::single`]).
 const GRANTED_METHODS: [&str; 8] = ["put", "take", "touch", "ack", "release", "peek", "bury", "kick"];
+
+/// The role of users who may use every tube, create tubes and drop them, and nothing else. It counts if `admin` owns it.
+pub const EVERY_TUBE: &str = "lycosa_tubes";
+
+/// What stands for every tube in [`grant_tubes`] and [`revoke_tubes`].
+pub const ALL_TUBES: &str = "*";
+
+/// What older versions granted on the universe in place of [`EVERY_TUBE`], which made an administrator of the user.
+const FORMER: &str = "read,write,execute,create,drop,alter";
+const FORMER_ACCESS: Access = Access(1 | 2 | 4 | 32 | 64 | 128);
+
+/// What every user has on the universe, to log in and to do anything at all.
+const OF_EVERY_USER: Access = Access(Access::SESSION.0 | Access::USAGE.0);
+
+/// Whether the role [`EVERY_TUBE`] reaches a procedure: it changes no rights and no configuration.
+#[must_use]
+pub fn is_of_every_tube(procedure: &Procedure) -> bool {
+    !gives_rights(procedure) && procedure.queue_method() != Some(QueueMethod::Cfg)
+}
+
+/// Whether the procedure writes privileges.
+#[must_use]
+pub fn gives_rights(procedure: &Procedure) -> bool {
+    matches!(procedure.tube_method(), Some(TubeMethod::Grant | TubeMethod::GrantRole))
+        || matches!(procedure.queue_method(), Some(QueueMethod::Grant | QueueMethod::Revoke))
+}
+
+/// Gives a user or role every tube, those to come included. Rights to everything that an older version has granted in its
+/// place are taken away; returns whether there were any. In the open transaction, as `admin`.
+///
+/// # Errors
+/// There is no such user or role; the name of the role [`EVERY_TUBE`] is taken by something that `admin` does not own.
+pub fn grant_tubes(store: &mut Store, grantee: &str) -> Result<bool, StoreError> {
+    let id = store.user_by_name(grantee).ok_or_else(|| StoreError::NoSuchUser(grantee.to_owned()))?.id;
+    ddl::create_role(store, EVERY_TUBE, true)?;
+    let role = store.user_by_name(EVERY_TUBE).filter(|role| role.kind == UserKind::Role);
+    if role.is_none_or(|role| role.owner != user::ADMIN) {
+        let reason = format!("the name is the queue's own for the role of every tube: rename '{EVERY_TUBE}'");
+        return Err(StoreError::CreateRole { name: EVERY_TUBE.to_owned(), reason });
+    }
+    for space in tube_spaces(store)? {
+        open_to_role(store, &space)?;
+    }
+    ddl::grant(store, Party::Any(grantee), "execute", "role", EVERY_TUBE, true)?;
+    take_former(store, grantee, id)
+}
+
+/// Takes away what [`grant_tubes`] gives, and what older versions gave in its place. Whether there was any of it.
+///
+/// # Errors
+/// There is no such user or role.
+pub fn revoke_tubes(store: &mut Store, grantee: &str) -> Result<bool, StoreError> {
+    let id = store.user_by_name(grantee).ok_or_else(|| StoreError::NoSuchUser(grantee.to_owned()))?.id;
+    let role = store.user_by_name(EVERY_TUBE).map(|role| role.id);
+    let had_role =
+        role.is_some_and(|role| !store.granted_access(id, ObjectType::Role, Some(role)).is_empty());
+    if had_role {
+        ddl::revoke(store, Party::Any(grantee), "execute", "role", EVERY_TUBE, true)?;
+    }
+    Ok(take_former(store, grantee, id)? || had_role)
+}
+
+/// Takes away the rights to everything, if they are exactly those that older versions granted.
+fn take_former(store: &mut Store, grantee: &str, id: UserId) -> Result<bool, StoreError> {
+    let own = store.granted_access(id, ObjectType::Universe, Some(0));
+    if own & !OF_EVERY_USER != FORMER_ACCESS {
+        return Ok(false);
+    }
+    ddl::revoke(store, Party::Any(grantee), FORMER, "universe", "", true)?;
+    Ok(true)
+}
+
+/// Names of the spaces of all tubes, ready buffers included.
+fn tube_spaces(store: &Store) -> Result<Vec<String>, StoreError> {
+    let Some(queue) = store.space_by_name(QUEUE.name).map(lycosa_store::Space::id) else {
+        return Ok(Vec::new());
+    };
+    let mut names = vec![];
+    for row in rows(store, queue, 0, IteratorType::All, &[0x90])? {
+        if let Some(row) = TubeRow::read(&row) {
+            names.extend([row.space.to_owned(), format!("{}{BUFFER_SUFFIX}", row.space)]);
+        }
+    }
+    names.retain(|name| store.space_by_name(name).is_some());
+    Ok(names)
+}
+
+/// Lets the users of [`EVERY_TUBE`] read and write a tube's space, as `grant` lets those of one tube.
+fn open_to_role(store: &mut Store, space: &str) -> Result<(), StoreError> {
+    let role = Party::Role(EVERY_TUBE);
+    if store.space_by_name(QUEUE.name).is_some() {
+        ddl::grant(store, role, "read", "space", QUEUE.name, true)?;
+    }
+    ddl::grant(store, role, "read,write", "space", space, true)
+}
+
+/// What `grant` gives beside the spaces.
+struct Granted<'a> {
+    /// What the names of functions begin with.
+    prefix: &'a str,
+    call: bool,
+    truncate: bool,
+}
 
 /// Whom `grant` is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +171,56 @@ impl TubeTurn<'_> {
         Ok(self.store.check_access(caller.user, Object::Space(self.tube.space), access)?)
     }
 
+    /// Lets the users of [`EVERY_TUBE`] use a new tube, in the transaction that makes it.
+    pub(crate) fn open_to_every_tube(&mut self) -> Result<(), Error> {
+        let role = self.store.user_by_name(EVERY_TUBE);
+        if role.is_none_or(|role| role.kind != UserKind::Role || role.owner != user::ADMIN) {
+            return Ok(());
+        }
+        for space in std::iter::once(self.tube.space).chain(self.tube.buffer) {
+            let name = self.store.space(space)?.name().to_owned();
+            open_to_role(self.store, &name)?;
+        }
+        Ok(())
+    }
+
+    /// Takes away what `grant` has given on the tube. The spaces and functions of all tubes go with the last one. Whether there
+    /// was anything.
+    fn revoke(&mut self, grantee: &str, keeps_others: bool) -> Result<bool, Error> {
+        let name = self.tube.name.clone();
+        let own = std::iter::once(self.tube.space).chain(self.tube.buffer);
+        let own = own.map(|space| Ok(self.store.space(space)?.name().to_owned()));
+        let own: Vec<String> = own.collect::<Result<_, Error>>()?;
+        let all = self.granted_spaces()?;
+        let id =
+            self.store.user_by_name(grantee).ok_or_else(|| StoreError::NoSuchUser(grantee.to_owned()))?.id;
+        let methods = GRANTED_METHODS.iter().chain(&["delete", "truncate"]);
+        let mut functions: Vec<String> =
+            methods.map(|method| format!("queue.tube.{name}:{method}")).collect();
+        if !keeps_others {
+            functions.extend(["queue.identify".to_owned(), "queue.statistics".to_owned()]);
+        }
+        let mut had_any = false;
+        for function in functions {
+            let granted = self.store.function_by_name(&function).map(|function| function.id);
+            let granted =
+                granted.map(|function| self.store.granted_access(id, ObjectType::Function, Some(function)));
+            if granted.is_some_and(|access| access.contains(Access::EXECUTE)) {
+                ddl::revoke(self.store, Party::Any(grantee), "execute", "function", &function, true)?;
+                had_any = true;
+            }
+        }
+        for (space, privileges) in all {
+            let is_own = own.contains(&space);
+            if is_own || !keeps_others {
+                let space_id = self.store.space_by_name(&space).map(lycosa_store::Space::id);
+                had_any |= is_own && !self.store.granted_access(id, ObjectType::Space, space_id).is_empty();
+                ddl::revoke(self.store, Party::Any(grantee), privileges, "space", &space, true)?;
+            }
+        }
+        Ok(had_any)
+    }
+
     /// Names of the spaces that a user of the tube needs, and what for.
     fn granted_spaces(&self) -> Result<Vec<(String, &'static str)>, Error> {
         let spaces = self.common.spaces;
@@ -82,6 +242,58 @@ impl Turn<'_> {
         Ok(self.store.check_access(caller.user, Object::Space(space), Access::READ)?)
     }
 
+    /// `queue.grant(user, tube)` and `queue.revoke(user, tube)` for `admin`; `"*"` is every tube. `grant` answers whether rights
+    /// to everything were taken away that an older version had granted, `revoke` whether there was anything to take.
+    pub(crate) fn grant_by_name(
+        &mut self,
+        caller: &Caller,
+        arguments: Arguments<'_>,
+        is_grant: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let method = if is_grant { "queue.grant" } else { "queue.revoke" };
+        if caller.user != user::ADMIN {
+            let user = self.store.user(caller.user).map_or_else(String::new, |user| user.name.clone());
+            let (access, object_type) = (Access::EXECUTE, ObjectType::Function);
+            return Err(StoreError::AccessDenied {
+                access,
+                object_type,
+                object_name: method.to_owned(),
+                user,
+            }
+            .into());
+        }
+        let text = |place| arguments.get(place).and_then(string).and_then(|text| str::from_utf8(text).ok());
+        let (Some(grantee), Some(tube)) = (text(0), text(1)) else {
+            return Err(Error::Usage(method));
+        };
+        let answer = if tube == ALL_TUBES {
+            self.transact_as(user::ADMIN, |turn| {
+                let change = if is_grant { grant_tubes } else { revoke_tubes };
+                Ok(change(turn.store, grantee)?)
+            })?
+        } else {
+            let handle = self.tubes.by_name(tube).ok_or(Error::TubeNotFound)?;
+            if is_grant {
+                let granted = Granted { prefix: "queue.tube", call: true, truncate: true };
+                self.grant_one(user::ADMIN, handle.index, grantee, &granted)?;
+                false
+            } else {
+                let spaces: Vec<SpaceId> = self.tubes.iter().map(|tube| tube.space).collect();
+                let own = self.tube(handle.index)?.tube.space;
+                let id = self.store.user_by_name(grantee).map(|user| user.id);
+                let id = id.ok_or_else(|| StoreError::NoSuchUser(grantee.to_owned()))?;
+                let keeps_others = spaces
+                    .into_iter()
+                    .filter(|space| *space != own)
+                    .any(|space| !self.store.granted_access(id, ObjectType::Space, Some(space)).is_empty());
+                self.transact_as(user::ADMIN, |turn| turn.tube(handle.index)?.revoke(grantee, keeps_others))?
+            }
+        };
+        mp::write_bool(out, answer);
+        Ok(Answer::one())
+    }
+
     /// `grant(user[, {call, truncate, prefix}])`, `grant_role(role[, …])`
     pub(crate) fn grant(&mut self, call: &Call<'_>, grantee: Grantee) -> Result<Answer, Error> {
         let Call { index, arguments, caller, .. } = *call;
@@ -97,28 +309,41 @@ impl Turn<'_> {
         let is_set = |option: &[u8]| options.clone().get(option).is_some_and(|value| value != [0xc2]);
         let prefix = options.clone().get(b"prefix").and_then(string);
         let prefix = prefix.map_or("queue.tube".into(), String::from_utf8_lossy);
+        let granted = Granted { prefix: &prefix, call: is_set(b"call"), truncate: is_set(b"truncate") };
+        self.grant_one(caller.acting(), index, &name, &granted)?;
+        Ok(Answer::none())
+    }
+
+    fn grant_one(
+        &mut self,
+        acting: UserId,
+        index: TubeIndex,
+        grantee: &str,
+        granted: &Granted<'_>,
+    ) -> Result<(), Error> {
+        let tube = self.tube(index)?;
+        let (prefix, name) = (granted.prefix, &tube.tube.name);
         let mut functions = Vec::new();
-        if is_set(b"call") {
+        if granted.call {
             functions.extend(["queue.identify".to_owned(), "queue.statistics".to_owned()]);
             let methods = GRANTED_METHODS.iter().chain(&["delete"]);
-            functions.extend(methods.map(|method| format!("{prefix}.{}:{method}", tube.tube.name)));
+            functions.extend(methods.map(|method| format!("{prefix}.{name}:{method}")));
         }
-        if is_set(b"truncate") {
-            functions.push(format!("{prefix}.{}:truncate", tube.tube.name));
+        if granted.truncate {
+            functions.push(format!("{prefix}.{name}:truncate"));
         }
         let spaces = tube.granted_spaces()?;
-        self.transact_as(caller.acting(), |Turn { store, now, .. }| {
+        self.transact_as(acting, |Turn { store, now, .. }| {
             for (space, privileges) in &spaces {
-                ddl::grant(store, &name, privileges, "space", space, true)?;
+                ddl::grant(store, grantee, privileges, "space", space, true)?;
             }
             for function in &functions {
                 let spec = FunctionSpec { name: function, setuid: false, language: "LUA", body: "" };
                 ddl::create_function(store, &spec, &date_and_time(*now), true)?;
-                ddl::grant(store, &name, "execute", "function", function, true)?;
+                ddl::grant(store, grantee, "execute", "function", function, true)?;
             }
             Ok(())
-        })?;
-        Ok(Answer::none())
+        })
     }
 }
 

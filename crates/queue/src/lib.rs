@@ -75,6 +75,7 @@ mod waiting;
 pub use batch::{MAX_BATCH, MAX_TAKEN_BYTES};
 pub use create::{finish_recovery, finish_recovery_with};
 pub use error::Error;
+pub use grant::{ALL_TUBES, EVERY_TUBE, gives_rights, grant_tubes, is_of_every_tube, revoke_tubes};
 pub use look::{MAX_OWNERS, SessionView};
 pub use procedure::{Procedure, QueueMethod, TubeMethod};
 pub use refused::misspelt;

@@ -176,6 +176,10 @@ pub enum QueueMethod {
     Tube,
     /// `queue.tubes()`: the tubes that the caller may look at
     Tubes,
+    /// `queue.grant(user, tube)`; `"*"` is every tube
+    Grant,
+    /// `queue.revoke(user, tube)`
+    Revoke,
 }
 
 impl QueueMethod {
@@ -188,6 +192,8 @@ impl QueueMethod {
             "statistics" | "stats" => Self::Statistics,
             "tube" => Self::Tube,
             "tubes" => Self::Tubes,
+            "grant" => Self::Grant,
+            "revoke" => Self::Revoke,
             _ => return None,
         })
     }
@@ -404,6 +410,8 @@ impl Turn<'_> {
             QueueMethod::Statistics => self.write_statistics(caller, arguments, out),
             QueueMethod::Tube => self.write_tubes(caller, arguments, out),
             QueueMethod::Tubes => self.write_visible_tubes(caller, out),
+            QueueMethod::Grant => self.grant_by_name(caller, arguments, true, out),
+            QueueMethod::Revoke => self.grant_by_name(caller, arguments, false, out),
         }
     }
 

@@ -430,8 +430,9 @@ fn bind_admin(folder: &Path) -> Option<(UnixListener, PathBuf)> {
         .ok()
 }
 
-/// File descriptors that the server needs beside those of its connections: files, listeners, the loop.
-const OTHER_FILES: u64 = 64;
+/// File descriptors that the server needs beside those of its connections: files, listeners, the loop, and the
+/// administrator's connections.
+const OTHER_FILES: u64 = 128;
 
 /// Allows as many open files as `max_connections` needs, as far as the system lets us.
 fn raise_file_limit(max_connections: u64) {
@@ -445,9 +446,17 @@ fn raise_file_limit(max_connections: u64) {
     if raised.is_err() || current < wanted {
         tracing::warn!(
             "the system allows {current} open files, which is fewer than max_connections {max_connections} needs: \
-             raise it with `ulimit -n {wanted}` or LimitNOFILE"
+             {} connections are taken; raise it with `ulimit -n {wanted}` or LimitNOFILE",
+            allowed_connections(max_connections)
         );
     }
+}
+
+/// `max_connections`, as far as the limit of open files allows: connections that used up the last descriptor would keep the
+/// administrator out, and snapshots and journals from being opened.
+pub(crate) fn allowed_connections(max_connections: u64) -> u64 {
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return max_connections };
+    max_connections.min(limit.saturating_sub(OTHER_FILES).max(limit / 4))
 }
 
 /// Random bytes, 122 random bits in each 16.

@@ -25,6 +25,7 @@ use uuid::Uuid;
 use crate::clock::now;
 use crate::config::{ByteSize, Config, ReplicasMissing, WalMode};
 use crate::replication::bootstrap;
+use crate::serve::allowed_connections;
 
 /// How often recovery tells how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -127,7 +128,7 @@ pub(crate) fn instance_settings(config: &Config) -> lycosa_instance::Settings {
     let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     lycosa_instance::Settings {
         max_frame_size: size(config.max_frame_size.0),
-        max_connections: size(config.max_connections),
+        max_connections: size(allowed_connections(config.max_connections)),
         max_in_flight: config.max_in_flight,
         max_waiting: size(config.max_waiting),
         max_output: size(config.max_output.0),

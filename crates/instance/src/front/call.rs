@@ -5,7 +5,10 @@
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::reply;
-use lycosa_queue::{Answer, Procedure, QueueMethod, QueueState, TubeMethod, misspelt};
+use lycosa_queue::{
+    Answer, EVERY_TUBE, Procedure, QueueMethod, QueueState, TubeMethod, gives_rights, is_of_every_tube,
+    misspelt,
+};
 use lycosa_store::{Access, Object, UserId, user};
 use lycosa_tuple::mp::{self, Kind, Reader};
 
@@ -24,12 +27,21 @@ use crate::{Called, Caller, CallerKind, ConnectionSlot, Instance, InvokeKind, Re
 /// What a CALL of a name runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Callee {
-    /// A function of the queue or a method of a tube; whether just that was granted to the user.
-    Queue(Procedure, bool),
+    /// A function of the queue or a method of a tube, and why the user may call it.
+    Queue(Procedure, Right),
     /// A function of `box`.
     Box(Function),
     /// A function of expiration.
     Expiration(expiring::Function),
+}
+
+/// Why a user may call a procedure of the queue, beside rights to its spaces.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Right {
+    /// Just that was granted to the user.
+    granted: bool,
+    /// The user has every tube ([`EVERY_TUBE`]).
+    every_tube: bool,
 }
 
 /// Functions that read and change no data.
@@ -46,8 +58,8 @@ impl Instance {
         is_call_16: bool,
     ) {
         let done = match self.resolved(slot, name) {
-            Some(Callee::Queue(procedure, granted)) if procedure.is_of_one_task() => {
-                self.call_for_reply(slot, sync, &procedure, granted, args, is_call_16)
+            Some(Callee::Queue(procedure, right)) if procedure.is_of_one_task() => {
+                self.call_for_reply(slot, sync, &procedure, right, args, is_call_16)
             }
             _ => self.resolve_and_call(slot, sync, name, args, is_call_16),
         };
@@ -65,12 +77,12 @@ impl Instance {
         is_call_16: bool,
     ) -> Result<(), ErrorObject> {
         match self.resolve(slot, name)? {
-            Some(Callee::Queue(procedure, granted)) if procedure.is_of_one_task() => {
-                self.call_for_reply(slot, sync, &procedure, granted, args, is_call_16)
+            Some(Callee::Queue(procedure, right)) if procedure.is_of_one_task() => {
+                self.call_for_reply(slot, sync, &procedure, right, args, is_call_16)
             }
             target => self.measured(Outside::Request, |instance| match target {
-                Some(Callee::Queue(procedure, granted)) => {
-                    instance.call_for_reply(slot, sync, &procedure, granted, args, is_call_16)
+                Some(Callee::Queue(procedure, right)) => {
+                    instance.call_for_reply(slot, sync, &procedure, right, args, is_call_16)
                 }
                 _ => instance.call_elsewhere(slot, sync, target, name, args, is_call_16),
             }),
@@ -93,8 +105,8 @@ impl Instance {
         self.check_execute(caller, name, target)?;
         match target {
             Some(Callee::Queue(procedure, _)) => {
-                let granted = self.is_granted(caller.effective, name, target);
-                self.call_resolved(caller, (&procedure, granted), args, out)
+                let right = self.right(caller.effective, name, target);
+                self.call_resolved(caller, (&procedure, right), args, out)
             }
             target => self.settle(|instance| {
                 instance.call_target(caller, target, name, args, ReplyTo::Caller(caller.kind), out)
@@ -148,13 +160,14 @@ impl Instance {
         args: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
-        self.call_resolved(caller, (procedure, false), args, out)
+        let every_tube = self.has_every_tube(caller.effective, procedure);
+        self.call_resolved(caller, (procedure, Right { granted: false, every_tube }), args, out)
     }
 
     fn call_resolved(
         &mut self,
         caller: &Caller,
-        (procedure, granted): (&Procedure, bool),
+        (procedure, right): (&Procedure, Right),
         args: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
@@ -165,7 +178,7 @@ impl Instance {
         self.settle(|instance| {
             let start = out.len();
             let request = instance.parked.next_request();
-            let queue_caller = queue_caller(caller, procedure, granted, request);
+            let queue_caller = queue_caller(caller, procedure, right, request);
             let mut admitted = instance.shard.data.admit(Need::of_call(procedure))?;
             let answer = admitted.call(&queue_caller, procedure, args, out);
             drop(admitted);
@@ -195,9 +208,12 @@ impl Instance {
                 Some(function) => Some(Callee::Expiration(function)),
                 None if !self.settings.native_queue || self.shard.awaits_demand() => None,
                 None if self.settings.program_tubes && is_about_all_tubes(name) => None,
-                None => {
-                    self.shard.data.queue().resolve(name).map(|procedure| Callee::Queue(procedure, false))
-                }
+                None => self
+                    .shard
+                    .data
+                    .queue()
+                    .resolve(name)
+                    .map(|procedure| Callee::Queue(procedure, Right::default())),
             },
         }
     }
@@ -220,7 +236,7 @@ impl Instance {
         if let Some(caller) = self.caller(slot) {
             self.check_execute(&caller, name, target)?;
             if let Some(Callee::Queue(procedure, _)) = target {
-                target = Some(Callee::Queue(procedure, self.is_granted(caller.effective, name, target)));
+                target = Some(Callee::Queue(procedure, self.right(caller.effective, name, target)));
             }
         }
         if self.settings.lua && self.own_functions.iter().any(|own| own.as_bytes() == name) {
@@ -264,6 +280,10 @@ impl Instance {
         if is_of_queue && caller.trusted && !(gives_rights && caller.effective == user::GUEST) {
             return Ok(());
         }
+        if matches!(target, Some(Callee::Queue(procedure, _)) if self.has_every_tube(caller.effective, &procedure))
+        {
+            return Ok(());
+        }
         // They show each caller the tubes and sessions that the caller may look at.
         match target {
             Some(Callee::Queue(procedure, _)) if procedure.queue_method() == Some(QueueMethod::Tubes) => {
@@ -281,11 +301,20 @@ impl Instance {
         })
     }
 
-    /// Whether the user was granted to execute just this function, or for many tasks the one for a single task.
-    fn is_granted(&self, user: UserId, name: &[u8], target: Option<Callee>) -> bool {
+    /// Whether the user was granted to execute just this function, or for many tasks the one for a single task; and whether
+    /// the function goes with every tube, which the user has.
+    fn right(&self, user: UserId, name: &[u8], target: Option<Callee>) -> Right {
         let single = single_name(name, target);
         let mut names = str::from_utf8(name).ok().into_iter().chain(single.as_deref());
-        names.any(|name| self.shard.data.store().is_granted_function(user, name))
+        let granted = names.any(|name| self.shard.data.store().is_granted_function(user, name));
+        let every_tube =
+            matches!(target, Some(Callee::Queue(procedure, _)) if self.has_every_tube(user, &procedure));
+        Right { granted, every_tube }
+    }
+
+    /// Whether the user may call the procedure because every tube is the user's.
+    fn has_every_tube(&self, user: UserId, procedure: &Procedure) -> bool {
+        is_of_every_tube(procedure) && self.shard.data.store().has_role(user, EVERY_TUBE, user::ADMIN)
     }
 
     /// Calls a procedure of the queue for a connection: its values go straight into the reply.
@@ -294,7 +323,7 @@ impl Instance {
         slot: ConnectionSlot,
         sync: u64,
         procedure: &Procedure,
-        granted: bool,
+        right: Right,
         args: &[u8],
         is_call_16: bool,
     ) -> Result<(), ErrorObject> {
@@ -310,8 +339,8 @@ impl Instance {
         let caller = lycosa_queue::Caller {
             connection: connection.id,
             user: connection.user,
-            trusted: is_trusted(&self.settings, connection) && !gives_rights(procedure),
-            granted,
+            trusted: right.every_tube || is_trusted(&self.settings, connection) && !gives_rights(procedure),
+            granted: right.granted,
             request,
             may_wait: connection.waiting < self.settings.max_waiting,
         };
@@ -559,22 +588,18 @@ pub(crate) fn is_trusted(settings: &Settings, connection: &Connection) -> bool {
 fn queue_caller(
     caller: &Caller,
     procedure: &Procedure,
-    granted: bool,
+    right: Right,
     request: RequestId,
 ) -> lycosa_queue::Caller {
     let Caller { session, effective, may_wait, .. } = *caller;
     let trusted = caller.trusted && !(effective == user::GUEST && gives_rights(procedure));
+    let (trusted, granted) = (trusted || right.every_tube, right.granted);
     lycosa_queue::Caller { connection: session, user: effective, trusted, granted, request, may_wait }
 }
 
 /// Whether a name is that of a function that makes, lists or counts tubes of all types.
 fn is_about_all_tubes(name: &[u8]) -> bool {
     matches!(name, b"queue.create_tube" | b"queue.statistics" | b"queue.stats" | b"queue.tube")
-}
-
-/// Whether the procedure writes privileges.
-fn gives_rights(procedure: &Procedure) -> bool {
-    matches!(procedure.tube_method(), Some(TubeMethod::Grant | TubeMethod::GrantRole))
 }
 
 /// The answer to what a program will be able to answer.

@@ -78,6 +78,8 @@ pub(crate) struct Connection {
     pub(crate) broken: bool,
     /// Its log-in is answered later; nothing may overtake that.
     pub(crate) is_logging_in: bool,
+    /// A log-in of it was wrong.
+    pub(crate) has_failed_login: bool,
     /// A replica is at the other end and gets rows: what it sends are no requests.
     pub(crate) is_replica: bool,
     pub(crate) replica_request: Option<Box<ReplicaRequest>>,
@@ -185,6 +187,7 @@ impl Connections {
             invoked: 0,
             broken: false,
             is_logging_in: false,
+            has_failed_login: false,
             is_replica: false,
             replica_request: None,
             is_proven: false,

@@ -2,6 +2,7 @@
 
 use lycosa_iproto::auth;
 use lycosa_iproto::error::ErrorObject;
+use lycosa_queue::{ALL_TUBES, EVERY_TUBE, grant_tubes};
 use lycosa_store::{ddl, user};
 use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
@@ -41,7 +42,7 @@ pub struct Declared {
     pub users: Vec<String>,
     /// Tubes that were created.
     pub tubes: Vec<String>,
-    /// Tubes that exist with other options than declared: sentences for the log.
+    /// Tubes that exist with other options than declared, and users whose rights were replaced: sentences for the log.
     pub differences: Vec<String>,
 }
 
@@ -73,14 +74,17 @@ impl Instance {
             }
         }
         for user in users {
-            if self.declare_user(user).map_err(|error| about("user", &user.name, error))? {
+            let done = self.declare_user(user).map_err(|error| about("user", &user.name, error))?;
+            if done.0 {
                 declared.users.push(user.name.clone());
             }
+            declared.differences.extend(done.1);
         }
         Ok(declared)
     }
 
-    fn declare_user(&mut self, declared: &DeclaredUser) -> Result<bool, ErrorObject> {
+    /// Whether the user was created, and what the log is to say.
+    fn declare_user(&mut self, declared: &DeclaredUser) -> Result<(bool, Option<String>), ErrorObject> {
         let existing = self.shard.data.store().user_by_name(&declared.name).map(|user| user.hash2);
         let hash2 = declared.password.as_ref().map(|password| auth::hash2(password.as_bytes()));
         self.shard.data.transaction(Growth::Adds, user::ADMIN, |store| {
@@ -96,10 +100,16 @@ impl Instance {
             }
             Ok(())
         })?;
+        let mut replaced = false;
         for tube in &declared.tubes {
-            self.grant_tube(&declared.name, tube)?;
+            replaced |= self.grant_tube(&declared.name, tube)?;
         }
-        Ok(existing.is_none())
+        let notice = format!(
+            "user '{}' of the configuration had rights to everything, which an older version granted for tubes = [\"*\"]; now \
+             it has the role {EVERY_TUBE}: every tube, creating and dropping them, and nothing else",
+            declared.name
+        );
+        Ok((existing.is_none(), replaced.then_some(notice)))
     }
 
     /// What a tube that exists has other than declared. Options that are not declared may be anything.
@@ -128,13 +138,11 @@ impl Instance {
         })
     }
 
-    /// Lets a user use a tube, or with `*` the whole queue.
-    fn grant_tube(&mut self, user: &str, tube: &str) -> Result<(), ErrorObject> {
-        if tube == "*" {
+    /// Lets a user use a tube, or with `*` every tube. Whether that took rights away that an older version had granted.
+    fn grant_tube(&mut self, user: &str, tube: &str) -> Result<bool, ErrorObject> {
+        if tube == ALL_TUBES {
             return self.shard.data.transaction(Growth::Adds, user::ADMIN, |store| {
-                let privileges = "read,write,execute,create,drop,alter";
-                let granted = ddl::grant(store, user, privileges, "universe", "", true);
-                granted.map_err(|error| wire_error::of_store(&error))
+                grant_tubes(store, user).map_err(|error| wire_error::of_store(&error))
             });
         }
         if !self.shard.data.queue().tubes().any(|(name, _)| name == tube) {
@@ -144,7 +152,7 @@ impl Instance {
         }
         let options = Value::map([("call", true), ("truncate", true)]);
         let name = format!("queue.tube.{tube}:grant");
-        self.call_as_admin(&name, &[user.into(), options]).map(drop)
+        self.call_as_admin(&name, &[user.into(), options]).map(|_| false)
     }
 
     fn declare_tube(&mut self, declared: &DeclaredTube) -> Result<bool, ErrorObject> {

@@ -3,13 +3,18 @@
 //! An unknown user and a wrong password have the same answer, which takes the same time, so that nobody can find out
 //! which users there are. (Tarantool 2.6 tells them apart, by codes 45 and 47.)
 //!
-//! From the sixth failure on, every log-in from the same address is answered with a delay, the right ones too: who
-//! guesses on many connections at once would otherwise read a wrong guess off the silence. The delay doubles up to
-//! [`MAX_DELAY`]. Whoever shares an address with somebody who guesses (a network behind one public address, this
-//! machine) therefore waits for two seconds at most and still gets in. Connections that exist go on
-//! undisturbed. Failures are forgotten by half every [`HALF_LIFE`].
+//! Failures are counted for an address and a name together ([`Place`]). From the sixth on, every log-in there is answered with a
+//! delay, the right ones too: who guesses on many connections at once would otherwise read a wrong guess off the silence.
+//! The delay doubles up to [`MAX_DELAY`]. Answers at one place follow each other by at least [`INTERVAL`], however many
+//! connections guess; a log-in that would wait longer than [`MAX_WAIT`] is refused without a look at its password.
+//! Connections that have failed already have a line of their own: their guesses do not hold up a new connection.
 //!
-//! Invariants: at most [`MAX_ADDRESSES`] addresses are remembered, the least recent one is forgotten first; a connection
+//! So nobody who guesses locks others out: log-ins as other users from the same address, and as the same user from other
+//! addresses, do not wait. Connections that exist go on undisturbed. Failures are forgotten by half every [`HALF_LIFE`].
+//! What remains: who guesses the same user from the same address on ever new connections keeps others of that address
+//! waiting or has them refused; the administrator's socket is open then.
+//!
+//! Invariants: at most [`MAX_PLACES`] places are remembered, the least recent one is forgotten first; a connection
 //! whose log-in is delayed is not read, so that nothing overtakes it; the administrator's socket knows no delay.
 
 use std::collections::{HashMap, VecDeque};
@@ -37,8 +42,14 @@ pub(crate) const MAX_DELAY: u64 = 2_000_000;
 /// Half of an address's failures is forgotten after so many microseconds without another.
 const HALF_LIFE: u64 = 30_000_000;
 
-/// Addresses whose failures are counted.
-const MAX_ADDRESSES: usize = 4096;
+/// Time between two delayed answers at one place and in one line, in microseconds: 8 guesses a second.
+const INTERVAL: u64 = 125_000;
+
+/// The longest time that a log-in waits for its turn and its delay, in microseconds.
+const MAX_WAIT: u64 = 4_000_000;
+
+/// Places whose failures are counted.
+const MAX_PLACES: usize = 16_384;
 
 /// Bytes of a name that the log and an answer show.
 const SHOWN_NAME: usize = 256;
@@ -66,10 +77,38 @@ impl LoginSource {
     }
 }
 
+/// Where failures are counted together: an address, and a name by a part of its hash, whether or not there is such a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Place {
+    source: LoginSource,
+    name: u8,
+}
+
+impl Place {
+    fn of(peer: &str, name: &[u8]) -> Option<Self> {
+        // FNV-1a. Names that share a place share its delay, which gives nobody more guesses.
+        let hash = name
+            .iter()
+            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+        Some(Self { source: LoginSource::of(peer)?, name: (hash ^ (hash >> 16) ^ (hash >> 8)) as u8 })
+    }
+}
+
+/// Who waits for a delayed answer behind whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WaitingLine {
+    /// Connections whose first log-in it is, or whose earlier ones were right.
+    New,
+    /// Connections with a failed log-in.
+    Failed,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Failures {
     count: u32,
     last: u64,
+    /// When the next answer of each line may leave.
+    next: [u64; 2],
 }
 
 impl Failures {
@@ -98,40 +137,49 @@ pub(crate) type Outcome = Result<UserId, ErrorObject>;
 /// What is known of log-ins.
 #[derive(Debug, Default)]
 pub(crate) struct Logins {
-    failures: HashMap<LoginSource, Failures>,
+    failures: HashMap<Place, Failures>,
     delayed: Vec<Delayed>,
     sampled: Sampled,
     log: VecDeque<LogLine>,
 }
 
 impl Logins {
-    /// How long the next answer to this peer takes, in microseconds.
-    fn delay(&self, peer: &str, now: u64) -> u64 {
-        let failures = LoginSource::of(peer).and_then(|place| self.failures.get(&place));
-        match failures.map_or(0, |failures| failures.at(now)).checked_sub(FREE_FAILURES + 1) {
-            None => 0,
-            Some(excess) => FIRST_DELAY.checked_shl(excess).unwrap_or(MAX_DELAY).min(MAX_DELAY),
+    /// When the next answer at a place and in a line leaves, in microseconds from now; it takes that place in the line. `None`:
+    /// too many wait already.
+    fn delay(&mut self, peer: &str, name: &[u8], line: WaitingLine, now: u64) -> Option<u64> {
+        let Some(failures) = Place::of(peer, name).and_then(|place| self.failures.get_mut(&place)) else {
+            return Some(0);
+        };
+        let Some(excess) = failures.at(now).checked_sub(FREE_FAILURES + 1) else { return Some(0) };
+        let own = FIRST_DELAY.checked_shl(excess).unwrap_or(MAX_DELAY).min(MAX_DELAY);
+        let next = &mut failures.next[line as usize];
+        // A clock that was set back must not leave everybody waiting.
+        let turn = if *next > now + MAX_WAIT + INTERVAL { now } else { *next };
+        let at = turn.max(now + own);
+        if at > now + MAX_WAIT {
+            return None;
         }
+        *next = at + INTERVAL;
+        Some(at - now)
     }
 
-    fn failed(&mut self, peer: &str, name: &str, now: u64) {
+    fn failed(&mut self, peer: &str, name: &[u8], now: u64) {
         if let Some(held_back) = self.sampled.event(now) {
-            let text = format!("a log-in as {name:?} from {peer} failed");
+            let text = format!("a log-in as {:?} from {peer} failed", shown(name));
             self.log(with_held_back(text, held_back));
         }
-        let Some(place) = LoginSource::of(peer) else { return };
+        let Some(place) = Place::of(peer, name) else { return };
         let is_new = !self.failures.contains_key(&place);
-        if is_new && self.failures.len() >= MAX_ADDRESSES {
+        if is_new && self.failures.len() >= MAX_PLACES {
             self.failures.retain(|_, failures| failures.at(now) > 0);
             let oldest = self.failures.iter().min_by_key(|(_, failures)| failures.last);
-            if let Some(place) =
-                oldest.map(|(place, _)| *place).filter(|_| self.failures.len() >= MAX_ADDRESSES)
+            if let Some(place) = oldest.map(|(place, _)| *place).filter(|_| self.failures.len() >= MAX_PLACES)
             {
                 self.failures.remove(&place);
             }
         }
-        let failures = self.failures.entry(place).or_insert(Failures { count: 0, last: now });
-        *failures = Failures { count: failures.at(now).saturating_add(1), last: now };
+        let failures = self.failures.entry(place).or_insert(Failures { count: 0, last: now, next: [0; 2] });
+        (failures.count, failures.last) = (failures.at(now).saturating_add(1), now);
     }
 
     fn log(&mut self, text: String) {
@@ -164,15 +212,22 @@ impl Instance {
     ) -> Result<(), ErrorObject> {
         let Some(connection) = self.connections.get(slot) else { return Ok(()) };
         let (id, salt, peer) = (connection.id, connection.salt, connection.origin.peer.clone());
+        let line = if connection.has_failed_login { WaitingLine::Failed } else { WaitingLine::New };
+        let now = self.shard.data.now;
+        let Some(delay) = self.logins.delay(&peer, name, line, now) else {
+            self.counts.failed_logins += 1;
+            return Err(too_many_waiting(name));
+        };
         let outcome = match self.identify(name, scramble, &salt)? {
             Some(user) => Ok(user),
             None => Err(wrong_credentials(name)),
         };
-        let now = self.shard.data.now;
-        let delay = self.logins.delay(&peer, now);
         if outcome.is_err() {
             self.counts.failed_logins += 1;
-            self.logins.failed(&peer, &shown(name), now);
+            self.logins.failed(&peer, name, now);
+            if let Some(connection) = self.connections.get_mut(slot) {
+                connection.has_failed_login = true;
+            }
         }
         if delay == 0 {
             return self.conclude(slot, header.sync, &shown(name), outcome);
@@ -263,6 +318,15 @@ fn wrong_credentials(name: &[u8]) -> ErrorObject {
     ErrorObject::client(ErrorCode::PasswordMismatch, message)
 }
 
+/// What is told when a log-in would wait too long. It says nothing of the password.
+fn too_many_waiting(name: &[u8]) -> ErrorObject {
+    let message = format!(
+        "Too many log-ins as user '{}' from this address have failed, and others wait: try again in a few seconds",
+        shown(name)
+    );
+    ErrorObject::client(ErrorCode::PasswordMismatch, message)
+}
+
 /// A name for the log and for answers, cut at [`SHOWN_NAME`] bytes.
 fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(&name[..name.len().min(SHOWN_NAME)]).into_owned()
@@ -274,9 +338,15 @@ mod tests {
 
     const NOW: u64 = 1_700_000_000_000_000;
 
+    fn delay(logins: &mut Logins, peer: &str, now: u64) -> u64 {
+        // Each look takes a place in the line, which is not what is looked at here.
+        logins.failures.values_mut().for_each(|failures| failures.next = [0; 2]);
+        logins.delay(peer, b"ann", WaitingLine::New, now).expect("nobody else waits")
+    }
+
     fn after(logins: &mut Logins, peer: &str, count: u32) -> u64 {
-        (0..count).for_each(|_| logins.failed(peer, "ann", NOW));
-        logins.delay(peer, NOW)
+        (0..count).for_each(|_| logins.failed(peer, b"ann", NOW));
+        delay(logins, peer, NOW)
     }
 
     #[test]
@@ -287,33 +357,67 @@ mod tests {
         assert_eq!(after(&mut logins, peer, 1), FIRST_DELAY);
         assert_eq!(after(&mut logins, peer, 1), 2 * FIRST_DELAY);
         assert_eq!(after(&mut logins, peer, 1000), MAX_DELAY);
-        assert_eq!(logins.delay("192.0.2.1:9", NOW), MAX_DELAY, "whatever the port");
-        assert_eq!(logins.delay("[::ffff:192.0.2.1]:9", NOW), MAX_DELAY, "however it is written");
-        assert_eq!(logins.delay("192.0.2.2:9", NOW), 0, "another address does not wait");
-        assert_eq!(logins.delay(peer, NOW + HALF_LIFE * 8), 0);
-        assert_eq!(logins.delay(peer, NOW - HALF_LIFE), MAX_DELAY, "a clock that goes back forgets nothing");
+        assert_eq!(delay(&mut logins, "192.0.2.1:9", NOW), MAX_DELAY, "whatever the port");
+        assert_eq!(delay(&mut logins, "[::ffff:192.0.2.1]:9", NOW), MAX_DELAY, "however it is written");
+        assert_eq!(delay(&mut logins, "192.0.2.2:9", NOW), 0, "another address does not wait");
+        assert_eq!(logins.delay(peer, b"bob", WaitingLine::New, NOW), Some(0), "nor does another user");
+        assert_eq!(delay(&mut logins, peer, NOW + HALF_LIFE * 8), 0);
+        assert_eq!(
+            delay(&mut logins, peer, NOW - HALF_LIFE),
+            MAX_DELAY,
+            "a clock that goes back forgets nothing"
+        );
+    }
+
+    /// However many connections guess, a place answers so many of them in a time; the others are refused at once, and a
+    /// connection that has not failed yet waits behind its like alone.
+    #[test]
+    fn answers_at_a_place_are_paced() {
+        let mut logins = Logins::default();
+        let peer = "192.0.2.1:5000";
+        after(&mut logins, peer, 100);
+        logins.failures.values_mut().for_each(|failures| failures.next = [0; 2]);
+        let mut answered = Vec::new();
+        for second in 0..10 {
+            let now = NOW + second * 1_000_000;
+            let given = (0..1000).filter_map(|_| logins.delay(peer, b"ann", WaitingLine::Failed, now));
+            answered.extend(given.map(|delay| now + delay));
+            logins.failed(peer, b"ann", now);
+        }
+        let most = (10_000_000 + MAX_WAIT) / INTERVAL;
+        assert!(answered.len() as u64 <= most && answered.len() as u64 > most / 2, "{}", answered.len());
+        assert!(answered.windows(2).all(|pair| pair[1] - pair[0] >= INTERVAL));
+        let now = NOW + 9_000_000;
+        assert_eq!(logins.delay(peer, b"ann", WaitingLine::Failed, now), None);
+        assert_eq!(logins.delay(peer, b"ann", WaitingLine::New, now), Some(MAX_DELAY));
+        let long_before = NOW - 3_600_000_000;
+        assert_eq!(
+            logins.delay(peer, b"ann", WaitingLine::Failed, long_before),
+            Some(MAX_DELAY),
+            "a clock set back"
+        );
     }
 
     #[test]
     fn networks_and_this_machine_are_one_place() {
         let mut logins = Logins::default();
         assert_eq!(after(&mut logins, "[2001:db8::1]:1", 100), MAX_DELAY);
-        assert_eq!(logins.delay("[2001:db8::ffff:2]:1", NOW), MAX_DELAY);
-        assert_eq!(logins.delay("[2001:db8:0:1::1]:1", NOW), 0);
+        assert_eq!(delay(&mut logins, "[2001:db8::ffff:2]:1", NOW), MAX_DELAY);
+        assert_eq!(delay(&mut logins, "[2001:db8:0:1::1]:1", NOW), 0);
         assert_eq!(after(&mut logins, "127.0.0.2:1", 100), MAX_DELAY);
-        assert_eq!(logins.delay("[::1]:1", NOW), MAX_DELAY);
+        assert_eq!(delay(&mut logins, "[::1]:1", NOW), MAX_DELAY);
         assert_eq!(after(&mut logins, "admin.sock", 100), 0);
     }
 
     #[test]
     fn the_table_and_the_log_are_bounded() {
         let mut logins = Logins::default();
-        for number in 0..2 * MAX_ADDRESSES as u64 {
+        for number in 0..2 * MAX_PLACES as u64 {
             let peer = format!("10.{}.{}.1:1", number / 256, number % 256);
-            logins.failed(&peer, "ann", NOW + number);
+            logins.failed(&peer, b"ann", NOW + number);
         }
-        assert_eq!(logins.failures.len(), MAX_ADDRESSES);
-        assert!(logins.failures.values().all(|failures| failures.last >= NOW + MAX_ADDRESSES as u64));
+        assert_eq!(logins.failures.len(), MAX_PLACES);
+        assert!(logins.failures.values().all(|failures| failures.last >= NOW + MAX_PLACES as u64));
         assert_eq!(logins.log.len(), Sampled::BURST as usize);
         assert_eq!(shown(&[b'x'; 1000]).len(), SHOWN_NAME);
     }

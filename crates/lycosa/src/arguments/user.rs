@@ -28,6 +28,11 @@ Examples:
   lycosa user grant ann --tube crawl
   lycosa user grant ann --role replication";
 
+const REVOKE_EXAMPLES: &str = "\
+Examples:
+  lycosa user revoke ann --tube crawl
+  lycosa user revoke ann --tube '*'           what --tube '*' has given; grants on single tubes stay";
+
 const PASSWD_EXAMPLES: &str = "\
 Examples:
   lycosa user passwd ann                      asks for the new password
@@ -56,7 +61,7 @@ pub(crate) enum UserCommand {
         #[command(flatten)]
         admin: AdminArguments,
     },
-    /// List users with what they may do
+    /// List users with what they may do, and whether they can become admin
     #[command(after_help = LIST_EXAMPLES)]
     List {
         #[command(flatten)]
@@ -71,6 +76,20 @@ pub(crate) enum UserCommand {
         #[arg(long, required_unless_present = "tube")]
         role: Vec<String>,
         /// Tube that the user may use; may be repeated; '*' is every tube and the right to create and drop
+        #[arg(long)]
+        tube: Vec<String>,
+        #[command(flatten)]
+        admin: AdminArguments,
+    },
+    /// Take tubes or roles away from a user
+    #[command(after_help = REVOKE_EXAMPLES)]
+    Revoke {
+        /// The user
+        name: String,
+        /// Role to take away; may be repeated
+        #[arg(long, required_unless_present = "tube")]
+        role: Vec<String>,
+        /// Tube to take away; may be repeated; '*' takes away what --tube '*' has given, not grants on single tubes
         #[arg(long)]
         tube: Vec<String>,
         #[command(flatten)]

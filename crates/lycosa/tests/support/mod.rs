@@ -93,20 +93,42 @@ impl Server {
 
     /// A server with these variables in its environment.
     pub(crate) fn with_environment(variables: &[(&str, &str)]) -> Self {
-        Self::started(tempfile::tempdir().unwrap(), &[], variables)
+        Self::started(tempfile::tempdir().unwrap(), &[], variables, &command())
+    }
+
+    /// A server that may have so many files open.
+    pub(crate) fn with_files(limit: u32) -> Self {
+        let lycosa = command();
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &format!("ulimit -n {limit}; exec \"$0\" \"$@\"")]).arg(lycosa.get_program());
+        for (name, value) in lycosa.get_envs() {
+            match value {
+                Some(value) => limited.env(name, value),
+                None => limited.env_remove(name),
+            };
+        }
+        Self::started(tempfile::tempdir().unwrap(), &[], &[], &limited)
     }
 
     /// A server on this data folder.
     pub(crate) fn over(data: TempDir, flags: &[&str]) -> Self {
-        Self::started(data, flags, &[])
+        Self::started(data, flags, &[], &command())
     }
 
-    fn started(data: TempDir, flags: &[&str], variables: &[(&str, &str)]) -> Self {
+    fn started(data: TempDir, flags: &[&str], variables: &[(&str, &str)], binary: &Command) -> Self {
+        let given = binary.get_args().map(ToOwned::to_owned).collect::<Vec<_>>();
         for _ in 0..4 {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let address = listener.local_addr().unwrap().to_string();
             drop(listener);
-            let mut command = command();
+            let mut command = Command::new(binary.get_program());
+            for (name, value) in binary.get_envs() {
+                match value {
+                    Some(value) => command.env(name, value),
+                    None => command.env_remove(name),
+                };
+            }
+            command.args(&given).current_dir(std::env::temp_dir()).stdin(Stdio::null());
             let log = std::fs::File::create(data.path().join("test.log")).unwrap();
             command.args(["serve", "--listen", &address, "--data-dir"]).arg(data.path()).args(flags);
             command.envs(variables.iter().copied());

@@ -19,7 +19,7 @@ pub struct DeclaredUser {
     #[serde(default)]
     pub roles: Vec<String>,
     /// Tubes that the user may use (as `queue.tube.NAME:grant(user, {call = true})`); `"*"` stands for every tube and
-    /// the right to create and drop tubes.
+    /// the right to create and drop tubes, and for nothing else.
     #[serde(default)]
     pub tubes: Vec<String>,
 }

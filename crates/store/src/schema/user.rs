@@ -137,6 +137,8 @@ pub(crate) mod base64 {
 /// What a user may do: its own privileges and those of all its roles.
 #[derive(Debug, Default)]
 struct Effective {
+    /// The user itself and its roles.
+    roles: Vec<UserId>,
     universal: Access,
     /// On all objects of a kind.
     on_all: BTreeMap<ObjectType, Access>,
@@ -187,8 +189,8 @@ impl Users {
     }
 
     fn effective_of(&self, user: UserId) -> Effective {
-        let mut effective = Effective::default();
-        for role in self.roles_of(user) {
+        let mut effective = Effective { roles: self.roles_of(user), ..Effective::default() };
+        for role in effective.roles.clone() {
             for privilege in self.privileges.get(&role).into_iter().flatten() {
                 let access = privilege.access;
                 match (privilege.object_type, privilege.object_id) {
@@ -285,6 +287,26 @@ impl Store {
     #[must_use]
     pub fn user(&self, id: UserId) -> Option<&User> {
         self.schema.users.get(id)
+    }
+
+    /// Whether the user has the role of that name, itself or through other roles. A role that another user than `owner` has made
+    /// does not count.
+    #[must_use]
+    pub fn has_role(&self, user: UserId, name: &str, owner: UserId) -> bool {
+        let users = &self.schema.users;
+        let roles = users.effective.get(&user).map_or(&[][..], |effective| &effective.roles);
+        roles
+            .iter()
+            .filter_map(|role| users.get(*role))
+            .any(|role| role.kind == UserKind::Role && role.owner == owner && role.name == name)
+    }
+
+    /// What was granted to the user or role itself on one object, or on all of the kind (`None`).
+    #[must_use]
+    pub fn granted_access(&self, grantee: UserId, kind: ObjectType, id: Option<u32>) -> Access {
+        let granted = self.schema.users.granted(grantee).iter();
+        let on_object = |privilege: &&Privilege| privilege.object_type == kind && privilege.object_id == id;
+        granted.filter(on_object).fold(Access::NONE, |all, privilege| all | privilege.access)
     }
 
     /// Whether somebody has granted the user a right to a space, or to all: what every user has by the role `public` is none.
