@@ -40,6 +40,9 @@ use crate::storage::{self, IDENTITY};
 use crate::trace::Trace;
 use crate::violation::{Checked, Violation, hold};
 
+/// More tasks, calls and sessions than ever expire together: the model handles all of them before it serves calls.
+const QUEUE_STEP: usize = 1 << 16;
+
 /// More operations than a disk is ever asked for.
 const NEVER: u64 = 1 << 60;
 
@@ -130,6 +133,7 @@ fn life(plan: &Plan, random: &mut Random, opened: Opened, disk: &MemoryDisk, now
     let entropy = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| salts.next() as u8));
     let process = Process { id: 1, entropy };
     let mut instance = Instance::new(plan.instance.clone(), IDENTITY, process, store, queue, vclock, now);
+    instance.set_queue_step(QUEUE_STEP);
     let checkpointer = Checkpointer::new(disk, snapshot);
     let files = checkpointer.files();
     let files = files.map_err(|error| Violation(format!("the folder cannot be read: {error}")))?;

@@ -40,6 +40,8 @@ fn worlds_that_failed_without_a_fault_keep_every_promise() {
         // A row whose task is dead, which a waiting take would remove at once, is refused for memory.
         (51_000_794, 3_000),
         (62_000_101, 12_000),
+        // A session with more tasks than one step of the queue releases ends while calls wait.
+        (85_000_466, 3_000),
     ] {
         lycosa_sim::run(seed, steps, &mut Trace::new(false)).unwrap_or_else(|failure| panic!("{failure}"));
     }

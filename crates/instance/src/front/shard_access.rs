@@ -109,6 +109,13 @@ impl Instance {
         self.shard.set_checkpoint_base(signature, files);
     }
 
+    /// Sets how many tasks, calls and sessions one step of the queue handles before it serves waiting calls; the default is 64.
+    /// A larger step makes turns longer. A host that compares the queue with a model sets a step larger than the tubes: the
+    /// task that a waiting call gets then does not depend on where a step ends.
+    pub fn set_queue_step(&mut self, step: usize) {
+        self.shard.queue_step = step;
+    }
+
     /// Wants a checkpoint as soon as possible, even if nothing has changed since the last snapshot: because its file, or a
     /// journal file after it, is damaged.
     pub fn force_checkpoint(&mut self) {

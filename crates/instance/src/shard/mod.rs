@@ -119,12 +119,14 @@ pub(crate) struct Shard {
     /// Which of the lines about new spaces of vinyl are logged.
     vinyl_lines: Sampled,
     pub(crate) lag: Lag,
+    /// See [`Instance::set_queue_step`](crate::Instance::set_queue_step).
+    pub(crate) queue_step: usize,
     pub(crate) started_at: u64,
     /// Answers that are not the queue's.
     answers: VecDeque<Answer>,
 }
 
-/// Tasks, calls and sessions that one step of the queue handles.
+/// Tasks, calls and sessions that one step of the queue handles, unless the host sets another number.
 const QUEUE_STEP: usize = 64;
 
 /// Tuples whose memory one step gives back.
@@ -158,6 +160,7 @@ impl Shard {
             oldest_vclock: Vclock::new(),
             vinyl_lines: Sampled::default(),
             lag: Lag::default(),
+            queue_step: QUEUE_STEP,
             started_at: now,
             answers: VecDeque::new(),
         }
@@ -317,12 +320,12 @@ impl Shard {
         self.data.conditions.failure().or(self.data.conditions.displaced())
     }
 
-    /// Handles expired deadlines of the queue, at most [`QUEUE_STEP`].
+    /// Handles expired deadlines of the queue, at most `queue_step`.
     pub(crate) fn step_queue(&mut self) -> lycosa_queue::Tick {
         let now = self.data.now;
         let Ok(mut admitted) = self.data.admit(Need::Deadline) else { return lycosa_queue::Tick::default() };
         let (queue, store) = admitted.queue();
-        let tick = queue.tick(store, now, QUEUE_STEP);
+        let tick = queue.tick(store, now, self.queue_step);
         drop(admitted);
         if tick.handled > 0 {
             self.lag.record(tick.lag_us);
