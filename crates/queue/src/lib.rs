@@ -360,6 +360,13 @@ impl Queue {
         self.common.owners.rows(store)
     }
 
+    /// Whether [`Self::poll_woken`] has an answer.
+    #[must_use]
+    #[inline]
+    pub fn has_woken(&self) -> bool {
+        !self.common.woken.is_empty()
+    }
+
     /// The next answer of a call that was parked.
     pub fn poll_woken(&mut self) -> Option<Woken> {
         self.common.woken.pop_front()

@@ -179,7 +179,7 @@ impl Instance {
             let start = out.len();
             let request = instance.parked.next_request();
             let queue_caller = queue_caller(caller, procedure, right, request);
-            let mut admitted = instance.shard.data.admit(Need::of_call(procedure))?;
+            let mut admitted = instance.shard.data.admit_call(procedure)?;
             let answer = admitted.call(&queue_caller, procedure, args, out);
             drop(admitted);
             match answer {
@@ -344,7 +344,7 @@ impl Instance {
             request,
             may_wait: connection.waiting < self.settings.max_waiting,
         };
-        let mut admitted = self.shard.data.admit(Need::of_call(procedure))?;
+        let mut admitted = self.shard.data.admit_call(procedure)?;
         let out = connection.replies.buffer();
         let undo = out.len();
         let start = reply::begin_data(out, sync);

@@ -398,19 +398,21 @@ impl Instance {
     #[inline]
     fn settle<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         let result = work(self);
-        while let Some(answer) = self.shard.poll() {
-            self.deliver(answer);
+        if self.shard.has_answers() {
+            self.deliver_answers();
         }
         result
     }
 
-    fn deliver(&mut self, answer: Answer) {
-        match answer {
-            Answer::To(request, result) => {
-                let result = result.as_ref().map(|(count, values)| (*count, values.as_slice()));
-                self.answer(request, result.map_err(ErrorObject::clone));
+    fn deliver_answers(&mut self) {
+        while let Some(answer) = self.shard.poll() {
+            match answer {
+                Answer::To(request, result) => {
+                    let result = result.as_ref().map(|(count, values)| (*count, values.as_slice()));
+                    self.answer(request, result.map_err(ErrorObject::clone));
+                }
+                Answer::AllBut(kept) => self.void_calls(&kept),
             }
-            Answer::AllBut(kept) => self.void_calls(&kept),
         }
     }
 

@@ -57,7 +57,6 @@ pub(crate) enum Need {
 
 impl Need {
     /// What a procedure of the queue needs.
-    #[inline]
     pub(crate) fn of_call(procedure: &Procedure) -> Self {
         Self::Call(match (procedure.tube_method(), procedure.queue_method()) {
             (Some(TubeMethod::Put | TubeMethod::PutMany), _) | (_, Some(QueueMethod::CreateTube)) => {
@@ -295,7 +294,6 @@ impl Vault {
     }
 
     /// The next answer of a call that was parked.
-    #[inline]
     pub(crate) fn poll_woken(&mut self) -> Option<Woken> {
         self.queue.poll_woken()
     }
@@ -401,6 +399,18 @@ impl Data {
     #[inline]
     pub(crate) fn admit(&mut self, need: Need) -> Result<Admitted<'_>, ErrorObject> {
         self.conditions.check(need)?;
+        Ok(self.bookkeep())
+    }
+
+    /// Admits a call of the queue.
+    ///
+    /// # Errors
+    /// As [`Self::admit`].
+    #[inline]
+    pub(crate) fn admit_call(&mut self, procedure: &Procedure) -> Result<Admitted<'_>, ErrorObject> {
+        if self.conditions.is_restricted() {
+            self.conditions.check(Need::of_call(procedure))?;
+        }
         Ok(self.bookkeep())
     }
 

@@ -175,8 +175,13 @@ impl Shard {
         }
     }
 
-    /// The next answer of a parked call. The rows of what it has done are in the journal's batch.
+    /// Whether [`Self::poll`] may have an answer.
     #[inline]
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.answers.is_empty() || self.data.queue().has_woken()
+    }
+
+    /// The next answer of a parked call. The rows of what it has done are in the journal's batch.
     pub(crate) fn poll(&mut self) -> Option<Answer> {
         if !self.answers.is_empty() {
             return self.answers.pop_front();

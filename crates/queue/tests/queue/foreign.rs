@@ -196,7 +196,8 @@ fn what_the_store_refuses_changes_nothing() {
     let refused = rig.t(1, "put", args!["y", options([("pri", Value::from(-1_i64))])]);
     assert_eq!(
         refused.error(),
-        "Tuple field 6 type does not match one required by operation: expected unsigned"
+        "put: option pri is -1, not a whole number, 0 or more: Tuple field 6 type does not match one required by \
+         operation: expected unsigned"
     );
     rig.store.set_memory_limit(0);
     let refused = rig.t(1, "put", args!["y", in_sub_queue("b")]);
