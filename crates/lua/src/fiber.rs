@@ -1,6 +1,6 @@
 //! Fibers: coroutines of Lua, each on a C stack of its own, and the scheduler that resumes them.
 //!
-//! A fiber runs until it [parks](Lua::park) inside a native function; parking switches to whoever resumed it. A worker is
+//! A fiber runs until it [parks](Lua::park) inside a native function; parking switches to the code that resumed it. A worker is
 //! a C stack with a coroutine and is used again for the next fiber. The scheduler keeps the ready fibers (`ready.rs`) and a
 //! heap of deadlines; [`Scheduler::run`] wakes the fibers whose deadlines have passed and resumes ready fibers until its time
 //! limit. A single function may exceed the limit; the fibers behind it run in a later call.
@@ -50,7 +50,7 @@ const MAX_IDLE: usize = 1024;
 /// Why a parked fiber runs again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
-    /// Somebody woke it.
+    /// Another fiber or the host woke it.
     Woken,
     /// Its deadline has passed.
     Timeout,
@@ -65,7 +65,7 @@ pub enum Status {
     Ready,
     /// It runs, or has resumed the one that runs.
     Running,
-    /// It waits for somebody or for a deadline.
+    /// It waits for a wake-up or for a deadline.
     Suspended,
     /// It has ended.
     Dead,
@@ -116,7 +116,7 @@ pub struct Fiber {
     resumed: Cell<Option<Instant>>,
     /// What other modules keep with the fiber: its session, its transaction.
     local: RefCell<Option<Rc<dyn Any>>>,
-    /// The number of its session for [`Running`]; 0 if nobody has asked since `local` was set.
+    /// The number of its session for [`Running`]; 0 until the first request for it since `local` was set.
     ///
     /// [`Running`]: crate::runtime::Running
     session: Cell<f64>,
@@ -167,13 +167,13 @@ impl Fiber {
         self.switches.get()
     }
 
-    /// Microseconds that it ran, with those that fibers it started ran before they first parked.
+    /// Microseconds that it ran, including fibers that it started, up to their first park.
     pub fn busy_us(&self) -> u64 {
         let current = self.resumed.get().map_or(0, |at| at.elapsed().as_micros() as u64);
         self.busy.get() + current
     }
 
-    /// Whether somebody will join it; else it is forgotten when it ends.
+    /// Whether another fiber will join it; else it is forgotten when it ends.
     pub fn is_joinable(&self) -> bool {
         self.joinable.get()
     }
@@ -189,7 +189,7 @@ impl Fiber {
     }
 }
 
-/// All fibers, who is ready, who waits until when.
+/// All fibers, the ready ones, and the deadlines of the waiting ones.
 pub(crate) struct Scheduler {
     fibers: RefCell<BTreeMap<FiberId, Rc<Fiber>>>,
     ready: RefCell<Ready<Rc<Fiber>>>,
@@ -369,7 +369,7 @@ impl Scheduler {
         true
     }
 
-    /// Wakes a fiber from whatever it waits for.
+    /// Wakes a fiber from any wait.
     pub(crate) fn wake_up(&self, fiber: &Rc<Fiber>) {
         self.wake(Ticket { fiber: fiber.id, wait: fiber.wait.get() }, Wake::Woken);
     }
@@ -491,7 +491,7 @@ impl Scheduler {
         end
     }
 
-    /// A fiber has ended; `result` is for whoever joins it.
+    /// A fiber has ended; `result` is for the fiber that joins it.
     fn finish(&self, fiber: &Rc<Fiber>, result: Option<Result<Ref, Ref>>) {
         fiber.status.set(Status::Dead);
         fiber.wait.set(fiber.wait.get() + 1);
@@ -556,7 +556,7 @@ fn new_worker(shared: &'static Shared) -> Result<Worker, Error> {
 
 /// Runs a fiber from its begin to its end, on its stack.
 fn run_fiber(fiber: &Rc<Fiber>) {
-    // SAFETY: the fiber's coroutine is live and nobody else runs it.
+    // SAFETY: the fiber's coroutine is live and no other code runs it.
     let lua = unsafe { Lua::new(fiber.raw.get()) };
     // SAFETY: as above.
     unsafe { sys::lycosa_reserve_coroutine(lua.raw(), 0) };
@@ -571,7 +571,7 @@ fn run_fiber(fiber: &Rc<Fiber>) {
         }
         None => Ok(0),
     };
-    // Nobody asks for the result of a fiber that cannot be joined.
+    // The result of a fiber that cannot be joined has no reader.
     let result = match outcome {
         Ok(_) if !fiber.is_joinable() => None,
         Ok(count) => {
@@ -631,7 +631,7 @@ impl Lua {
         self.shared().scheduler.current().ok_or_else(|| Error::text("this code runs outside of any fiber"))
     }
 
-    /// Replaces what other modules keep with the running fiber; returns what was there.
+    /// Replaces the state that other modules keep with the running fiber; returns the former one.
     pub(crate) fn swap_local(self, value: Option<Rc<dyn Any>>) -> Result<Option<Rc<dyn Any>>, Error> {
         let fiber = self.fiber()?;
         self.set_session_number(0.0);
@@ -646,8 +646,8 @@ impl Lua {
         }
     }
 
-    /// The ticket of the wait that the running fiber will enter with its next [`Lua::park`]; give it to whoever shall
-    /// wake it.
+    /// The ticket of the wait that the running fiber will enter with its next [`Lua::park`]; the code that shall
+    /// wake the fiber needs it.
     ///
     /// # Errors
     /// No fiber runs.
@@ -712,7 +712,7 @@ impl Lua {
         if self.fiber()?.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
-    /// Switches to whoever resumed this fiber. `ready`: it is to run again in the next round.
+    /// Switches to the code that resumed this fiber. `ready`: it is to run again in the next round.
     fn switch_out(self, fiber: &Rc<Fiber>, ready: Option<Wake>) -> Result<Wake, Error> {
         let shared = self.shared();
         let mut saved = Switch::EMPTY;
@@ -726,7 +726,7 @@ impl Lua {
         // SAFETY: the fiber runs, so its yielder lives below on this very stack.
         drop(unsafe { (*fiber.yielder.get()).suspend(()) });
         shared.in_native.set(native);
-        // SAFETY: restores what was saved on this coroutine.
+        // SAFETY: restores the state saved on this coroutine.
         unsafe { sys::lycosa_switch_restore(self.raw(), &raw const saved) };
         Ok(fiber.wake.get())
     }
@@ -751,7 +751,7 @@ impl Lua {
         }
         shared.before_switch();
         shared.scheduler.resume(fiber, Instant::now());
-        // SAFETY: restores what was saved on this coroutine.
+        // SAFETY: restores the state saved on this coroutine.
         unsafe { sys::lycosa_switch_restore(self.raw(), &raw const saved) };
         Ok(())
     }

@@ -2,10 +2,10 @@
 //!
 //! A fiber that waits is noted here with its descriptor, which stands in one epoll set. The loop around the runtime
 //! watches that set ([`Runtime::watch_files`](crate::Runtime::watch_files)) and calls [`Files::wake`] when it is
-//! readable; nobody polls. Each event is reported once and armed again by the next wait, so that a descriptor nobody
-//! waits for costs nothing.
+//! readable; there is no polling. Each event is reported once and armed again by the next wait, so that a descriptor without
+//! a waiting fiber costs nothing.
 //!
-//! Invariant: whoever closes a descriptor that fibers may wait for calls [`Files::forget`] before.
+//! Invariant: code that closes a descriptor that fibers may wait for calls [`Files::forget`] before.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -115,7 +115,7 @@ impl Files {
             (woken, events)
         };
         if left != 0 {
-            // The descriptor was armed a moment ago; if it was closed since, nobody can wait for it.
+            // The descriptor was armed a moment ago; if it was closed since, no fiber can wait for it.
             let _ = self.arm(fd, left);
         }
         for waiter in woken {
@@ -143,7 +143,7 @@ impl Files {
         }
     }
 
-    /// The descriptor is about to be closed: whoever waits for it goes on, as if it were ready.
+    /// The descriptor is about to be closed: fibers that wait for it go on, as if it were ready.
     pub(crate) fn forget(&self, shared: &Shared, fd: RawFd) {
         let waiters = self.waiters.borrow_mut().remove(&fd);
         for waiter in waiters.unwrap_or_default() {

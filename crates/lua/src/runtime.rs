@@ -264,7 +264,7 @@ impl Runtime {
     ) -> Result<(), Error> {
         let number = caller.session;
         // As in Tarantool, triggers have the session of the one they are about, and the rights of the administrator. Those
-        // of a log-in have the rights of the one who has not logged in yet.
+        // of a log-in have the rights of a user that has not logged in yet.
         let caller = caller.in_fiber();
         let caller = match event {
             SessionEvent::Login { .. } => caller,
@@ -309,7 +309,7 @@ impl Runtime {
     }
 
     /// Completes a line of a console at a place (in bytes) and tells `answer` where the completed word begins and
-    /// what it may become. Nothing is told if that fails.
+    /// its possible completions. Nothing is told if that fails.
     ///
     /// # Errors
     /// There is no memory for another stack.
@@ -338,7 +338,7 @@ impl Runtime {
         self.shared.used.get() as u64
     }
 
-    /// Number of fibers, dead ones that nobody has joined included.
+    /// Number of fibers, dead ones that were not joined included.
     pub fn fiber_count(&self) -> usize {
         self.shared.scheduler.count()
     }
@@ -369,7 +369,7 @@ impl Runtime {
     }
 
     /// Wakes the fibers that are due at `now` (microseconds since the epoch) and resumes the ready ones once each. When to
-    /// call again; `now` if at once, `None` if nobody waits for a time.
+    /// call again; `now` if at once, `None` if no fiber waits for a time.
     pub fn resume_ready(&self, now: u64) -> Option<u64> {
         self.resume_rounds(now, Duration::MAX, |_| false)
     }
@@ -395,7 +395,7 @@ impl Runtime {
         self.shared.scheduler.run(now, limit, goes_on)
     }
 
-    /// What is readable when a fiber's wait for a descriptor is over: then clear it and call [`Runtime::wake_files`]. To be
+    /// A descriptor that is readable when a fiber's wait is over: then clear it and call [`Runtime::wake_files`]. To be
     /// called inside of a loop of tokio.
     ///
     /// # Errors
@@ -459,7 +459,7 @@ impl Drop for Runtime {
         self.shared.host.take();
         // Finalizers of the program run now, on the thread's own stack.
         self.shared.set_stack_floor(stack_pointer().saturating_sub(CLOSING_STACK));
-        // SAFETY: nobody runs in the state any more; the references to it are gone, or forgotten with their stacks.
+        // SAFETY: no code runs in the state any more; the references to it are gone, or forgotten with their stacks.
         unsafe { sys::lua_close(self.shared.main()) };
         self.shared.set_stack_floor(0);
     }

@@ -4,7 +4,7 @@
 //! [`Plan`], and a plan runs in steps over a cursor ([`Run`]). Parsing, resolving and evaluating recurse and run on the big
 //! stack; the depth of a statement is bounded before. A plan is good for one version of the schema.
 //!
-//! A statement without words for it here is refused with what is supported. Differences from Tarantool: strings are compared
+//! A statement that is not supported is refused with a list of the supported ones. Differences from Tarantool: strings are compared
 //! byte by byte (a column with a collation can be read, not compared), and a comparison of two types that Tarantool answers
 //! through an index may be an error of types here.
 //!
@@ -72,7 +72,7 @@ pub(crate) fn definition(text: &str) -> Result<Option<Definition>, Failure> {
     on_big_stack(|| define::definition_of(parse::parse(text)?.0))
 }
 
-/// Who asks, and what it may know.
+/// The user, and the spaces that it may know.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker<'a> {
     /// Whose rights count.
@@ -98,7 +98,7 @@ pub(crate) fn plan(text: &str, store: &Store, asker: Asker<'_>) -> Result<Plan, 
     })
 }
 
-/// Refuses a plan that somebody else has made, perhaps, to those who lack the right to its space.
+/// Refuses a plan, perhaps of another user's making, to users without the right to its space.
 ///
 /// # Errors
 /// As [`plan`].

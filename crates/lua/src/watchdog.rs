@@ -28,13 +28,13 @@ use crate::{Error, Lua};
 /// How often the thread looks.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// What the thread of the fibers is told by. Nobody sends it by chance: a socket with urgent data has to be asked to.
+/// The signal to the thread of the fibers. No chance event sends it: a socket with urgent data has to be asked to.
 const SIGNAL: c_int = libc::SIGURG;
 
 /// Errors of a slice that may be caught.
 const MAX_CAUGHT: u32 = 1;
 
-/// After so many looks at which no Lua ran the thread sleeps until some does.
+/// After this number of looks at which no Lua ran the thread sleeps until some does.
 const MAX_IDLE_LOOKS: u32 = 50;
 
 /// What the fibers' thread and the watchdog share.
@@ -197,7 +197,7 @@ impl Watch {
         Hook { number, outer, budget, verdicts, is_inner }
     }
 
-    /// A hook has ended. If it never paused, what is around it goes on.
+    /// A hook has ended. If it never paused, the hooks around it go on.
     pub(crate) fn end_hook(&self, hook: Hook) {
         if self.slices.load(Ordering::Relaxed) != hook.number {
             return;
@@ -224,7 +224,7 @@ impl Watch {
         }
     }
 
-    /// Sets the hook. Only what is safe in a handler of signals.
+    /// Sets the hook. Only calls that are safe in a handler of signals.
     fn arm(&self) {
         if self.changes.load(Ordering::Relaxed) || !self.is_over() {
             return;
@@ -249,7 +249,7 @@ impl Watch {
 extern "C" fn handle_signal(_: c_int) {
     let watch = RUNNING.get();
     if !watch.is_null() {
-        // SAFETY: a slice of this thread runs, and its watch is there until the slice has ended.
+        // SAFETY: a slice of this thread runs, and its watch lives until the slice has ended.
         unsafe { &*watch }.arm();
     }
 }
@@ -318,7 +318,7 @@ fn verdict(lua: Lua, level: c_int) -> Option<Error> {
     let finalizes = unsafe { sys::lycosa_in_finalizer(lua.raw()) } != 0;
     let was_ended = !finalizes && watch.finalizer.swap(false, Ordering::Relaxed);
     if was_ended && watch.verdicts.fetch_add(1, Ordering::Relaxed) < MAX_CAUGHT {
-        // Whoever collected the garbage is not to blame for the first finalizer.
+        // The fiber that collected the garbage is not to blame for the first finalizer.
         watch.slice.store(watch.now(), Ordering::Relaxed);
     }
     if !watch.is_over() {

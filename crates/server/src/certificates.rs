@@ -13,7 +13,7 @@ use lycosa_tls::rustls::{ClientConfig, ServerConfig};
 
 use crate::config::Config;
 
-/// What is presented to clients and to masters; `None` where nobody speaks TLS.
+/// The certificates for clients and for masters; `None` where TLS is off.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Certificates {
     /// For `listen_tls`.

@@ -1,7 +1,7 @@
 //! The checkpoint thread: carries out the orders of the instance about snapshots ([`lycosa_engine::snapshots`]) beside the
 //! loop.
 //!
-//! The thread asks the system for less of the processor than the others have: a checkpoint may take longer, requests
+//! The thread asks the system for less of the processor than the rest have: a checkpoint may take longer, requests
 //! may not.
 
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use uuid::Uuid;
 /// Orders that can wait for the thread: the chunks, and what begins and ends the snapshot.
 const ORDERS: usize = CHUNKS + 4;
 
-/// How far the thread stands back behind the others, from 0 to 19.
+/// How far the thread stands back, from 0 to 19.
 const NICENESS: i32 = 10;
 
 /// What the loop sends to the thread.
@@ -33,7 +33,7 @@ enum Job {
 pub(crate) struct Holds(Arc<Mutex<Readers>>);
 
 impl Holds {
-    /// What is shared. Neither thread waits for anything while it holds it.
+    /// The shared state. Neither thread waits for anything while it holds it.
     pub(crate) fn readers(&self) -> MutexGuard<'_, Readers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -55,7 +55,7 @@ pub(crate) struct CheckpointThread {
     closer: mpsc::SyncSender<Job>,
 }
 
-/// The folder that snapshots are written to, and what is known of the snapshots in it.
+/// The folder that snapshots are written to, and the snapshots in it.
 pub(crate) struct SnapshotFolder {
     pub(crate) directory: Directory,
     /// The folder of the directory, to look at its disk.
@@ -80,7 +80,7 @@ impl CheckpointThread {
         let settings = Settings { directory, reserve, look_after: LOOK_AFTER, instance, sound };
         let mut snapshots = Snapshots::new(settings, Disk { folder, holds, began: Instant::now() });
         let work = move || {
-            // Refused where the system does not let us; then it has as much as the others.
+            // Refused where the system does not let us; then it has as much as the rest.
             let _ = rustix::process::getpriority_process(None)
                 .and_then(|present| rustix::process::setpriority_process(None, (present + NICENESS).min(19)));
             let mut told = Vec::new();
@@ -90,7 +90,7 @@ impl CheckpointThread {
                     Job::Close => break,
                 }
                 for news in told.drain(..) {
-                    // Nobody is there to be told when the server ends.
+                    // The loop may have ended: then the message has no receiver.
                     let _ = outbox.send(news);
                 }
             }
@@ -266,7 +266,7 @@ mod tests {
         rig.expect_wants(1, CHUNKS);
         assert_eq!(rig.names().len(), 2);
         assert!(rig.sender.send(CheckpointOrder::Abandon { number: 1, view: None }));
-        // Rows that were on their way are dropped, and the next one begins.
+        // Unwritten rows are dropped, and the next one begins.
         rig.rows(1);
         rig.begin(2, 10);
         rig.expect_wants(2, CHUNKS);

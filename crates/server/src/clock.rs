@@ -26,13 +26,13 @@ const STEP: i64 = 500_000;
 /// The part of the time that passes by which the process follows the system's clock at most.
 const FOLLOWED: i64 = 10;
 
-/// What has to be added to the steady clock, in microseconds. [`UNSET`] until somebody asks.
+/// The correction of the steady clock, in microseconds. [`UNSET`] until the first use.
 static OFFSET: AtomicI64 = AtomicI64::new(UNSET);
 
 const UNSET: i64 = i64::MIN;
 
 thread_local! {
-    /// The loop's: nobody else looks.
+    /// The loop's: no other thread reads it.
     static FOLLOWER: Cell<Option<Follower>> = const { Cell::new(None) };
 }
 
@@ -110,7 +110,7 @@ struct Follower {
 /// What a look has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Followed {
-    /// What is to be added to the steady clock from now on.
+    /// The correction of the steady clock from now on.
     offset: i64,
     /// By how much the system's clock was set, if it was.
     step: Option<i64>,

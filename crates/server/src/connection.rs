@@ -24,13 +24,13 @@ use crate::socket::{Reader, Writer};
 use crate::strangers::{Protocol, http_refusal};
 use crate::turn::{Core, Link};
 
-/// How long replies that are on their way may still be written after the client has closed its sending side.
+/// How long unwritten replies may still be written after the client has closed its sending side.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Bytes that are read and dropped after a refusal, so that the refusal is not lost with a connection that is reset.
 const MAX_DISCARDED: usize = 1 << 20;
 
-/// What a browser is told.
+/// The answer to a browser.
 const NOT_HTTP: &str = "This is the port of a Lycosa task queue for its binary protocol (IPROTO, the one of Tarantool). \
     It does not speak HTTP, and the connection is closed.";
 
@@ -242,7 +242,7 @@ impl Connection {
         step
     }
 
-    /// Lets replies that are on their way leave.
+    /// Lets unwritten replies leave.
     async fn linger(&self) {
         self.link.lingering.set(true);
         let drained = async {
@@ -290,7 +290,7 @@ impl Connection {
     }
 }
 
-/// Handles the whole frames at the start of `bytes`; returns what is left.
+/// Handles the whole frames at the start of `bytes`; returns the rest.
 fn handle<'a>(core: &Core, slot: ConnectionSlot, peer: &str, bytes: &'a [u8]) -> (Step, &'a [u8]) {
     let mut instance = core.instance.borrow_mut();
     let limit = instance.max_frame_size();

@@ -30,7 +30,7 @@ use crate::serve::fill_randomly;
 use crate::socket::{Reader, Writer};
 use crate::turn::Core;
 
-/// The instance, once it is there.
+/// The instance, once it exists.
 pub(crate) type Awaited = watch::Receiver<Option<Rc<Core>>>;
 
 /// The largest request that is looked at before there is an instance.
@@ -55,7 +55,7 @@ pub(crate) fn has_room(count: &Count) -> bool {
     Rc::strong_count(count) <= MAX_CONNECTIONS
 }
 
-/// Serves a connection until the instance is there, and then by the instance.
+/// Serves a connection until the instance exists, and then by the instance.
 pub(crate) async fn serve(reader: Reader, writer: Writer, origin: Origin, mut core: Awaited, count: Count) {
     let mut client = Client { reader, writer, received: Vec::new(), is_read: true };
     let mut salt = [0; SALT_SIZE];
@@ -82,12 +82,12 @@ struct Client {
     reader: Reader,
     writer: Writer,
     received: Vec<u8>,
-    /// Whether more bytes may be read: what has come so far was answered.
+    /// Whether more bytes may be read: all earlier ones were answered.
     is_read: bool,
 }
 
 impl Client {
-    /// Answers requests until there is an instance, or will be none. An error: the client has gone.
+    /// Answers requests until the instance exists, or never will. An error: the client has gone.
     async fn answer(&mut self, core: &mut Awaited) -> io::Result<()> {
         loop {
             if core.borrow().is_some() {
@@ -127,7 +127,7 @@ impl Client {
         .await
     }
 
-    /// Answers the whole requests that have come.
+    /// Answers the whole requests received so far.
     fn handle(&mut self, replies: &mut Vec<u8>) {
         let mut done = 0;
         loop {

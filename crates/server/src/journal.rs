@@ -84,7 +84,7 @@ impl journal::Journal for Journal {
     }
 }
 
-/// Appends batches to a log and watches the folder and the room for it.
+/// Appends batches to a log and watches the folder and the free space for it.
 pub(crate) struct Appender {
     log: XlogWriter,
     directory: Directory,
@@ -95,7 +95,7 @@ pub(crate) struct Appender {
 }
 
 impl Appender {
-    /// Appends to `log`, which is in `directory`, as long as there is room.
+    /// Appends to `log`, which is in `directory`, as long as the disk has space.
     pub(crate) fn new(log: XlogWriter, directory: Directory, room: RoomWatch) -> Appender {
         Appender { log, directory, displaced: None, room, looked: Instant::now() }
     }
@@ -111,7 +111,7 @@ impl Appender {
         [Some(news), self.room.written(bytes).or_else(|| self.look())]
     }
 
-    /// Looks at the folder and at the room on the disk if that has not been done for [`ROOM_INTERVAL`].
+    /// Looks at the folder and at the free space if that has not been done for [`ROOM_INTERVAL`].
     pub(crate) fn look(&mut self) -> Option<News> {
         if self.looked.elapsed() < ROOM_INTERVAL {
             return None;
@@ -151,13 +151,13 @@ impl Appender {
 #[error("the journal was not closed cleanly: {0}")]
 pub struct Unclosed(pub(crate) String);
 
-/// How often the room on the disk is looked at when nothing is written.
+/// How often the free space is looked at when nothing is written.
 pub(crate) const ROOM_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Bytes of rows after which the room on the disk is looked at again.
+/// Bytes of rows after which the free space is looked at again.
 const ROOM_STEP: u64 = 1 << 20;
 
-/// Watches the room on the disk where the journal is.
+/// Watches the free space on the disk of the journal.
 pub(crate) struct RoomWatch {
     folder: PathBuf,
     reserve: u64,
@@ -166,12 +166,12 @@ pub(crate) struct RoomWatch {
 }
 
 impl RoomWatch {
-    /// Room is scarce when fewer than `reserve` bytes are free on the disk of `folder`; 0 never looks.
+    /// Space is scarce when fewer than `reserve` bytes are free on the disk of `folder`; 0 never looks.
     pub(crate) fn new(folder: PathBuf, reserve: u64) -> RoomWatch {
         RoomWatch { folder, reserve, unseen: ROOM_STEP, is_scarce: false }
     }
 
-    /// So many bytes of rows were written: looks if it is time to.
+    /// Counts written rows in bytes: looks if it is time to.
     fn written(&mut self, bytes: u64) -> Option<News> {
         self.unseen += bytes;
         if self.unseen < ROOM_STEP { None } else { self.look() }

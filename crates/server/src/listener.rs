@@ -26,7 +26,7 @@ use crate::turn::Core;
 /// The administrator's socket, in the data folder.
 pub const ADMIN_SOCKET: &str = "admin.sock";
 
-/// How long a peer may be silent before the system asks whether it is there.
+/// How long a peer may be silent before the system sends a keep-alive probe.
 const PROBE_AFTER: Duration = Duration::from_secs(30);
 
 /// Time between two such questions, and how many without an answer end the connection: after 90 s in all.
@@ -63,7 +63,7 @@ pub(crate) struct Accepted {
 
 /// A listening socket without TLS.
 pub(crate) trait Listener {
-    /// The next connection; nothing if it has gone already. Dropping the future loses none.
+    /// The next connection; nothing if it has ended already. Dropping the future loses none.
     async fn next(&self) -> io::Result<Option<Accepted>>;
 }
 
@@ -165,7 +165,7 @@ async fn serve_tls(core: Rc<Core>, stream: TcpStream, config: Arc<ServerConfig>,
     }
 }
 
-/// Where a connection comes from; nothing if it has gone already.
+/// Where a connection comes from; nothing if it has ended already.
 fn origin(stream: &TcpStream, peer: SocketAddr) -> Option<Origin> {
     let prepared = stream.set_nodelay(true).and_then(|()| Ok(keep_alive(stream)?));
     if let Err(error) = prepared {

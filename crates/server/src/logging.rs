@@ -73,7 +73,7 @@ enum Target {
 static TARGET: Mutex<Option<Target>> = Mutex::new(None);
 
 fn locked() -> std::sync::MutexGuard<'static, Option<Target>> {
-    // Whoever has panicked with the lock has at most left a line unfinished.
+    // A thread that panicked with the lock has at most left a line unfinished.
     TARGET.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -119,7 +119,7 @@ pub fn write_to(target: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Opens the log file again by its name, after somebody has moved it away. A command goes on.
+/// Opens the log file again by its name, after another program has moved it away. A command goes on.
 ///
 /// # Errors
 /// It cannot be opened; lines go to the former one.
@@ -139,7 +139,7 @@ impl Write for Destination {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match locked().as_mut() {
             Some(Target::File(_, file)) => file.write_all(&without_colors(bytes))?,
-            // A line that is not taken at once, or by nobody any more, is lost.
+            // A line that is not taken at once, or without a reader, is lost.
             Some(Target::Command(input)) => drop(input.write(&without_colors(bytes))),
             None => io::stderr().write_all(bytes)?,
         }

@@ -1,4 +1,4 @@
-//! What a service manager is told: the protocol of systemd's `sd_notify`, for units with `Type=notify`.
+//! Messages to a service manager: the protocol of systemd's `sd_notify`, for units with `Type=notify`.
 //!
 //! A message is one datagram to the socket that `NOTIFY_SOCKET` names. Without the variable nothing is said. A message that
 //! cannot be sent is logged once and changes nothing else. With `WATCHDOG_USEC` the loop says twice in that time that it

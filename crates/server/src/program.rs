@@ -70,7 +70,7 @@ struct Program {
     /// Whether connections that begin, and log-ins, wait for triggers.
     watched: Cell<(bool, bool)>,
     peers: RefCell<HashMap<u64, Rc<str>>>,
-    /// What `box.cfg` asks for, and who waits for it.
+    /// The settings of `box.cfg`, and the fiber that waits for them.
     request: RefCell<Option<(Config, Ticket)>>,
     /// The first `box.cfg` is under way.
     starts: Cell<bool>,
@@ -87,7 +87,7 @@ struct Program {
     /// `wal_mode` is `none`.
     keeps_no_journal: Cell<bool>,
     exit: Cell<Option<i32>>,
-    /// What the program's `listen` has bound, until the instance is there.
+    /// The addresses that the program's `listen` has bound, until the instance exists.
     bound: RefCell<Option<Bound>>,
     /// What accepts connections for the program.
     accepting: RefCell<Option<Accepting>>,

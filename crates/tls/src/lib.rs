@@ -231,8 +231,8 @@ fn authorities(what: &'static str, path: &Path) -> Result<trust::Authorities, Tl
         .map_err(|error| pem::content(what, path, error.to_string()))
 }
 
-/// What is wrong with the dates of a file's certificates at `now`, for a person; `None` if they are valid. `what` says what
-/// the file is for. A certificate that cannot be read has no dates here: who uses it says what is wrong.
+/// The fault of the dates of a file's certificates at `now`, for a person; `None` if they are valid. `what` names the purpose of
+/// the file. A certificate that cannot be read has no dates here: its use reports the fault.
 ///
 /// # Errors
 /// The file cannot be read, or holds no certificate.
@@ -249,7 +249,7 @@ pub fn out_of_date(what: &'static str, path: &Path, now: SystemTime) -> Result<O
     }))
 }
 
-/// When a certificate was or will be valid, if its dates are what is wrong.
+/// When a certificate was or will be valid, if its dates are the fault.
 fn dates(error: &rustls::Error) -> Option<String> {
     use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
     let rustls::Error::InvalidCertificate(error) = error else { return None };

@@ -1,4 +1,4 @@
-//! INSERT and UPDATE: the parser's tree to what is written.
+//! INSERT and UPDATE: from the parser's tree to the changes.
 
 use std::collections::HashSet;
 
@@ -122,7 +122,7 @@ fn sequence_field(space: &Space, store: &Store) -> Option<u32> {
     u32::try_from(field).ok()
 }
 
-/// A context, what is written, and the WHERE.
+/// A context, the changes, and the WHERE.
 type Updated<'a> = (Context<'a>, Body, Option<ast::Expr>);
 
 pub(super) fn update_of(update: ast::Update, store: &Store) -> Result<Updated<'_>, Failure> {
@@ -145,7 +145,7 @@ pub(super) fn update_of(update: ast::Update, store: &Store) -> Result<Updated<'_
     none(order_by.is_empty() && limit.is_none(), "ORDER BY and LIMIT of UPDATE")?;
     let mut context = Context::of_table(vec![table], store)?;
     at_most(MAX_COLUMNS, "The number of columns in set list", assignments.len())?;
-    // The last assignment to a field counts; the others are evaluated, for their errors.
+    // The last assignment to a field counts; earlier ones are evaluated, for their errors.
     let mut written: Vec<(Target, Expr)> = Vec::new();
     for ast::Assignment { target, value } in assignments {
         let ast::AssignmentTarget::ColumnName(column) = target else {

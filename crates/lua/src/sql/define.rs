@@ -2,7 +2,7 @@
 //!
 //! The statement becomes a [`Definition`]; the module `box.sql` makes the space and its indexes of it, by the functions of
 //! `box.schema`. What a definition does not have (CHECK, FOREIGN KEY, DEFAULT, COLLATE, names of constraints) is refused:
-//! a constraint that nobody enforces must not be accepted.
+//! a constraint that is never enforced must not be accepted.
 
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use sqlparser::ast::{ColumnDef, CreateTable, Expr, IndexColumn, ObjectType, Statement, TableConstraint};
@@ -120,7 +120,7 @@ fn create_of(table: &CreateTable) -> Result<Definition, Failure> {
         "The number of columns in keys",
         table.constraints.iter().map(in_keys).sum::<usize>(),
     )?;
-    // What is built of these four alone has no other clause.
+    // A definition of these four alone has no further clause.
     let plain = CreateTableBuilder::new(table.name.clone())
         .columns(table.columns.clone())
         .constraints(table.constraints.clone())

@@ -1,6 +1,6 @@
 //! How much a statement has worked, and where that ends it.
 //!
-//! Native code is not interrupted: whoever evaluates an expression, sorts or parses has to count. A unit is about 20 ns of a
+//! Native code is not interrupted: code that evaluates an expression, sorts or parses has to count. A unit is about 20 ns of a
 //! processor of 2026. Bytes count by what is done with them. Units are counted and not timed, so that the same statement over
 //! the same rows ends in the same place on every machine.
 //!
@@ -45,7 +45,7 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// Works for so many units.
+    /// Works for this number of units.
     ///
     /// # Errors
     /// They are more than are left.
@@ -89,7 +89,7 @@ pub(super) fn weight(value: &Value) -> u64 {
     }
 }
 
-/// Units of reading a value of so many encoded bytes that may be nested.
+/// Units of reading a value of this number of encoded bytes that may be nested.
 pub(super) fn weight_of_encoded(bytes: &[u8]) -> u64 {
     match bytes.first() {
         // Maps and arrays: each item is a value of its own.

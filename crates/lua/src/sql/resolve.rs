@@ -1,6 +1,6 @@
-//! The parser's tree to a plan: names become fields, and what is not supported is refused.
+//! The parser's tree to a plan: names become fields, and unsupported clauses are refused.
 //!
-//! Every structure of the parser is taken apart whole, so that a clause which nobody looks at cannot be passed over.
+//! Every structure of the parser is taken apart whole, so that an unread clause cannot be passed over.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -79,7 +79,7 @@ pub(super) fn no_such_space(name: &str) -> Failure {
     Failure::new(NO_SUCH_SPACE, format!("Space '{}' does not exist", shortened(name)))
 }
 
-/// Refuses a clause that is there.
+/// Refuses a clause.
 pub(super) fn none(is_absent: bool, clause: &str) -> Result<(), Failure> {
     if is_absent { Ok(()) } else { Err(unsupported(clause)) }
 }
@@ -87,7 +87,7 @@ pub(super) fn none(is_absent: bool, clause: &str) -> Result<(), Failure> {
 /// Makes a plan.
 ///
 /// # Errors
-/// What is not supported, and names that do not exist.
+/// Unsupported clauses, and names that do not exist.
 pub(super) fn resolve(statement: Statement, parameters: &[String], store: &Store) -> Result<Plan, Failure> {
     let plan = |context: &Context<'_>, filter: Option<Expr>, body: Body| Plan {
         parameters: parameters.to_vec(),

@@ -78,7 +78,7 @@ impl Bound {
 pub(crate) enum Step {
     /// There is more to read.
     More,
-    /// The result is there.
+    /// The result is complete.
     End,
 }
 
@@ -295,7 +295,7 @@ impl Run {
         Ok(Step::More)
     }
 
-    /// The tuples were read: what is left is to collect a sorted result, a part in each step.
+    /// The tuples were read: the sorted result has to be collected, a part in each step.
     fn finish_walk(&mut self, plan: &Plan) -> Result<Step, Failure> {
         let Body::Select(select) = &plan.body else { return Ok(Step::End) };
         if !select.aggregates.is_empty() {
@@ -433,7 +433,7 @@ impl Run {
             row.evaluate(&order.expr)?.write(&mut keys);
             self.check_free(values.len() + keys.len())?;
         }
-        // It is compared with the keys on its way down the tree.
+        // It is compared with the keys between it and the root of the tree.
         row.effort.spend(DEPTH * (select.order.len() + keys.len() / 256) as u64)?;
         self.grow(keys.len() + values.len() + 2 * OVERHEAD)?;
         let key = SortKey { values: keys, descending: Rc::clone(&self.descending), number: self.passed };
@@ -458,7 +458,7 @@ impl Run {
         self.share.grow(bytes, self.bound.bytes)
     }
 
-    /// Refuses so many bytes more before they are counted.
+    /// Refuses this number of further bytes before they are counted.
     fn check_free(&mut self, bytes: usize) -> Result<(), Failure> {
         self.grow(bytes)?;
         self.share.shrink(bytes);
@@ -680,7 +680,7 @@ fn is_in_order(index: &SpaceIndex, order: &[Order]) -> bool {
         && order.windows(2).all(|pair| pair[0].descending == pair[1].descending)
 }
 
-/// Refuses so many changed rows.
+/// Refuses this number of changed rows.
 ///
 /// # Errors
 /// They are more than the statement may change.
@@ -694,7 +694,7 @@ fn check_changes(bound: Bound, count: u64) -> Result<(), Failure> {
     }
 }
 
-/// A column is copied as it stands, whatever it is.
+/// A column of any type is copied as it stands.
 fn write_column(row: &Row<'_>, expr: &Expr, out: &mut Vec<u8>) -> Result<(), Failure> {
     match expr {
         Expr::Column(field) => {

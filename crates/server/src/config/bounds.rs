@@ -1,4 +1,4 @@
-//! Least and greatest values of numeric settings: what is beyond them cannot work, or is a slip.
+//! Least and greatest values of numeric settings: a value beyond them cannot work, or is a slip.
 
 use std::time::Duration;
 

@@ -77,7 +77,7 @@ impl Setting {
     }
 }
 
-/// Why a configuration cannot be used. Each says what is wrong, where, and what would be right.
+/// Why a configuration cannot be used. Each error names the value, its place, and a right one.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A value does not have the form of its setting.
@@ -87,9 +87,9 @@ pub enum ConfigError {
         place: Source,
         /// The setting.
         key: String,
-        /// What was given.
+        /// The given value.
         text: String,
-        /// What is right.
+        /// A right value.
         expected: String,
     },
     /// The key or variable names no setting.
@@ -356,7 +356,7 @@ impl Layers {
 const NOT_SETTINGS: [&str; 5] =
     ["LYCOSA_CONFIG", "LYCOSA_ADDRESS", "LYCOSA_USER", "LYCOSA_PASSWORD", "LYCOSA_TLS_SERVER_NAME"];
 
-/// The file that is read when none is named, if it is there.
+/// The file that is read when none is named, if it exists.
 pub const DEFAULT_FILE: &str = "lycosa.toml";
 
 /// What the command line said: `(flag without dashes, text)`.

@@ -1,4 +1,4 @@
-//! The layers, their order, and what a wrong configuration is told.
+//! The layers, their order, and the errors for a wrong configuration.
 
 use super::*;
 

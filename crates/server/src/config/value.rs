@@ -113,7 +113,7 @@ impl SettingValue for Uris {
 pub enum Quorum {
     /// All that are configured.
     All,
-    /// So many.
+    /// This number.
     Of(u64),
 }
 

@@ -1,4 +1,4 @@
-//! Lines of text as `tracing-subscriber` writes them by itself, in a third of the instructions: a program may log a line for
+//! Lines of text as `tracing-subscriber` writes them, in a third of the instructions: a program may log a line for
 //! each request.
 //!
 //! Plain texts and numbers are copied; whatever else a line holds, and every line for a terminal, is left to

@@ -167,7 +167,7 @@ fn sql_body(
 const SQL_EXECUTE: u32 = 159;
 const ILLEGAL_PARAMS: u32 = 1;
 
-/// Refuses parameters of a statement that no statement takes, before they become values of Lua: too many, and those that
+/// Refuses parameters of a statement that no statement takes, before they become values of Lua: too many, and values that
 /// are nested deeper than `{name: value}`.
 fn check_parameters(parameters: &[u8]) -> Result<(), Error> {
     let refused = |code, message: &str| Err(Error::Box { code, message: message.to_owned() });

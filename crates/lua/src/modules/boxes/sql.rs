@@ -27,10 +27,10 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("sql_rows", rows),
 ];
 
-/// A plan as Lua holds it; the plan is there until the end.
+/// A plan as Lua holds it; the plan stays until the end.
 struct Planned(Option<Plan>);
 
-/// An expression is as deep as its text is long, and a finalizer runs on whatever stack there is.
+/// An expression is as deep as its text is long, and a finalizer runs on any stack.
 impl Drop for Planned {
     fn drop(&mut self) {
         on_big_stack(|| drop(self.0.take()));
