@@ -287,7 +287,7 @@ impl Store {
     #[must_use]
     pub fn user(&self, id: UserId) -> Option<&User> {
         self.schema.users.get(id)
-    Whether a grant gives the user a right to a space, or to all: the rights of every user by the role `public` count as none.
+    }
 
     /// Whether the user has the role of that name, itself or through other roles. A role that another user than `owner` has made
     /// does not count.
