@@ -1,4 +1,4 @@
-//! `lycosa check`: whether a data folder is sound, and what is in it.
+//! `lycosa check`: whether a data folder is sound, and its content.
 //!
 //! First every file is verified ([`verify`](mod@crate::verify)), then the data are loaded as a start does
 //! ([`lycosa_engine::inspect`]). Nothing is locked and nothing is changed.
@@ -138,7 +138,7 @@ fn per_second(rows: u64, elapsed: Duration) -> u64 {
     (rows as f64 / elapsed.as_secs_f64().max(1e-6)) as u64
 }
 
-/// What is printed.
+/// The printed report.
 struct Report {
     /// Everything for which the folder is not sound.
     faults: Vec<Fault>,

@@ -57,7 +57,7 @@ struct Space {
     left_out: Option<&'static str>,
 }
 
-/// What was read of a space at one server.
+/// The rows of a space at one server.
 struct Summary {
     tuples: u64,
     digest: Sha1,
@@ -119,7 +119,7 @@ pub(crate) fn run(arguments: &CompareArguments) -> anyhow::Result<Outcome> {
 /// The spaces of both by their numbers.
 type Spaces = BTreeMap<u32, [Option<Space>; 2]>;
 
-/// What was compared, and when.
+/// The comparison of a space, and its time.
 struct Compared {
     spaces: Spaces,
     verdicts: BTreeMap<u32, Comparison>,

@@ -65,7 +65,7 @@ pub(crate) struct Fault {
     pub(crate) text: String,
 }
 
-/// What was found out about a file.
+/// The findings about a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileReport {
     pub(crate) name: String,
@@ -309,7 +309,7 @@ impl Verification<'_> {
         self.reached = Some(reached);
         match end? {
             End::Marker => {}
-            // What was damaged before stays so.
+            // Earlier damage stays.
             _ if report.state == State::Damaged => {}
             End::Open => report.state = State::Open,
             End::Torn(torn) => {

@@ -189,7 +189,7 @@ fn observe(event: &Event<'_>, state: &State, as_json: bool) {
             "settled": settled,
             "reason": reason,
         });
-        // A reader that has gone away does not end the work.
+        // A reader that closed the pipe does not end the work.
         let _ = output::line(line);
         return;
     }

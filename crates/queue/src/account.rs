@@ -149,14 +149,14 @@ struct Kept {
     utube: Range<usize>,
 }
 
-/// What was read of the open transaction; kept for its buffers.
+/// The read part of the open transaction; kept for its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     changes: Vec<Foreign>,
     names: Vec<u8>,
     /// Tasks whose owner's row has changed or has gone.
     disowned: Vec<TaskKey>,
-    /// All rows of owners have gone.
+    /// All rows of owners were deleted.
     has_lost_owners: bool,
 }
 

@@ -160,7 +160,7 @@ impl Turn<'_> {
         let layout = wish.kind.layout();
         if let Some(space) = self.store.space_by_name(wish.name) {
             if caller.trusted && caller.user != user::ADMIN {
-                // Whoever may make tubes may not make one of a space with other things in it.
+                // A user that may make tubes may not make one of a space with other data in it.
                 let object = Object::Space(space.id());
                 self.store.check_access(caller.user, object, Access::READ | Access::WRITE)?;
             }

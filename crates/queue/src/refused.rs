@@ -1,4 +1,4 @@
-//! What was wrong with a call, in the words of its caller.
+//! Faults of a call, in the words of its caller.
 //!
 //! The Lua module stumbles over a wrong argument wherever Lua or `box` first minds it: `pri = "high"` is "Tuple field 6 type
 //! does not match", and `take("now")` is "attempt to compare string with number". Programs know these texts and codes, so

@@ -72,7 +72,7 @@ struct Import<'a> {
     tally: Tally,
 }
 
-/// What has been imported.
+/// The progress of an import.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     tubes: u64,

@@ -301,7 +301,7 @@ impl Store {
             .any(|role| role.kind == UserKind::Role && role.owner == owner && role.name == name)
     }
 
-    /// What was granted to the user or role itself on one object, or on all of the kind (`None`).
+    /// The direct grants of the user or role on one object, or on all of the kind (`None`).
     #[must_use]
     pub fn granted_access(&self, grantee: UserId, kind: ObjectType, id: Option<u32>) -> Access {
         let granted = self.schema.users.granted(grantee).iter();
@@ -309,7 +309,7 @@ impl Store {
         granted.filter(on_object).fold(Access::NONE, |all, privilege| all | privilege.access)
     }
 
-    /// Whether somebody has granted the user a right to a space, or to all: what every user has by the role `public` is none.
+    /// Whether a grant gives the user a right to a space, or to all; the rights of the role `public` do not count.
     #[must_use]
     pub fn is_granted_data(&self, user: UserId) -> bool {
         self.schema.users.is_granted_data(user)
