@@ -180,7 +180,7 @@ struct Grant<'a> {
     object: &'a str,
 }
 
-/// Users and roles by name, with what was granted to each.
+/// The grants of users and roles, by name.
 type Parties<'a> = BTreeMap<&'a str, Vec<Grant<'a>>>;
 
 fn grants(info: &Value) -> Vec<Grant<'_>> {

@@ -90,7 +90,7 @@ fn a_user_of_a_tube_that_is_not_there_is_not_added() {
     assert_eq!(add(&["user", "add", "app", "--tube", "mail"]).code, 0);
 }
 
-/// The list shows tubes by their names and marks who can become `admin`; what was granted can be taken away again, also from a
+/// The list shows tubes by their names and marks users that can become `admin`; `revoke` takes grants away again, also from a
 /// user who had every tube from an older version.
 #[test]
 fn users_are_listed_with_their_tubes_and_lose_them_again() {

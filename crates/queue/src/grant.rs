@@ -102,7 +102,7 @@ pub fn revoke_tubes(store: &mut Store, grantee: &str) -> Result<bool, StoreError
     Ok(take_former(store, grantee, id)? || had_role)
 }
 
-/// Takes away the rights to everything, if they are exactly those that older versions granted.
+/// Revokes rights to everything that equal [`FORMER`].
 fn take_former(store: &mut Store, grantee: &str, id: UserId) -> Result<bool, StoreError> {
     let own = store.granted_access(id, ObjectType::Universe, Some(0));
     if own & !OF_EVERY_USER != FORMER_ACCESS {

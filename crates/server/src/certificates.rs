@@ -68,8 +68,8 @@ impl Certificates {
     }
 }
 
-/// Warns of certificates whose dates do not include the present: whoever is shown one refuses it, and what it has signed is
-/// refused here. That is no reason to end a server whose other connections go on.
+/// Warns of certificates whose dates do not include the present: peers refuse such a certificate, and this server refuses
+/// certificates that it has signed. The server starts nevertheless: its plain connections work.
 fn warn_of_dates(config: &Config, serves: bool, follows: bool) {
     let files = [
         (

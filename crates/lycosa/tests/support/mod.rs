@@ -96,7 +96,7 @@ impl Server {
         Self::started(tempfile::tempdir().unwrap(), &[], variables, &command())
     }
 
-    /// A server that may have so many files open.
+    /// A server that may have `limit` files open.
     pub(crate) fn with_files(limit: u32) -> Self {
         let lycosa = command();
         let mut limited = Command::new("sh");
