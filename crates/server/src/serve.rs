@@ -459,11 +459,9 @@ pub(crate) fn allowed_connections(max_connections: u64) -> u64 {
     max_connections.min(limit.saturating_sub(OTHER_FILES).max(limit / 4))
 }
 
-/// Random bytes, 122 random bits in each 16.
+/// Random bytes.
 pub(crate) fn fill_randomly(bytes: &mut [u8]) {
-    for part in bytes.chunks_mut(16) {
-        part.copy_from_slice(&Uuid::new_v4().as_bytes()[..part.len()]);
-    }
+    getrandom::fill(bytes).expect("the system has random bytes");
 }
 
 /// Starts the queue, with the users and tubes that the configuration declares.

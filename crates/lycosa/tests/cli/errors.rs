@@ -1,12 +1,8 @@
 //! What a person reads when something is wrong: what, with which value, and what to do.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::fs;
 
-use support::{Run, Server, lycosa, wait_until};
+use crate::support::{Run, Server, lycosa, wait_until};
 
 /// What a command said on standard error; its exit code must be `code`.
 #[track_caller]
@@ -171,7 +167,7 @@ fn no_server_and_no_task() {
 fn a_reader_that_has_seen_enough_is_no_error() {
     use std::io::Read;
     use std::process::Stdio;
-    let mut command = support::command();
+    let mut command = crate::support::command();
     let mut child =
         command.args(["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());

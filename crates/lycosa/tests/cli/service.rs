@@ -1,15 +1,11 @@
 //! A server under a service manager: what it says over `NOTIFY_SOCKET`, and the man pages that a package has.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 
+use crate::support::{LIMIT, command, finish, lycosa};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{LIMIT, command, finish, lycosa};
 
 /// The next message that satisfies `is_wanted`; those before it are watchdog messages.
 fn message(socket: &UnixDatagram, is_wanted: impl Fn(&str) -> bool) -> String {

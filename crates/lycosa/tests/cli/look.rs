@@ -1,14 +1,10 @@
 //! Looking at tasks, tubes and users, and changing the tasks that a filter chooses.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::process::Stdio;
 
+use crate::support::{Server, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
-use support::{Server, wait_until};
 
 /// A server whose tube `t` has a buried task with its reason, a delayed one and two ready ones.
 fn with_tasks() -> Server {
@@ -94,11 +90,11 @@ fn a_user_with_a_grant_sees_its_tube_and_no_other() {
     server.ok(&["tube", "create", "secret"]);
     let mut add = server.command(&["user", "add", "ann", "--tube", "t"]);
     add.env("LYCOSA_PASSWORD", "pw");
-    assert_eq!(support::finish(add, "").code, 0);
+    assert_eq!(crate::support::finish(add, "").code, 0);
     let as_ann = |arguments: &[&str]| {
         let mut command = server.command(arguments);
         command.env("LYCOSA_USER", "ann").env("LYCOSA_PASSWORD", "pw");
-        support::finish(command, "")
+        crate::support::finish(command, "")
     };
     let list = as_ann(&["tube", "list", "--json"]);
     assert_eq!(list.code, 0, "{list:?}");
@@ -222,7 +218,7 @@ fn a_tube_with_many_tasks_is_not_removed_by_a_script_that_does_not_say_so() {
     let lines = "x\n".repeat(1001);
     let mut put = server.command(&["put", "t", "--lines", "--batch", "2000"]);
     put.stdout(Stdio::null());
-    assert_eq!(support::finish(put, &lines).code, 0);
+    assert_eq!(crate::support::finish(put, &lines).code, 0);
     for verb in ["truncate", "drop"] {
         let refused = server.run(&["tube", verb, "t"]);
         assert_eq!(refused.code, 2, "{refused:?}");
@@ -244,11 +240,11 @@ fn a_user_that_cannot_be_given_everything_is_not_added() {
     let server = Server::start();
     let mut add = server.command(&["user", "add", "ann", "--role", "nobody"]);
     add.env("LYCOSA_PASSWORD", "secret").env("LYCOSA_DATA_DIR", server.data.path());
-    let run = support::finish(add, "");
+    let run = crate::support::finish(add, "");
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stderr.contains("user ann was not added"), "{run:?}");
     let mut list = server.command(&["user", "list", "--json"]);
     list.env("LYCOSA_DATA_DIR", server.data.path());
-    let users = support::finish(list, "");
+    let users = crate::support::finish(list, "");
     assert!(users.lines().iter().all(|user| user["user"] != "ann"), "{users:?}");
 }

@@ -1,14 +1,10 @@
 //! `[[tube]]` and `[[user]]` of the configuration: strict, checked against what exists, applied by SIGHUP.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::fs;
 use std::path::Path;
 
+use crate::support::{Run, Server, lycosa, wait_until};
 use rustix::process::Signal;
-use support::{Run, Server, lycosa, wait_until};
 
 const MAIL: &str = "[[tube]]\nname = \"mail\"\ntype = \"fifottl\"\nttr = \"1m\"\n";
 
@@ -66,7 +62,7 @@ fn what_exists_otherwise_is_said_and_sighup_makes_what_is_missing() {
     server.signal(Signal::TERM);
     wait_until("the server ends", || server.run(&["ping"]).code == 4);
     let start = server.command(&["serve", "--listen", "127.0.0.1:0", "--config", file.to_str().unwrap()]);
-    let start = support::finish(start, "");
+    let start = crate::support::finish(start, "");
     assert_eq!(start.code, 1, "{start:?}");
     assert!(start.stderr.contains("`lycosa export mail -o mail.jsonl`"), "{start:?}");
 }
@@ -77,7 +73,7 @@ fn a_user_of_a_tube_that_is_not_there_is_not_added() {
     let add = |arguments: &[&str]| {
         let mut add = server.command(arguments);
         add.env("LYCOSA_PASSWORD", "pw");
-        support::finish(add, "")
+        crate::support::finish(add, "")
     };
     let run = add(&["user", "add", "app", "--tube", "mail"]);
     assert_eq!(run.code, 1, "{run:?}");

@@ -123,7 +123,7 @@ fn table(theirs: &BTreeSet<String>, ours: &BTreeSet<String>) -> String {
     let sum = |place: usize| groups.values().map(|group| group[place].len()).sum::<usize>();
     let mut text = format!(
         "# Functions of Tarantool 2.6 and of Lycosa\n\n\
-         A test writes this table (`crates/lycosa/tests/compatibility.rs`). *Compared*: a program that names the function runs under both\n\
+         A test writes this table (`crates/lycosa/tests/cli/compatibility.rs`). *Compared*: a program that names the function runs under both\n\
          servers and has to print the same. *Present*: the function exists, and no such program names it. *Absent*: it does not exist\n\
          here. Of {} functions and methods {} are compared, {} are present and {} are absent. What differs on purpose stands in\n\
          [lua.md](lua.md#what-a-program-finds).\n\n\

@@ -6,7 +6,7 @@
 //! | `LYCOSA_TEST_CHECKPOINT_TASKS` | waiting tasks while latencies are measured | 20000 |
 //! | `LYCOSA_TEST_CHECKPOINT_WAL_MODE` | the durability while latencies are measured | fsync |
 //!
-//! The measurement is printed and never judged: `cargo test --release -p lycosa --test checkpoint -- --nocapture pause`.
+//! The measurement is printed and never judged: `cargo test --release -p lycosa --test cli -- --nocapture longest_pause`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

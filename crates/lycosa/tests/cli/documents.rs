@@ -18,19 +18,15 @@
 //!
 //! A block without one of these is an error, and so is a command in a block of output.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 #[allow(dead_code, unreachable_pub, reason = "an example has a main of its own")]
-#[path = "../../client/examples/letters.rs"]
+#[path = "../../../client/examples/letters.rs"]
 mod letters;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Run, Server, finish, lycosa};
+use crate::support::{Run, Server, finish, lycosa};
 
 /// What a document's commands find: a shell script that is run before its first block.
 const PREPARED: [(&str, &str); 5] = [
@@ -349,7 +345,7 @@ impl Reader {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("block.lua");
         std::fs::write(&file, format!("{program}\nos.exit(0)\n")).unwrap();
-        let mut command = support::command();
+        let mut command = crate::support::command();
         command.arg(&file).current_dir(folder.path());
         self.must(block, "the program", &finish(command, ""));
     }

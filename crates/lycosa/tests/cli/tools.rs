@@ -2,18 +2,14 @@
 //!
 //! Data folders are copies of `corpus/files`, which a real Tarantool wrote; `expected.json` is what it says is in them.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
+use crate::support::{Run, Server, command, finish, lycosa};
 use serde_json::{Value as Json, json};
-use support::{Run, Server, command, finish, lycosa};
 use tempfile::TempDir;
 
 fn corpus(folder: &str) -> PathBuf {

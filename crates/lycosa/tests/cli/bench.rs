@@ -1,7 +1,5 @@
 //! `lycosa bench`: the binary measures itself, and says as every command when there is nobody to measure.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::net::TcpListener;
 use std::process::{Command, Output};
 

@@ -3,14 +3,10 @@
 //! The steps are made by Debian's `libfaketime`, which lies to one process about the time of day and leaves its steady
 //! clocks alone.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use support::{Server, wait_until};
+use crate::support::{Server, wait_until};
 
 /// Where Debian puts the library, by architecture.
 fn library() -> PathBuf {

@@ -1,17 +1,13 @@
 //! TLS from end to end: every command speaks it, wrong files and wrong peers are told what is wrong, SIGHUP changes the
 //! certificate.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::support::{LIMIT, Run, Server, command, finish, lycosa, wait_until};
 use rustix::process::Signal;
-use support::{LIMIT, Run, Server, command, finish, lycosa, wait_until};
 
 fn file(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/test-files");

@@ -1,20 +1,15 @@
 //! Expiration from outside: the Lua module, the command line, the configuration file, and what is refused.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
-#[path = "expiration/faces.rs"]
 mod faces;
 
 use std::fs;
 use std::path::Path;
 
+use crate::support::{Run, Server, command, finish, wait_until};
 use lycosa_client::{ConnectOptions, Connection};
 use lycosa_tuple::value::Value;
 use rustix::process::Signal;
 use serde_json::Value as Json;
-use support::{Run, Server, command, finish, wait_until};
 
 /// What makes a space `mail` with an index by deadline. Of its tuples 1 to 10 the odd ones are due.
 const MAIL: &str = "
@@ -361,7 +356,7 @@ fn the_configuration_declares_tasks_and_sighup_changes_them() {
     // A wrong table keeps the server from starting, even before its space exists.
     write("[[expiration]]\nname = \"old\"\nspace = \"mail\"\nfield = 3\nunit = \"h\"\n");
     let elsewhere = tempfile::tempdir().unwrap();
-    let run = support::lycosa(&[
+    let run = crate::support::lycosa(&[
         "serve",
         "--config",
         config.to_str().unwrap(),

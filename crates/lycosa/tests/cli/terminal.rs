@@ -1,10 +1,6 @@
 //! What others have put is shown on a terminal without its power over it, and goes into a pipe as it is; a console on a
 //! terminal completes and remembers.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -13,9 +9,9 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use crate::support::{Server, finish};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use support::{Server, finish};
 
 const TITLE: &str = "\u{1b}]0;gotcha\u{7}";
 

@@ -9,8 +9,8 @@ use lycosa_tuple::value::Value;
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
-use super::support::{Server, wait_until};
 use super::{MAIL, expiration, json, ok};
+use crate::support::{Server, wait_until};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const STEPS: usize = 400;

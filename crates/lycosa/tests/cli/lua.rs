@@ -1,14 +1,10 @@
 //! Lua beside the configured server: who may use it, how it is switched off, and what cannot end the server.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use crate::support::{Server, lycosa, wait_until};
 use lycosa_client::{ConnectOptions, Connection, Value};
-use support::{Server, lycosa, wait_until};
 
 /// What a console at the server's port, whose user is `guest`, shows of a statement.
 fn as_guest(server: &Server, statement: &str) -> String {

@@ -4,10 +4,6 @@
 //! `LYCOSA_TEST_FIBERS` is how many fibers wait for tasks (1 000; three times as many sleep), `LYCOSA_TEST_SPINS` how many
 //! calls never end (2).
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -15,8 +11,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::{LIMIT, Server};
 use lycosa_client::{ConnectOptions, Connection, Value};
-use support::{LIMIT, Server};
 
 /// A server with the application of these tests.
 fn serve(flags: &[&str]) -> Server {
@@ -281,7 +277,7 @@ impl Said {
 }
 
 fn program(folder: &Path, argument: &str) -> Command {
-    let mut command = support::command();
+    let mut command = crate::support::command();
     command.arg(TRANSACTIONS).arg(argument).current_dir(folder);
     command.stdout(Stdio::piped()).stderr(std::fs::File::create(folder.join("errors")).unwrap());
     command

@@ -1,16 +1,12 @@
 //! `lycosa work` under signals, short deadlines and failing commands.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
+use crate::support::{Server, wait_until};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value as Json, json};
-use support::{Server, wait_until};
 
 /// A folder for what commands leave, and a server with a tube.
 struct Fixture {
@@ -287,13 +283,13 @@ fn a_command_gets_no_password() {
     let place = Fixture::new("fifo");
     let mut add = place.server.command(&["user", "add", "bob", "--tube", "t"]);
     add.env("LYCOSA_PASSWORD", "hunter2");
-    assert_eq!(support::finish(add, "").code, 0);
+    assert_eq!(crate::support::finish(add, "").code, 0);
     place.server.ok(&["put", "t", "x"]);
     let script = "env; ps -eo args 2>/dev/null || cat /proc/[0-9]*/cmdline | tr '\\0' ' '";
     let mut work =
         place.server.command(&["work", "t", "--user", "bob", "--until-empty", "0", "--", "sh", "-c", script]);
     work.env("LYCOSA_PASSWORD", "hunter2").env("LYCOSA_REPLICATION", "repl:hunter2@127.0.0.1:1");
-    let run = support::finish(work, "");
+    let run = crate::support::finish(work, "");
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.contains("LYCOSA_TASK_ID=0"), "{}", run.stdout);
     assert!(!run.stdout.contains("hunter2"), "{}", run.stdout);
@@ -326,7 +322,7 @@ fn is_drained(server: &Server, folder: &std::path::Path, refusal: &str) {
     let flags = ["work", "t", "--max-attempts", "2", "--retry-delay", "0.01", "--until-empty", "0.2"];
     let mut worker = server.command(&[&flags[..], &["--", "sh", "-c", script]].concat());
     worker.current_dir(folder);
-    let run = support::finish(worker, "");
+    let run = crate::support::finish(worker, "");
     assert_eq!(run.code, 0, "{run:?}");
     let mut log: Vec<_> =
         fs::read_to_string(folder.join("log")).unwrap().lines().map(str::to_owned).collect();

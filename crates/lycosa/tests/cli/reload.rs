@@ -1,15 +1,11 @@
 //! A program beside a server is loaded again, by SIGHUP and by `lycosa reload`: connections, waiting takes, owned tasks and
 //! delayed tasks stay; a program that fails leaves the former one running and says why.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::{LIMIT, Server};
 use lycosa_client::{ConnectOptions, Connection, Value};
 use rustix::process::Signal;
-use support::{LIMIT, Server};
 
 /// The program in its version `version`, which its function `version` tells.
 fn program(version: u32) -> String {

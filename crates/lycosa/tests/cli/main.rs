@@ -1,0 +1,28 @@
+//! Tests of the command line: the built binary, run as a person runs it.
+//!
+//! One program has all files, because linking it takes longer than compiling a file. `cargo nextest run -p lycosa --test cli
+//! work::` runs the tests of `work.rs`. Tests that speak the protocol themselves are in `blackbox`.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod article;
+mod bench;
+mod checkpoint;
+mod clock;
+mod compatibility;
+mod declared;
+mod documented;
+mod documents;
+mod errors;
+mod expiration;
+mod guards;
+mod look;
+mod lua;
+mod programs;
+mod reload;
+mod service;
+mod support;
+mod terminal;
+mod tls;
+mod tools;
+mod work;
