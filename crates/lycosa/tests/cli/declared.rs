@@ -96,7 +96,7 @@ fn users_are_listed_with_their_tubes_and_lose_them_again() {
     let add = |arguments: &[&str]| {
         let mut add = server.command(&[&["user", "add"], arguments].concat());
         add.env("LYCOSA_PASSWORD", "pw");
-        assert_eq!(support::finish(add, "").code, 0, "{arguments:?}");
+        assert_eq!(crate::support::finish(add, "").code, 0, "{arguments:?}");
     };
     add(&["ann", "--tube", "mail", "--tube", "jobs"]);
     add(&["ops", "--tube", "*"]);
@@ -148,7 +148,7 @@ fn users_are_listed_with_their_tubes_and_lose_them_again() {
     let take = |tube: &str| {
         let mut take = server.command(&["take", tube]);
         take.env("LYCOSA_USER", "ann").env("LYCOSA_PASSWORD", "pw");
-        support::finish(take, "").code
+        crate::support::finish(take, "").code
     };
     assert_eq!((take("mail"), take("jobs")), (3, 1), "nothing to take, and no right");
 }
