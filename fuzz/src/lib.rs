@@ -5,12 +5,14 @@
 //! reply; the journal's rows make the same data. [`TARGETS`] lists them with the bytes to begin with ([`corpus`]).
 //!
 //! libFuzzer calls them, guided by the coverage that the stable compiler can measure (`fuzz/libfuzzer`,
-//! `cargo xtask fuzz`, `fuzz/README.md`).
+//! `cargo xtask fuzz`, `fuzz/README.md`). [`counted`] runs them over a fixed number of inputs, without coverage.
 //!
 //! Absent: sockets, threads and disks. Those fail in tests of their own.
 
+mod bytes;
 mod checkpoint;
 pub mod corpus;
+pub mod counted;
 mod grammar;
 mod indexes;
 mod journal;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::command::Program;
-use crate::{steps, top};
+use crate::{sim, steps, top};
 
 /// What is instrumented: edges with counters, comparisons, and a table of places.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -60,6 +60,20 @@ impl fmt::Display for Statistics {
     }
 }
 
+/// Inputs of each target that every run of the tests has in common, and their seed.
+const SAME_INPUTS: (&str, &str) = ("6000", "1");
+/// Inputs of each target from a seed that differs from run to run, and is printed.
+const NEW_INPUTS: &str = "2000";
+
+/// The step of `cargo xtask test`: a fixed number of changed inputs for each target, without coverage.
+pub(crate) fn check() -> Result<()> {
+    let program = sim::built("lycosa-fuzz")?;
+    let (inputs, seed) = SAME_INPUTS;
+    Program::new(&program).arguments(["run", "--inputs", inputs, "--seed", seed]).run()?;
+    let seed = seed_of_the_clock().to_string();
+    Program::new(&program).arguments(["run", "--inputs", NEW_INPUTS, "--seed", &seed]).run()
+}
+
 /// Fuzzes all targets, or the one named, for `seconds` in total. `seed` is random if absent.
 pub(crate) fn run(seconds: u64, seed: Option<u32>, only: Option<&str>) -> Result<()> {
     let fuzzer = Fuzzer::build()?;
@@ -84,7 +98,7 @@ impl Fuzzer {
         let folder = folder()?;
         let seeds = folder.join("seeds");
         Program::cargo()
-            .arguments(["run", "--quiet", "--package", "lycosa-fuzz", "--bin", "lycosa-fuzz-seeds", "--"])
+            .arguments(["run", "--quiet", "--package", "lycosa-fuzz", "--bin", "lycosa-fuzz", "--", "seeds"])
             .arguments([&seeds])
             .run()?;
         let mut targets = Vec::new();

@@ -19,7 +19,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::command::Program;
-use crate::steps::target_folder;
+use crate::steps::{self, target_folder};
 use crate::top;
 
 /// The recorded figures, in the repository: a JSON object of instructions for each cycle by type of tube.
@@ -53,7 +53,7 @@ pub(crate) fn check(record: bool) -> Result<()> {
     Program::cargo().arguments(build).run()?;
     let binary = target_folder()?.join("release/examples/cycles");
     check_file(FIGURES, TOLERANCE, record, |tube_type| count(&binary, tube_type))?;
-    Program::cargo().arguments(["build", "--quiet", "--package", "lycosa"]).run()?;
+    steps::build()?;
     let binary = target_folder()?.join("debug/lycosa");
     check_file(PROGRAM_FIGURES, PROGRAM_TOLERANCE, record, |_| count_program(&binary))
 }

@@ -12,14 +12,23 @@ const SAME_WORLDS: (&str, &str) = ("150", "1");
 /// Worlds of each kind from a seed that differs from run to run, which the simulator prints.
 const NEW_WORLDS: &str = "50";
 
-/// Builds the simulator. Returns the program.
+/// Builds the simulator, and the fuzz targets with it. Returns the simulator's program.
 ///
 /// # Errors
 /// The build fails.
 pub(crate) fn build() -> Result<PathBuf> {
-    let build = ["build", "--quiet", "--profile", "sim", "--package", "lycosa-sim"];
+    built("lycosa-sim")
+}
+
+/// A program of the profile `sim`. All are built at once: alone, each would ask for other features of the same crates.
+///
+/// # Errors
+/// The build fails.
+pub(crate) fn built(program: &str) -> Result<PathBuf> {
+    let build =
+        ["build", "--quiet", "--profile", "sim", "--package", "lycosa-sim", "--package", "lycosa-fuzz"];
     Program::cargo().arguments(build).run()?;
-    Ok(target_folder()?.join("sim/lycosa-sim"))
+    Ok(target_folder()?.join("sim").join(program))
 }
 
 /// Runs the simulator with these arguments; without any, some worlds of each kind.

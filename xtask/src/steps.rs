@@ -76,7 +76,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "fuzz",
         about: "changed bytes for everything that reads bytes",
-        action: Action::Chore(|| fuzz::run(SHORT, None, None)),
+        action: Action::Chore(fuzz::check),
     },
     Step { name: "sim", about: "whole lives from seeds", action: Action::Chore(sim::check) },
     Step {
@@ -86,8 +86,6 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// Seconds of the step that could go on for ever.
-const SHORT: u64 = 20;
 /// Seconds of the same when they are asked for by name and nobody says for how long.
 const LONG: u64 = 60;
 
@@ -228,8 +226,9 @@ pub(crate) fn bench(arguments: &[String]) -> Result<()> {
     Program::cargo().arguments(run).arguments(arguments.iter().map(String::as_str)).run()
 }
 
-fn build() -> Result<()> {
-    Program::cargo().arguments(["build", "--package", "lycosa", "--bin", "lycosa"]).run()
+/// Builds the binary with the features of the whole workspace, so that tests and clippy use the same builds of its crates.
+pub(crate) fn build() -> Result<()> {
+    Program::cargo().arguments(["build", "--quiet", "--workspace", "--bin", "lycosa"]).run()
 }
 
 /// All tests but the black-box ones, which have steps of their own.

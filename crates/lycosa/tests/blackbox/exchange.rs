@@ -20,7 +20,7 @@ use crate::value::Value;
 const WORTH_READING: [&str; 6] = ["expiration/", "own/", "restart/", "spaces/", "stats/", "wire/"];
 /// Folders of scenarios that are also handed over after a SIGKILL.
 const WORTH_KILLING: &str = "stats/";
-const REPLY_LIMIT: Duration = Duration::from_secs(20);
+const REPLY_LIMIT: Duration = Duration::from_secs(120);
 /// After the last connection closed: the tasks of its session are released.
 const SETTLE: Duration = Duration::from_millis(150);
 

@@ -15,7 +15,7 @@ use crate::connection::{self, Connection, Reply, kind};
 use crate::server::{Peer, Server, Setup, may_mount, mount_disk};
 use crate::value::Value;
 
-const REPLY_LIMIT: Duration = Duration::from_secs(20);
+const REPLY_LIMIT: Duration = Duration::from_secs(120);
 /// For how long the server may take to notice. Generous: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Number of the error with which a server refuses what it cannot keep.

@@ -20,7 +20,7 @@ pub(crate) const ADMIN_PASSWORD: &str = "admin of the tests";
 const START_LIMIT: Duration = Duration::from_secs(180);
 /// Where a server listens that has a namespace of its own.
 const PORT: u16 = 3301;
-const STOP_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(120);
 
 /// Which program answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

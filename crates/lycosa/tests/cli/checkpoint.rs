@@ -26,7 +26,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_LIMIT: Duration = Duration::from_secs(180);
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 /// A server process with a data folder of its own.

@@ -37,7 +37,7 @@ use crate::server::{Peer, Server, Setup};
 use crate::value::Value;
 
 const WORKERS: usize = 6;
-const REPLY_LIMIT: Duration = Duration::from_secs(20);
+const REPLY_LIMIT: Duration = Duration::from_secs(120);
 /// The load runs for at least and at most so long before the kill.
 const LOAD: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(700)];
 

@@ -26,7 +26,7 @@ use crate::exchange::if_possible;
 use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup};
 use crate::value::Value;
 
-const REPLY_LIMIT: Duration = Duration::from_secs(20);
+const REPLY_LIMIT: Duration = Duration::from_secs(120);
 /// Statements of a seed.
 const STATEMENTS: usize = 250;
 /// Seeds without `LYCOSA_TEST_DEFINITIONS`.

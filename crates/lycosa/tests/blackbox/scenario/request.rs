@@ -38,7 +38,7 @@ const VINDEX: u32 = 289;
 /// Of both views: the index by which names are looked up.
 const BY_NAME: u32 = 2;
 const ITERATORS: [&str; 7] = ["EQ", "REQ", "ALL", "LT", "LE", "GE", "GT"];
-const LOOKUP_LIMIT: Duration = Duration::from_secs(12);
+const LOOKUP_LIMIT: Duration = Duration::from_secs(120);
 
 impl Request {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {

@@ -11,8 +11,8 @@ use crate::connection::{self, Connection, Reply, decode_reply, key, kind, salt, 
 use crate::server::{Peer, Server, Setup};
 use crate::value::Value;
 
-const REPLY_LIMIT: Duration = Duration::from_secs(5);
-const CLOSED_LIMIT: Duration = Duration::from_secs(3);
+const REPLY_LIMIT: Duration = Duration::from_secs(120);
+const CLOSED_LIMIT: Duration = Duration::from_secs(120);
 /// How long "nothing comes" is watched.
 const SILENCE: Duration = Duration::from_millis(300);
 const MAX_FAILURES: usize = 12;

@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 
 /// How long anything may take: a debug build beside many others.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
 /// The binary without any configuration from outside.
 pub(crate) fn command() -> Command {
