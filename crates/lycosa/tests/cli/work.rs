@@ -303,6 +303,7 @@ fn is_drained(server: &Server, folder: &std::path::Path, refusal: &str) {
     let program = "local t = queue.tube.t:take(0, {extended = true}) \
                    queue.tube.t:touch(t[1], 60) \
                    queue.tube.t:release(t[1], {reason = 'not now', delay = 0.01}) \
+                   while queue.tube.t:peek(t[1])[2] ~= 'r' do require('fiber').sleep(0.01) end \
                    local f = require('fiber').new(function() \
                        local t = queue.tube.t:take(60, {extended = true}) \
                        queue.tube.t:bury(t[1], {reason = 'never'}) \
