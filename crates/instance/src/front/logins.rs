@@ -9,7 +9,7 @@
 //! connections guess; a log-in that would wait longer than [`MAX_WAIT`] is refused without a look at its password.
 //! Connections that have failed already have a line of their own: their guesses do not hold up a new connection.
 //!
-//! So nobody who guesses locks others out: log-ins as other users from the same address, and as the same user from other
+//! So a guesser locks no other user out: log-ins as other users from the same address, and as the same user from other
 //! addresses, do not wait. Connections that exist go on undisturbed. Failures are forgotten by half every [`HALF_LIFE`].
 //! What remains: who guesses the same user from the same address on ever new connections keeps others of that address
 //! waiting or has them refused; the administrator's socket is open then.
@@ -86,7 +86,7 @@ struct Place {
 
 impl Place {
     fn of(peer: &str, name: &[u8]) -> Option<Self> {
-        // FNV-1a. Names that share a place share its delay, which gives nobody more guesses.
+        // FNV-1a. Names that share a place share its delay, which allows no further guesses.
         let hash = name
             .iter()
             .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
@@ -318,7 +318,7 @@ fn wrong_credentials(name: &[u8]) -> ErrorObject {
     ErrorObject::client(ErrorCode::PasswordMismatch, message)
 }
 
-/// What is told when a log-in would wait too long. It says nothing of the password.
+/// The error for a log-in that would wait too long. It says nothing of the password.
 fn too_many_waiting(name: &[u8]) -> ErrorObject {
     let message = format!(
         "Too many log-ins as user '{}' from this address have failed, and others wait: try again in a few seconds",
