@@ -86,6 +86,12 @@ pub const ERROR_STACK: u8 = 0x52;
 pub const VERSION: u8 = 0x54;
 /// Features of the protocol that a peer knows (body of ID, since Tarantool 2.10).
 pub const FEATURES: u8 = 0x55;
+/// The epochs and the term that a replica knows (body of SUBSCRIBE). Lycosa's own: a Tarantool skips it.
+pub const LINEAGE: u8 = 0x62;
+/// Which history a replica's ACK is about (body of an ACK). Lycosa's own: a Tarantool skips it.
+pub const CONFIRMATION: u8 = 0x63;
+/// The sender honors terms (body of the answer to SUBSCRIBE). Lycosa's own: a Tarantool skips it.
+pub const HONORS_TERMS: u8 = 0x64;
 
 /// Keys inside an error object.
 pub mod error_object {
@@ -122,6 +128,8 @@ pub mod ballot {
     pub const REPLICAS_FOLLOWING: u8 = 0x60;
     /// How many of them each reply waits for. Comes with [`REPLICAS_FOLLOWING`].
     pub const REPLICAS_BEFORE_REPLY: u8 = 0x61;
+    /// The latest term that the instance has heard of: its number and its owner, an array. Only after a promotion.
+    pub const TERM: u8 = 0x62;
 }
 
 /// Bit of [`FLAGS`]: the last row of its transaction.

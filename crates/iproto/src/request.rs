@@ -117,6 +117,8 @@ pub struct Subscribe<'a> {
     pub is_anonymous: bool,
     /// The ids of instances whose rows it does not want: a MessagePack array.
     pub id_filter: Option<&'a [u8]>,
+    /// The epochs and the term that it knows: MessagePack. Only Lycosa sends it.
+    pub lineage: Option<&'a [u8]>,
 }
 
 /// The second part of an AUTH. It is not judged when the request is decoded, because `guest` may come with less than
@@ -546,6 +548,7 @@ impl<'a> Subscribe<'a> {
                 Ok(keys::SERVER_VERSION) => subscribe.version = body.uint()? as u32,
                 Ok(keys::REPLICA_ANON) => subscribe.is_anonymous = body.bool()?,
                 Ok(keys::ID_FILTER) => subscribe.id_filter = Some(array(body)?),
+                Ok(keys::LINEAGE) => subscribe.lineage = Some(body.raw()?),
                 _ => body.skip()?,
             }
         }

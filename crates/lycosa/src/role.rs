@@ -40,8 +40,25 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
     if let Some(text) = &arguments.after {
         wait_for(&session, text, arguments.timeout)?;
     }
-    let was_read_only = info(&session)?.get("ro").and_then(Value::as_bool).unwrap_or_default();
-    set_read_only(&session, false)?;
+    let before = info(&session)?;
+    let was_read_only = before.get("ro").and_then(Value::as_bool).unwrap_or_default();
+    let deaf = if was_read_only { deaf(&session, &before) } else { Vec::new() };
+    if !deaf.is_empty() {
+        let warning = format!(
+            "{} would not hear that this server is the master: {}. If it is the old master and runs, or is started again, it takes \
+             writes beside this one until this server reaches it, and what it acknowledges then is lost",
+            if deaf.len() == 1 { "an instance" } else { "some instances" },
+            deaf.join("; ")
+        );
+        if !arguments.force {
+            bail!(
+                "{warning}. Nothing was done. Stop the old master, and see that nothing starts it again; then add --force. An \
+                 instance that never comes back is forgotten when its row of `_cluster` is deleted"
+            );
+        }
+        eprintln!("lycosa: {warning}");
+    }
+    session.call("box.ctl.promote", Vec::new())?;
     let state = loop {
         let state = queue_state(&session)?;
         let info = info(&session)?;
@@ -54,7 +71,9 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
             bail!("an anonymous replica (replication_anon) never takes writes");
         }
         if began.elapsed() > arguments.timeout {
-            let advice = if text("status") == "orphan" {
+            let advice = if text("ro_reason") == "fenced" {
+                "another instance was promoted later: see box.info().term and the log"
+            } else if text("status") == "orphan" {
                 "it waits for masters in `replication`. Take those out that are dead, or lower replication_connect_quorum, \
                  and send the server SIGHUP: then it takes writes"
             } else {
@@ -94,7 +113,9 @@ fn warn(session: &Session, info: &Value) -> anyhow::Result<()> {
     let text = |map: &Value, name: &str| map.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     for master in info.get("masters").and_then(Value::as_array).unwrap_or_default() {
         let peer = text(master, "peer");
-        if text(master, "status") == "follow" && takes_writes(session, &peer) == Some(true) {
+        // One that honors terms has heard, or hears at once.
+        let honors = master.get("honors_terms").and_then(Value::as_bool) == Some(true);
+        if text(master, "status") == "follow" && !honors && takes_writes(session, &peer) == Some(true) {
             eprintln!(
                 "lycosa: {peer}, which this server follows, takes writes too, and both keep what they are told: `lycosa demote` \
                  there, or take it out of `replication` here"
@@ -110,6 +131,35 @@ fn warn(session: &Session, info: &Value) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// The other instances of the replica set that would not hear of a promotion now: neither do they follow the server, nor does
+/// it follow them, and they do not say that they take no writes.
+fn deaf(session: &Session, info: &Value) -> Vec<String> {
+    let text = |map: Option<&Value>, name: &str| {
+        map.and_then(|map| map.get(name)).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let own = info.get("id").and_then(Value::as_u64);
+    let Some(Value::Map(members)) = info.get("replication") else { return Vec::new() };
+    let hears = |member: &Value| {
+        let upstream = member.get("upstream");
+        let honors = upstream.and_then(|upstream| upstream.get("honors_terms")).and_then(Value::as_bool);
+        let is_followed = matches!(text(upstream, "status").as_str(), "follow" | "sync");
+        text(member.get("downstream"), "status") == "follow" || is_followed && honors == Some(true)
+    };
+    let mut found = Vec::new();
+    for (id, member) in members.iter().filter(|(id, _)| id.as_u64() != own) {
+        let peer = text(member.get("upstream"), "peer");
+        if hears(member) || !peer.is_empty() && takes_writes(session, &peer) == Some(false) {
+            continue;
+        }
+        let id = id.as_u64().unwrap_or_default();
+        found.push(match peer.is_empty() {
+            true => format!("instance {id} ({}) is not connected", text(Some(member), "uuid")),
+            false => format!("instance {id} ({peer}) cannot be reached, or does not know terms"),
+        });
+    }
+    found
 }
 
 /// Whether a master takes writes, if it says so. Its ballot needs no user.
@@ -135,7 +185,7 @@ fn queue_state(session: &Session) -> anyhow::Result<String> {
 pub(crate) fn demote(arguments: &DemoteArguments) -> anyhow::Result<Outcome> {
     let session = open(&arguments.server)?;
     let was_read_only = info(&session)?.get("ro").and_then(Value::as_bool).unwrap_or_default();
-    set_read_only(&session, true)?;
+    session.call("box.ctl.demote", Vec::new())?;
     let clock = clock_of(&settled(&session)?);
     if arguments.server.client.json {
         output::line(json!({ "demoted": !was_read_only, "vclock": clock }))?;
@@ -156,11 +206,6 @@ fn open(server: &ServerArguments) -> anyhow::Result<Session> {
         Some(folder) => Session::open_admin(folder),
         None => Session::open(&server.client),
     }
-}
-
-fn set_read_only(session: &Session, read_only: bool) -> anyhow::Result<()> {
-    session.call("box.cfg", vec![Value::map([("read_only", Value::from(read_only))])])?;
-    Ok(())
 }
 
 pub(crate) fn info(session: &Session) -> anyhow::Result<Value> {

@@ -125,6 +125,14 @@ fn role(info: &Value) -> String {
     match (reason, info.get("id").and_then(Value::as_u64)) {
         (None, _) => "takes writes".to_owned(),
         (Some("orphan"), _) => "takes no writes: too few of its masters are in sync (orphan)".to_owned(),
+        (Some("fenced"), _) => {
+            let term = |name| info.get("term").and_then(|term| term.get(name)).and_then(Value::as_u64);
+            format!(
+                "takes no writes: instance {} was promoted (term {})",
+                term("owner").unwrap_or_default(),
+                term("number").unwrap_or_default()
+            )
+        }
         (Some(_), Some(0)) => "takes no writes: an anonymous replica".to_owned(),
         (Some(_), _) => "takes no writes: read_only".to_owned(),
     }

@@ -13,6 +13,7 @@
 //! | replica | [`applier::Join`] | receives all data |
 //! | replica | [`applier::Follower`] | receives the log in whole transactions |
 //! | replica | [`sync::Sync`] | how many masters are in sync; whether the instance is an orphan |
+//! | both | [`lineage::Lineage`] | whether the two have one history; which instance may write |
 //!
 //! Invariants:
 //! - a transaction is handed over whole, with its origin's ids, LSNs, times and flags, or not at all;
@@ -25,6 +26,7 @@
 
 pub mod applier;
 pub mod backoff;
+pub mod lineage;
 pub mod relay;
 pub mod stream;
 pub mod sync;

@@ -10,6 +10,8 @@ use lycosa_iproto::vclock::Vclock;
 use lycosa_tuple::mp::{self, MpError, Reader};
 use uuid::Uuid;
 
+use crate::lineage::{Confirmation, Divergence};
+
 /// Bytes of a frame's length prefix.
 pub const PREFIX: usize = 5;
 
@@ -47,6 +49,9 @@ pub enum StreamError {
     /// The peer answered with an error.
     #[error("the peer refused: {} (code {})", .0.message, .0.code)]
     Refused(Box<ErrorObject>),
+    /// The peer has another history.
+    #[error(transparent)]
+    Parted(#[from] Divergence),
 }
 
 /// Appends a frame whose content `content` appends.
@@ -72,15 +77,38 @@ pub fn vclock(out: &mut Vec<u8>, vclock: &Vclock) {
     });
 }
 
-/// Appends the answer to a SUBSCRIBE.
-pub fn subscribed(out: &mut Vec<u8>, replica_id: u32, vclock: &Vclock, cluster: Uuid) {
+/// Appends what a replica acknowledges: everything up to `vclock`, of the history that `confirmation` names.
+pub fn acknowledgement(out: &mut Vec<u8>, acknowledged: &Vclock, confirmation: &Confirmation) {
+    if *confirmation == Confirmation::default() {
+        return vclock(out, acknowledged);
+    }
+    frame(out, |out| {
+        out.extend_from_slice(&[0x81, keys::REQUEST_TYPE, keys::CODE_OK as u8, 0x82, keys::VCLOCK]);
+        acknowledged.encode(out);
+        out.push(keys::CONFIRMATION);
+        confirmation.encode(out);
+    });
+}
+
+/// Appends the answer to a SUBSCRIBE. A replica that knows terms is told that its master honors them.
+pub fn subscribed(
+    out: &mut Vec<u8>,
+    replica_id: u32,
+    vclock: &Vclock,
+    cluster: Uuid,
+    is_told_of_terms: bool,
+) {
     frame(out, |out| {
         out.extend_from_slice(&[0x82, keys::REQUEST_TYPE, keys::CODE_OK as u8, keys::REPLICA_ID]);
         mp::write_uint(out, replica_id.into());
-        out.extend_from_slice(&[0x82, keys::VCLOCK]);
+        out.extend_from_slice(&[0x82 + u8::from(is_told_of_terms), keys::VCLOCK]);
         vclock.encode(out);
         out.push(keys::CLUSTER_UUID);
         mp::write_str(out, cluster.to_string().as_bytes());
+        if is_told_of_terms {
+            out.push(keys::HONORS_TERMS);
+            mp::write_bool(out, true);
+        }
     });
 }
 
@@ -117,6 +145,10 @@ pub struct OkBody {
     pub vclock: Option<Vclock>,
     /// Under key `25`.
     pub cluster: Option<Uuid>,
+    /// Under key `63`.
+    pub confirmation: Option<Confirmation>,
+    /// Under key `64`.
+    pub honors_terms: bool,
 }
 
 impl OkBody {
@@ -127,6 +159,8 @@ impl OkBody {
             match u8::try_from(reader.uint()?) {
                 Ok(keys::VCLOCK) => ok.vclock = Vclock::decode(&mut Reader::new(reader.raw()?)).ok(),
                 Ok(keys::CLUSTER_UUID) => ok.cluster = uuid(reader.str()?),
+                Ok(keys::CONFIRMATION) => ok.confirmation = Some(Confirmation::decode(&mut reader)?),
+                Ok(keys::HONORS_TERMS) => ok.honors_terms = reader.bool()?,
                 _ => reader.skip()?,
             }
         }
@@ -251,7 +285,7 @@ mod tests {
         let sent = |note: &str| join.of_master(note).expect("recorded").to_vec();
         assert_eq!(written(|out| vclock(out, &clock(&[(1, 24)]))), sent("vclock answer"));
         assert_eq!(
-            written(|out| subscribed(out, 1, &clock(&[(1, 25)]), cluster)),
+            written(|out| subscribed(out, 1, &clock(&[(1, 25)]), cluster, false)),
             sent("vclock answer with cluster uuid")
         );
         let recorded = sent("heartbeat");

@@ -300,7 +300,7 @@ async fn start_with(
         sound: opened.snapshot,
         holds: holds.clone(),
     })?;
-    let hub = Hub::new(files, holds, replication::Settings::of(config), masters);
+    let hub = Hub::new(files, config.data_dir.clone(), holds, replication::Settings::of(config), masters);
     let core = Core::new(instance, Journal::new(appends), orders, hub);
     present(&core, certificates);
     core.hub.appliers.borrow_mut().start(&core, &config.replication.0);
@@ -478,6 +478,11 @@ fn start_instance(
     let mut instance = Instance::new(settings, identity, process, store, queue, vclock, now());
     instance.set_native_queue(config.native_queue);
     instance.set_queue_on_demand(config.queue_on_demand);
+    instance.recall_term(replication::fence::read(&config.data_dir, identity.cluster)?);
+    if !is_orphan && instance.is_fenced() {
+        instance.set_read_only(config.read_only, now());
+        return Ok(instance);
+    }
     if is_orphan {
         // The queue starts when the instance may write: rows of its own now would be in the way of its masters'.
         instance.set_orphan(true, now());

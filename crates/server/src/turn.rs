@@ -24,6 +24,7 @@ use lycosa_engine::turn::{self, Host, Parts, Turn};
 use lycosa_instance::{Caller, CheckpointOrder, ConnectionSlot, Excess, Instance, Lsn, Room};
 use lycosa_queue::sampled::{Sampled, with_held_back};
 use lycosa_queue::{LogLevel, LogLine};
+use lycosa_replication::lineage::TermMark;
 use lycosa_tls::rustls::ServerConfig;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -33,6 +34,7 @@ use crate::clock::{self, now};
 use crate::journal::{Journal, Unclosed};
 use crate::logging::one_line;
 use crate::replication::Hub;
+use crate::replication::fence;
 use crate::socket::Writer;
 
 /// The longest sleep without a deadline; bounds how late a step of the system's clock is noticed.
@@ -138,6 +140,13 @@ struct Ended {
 const READ_SIZE: usize = 64 << 10;
 
 impl Core {
+    /// A master or a replica knows of a term.
+    pub(crate) fn hear_term(&self, mark: TermMark) {
+        if self.instance.borrow_mut().hear_term(mark, now()) {
+            self.end.notify_one();
+        }
+    }
+
     pub(crate) fn new(
         mut instance: Instance,
         journal: Journal,
@@ -341,6 +350,9 @@ impl Core {
         let Ok(ended) = turn::end(&mut surroundings, now, Instant::now());
         let mut instance = surroundings.instance;
         self.resume(&instance);
+        if let Some(mark) = instance.take_heard_term() {
+            fence::keep(&self.hub.folder, instance.identity().cluster, mark);
+        }
         if let Some(program) = &*self.program.borrow() {
             program.turn_ended(&mut instance);
         }

@@ -45,7 +45,8 @@ pub(crate) struct Right {
 }
 
 /// Functions that read and change no data.
-const ABOUT_INSTANCE: [&[u8]; 4] = [b"box.info", b"box.cfg", b"box.stat", b"box.slab.info"];
+const ABOUT_INSTANCE: [&[u8]; 6] =
+    [b"box.info", b"box.cfg", b"box.ctl.promote", b"box.ctl.demote", b"box.stat", b"box.slab.info"];
 
 impl Instance {
     /// CALL on a connection. `args` is a MessagePack array.

@@ -65,6 +65,7 @@ impl Instance {
         users: &[DeclaredUser],
         tubes: &[DeclaredTube],
     ) -> Result<Declared, ErrorObject> {
+        self.shard.begin_epoch();
         let mut declared = Declared::default();
         for tube in tubes {
             if self.declare_tube(tube).map_err(|error| about("tube", &tube.name, error))? {

@@ -14,6 +14,7 @@ pub(crate) mod declare;
 pub(crate) mod gates;
 pub(crate) mod input;
 pub(crate) mod invoke;
+pub(crate) mod lineage;
 pub(crate) mod logins;
 pub(crate) mod loop_time;
 pub(crate) mod loss;
@@ -80,15 +81,18 @@ impl Instance {
     pub fn new(
         settings: Settings,
         identity: Identity,
-        process: Process,
+        mut process: Process,
         store: Store,
         queue: Queue,
         vclock: Vclock,
         now: u64,
     ) -> Instance {
         let output = Output::new(&settings);
+        let mut mark = [0; 8];
+        (process.entropy)(&mut mark);
+        let mark = u64::from_be_bytes(mark);
         Instance {
-            shard: Shard::new(settings.rules(), identity, store, queue, vclock, now),
+            shard: Shard::new(settings.rules(), identity, store, queue, vclock, mark, now),
             settings,
             process,
             connections: Connections::default(),

@@ -35,7 +35,13 @@ impl Instance {
         body: &Body<'_>,
     ) -> Result<(), ErrorObject> {
         let Some(connection) = self.connections.get(slot) else { return Ok(()) };
-        let request = self.check_replica_request(connection.user, body);
+        let request = self.check_replica_request(connection.user, body).and_then(|request| match request {
+            ReplicaRequest::Subscribe(request, id) => {
+                self.settle(|instance| instance.shard.check_subscription(&request, id))?;
+                Ok(ReplicaRequest::Subscribe(request, id))
+            }
+            request => Ok(request),
+        });
         if request.is_err() && matches!(body, Body::Subscribe(_)) {
             // As Tarantool: the stream cannot be asked for twice.
             if let Some(connection) = self.connections.get_mut(slot) {

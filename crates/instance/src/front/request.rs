@@ -317,6 +317,7 @@ impl Instance {
         let oldest = self.shard.oldest_vclock.clone();
         let read_only = self.shard.data.is_read_only();
         let is_configured = self.shard.replication.is_read_only_configured;
+        let term = self.shard.latest_term();
         let replicas = &self.shard.replication.replicas;
         let (following, wanted) = (replicas.following_count(), self.settings.replicas_before_reply);
         // The ballot of an instance without any replicas is that of a Tarantool, byte for byte.
@@ -324,7 +325,7 @@ impl Instance {
         self.reply_with(slot, header.sync, |out| {
             mp::write_map(out, 1);
             mp::write_uint(out, u64::from(keys::BALLOT));
-            mp::write_map(out, if tells_replicas { 6 } else { 4 });
+            mp::write_map(out, 4 + 2 * u32::from(tells_replicas) + u32::from(term.number > 0));
             mp::write_uint(out, u64::from(keys::ballot::IS_READ_ONLY_CONFIGURED));
             mp::write_bool(out, is_configured);
             mp::write_uint(out, u64::from(keys::ballot::IS_READ_ONLY));
@@ -338,6 +339,12 @@ impl Instance {
                 mp::write_uint(out, following as u64);
                 mp::write_uint(out, u64::from(keys::ballot::REPLICAS_BEFORE_REPLY));
                 mp::write_uint(out, wanted as u64);
+            }
+            if term.number > 0 {
+                mp::write_uint(out, u64::from(keys::ballot::TERM));
+                mp::write_array(out, 2);
+                mp::write_uint(out, term.number);
+                mp::write_uint(out, term.owner.into());
             }
         })
     }

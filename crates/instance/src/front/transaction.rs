@@ -153,10 +153,10 @@ impl Instance {
     ///
     /// # Errors
     /// The rows are not one whole transaction of one replica id from 1 to 31 in the order of their LSNs, or only a part of
-    /// them is known; the store refuses one, for a conflict for example; there is no room on the disk; the journal has
-    /// failed. Nothing has changed then.
+    /// them is known; they are of another history than this instance's (see [`lycosa_replication::lineage`]); the store refuses
+    /// one, for a conflict for example; there is no room on the disk; the journal has failed. Nothing has changed then.
     pub fn apply(&mut self, rows: &[(RowHeader, RowBody<'_>)], now: u64) -> Result<Lsn, ErrorObject> {
-        self.input(now, |instance| instance.shard.data.apply(rows, false))
+        self.input(now, |instance| instance.shard.apply_checked(rows, false))
     }
 
     /// As [`Self::apply`], but a row whose key is taken changes nothing and is journaled as a NOP
@@ -169,7 +169,7 @@ impl Instance {
         rows: &[(RowHeader, RowBody<'_>)],
         now: u64,
     ) -> Result<Lsn, ErrorObject> {
-        self.input(now, |instance| instance.shard.data.apply(rows, true))
+        self.input(now, |instance| instance.shard.apply_checked(rows, true))
     }
 
     /// Appends the tuples that `user` may see to `out`, back to back; returns how many they are.

@@ -42,6 +42,8 @@ impl Shard {
         mut users: HashSet<UserId>,
     ) -> HashSet<UserId> {
         let former = self.data.lose(from, confirmed, self.identity.replica_id);
+        // Its row may be lost, too.
+        self.roles.has_begun_epoch = false;
         self.expiring.restart();
         let waiting = self.data.queue().waiting_requests().collect();
         self.void_calls(waiting);

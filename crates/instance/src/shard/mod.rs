@@ -13,6 +13,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod clocks;
 pub(crate) mod data;
 pub(crate) mod expiring;
+pub(crate) mod lineage;
 pub(crate) mod loss;
 pub(crate) mod replication;
 pub(crate) mod role;
@@ -34,6 +35,7 @@ use crate::shard::batch::{Batch, Buffers, Journaling};
 use crate::shard::checkpoint::Checkpoints;
 use crate::shard::data::Data;
 use crate::shard::expiring::Expiring;
+use crate::shard::lineage::Roles;
 use crate::shard::replication::Replication;
 use crate::shard::role::RoleDeadlines;
 use crate::shard::room::Room;
@@ -112,6 +114,7 @@ pub(crate) struct Shard {
     former: Vec<Retired>,
     checkpoints: Checkpoints,
     role: RoleDeadlines,
+    pub(crate) roles: Roles,
     pub(crate) expiring: Expiring,
     pub(crate) replication: Replication,
     /// The vclock of the oldest journal file that is kept.
@@ -133,13 +136,14 @@ const QUEUE_STEP: usize = 64;
 const GARBAGE_STEP: u64 = 256;
 
 impl Shard {
-    /// A shard over recovered data. `vclock` is that of the last recovered row.
+    /// A shard over recovered data. `vclock` is that of the last recovered row; `mark` is random.
     pub(crate) fn new(
         rules: Rules,
         identity: Identity,
         mut store: Store,
         queue: Queue,
         vclock: Vclock,
+        mark: u64,
         now: u64,
     ) -> Self {
         // Recovery does not know it, and the instance's own row of `_cluster` must stay.
@@ -155,6 +159,7 @@ impl Shard {
             former: Vec::new(),
             checkpoints: Checkpoints::new(signature, now),
             role: RoleDeadlines::default(),
+            roles: Roles::new(mark),
             expiring: Expiring::default(),
             replication: Replication::default(),
             oldest_vclock: Vclock::new(),
@@ -223,6 +228,7 @@ impl Shard {
     /// # Errors
     /// Data that the queue's spaces cannot hold.
     pub(crate) fn start(&mut self) -> Result<lycosa_queue::StartReport, lycosa_queue::Error> {
+        self.begin_epoch();
         let now = self.data.now;
         let mut admitted = self.data.bookkeep();
         let (queue, store) = admitted.queue();
@@ -346,6 +352,7 @@ impl Shard {
     /// Log lines of the queue, of expiration tasks, and about spaces that a Tarantool would refuse.
     pub(crate) fn poll_log(&mut self) -> Option<LogLine> {
         let own = self.data.vault.poll_log().or_else(|| self.expiring.poll_log());
+        let own = own.or_else(|| self.roles.poll_log());
         own.or_else(|| self.poll_vinyl())
     }
 

@@ -35,6 +35,8 @@ pub struct Upstream {
     pub heard_at: u64,
     /// Why it is not followed.
     pub message: Option<String>,
+    /// Whether it takes no writes once it hears that another instance was promoted.
+    pub honors_terms: bool,
 }
 
 impl Upstream {
@@ -105,6 +107,8 @@ impl Shard {
             let inserted = store.execute(&Statement::Insert { space: system::CLUSTER, tuple: &tuple });
             inserted.map(drop).map_err(|error| wire_error::of_store(&error))
         })?;
+        // From now on another instance has this one's rows.
+        self.begin_epoch();
         Ok(id)
     }
 
@@ -174,7 +178,9 @@ impl Shard {
             let own = self.identity.instance;
             let others: Vec<_> = self.cluster().into_iter().filter(|&(_, uuid)| uuid != own).collect();
             self.replication.replicas.sync_with_cluster(&others);
+            self.update_read_only(self.data.now);
         }
+        self.begin_epoch();
     }
 
     /// The error of a change that this instance refuses because it takes no writes, with the place where writes go.
@@ -258,6 +264,7 @@ impl Shard {
             ("peer", upstream.peer.as_str().into()),
             ("lag", Value::Double(upstream.lag as f64 / 1e6)),
         ];
+        shown.extend(upstream.honors_terms.then(|| ("honors_terms", Value::from(true))));
         shown.extend(upstream.message.as_ref().map(|message| ("message", message.as_str().into())));
         Value::map(shown)
     }

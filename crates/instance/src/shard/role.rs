@@ -3,7 +3,6 @@
 use lycosa_replication::sync::UpstreamState;
 
 use crate::shard::Shard;
-use crate::shard::replication::Replication;
 
 /// How long calls go on waiting on an instance that has become read-only, in microseconds: a change of the role that is
 /// taken back at once costs no client anything.
@@ -39,6 +38,7 @@ impl Shard {
     /// Refuses changes from now on, or takes them again.
     pub(crate) fn set_read_only(&mut self, read_only: bool, now: u64) {
         self.replication.is_read_only_configured = read_only;
+        self.roles.promotes(!read_only);
         self.update_read_only(now);
     }
 
@@ -48,14 +48,15 @@ impl Shard {
         self.update_read_only(now);
     }
 
-    /// The instance is read-only if it was told to be, as an orphan, and as long as it has no number in its replica set.
-    fn update_read_only(&mut self, now: u64) {
-        let Replication { is_read_only_configured, is_orphan, .. } = self.replication;
-        let read_only = is_read_only_configured || is_orphan || self.identity.replica_id == 0;
+    /// The instance is read-only if it was told to be, as an orphan, as long as it has no number in its replica set, and after
+    /// another one was promoted.
+    pub(crate) fn update_read_only(&mut self, now: u64) {
+        let read_only = self.decide_read_only();
         if self.data.is_read_only() != read_only {
             self.data.conditions.set_read_only(read_only);
             self.data.now = now;
             self.replication.own_until = self.data.journaling.lsn();
+            self.begin_epoch();
             self.follow_role();
         }
     }

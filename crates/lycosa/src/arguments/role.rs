@@ -13,7 +13,11 @@ A planned change of the master:
   lycosa promote --data-dir data --after '{1: 400}'
                                                    on the replica: waits until it has everything, then takes writes
 
-If the old master is dead: lycosa promote. What it had acknowledged and not sent is on its disk only.
+If the old master is dead:
+  lycosa promote --data-dir data --force           on the replica with the greatest vclock
+
+Without --force the command does nothing where an instance would not hear of the promotion, and says what to do. What a dead
+master had acknowledged and not sent is on its disk only.
 
 A rehearsal that changes nothing: lycosa promote --data-dir data --shadow";
 
@@ -28,6 +32,9 @@ pub(crate) struct PromoteArguments {
     /// Rehearse: say what the first seconds as the master would do, and change nothing
     #[arg(long, conflicts_with = "after")]
     pub(crate) shadow: bool,
+    /// Promote although instances of the replica set do not hear of it: a dead master, for example
+    #[arg(long, conflicts_with = "shadow")]
+    pub(crate) force: bool,
     /// How far --shadow looks ahead
     #[arg(long, default_value = "10", value_name = "TIME", value_parser = span, requires = "shadow")]
     pub(crate) horizon: Duration,

@@ -17,6 +17,7 @@ mod clients;
 mod copies;
 mod disks;
 mod frozen;
+mod histories;
 mod journals;
 mod masters;
 mod namespaces;
@@ -92,6 +93,7 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
     trials.extend(random_work::trials());
     trials.extend(disks::trials());
     trials.extend(copies::trials());
+    trials.extend(histories::trials());
     trials.extend(masters::trials());
     trials.push(rehearsed::trial());
     trials.push(Trial::test("replication::who-may-not-is-told", || Ok(refusals()?)));

@@ -33,6 +33,8 @@ pub struct Progress {
     pub lag: u64,
     /// The master's number in `_cluster`; 0 before it has answered.
     pub master_id: u32,
+    /// Whether the master takes no writes once it hears of a later term. A Tarantool does not say so.
+    pub honors_terms: bool,
 }
 
 /// A master that sends its log.
@@ -49,7 +51,8 @@ pub struct Follower {
 
 impl Follower {
     pub(super) fn new(peer: Uuid, subscription: &Subscription, incoming: Vec<u8>) -> Self {
-        let progress = Progress { master_at_start: None, heard_at: 0, lag: 0, master_id: 0 };
+        let progress =
+            Progress { master_at_start: None, heard_at: 0, lag: 0, master_id: 0, honors_terms: false };
         Self { peer, cluster: subscription.cluster, progress, incoming, scanned: 0, open: None }
     }
 
@@ -169,6 +172,7 @@ impl Follower {
         }
         self.progress.master_at_start = Some(vclock.replicated());
         self.progress.master_id = header.replica_id;
+        self.progress.honors_terms = body.honors_terms;
         Ok(())
     }
 
@@ -228,6 +232,7 @@ mod tests {
             version: 0,
             is_anonymous: false,
             filter: Vec::new(),
+            lineage: None,
         };
         Follower::new(Uuid::from_u128(1), &subscription, Vec::new())
     }
@@ -306,7 +311,7 @@ mod tests {
         (0..200_000).for_each(|place| row(&mut long, open(1, 5 + place, 5)));
         assert!(matches!(follow(&mut follower(), &long), Err(StreamError::Transaction(_))));
         let mut foreign = Vec::new();
-        stream::subscribed(&mut foreign, 1, &Vclock::new(), Uuid::from_u128(9));
+        stream::subscribed(&mut foreign, 1, &Vclock::new(), Uuid::from_u128(9), true);
         let refused = follow(&mut follower(), &foreign).expect_err("another replica set").to_string();
         assert!(refused.contains("replica set 00000000-0000-0000-0000-000000000009"), "{refused}");
     }

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::join::{Join, JoinKind};
 use super::request;
 use super::{Follower, Subscription};
+use crate::lineage::TermMark;
 use crate::stream::StreamError;
 use crate::uri::{DEFAULT_USER, Uri};
 
@@ -47,6 +48,8 @@ pub struct Ballot {
     pub vclock: Vclock,
     /// Where its oldest journal begins.
     pub oldest: Vclock,
+    /// The latest term that it has heard of; the default one if it says nothing.
+    pub term: TermMark,
 }
 
 impl Ballot {
@@ -74,6 +77,10 @@ impl Ballot {
                 Ok(ballot::IS_READ_ONLY) => read.is_read_only = reader.bool()?,
                 Ok(ballot::VCLOCK) => read.vclock = vclock(reader)?,
                 Ok(ballot::OLDEST_VCLOCK) => read.oldest = vclock(reader)?,
+                Ok(ballot::TERM) => {
+                    reader.array()?;
+                    read.term = TermMark { number: reader.uint()?, owner: reader.uint()? as u32 };
+                }
                 _ => reader.skip()?,
             }
         }

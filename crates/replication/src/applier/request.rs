@@ -7,6 +7,7 @@ use lycosa_iproto::vclock::Vclock;
 use lycosa_tuple::mp;
 use uuid::Uuid;
 
+use crate::lineage::{Confirmation, Lineage};
 use crate::stream::{self, frame};
 
 fn request(out: &mut Vec<u8>, kind: RequestType, body: impl FnOnce(&mut Vec<u8>)) {
@@ -71,12 +72,15 @@ pub struct Subscription {
     pub is_anonymous: bool,
     /// Instances whose rows it does not want; right after a JOIN its own number.
     pub filter: Vec<u32>,
+    /// The epochs and the term that it knows, if it tells.
+    pub lineage: Option<Lineage>,
 }
 
 impl Subscription {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         request(out, RequestType::Subscribe, |out| {
-            mp::write_map(out, if self.filter.is_empty() { 5 } else { 6 });
+            let further = u32::from(!self.filter.is_empty()) + u32::from(self.lineage.is_some());
+            mp::write_map(out, 5 + further);
             text(out, keys::CLUSTER_UUID, &self.cluster.to_string());
             text(out, keys::INSTANCE_UUID, &self.instance.to_string());
             out.push(keys::VCLOCK);
@@ -90,13 +94,17 @@ impl Subscription {
                 mp::write_array(out, self.filter.len() as u32);
                 self.filter.iter().for_each(|&id| mp::write_uint(out, id.into()));
             }
+            if let Some(lineage) = &self.lineage {
+                out.push(keys::LINEAGE);
+                lineage.encode(out);
+            }
         });
     }
 }
 
-/// Appends an ACK: this instance has everything up to `vclock` on its disk.
-pub fn acknowledge(out: &mut Vec<u8>, vclock: &Vclock) {
-    stream::vclock(out, &vclock.replicated());
+/// Appends an ACK: this instance has everything up to `vclock` on its disk, of the history that `confirmation` names.
+pub fn acknowledge(out: &mut Vec<u8>, vclock: &Vclock, confirmation: &Confirmation) {
+    stream::acknowledgement(out, &vclock.replicated(), confirmation);
 }
 
 #[cfg(test)]
@@ -135,9 +143,13 @@ mod tests {
             version: 132_608,
             is_anonymous: false,
             filter: vec![2],
+            lineage: None,
         };
         assert_eq!(written(&|out| subscription.encode(out)), sent(&first, "SUBSCRIBE"));
-        assert_eq!(written(&|out| acknowledge(out, &clock(25))), sent(&first, "ACK: the replica's vclock"));
+        assert_eq!(
+            written(&|out| acknowledge(out, &clock(25), &Confirmation::default())),
+            sent(&first, "ACK: the replica's vclock")
+        );
 
         let again = Transcript::read("21-replication-resubscribe.json");
         subscription.vclock = clock(39);

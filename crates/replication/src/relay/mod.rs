@@ -9,5 +9,5 @@ mod window;
 pub use replicas::{Peer, Replicas};
 pub use request::{IdFilter, JoinRequest, RequestError, SubscribeRequest};
 pub use snapshot::{LogRows, SnapshotRows};
-pub use subscription::{Pulse, Relay};
+pub use subscription::{OwnRows, Pulse, Relay};
 pub use window::{Cursor, Framed, Window};

@@ -6,6 +6,7 @@ use lycosa_iproto::vclock::{VCLOCK_MAX, Vclock};
 use lycosa_tuple::mp::Reader;
 use uuid::Uuid;
 
+use crate::lineage::Lineage;
 use crate::stream::uuid;
 
 /// Instances whose rows a replica does not want, one bit each.
@@ -98,6 +99,8 @@ pub struct SubscribeRequest {
     pub is_anonymous: bool,
     /// What it does not want.
     pub filter: IdFilter,
+    /// The epochs and the term that it knows; `None` if it knows of no such thing.
+    pub lineage: Option<Lineage>,
 }
 
 impl SubscribeRequest {
@@ -114,6 +117,8 @@ impl SubscribeRequest {
                 filter = filter.with(id.ok_or_else(|| invalid("ID_FILTER"))? as u32);
             }
         }
+        let lineage = subscribe.lineage.map(|bytes| Lineage::decode(&mut Reader::new(bytes)));
+        let lineage = lineage.transpose().map_err(|_| invalid("LINEAGE"))?;
         let cluster = match subscribe.cluster_uuid {
             Some(text) => Some(uuid(text).ok_or_else(|| invalid("UUID"))?),
             None => None,
@@ -124,6 +129,7 @@ impl SubscribeRequest {
             vclock: clock(subscribe.vclock)?,
             is_anonymous: subscribe.is_anonymous,
             filter,
+            lineage,
         })
     }
 

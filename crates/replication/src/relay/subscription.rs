@@ -9,6 +9,7 @@ use super::request::SubscribeRequest;
 use super::snapshot::LogRows;
 use super::window::Framed;
 use crate::disconnect_timeout;
+use crate::lineage::{Confirmation, Divergence, Epoch, Lineage, TermMark};
 use crate::stream::{self, Message, StreamError, span};
 
 /// Longest frame that a replica sends: an ACK with all components of a vclock takes some 400 bytes.
@@ -32,9 +33,36 @@ pub struct Relay {
     id: u32,
     log: LogRows,
     acknowledged: Vclock,
+    /// The latest term that the replica has named.
+    term: TermMark,
     sent_at: u64,
     heard_at: u64,
     incoming: Vec<u8>,
+}
+
+/// What a master's own rows are, for what its replicas say of them.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnRows<'a> {
+    /// The master's number in `_cluster`.
+    pub id: u32,
+    /// What is durable.
+    pub durable: &'a Vclock,
+    /// The last epoch of its rows, if there is one.
+    pub epoch: Option<Epoch>,
+}
+
+impl OwnRows<'_> {
+    /// Whether a replica may have come to `vclock`. Without a confirmation its numbers have to do.
+    fn check(&self, vclock: &Vclock, confirmation: Option<&Confirmation>) -> Result<(), Divergence> {
+        let (own, theirs) = (self.durable.get(self.id), vclock.get(self.id));
+        match (self.epoch, confirmation) {
+            (Some(epoch), Some(confirmation)) if confirmation.epoch != epoch.mark && theirs > epoch.begin => {
+                Err(Divergence::Parted { id: self.id, common: epoch.begin })
+            }
+            _ if self.id != 0 && theirs > own => Err(Divergence::Ahead { id: self.id, own, theirs }),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Relay {
@@ -53,6 +81,7 @@ impl Relay {
             id,
             log: LogRows::new(position, request.filter),
             acknowledged,
+            term: request.lineage.as_ref().map_or_else(TermMark::default, Lineage::term_mark),
             sent_at: 0,
             heard_at: now,
             incoming: Vec::new(),
@@ -75,6 +104,12 @@ impl Relay {
     #[must_use]
     pub fn acknowledged(&self) -> &Vclock {
         &self.acknowledged
+    }
+
+    /// The latest term that the replica has heard of, as far as it has said.
+    #[must_use]
+    pub fn term(&self) -> TermMark {
+        self.term
     }
 
     /// When the replica was heard last.
@@ -150,8 +185,8 @@ impl Relay {
     /// Takes a message of the replica. Returns whether its clock has grown.
     ///
     /// # Errors
-    /// Anything but ACKs.
-    pub fn receive(&mut self, bytes: &[u8], now: u64) -> Result<bool, StreamError> {
+    /// Anything but ACKs; an ACK of rows that the master does not have ([`StreamError::Parted`]). What came before it counts.
+    pub fn receive(&mut self, bytes: &[u8], own: &OwnRows<'_>, now: u64) -> Result<bool, StreamError> {
         self.incoming.extend_from_slice(bytes);
         let mut done = 0;
         let mut advanced = false;
@@ -166,6 +201,10 @@ impl Relay {
                     let vclock =
                         body.vclock.ok_or(StreamError::Missing { request: "ACK", field: "vclock" })?;
                     let vclock = vclock.replicated();
+                    if let Some(confirmation) = &body.confirmation {
+                        self.term = self.term.max(confirmation.term);
+                    }
+                    own.check(&vclock, body.confirmation.as_ref())?;
                     advanced |= vclock != self.acknowledged;
                     self.acknowledged = vclock;
                     self.heard_at = now;
@@ -209,7 +248,14 @@ mod tests {
     }
 
     fn request(vclock: Vclock, filter: IdFilter) -> SubscribeRequest {
-        SubscribeRequest { replica: Uuid::from_u128(7), cluster: None, vclock, is_anonymous: false, filter }
+        SubscribeRequest {
+            replica: Uuid::from_u128(7),
+            cluster: None,
+            vclock,
+            is_anonymous: false,
+            filter,
+            lineage: None,
+        }
     }
 
     fn put(rows: &mut Vec<u8>, replica_id: u32, lsn: u64) {
@@ -255,24 +301,53 @@ mod tests {
     #[test]
     fn acknowledgements_move_the_replica_and_silence_ends_it() {
         let mut relay = Relay::new(&request(Vclock::new(), IdFilter::default()), 2, &Vclock::new(), 1000);
+        let durable = clock(&[(1, 3)]);
+        let own = OwnRows { id: 1, durable: &durable, epoch: None };
         let mut out = Vec::new();
         assert_eq!(relay.pulse(1, 100, 1000, &mut out), Pulse::Beat);
         assert_eq!(relay.pulse(1, 100, 1050, &mut out), Pulse::Wait(1100));
         assert_eq!(relay.pulse(1, 100, 1100, &mut out), Pulse::Beat);
         let mut ack = Vec::new();
         stream::vclock(&mut ack, &clock(&[(0, 9), (1, 3)]));
-        assert_eq!(relay.receive(&ack[..4], 1150), Ok(false));
+        assert_eq!(relay.receive(&ack[..4], &own, 1150), Ok(false));
         assert_eq!(relay.heard_at(), 1000);
-        assert_eq!(relay.receive(&ack[4..], 1150), Ok(true));
+        assert_eq!(relay.receive(&ack[4..], &own, 1150), Ok(true));
         assert_eq!((relay.acknowledged().to_string(), relay.heard_at()), ("{1: 3}".to_owned(), 1150));
-        assert_eq!(relay.receive(&ack, 1160), Ok(false));
+        assert_eq!(relay.receive(&ack, &own, 1160), Ok(false));
         out.clear();
         assert_eq!(relay.pulse(1, 100, 1560, &mut out), Pulse::Dead);
         assert!(out.is_empty());
         let mut odd = Vec::new();
         stream::heartbeat(&mut odd, 2, 1.0);
-        assert!(relay.receive(&odd, 1170).is_err());
-        assert!(relay.receive(&[0xce, 0xff, 0, 0, 0], 1170).is_err());
+        assert!(relay.receive(&odd, &own, 1170).is_err());
+        assert!(relay.receive(&[0xce, 0xff, 0, 0, 0], &own, 1170).is_err());
+    }
+
+    #[test]
+    fn an_ack_counts_rows_and_not_numbers() {
+        let durable = clock(&[(1, 30)]);
+        let own = OwnRows { id: 1, durable: &durable, epoch: Some(Epoch { mark: 7, begin: 20 }) };
+        let told = |acknowledged: &[(u32, u64)], confirmation: Option<(u64, u64)>| {
+            let mut relay = Relay::new(&request(Vclock::new(), IdFilter::default()), 2, &durable, 1);
+            let mut ack = Vec::new();
+            match confirmation {
+                None => stream::vclock(&mut ack, &clock(acknowledged)),
+                Some((number, epoch)) => {
+                    let confirmation = Confirmation { term: TermMark { number, owner: 2 }, epoch };
+                    stream::acknowledgement(&mut ack, &clock(acknowledged), &confirmation);
+                }
+            }
+            let taken = relay.receive(&ack, &own, 2);
+            (taken, relay.acknowledged().get(1), relay.term().number)
+        };
+        assert_eq!(told(&[(1, 30)], Some((0, 7))), (Ok(true), 30, 0));
+        assert_eq!(told(&[(1, 20)], Some((3, 6))), (Ok(true), 20, 3));
+        let parted = StreamError::Parted(Divergence::Parted { id: 1, common: 20 });
+        assert_eq!(told(&[(1, 21)], Some((4, 6))), (Err(parted), 0, 4));
+        let ahead = StreamError::Parted(Divergence::Ahead { id: 1, own: 30, theirs: 31 });
+        assert_eq!(told(&[(1, 31)], Some((0, 7))), (Err(ahead.clone()), 0, 0));
+        assert_eq!(told(&[(1, 31)], None), (Err(ahead), 0, 0));
+        assert_eq!(told(&[(1, 30), (3, 99)], None), (Ok(true), 30, 0));
     }
 
     proptest! {

@@ -12,6 +12,7 @@ use lycosa_replication::applier::{
     Ballot, Follower, Handshake, Row, Session, Step, Subscription, acknowledge,
 };
 use lycosa_replication::backoff::Backoff;
+use lycosa_replication::lineage;
 use lycosa_replication::relay::Peer;
 use lycosa_replication::stream::StreamError;
 use lycosa_replication::sync::{SyncRule, UpstreamState};
@@ -90,6 +91,11 @@ impl From<FollowError> for End {
             // The disk is full or broken: that is no reason to give the master up.
             FollowError::Apply { cause, .. } if cause.code == u32::from(ErrorCode::WalIo) => {
                 Self::Lost(cause.message)
+            }
+            // One of the two is going to join anew, and may do so at any time.
+            FollowError::Apply { cause, .. } if lineage::is_divergence(&cause) => Self::Lost(cause.message),
+            FollowError::Stream(StreamError::Refused(error)) if lineage::is_divergence(&error) => {
+                Self::Lost(error.message)
             }
             FollowError::Apply { replica_id, lsn, cause } => Self::Stopped(format!(
                 "the transaction with LSN {lsn} of instance {replica_id} cannot be applied: {} (code {})",
@@ -342,6 +348,7 @@ impl Applier {
             }
         };
         self.ballot = Some((*session.ballot).clone());
+        self.core.hear_term(session.ballot.term);
         let (subscription, vclock) = {
             let mut instance = self.core.instance.borrow_mut();
             let identity = instance.identity();
@@ -357,6 +364,7 @@ impl Applier {
                 version: version(),
                 is_anonymous,
                 filter: if is_anonymous { vec![0] } else { Vec::new() },
+                lineage: Some(instance.lineage().clone()),
             };
             (subscription, vclock)
         };
@@ -388,8 +396,11 @@ impl Applier {
                 return Err(End::Lost(failure));
             }
             let durable = core.instance.borrow().durable_vclock().replicated();
-            if wants_ack || durable != acknowledged {
-                acknowledge(&mut out, &durable);
+            // Before the master has answered it is not known whose rows are acknowledged; the SUBSCRIBE has told the rest.
+            let is_answered = follower.progress().master_at_start.is_some();
+            if wants_ack || is_answered && durable != acknowledged {
+                let master = follower.progress().master_id;
+                acknowledge(&mut out, &durable, &core.instance.borrow_mut().confirmation(master));
                 acknowledged = durable;
                 wants_ack = false;
             }
@@ -467,6 +478,7 @@ impl Applier {
             if let Some(upstream) = instance.upstream_mut(self.place) {
                 upstream.lag = progress.lag;
                 upstream.heard_at = progress.heard_at;
+                upstream.honors_terms = progress.honors_terms;
             }
             let sync_lag = self.core.hub.settings.borrow().sync_lag;
             let rule = SyncRule { quorum: 0, sync_lag };

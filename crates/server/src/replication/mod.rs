@@ -11,12 +11,14 @@
 
 pub(crate) mod applier;
 pub(crate) mod bootstrap;
+pub(crate) mod fence;
 mod files;
 pub(crate) mod options;
 pub(crate) mod rejoin;
 mod replica;
 
 use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,6 +86,8 @@ impl Settings {
 /// What all tasks of replication share.
 pub(crate) struct Hub {
     pub(crate) directory: Directory,
+    /// The data folder.
+    pub(crate) folder: PathBuf,
     holds: Holds,
     pub(crate) settings: RefCell<Settings>,
     /// How masters at `tls://` addresses are spoken to.
@@ -100,9 +104,16 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    pub(crate) fn new(directory: Directory, holds: Holds, settings: Settings, masters: usize) -> Self {
+    pub(crate) fn new(
+        directory: Directory,
+        folder: PathBuf,
+        holds: Holds,
+        settings: Settings,
+        masters: usize,
+    ) -> Self {
         Self {
             directory,
+            folder,
             holds,
             settings: RefCell::new(settings),
             tls: RefCell::default(),

@@ -12,8 +12,9 @@ use std::time::Duration;
 use lycosa_instance::{ConnectionSlot, ReplicaRequest};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::vclock::Vclock;
+use lycosa_replication::lineage;
 use lycosa_replication::relay::{Cursor, LogRows, Pulse, Relay, SubscribeRequest};
-use lycosa_replication::stream;
+use lycosa_replication::stream::{self, StreamError};
 use tokio::io::ReadBuf;
 use tokio::sync::mpsc::Receiver;
 use uuid::Uuid;
@@ -94,7 +95,10 @@ impl<'a> Replica<'a> {
                 None
             }
             Err(Stop::Refused(error)) => {
-                tracing::warn!("replica {}: {}", self.peer, error.message);
+                if !lineage::is_divergence(&error) {
+                    // The instance says that itself, once.
+                    tracing::warn!("replica {}: {}", self.peer, error.message);
+                }
                 let mut out = Vec::new();
                 let version = self.core.instance.borrow().store().schema_version();
                 stream::error(&mut out, version, &error);
@@ -213,7 +217,8 @@ impl<'a> Replica<'a> {
             let relay = Relay::new(request, id, &durable, now());
             let identity = instance.identity();
             let mut out = Vec::new();
-            stream::subscribed(&mut out, identity.replica_id, &durable.replicated(), identity.cluster);
+            let (own, set) = (identity.replica_id, identity.cluster);
+            stream::subscribed(&mut out, own, &durable.replicated(), set, request.lineage.is_some());
             let admitted = instance.replicas_mut().subscribed(request.replica, id, &request.vclock, now());
             admitted.map_err(|refusal| refusal.0)?;
             core.hub.hold_journals(&instance);
@@ -383,14 +388,24 @@ impl<'a> Replica<'a> {
     /// Takes what a subscribed replica says.
     fn heard(&self, relay: &mut Relay, bytes: &[u8]) -> Result<(), Stop> {
         let now = now();
-        let advanced = relay.receive(bytes, now).map_err(|error| Stop::Gone(error.to_string()))?;
         let mut instance = self.core.instance.borrow_mut();
+        let received = relay.receive(bytes, &instance.own_rows(), now);
         instance.replicas_mut().acknowledged(relay.replica(), relay.acknowledged(), now);
-        drop(instance);
-        if advanced {
-            self.core.end.notify_one();
+        if let Err(StreamError::Parted(divergence)) = &received {
+            instance.report_parted(relay.replica(), relay.id(), divergence);
         }
-        Ok(())
+        drop(instance);
+        self.core.hear_term(relay.term());
+        match received {
+            Ok(advanced) => {
+                if advanced {
+                    self.core.end.notify_one();
+                }
+                Ok(())
+            }
+            Err(StreamError::Parted(divergence)) => Err(Stop::Refused(divergence.object())),
+            Err(error) => Err(Stop::Gone(error.to_string())),
+        }
     }
 
     /// Writes all of `bytes`, however slowly the replica reads; meanwhile takes what a subscribed replica says.

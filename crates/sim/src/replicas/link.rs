@@ -12,6 +12,7 @@ use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::tail::{Tail, TailError};
 use lycosa_replication::applier::{Follower, Handshake, Row, Step, Subscription, acknowledge};
 use lycosa_replication::disconnect_timeout;
+use lycosa_replication::lineage;
 use lycosa_replication::relay::{Cursor, Pulse, Relay};
 use lycosa_replication::stream::{self, StreamError};
 use lycosa_replication::sync::UpstreamState;
@@ -96,6 +97,8 @@ pub(super) struct Link {
     pub(super) conflicts: Conflicts,
     /// Why the replica has stopped following.
     pub(super) stopped: Option<String>,
+    /// What the replica was told, or found, when its history was not the master's.
+    pub(super) parted: Option<String>,
 }
 
 /// What the instance says about a transaction of a master.
@@ -124,6 +127,7 @@ impl Link {
             is_too_far: false,
             conflicts: Conflicts::AreViolations,
             stopped: None,
+            parted: None,
         })
     }
 
@@ -185,7 +189,9 @@ impl Link {
                     Err(_) => return Ok(false),
                     Ok(Step::More(machine)) => *handshake = Some(machine),
                     Ok(Step::Done(session)) => {
+                        life.instance.hear_term(session.ballot.term, now);
                         let vclock = life.instance.durable_vclock().replicated();
+                        let lineage = Some(life.instance.lineage().clone());
                         let subscription = Subscription {
                             cluster: identity.cluster,
                             instance: identity.instance,
@@ -193,6 +199,7 @@ impl Link {
                             version: 0,
                             is_anonymous: false,
                             filter: Vec::new(),
+                            lineage,
                         };
                         let mut follower = session.subscribe(&subscription, &mut out);
                         follower.start(now);
@@ -222,6 +229,10 @@ impl Link {
                     Err(FollowError::Apply(error)) if error.code == u32::from(ErrorCode::WalIo) => {
                         return Ok(false);
                     }
+                    Err(FollowError::Apply(error)) if lineage::is_divergence(&error) => {
+                        self.parted = Some(error.message);
+                        return Ok(false);
+                    }
                     Err(FollowError::Apply(error)) if self.conflicts == Conflicts::Stop => {
                         self.stopped = Some(error.message);
                         return Ok(false);
@@ -229,7 +240,10 @@ impl Link {
                     Err(FollowError::Apply(error)) => {
                         return Err(Violation(format!("replication of {number} stops: {}", error.message)));
                     }
-                    Err(FollowError::Stream(StreamError::Refused(_))) => return Ok(false),
+                    Err(FollowError::Stream(StreamError::Refused(error))) => {
+                        self.parted = lineage::is_divergence(&error).then_some(error.message);
+                        return Ok(false);
+                    }
                     Err(FollowError::Stream(error)) => {
                         return Err(Violation(format!("the stream from {} is broken: {error}", self.master)));
                     }
@@ -261,9 +275,17 @@ impl Link {
         match &mut self.master_side {
             MasterSide::Closed => Ok(false),
             MasterSide::Relaying { relay, .. } => {
-                let heard = relay.receive(&bytes, now).is_ok();
+                let heard = relay.receive(&bytes, &life.instance.own_rows(), now);
                 life.instance.replicas_mut().acknowledged(relay.replica(), relay.acknowledged(), now);
-                Ok(heard)
+                life.instance.hear_term(relay.term(), now);
+                let Err(error) = heard else { return Ok(true) };
+                if let StreamError::Parted(divergence) = error {
+                    life.instance.report_parted(relay.replica(), relay.id(), &divergence);
+                    let mut out = Vec::new();
+                    stream::error(&mut out, life.instance.store().schema_version(), &divergence.object());
+                    self.down.push(&out);
+                }
+                Ok(false)
             }
             MasterSide::Requests { slot, buffer } => {
                 let slot = *slot;
@@ -281,6 +303,9 @@ impl Link {
                 let rest = std::mem::take(buffer);
                 let Some(request) = life.instance.take_replica(slot) else {
                     *buffer = rest;
+                    let answered = life.instance.output(slot).to_vec();
+                    life.instance.consume(slot, answered.len());
+                    self.down.push(&answered);
                     return Ok(!life.instance.wants_close(slot));
                 };
                 let ReplicaRequest::Subscribe(request, id) = request else {
@@ -300,8 +325,9 @@ impl Link {
                     return Ok(false);
                 }
                 let mut out = answered;
-                stream::subscribed(&mut out, identity.replica_id, &durable.replicated(), identity.cluster);
-                let heard = relay.receive(&rest, now).is_ok();
+                let (id, set) = (identity.replica_id, identity.cluster);
+                stream::subscribed(&mut out, id, &durable.replicated(), set, request.lineage.is_some());
+                let heard = relay.receive(&rest, &life.instance.own_rows(), now).is_ok();
                 self.down.push(&out);
                 self.master_side =
                     MasterSide::Relaying { slot, relay: Box::new(relay), source: Source::Files };
@@ -317,14 +343,16 @@ impl Link {
             return world < since + disconnect_timeout(TIMEOUT);
         }
         let (ReplicaSide::Following { follower, acknowledged, wants_ack }, Some(life)) =
-            (&mut self.replica_side, &replica.life)
+            (&mut self.replica_side, &mut replica.life)
         else {
             return true;
         };
         let durable = life.instance.durable_vclock().replicated();
-        if *wants_ack || durable != *acknowledged {
+        let is_answered = follower.progress().master_at_start.is_some();
+        if *wants_ack || is_answered && durable != *acknowledged {
             let mut out = Vec::new();
-            acknowledge(&mut out, &durable);
+            let confirmation = life.instance.confirmation(follower.progress().master_id);
+            acknowledge(&mut out, &durable, &confirmation);
             self.up.push(&out);
             *acknowledged = durable;
             *wants_ack = false;

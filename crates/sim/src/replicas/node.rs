@@ -1,6 +1,6 @@
 //! One instance: its disk, its clock, and the process on it while that lives.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use lycosa_engine::folder;
@@ -80,6 +80,8 @@ pub(super) struct Node {
     pub(super) is_empty: bool,
     /// The masters that have removed journals which this process lacks.
     pub(super) behind: BTreeSet<usize>,
+    /// The masters whose history is not this one's, and what was said of it.
+    pub(super) parted: BTreeMap<usize, String>,
 }
 
 fn violation(error: impl std::fmt::Display) -> Violation {
@@ -132,6 +134,7 @@ impl Node {
             must_join: false,
             is_empty: false,
             behind: BTreeSet::new(),
+            parted: BTreeMap::new(),
         }
     }
 
@@ -173,6 +176,7 @@ impl Node {
         let sync = Sync::new(plan.quorum);
         instance.set_orphan(sync.is_orphan(), now);
         self.behind.clear();
+        self.parted.clear();
         let journal = Journal::new(log, plan.writer.mode, durable.signature());
         let window = Window::new(durable, plan.window);
         self.life = Some(Life {

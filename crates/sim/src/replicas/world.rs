@@ -386,6 +386,10 @@ impl<'a> World<'a> {
         {
             link.leave(&mut self.nodes[replica]);
         }
+        if let Some(said) = link.parted.take() {
+            self.trace.line(format_args!("{} {replica} does not follow {master}: {said}", self.step));
+            self.nodes[replica].parted.insert(master, said);
+        }
         if link.is_served()
             && !link.up.is_empty()
             && !link.deliver_up(&mut self.nodes[master], self.now, limit)?

@@ -1,6 +1,7 @@
 //! `box.cfg`: without an argument the configuration; with one, the few options that a client may change.
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_replication::lineage::TermMark;
 use lycosa_store::access::Access;
 use lycosa_tuple::value::Value;
 
@@ -43,6 +44,14 @@ impl Instance {
         }
         for (_, value) in options {
             if let Some(read_only) = value.as_bool() {
+                if !read_only && self.is_fenced() {
+                    let TermMark { number, owner } = self.latest_term();
+                    let message = format!(
+                        "Incorrect value for option 'read_only': instance {owner} was promoted (term {number}), and is the only \
+                         master. `lycosa promote` makes this one the master in its place"
+                    );
+                    return Err(ErrorObject::client(ErrorCode::Cfg, message));
+                }
                 self.set_read_only(read_only, self.shard.data.now);
             }
         }

@@ -75,6 +75,7 @@ const PARTS: &[(&str, Part)] = &[
     ("longest_turn", |instance| Some(longest_turn(instance.loop_time.longest_turns()[0].as_ref()))),
     ("longest_turn_cpu", |instance| Some(longest_turn(instance.loop_time.longest_turns()[1].as_ref()))),
     ("ro_reason", Instance::read_only_reason),
+    ("term", |instance| instance.shard.term_value()),
     ("journals", |instance| Some(instance.shard.journals_value())),
     ("expiration", |instance| Some(expiration(&instance.shard.expiration_summary()))),
     ("failure", |instance| instance.shard.trouble().map(Value::from)),
@@ -134,7 +135,12 @@ impl Instance {
     fn read_only_reason(&self) -> Option<Value> {
         let is_configured =
             self.shard.replication.is_read_only_configured || self.shard.identity.replica_id == 0;
-        self.shard.data.is_read_only().then(|| if is_configured { "config" } else { "orphan" }.into())
+        let reason = match (is_configured, self.shard.replication.is_orphan) {
+            (true, _) => "config",
+            (false, true) => "orphan",
+            (false, false) => "fenced",
+        };
+        self.shard.data.is_read_only().then(|| reason.into())
     }
 
     fn pending_rows(&self) -> Value {

@@ -15,7 +15,7 @@ mod sessions;
 mod stat;
 
 use lycosa_iproto::error::ErrorObject;
-use lycosa_store::UserId;
+use lycosa_store::{Access, UserId};
 
 use crate::{Caller, Instance};
 
@@ -46,6 +46,8 @@ functions! {
     SlabInfo = "box.slab.info";
     Cfg = "box.cfg";
     Snapshot = "box.snapshot";
+    Promote = "box.ctl.promote";
+    Demote = "box.ctl.demote";
     SessionUser = "box.session.user";
     SessionId = "box.session.id";
     UserCreate = "box.schema.user.create";
@@ -106,6 +108,15 @@ impl Instance {
             Function::StatNet => self.box_stat_net(),
             Function::SlabInfo => self.box_slab_info(),
             Function::Cfg => return self.box_cfg(caller, args, out),
+            Function::Promote | Function::Demote => {
+                self.shard.check_universe(caller.effective, Access::WRITE)?;
+                let now = self.shard.data.now;
+                match function {
+                    Function::Promote => self.shard.promote(now)?,
+                    _ => self.shard.demote(now)?,
+                }
+                return Ok(0);
+            }
             Function::SessionUser => self.user_name(caller.user).into(),
             Function::SessionId => caller.session.into(),
             Function::Sessions => self.queue_sessions(caller)?,

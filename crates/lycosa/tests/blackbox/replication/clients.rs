@@ -227,7 +227,7 @@ fn by_clock(servers: Vec<Server>, shared: &Shared) -> Result<Vec<Server>> {
 fn lead(mut servers: Vec<Server>) -> Result<(Server, Vec<Server>)> {
     let mut master = servers.remove(0);
     master.lead()?;
-    command(&master, &["promote"])?;
+    command(&master, &["promote", "--force"])?;
     for server in &mut servers {
         server.replicate(uri(&master));
         server.reload()?;
@@ -277,7 +277,7 @@ fn change(
     let (mut old, mut master) = (master, replicas.remove(0));
     master.lead()?;
     wait_downstream(&old, "stopped")?;
-    command(&master, &["promote"])?;
+    command(&master, &["promote", "--force"])?;
     let last = Server::start(Peer::Lycosa, setup(Some(&master)))?;
     wait_downstream(&master, "follow")?;
     progress(shared, process, "beside a master without replicas")?;

@@ -538,7 +538,7 @@ fn replace(
         Change::Killed | Change::Planned => master.server.kill(),
     }
     replica.server.lead()?;
-    command(&replica.server, &["promote"])?;
+    command(&replica.server, &["promote", "--force"])?;
     std::mem::swap(master, replica);
     shared.move_to(master.server.address());
     let (fresh, to_fresh) = join(net, &master.server, gone)?;

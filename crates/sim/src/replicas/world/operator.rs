@@ -4,7 +4,7 @@ use lycosa_iproto::vclock::Vclock;
 
 use super::World;
 use crate::replicas::client::{Ask, Client};
-use crate::replicas::node::Node;
+use crate::replicas::node::{Life, Node};
 use crate::violation::{Checked, Violation, hold};
 
 /// What the operator is about.
@@ -24,7 +24,10 @@ impl World<'_> {
         let new = self.any_node();
         let now = self.nodes[old].now(self.now);
         let Some(life) = self.nodes[old].life.as_mut().filter(|_| new != old) else { return };
-        life.instance.set_read_only(true, now);
+        if life.instance.demote(now).is_err() {
+            // Its journal has failed.
+            return;
+        }
         let clock = life.instance.vclock().replicated();
         self.trace.line(format_args!("{} {old} is demoted at {clock}; {new} comes next", self.step));
         self.operator = Operator::Waits { old, new, clock: Box::new(clock) };
@@ -61,6 +64,23 @@ impl World<'_> {
         Ok(())
     }
 
+    /// An instance whose history is not the master's joins again, as its log says.
+    fn replace_parted(&mut self, master: usize) {
+        for number in 0..self.nodes.len() {
+            if number != master && self.nodes[number].life.is_some() && self.has_parted(number, master) {
+                self.trace.line(format_args!("{} {number} has another history and joins again", self.step));
+                self.crash(number);
+                self.nodes[number] = Node::empty(number, self.nodes[number].next_offset);
+                self.nodes.iter_mut().for_each(|node| _ = node.parted.remove(&number));
+                self.totals.rejoins += 1;
+            }
+        }
+    }
+
+    fn has_parted(&self, one: usize, other: usize) -> bool {
+        self.nodes[one].parted.contains_key(&other) || self.nodes[other].parted.contains_key(&one)
+    }
+
     /// The operator does the next thing: a dead instance is started, a change of the master goes on.
     pub(super) fn operate(&mut self) -> Checked {
         for number in 0..self.nodes.len() {
@@ -76,6 +96,12 @@ impl World<'_> {
                     // It may wait for the one that has no data, which nobody joins who takes no writes.
                     life.lower_quorum(now);
                 }
+                let is_fenced = |life: &mut Life| !life.instance.is_orphan() && life.instance.is_fenced();
+                if self.nodes[master].life.as_mut().is_some_and(is_fenced) {
+                    // It has lost the row of its term, and hears of a later one than it knew.
+                    self.promote(master)?;
+                }
+                self.replace_parted(master);
                 self.rejoin(master)?;
                 self.revive(Some(master))
             }
@@ -84,15 +110,16 @@ impl World<'_> {
                 let has_all = reached.is_some_and(|own| clock.iter().all(|(id, lsn)| own.get(id) >= lsn));
                 if has_all {
                     self.totals.switches += 1;
-                    self.promote(new);
-                    return Ok(());
+                    return self.promote(new);
                 }
-                if self.nodes[new].behind.contains(&old) || self.nodes[new].is_empty {
+                if self.nodes[new].behind.contains(&old)
+                    || self.nodes[new].is_empty
+                    || self.has_parted(new, old)
+                {
                     // Journals that it needs were removed, and a read-only instance lets nobody join: the change is taken back.
                     self.trace.line(format_args!("{} {new} cannot get what it lacks", self.step));
                     self.totals.taken_back += 1;
-                    self.promote(old);
-                    return Ok(());
+                    return self.promote(old);
                 }
                 self.revive(Some(old))
             }
@@ -100,11 +127,11 @@ impl World<'_> {
         }
     }
 
-    fn promote(&mut self, number: usize) {
+    fn promote(&mut self, number: usize) -> Checked {
         let now = self.nodes[number].now(self.now);
         self.trace.line(format_args!("{} {number} is promoted", self.step));
         if let Some(life) = &mut self.nodes[number].life {
-            life.instance.set_read_only(false, now);
+            life.instance.promote(now).map_err(|error| Violation(error.message))?;
         }
         self.operator = Operator::Content { master: number };
         // A session that owned nothing may have ended under another master, so clients say again who they are.
@@ -118,6 +145,7 @@ impl World<'_> {
                 self.leave(client);
             }
         }
+        Ok(())
     }
 
     /// Starts dead instances as replicas. One that has rows which the master lacks joins again.
@@ -155,8 +183,7 @@ impl World<'_> {
         let may_choose = others.iter().all(|&number| is_there(&self.nodes[number]));
         if !may_choose || self.random.one_in(2) {
             self.start(dead)?;
-            self.promote(dead);
-            return Ok(());
+            return self.promote(dead);
         }
         // Nothing of the dead one arrives any more.
         for place in 0..self.links.len() {
@@ -181,7 +208,6 @@ impl World<'_> {
         self.digests.clear();
         self.nodes[dead].must_join = true;
         self.totals.failovers += 1;
-        self.promote(best);
-        Ok(())
+        self.promote(best)
     }
 }
