@@ -42,7 +42,13 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
     }
     let before = info(&session)?;
     let was_read_only = before.get("ro").and_then(Value::as_bool).unwrap_or_default();
-    let deaf = if was_read_only { deaf(&session, &before) } else { Vec::new() };
+    // After a demotion no instance takes writes: the operator names its vclock, or the last term is open.
+    let is_open = before.get("term").is_some_and(|term| term.get("owner") == Some(&Value::Nil));
+    let deaf = if was_read_only && !is_open && arguments.after.is_none() {
+        deaf(&session, &before)
+    } else {
+        Vec::new()
+    };
     if !deaf.is_empty() {
         let warning = format!(
             "{} would not hear that this server is the master: {}. If it is the old master and runs, or is started again, it takes \
