@@ -4,16 +4,17 @@
 //! out again. A vclock cannot tell the two rows of one LSN apart, so instances that replicate keep two things in `_schema`,
 //! which reach every replica and every snapshot like other rows, through a Tarantool too:
 //!
-//! | row of `_schema` | who writes it | what it says |
+//! | row of `_schema` | written by | content |
 //! |---|---|---|
-//! | `lycosa.epochs.ID` | instance ID, before its first row of each process | for its newest epochs a random mark, and the LSN behind which each begins |
-//! | `lycosa.term` | the instance that is promoted, as its first row then, or demoted, as its last one | the term's number, its owner, and the vclock at which it begins |
+//! | `lycosa.epochs.ID` | instance ID, before its first row of each process | a random mark and a begin (an LSN) for each of its newest epochs |
+//! | `lycosa.term` | the instance that is promoted (first row) or demoted (last row) | number and owner of the term, and the vclock at its begin |
 //!
 //! Two instances fit together if for each component one history is a prefix of the other: the last epoch that the one knows
 //! is known to the other one too, and did not end there before. This holds however many LSNs are equal.
 //!
 //! A term makes its owner the only master. A row of another instance behind the term's vclock is *void*, unless it begins a
-//! later term. A demotion ends the term: it begins one that is *open*, in which no row is void. An instance that holds a void row has to join anew; one that hears of a later term takes no writes.
+//! later term. An instance that holds a void row has to join anew; one that hears of a later term takes no writes. A demotion
+//! ends the term: it begins one that is *open*, in which no row is void.
 //!
 //! A peer that says nothing of epochs (a Tarantool) is judged by LSNs alone: it may not be ahead of the master in the master's
 //! own component.
@@ -30,7 +31,7 @@ use lycosa_tuple::mp::{self, MpError, Reader};
 
 /// The space that the rows are in.
 pub const SPACE: u32 = 272;
-/// The owner of a term that nobody owns: its master was demoted, and any instance may be the next one.
+/// The owner of a term without an owner: its master was demoted, and any instance may be the next one.
 pub const OPEN: u32 = 0;
 /// Newest epochs of an instance that are kept.
 pub const MAX_EPOCHS: usize = 64;
@@ -232,7 +233,7 @@ impl Lineage {
         Ok(())
     }
 
-    /// What `other`, which has come to `clock`, holds behind the vclock of a term that it does not know is void.
+    /// Rows of `other`, at `clock`, behind the vclock of a term that it does not know are void.
     fn check_term(&self, other: &Self, clock: &Vclock, side: Side) -> Result<(), Divergence> {
         match &self.term {
             Some(term) if other.term_mark() < term.mark => term.check(clock, side),
@@ -257,7 +258,7 @@ impl Lineage {
         Err(Divergence::Parted { id, common: end(histories[0], mine).min(end(histories[1], reached)) })
     }
 
-    /// Whether a transaction of another instance belongs to the history of this one, which has come to `own`. `is_known`: the
+    /// Whether a transaction of another instance belongs to the history of this one, whose vclock is `own`. `is_known`: the
     /// vclock has all its LSNs already.
     ///
     /// # Errors
@@ -431,7 +432,7 @@ fn entry(tuple: &[u8]) -> Option<Entry> {
     Some(Entry::Epochs(id, read_epochs(&mut reader).ok()?))
 }
 
-/// Whether the history with these epochs, which has come to `reached`, is the beginning of the one with the epochs `whole`.
+/// Whether the history with these epochs, whose last LSN is `reached`, is the beginning of the one with the epochs `whole`.
 fn is_prefix(epochs: &[Epoch], reached: u64, whole: &[Epoch]) -> bool {
     let next = match epochs.last() {
         // Rows before the first epoch; a list that is full does not reach back to them.
@@ -513,8 +514,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever an instance writes, loses and writes again: two instances that have some of it fit together exactly if
-        /// what the one has is the beginning of what the other one has.
+        /// An instance writes, loses rows and writes again. Two instances that have some of its rows fit together exactly if
+        /// the rows of the one are the beginning of the rows of the other one.
         #[test]
         fn histories_fit_if_one_is_the_beginning_of_the_other(
             steps in prop::collection::vec((0_u8..6, any::<prop::sample::Index>()), 1..120),
@@ -590,14 +591,14 @@ mod tests {
         let (mut new, old) = (Lineage::default(), Lineage::default());
         new.read(&term(1, 2, &[(1, 40), (3, 5)]).row());
         let void = |side, id, lsn, limit| Divergence::Void { side, id, lsn, limit, number: 1 };
-        // The old master comes back with rows that nobody else has, or without.
+        // The old master comes back with rows that only it has, or without.
         let (had, has) = (clock(&[(1, 40), (2, 8), (3, 5)]), clock(&[(1, 43)]));
         let found = new.check_replica((2, &had), Some(&old), (1, &has));
         assert_eq!(found, Err(void(Side::Replica, 1, 43, 40)));
         let found = old.check_replica((1, &has), Some(&new), (2, &had));
         assert_eq!(found, Err(void(Side::Master, 1, 43, 40)));
         assert_eq!(old.check_replica((1, &clock(&[(1, 40)])), Some(&new), (2, &had)), Ok(()));
-        // What others send of it.
+        // Other instances send its rows.
         let nop = |id, lsn| [(row(id, lsn), RowBody::Nop)];
         assert_eq!(new.check_rows(&had, &nop(1, 41), false), Err(void(Side::Master, 1, 41, 40)));
         assert_eq!(new.check_rows(&clock(&[(1, 39)]), &nop(1, 40), false), Ok(()));
@@ -610,7 +611,7 @@ mod tests {
         let more = clock(&[(1, 40), (2, 9), (3, 5)]);
         let behind = Divergence::Void { side: Side::Replica, id: 2, lsn: 9, limit: 8, number: 2 };
         assert_eq!(new.check_rows(&more, &promotion, false), Err(behind));
-        // A demotion: whoever writes next is the master.
+        // A demotion: the instance that writes next is the master.
         let open = term(2, OPEN, &[(1, 40), (2, 8), (3, 5)]).row();
         let demotion = [(row(2, 9), RowBody::Replace { space: SPACE, tuple: &open })];
         assert_eq!(new.check_rows(&had, &demotion, false), Ok(()));

@@ -90,7 +90,7 @@ pub fn acknowledgement(out: &mut Vec<u8>, acknowledged: &Vclock, confirmation: &
     });
 }
 
-/// Appends the answer to a SUBSCRIBE. A replica that knows terms is told that its master honors them.
+/// Appends the answer to a SUBSCRIBE. It tells a replica that knows terms that the master honors them.
 pub fn subscribed(
     out: &mut Vec<u8>,
     replica_id: u32,

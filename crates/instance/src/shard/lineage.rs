@@ -140,7 +140,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Writes the row of a term if the instance was promoted. An instance that is alone in its replica set fences nobody.
+    /// Writes the row of a term if the instance was promoted. An instance that is alone in its replica set needs no term.
     fn begin_term(&mut self) -> Result<(), ErrorObject> {
         if !std::mem::take(&mut self.roles.is_promoting) || self.cluster().len() < 2 {
             return Ok(());
@@ -177,7 +177,7 @@ impl Shard {
     }
 
     /// Begins an epoch if this process has not, takes writes, and is not alone in its replica set or was not once. To be called
-    /// before it writes, and when somebody joins.
+    /// before it writes, and when a replica joins.
     pub(crate) fn begin_epoch(&mut self) {
         let version = self.data.journaling.system_version();
         if self.roles.has_begun_epoch || self.data.is_read_only() || self.roles.alone_at == version {
@@ -193,7 +193,7 @@ impl Shard {
         self.roles.has_begun_epoch = self.write_rows(&[row]).is_ok();
     }
 
-    /// Somebody knows of a term: if it is a later one, this instance takes no writes any more. Whether it is.
+    /// A peer knows of a term: if it is a later one, this instance takes no writes any more. Whether it is.
     pub(crate) fn hear_term(&mut self, mark: TermMark, now: u64) -> bool {
         if mark <= self.latest_term() {
             return false;

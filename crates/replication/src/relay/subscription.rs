@@ -45,14 +45,14 @@ pub struct Relay {
 pub struct OwnRows<'a> {
     /// The master's number in `_cluster`.
     pub id: u32,
-    /// What is durable.
+    /// The master's vclock of durable rows.
     pub durable: &'a Vclock,
     /// The last epoch of its rows, if there is one.
     pub epoch: Option<Epoch>,
 }
 
 impl OwnRows<'_> {
-    /// Whether a replica may have come to `vclock`. Without a confirmation its numbers have to do.
+    /// Whether a replica may have come to `vclock`. Without a confirmation only its LSNs tell.
     fn check(&self, vclock: &Vclock, confirmation: Option<&Confirmation>) -> Result<(), Divergence> {
         let (own, theirs) = (self.durable.get(self.id), vclock.get(self.id));
         match (self.epoch, confirmation) {

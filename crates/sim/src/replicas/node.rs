@@ -80,7 +80,7 @@ pub(super) struct Node {
     pub(super) is_empty: bool,
     /// The masters that have removed journals which this process lacks.
     pub(super) behind: BTreeSet<usize>,
-    /// The masters whose history is not this one's, and what was said of it.
+    /// The masters with another history than this instance, and their refusals.
     pub(super) parted: BTreeMap<usize, String>,
 }
 
