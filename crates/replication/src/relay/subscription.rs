@@ -52,7 +52,7 @@ pub struct OwnRows<'a> {
 }
 
 impl OwnRows<'_> {
-    /// Whether a replica may have come to `vclock`. Without a confirmation only its LSNs tell.
+    /// Whether a replica can have `vclock`. Without a confirmation only its LSNs tell.
     fn check(&self, vclock: &Vclock, confirmation: Option<&Confirmation>) -> Result<(), Divergence> {
         let (own, theirs) = (self.durable.get(self.id), vclock.get(self.id));
         match (self.epoch, confirmation) {
