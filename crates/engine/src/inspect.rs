@@ -62,7 +62,7 @@ pub enum Unsupported {
         space: String,
         /// Its name.
         index: String,
-        /// `RTREE`, `BITSET`, `functional`, `multikey`, or its type's name if that is unheard of.
+        /// `functional`, or its type's name if that is unheard of.
         kind: String,
     },
     /// An index that is ordered by bytes instead.
@@ -226,15 +226,7 @@ fn unsupported_index(store: &Store, row: &[Value], collations: &HashMap<u64, Str
     let Some(index) = space.index(number(row, 1)?) else {
         let ty = text(row, 3)?.to_ascii_uppercase();
         let is_functional = row.get(4).is_some_and(|options| options.get("func").is_some());
-        let is_multikey = parts.iter().any(|part| {
-            let path = part.get("path").and_then(Value::as_bytes).unwrap_or_default();
-            path.windows(3).any(|three| three == b"[*]")
-        });
-        let kind = match ty.as_str() {
-            "TREE" | "HASH" if is_functional => "functional".to_owned(),
-            "TREE" | "HASH" if is_multikey => "multikey".to_owned(),
-            _ => ty,
-        };
+        let kind = if is_functional { "functional".to_owned() } else { ty };
         return Some(Unsupported::Index { space: space.name().to_owned(), index: name, kind });
     };
     let asked = parts.iter().map(|part| part.get("collation").and_then(Value::as_u64));
@@ -583,7 +575,7 @@ mod tests {
     fn what_is_not_run_is_named_one_by_one() {
         let unique = Value::map([("unique", false)]);
         let elements =
-            Value::map([("field", Value::from(1_u32)), ("type", "string".into()), ("path", "[*]".into())]);
+            Value::map([("field", Value::from(2_u32)), ("type", "string".into()), ("path", "[*]".into())]);
         let second_field = || Value::Array(vec![1_u32.into(), "unsigned".into()]);
         let functional = Value::map([("unique", Value::from(true)), ("func", Value::from(70_u32))]);
         let body = "function() end";
@@ -620,7 +612,6 @@ mod tests {
             space(514, "seen", "memtx", view),
             space(515, "plain", "memtx", no_options()),
             index(515, 0, "tree", no_options(), first_field()),
-            index(515, 1, "rtree", unique.clone(), second_field()),
             index(515, 2, "bitset", unique, second_field()),
             function(70, "by_last", "LUA", body),
             index(515, 3, "tree", functional, second_field()),
@@ -648,10 +639,7 @@ mod tests {
                 "space 'old' has the engine vinyl",
                 "space 'sync' is synchronous (is_sync)",
                 "'seen' is a view of SQL",
-                "index 'i1' of space 'plain' is of the kind RTREE",
-                "index 'i2' of space 'plain' is of the kind BITSET",
                 "index 'i3' of space 'plain' is of the kind functional",
-                "index 'i4' of space 'plain' is of the kind multikey",
                 "function 'by_last' is written in LUA",
                 "function 'native.f' is written in C",
                 "function 'global' is written in LUA",

@@ -15,11 +15,14 @@
 //! A cursor reads what the open transaction has done so far, and survives its rollback. Renaming, truncating and a new
 //! format leave it as it is. It reports a dropped space or index, and an index of another order, see [`CursorError`].
 
+use std::collections::{HashSet, VecDeque};
 use std::ops::ControlFlow;
+
+use lycosa_tuple::mp;
 
 use crate::access::{Access, Object};
 use crate::error::Error;
-use crate::index::Bookmark;
+use crate::index::{Bookmark, IndexKind};
 use crate::read_view::Budget;
 use crate::space::{Engine, key_values};
 use crate::statement::IteratorType;
@@ -48,8 +51,27 @@ pub struct Cursor {
 enum Position {
     Start,
     Behind(Bookmark),
+    /// In an index without an order to which a walk could return: tuples were listed by their primary keys.
+    Listed(Box<Listed>),
     End,
 }
+
+/// A walk over a BITSET or RTREE. Each list is found by a walk of its own, twice as long as the one before, and no tuple is
+/// listed twice: so the whole costs about two walks.
+#[derive(Debug, Default)]
+struct Listed {
+    /// Primary keys, each a MessagePack array, of tuples to be handed out.
+    ready: VecDeque<Vec<u8>>,
+    /// All that were listed.
+    seen: HashSet<Vec<u8>>,
+    /// The length of the next list.
+    length: usize,
+    /// Nothing is left to be listed.
+    is_over: bool,
+}
+
+/// The length of the first list of a BITSET or RTREE.
+const FIRST_LIST: usize = 64;
 
 /// The index that a cursor walks. The numbers of a space and of an index can be given to others when they are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -205,12 +227,15 @@ impl Store {
         let (values, count) = key_values(&cursor.key)?;
         let is_partial = is_view || self.hides_rows(cursor.user, space);
         let (mut to_skip, offset) = if is_partial { (cursor.offset, 0) } else { (0, cursor.offset) };
+        if matches!(index.def.kind, IndexKind::Bitset | IndexKind::Rtree { .. }) {
+            return self.advance_listed(cursor, budget, f);
+        }
         let walk = match &cursor.position {
             Position::Behind(position) => {
                 to_skip = 0;
-                index.index.resume(&self.arena, cursor.iterator, values, count, position)
+                index.resume(&self.arena, cursor.iterator, values, count, position)
             }
-            _ => index.index.select(&self.arena, cursor.iterator, values, count, offset),
+            _ => index.walk(&self.arena, cursor.iterator, values, count, offset),
         };
         let mut walk = walk.map_err(|error| space.select_error(index, error))?;
         let mut last = None;
@@ -243,11 +268,81 @@ impl Store {
         match (progress, last) {
             (Progress::End, _) => cursor.position = Position::End,
             (Progress::More, Some(last)) => {
-                cursor.position = Position::Behind(index.index.bookmark(self.arena.get(last)));
+                if let Some(place) = index.bookmark(&self.arena, &walk, last) {
+                    cursor.position = Position::Behind(place);
+                }
             }
             (Progress::More, None) => {}
         }
         Ok(progress)
+    }
+
+    /// [`Store::advance_while`] over an index without an order to which a walk could return. A tuple that was deleted since it
+    /// was listed is passed over; one that was changed since is handed out as it is now.
+    fn advance_listed(
+        &self,
+        cursor: &mut Cursor,
+        mut budget: Budget,
+        f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Progress, CursorError> {
+        let mut listed = match std::mem::replace(&mut cursor.position, Position::End) {
+            Position::Listed(listed) => listed,
+            _ => Box::new(Listed { length: FIRST_LIST, ..Listed::default() }),
+        };
+        let space = self.space(cursor.space)?;
+        let hides = self.hides_rows(cursor.user, space);
+        while cursor.handed_out < cursor.limit {
+            if budget.is_spent() {
+                cursor.position = Position::Listed(listed);
+                return Ok(Progress::More);
+            }
+            let Some(key) = listed.ready.pop_front() else {
+                if listed.is_over {
+                    return Ok(Progress::End);
+                }
+                if let Err(error) = self.list(cursor, &mut listed) {
+                    cursor.position = Position::Listed(listed);
+                    return Err(error.into());
+                }
+                continue;
+            };
+            let found = space.find(&self.arena, 0, &key).ok().flatten().map(|handle| self.arena.get(handle));
+            let Some(tuple) = found.filter(|tuple| !hides || self.shows_row(cursor.user, space, tuple))
+            else {
+                budget.spend(0);
+                continue;
+            };
+            budget.spend(tuple.len());
+            cursor.handed_out += 1;
+            if f(tuple).is_break() {
+                cursor.position = Position::Listed(listed);
+                return Ok(Progress::More);
+            }
+        }
+        Ok(Progress::End)
+    }
+
+    /// Lists the next tuples of a walk.
+    fn list(&self, cursor: &Cursor, listed: &mut Listed) -> Result<(), Error> {
+        let space = self.space(cursor.space)?;
+        let primary = &space.primary()?.def.key;
+        let offset = if listed.seen.is_empty() { cursor.offset } else { 0 };
+        let walk = self.walk(space, cursor.index, cursor.iterator, &cursor.key, offset)?;
+        let mut key = Vec::new();
+        for handle in walk.into_iter().flatten() {
+            if listed.ready.len() == listed.length {
+                listed.length *= 2;
+                return Ok(());
+            }
+            key.clear();
+            mp::write_array(&mut key, primary.part_count());
+            primary.extract(self.arena.get(handle), &mut key);
+            if listed.seen.insert(key.clone()) {
+                listed.ready.push_back(key.clone());
+            }
+        }
+        listed.is_over = true;
+        Ok(())
     }
 
     /// What a cursor walks now; an error if it walked something else before.
@@ -286,8 +381,8 @@ impl Store {
         if matches!(cursor.position, Position::Start) {
             let index = space.require_index(cursor.index)?;
             let (values, count) = key_values(&cursor.key)?;
-            index.def.key.check_key(values, count)?;
-            let walk = index.index.select(&self.arena, cursor.iterator, values, count, 0);
+            index.check_key(cursor.iterator, values, count)?;
+            let walk = index.walk(&self.arena, cursor.iterator, values, count, 0);
             walk.map_err(|error| space.select_error(index, error))?;
         }
         Ok(match space.def.engine {

@@ -3,6 +3,8 @@
 //! A variant is named after Tarantool's error and prints Tarantool's text, because both reach clients: programs
 //! compare codes, and people search for texts.
 
+use std::borrow::Cow;
+
 use lycosa_tuple::format::FormatError;
 use lycosa_tuple::key::KeyError;
 use lycosa_tuple::update::UpdateError;
@@ -297,6 +299,14 @@ pub enum Error {
         /// Name of the function.
         function: String,
     },
+    /// Code 101: an RTREE index has coordinates of one number for all its tuples.
+    #[error("RTree: {what} must be an array with {dimension} (point) or {} (rectangle/box) numeric coordinates", dimension * 2)]
+    RtreeRect {
+        /// `Field` of a tuple, or `Key`.
+        what: &'static str,
+        /// Dimension of the index.
+        dimension: u32,
+    },
     /// Code 106: the number of fields is not that of a definition.
     #[error(
         "Wrong record in _index space: got {{{0}}}, expected {{space id (unsigned), index id (unsigned), name (string), type (string), options (map), parts (array)}}"
@@ -338,7 +348,7 @@ pub enum Error {
         /// Engine of the space.
         engine: &'static str,
         /// The missing part.
-        feature: &'static str,
+        feature: Cow<'static, str>,
     },
     /// Code 113.
     #[error("View '{0}' is read-only")]
@@ -474,6 +484,31 @@ pub enum Error {
         /// What keeps it.
         reason: String,
     },
+    /// Code 198: the function of a functional index failed.
+    #[error("Failed to build a key for functional index '{index}' of space '{space}': {reason}")]
+    FuncIndexFunc {
+        /// Name of the index.
+        index: String,
+        /// Name of the space.
+        space: String,
+        /// What the function raised, or why it returned no keys.
+        reason: String,
+    },
+    /// Code 199: a key that the function of a functional index returned does not fit the index.
+    #[error(
+        "Key format doesn't match one defined in functional index '{index}' of space '{space}': {reason}"
+    )]
+    FuncIndexFormat {
+        /// Name of the index.
+        index: String,
+        /// Name of the space.
+        space: String,
+        /// The fault of the key.
+        reason: String,
+    },
+    /// Code 200.
+    #[error("Wrong functional index definition: {0}")]
+    FuncIndexParts(&'static str),
     /// Code 209.
     #[error("Session setting {setting} expected a value of type {expected}")]
     SessionSettingInvalidValue {

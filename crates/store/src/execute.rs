@@ -1,6 +1,7 @@
 //! Statements at work: what INSERT, REPLACE, UPDATE, UPSERT and DELETE do to a space.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
 use lycosa_tuple::field::FieldSet;
 use lycosa_tuple::mp;
@@ -180,7 +181,8 @@ impl Store {
             }
             return Ok(None);
         };
-        let is_open_to_change = id > system::MAX && !space.hooks.any() && !self.transaction.has_record(old);
+        let is_plain = !space.hooks.any() && !space.has_special;
+        let is_open_to_change = id > system::MAX && is_plain && !self.transaction.has_record(old);
         let space = self.space(id)?;
         let old_tuple = TupleRef::trusted(self.arena.get(old));
         let primary = space.primary()?;
@@ -325,8 +327,14 @@ impl Store {
         limit: usize,
         f: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<(), Error> {
-        let walk = self.walk(self.space(id)?, index, iterator, key, 0)?;
+        let space = self.space(id)?;
+        let walk = self.walk(space, index, iterator, key, 0)?;
+        // A multikey index has a tuple under each of its keys.
+        let mut seen = space.has_special.then(HashSet::new);
         for handle in walk.into_iter().flatten().take(limit) {
+            if seen.as_mut().is_some_and(|seen| !seen.insert(handle)) {
+                continue;
+            }
             if !f(self.arena.get(handle)) {
                 break;
             }

@@ -209,7 +209,8 @@ impl Store {
         self.changes_since(since).filter(|change| self.hooks(change.space).after)
     }
 
-    /// Checks a statement and works out what it would do. `None` if it hits no tuple.
+    /// Works out what a statement would do. Whether the new tuple fits the format is checked when it is completed, as in a
+    /// Tarantool. `None` if it hits no tuple.
     fn propose(
         &mut self,
         statement: &Statement<'_>,
@@ -226,31 +227,23 @@ impl Store {
         match *statement {
             Statement::Insert { tuple, .. } | Statement::Replace { tuple, .. } => {
                 check_is_array(tuple)?;
-                let space = self.space(id)?;
-                space.primary()?;
-                let attached = space.sequence;
+                let attached = self.space(id)?.sequence;
                 let mut filled = Vec::new();
                 let tuple = match attached {
                     Some(attached) if self.fill_sequence(attached, tuple, &mut filled)? => filled.as_slice(),
                     _ => tuple,
                 };
-                let space = self.space(id)?;
-                space.check(tuple)?;
-                let old = space.primary()?.index.find(&self.arena, tuple);
-                propose(old.map(|old| self.arena.get(old)), Some(tuple))
+                propose(self.proposed_old(id, tuple)?.map(|old| self.arena.get(old)), Some(tuple))
             }
             Statement::Upsert { tuple, operations, base, .. } => {
                 check_is_array(tuple)?;
-                let space = self.space(id)?;
-                let primary = space.primary()?;
-                space.check(tuple)?;
-                update::check(operations, &space.format, base)?;
-                let Some(old) = primary.index.find(&self.arena, tuple) else {
+                let Some(old) = self.proposed_old(id, tuple)? else {
                     return propose(None, Some(tuple));
                 };
+                let space = self.space(id)?;
+                update::check(operations, &space.format, base)?;
                 let old = TupleRef::trusted(self.arena.get(old));
                 let new = update::apply(operations, old, &space.format, base, update::Mode::Upsert)?;
-                space.check(&new)?;
                 propose(Some(old.bytes()), Some(&new))
             }
             Statement::Update { index, key, operations, base, .. } => {
@@ -258,7 +251,6 @@ impl Store {
                 let Some(old) = space.find(&self.arena, index, key)? else { return Ok(None) };
                 let old = TupleRef::trusted(self.arena.get(old));
                 let new = update::apply(operations, old, &space.format, base, update::Mode::Update)?;
-                space.check(&new)?;
                 propose(Some(old.bytes()), Some(&new))
             }
             Statement::Delete { index, key, .. } => {
@@ -266,6 +258,16 @@ impl Store {
                 propose(Some(self.arena.get(old)), None)
             }
         }
+    }
+
+    /// The tuple with the primary key of `tuple`, whose key is checked and nothing else: the hooks see the tuple before its
+    /// format is asked for, so that they may complete it. None in a space without an index, which refuses the statement later.
+    fn proposed_old(&self, id: SpaceId, tuple: &[u8]) -> Result<Option<Handle>, Error> {
+        let Ok(primary) = self.space(id)?.primary() else { return Ok(None) };
+        let mut key = Vec::new();
+        primary.def.key.extract(tuple, &mut key);
+        primary.def.key.check_whole_key(&key, primary.def.key.part_count())?;
+        Ok(primary.index.find(&self.arena, tuple))
     }
 
     fn complete(

@@ -42,6 +42,7 @@ pub mod select;
 mod sequence;
 pub mod space;
 mod space_index;
+mod special;
 pub mod statement;
 #[cfg(test)]
 mod tests;

@@ -86,7 +86,7 @@ impl Store {
     ) -> Result<Option<Walk<'a>>, Error> {
         let index = space.require_index(index)?;
         let (values, count) = key_values(key)?;
-        index.def.key.check_key(values, count)?;
+        index.check_key(iterator, values, count)?;
         let walk = index.walk(&self.arena, iterator, values, count, offset);
         let walk = walk.map_err(|error| space.select_error(index, error))?;
         Ok(space.def.engine.has_tuples().then_some(walk))
@@ -240,7 +240,7 @@ impl Store {
         let space = self.space(space)?;
         let index = space.require_index(index)?;
         let (values, count) = key_values(key)?;
-        index.def.key.check_key(values, count)?;
+        index.check_key(iterator, values, count)?;
         let counted = index.count(&self.arena, iterator, values, count);
         counted.map_err(|error| space.select_error(index, error))
     }

@@ -83,6 +83,8 @@ pub struct Space {
     pub(crate) privacy: Privacy,
     /// The definition stays as it is.
     pub(crate) is_guarded: bool,
+    /// An index is [special](crate::special).
+    pub(crate) has_special: bool,
 }
 
 impl SpaceDef {
@@ -113,6 +115,7 @@ impl Space {
             revision: 0,
             privacy: Privacy::Open,
             is_guarded: false,
+            has_special: false,
         }
     }
 
@@ -317,6 +320,9 @@ impl Space {
         new: Handle,
         mode: PutMode,
     ) -> Result<Option<Handle>, Error> {
+        if self.has_special {
+            self.check_special(arena.get(new))?;
+        }
         let Some((primary, secondary)) = self.indexes.split_first_mut() else {
             return Err(Error::NoSuchIndexId { index: 0, space: self.def.name.clone() });
         };
@@ -345,6 +351,12 @@ impl Space {
             self.bytes -= arena.get(old).len() as u64;
         }
         Ok(old)
+    }
+
+    /// Checks what special indexes ask of a tuple.
+    #[cold]
+    pub(crate) fn check_special(&self, tuple: &[u8]) -> Result<(), Error> {
+        self.indexes.iter().try_for_each(|index| index.check_tuple(tuple))
     }
 
     /// Puts what an UPDATE makes of a tuple into `out`, which is empty: as [`update::assign`] does if that is enough,
@@ -455,7 +467,7 @@ impl Space {
                 kind,
                 space: self.def.name.clone(),
                 engine: self.def.engine.name(),
-                feature: "requested iterator type",
+                feature: "requested iterator type".into(),
             },
             SelectError::PartialKey { expected, got } => Error::PartialKey { kind, expected, got },
         }

@@ -8,10 +8,12 @@ use crate::arena::{Arena, Handle};
 use crate::deferred::{DeferredEntries, Scope};
 use crate::error::Error;
 use crate::fifo_cache::{FifoCache, First};
+use crate::index::Bookmark;
 use crate::index::tree::Entry;
 use crate::index::{Duplicate, Index, IndexKind, SelectError};
 use crate::schema::index::IndexDef;
 use crate::space::key_values;
+use crate::special::Special;
 use crate::statement::IteratorType;
 use crate::walk::Walk;
 
@@ -21,8 +23,10 @@ pub struct SpaceIndex {
     /// Tells the index, as long as its order stays, from every other one of the store; 0 before the catalog has it.
     pub(crate) identity: u64,
     pub(crate) def: IndexDef,
-    /// All entries but the deferred ones.
+    /// All entries but the deferred ones. It is empty if the index is a special one.
     pub(crate) index: Index,
+    /// What an index that is no plain one holds.
+    special: Option<Special>,
     /// Of the primary index of a space of vinyl: when the space was written last, see [`crate::vinyl`].
     pub(crate) written_in: u64,
     /// Of an index that defers entries.
@@ -34,12 +38,13 @@ impl SpaceIndex {
     pub(crate) fn new(def: IndexDef, primary: Option<&KeyDef>) -> Self {
         let index = match (def.kind, primary) {
             (IndexKind::Hash, _) => Index::hash(def.key.clone()),
-            (IndexKind::Tree, Some(primary)) if def.may_repeat() => {
+            (_, Some(primary)) if def.may_repeat() => {
                 Index::tree(def.key.extended_by(primary), def.key.part_count(), def.unique)
             }
-            (IndexKind::Tree, _) => Index::tree(def.key.clone(), def.key.part_count(), def.unique),
+            _ => Index::tree(def.key.clone(), def.key.part_count(), def.unique),
         };
-        Self { identity: 0, def, index, written_in: 0, deferred: None }
+        let special = Special::new(&def, primary);
+        Self { identity: 0, def, index, special, written_in: 0, deferred: None }
     }
 
     /// An empty index like this one.
@@ -55,7 +60,10 @@ impl SpaceIndex {
     /// already or whose first part cannot be told by its bytes.
     pub(crate) fn defer_entries(&mut self, primary: &KeyDef, deferral: Deferral<'_>) {
         let holds_primary = self.def.key.extended_by(primary).part_count() == self.def.key.part_count();
-        if self.deferred.is_some() || self.def.unique && (self.def.may_repeat() || !holds_primary) {
+        if self.deferred.is_some()
+            || self.is_special()
+            || self.def.unique && (self.def.may_repeat() || !holds_primary)
+        {
             return;
         }
         let first =
@@ -125,6 +133,9 @@ impl SpaceIndex {
 
     /// Makes these tuples what the index holds, in its tree or deferred.
     pub(crate) fn build(&mut self, arena: &Arena, handles: &[Handle]) -> Result<(), Duplicate> {
+        if let Some(special) = &mut self.special {
+            return special.build(arena, handles.iter().copied());
+        }
         let Some(deferred) = &mut self.deferred else {
             return self.index.build(arena, handles.iter().copied());
         };
@@ -155,6 +166,10 @@ impl SpaceIndex {
         part_count: u32,
         offset: u64,
     ) -> Result<Walk<'a>, SelectError> {
+        if let Some(special) = &self.special {
+            let tree = self.index.select(arena, IteratorType::All, &[], 0, 0)?;
+            return Ok(Walk::special(tree, special.walk(iterator, key, part_count, offset)?));
+        }
         let deferred = match iterator {
             IteratorType::Eq => self.deferred_for(key),
             _ => self.deferred.as_deref().filter(|deferred| !deferred.is_empty()),
@@ -241,6 +256,9 @@ impl SpaceIndex {
         key: &[u8],
         part_count: u32,
     ) -> Result<u64, SelectError> {
+        if let Some(special) = &self.special {
+            return special.count(iterator, key, part_count);
+        }
         let in_tree = self.index.count(arena, iterator, key, part_count)?;
         let known = match &self.deferred {
             None => Some(0),
@@ -267,7 +285,7 @@ impl SpaceIndex {
         &self.def.name
     }
 
-    /// TREE or HASH.
+    /// What orders the tuples.
     #[must_use]
     pub fn kind(&self) -> IndexKind {
         self.def.kind
@@ -285,9 +303,12 @@ impl SpaceIndex {
         &self.def.key
     }
 
-    /// Number of tuples.
+    /// Number of tuples; of a multikey index the number of keys.
     #[must_use]
     pub fn len(&self) -> u64 {
+        if let Some(special) = &self.special {
+            return special.len();
+        }
         self.index.len() + self.deferred.as_ref().map_or(0, |deferred| deferred.len())
     }
 
@@ -300,7 +321,55 @@ impl SpaceIndex {
     /// Bytes of the index, without the tuples.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        self.index.memory() + self.deferred.as_ref().map_or(0, |deferred| deferred.memory())
+        let special = self.special.as_ref().map_or(0, Special::memory);
+        self.index.memory() + special + self.deferred.as_ref().map_or(0, |deferred| deferred.memory())
+    }
+
+    /// Whether the index is no order of tuples, see [`crate::special`].
+    pub(crate) fn is_special(&self) -> bool {
+        self.special.is_some()
+    }
+
+    /// Checks what an index can ask of a tuple beyond the format of its space.
+    pub(crate) fn check_tuple(&self, tuple: &[u8]) -> Result<(), Error> {
+        self.special.as_ref().map_or(Ok(()), |special| special.check(tuple))
+    }
+
+    /// Checks that `key` is `part_count` values with which the index can be walked.
+    pub(crate) fn check_key(&self, iterator: IteratorType, key: &[u8], part_count: u32) -> Result<(), Error> {
+        match &self.special {
+            None => Ok(self.def.key.check_key(key, part_count)?),
+            Some(special) => special.check_key(&self.def, iterator, key, part_count),
+        }
+    }
+
+    /// Goes on with a walk of [`SpaceIndex::walk`] behind a place that [`SpaceIndex::bookmark`] has told. The index has no
+    /// deferred entries.
+    ///
+    /// # Errors
+    /// As [`Index::select`].
+    pub(crate) fn resume<'a>(
+        &'a self,
+        arena: &'a Arena,
+        iterator: IteratorType,
+        key: &'a [u8],
+        part_count: u32,
+        position: &Bookmark,
+    ) -> Result<Walk<'a>, SelectError> {
+        let Some(special) = &self.special else {
+            return Ok(Walk::of_tree(self.index.resume(arena, iterator, key, part_count, position)?));
+        };
+        let tree = self.index.select(arena, IteratorType::All, &[], 0, 0)?;
+        Ok(Walk::special(tree, special.resume(iterator, key, part_count, position)?))
+    }
+
+    /// The place behind the tuple that a walk has handed out last; `None` if the index has no order to which a walk could
+    /// return.
+    pub(crate) fn bookmark(&self, arena: &Arena, walk: &Walk<'_>, last: Handle) -> Option<Bookmark> {
+        match walk.as_special() {
+            None => Some(self.index.bookmark(arena.get(last))),
+            Some(special) => special.bookmark(),
+        }
     }
 
     /// Finds the tuple with a whole key of a unique index. `guess` is a tuple of the space that may be the one.
@@ -323,6 +392,9 @@ impl SpaceIndex {
         if self.def.may_repeat() {
             self.def.key.check_no_nil(values)?;
         }
+        if let Some(special) = &self.special {
+            return Ok(special.get(values, count));
+        }
         if let Some(guess) = guess
             && !self.def.may_repeat()
             && self.def.key.compare_with_key(arena.get(guess), values, count).is_eq()
@@ -337,6 +409,9 @@ impl SpaceIndex {
         if self.deferred.is_some() {
             self.exchange_deferred(arena, old, Some(new));
             return Ok(());
+        }
+        if let Some(special) = &mut self.special {
+            return special.put(arena, old, new);
         }
         if self.def.unique && self.index.own_parts() < self.index.key().part_count() {
             let holder = self.index.duplicate_of(arena, arena.get(new));
@@ -363,7 +438,10 @@ impl SpaceIndex {
     #[inline]
     pub(crate) fn remove(&mut self, arena: &Arena, old: Handle) {
         let Some(deferred) = &mut self.deferred else {
-            self.index.remove(arena, old);
+            match &mut self.special {
+                Some(special) => special.remove(arena, old),
+                None => _ = self.index.remove(arena, old),
+            }
             return;
         };
         if deferred.remove(old) {
@@ -382,7 +460,7 @@ impl SpaceIndex {
 
     /// Removes tuples that follow each other in the index.
     pub(crate) fn remove_run(&mut self, arena: &Arena, run: &[Handle]) {
-        if self.deferred.is_some() {
+        if self.deferred.is_some() || self.is_special() {
             run.iter().for_each(|&old| self.remove(arena, old));
         } else {
             self.index.remove_run(arena, run);
@@ -431,6 +509,16 @@ impl SpaceIndex {
     pub(crate) fn restore(&mut self, arena: &Arena, old: Option<Handle>, new: Option<Handle>) {
         if self.deferred.is_some() {
             return self.exchange_deferred(arena, new, old);
+        }
+        if let Some(special) = &mut self.special {
+            if let Some(new) = new {
+                special.remove(arena, new);
+            }
+            if let Some(old) = old {
+                let put = special.put(arena, None, old);
+                assert!(put.is_ok(), "what is taken back was there before");
+            }
+            return;
         }
         let replaced = old.and_then(|old| self.index.insert(arena, old));
         if let Some(new) = new

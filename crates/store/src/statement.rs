@@ -130,11 +130,11 @@ pub enum IteratorType {
     Ge = 5,
     /// Greater than the key, ascending.
     Gt = 6,
-    /// BITSET indexes only, which the store does not have.
+    /// All bits of the key are set; in a BITSET only.
     BitsAllSet = 7,
-    /// As above.
+    /// Some bit of the key is set; in a BITSET only.
     BitsAnySet = 8,
-    /// As above.
+    /// No bit of the key is set; in a BITSET only.
     BitsAllNotSet = 9,
     /// RTREE indexes only, which the store does not have.
     Overlaps = 10,

@@ -7,12 +7,21 @@ use std::vec::IntoIter;
 use crate::arena::Handle;
 use crate::index::Select;
 use crate::index::tree::Entry;
+use crate::special::SpecialWalk;
 
 /// What an iterator yields: the tuples in the tree, merged with the deferred ones if there are any.
 #[derive(Debug, Clone)]
 pub(crate) struct Walk<'a> {
     tree: Select<'a>,
-    deferred: Option<Box<Deferred>>,
+    aside: Option<Box<Aside<'a>>>,
+}
+
+/// What a walk yields that is not in the tree.
+#[derive(Debug, Clone)]
+enum Aside<'a> {
+    Deferred(Deferred),
+    /// Everything: the tree is empty.
+    Special(SpecialWalk<'a>),
 }
 
 #[derive(Debug, Clone)]
@@ -27,16 +36,27 @@ impl<'a> Walk<'a> {
     /// A walk over an index without deferred entries.
     #[inline]
     pub(crate) fn of_tree(tree: Select<'a>) -> Self {
-        Self { tree, deferred: None }
+        Self { tree, aside: None }
+    }
+
+    /// A walk over an index that is no order of tuples; `tree` is empty.
+    pub(crate) fn special(tree: Select<'a>, special: SpecialWalk<'a>) -> Self {
+        Self { tree, aside: Some(Box::new(Aside::Special(special))) }
+    }
+
+    /// The walk over an index that is no order of tuples, if it is one.
+    pub(crate) fn as_special(&self) -> Option<&SpecialWalk<'a>> {
+        match self.aside.as_deref()? {
+            Aside::Special(special) => Some(special),
+            Aside::Deferred(_) => None,
+        }
     }
 
     /// A walk that merges deferred entries, which are in its order.
     pub(crate) fn merged(mut tree: Select<'a>, entries: Vec<Entry>) -> Self {
         let next_in_tree = tree.next_entry();
-        Self {
-            tree,
-            deferred: Some(Box::new(Deferred { entries: entries.into_iter().peekable(), next_in_tree })),
-        }
+        let deferred = Deferred { entries: entries.into_iter().peekable(), next_in_tree };
+        Self { tree, aside: Some(Box::new(Aside::Deferred(deferred))) }
     }
 }
 
@@ -45,9 +65,10 @@ impl Iterator for Walk<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Handle> {
-        match &mut self.deferred {
+        match self.aside.as_deref_mut() {
             None => self.tree.next(),
-            Some(deferred) => deferred.next(&mut self.tree).map(|entry| entry.handle),
+            Some(Aside::Deferred(deferred)) => deferred.next(&mut self.tree).map(|entry| entry.handle),
+            Some(Aside::Special(special)) => special.next(),
         }
     }
 }

@@ -153,6 +153,16 @@ pub enum FormatError {
         /// The type of the part.
         part: FieldType,
     },
+    /// One index has a part for each element of an array, another one a part for a single element
+    /// (MULTIKEY_INDEX_MISMATCH, code 194).
+    #[error("Field {field} is used as multikey in one index and as single key in another")]
+    MultikeyMismatch {
+        /// The array.
+        field: FieldPath,
+    },
+    /// A part for each element of an array that the space lets be nil (UNSUPPORTED, code 5).
+    #[error("multikey index does not support nullable root field")]
+    MultikeyNullable,
     /// An index part refuses nil in another way than the field so far (ACTION_MISMATCH, code 162).
     #[error("Field {field} contains {first} on conflict action, but {second} in index parts")]
     ActionMismatch {
@@ -233,14 +243,33 @@ struct Branch {
 }
 
 impl Branch {
-    /// The value at the end of the path, if the tuple has it.
-    fn lookup<'a>(&self, field: &'a [u8]) -> Option<&'a [u8]> {
-        self.tokens.iter().try_fold(field, |value, token| token.lookup(value))
+    /// Whether there is a value at the end. Where the branch asks for all elements of an array each of them has one; there may
+    /// be no array, too.
+    fn leads_on(&self, field: &[u8]) -> bool {
+        let lookup =
+            |value, tokens: &[Token]| tokens.iter().try_fold(value, |value, token| token.lookup(value));
+        let Some(all) = self.tokens.iter().position(|token| *token == Token::Any) else {
+            return lookup(field, &self.tokens).is_some();
+        };
+        let (before, behind) = (&self.tokens[..all], &self.tokens[all + 1..]);
+        lookup(field, before)
+            .is_none_or(|array| elements(array).all(|element| lookup(element, behind).is_some()))
+    }
+
+    fn is_multikey(&self) -> bool {
+        self.tokens.contains(&Token::Any)
     }
 
     fn path(&self, length: usize) -> FieldPath {
         FieldPath { field: self.field, tokens: self.tokens[..length].to_vec() }
     }
+}
+
+/// The elements of an array, none of anything else.
+fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut reader = Reader::new(value);
+    let count = reader.array().unwrap_or(0);
+    (0..count).map_while(move |_| reader.raw().ok())
 }
 
 /// What the tuples of a space must look like.
@@ -318,6 +347,7 @@ impl Format {
         }
         let tokens = part.path.as_ref().map_or(&[][..], |path| path.tokens());
         let mut places: Vec<usize> = Vec::with_capacity(tokens.len());
+        self.check_multikey(part, tokens)?;
         for (depth, token) in tokens.iter().enumerate() {
             let container = match token {
                 Token::Index(_) | Token::Any => FieldType::Array,
@@ -364,6 +394,31 @@ impl Format {
             self.branches.insert(at, branch);
         }
         self.derive();
+        Ok(())
+    }
+
+    /// Checks whether the array whose elements a part asks for, all or one of them, can be used so.
+    fn check_multikey(&self, part: &KeyPart, tokens: &[Token]) -> Result<(), FormatError> {
+        let is_declared = (part.field as usize) < self.fields.len();
+        if tokens.contains(&Token::Any) && is_declared && self.is_nullable(part.field) {
+            return Err(FormatError::MultikeyNullable);
+        }
+        for (depth, token) in tokens.iter().enumerate() {
+            let is_other = |other: &Token| match token {
+                Token::Any => matches!(other, Token::Index(_)),
+                Token::Index(_) => *other == Token::Any,
+                Token::Key(_) => false,
+            };
+            let same_array = self.branches.iter().filter(|branch| {
+                branch.field == part.field
+                    && branch.tokens.len() > depth
+                    && branch.tokens[..depth] == tokens[..depth]
+            });
+            if same_array.map(|branch| &branch.tokens[depth]).any(is_other) {
+                let field = FieldPath { field: part.field, tokens: tokens[..depth].to_vec() };
+                return Err(FormatError::MultikeyMismatch { field });
+            }
+        }
         Ok(())
     }
 
@@ -450,18 +505,29 @@ impl Format {
 
     /// Checks the types of the places inside a field that exist in this tuple.
     fn check_inside(&self, field: u32, value: &[u8]) -> Result<(), FormatError> {
-        for branch in self.branches.iter().filter(|branch| branch.field == field) {
-            let mut value = value;
-            for (depth, (token, &place)) in branch.tokens.iter().zip(&branch.places).enumerate() {
-                let Some(inner) = token.lookup(value) else {
-                    break;
-                };
-                let rule = &self.places[place];
-                if !rule.accepts(inner) {
-                    return Err(FormatError::FieldType { field: branch.path(depth + 1), expected: rule.ty });
-                }
-                value = inner;
+        let mut branches = self.branches.iter().filter(|branch| branch.field == field);
+        branches.try_for_each(|branch| self.check_branch(branch, 0, value))
+    }
+
+    /// Checks the types of the places on a branch from `depth` on; `value` is what leads there. A branch asks for all elements
+    /// of one array at most.
+    fn check_branch(&self, branch: &Branch, depth: usize, mut value: &[u8]) -> Result<(), FormatError> {
+        for depth in depth..branch.tokens.len() {
+            let rule = &self.places[branch.places[depth]];
+            let refused = || FormatError::FieldType { field: branch.path(depth + 1), expected: rule.ty };
+            if branch.tokens[depth] == Token::Any {
+                return elements(value).try_for_each(|element| {
+                    if !rule.accepts(element) {
+                        return Err(refused());
+                    }
+                    self.check_branch(branch, depth + 1, element)
+                });
             }
+            let Some(inner) = branch.tokens[depth].lookup(value) else { break };
+            if !rule.accepts(inner) {
+                return Err(refused());
+            }
+            value = inner;
         }
         Ok(())
     }
@@ -481,7 +547,8 @@ impl Format {
             }
             for branch in self.branches.iter().filter(|branch| branch.field == number) {
                 let is_required = branch.places.last().is_some_and(|&place| self.places[place].is_required());
-                if is_required && value.and_then(|value| branch.lookup(value)).is_none() {
+                if is_required && !value.map_or_else(|| branch.is_multikey(), |value| branch.leads_on(value))
+                {
                     return Err(FormatError::FieldMissing { field: branch.path(branch.tokens.len()) });
                 }
             }

@@ -4,7 +4,10 @@
 //! there. Tuples are expected to have passed a [`crate::format::Format`] with the same parts; others are ordered too,
 //! by the total order of [`crate::scalar`], only their hints may not follow it.
 //!
-//! Absent: multikey parts (a path with `[*]` leads nowhere here: the store refuses such an index) and functional keys.
+//! A multikey definition has parts with `[*]` in their paths, all for the elements of one array: a tuple has a key for each
+//! ([`KeyDef::each_key`]). Functions that return one key of a tuple are not for it.
+//!
+//! Absent: functional keys.
 
 use std::cmp::Ordering;
 use std::hash::{DefaultHasher, Hasher};
@@ -14,7 +17,7 @@ use crate::field::{FieldSet, FieldType};
 use crate::format::Refusal;
 use crate::hint;
 use crate::mp::{MpError, Reader};
-use crate::path::Path;
+use crate::path::{Path, Token};
 use crate::scalar;
 
 const NIL: &[u8] = &[0xc0];
@@ -52,6 +55,25 @@ impl KeyPart {
     /// Whether both parts look at the same place in a tuple.
     fn is_same_place(&self, other: &Self) -> bool {
         self.field == other.field && self.path == other.path
+    }
+
+    /// The path behind `[*]`, if the part is one of a multikey definition.
+    fn behind_any(&self) -> Option<&[Token]> {
+        let tokens = self.path.as_ref()?.tokens();
+        let any = tokens.iter().position(|token| *token == Token::Any)?;
+        Some(&tokens[any + 1..])
+    }
+
+    /// Whether the part is one of a multikey definition: its path leads to each element of an array.
+    pub fn is_multikey(&self) -> bool {
+        self.behind_any().is_some()
+    }
+
+    /// The field and the path of the array whose elements the part asks for.
+    pub fn array(&self) -> Option<(u32, &[Token])> {
+        let tokens = self.path.as_ref()?.tokens();
+        let any = tokens.iter().position(|token| *token == Token::Any)?;
+        Some((self.field, &tokens[..any]))
     }
 
     /// The value of the part inside the field's `value`.
@@ -300,6 +322,39 @@ impl KeyDef {
         }
     }
 
+    /// Hands out the keys that a tuple has under a multikey definition, one for each element of the array: the values of all
+    /// parts back to back, nil for a missing value. A tuple without the array has no key.
+    pub fn each_key(&self, tuple: &[u8], f: &mut dyn FnMut(&[u8])) {
+        let Some((field, before)) = self.parts.iter().find_map(KeyPart::array) else { return };
+        let field = Walk::new(tuple).field(field);
+        let array = field.and_then(|field| before.iter().try_fold(field, |value, token| token.lookup(value)));
+        let Some(array) = array else { return };
+        let mut elements = Reader::new(array);
+        let mut key = Vec::new();
+        for _ in 0..elements.array().unwrap_or(0) {
+            let Ok(element) = elements.raw() else { return };
+            key.clear();
+            let mut walk = Walk::new(tuple);
+            for part in &self.parts {
+                let value = match part.behind_any() {
+                    Some(behind) => behind.iter().try_fold(element, |value, token| token.lookup(value)),
+                    None => Some(walk.part(part)),
+                };
+                key.extend_from_slice(value.unwrap_or(NIL));
+            }
+            f(&key);
+        }
+    }
+
+    /// The definition of the same keys in tuples that hold the parts' values one after the other, followed by those of `more`.
+    #[must_use]
+    pub fn flattened(&self, more: Option<&Self>) -> Self {
+        let parts = self.parts.iter().chain(more.into_iter().flat_map(|more| &more.parts));
+        Self::new(
+            (0..).zip(parts).map(|(field, part)| KeyPart { field, path: None, ..part.clone() }).collect(),
+        )
+    }
+
     /// The tuple's hint. `hint(a) < hint(b)` says that `a` is before `b`; equal hints say nothing unless
     /// [`Self::hint_is_exact`].
     #[inline]
@@ -420,6 +475,12 @@ impl<'a> Walk<'a> {
     #[inline]
     fn first(mut self) -> Option<&'a [u8]> {
         if self.count == 0 { None } else { self.cursor.raw().ok() }
+    }
+
+    /// The bytes of a field.
+    fn field(mut self, field: u32) -> Option<&'a [u8]> {
+        self.seek(field)?;
+        self.cursor.raw().ok()
     }
 
     #[inline]

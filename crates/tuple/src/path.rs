@@ -12,7 +12,8 @@
 //! [`Lexer`] yields one token after the other and allocates nothing: an update operation stops at the first token that
 //! does not fit the tuple and never reads the rest. [`Path`] is a path that is used often and was parsed once.
 //!
-//! Absent: `[*]` is a step that leads nowhere; only multikey indexes would have a use for it.
+//! `[*]` alone leads to no value: multikey indexes walk the elements of the array before it
+//! ([`crate::key::KeyDef::each_key`]).
 
 use crate::mp::{Kind, Reader};
 

@@ -144,6 +144,10 @@ fn code(error: &E) -> C {
         E::NoSuchIndexName { .. } => C::NoSuchIndexName,
         E::SpaceFieldIsDuplicate(..) => C::SpaceFieldIsDuplicate,
         E::WrongCollationOptions { .. } => C::WrongCollationOptions,
+        E::RtreeRect { .. } => C::RtreeRect,
+        E::FuncIndexFunc { .. } => C::FuncIndexFunc,
+        E::FuncIndexFormat { .. } => C::FuncIndexFormat,
+        E::FuncIndexParts(..) => C::FuncIndexParts,
         E::NullablePrimary(..) => C::NullablePrimary,
         E::ViewMissingSql => C::ViewMissingSql,
         E::NoSuchCollation(..) => C::NoSuchCollation,
@@ -170,6 +174,8 @@ fn format_code(error: &FormatError) -> C {
         FormatError::IndexPartTypeMismatch { .. } => C::IndexPartTypeMismatch,
         FormatError::FormatMismatchIndexPart { .. } => C::FormatMismatchIndexPart,
         FormatError::ActionMismatch { .. } => C::ActionMismatch,
+        FormatError::MultikeyMismatch { .. } => C::MultikeyIndexMismatch,
+        FormatError::MultikeyNullable => C::Unsupported,
     }
 }
 

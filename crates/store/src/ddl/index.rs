@@ -7,6 +7,7 @@ use super::sequence::{SequenceSpec, create_sequence};
 use super::space::detach_sequence;
 use super::{assign, delete, insert, whole};
 use crate::error::Error;
+use crate::index::Distance;
 use crate::{IndexId, IndexKind, SpaceId, Store, system};
 
 /// One part of an index.
@@ -52,7 +53,7 @@ pub struct IndexSpec<'a> {
     pub name: &'a str,
     /// Number; `None`: the next one.
     pub id: Option<IndexId>,
-    /// TREE or HASH.
+    /// Kind; of [`IndexKind::Multikey`] the paths of the parts decide.
     pub kind: IndexKind,
     /// A key occurs at most once.
     pub unique: bool,
@@ -111,15 +112,22 @@ pub fn create_index(store: &mut Store, space: SpaceId, spec: &IndexSpec<'_>) -> 
         }
         let id = spec.id.unwrap_or_else(|| target.indexes().last().map_or(0, |last| last.id() + 1));
         let generated_name = format!("{}_seq", target.name());
+        let mut options = MapWriter::default().bool("unique", spec.unique);
+        if let IndexKind::Rtree { dimension, distance } = spec.kind {
+            let distance = if distance == Distance::Manhattan { "manhattan" } else { "euclid" };
+            options = options.uint("dimension", u64::from(dimension)).text("distance", distance);
+        }
         let row = RowWriter::new(6)
             .id(space)
             .id(id)
             .text(spec.name)
             .text(match spec.kind {
-                IndexKind::Tree => "tree",
+                IndexKind::Tree | IndexKind::Multikey => "tree",
                 IndexKind::Hash => "hash",
+                IndexKind::Bitset => "bitset",
+                IndexKind::Rtree { .. } => "rtree",
             })
-            .raw(&MapWriter::default().bool("unique", spec.unique).finish())
+            .raw(&options.finish())
             .raw(&encode_parts(store, spec.parts)?);
         let sequence = match spec.sequence {
             None => None,

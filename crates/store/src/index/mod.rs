@@ -14,7 +14,7 @@
 //! stop the only thread that there is for as long as it takes to move all entries when it grows; and its walks would change
 //! order with every growth, while a TREE lets `GT` go on behind a tuple after any inserts and deletes.
 //!
-//! Absent: RTREE, BITSET, multikey and functional indexes.
+//! Absent: RTREE, BITSET and multikey indexes, which are [special](crate::special); functional indexes.
 
 pub mod select;
 #[cfg(test)]
@@ -33,6 +33,7 @@ pub use self::select::{Select, SelectError};
 pub use self::tree::Remains;
 use self::tree::{Entry, Order, Probe, Tree};
 use crate::arena::{Arena, Handle};
+pub use crate::special::{Distance, MAX_DIMENSION};
 
 /// The kind of an index, as its definition says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,17 @@ pub enum IndexKind {
     Tree,
     /// In an order of its own; for unique keys without nullable parts.
     Hash,
+    /// A TREE in which a tuple has a key for each element of an array. [Special](crate::special), like the following ones.
+    Multikey,
+    /// By bits that are set.
+    Bitset,
+    /// By places in space.
+    Rtree {
+        /// Number of coordinates of a point, 1 to [`MAX_DIMENSION`].
+        dimension: u32,
+        /// What NEIGHBOR orders by.
+        distance: Distance,
+    },
 }
 
 /// An index; see the module's documentation.
@@ -360,11 +372,11 @@ impl Index {
             return Probe { key, part_count, low: number, high: number, decided: true };
         }
         match self.kind {
-            IndexKind::Tree => Probe::new(&self.key, key, part_count),
             IndexKind::Hash => {
                 let hash = self.key.hash_key(key);
                 Probe { key, part_count, low: hash, high: hash, decided: false }
             }
+            _ => Probe::new(&self.key, key, part_count),
         }
     }
 
@@ -384,8 +396,8 @@ impl Index {
 fn hint(kind: IndexKind, key: &KeyDef, number: Option<u32>, tuple: &[u8]) -> u64 {
     match (number, kind) {
         (Some(field), _) => number_in(tuple, field).unwrap_or(0),
-        (None, IndexKind::Tree) => key.hint(tuple),
         (None, IndexKind::Hash) => key.hash(tuple),
+        (None, _) => key.hint(tuple),
     }
 }
 

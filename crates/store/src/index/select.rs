@@ -150,8 +150,8 @@ impl Index {
         part_count: u32,
     ) -> Result<Select<'a>, SelectError> {
         match self.kind {
-            IndexKind::Tree => self.walk_tree(arena, iterator, key, part_count),
             IndexKind::Hash => self.walk_hash(arena, iterator, key, part_count),
+            _ => self.walk_tree(arena, iterator, key, part_count),
         }
     }
 

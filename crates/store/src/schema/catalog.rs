@@ -147,13 +147,16 @@ impl Catalog {
     pub(crate) fn take_index(&mut self, id: SpaceId, index: IndexId) -> Option<SpaceIndex> {
         let space = self.get_mut(id)?;
         let place = space.indexes.iter().position(|present| present.def.id == index)?;
-        Some(space.indexes.remove(place))
+        let index = space.indexes.remove(place);
+        space.has_special = space.indexes.iter().any(SpaceIndex::is_special);
+        Some(index)
     }
 
     pub(crate) fn put_index(&mut self, id: SpaceId, mut index: SpaceIndex) {
         Self::identify(&mut self.identities, &mut index.identity);
         if let Some(space) = self.get_mut(id) {
             let place = space.indexes.partition_point(|present| present.def.id < index.def.id);
+            space.has_special |= index.is_special();
             space.indexes.insert(place, index);
         }
     }

@@ -4,13 +4,13 @@ use lycosa_tuple::collation::Collation;
 use lycosa_tuple::field::FieldType;
 use lycosa_tuple::key::{KeyDef, KeyPart};
 use lycosa_tuple::mp::Reader;
-use lycosa_tuple::path::Path;
+use lycosa_tuple::path::{Path, Token};
 use lycosa_tuple::tuple::TupleRef;
 
 use crate::access::Access;
 use crate::arena::Handle;
 use crate::error::Error;
-use crate::index::IndexKind;
+use crate::index::{Distance, IndexKind, MAX_DIMENSION};
 use crate::schema::row::{OptionType, Options, Row};
 use crate::schema::sequence::check_filled_part;
 use crate::schema::space::{NO_COLLATION, NullableProblem, is_nullable, refusal};
@@ -42,14 +42,37 @@ pub struct IndexDef {
     pub(crate) key: KeyDef,
 }
 
-/// What a row of `_index` asks for, as far as it can be told from its type and options.
+/// The type of an index as its row names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    Kind(IndexKind),
-    /// Something that the store does not have, though Tarantool does.
-    Absent(&'static str),
-    /// Something unheard of.
+enum Named {
+    Tree,
+    Hash,
+    Rtree,
+    Bitset,
     Unknown,
+}
+
+impl Named {
+    fn parse(name: &str) -> Self {
+        const NAMED: [(&str, Named); 4] = [
+            ("tree", Named::Tree),
+            ("hash", Named::Hash),
+            ("rtree", Named::Rtree),
+            ("bitset", Named::Bitset),
+        ];
+        let found = NAMED.into_iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
+        found.map_or(Self::Unknown, |(_, named)| named)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tree => "TREE",
+            Self::Hash => "HASH",
+            Self::Rtree => "RTREE",
+            Self::Bitset => "BITSET",
+            Self::Unknown => "",
+        }
+    }
 }
 
 impl IndexDef {
@@ -74,8 +97,10 @@ impl IndexDef {
 
     pub(crate) fn kind_name(&self) -> &'static str {
         match self.kind {
-            IndexKind::Tree => "TREE",
+            IndexKind::Tree | IndexKind::Multikey => "TREE",
             IndexKind::Hash => "HASH",
+            IndexKind::Bitset => "BITSET",
+            IndexKind::Rtree { .. } => "RTREE",
         }
     }
 
@@ -92,13 +117,7 @@ impl IndexDef {
             return Err(Error::WrongIndexRecord(row.types()));
         }
         let id = row.id(1)?;
-        let wanted = match row.text(3)?.to_ascii_lowercase().as_str() {
-            "tree" => Wanted::Kind(IndexKind::Tree),
-            "hash" => Wanted::Kind(IndexKind::Hash),
-            "rtree" => Wanted::Absent("RTREE"),
-            "bitset" => Wanted::Absent("BITSET"),
-            _ => Wanted::Unknown,
-        };
+        let named = Named::parse(&row.text(3)?);
         let options = Options::read(row.raw(4)?, &Self::OPTIONS, false, wrong_options)?;
         check_tuning(&options, lenient)?;
         let parts = decode_parts(row.raw(5)?, collations, lenient)?;
@@ -118,38 +137,82 @@ impl IndexDef {
         if is_functional && !lenient {
             return Err(wrong("functional indexes are not supported"));
         }
+        if is_functional && lenient {
+            return Ok(None);
+        }
         check_shape(id, unique, &parts, lenient, &wrong)?;
         if !lenient {
-            check_engine(space, wanted, &name)?;
+            check_engine(space, named, &name)?;
         }
-        if id == 0 && parts.iter().any(|part| part.part.nullable) {
+        if id == 0 && parts.iter().any(|part| part.nullable) {
             return Err(Error::NullablePrimary(space_name()));
         }
-        let absent = match wanted {
-            Wanted::Absent(kind) => Some(kind),
-            _ if is_functional => Some("functional"),
-            _ if parts.iter().any(|part| part.multikey) => Some("multikey"),
-            _ => None,
-        };
-        let kind = match (absent, wanted) {
-            (Some(_), _) if lenient => return Ok(None),
-            (Some(what), _) => return Err(wrong(&format!("{what} indexes are not supported"))),
-            (None, Wanted::Kind(kind)) => kind,
-            (None, _) => return Err(Error::IndexType { index: name, space: space_name() }),
-        };
-        if kind == IndexKind::Hash && parts.iter().any(|part| part.part.nullable) {
+        if named != Named::Tree && parts.iter().any(|part| part.nullable) {
             let feature = "nullable parts".to_owned();
-            return Err(Error::Unsupported { object: "HASH".to_owned(), feature });
+            return Err(Error::Unsupported { object: named.name().to_owned(), feature });
         }
-        if kind == IndexKind::Hash && !unique {
-            return Err(wrong("HASH index must be unique"));
-        }
-        if let Some(part) = parts.iter().find(|part| !part.part.ty.is_indexable()) {
-            return Err(wrong(&format!("field type '{}' is not supported", part.part.ty.name())));
-        }
-        let key = KeyDef::new(parts.into_iter().map(|part| part.part).collect());
+        check_kind(named, unique, &parts, &wrong)?;
+        let kind = match named {
+            Named::Unknown => return Err(Error::IndexType { index: name, space: space_name() }),
+            Named::Tree if parts.iter().any(KeyPart::is_multikey) => IndexKind::Multikey,
+            Named::Tree => IndexKind::Tree,
+            Named::Hash => IndexKind::Hash,
+            Named::Bitset => IndexKind::Bitset,
+            Named::Rtree => rtree_kind(&options).map_err(|dimension| Error::UnsupportedIndexFeature {
+                index: name.clone(),
+                kind: named.name(),
+                space: space_name(),
+                engine: space.def.engine.name(),
+                feature: format!("dimension ({dimension}): must belong to range [1, {MAX_DIMENSION}]").into(),
+            })?,
+        };
+        let key = KeyDef::new(parts);
         Ok(Some(Self { id, name, kind, unique, key }))
     }
+}
+
+/// Checks what indexes of one type ask of their parts.
+fn check_kind(
+    named: Named,
+    unique: bool,
+    parts: &[KeyPart],
+    wrong: &dyn Fn(&str) -> Error,
+) -> Result<(), Error> {
+    let first = parts.first().map(|part| part.ty);
+    let is_single = matches!(named, Named::Rtree | Named::Bitset);
+    match named {
+        Named::Hash if !unique => return Err(wrong("HASH index must be unique")),
+        Named::Rtree | Named::Bitset if parts.len() != 1 => {
+            return Err(wrong(&format!("{} index key can not be multipart", named.name())));
+        }
+        Named::Rtree if unique => return Err(wrong("RTREE index can not be unique")),
+        Named::Bitset if unique => return Err(wrong("BITSET can not be unique")),
+        Named::Rtree if first != Some(FieldType::Array) => {
+            return Err(wrong("RTREE index field type must be ARRAY"));
+        }
+        Named::Bitset if !matches!(first, Some(FieldType::Unsigned | FieldType::String)) => {
+            return Err(wrong("BITSET index field type must be NUM or STR"));
+        }
+        _ => {}
+    }
+    if !matches!(named, Named::Tree | Named::Unknown) && parts.iter().any(KeyPart::is_multikey) {
+        return Err(wrong(&format!("{} index cannot be multikey", named.name())));
+    }
+    match parts.iter().find(|part| !part.ty.is_indexable()) {
+        Some(part) if !is_single && named != Named::Unknown => {
+            Err(wrong(&format!("field type '{}' is not supported", part.ty.name())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The kind that the options of an RTREE ask for; or the dimension, if no index can have it.
+fn rtree_kind(options: &Options<'_>) -> Result<IndexKind, i128> {
+    let wanted = options.int("dimension").unwrap_or(2);
+    let dimension = u32::try_from(wanted).ok().filter(|dimension| (1..=MAX_DIMENSION).contains(dimension));
+    let is_manhattan = options.text("distance").is_some_and(|name| name.eq_ignore_ascii_case("manhattan"));
+    let distance = if is_manhattan { Distance::Manhattan } else { Distance::Euclid };
+    dimension.map(|dimension| IndexKind::Rtree { dimension, distance }).ok_or(wanted)
 }
 
 fn wrong_options(reason: String) -> Error {
@@ -157,15 +220,13 @@ fn wrong_options(reason: String) -> Error {
 }
 
 /// Checks whether the engine of the space has indexes of that kind.
-fn check_engine(space: &Space, wanted: Wanted, name: &str) -> Result<(), Error> {
+fn check_engine(space: &Space, named: Named, name: &str) -> Result<(), Error> {
     let (index, space_name) = (name.to_owned(), space.def.name.clone());
     let lacks = |object: &str, feature: &str| {
         Err(Error::Unsupported { object: object.to_owned(), feature: feature.to_owned() })
     };
     match space.def.engine {
-        Engine::Vinyl if wanted != Wanted::Kind(IndexKind::Tree) => {
-            Err(Error::IndexType { index, space: space_name })
-        }
+        Engine::Vinyl if named != Named::Tree => Err(Error::IndexType { index, space: space_name }),
         Engine::Blackhole => lacks("Blackhole", "indexes"),
         Engine::Service => lacks("Session_settings space", "create_index()"),
         Engine::Sysview => {
@@ -207,18 +268,11 @@ fn check_tuning(options: &Options<'_>, lenient: bool) -> Result<(), Error> {
     Err(wrong_options(reason.to_owned()))
 }
 
-/// A part, and whether its path asks for every element of an array.
-#[derive(Debug)]
-struct DecodedPart {
-    part: KeyPart,
-    multikey: bool,
-}
-
 /// Checks what holds for indexes of every kind.
 fn check_shape(
     id: u32,
     unique: bool,
-    parts: &[DecodedPart],
+    parts: &[KeyPart],
     lenient: bool,
     wrong: &dyn Fn(&str) -> Error,
 ) -> Result<(), Error> {
@@ -234,11 +288,14 @@ fn check_shape(
     if parts.len() > PART_MAX {
         return Err(wrong("too many key parts"));
     }
-    for (number, DecodedPart { part, .. }) in parts.iter().enumerate() {
+    if id == 0 && parts.iter().any(KeyPart::is_multikey) {
+        return Err(wrong("primary key cannot be multikey"));
+    }
+    for (number, part) in parts.iter().enumerate() {
         if part.field > FIELD_MAX && !(lenient && part.field <= OLD_FIELD_MAX) {
             return Err(wrong("field no is too big"));
         }
-        let is_same = |other: &DecodedPart| other.part.field == part.field && other.part.path == part.path;
+        let is_same = |other: &KeyPart| other.field == part.field && other.path == part.path;
         if parts[..number].iter().any(is_same) {
             return Err(wrong("same key part is indexed twice"));
         }
@@ -247,19 +304,27 @@ fn check_shape(
 }
 
 /// Decodes field 6 of a row: `[[field, type], …]` or `[{field, type, …}, …]`; the first part decides which.
-fn decode_parts(parts: &[u8], collations: &Collations, lenient: bool) -> Result<Vec<DecodedPart>, Error> {
+fn decode_parts(parts: &[u8], collations: &Collations, lenient: bool) -> Result<Vec<KeyPart>, Error> {
     let parts: Vec<&[u8]> = TupleRef::trusted(parts).fields().collect();
     let is_array = parts.first().is_some_and(|first| Reader::new(first).array().is_ok());
-    let numbered = (1..).zip(parts);
     if is_array {
-        numbered.map(|(_, part)| decode_pair(part)).collect()
-    } else {
-        numbered.map(|(number, part)| decode_map(part, number, collations, lenient)).collect()
+        return parts.into_iter().map(decode_pair).collect();
     }
+    let decode = |(number, part)| decode_map(part, number, collations, lenient);
+    let parts: Vec<KeyPart> = (1..).zip(parts).map(decode).collect::<Result<_, _>>()?;
+    // The parts of a multikey index ask for the elements of one array.
+    let mut arrays = (1..).zip(&parts).filter_map(|(number, part)| Some((number, part.array()?)));
+    if let Some((_, first)) = arrays.next()
+        && let Some((number, _)) = arrays.find(|(_, array)| *array != first)
+    {
+        let reason = "incompatable multikey index path".to_owned();
+        return Err(Error::WrongIndexOptions { field: number, reason });
+    }
+    Ok(parts)
 }
 
 /// Decodes `[field, type]`; more elements are ignored.
-fn decode_pair(pair: &[u8]) -> Result<DecodedPart, Error> {
+fn decode_pair(pair: &[u8]) -> Result<KeyPart, Error> {
     let wrong = |reason: &str| Error::WrongIndexParts(reason.to_owned());
     let mut reader = Reader::new(pair);
     let count = reader.array().map_err(|_| wrong("expected an array"))?;
@@ -272,11 +337,11 @@ fn decode_pair(pair: &[u8]) -> Result<DecodedPart, Error> {
     let ty = reader.str().map_err(|_| wrong("field type must be a string"))?;
     let ty = std::str::from_utf8(ty).ok().and_then(FieldType::parse);
     let ty = ty.ok_or_else(|| wrong("unknown field type"))?;
-    Ok(DecodedPart { part: KeyPart::new(u32::try_from(field).unwrap_or(u32::MAX), ty), multikey: false })
+    Ok(KeyPart::new(u32::try_from(field).unwrap_or(u32::MAX), ty))
 }
 
 /// Decodes `{field = , type = , is_nullable = , collation = , path = , …}`.
-fn decode_map(map: &[u8], number: u32, collations: &Collations, lenient: bool) -> Result<DecodedPart, Error> {
+fn decode_map(map: &[u8], number: u32, collations: &Collations, lenient: bool) -> Result<KeyPart, Error> {
     const KNOWN: [(&str, OptionType); 7] = [
         ("field", OptionType::Unsigned),
         ("type", OptionType::Enum),
@@ -312,12 +377,14 @@ fn decode_map(map: &[u8], number: u32, collations: &Collations, lenient: bool) -
         return Err(wrong("index part: unknown sort order".to_owned()));
     }
     let text = options.bytes("path").unwrap_or_default();
-    let multikey = text.windows(3).any(|three| three == b"[*]");
     let path = match text {
         [] => None,
-        _ if multikey => None,
         text => Some(Path::parse(text).map_err(|_| wrong("invalid path".to_owned()))?),
     };
+    if path.iter().flat_map(Path::tokens).filter(|token| **token == Token::Any).count() > 1 {
+        let reason = "no more than one array index placeholder [*] is allowed in JSON path";
+        return Err(wrong(reason.to_owned()));
+    }
     let collation = match options.uint("collation").filter(|&id| id != NO_COLLATION) {
         None => Collation::Binary,
         Some(_) if !matches!(ty, FieldType::String | FieldType::Scalar) => {
@@ -330,15 +397,14 @@ fn decode_map(map: &[u8], number: u32, collations: &Collations, lenient: bool) -
             Some(Err(problem)) => return Err(wrong(problem.to_string())),
         },
     };
-    let part = KeyPart {
+    Ok(KeyPart {
         field: u32::try_from(field).unwrap_or(u32::MAX),
         ty,
         nullable,
         refusal: refusal(&options),
         collation,
         path,
-    };
-    Ok(DecodedPart { part, multikey })
+    })
 }
 
 impl Store {
@@ -444,7 +510,11 @@ impl Store {
         primary: Option<&KeyDef>,
     ) -> Result<SpaceIndex, Error> {
         let mut index = SpaceIndex::new(def, primary);
-        index.index.build(&self.arena, space.handles(&self.arena)).map_err(|_| Error::TupleFound {
+        let handles: Vec<Handle> = space.handles(&self.arena).collect();
+        if index.is_special() {
+            handles.iter().try_for_each(|&handle| index.check_tuple(self.arena.get(handle)))?;
+        }
+        index.build(&self.arena, &handles).map_err(|_| Error::TupleFound {
             index: index.def.name.clone(),
             space: space.def.name.clone(),
         })?;

@@ -221,15 +221,43 @@ fn indexes_are_refused() {
         ),
         (
             r#"[512, 1, "a", "rtree", {"unique": false}, [[3, "array"]]]"#,
-            "Can't create or modify index 'a' in space 'd': RTREE indexes are not supported",
+            "Tuple field 4 required by space format is missing",
+        ),
+        (
+            r#"[512, 1, "a", "rtree", {"unique": true}, [[3, "array"]]]"#,
+            "Can't create or modify index 'a' in space 'd': RTREE index can not be unique",
+        ),
+        (
+            r#"[512, 1, "a", "rtree", {"unique": false}, [[3, "unsigned"]]]"#,
+            "Can't create or modify index 'a' in space 'd': RTREE index field type must be ARRAY",
+        ),
+        (
+            r#"[512, 1, "a", "rtree", {"unique": false, "dimension": 21}, [[3, "array"]]]"#,
+            "Index 'a' (RTREE) of space 'd' (memtx) does not support dimension (21): must belong to range [1, 20]",
+        ),
+        (
+            r#"[512, 1, "a", "bitset", {"unique": false}, [[3, "integer"]]]"#,
+            "Can't create or modify index 'a' in space 'd': BITSET index field type must be NUM or STR",
+        ),
+        (
+            r#"[512, 1, "a", "bitset", {"unique": false}, [[3, "unsigned"], [4, "unsigned"]]]"#,
+            "Can't create or modify index 'a' in space 'd': BITSET index key can not be multipart",
+        ),
+        (
+            r#"[512, 1, "a", "hash", {}, [{"field": 3, "type": "string", "path": "[*]"}]]"#,
+            "Can't create or modify index 'a' in space 'd': HASH index cannot be multikey",
+        ),
+        (
+            r#"[512, 1, "a", "tree", {}, [{"field": 3, "type": "string", "path": "[*][*]"}]]"#,
+            "Wrong index options (field 1): no more than one array index placeholder [*] is allowed in JSON path",
         ),
         (
             r#"[512, 1, "a", "tree", {"func": 9}, [[0, "unsigned"]]]"#,
             "Can't create or modify index 'a' in space 'd': functional indexes are not supported",
         ),
         (
-            r#"[512, 1, "a", "tree", {}, [{"field": 1, "type": "string", "path": "[*]"}]]"#,
-            "Can't create or modify index 'a' in space 'd': multikey indexes are not supported",
+            r#"[512, 1, "a", "tree", {}, [{"field": 4, "type": "string", "path": "[*]"}, {"field": 5, "type": "string", "path": "[*]"}]]"#,
+            "Wrong index options (field 2): incompatable multikey index path",
         ),
         (
             r#"[512, 1, "a", "tree", {}, [[5, "unsigned"]]]"#,

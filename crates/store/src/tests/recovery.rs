@@ -112,9 +112,9 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn indexes_of_unknown_kinds_are_left_out() {
+fn functional_indexes_are_left_out() {
     let mut store = loaded(&with_wire_data());
-    let index = r#"[515, 1, "area", "rtree", {"unique": false, "dimension": 2}, [[3, "array"]]]"#;
+    let index = r#"[515, 1, "area", "tree", {"unique": false, "func": 66}, [[0, "unsigned"]]]"#;
     store.recover(&Statement::Insert { space: system::INDEX, tuple: &row(index) }).unwrap();
     store.finish_recovery().unwrap();
     assert_eq!(store.space(515).unwrap().indexes().len(), 1);
