@@ -122,6 +122,10 @@ pub(crate) struct Bridge {
     owner: Cell<Option<FiberId>>,
     /// Fibers whose transaction was rolled back because they yielded.
     aborted: RefCell<HashSet<FiberId>>,
+    /// Whether the open transaction has executed a statement or read: a yield ends no other.
+    is_used: Cell<bool>,
+    /// Fibers that yielded in a transaction in which they had done nothing: their next statement begins it again.
+    unused: RefCell<HashSet<FiberId>>,
     own: RefCell<Option<Rc<Session>>>,
     /// Sessions whose values carry error objects as such (`error_marshaling_enabled`).
     marshaling: RefCell<HashSet<u64>>,
@@ -139,6 +143,8 @@ impl Bridge {
             answers: RefCell::default(),
             owner: Cell::new(None),
             aborted: RefCell::default(),
+            is_used: Cell::new(false),
+            unused: RefCell::default(),
             own: RefCell::default(),
             marshaling: RefCell::default(),
         })
@@ -179,10 +185,19 @@ impl Bridge {
         !aborted.is_empty() && aborted.contains(&fiber)
     }
 
-    fn forget_aborted(&self, fiber: FiberId) {
-        let mut aborted = self.aborted.borrow_mut();
-        if !aborted.is_empty() {
-            aborted.remove(&fiber);
+    /// Whether the fiber is in a transaction that a yield has interrupted before it had done anything.
+    fn is_unused(&self, fiber: FiberId) -> bool {
+        let unused = self.unused.borrow();
+        !unused.is_empty() && unused.contains(&fiber)
+    }
+
+    /// The fiber is in no transaction that a yield has aborted or interrupted.
+    fn forget_interrupted(&self, fiber: FiberId) {
+        for fibers in [&self.aborted, &self.unused] {
+            let mut fibers = fibers.borrow_mut();
+            if !fibers.is_empty() {
+                fibers.remove(&fiber);
+            }
         }
     }
 
@@ -192,7 +207,7 @@ impl Bridge {
     }
 }
 
-/// Called before a fiber gives up the processor: an open transaction ends.
+/// Called before a fiber gives up the processor: an open transaction ends. One in which nothing was done goes on afterwards.
 pub(crate) fn before_switch(shared: &Shared) {
     let Some(bridge) = bridge_of(shared) else { return };
     let Some(owner) = bridge.owner.take() else { return };
@@ -200,7 +215,8 @@ pub(crate) fn before_switch(shared: &Shared) {
         instance.rollback();
         shared.schema_version.set(instance.store().schema_version());
     }
-    bridge.aborted.borrow_mut().insert(owner);
+    let fibers = if bridge.is_used.get() { &bridge.aborted } else { &bridge.unused };
+    fibers.borrow_mut().insert(owner);
 }
 
 /// Called when a fiber has run to its end: a transaction that it left open is rolled back, with its triggers. Else the
@@ -215,7 +231,7 @@ pub(crate) fn at_end(lua: Lua) {
     // After any actions of the triggers.
     before_switch(lua.shared());
     if let (Ok(bridge), Ok(fiber)) = (lua.bridge(), lua.fiber()) {
-        bridge.forget_aborted(fiber.id);
+        bridge.forget_interrupted(fiber.id);
     }
 }
 
@@ -319,22 +335,47 @@ impl Lua {
         Ok(())
     }
 
+    /// As [`Lua::check_not_aborted`], for a statement or a read that becomes a part of the fiber's transaction. From now on a
+    /// yield aborts it; one that a yield has interrupted before begins again.
+    pub(crate) fn join_transaction(self) -> Result<(), Error> {
+        self.check_not_aborted()?;
+        let bridge = self.bridge()?;
+        if !bridge.unused.borrow().is_empty() {
+            self.begin_again()?;
+        }
+        bridge.is_used.set(true);
+        Ok(())
+    }
+
+    /// Begins the fiber's transaction again that a yield has interrupted before anything was done in it.
+    #[cold]
+    pub(crate) fn begin_again(self) -> Result<(), Error> {
+        let (bridge, fiber) = (self.bridge()?, self.fiber()?);
+        if bridge.is_unused(fiber.id) {
+            let user = self.session()?.caller.effective;
+            self.with_instance(|instance| instance.begin(user))?;
+            self.set_transaction(true)?;
+        }
+        Ok(())
+    }
+
     /// The fiber's transaction has ended, or begun.
     pub(crate) fn set_transaction(self, open: bool) -> Result<(), Error> {
         let (bridge, fiber) = (self.bridge()?, self.fiber()?);
         bridge.owner.set(open.then_some(fiber.id));
-        bridge.forget_aborted(fiber.id);
+        bridge.is_used.set(false);
+        bridge.forget_interrupted(fiber.id);
         Ok(())
     }
 
-    /// Whether the running fiber has an open transaction, or one that a yield has aborted.
+    /// Whether the running fiber has an open transaction, or one that a yield has aborted or interrupted.
     pub(crate) fn in_transaction(self) -> bool {
         let shared = self.shared();
         let host = shared.host.borrow();
         let (Some(bridge), Some(fiber)) = (host.as_ref(), shared.scheduler.current_id()) else {
             return false;
         };
-        bridge.owner.get() == Some(fiber) || bridge.has_aborted(fiber)
+        bridge.owner.get() == Some(fiber) || bridge.has_aborted(fiber) || bridge.is_unused(fiber)
     }
 
     /// Waits until everything that is committed is durable; not inside of a transaction.

@@ -294,6 +294,14 @@ impl Instance {
         }
     }
 
+    /// The number that a client gave a parked request; `None` if no client asks, or it was answered.
+    pub fn sync_of(&self, request: RequestId) -> Option<u64> {
+        match self.parked.get(request)?.reply {
+            ReplyTo::Frame { sync, .. } => Some(sync),
+            ReplyTo::Caller(_) => None,
+        }
+    }
+
     /// Answers a parked request of a connection with a body of its own. Nothing if it is not there.
     pub(crate) fn answer_with_body(&mut self, request: RequestId, body: &[u8]) {
         let Some(ParkedCall { reply: ReplyTo::Frame { slot, sync, .. }, .. }) = self.unpark(request) else {

@@ -60,7 +60,7 @@ local session = {
     effective_user = function() local _, _, _, user = internal.session() return user_name(user) end,
     uid = function() local _, _, user = internal.session() return user end,
     euid = function() local _, _, _, user = internal.session() return user end,
-    sync = function() return 0 end,
+    sync = internal.sync,
     fd = function() return -1 end,
     exists = function(id) return id == nil or id == session_id() or connected[id] == true or storages[id] ~= nil end,
     type = function() local _, peer = internal.session() return peer ~= '' and 'binary' or 'background' end,
@@ -83,7 +83,10 @@ local session = {
         else
             error('session.su(): bad arguments', 2)
         end
-        if not row then client_error('NO_SUCH_USER', ("User '%s' is not found"):format(tostring(name))) end
+        -- A role is no user.
+        if not row or row[4] ~= 'user' then
+            client_error('NO_SUCH_USER', ("User '%s' is not found"):format(row and row[3] or tostring(name)))
+        end
         if body == nil then return internal.set_user(row[1]) end
         return internal.as_user(row[1], body, ...)
     end,
@@ -457,12 +460,22 @@ require('box.sequence')
 require('box.func')
 require('box.sql')
 require('box.settings')
+-- UUIDs and decimals from tuples have their methods, whatever the program requires.
+require('uuid')
+require('decimal')
 
 -- A program may put a function of its own in the place of `box.info`; clients that call it get that function then.
 setmetatable(box, {
     __index = function(_, name)
         if GUARDED[name] == nil then return nil end
         if name == 'info' and has_begun then return GUARDED.info end
+        -- As in Tarantool, SQL configures an instance that is not.
+        if name == 'execute' then
+            return function(...)
+                if not has_begun then box.cfg() end
+                return box.execute(...)
+            end
+        end
         error('Please call box.cfg{} first', 2)
     end,
     __newindex = function(_, name, value)

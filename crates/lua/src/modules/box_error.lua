@@ -3,6 +3,8 @@
 -- An error may have another one as its cause (`prev`), in a chain without cycles.
 local internal = require('lycosa.box')
 local ffi = require('ffi')
+-- A state without an instance has errors, but no `box`.
+local box = rawget(_G, 'box') or {}
 
 ffi.cdef('struct error { uint64_t number; };')
 local error_t
@@ -93,6 +95,33 @@ function internal.new_error(kind, code, message)
     return make({ type = kind, base_type = kind, code = code, message = message, trace = trace_of() })
 end
 
+-- An error that the system has reported to a module, with a text of the module; it is the last error from now on.
+local function system_error_as(number, text)
+    local object = internal.new_error('SystemError', nil, text)
+    payload(object).errno = number
+    last_error = object
+    return object
+end
+
+-- The same with the system's text for the number.
+local function system_error(module, number)
+    return system_error_as(number, ('%s: %s'):format(module, require('errno').strerror(number)))
+end
+
+local function timed_out()
+    local object = internal.new_error('TimedOut', nil, 'timed out')
+    payload(object).errno = 110
+    last_error = object
+    return object
+end
+
+-- An error of a module about its arguments: it is raised.
+local function illegal_params(text, ...)
+    local object = internal.new_error('IllegalParams', nil, text:format(...))
+    last_error = object
+    error(object, 0)
+end
+
 local methods = {}
 
 function methods.unpack(object)
@@ -144,7 +173,7 @@ error_t = ffi.metatype('struct error', {
     __gc = function(object) payloads[tonumber(object.number)] = nil end,
 })
 
-box.error = setmetatable({
+local functions = {
     new = function(...)
         local object = from_arguments(...)
         if not object then error('Usage: box.error.new(code, args) or box.error.new(type, args)', 2) end
@@ -167,7 +196,15 @@ box.error = setmetatable({
         last_error = nil
     end,
     is = is_error,
-}, {
+}
+
+-- Functions are found beside the codes; `pairs` shows the codes alone, as in Tarantool.
+local injection = setmetatable({}, { __index = function()
+    error('faults cannot be injected: they are for the tests of Tarantool itself', 2)
+end })
+local everything = { injection = injection }
+for name, code in pairs(codes) do everything[name] = code end
+box.error = setmetatable(everything, {
     __call = function(_, ...)
         if select('#', ...) == 0 then
             if last_error then error(last_error, 0) end
@@ -179,7 +216,7 @@ box.error = setmetatable({
         last_error = object
         error(object, 0)
     end,
-    __index = codes,
+    __index = functions,
     __serialize = function() return codes end,
 })
 
@@ -191,3 +228,6 @@ function internal.client_error(name, message)
     error(object, 0)
 end
 internal.error_t = error_t
+
+return { system_error = system_error, system_error_as = system_error_as, timed_out = timed_out,
+    illegal_params = illegal_params }

@@ -6,107 +6,143 @@ local lookup, reload, schema_statement = internal.lookup_space, internal.reload_
 local space_methods, index_methods = internal.space_methods, internal.index_methods
 local spaces, schema = internal.guarded.space, internal.guarded.schema
 
-local SPACE_SEQUENCE, INDEX, SEQUENCE = 340, 288, 284
+local SPACE_SEQUENCE, INDEX, SEQUENCE, FUNCTION, FUNC_INDEX = 340, 288, 284, 296, 372
 local EQ, REQ = box.index.EQ, box.index.REQ
 
 local INDEX_OPTIONS = {
-    if_not_exists = 'boolean', type = 'string', parts = 'any', unique = 'boolean', id = 'number',
-    sequence = 'any', dimension = 'number', distance = 'string', func = 'any', hint = 'boolean', page_size = 'number',
-    range_size = 'number', run_count_per_level = 'number', run_size_ratio = 'number', bloom_fpr = 'number',
+    if_not_exists = 'boolean', type = 'string', parts = 'table', unique = 'boolean', id = 'number',
+    sequence = 'boolean, number, string, table', dimension = 'number', distance = 'string', func = 'number, string',
+    page_size = 'number', range_size = 'number', run_count_per_level = 'number', run_size_ratio = 'number', bloom_fpr = 'number',
+}
+
+-- Options that the row of an index keeps as they are.
+local ROW_OPTIONS = {
+    'dimension', 'distance', 'page_size', 'range_size', 'run_count_per_level', 'run_size_ratio', 'bloom_fpr',
 }
 
 local TYPE_ALIASES = { num = 'unsigned', uint = 'unsigned', str = 'string', int = 'integer', ['*'] = 'any' }
 
 local function type_name(name)
-    local lower = tostring(name):lower()
+    local lower = name:lower()
     return TYPE_ALIASES[lower] or lower
 end
 
--- `{1, 'number', 'name', 'string'}`, `{{1, 'number'}, {field = 2, type = 'string'}}`, `{'name'}` …
-local function normalize_parts(space, parts)
-    if type(parts) ~= 'table' then parts = { parts } end
-    if next(parts) == nil then
-        client_error('ILLEGAL_PARAMS', 'Illegal parameters, options.parts must have at least one part')
-    end
-    local format = space:format()
-    local names = names_of(space.id) or {}
-    local function field_of(field, i)
-        if type(field) == 'number' then
-            if field < 1 then
-                client_error('ILLEGAL_PARAMS',
-                    ('Illegal parameters, options.parts[%d]: field (number) must be one-based'):format(i))
-            end
-            return field - 1
-        end
-        if type(field) == 'string' then
-            if names[field] then return names[field] - 1 end
-            local first, path = field:match('^([^%.%[]+)([%.%[].*)$')
-            if first and names[first] then return names[first] - 1, path end
-            client_error('ILLEGAL_PARAMS',
-                ("Illegal parameters, options.parts[%d]: field was not found by name '%s'"):format(i, field))
-        end
-        client_error('ILLEGAL_PARAMS',
-            ('Illegal parameters, options.parts[%d]: field (name or number) is expected'):format(i))
-    end
-    local function default_type(number)
-        local field = format[number + 1]
-        return field and field.type or 'scalar'
-    end
-    local rows = {}
-    local function add(field, kind, extra, i)
-        local number, path = field_of(field, i)
-        if kind == 'any' then kind = 'scalar' end
-        local row = { field = number, type = kind and type_name(kind) or default_type(number) }
-        row.path = path or (extra and extra.path)
-        local known = format[number + 1]
-        if extra and extra.is_nullable ~= nil then
-            row.is_nullable = extra.is_nullable
-        elseif known and known.is_nullable then
-            row.is_nullable = true
-        end
-        local collation = extra and extra.collation
-        if type(collation) == 'string' then
-            local found = internal.select(276, 1, EQ, { collation }, 0, 1)[1]
-            if not found then
-                client_error('ILLEGAL_PARAMS',
-                    ("Illegal parameters, options.parts[%d]: collation was not found by name '%s'"):format(i, collation))
-            end
-            collation = found[1]
-        end
-        row.collation = collation
-        rows[#rows + 1] = setmetatable(row, { __serialize = 'map' })
-    end
-    local nested = false
-    for _, part in ipairs(parts) do if type(part) == 'table' then nested = true end end
-    if nested then
-        for i, part in ipairs(parts) do
-            if type(part) ~= 'table' then part = { part } end
-            add(part.field or part[1], part.type or part[2], part, i)
-        end
-    elseif parts.field then
-        add(parts.field, parts.type, parts, 1)
+local function illegal(text, ...) client_error('ILLEGAL_PARAMS', 'Illegal parameters, ' .. text:format(...)) end
+
+-- The number of a field from 0, and the path inside of it: `2`, `'name'`, `'name.path'`, `'[2].path'`, `'["name"].path'`.
+local function resolve_field(field, names, place)
+    local number, path
+    if type(field) == 'number' then
+        number = field
+    elseif type(field) ~= 'string' then
+        illegal('%s: field (name or number) is expected', place)
+    elseif names[field] then
+        number = names[field]
     else
-        local i = 1
-        while i <= #parts do
-            local field, kind = parts[i], parts[i + 1]
-            if field == 0 then
-                client_error('ILLEGAL_PARAMS', 'Illegal parameters, invalid index parts: field_no must be one-based')
-            end
-            if type(kind) == 'string' and not names[kind] then
-                add(field, kind, nil, #rows + 1)
-                i = i + 2
-            else
-                add(field, nil, nil, #rows + 1)
-                i = i + 1
-            end
+        local digits = field:match('^%[(%d+)%]')
+        local quoted = field:match('^%["([^%]]+)"%]') or field:match("^%['([^%]]+)'%]")
+        local name = field:match('^([^.[]+)')
+        if digits then
+            number, path = tonumber(digits), field:sub(#digits + 3)
+        elseif quoted and names[quoted] then
+            number, path = names[quoted], field:sub(#quoted + 5)
+        elseif name and names[name] then
+            number, path = names[name], field:sub(#name + 1)
+        else
+            illegal("%s: field was not found by name '%s'", place, field)
         end
+    end
+    if number <= 0 then illegal('%s: field (number) must be one-based', place) end
+    return number - 1, path
+end
+
+-- The number of a collation with this name.
+local function collation_of(name, place)
+    local function find(key) return internal.select(276, 1, EQ, { key }, 0, 1)[1] end
+    local found = find(name) or find(name:lower())
+    if not found then illegal("%s: collation was not found by name '%s'", place, name) end
+    return found[1]
+end
+
+-- `{1, 'unsigned', 2, 'string'}`: fields and types by turns, which say all.
+local function flat_parts(parts)
+    if #parts % 2 ~= 0 then illegal('options.parts: expected field_no (number), type (string) pairs') end
+    local rows = {}
+    for i = 1, #parts, 2 do
+        local field, kind = parts[i], parts[i + 1]
+        if field == 0 then illegal('invalid index parts: field_no must be one-based') end
+        if type(field) ~= 'number' or type(kind) ~= 'string' then
+            illegal('options.parts: expected field_no (number), type (string) pairs')
+        end
+        rows[#rows + 1] = { field - 1, type_name(kind) }
+    end
+    return rows
+end
+
+-- Parts as a row of `_index` has them. Each may be a field, or a table with its field, type and options; what is not said of
+-- the type and of nil comes from the format of the space. Options that are unknown go into the row, which is refused then.
+local function normalize_parts(space, parts)
+    if #parts == 0 then illegal('options.parts must have at least one part') end
+    if type(parts[1]) == 'number' and type(parts[2]) == 'string' then return flat_parts(parts) end
+    local format, names = space:format(), names_of(space.id) or {}
+    local rows, is_short = {}, true
+    for i = 1, #parts do
+        local part, place = parts[i], ('options.parts[%d]'):format(i)
+        local row = {}
+        for key, value in pairs(type(part) == 'table' and part or { part }) do
+            if key == 1 then key = 'field' elseif key == 2 then key = 'type' end
+            if key == 'collation' then value = collation_of(value, place) end
+            row[key] = value
+            if key ~= 'field' and key ~= 'type' then is_short = false end
+        end
+        local path
+        row.field, path = resolve_field(row.field, names, place)
+        row.path = path or row.path
+        local known = format[row.field + 1]
+        if row.type == nil then
+            row.type = known and known.type or 'scalar'
+        elseif type(row.type) ~= 'string' then
+            illegal('%s: type (string) is expected', place)
+        end
+        row.type = type_name(row.type)
+        if row.is_nullable == nil then
+            row.is_nullable = known and known.is_nullable or nil
+        elseif type(row.is_nullable) ~= 'boolean' then
+            illegal('%s: type (boolean) is expected', place)
+        end
+        if row.path ~= nil or row.is_nullable ~= nil then is_short = false end
+        rows[i] = setmetatable(row, { __serialize = 'map' })
     end
     -- Parts that say nothing but their field and type are written in the short form.
-    for _, row in ipairs(rows) do
-        if row.is_nullable ~= nil or row.collation ~= nil or row.path ~= nil then return rows end
+    if is_short then
+        for i, row in ipairs(rows) do rows[i] = { row.field, row.type } end
     end
-    for i, row in ipairs(rows) do rows[i] = { row.field, row.type } end
     return rows
+end
+
+-- The parts of an index that names none: the first field, or the second of a BITSET or RTREE, with the type that the format
+-- gives it.
+local function default_parts(space, kind)
+    local field = (kind == 'rtree' or kind == 'bitset') and 2 or 1
+    local known = space:format()[field]
+    if known and known.type ~= 'any' then return { { field, known.type } } end
+    return { field, kind == 'rtree' and 'array' or 'unsigned' }
+end
+
+-- The number of the function whose keys an index has.
+local function key_function(func)
+    if type(func) == 'number' then return func end
+    local row = internal.select(FUNCTION, 2, EQ, { func }, 0, 1)[1]
+    if not row then client_error('NO_SUCH_FUNCTION', ("Function '%s' does not exist"):format(func)) end
+    return row[1]
+end
+
+-- What a row of `_index` says about the index beside its parts.
+local function row_options(options, unique)
+    local row = { unique = unique }
+    for _, name in ipairs(ROW_OPTIONS) do row[name] = options[name] end
+    if options.func ~= nil then row.func = key_function(options.func) end
+    return setmetatable(row, { __serialize = 'map' })
 end
 
 -- What feeds an index: the sequence's row and the field, for `sequence = true`, a number, a name, or a table of both.
@@ -146,9 +182,7 @@ end
 
 function space_methods.create_index(space, name, options)
     check_space(space, 'create_index')
-    if type(name) ~= 'string' then
-        client_error('ILLEGAL_PARAMS', 'Illegal parameters, name should be a string')
-    end
+    if type(name) ~= 'string' then illegal('name should be a string') end
     options = check_options(options, INDEX_OPTIONS)
     lookup(space.id)
     local known = space.index[name]
@@ -162,16 +196,14 @@ function space_methods.create_index(space, name, options)
         local last = internal.select(INDEX, 0, REQ, { space.id }, 0, 1)[1]
         if last then id = last[2] + 1 end
     end
+    local kind = options.type or 'tree'
     local unique = options.unique
-    if unique == nil then unique = true end
-    local kind = tostring(options.type or 'tree')
-    local row_options = setmetatable({ unique = unique }, { __serialize = 'map' })
-    if options.func then
-        client_error('UNSUPPORTED', 'Lycosa does not support functional indexes')
-    end
-    local parts = normalize_parts(space, options.parts or { 1, 'unsigned' })
+    if unique == nil then unique = kind ~= 'rtree' and kind ~= 'bitset' end
+    local parts = normalize_parts(space, options.parts or default_parts(space, kind))
+    local row = row_options(options, unique)
     local source = options.sequence and sequence_of_index(space, name, parts, options.sequence)
-    schema_statement(space.id, 'insert', INDEX, { space.id, id, name, kind, row_options, parts })
+    schema_statement(space.id, 'insert', INDEX, { space.id, id, name, kind, row, parts })
+    if row.func ~= nil then schema_statement(space.id, 'insert', FUNC_INDEX, { space.id, id, row.func }) end
     if source then attach_sequence(space, source) end
     return space.index[id]
 end
@@ -205,14 +237,13 @@ function index_methods.alter(index, options)
     local row = internal.get(INDEX, 0, { index.space_id, index.id })
     local operations = {}
     local parts = options.parts and normalize_parts(space, options.parts) or row[6]
+    if options.id ~= nil then operations[#operations + 1] = { '=', 2, options.id } end
     if options.name then operations[#operations + 1] = { '=', 3, options.name } end
-    if options.parts then operations[#operations + 1] = { '=', 6, parts } end
     if options.type then operations[#operations + 1] = { '=', 4, options.type } end
-    if options.unique ~= nil then
-        local kept = row[5]
-        kept.unique = options.unique
-        operations[#operations + 1] = { '=', 5, kept }
-    end
+    if options.parts then operations[#operations + 1] = { '=', 6, parts } end
+    local kept, is_other = row[5], false
+    for option, value in pairs(row_options(options, options.unique)) do kept[option], is_other = value, true end
+    if is_other then operations[#operations + 1] = { '=', 5, kept } end
     local source = options.sequence and sequence_of_index(space, index.name, parts, options.sequence)
     if options.sequence ~= nil and index.id == 0 then internal.detach_sequence(space.id) end
     if #operations > 0 then schema_statement(index.space_id, 'update', INDEX, { index.space_id, index.id }, operations) end

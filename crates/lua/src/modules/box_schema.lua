@@ -2,7 +2,7 @@
 local internal = require('lycosa.box')
 local client_error, native = internal.client_error, internal.native
 local guarded = internal.guarded
-local pause = require('lycosa.fiber').pause
+local pause, shows_fields = require('lycosa.fiber').pause, require('lycosa.fields')
 
 -- Where the version of the schema stands: code that reads it there is compiled.
 local version_place = require('ffi').cast('const uint32_t *', internal.schema_version_address())
@@ -51,35 +51,59 @@ local function iterator_of(options, key)
     return number
 end
 
-local index_mt = {
-    __index = index_methods,
-    __serialize = function(index)
-        return { id = index.id, name = index.name, type = index.type, unique = index.unique, parts = index.parts,
-            space_id = index.space_id, sequence_id = index.sequence_id, sequence_fieldno = index.sequence_fieldno }
-    end,
-}
+-- Each index, and each space, has a metatable of its own, so that a program may change one of them. `fun.iter` walks their
+-- tuples by `__pairs`; `pairs` shows their fields, as in Tarantool.
+local function own_index_mt(methods)
+    local mt = {
+        __index = methods, __pairs = methods.pairs, __ipairs = methods.pairs,
+        __serialize = function(index)
+            return { id = index.id, name = index.name, type = index.type, unique = index.unique, parts = index.parts,
+                space_id = index.space_id, sequence_id = index.sequence_id, sequence_fieldno = index.sequence_fieldno,
+                dimension = index.dimension, func = index.func }
+        end,
+    }
+    shows_fields(mt)
+    return mt
+end
 
-local space_mt = {
-    __index = space_methods,
-    __serialize = function(space)
-        local index = {}
-        for name, entry in pairs(space.index) do index[name] = entry end
-        return { id = space.id, name = space.name, engine = space.engine, field_count = space.field_count,
-            temporary = space.temporary, is_local = space.is_local, is_sync = space.is_sync, enabled = space.enabled, index = index }
-    end,
-}
+local function own_space_mt(methods)
+    local mt = {
+        __index = methods, __pairs = methods.pairs, __ipairs = methods.pairs,
+        __serialize = function(space)
+            local index = {}
+            for name, entry in pairs(space.index) do index[name] = entry end
+            return { id = space.id, name = space.name, engine = space.engine, field_count = space.field_count,
+                temporary = space.temporary, is_local = space.is_local, is_sync = space.is_sync, enabled = space.enabled, index = index }
+        end,
+    }
+    shows_fields(mt)
+    return mt
+end
+
+local function collation_name(id)
+    if id == nil or id == 0 then return nil end
+    local row = internal.system_row(276, 0, { id })
+    return row and row[2]
+end
 
 local function describe_parts(parts)
     local shown = {}
     for i, part in ipairs(parts) do
         if part.field ~= nil then
             shown[i] = { fieldno = part.field + 1, type = part.type, is_nullable = part.is_nullable or false,
-                path = part.path, collation = part.collation }
+                path = part.path, collation = collation_name(part.collation) }
         else
             shown[i] = { fieldno = part[1] + 1, type = part[2], is_nullable = false }
         end
     end
     return shown
+end
+
+-- The function whose keys an index has, as its object shows it.
+local function key_function(id)
+    if id == nil or id == 0 then return nil end
+    local row = internal.system_row(FUNCTION, 0, { id })
+    return { fid = id, name = row and row[3] }
 end
 
 -- Spaces whose methods a module has, by number: the metatables of the space and its index.
@@ -95,7 +119,8 @@ local function load(row, version)
     local space = objects[id]
     local service = internal.services[id]
     if not space then
-        space = setmetatable({ index = {}, enabled = false }, service and service.space_mt or space_mt)
+        space = setmetatable({ index = {}, enabled = false }, service and service.space_mt or own_space_mt(space_methods))
+        space.on_replace, space.before_replace = internal.on_replace, internal.before_replace
         objects[id] = space
     end
     space.id, space.name, space.engine, space.field_count = id, name, engine, field_count
@@ -115,9 +140,14 @@ local function load(row, version)
     end
     for _, index_row in ipairs(internal.system_rows(INDEX, id)) do
         local _, index_id, index_name, kind, options, parts = index_row:unpack()
-        local index = former[index_id] or setmetatable({}, service and service.index_mt or index_mt)
+        local index = former[index_id] or setmetatable({}, service and service.index_mt or own_index_mt(index_methods))
         index.id, index.name, index.type = index_id, index_name, tostring(kind):upper()
-        index.unique, index.parts, index.space_id = options.unique ~= false, describe_parts(parts), id
+        index.parts, index.space_id = describe_parts(parts), id
+        local is_ordered = index.type == 'TREE' or index.type == 'HASH'
+        index.unique = is_ordered and options.unique ~= false or nil
+        if is_ordered and options.unique == false then index.unique = false end
+        index.dimension = index.type == 'RTREE' and (options.dimension or 2) or nil
+        index.func = key_function(options.func)
         space.index[index_id], space.index[index_name] = index, index
         if index_id == 0 then
             space.enabled = true
@@ -199,8 +229,10 @@ end
 
 local change = internal.change
 
+local function is_list(value) return type(value) == 'table' or box.tuple.is(value) end
+
 local function operations_of(space_id, operations)
-    if type(operations) ~= 'table' then return operations end
+    if type(operations) ~= 'table' then operations = operations:totable() end
     local names = names_by_space[space_id]
     if not names then return operations end
     local new
@@ -234,14 +266,15 @@ space_methods.put = space_methods.replace
 
 function space_methods.update(space, key, operations)
     check_space(space, 'update')
-    if type(operations) ~= 'table' then error('Usage index:update(key, ops)', 0) end
+    if not is_list(operations) then error('Usage index:update(key, ops)', 0) end
     return change('update', space.id, 0, key, operations_of(space.id, operations))
 end
 
 function space_methods.upsert(space, tuple, operations)
     check_space(space, 'upsert')
-    if type(operations) ~= 'table' then error('Usage space:upsert(tuple_key, ops)', 0) end
-    change('upsert', space.id, 0, tuple, operations_of(space.id, operations))
+    if not is_list(operations) then error('Usage space:upsert(tuple_key, ops)', 0) end
+    -- It returns a tuple only where a `before_replace` trigger has made it a REPLACE.
+    return change('upsert', space.id, 0, tuple, operations_of(space.id, operations))
 end
 
 function space_methods.delete(space, key)
@@ -297,8 +330,7 @@ function space_methods.frommap(space, map, options)
     if type(map) ~= 'table' or (options ~= nil and type(options) ~= 'table') then
         error('Usage: space:frommap(map, opts)', 0)
     end
-    local names = names_by_space[space.id]
-    if not names then return nil, ("Space '%s' has no format"):format(space.name) end
+    local names = names_by_space[space.id] or {}
     local row, count = {}, 0
     for name, value in pairs(map) do
         local number = names[name]
@@ -306,21 +338,23 @@ function space_methods.frommap(space, map, options)
         row[number] = value
         if number > count then count = number end
     end
-    for i = 1, count do if row[i] == nil then row[i] = box.NULL end end
-    local tuple = box.tuple.new(row)
+    local fields = {}
+    for i = 1, count do fields[i] = row[i] == nil and box.NULL or row[i] end
+    local tuple = box.tuple.new(fields)
     local misfit = internal.misfit(space.id, tuple)
     if misfit then return nil, misfit end
-    return options and options.table and row or tuple
+    if options and options.table then return row end
+    return tuple
 end
 
-function space_methods.on_replace(space, new, old)
+function internal.on_replace(space, ...)
     check_space(space, 'on_replace')
-    return internal.set_on_replace(space.id, new, old)
+    return internal.set_on_replace(space.id, ...)
 end
 
-function space_methods.before_replace(space, new, old)
+function internal.before_replace(space, ...)
     check_space(space, 'before_replace')
-    return internal.set_before_replace(space.id, new, old)
+    return internal.set_before_replace(space.id, ...)
 end
 
 function space_methods.run_triggers(space, enabled)
@@ -510,6 +544,16 @@ function schema.space.create(name, options)
 end
 schema.create_space = schema.space.create
 
+-- The methods of all spaces and indexes: what a program adds here all of them have.
+space_methods.__index, space_methods.__pairs, space_methods.__ipairs = space_methods, space_methods.pairs, space_methods.pairs
+index_methods.__index, index_methods.__pairs, index_methods.__ipairs = index_methods, index_methods.pairs, index_methods.pairs
+schema.space_mt, schema.index_mt = space_methods, index_methods
+schema.memtx_index_mt, schema.vinyl_index_mt = index_methods, index_methods
+for _, name in ipairs({ 'space', 'index', 'sequence', 'func' }) do
+    -- Objects have their methods from the beginning.
+    schema[name].bless = function() end
+end
+
 -- Index methods.
 
 -- A number of rows as C takes it: a negative one is a very large one.
@@ -549,8 +593,7 @@ end
 
 function index_methods.pairs(index, key, options)
     check_index(index, 'pairs')
-    local offset = type(options) == 'table' and options.offset or 0
-    local cursor = internal.cursor(index.space_id, index.id, iterator_of(options, key), key, offset)
+    local cursor = internal.cursor(index.space_id, index.id, iterator_of(options, key), key)
     local loaded, fun = true, loaded_modules.fun
     if fun == nil then loaded, fun = pcall(require, 'fun') end
     if loaded then return fun.wrap(generate, cursor, 0) end
@@ -574,11 +617,14 @@ function index_methods.len(index)
     return internal.count(index.space_id, index.id, ITERATORS.ALL)
 end
 
+-- Refuses what the index of that type cannot do.
+local function refuse(index, name)
+    client_error('UNSUPPORTED_INDEX_FEATURE', ("Index '%s' (%s) of space '%s' (memtx) does not support %s()"):format(
+        index.name, index.type, spaces[index.space_id].name, name))
+end
+
 local function extreme(index, name, iterator, key)
-    if index.type == 'HASH' then
-        client_error('UNSUPPORTED_INDEX_FEATURE', ("Index '%s' (HASH) of space '%s' (memtx) does not support %s()"):format(
-            index.name, spaces[index.space_id].name, name))
-    end
+    if index.type ~= 'TREE' then refuse(index, name) end
     return internal.first(index.space_id, index.id, iterator, key)
 end
 
@@ -594,6 +640,7 @@ end
 
 function index_methods.random(index, seed)
     check_index(index, 'random')
+    if index.type ~= 'TREE' and index.type ~= 'HASH' then refuse(index, 'random') end
     local count = index:len()
     if count == 0 then return nil end
     return internal.first(index.space_id, index.id, ITERATORS.ALL, nil, (seed or 0) % count)
@@ -601,7 +648,7 @@ end
 
 function index_methods.update(index, key, operations)
     check_index(index, 'update')
-    if type(operations) ~= 'table' then error('Usage index:update(key, ops)', 0) end
+    if not is_list(operations) then error('Usage index:update(key, ops)', 0) end
     return change('update', index.space_id, index.id, key, operations_of(index.space_id, operations))
 end
 

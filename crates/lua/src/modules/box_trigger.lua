@@ -35,6 +35,7 @@ local function trigger_list(changed)
             list[#list + 1] = new
         end
         if changed then changed(list) end
+        if new == nil then return end
         return new
     end
     return list, set
@@ -209,8 +210,8 @@ local function triggers_of(space)
     return triggers
 end
 
-function internal.set_before_replace(space, new, old) return triggers_of(space).set_before(new, old) end
-function internal.set_on_replace(space, new, old) return triggers_of(space).set_after(new, old) end
+function internal.set_before_replace(space, ...) return triggers_of(space).set_before(...) end
+function internal.set_on_replace(space, ...) return triggers_of(space).set_after(...) end
 function internal.run_triggers(space, enabled)
     local triggers = triggers_of(space)
     triggers.enabled = enabled

@@ -68,8 +68,9 @@ fio.c.flag.O_NOFOLLOW = is_arm and 0x8000 or 0x20000
 fio.c.flag.O_DIRECT = is_arm and 0x10000 or 0x4000
 fio.c.flag.O_TMPFILE = bit.bor(0x400000, fio.c.flag.O_DIRECTORY)
 
+-- What a failed call returns: its result and an error object of the class `SystemError`, with the number of the error.
 local function failure(result)
-    return result, 'fio: ' .. errno.strerror(ffi.errno())
+    return result, require('box.error').system_error('fio', ffi.errno())
 end
 
 local function done(code)
@@ -257,9 +258,11 @@ end
 function fio.dirname(path)
     want('string', path, 'fio.dirname(path)')
     if path:find('^/+$') then return '/' end
-    local folder = path:gsub('/+$', ''):match('^(.*)/[^/]*$')
+    -- Two slashes at the beginning stay two, as the C library has it.
+    local folder = path:gsub('/+$', ''):match('^(.*/)[^/]*$')
     if folder == nil then return '.' end
-    return folder == '' and '/' or folder
+    if folder:find('^/+$') then return folder == '//' and '//' or '/' end
+    return (folder:gsub('/+$', ''))
 end
 
 --- The parts with a slash between them; what is no text is told as one. Empty parts are left out.

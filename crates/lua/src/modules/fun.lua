@@ -47,7 +47,14 @@ end
 local function raw(object, param, state)
     local kind = type(object)
     if kind == 'table' then
-        if getmetatable(object) == meta then return object.gen, object.param, object.state end
+        local own = getmetatable(object)
+        if own == meta then return object.gen, object.param, object.state end
+        local walk = type(own) == 'table' and (own.__ipairs or own.__pairs)
+        if walk then
+            local iterator, walked, at = walk(object)
+            if getmetatable(iterator) == meta then return iterator.gen, iterator.param, iterator.state end
+            return iterator, walked, at
+        end
         if #object > 0 then return next_index, object, 0 end
         return over_map, object, nil
     elseif kind == 'function' then

@@ -3,6 +3,7 @@ local ffi = require('ffi')
 local fiber = require('fiber')
 local clock = require('clock')
 local errno = require('errno')
+local errors = require('box.error')
 
 ffi.cdef([[
     typedef struct { char opaque[256]; } lycosa_file_actions;
@@ -30,7 +31,7 @@ ffi.cdef([[
 local C = ffi.C
 local O_RDWR, O_NONBLOCK, O_CLOEXEC = 2, 0x800, 0x80000
 local F_SETFL, WNOHANG, SETSID = 4, 1, 0x80
-local EAGAIN, EINTR, EPIPE = 11, 4, 32
+local EAGAIN, EINTR, EPIPE, ESRCH = 11, 4, 32, 3
 local READ_SIZE = 64 * 1024
 local FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.02
 local STREAMS = { stdin = 0, stdout = 1, stderr = 2 }
@@ -38,18 +39,28 @@ local STREAMS = { stdin = 0, stdout = 1, stderr = 2 }
 local popen = {
     opts = { INHERIT = 'inherit', DEVNULL = 'devnull', CLOSE = 'close', PIPE = 'pipe' },
     state = { ALIVE = 'alive', EXITED = 'exited', SIGNALED = 'signaled' },
-    stream = { OPENED = 'open', CLOSED = 'closed' },
+    stream = { OPEN = 'open', CLOSED = 'closed' },
     signal = {
-        SIGHUP = 1, SIGINT = 2, SIGQUIT = 3, SIGILL = 4, SIGABRT = 6, SIGFPE = 8, SIGKILL = 9, SIGUSR1 = 10, SIGSEGV = 11,
-        SIGUSR2 = 12, SIGPIPE = 13, SIGALRM = 14, SIGTERM = 15, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTSTP = 20,
-        SIGTTIN = 21, SIGTTOU = 22,
+        SIGHUP = 1, SIGINT = 2, SIGQUIT = 3, SIGILL = 4, SIGTRAP = 5, SIGABRT = 6, SIGIOT = 6, SIGBUS = 7, SIGFPE = 8,
+        SIGKILL = 9, SIGUSR1 = 10, SIGSEGV = 11, SIGUSR2 = 12, SIGPIPE = 13, SIGALRM = 14, SIGTERM = 15, SIGSTKFLT = 16,
+        SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTSTP = 20, SIGTTIN = 21, SIGTTOU = 22, SIGURG = 23, SIGXCPU = 24,
+        SIGXFSZ = 25, SIGVTALRM = 26, SIGPROF = 27, SIGWINCH = 28, SIGIO = 29, SIGPOLL = 29, SIGPWR = 30, SIGSYS = 31,
     },
 }
 
+local SIGNAL_NAMES = {}
+for name, number in pairs(popen.signal) do
+    if name ~= 'SIGIOT' and name ~= 'SIGPOLL' then SIGNAL_NAMES[number] = name end
+end
+
 local handle_mt = {}
 handle_mt.__index = handle_mt
+function handle_mt.__tostring() return '<popen handle>' end
 
-local function failed(what, number) return nil, ('popen: %s: %s'):format(what, errno.strerror(number)) end
+-- Fails with the error object of a call of the system.
+local function failed(number, text, ...) return nil, errors.system_error_as(number, text:format(...)) end
+
+local function timed_out() return nil, errors.timed_out() end
 
 -- Waits for `ready` to return something but nil, at most `timeout` seconds.
 local function await(timeout, ready)
@@ -64,8 +75,16 @@ local function await(timeout, ready)
     end
 end
 
-local function check(value, kind, usage)
-    if type(value) ~= kind then error(usage, 3) end
+-- Refuses a parameter of the wrong type.
+local function check(value, kind, call, parameter, expected)
+    if type(value) ~= kind then
+        errors.illegal_params('%s: wrong parameter "%s": expected %s, got %s', call, parameter, expected or kind,
+            value == nil and 'no value' or type(value))
+    end
+end
+
+local function check_optional(value, kind, call, parameter)
+    if value ~= nil then check(value, kind, call, parameter, kind .. ' or nil') end
 end
 
 local function close_stream(self, name)
@@ -76,24 +95,45 @@ local function close_stream(self, name)
     end
 end
 
-local USAGE = 'Bad params, use: popen.new({<string> ...}[, {stdin=, stdout=, stderr=, env=, shell=, setsid=, group_signal=, keep_child=}])'
+local FLAGS = {
+    shell = false, setsid = false, close_fds = true, restore_signals = true, group_signal = false, keep_child = false,
+}
+
+-- The options of a child, all of them, as `info` shows them.
+local function all_options(opts)
+    check_optional(opts, 'table', 'popen.new', 'opts')
+    opts = opts or {}
+    local all = {}
+    for name in pairs(STREAMS) do
+        local kind = opts[name]
+        check_optional(kind, 'string', 'popen.new', 'opts.' .. name)
+        if kind ~= nil and popen.opts[kind:upper()] ~= kind then
+            errors.illegal_params('popen.new: wrong parameter "opts.%s": expected popen.opts.<...> constant, got %s', name, kind)
+        end
+        all[name] = kind or 'inherit'
+    end
+    check_optional(opts.env, 'table', 'popen.new', 'opts.env')
+    for name, default in pairs(FLAGS) do
+        check_optional(opts[name], 'boolean', 'popen.new', 'opts.' .. name)
+        if opts[name] == nil then all[name] = default else all[name] = opts[name] end
+    end
+    if all.group_signal and not all.setsid then
+        errors.illegal_params('popen.new: group_signal is set, but setsid is not')
+    end
+    return all, opts.env
+end
 
 function popen.new(argv, opts)
-    check(argv, 'table', USAGE)
-    opts = opts or {}
-    check(opts, 'table', USAGE)
+    check(argv, 'table', 'popen.new', 'argv')
+    local options, environment = all_options(opts)
+    opts = options
     local words = {}
     if opts.shell then words = { 'sh', '-c' } end
     for i = 1, #argv do
-        check(argv[i], 'string', USAGE)
+        check(argv[i], 'string', 'popen.new', ('argv[%d]'):format(i))
         words[#words + 1] = argv[i]
     end
-    if #argv == 0 then error(USAGE, 2) end
-    for name in pairs(STREAMS) do
-        local kind = opts[name]
-        local known = kind == nil or kind == 'inherit' or kind == 'devnull' or kind == 'close' or kind == 'pipe'
-        if not known then error(("popen.new: wrong value '%s' of opts.%s"):format(tostring(kind), name), 2) end
-    end
+    if #words == 0 then errors.illegal_params('popen.new: wrong parameter "argv": expected a program, got an empty table') end
 
     local keep = {}
     local function texts(list)
@@ -105,9 +145,9 @@ function popen.new(argv, opts)
         return array
     end
     local envp = ffi.cast('const char *const *', C.environ)
-    if opts.env then
+    if environment then
         local list = {}
-        for name, value in pairs(opts.env) do list[#list + 1] = ('%s=%s'):format(name, value) end
+        for name, value in pairs(environment) do list[#list + 1] = ('%s=%s'):format(name, value) end
         envp = texts(list)
     end
 
@@ -143,15 +183,19 @@ function popen.new(argv, opts)
     local self = setmetatable({ fds = ours, command = table.concat(words, ' '), options = opts }, handle_mt)
     if number ~= 0 then
         for name in pairs(STREAMS) do close_stream(self, name) end
-        return failed('can not start ' .. words[1], number)
+        return failed(number, 'popen: can not start %s: %s', words[1], errno.strerror(number))
     end
     self.pid = pid[0]
     return self
 end
 
 function popen.shell(command, mode)
-    check(command, 'string', 'Bad params, use: popen.shell(<string> command[, <string> mode])')
+    check(command, 'string', 'popen.shell', 'command')
+    check_optional(mode, 'string', 'popen.shell', 'mode')
     mode = mode or 'rwR'
+    if mode == '' or mode:find('[^rwR]') then
+        errors.illegal_params([[popen.shell: wrong parameter "mode": expected 'r', 'w', 'R' or its combination, got %s]], mode)
+    end
     local function pipe(letter) return mode:find(letter, 1, true) and 'pipe' or 'inherit' end
     return popen.new({ command }, {
         shell = true, setsid = true, group_signal = true, stdin = pipe('w'), stdout = pipe('r'), stderr = pipe('R'),
@@ -160,7 +204,7 @@ end
 
 local function check_open(self)
     if getmetatable(self) ~= handle_mt then error('popen: use handle:method()', 3) end
-    if self.is_closed then error('popen: attempt to operate on a closed handle', 3) end
+    if self.is_closed then errors.illegal_params('popen: attempt to operate on a closed handle') end
 end
 
 -- What has become of the child; a child that has ended is waited for once.
@@ -173,7 +217,7 @@ local function status_of(self)
             if signal == 0 then
                 self.status = { state = 'exited', exit_code = bit.band(bit.rshift(number, 8), 0xff) }
             else
-                self.status = { state = 'signaled', signo = signal }
+                self.status = { state = 'signaled', signo = signal, signame = SIGNAL_NAMES[signal] }
             end
         end
     end
@@ -182,11 +226,16 @@ end
 
 function handle_mt:signal(signo)
     check_open(self)
-    check(signo, 'number', 'Bad params, use: ph:signal(signo)')
-    if status_of(self) then return failed('the process has ended', 3) end
+    check(signo, 'number', 'popen:signal', 'signo')
+    if status_of(self) then
+        return failed(ESRCH, 'Attempt to send a signal %d to a process that does not exist anymore', signo)
+    end
     local target = self.pid
-    if self.options.group_signal and self.options.setsid then target = -target end
-    if C.lycosa_popen_kill(target, signo) ~= 0 then return failed('can not send a signal', ffi.errno()) end
+    if self.options.group_signal then target = -target end
+    if C.lycosa_popen_kill(target, signo) ~= 0 then
+        local number = ffi.errno()
+        return failed(number, 'popen: can not send signal %d: %s', signo, errno.strerror(number))
+    end
     return true
 end
 
@@ -196,12 +245,14 @@ function handle_mt:kill() return self:signal(popen.signal.SIGKILL) end
 
 function handle_mt:wait()
     check_open(self)
-    return await(nil, function() return status_of(self) end)
+    return table.copy(await(nil, function() return status_of(self) end))
 end
 
 function handle_mt:info()
     check_open(self)
-    local info = { command = self.command, opts = self.options, status = status_of(self) or { state = 'alive' } }
+    local info = {
+        command = self.command, opts = table.copy(self.options), status = table.copy(status_of(self) or { state = 'alive' }),
+    }
     if info.status.state == 'alive' then info.pid = self.pid end
     for name in pairs(STREAMS) do
         if self.options[name] == 'pipe' then info[name] = self.fds[name] and 'open' or 'closed' end
@@ -209,12 +260,25 @@ function handle_mt:info()
     return info
 end
 
+-- The descriptor of a stream that is a pipe of ours.
+local function pipe_of(self, name)
+    if self.options[name] ~= 'pipe' then
+        errors.illegal_params('popen: handle does not support the requested IO operation')
+    end
+    local fd = self.fds[name]
+    if not fd then errors.illegal_params('popen: attempt to operate on a closed file descriptor') end
+    return fd
+end
+
 function handle_mt:read(opts)
     check_open(self)
+    check_optional(opts, 'table', 'popen:read', 'opts')
     opts = opts or {}
-    local name = opts.stderr and 'stderr' or 'stdout'
-    local fd = self.fds[name]
-    if not fd then error(('popen: %s is no open pipe'):format(name), 2) end
+    check_optional(opts.stdout, 'boolean', 'popen:read', 'opts.stdout')
+    check_optional(opts.stderr, 'boolean', 'popen:read', 'opts.stderr')
+    check_optional(opts.timeout, 'number', 'popen:read', 'opts.timeout')
+    if opts.stdout and opts.stderr then errors.illegal_params('popen:read: stdout and stderr are asked for together') end
+    local fd = pipe_of(self, opts.stderr and 'stderr' or 'stdout')
     local buffer = ffi.new('char[?]', READ_SIZE)
     local data, number = await(opts.timeout, function()
         local count = tonumber(C.lycosa_popen_read(fd, buffer, READ_SIZE))
@@ -223,15 +287,16 @@ function handle_mt:read(opts)
         if code ~= EAGAIN and code ~= EINTR then return false, code end
     end)
     if data then return data end
-    if data == nil then return nil, 'timed out' end
-    return failed('can not read', number)
+    if data == nil then return timed_out() end
+    return failed(number, 'popen: can not read: %s', errno.strerror(number))
 end
 
 function handle_mt:write(text, opts)
     check_open(self)
-    check(text, 'string', 'Bad params, use: ph:write(str[, {timeout = <number>}])')
-    local fd = self.fds.stdin
-    if not fd then error('popen: stdin is no open pipe', 2) end
+    check(text, 'string', 'popen:write', 'str')
+    check_optional(opts, 'table', 'popen:write', 'opts')
+    check_optional(opts and opts.timeout, 'number', 'popen:write', 'opts.timeout')
+    local fd = pipe_of(self, 'stdin')
     local written = 0
     local bytes = ffi.cast('const char *', text)
     local done, number = await(opts and opts.timeout, function()
@@ -248,15 +313,27 @@ function handle_mt:write(text, opts)
         return true
     end)
     if done then return true end
-    if done == nil then return nil, 'timed out' end
-    return failed('can not write', number or EPIPE)
+    if done == nil then return timed_out() end
+    number = number or EPIPE
+    return failed(number, 'popen: can not write: %s', errno.strerror(number))
 end
 
 function handle_mt:shutdown(opts)
     check_open(self)
+    check_optional(opts, 'table', 'popen:shutdown', 'opts')
+    local is_any = false
     for name in pairs(STREAMS) do
-        if (opts or {})[name] then close_stream(self, name) end
+        local wanted = opts and opts[name]
+        check_optional(wanted, 'boolean', 'popen:shutdown', 'opts.' .. name)
+        if wanted then
+            is_any = true
+            if self.options[name] ~= 'pipe' then
+                errors.illegal_params('popen: handle does not support the requested IO operation')
+            end
+        end
     end
+    if not is_any then errors.illegal_params('popen: neither stdin, stdout nor stderr is set') end
+    for name in pairs(STREAMS) do if opts[name] then close_stream(self, name) end end
     return true
 end
 

@@ -16,6 +16,26 @@ struct decimal {
 };
 ]])
 
+-- Types and functions of the C library that libraries use without declaring them, as Tarantool's modules have done it.
+ffi.cdef([[
+typedef int pid_t;
+typedef unsigned int uid_t;
+typedef unsigned int gid_t;
+typedef long time_t;
+typedef unsigned int socklen_t;
+typedef void *iconv_t;
+typedef struct decimal decimal_t;
+typedef struct tuple box_tuple_t;
+typedef struct key_def box_key_def_t;
+typedef struct iterator box_iterator_t;
+struct lua_State;
+struct sockaddr;
+struct space;
+struct type_info;
+pid_t getpid(void);
+pid_t getppid(void);
+]])
+
 local uint64_t, int64_t = ffi.typeof('uint64_t'), ffi.typeof('int64_t')
 
 --- Converts to a number, or to 64-bit C data where a number is not exact; nil if the value is no number.
@@ -77,6 +97,8 @@ end
 
 -- `pairs` and `ipairs` obey `__pairs` and `__ipairs` of tables, as in Tarantool. C data are left to LuaJIT, which does so itself.
 local debug_getmetatable = debug.getmetatable
+-- Metatables whose `__pairs` is for modules alone: `pairs` shows the fields of their tables.
+local shown = setmetatable({}, { __mode = 'k' })
 for name, builtin in pairs({ pairs = pairs, ipairs = ipairs }) do
     local event = '__' .. name
     _G[name] = function(...)
@@ -85,7 +107,7 @@ for name, builtin in pairs({ pairs = pairs, ipairs = ipairs }) do
         if kind == 'table' then
             local metatable = debug_getmetatable(value)
             local own = metatable and rawget(metatable, event)
-            if own ~= nil then
+            if own ~= nil and not shown[metatable] then
                 local generate, state, control = own(value)
                 return generate, state, control
             end
@@ -96,6 +118,8 @@ for name, builtin in pairs({ pairs = pairs, ipairs = ipairs }) do
         return builtin(value)
     end
 end
+
+package.preload['lycosa.fields'] = function() return function(metatable) shown[metatable] = true end end
 
 --- Compiles a text and runs it.
 function _G.dostring(text, ...)

@@ -17,20 +17,13 @@ local group_of
 
 local function account(fields)
     return {
-        name = fields[1],
-        passwd = fields[2],
-        uid = tonumber(fields[3]),
-        gid = tonumber(fields[4]),
-        gecos = fields[5],
-        dir = fields[6],
-        shell = fields[7],
-        group = group_of(tonumber(fields[4])),
+        name = fields[1], id = tonumber(fields[3]), group = group_of(tonumber(fields[4])), workdir = fields[6], shell = fields[7],
     }
 end
 
 local function group(fields)
     local members = fields[4] == '' and {} or fields[4]:split(',')
-    return { name = fields[1], gid = tonumber(fields[3]), members = members }
+    return { id = tonumber(fields[3]), name = fields[1], members = members }
 end
 
 local function find(file, key, build)
@@ -44,19 +37,25 @@ end
 group_of = function(gid) return find('/etc/group', gid, group) end
 
 local ffi = require('ffi')
-ffi.cdef('unsigned geteuid(void); unsigned getegid(void);')
+ffi.cdef('uid_t geteuid(void); gid_t getegid(void);')
+
+local function check(key, what)
+    if type(key) ~= 'number' and type(key) ~= 'string' then
+        error(("Bad type of %s (expected 'string'/'number')"):format(what), 3)
+    end
+end
 
 --- An account by its name or number; that of the process without an argument.
 function pwd.getpw(key)
     if key == nil then key = tonumber(ffi.C.geteuid()) end
-    if type(key) ~= 'number' and type(key) ~= 'string' then error('Usage: pwd.getpw([uid or name])', 2) end
+    check(key, 'uid')
     return find('/etc/passwd', key, account)
 end
 
 --- A group by its name or number; that of the process without an argument.
 function pwd.getgr(key)
     if key == nil then key = tonumber(ffi.C.getegid()) end
-    if type(key) ~= 'number' and type(key) ~= 'string' then error('Usage: pwd.getgr([gid or name])', 2) end
+    check(key, 'gid')
     return find('/etc/group', key, group)
 end
 

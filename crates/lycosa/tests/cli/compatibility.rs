@@ -12,10 +12,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Programs of `programs.rs` that run under both.
-const COMPARED: [&str; 11] = [
+const COMPARED: [&str; 13] = [
+    "before.lua",
     "box.lua",
     "error_objects.lua",
     "errors.lua",
+    "indexes.lua",
     "key_def.lua",
     "named.lua",
     "net_box.lua",

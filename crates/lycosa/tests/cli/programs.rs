@@ -104,6 +104,41 @@ fn the_command_line_of_a_program_is_theirs() {
 }
 
 #[test]
+fn indexes_of_every_kind() {
+    compare("indexes.lua", &[]);
+}
+
+/// What one server wrote the other one reads: multikey, BITSET and RTREE indexes in a data folder.
+#[test]
+fn indexes_of_every_kind_change_hands() {
+    let script = programs().join("kinds.lua");
+    let in_folder = |program: &str, folder: &Path, mode: &str| {
+        let mut command = Command::new(program);
+        command.arg(&script).arg(mode).current_dir(folder).stdin(std::process::Stdio::null());
+        let output = command.output().expect("the program runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program} {mode}: {errors}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let handed_over = |from: &str, to: &str| {
+        let folder = tempfile::tempdir().expect("a folder");
+        in_folder(from, folder.path(), "write");
+        in_folder(to, folder.path(), "read")
+    };
+    let ours = handed_over(lycosa(), lycosa());
+    assert!(ours.contains("places\tdeep\tRTREE\tnil\t3\tnil\t177"), "{ours}");
+    if has_tarantool() {
+        assert_eq!(ours, handed_over(lycosa(), "tarantool"));
+        assert_eq!(ours, handed_over("tarantool", lycosa()));
+    }
+}
+
+#[test]
+fn before_triggers_and_transactions_that_yield() {
+    compare("before.lua", &[]);
+}
+
+#[test]
 fn net_box_speaks_with_a_server() {
     compare("net_box.lua", &[&free_port().to_string()]);
 }

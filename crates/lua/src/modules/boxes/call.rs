@@ -38,7 +38,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
 /// `call(name, args)`: a native function; waits for its answer. Returns its values. Callbacks of tubes hear of its changes
 /// to tasks before the fiber goes on.
 fn call(lua: Lua) -> Result<i32, Error> {
-    lua.check_not_aborted()?;
+    lua.join_transaction()?;
     let name = lua.bytes(1).unwrap_or_default().to_vec();
     let mut args = Vec::new();
     encode_list(lua, 2, &mut args)?;

@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use lycosa_instance::{OwnedStatement, Proposal};
 use lycosa_iproto::error::ErrorCode;
-use lycosa_store::{Decision, Hooks, OwnedChange, StatementKind};
+use lycosa_store::{Decision, Hooks, OwnedChange, StatementKind, system};
+use lycosa_tuple::tuple::TupleRef;
 
 use super::call::tell_callbacks;
 use super::{id, key, tuple};
@@ -62,10 +63,30 @@ fn push_side(lua: Lua, space: u32, tuple: Option<&[u8]>) -> Result<(), Error> {
     push_shown(lua, space, tuple.unwrap_or_default())
 }
 
+/// Refuses to build an index over tuples in a transaction that has done something else before. The store could, but a
+/// Tarantool cannot.
+fn check_build(lua: Lua, statement: &OwnedStatement) -> Result<(), Error> {
+    if statement.space != system::INDEX || statement.kind != "insert" || !lua.in_transaction() {
+        return Ok(());
+    }
+    let space = TupleRef::trusted(&statement.first).at(0).and_then(|mut field| field.uint().ok());
+    let is_build = lua.with_instance(|instance| {
+        let store = instance.store();
+        let space = space.and_then(|space| store.space(u32::try_from(space).ok()?).ok());
+        Ok(store.has_changes() && space.is_some_and(|space| !space.is_empty()))
+    })?;
+    if is_build {
+        let code = ErrorCode::MultistatementTransaction;
+        return Err(Error::Box { code: code.into(), message: code.template().replace("%s", "index build") });
+    }
+    Ok(())
+}
+
 /// `execute(kind, space, index, key or tuple, operations, base)`: the tuple of the reply.
 fn execute(lua: Lua) -> Result<i32, Error> {
-    lua.check_not_aborted()?;
+    lua.join_transaction()?;
     let statement = statement(lua)?;
+    check_build(lua, &statement)?;
     let user = lua.session()?.caller.effective;
     let mut out = Vec::new();
     let rows = lua.with_instance(|instance| {
@@ -89,7 +110,7 @@ fn execute(lua: Lua) -> Result<i32, Error> {
 /// if it has begun the transaction; the tuple of the reply; and its changes in spaces with triggers. Those are a
 /// table as of `changes`, or nil and then the kind, the old and the new tuple of the only one, if it is of this space.
 fn execute_seen(lua: Lua) -> Result<i32, Error> {
-    lua.check_not_aborted()?;
+    lua.join_transaction()?;
     let statement = statement(lua)?;
     let (fiber, user, space) = (lua.fiber()?.id, lua.session()?.caller.effective, statement.space);
     let is_own = !lua.in_transaction();
@@ -112,6 +133,7 @@ fn execute_seen(lua: Lua) -> Result<i32, Error> {
     // Before anything is pushed: a finalizer may run there.
     if is_own {
         lua.set_transaction(true)?;
+        lua.join_transaction()?;
     }
     lua.push_number(fiber as f64);
     if is_own {
@@ -145,7 +167,7 @@ struct Proposed {
 /// `submit(…)` with the arguments of `execute`, in an open transaction: the tuple of the reply; or `nil`, the proposal,
 /// and the old and the new tuple.
 fn submit(lua: Lua) -> Result<i32, Error> {
-    lua.check_not_aborted()?;
+    lua.join_transaction()?;
     let statement = statement(lua)?;
     let (user, space) = (lua.session()?.caller.effective, statement.space);
     let mut out = Vec::new();
@@ -165,7 +187,7 @@ fn submit(lua: Lua) -> Result<i32, Error> {
 /// `decide(proposal, decision, tuple)`: completes a statement; `decision` is `proceed`, `skip`, `put` or `remove`. Returns
 /// the tuple of the reply.
 fn decide(lua: Lua) -> Result<i32, Error> {
-    lua.check_not_aborted()?;
+    lua.join_transaction()?;
     let Some(proposed) = lua.userdata::<Proposed>(1) else {
         return Err(Error::here("the argument is no proposal"));
     };
@@ -242,6 +264,7 @@ fn set_hooks(lua: Lua) -> Result<i32, Error> {
 
 fn begin(lua: Lua) -> Result<i32, Error> {
     lua.check_not_aborted()?;
+    lua.begin_again()?;
     let user = lua.session()?.caller.effective;
     lua.with_instance(|instance| instance.begin(user))?;
     lua.set_transaction(true)?;
@@ -256,6 +279,7 @@ fn commit(lua: Lua) -> Result<i32, Error> {
     if !lua.in_transaction() {
         return Ok(0);
     }
+    lua.begin_again()?;
     lua.set_transaction(false)?;
     let rows = lua.with_instance(|instance| {
         let before = instance.awaited();
@@ -270,6 +294,9 @@ fn rollback(lua: Lua) -> Result<i32, Error> {
     let aborted = lua.check_not_aborted().is_err();
     if !lua.in_transaction() {
         return Ok(0);
+    }
+    if !aborted {
+        lua.begin_again()?;
     }
     lua.set_transaction(false)?;
     if !aborted {
@@ -286,6 +313,7 @@ struct SavepointHandle(lycosa_instance::Savepoint);
 
 fn savepoint(lua: Lua) -> Result<i32, Error> {
     lua.check_not_aborted()?;
+    lua.begin_again()?;
     if !lua.in_transaction() {
         return Err(Error::Box {
             code: ErrorCode::NoTransaction.into(),
@@ -299,6 +327,7 @@ fn savepoint(lua: Lua) -> Result<i32, Error> {
 
 fn rollback_to(lua: Lua) -> Result<i32, Error> {
     lua.check_not_aborted()?;
+    lua.begin_again()?;
     let place = lua.userdata::<SavepointHandle>(1).map(|place| place.0);
     let Some(place) = place else { return Err(Error::here("Usage: box.rollback_to_savepoint(savepoint)")) };
     if !lua.in_transaction() {

@@ -44,6 +44,7 @@ fn select(lua: Lua) -> Result<i32, Error> {
     let offset = lua.integer(5).and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
     let limit = lua.integer(6).and_then(|number| u64::try_from(number).ok()).unwrap_or(u64::MAX);
     let user = lua.session()?.caller.effective;
+    note_read(lua)?;
     prepare(lua, space, index)?;
     let mut out = Vec::new();
     let count = lua.with_instance(|instance| {
@@ -60,6 +61,7 @@ fn first(lua: Lua) -> Result<i32, Error> {
     let key = key(lua, 4)?;
     let offset = lua.integer(5).and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
     let user = lua.session()?.caller.effective;
+    note_read(lua)?;
     prepare(lua, space, index)?;
     let mut out = Vec::new();
     let count = lua.with_instance(|instance| {
@@ -101,6 +103,14 @@ fn check_read(instance: &Instance, user: u32, space: u32) -> Result<(), ErrorObj
     checked.map_err(|error| of_store(&error))
 }
 
+/// A transaction in which something was read is ended by a yield, as in Tarantool; GET and the length of a space do not count.
+fn note_read(lua: Lua) -> Result<(), Error> {
+    if lua.in_transaction() && lua.check_not_aborted().is_ok() {
+        lua.join_transaction()?;
+    }
+    Ok(())
+}
+
 /// `get(space, index, key)`
 fn get(lua: Lua) -> Result<i32, Error> {
     let user = lua.session()?.caller.effective;
@@ -129,12 +139,15 @@ fn find(lua: Lua, user: Option<u32>) -> Result<i32, Error> {
     Ok(1)
 }
 
-/// `count(space, index, iterator, key)`
+/// `count(space, index, iterator, key)`; without the last argument it is the length of the index.
 fn count(lua: Lua) -> Result<i32, Error> {
     let (space, index) = (id(lua, 1, "the space")?, id(lua, 2, "the index")?);
     let iterator = iterator(lua, 3)?;
     let key = key(lua, 4)?;
     let user = lua.session()?.caller.effective;
+    if lua.top() > 3 {
+        note_read(lua)?;
+    }
     prepare(lua, space, index)?;
     let count = lua.with_instance(|instance| {
         check_read(instance, user, space)?;
@@ -203,6 +216,7 @@ fn advance(lua: Lua) -> Result<i32, Error> {
         (cursor.space(), cursor.index(), cursor.handed_out() == 0)
     };
     if is_at_start {
+        note_read(lua)?;
         prepare(lua, space, index)?;
     }
     let mut cursor = walk.cursor.borrow_mut();

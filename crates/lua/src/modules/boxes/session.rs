@@ -19,6 +19,7 @@ const USERS: u32 = 304;
 pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("session", session),
     ("session_number", session_number),
+    ("sync", sync),
     ("user_name", user_name),
     ("push", push),
     ("set_user", set_user),
@@ -38,6 +39,14 @@ fn session(lua: Lua) -> Result<i32, Error> {
     lua.push_number(f64::from(session.caller.user));
     lua.push_number(f64::from(session.caller.effective));
     Ok(4)
+}
+
+/// `sync()`: the number that the client gave the request which the fiber answers; 0 without one.
+fn sync(lua: Lua) -> Result<i32, Error> {
+    let request = lua.session()?.request;
+    let sync = lua.with_instance(|instance| Ok(request.and_then(|request| instance.sync_of(request))))?;
+    lua.push_uint(sync.unwrap_or(0));
+    Ok(1)
 }
 
 /// `session_number()`: the session's number; from then on compiled code finds it itself.

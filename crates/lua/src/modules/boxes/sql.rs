@@ -198,7 +198,7 @@ fn bound(lua: Lua, index: i32) -> Result<Bound, Error> {
 /// Runs a plan to its end. Others run between its steps unless a transaction is open or `alone` says so; then the watchdog's
 /// budget is looked at between them.
 fn run(lua: Lua, plan: &Plan, alone: bool) -> Result<Run, Error> {
-    lua.check_not_aborted()?;
+    lua.join_transaction()?;
     let (bound, parameters) = (bound(lua, 3)?, parameters(lua, 2)?);
     let user = lua.session()?.caller.effective;
     let mut run = lua.with_instance(|instance| {
@@ -276,7 +276,7 @@ fn changes(lua: Lua) -> Result<i32, Error> {
 /// third says what becomes of a key that is taken: `fail`, `replace` or `ignore`. The last two are the number of the field,
 /// from 1, that a sequence fills (or `nil`), and which tuples it fills.
 fn rows(lua: Lua) -> Result<i32, Error> {
-    lua.check_not_aborted()?;
+    lua.join_transaction()?;
     let plan = planned(&lua)?;
     let (bound, parameters) = (bound(lua, 3)?, parameters(lua, 2)?);
     let Inserted { tuples, conflict, sequence } = on_big_stack(|| sql::inserted(plan, &parameters, bound))?;
