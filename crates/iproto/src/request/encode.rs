@@ -144,6 +144,7 @@ fn encode_replica(out: &mut Vec<u8>, replica: &Subscribe<'_>) {
         replica.version != 0,
         replica.is_anonymous,
         replica.id_filter.is_some(),
+        replica.lineage.is_some(),
     ];
     mp::write_map(out, given.into_iter().map(u32::from).sum());
     if let Some(uuid) = replica.cluster_uuid {
@@ -164,6 +165,9 @@ fn encode_replica(out: &mut Vec<u8>, replica: &Subscribe<'_>) {
     }
     if let Some(ids) = replica.id_filter {
         write_raw(out, keys::ID_FILTER, ids);
+    }
+    if let Some(lineage) = replica.lineage {
+        write_raw(out, keys::LINEAGE, lineage);
     }
 }
 

@@ -350,6 +350,7 @@ proptest! {
                 version: limit,
                 is_anonymous,
                 id_filter: Some(tuple),
+                lineage: Some(tuple),
             }),
             Body::FetchSnapshot,
             Body::Register { instance_uuid: Some(name), vclock: Some(&[0x80]) },
