@@ -1,5 +1,6 @@
 //! Programs that the chores run: shown while they run, kept for counting, errors with the command in them.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -9,6 +10,17 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 
 use crate::top;
+
+thread_local! {
+    /// What the lines of this thread's programs begin with; nothing while it is empty.
+    static LABEL: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// The lines of programs that this thread runs begin with `label` from now on, so that steps beside each other can be told
+/// apart.
+pub(crate) fn label(label: &'static str) {
+    LABEL.set(label);
+}
 
 /// A program with its arguments, run at the top of the repository.
 #[derive(Debug)]
@@ -43,8 +55,11 @@ impl Program {
         self
     }
 
-    /// Runs it with its output on ours.
+    /// Runs it with its output on ours, with the thread's label if there is one.
     pub(crate) fn run(mut self) -> Result<()> {
+        if !LABEL.get().is_empty() {
+            return self.watched()?.1;
+        }
         let shown = self.shown();
         let status = self.command.status().with_context(|| format!("cannot run `{shown}`"))?;
         if !status.success() {
@@ -88,8 +103,9 @@ impl Program {
         let shown = self.shown();
         let spawned = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.with_context(|| format!("cannot run `{shown}`"))?;
-        let stdout = child.stdout.take().map(|pipe| thread::spawn(move || show(pipe)));
-        let stderr = child.stderr.take().map(|pipe| thread::spawn(move || show(pipe)));
+        let label = LABEL.get();
+        let stdout = child.stdout.take().map(|pipe| thread::spawn(move || show(pipe, label)));
+        let stderr = child.stderr.take().map(|pipe| thread::spawn(move || show(pipe, label)));
         let mut lines = String::new();
         for reader in [stdout, stderr].into_iter().flatten() {
             lines += &reader.join().expect("a reading thread does not panic");
@@ -110,13 +126,14 @@ impl Program {
     }
 }
 
-fn show(pipe: impl Read) -> String {
+fn show(pipe: impl Read, label: &str) -> String {
+    let separator = if label.is_empty() { "" } else { " | " };
     let mut kept = String::new();
     let mut pipe = BufReader::new(pipe);
     let mut line = Vec::new();
     while pipe.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
         let text = String::from_utf8_lossy(&line);
-        print!("{text}");
+        print!("{label}{separator}{text}");
         kept.push_str(&text);
         line.clear();
     }

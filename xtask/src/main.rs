@@ -6,6 +6,7 @@ mod endure;
 mod fuzz;
 mod install;
 mod instructions;
+mod lanes;
 mod package;
 mod record;
 mod sim;

@@ -1,14 +1,16 @@
-//! The steps of `cargo xtask test`, in their order.
+//! The steps of `cargo xtask test`, in their order and by [lane](crate::lanes).
 
 use std::path::PathBuf;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::builder::PossibleValuesParser;
 
-use crate::command::Program;
+use crate::command::{self, Program};
 use crate::count::{Count, Runner};
-use crate::{fuzz, install, instructions, sim, tidy};
+use crate::lanes::{self, Lane};
+use crate::{fuzz, install, instructions, sim, tidy, top};
 
 /// Which steps a run has.
 #[derive(Debug)]
@@ -22,7 +24,23 @@ struct Step {
     name: &'static str,
     /// What it checks, in a few words.
     about: &'static str,
+    lane: Lane,
+    needs: &'static [&'static str],
     action: Action,
+}
+
+impl lanes::Step for Step {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    fn needs(&self) -> &'static [&'static str] {
+        self.needs
+    }
 }
 
 enum Action {
@@ -33,97 +51,125 @@ enum Action {
     PerhapsTests(fn() -> Result<(Runner, Program)>),
 }
 
+const fn step(
+    name: &'static str,
+    about: &'static str,
+    lane: Lane,
+    needs: &'static [&'static str],
+    action: Action,
+) -> Step {
+    Step { name, about, lane, needs, action }
+}
+
+use Action::{Chore, PerhapsTests, Tests};
+use Lane::{Binary, Cargo, Network};
+
 const STEPS: &[Step] = &[
-    Step { name: "install", about: "what the tests need", action: Action::Chore(install::all) },
-    Step { name: "fmt", about: "formatting", action: Action::Chore(|| format(true)) },
-    Step { name: "clippy", about: "lints, warnings as errors", action: Action::Chore(clippy) },
-    Step { name: "tidy", about: "the house rules", action: Action::Chore(tidy::check) },
-    Step { name: "build", about: "the server's binary", action: Action::Chore(build) },
-    Step { name: "unit", about: "tests beside the code", action: Action::Tests(unit) },
-    Step { name: "doc", about: "examples in the documentation", action: Action::PerhapsTests(documentation) },
-    Step {
-        name: "scenarios",
-        about: "golden scripts against the binary",
-        action: Action::Tests(|| blackbox("scenario::")),
-    },
-    Step {
-        name: "transcripts",
-        about: "recorded sessions against the binary",
-        action: Action::Tests(|| blackbox("transcript::")),
-    },
-    Step {
-        name: "oracle",
-        about: "the same against a real Tarantool",
-        action: Action::Tests(|| blackbox("oracle::")),
-    },
-    Step {
-        name: "doors",
-        about: "everything else against the binary",
-        action: Action::Tests(other_blackbox),
-    },
-    Step {
-        name: "disk",
-        about: "disks that the server fills itself, one after the other",
-        action: Action::PerhapsTests(small_disks),
-    },
-    Step { name: "python", about: "Python clients", action: Action::Tests(python) },
-    Step { name: "javascript", about: "a JavaScript client", action: Action::Tests(javascript) },
-    Step {
-        name: "crash",
-        about: "SIGKILL and failing disks under load",
-        action: Action::Tests(|| blackbox("crash::")),
-    },
-    Step {
-        name: "fuzz",
-        about: "changed bytes for everything that reads bytes",
-        action: Action::Chore(fuzz::check),
-    },
-    Step { name: "sim", about: "whole lives from seeds", action: Action::Chore(sim::check) },
-    Step {
-        name: "count",
-        about: "instructions of a cycle, as recorded",
-        action: Action::Chore(|| instructions::check(false)),
-    },
+    step("install", "what the tests need", Network, &[], Chore(install::all)),
+    step("fmt", "formatting", Cargo, &[], Chore(|| format(true))),
+    step("tidy", "the house rules", Cargo, &[], Chore(tidy::check)),
+    step("build", "the server's binary and its tests", Cargo, &[], Chore(build_tests)),
+    step("clippy", "lints, warnings as errors", Cargo, &[], Chore(clippy)),
+    step("unit", "tests beside the code", Cargo, &["install", "build"], Tests(unit)),
+    step("doc", "examples in the documentation", Cargo, &[], PerhapsTests(documentation)),
+    step("sim", "whole lives from seeds", Cargo, &[], Chore(sim::check)),
+    step("fuzz", "changed bytes for everything that reads bytes", Cargo, &[], Chore(fuzz::check)),
+    step(
+        "count",
+        "instructions of a cycle, as recorded",
+        Cargo,
+        &["install", "build"],
+        Chore(|| instructions::check(false)),
+    ),
+    step(
+        "scenarios",
+        "golden scripts against the binary",
+        Binary,
+        &["build"],
+        Tests(|| blackbox(&["scenario::"])),
+    ),
+    step(
+        "transcripts",
+        "recorded sessions against the binary",
+        Binary,
+        &["build"],
+        Tests(|| blackbox(&["transcript::"])),
+    ),
+    step(
+        "crash",
+        "SIGKILL and failing disks under load",
+        Binary,
+        &["build", "install"],
+        Tests(|| blackbox(&["crash::"])),
+    ),
+    step(
+        "oracle",
+        "the same against a real Tarantool",
+        Binary,
+        &["build", "install"],
+        Tests(|| blackbox(&["oracle::"])),
+    ),
+    step("doors", "everything else against the binary", Binary, &["build", "install"], Tests(other_blackbox)),
+    step(
+        "disk",
+        "disks that the server fills itself, one after the other",
+        Binary,
+        &["build", "install"],
+        PerhapsTests(small_disks),
+    ),
+    step("python", "Python clients", Binary, &["build", "install"], Tests(python)),
+    step("javascript", "a JavaScript client", Binary, &["build", "install"], Tests(javascript)),
 ];
 
 /// Seconds of the same when they are asked for by name and nobody says for how long.
 const LONG: u64 = 60;
-
-/// Without the binary, what follows has nothing to test.
-const NEEDED_BY_ALL: &str = "build";
 
 /// The steps' names, for the command line.
 pub(crate) fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(STEPS.iter().map(|step| step.name))
 }
 
-/// Runs the chosen steps in order and prints what came of them; an error if one failed.
+/// What came of the steps so far.
+#[derive(Debug, Default)]
+struct Outcome {
+    all: Count,
+    ran: usize,
+    failures: Vec<&'static str>,
+}
+
+/// Runs the chosen steps, each in its lane, and prints what came of them; an error if one failed.
 pub(crate) fn run(choice: &Choice) -> Result<()> {
     let chosen = |step: &&Step| {
         let named = |names: &[String]| names.iter().any(|name| name == step.name);
         (choice.only.is_empty() || named(&choice.only)) && !named(&choice.skip)
     };
+    let steps = STEPS.iter().filter(chosen).collect::<Vec<_>>();
     let started = Instant::now();
-    let mut all = Count::default();
-    let mut failures = Vec::new();
-    let mut ran = 0;
-    for step in STEPS.iter().filter(chosen) {
-        println!("\n== {}: {}", step.name, step.about);
-        ran += 1;
+    let outcome = Mutex::new(Outcome::default());
+    let note = |step: &Step, count: Count, failed: bool| {
+        let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        outcome.ran += 1;
+        outcome.all += count;
+        outcome.failures.extend(failed.then_some(step.name));
+    };
+    let run = |step: &Step| {
+        println!("== {}: {}", step.name, step.about);
+        command::label(step.name);
         let began = Instant::now();
-        let (count, outcome) = step.action.run();
-        all += count;
-        println!("== {}: {}", step.name, verdict(count, &outcome, began.elapsed()));
+        let (count, result) = step.action.run();
+        println!("== {}: {}", step.name, verdict(count, &result, began.elapsed()));
         if step.name == "oracle" {
             println!("== {}", against_the_real_thing(count));
         }
-        if outcome.is_err() {
-            failures.push(step.name);
-            if choice.fail_fast || step.name == NEEDED_BY_ALL {
-                break;
-            }
-        }
-    }
+        note(step, count, result.is_err());
+        result.is_ok()
+    };
+    let skipped = |step: &Step, reason: &anyhow::Error| {
+        println!("== {}: NOT RUN: {reason}", step.name);
+        note(step, Count::default(), true);
+    };
+    lanes::run(&steps, choice.fail_fast, run, skipped);
+    let Outcome { all, ran, failures } = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("\n{}", closing_line(all, ran, &failures, started.elapsed()));
     if !failures.is_empty() {
         bail!("failed: {}", failures.join(", "));
@@ -134,9 +180,9 @@ pub(crate) fn run(choice: &Choice) -> Result<()> {
 impl Action {
     fn run(&self) -> (Count, Result<()>) {
         let (make, may_be_empty) = match self {
-            Action::Chore(chore) => return (Count::default(), chore()),
-            Action::Tests(make) => (make, false),
-            Action::PerhapsTests(make) => (make, true),
+            Chore(chore) => return (Count::default(), chore()),
+            Tests(make) => (make, false),
+            PerhapsTests(make) => (make, true),
         };
         let run = || {
             let (runner, program) = make()?;
@@ -231,6 +277,11 @@ pub(crate) fn build() -> Result<()> {
     Program::cargo().arguments(["build", "--quiet", "--workspace", "--bin", "lycosa"]).run()
 }
 
+/// The same with the program of the black-box tests, for the steps that run beside cargo.
+fn build_tests() -> Result<()> {
+    blackbox_binary().map(drop)
+}
+
 /// All tests but the black-box ones, which have steps of their own.
 fn unit() -> Result<(Runner, Program)> {
     if Program::cargo().arguments(["nextest", "--version"]).succeeds() {
@@ -253,21 +304,40 @@ const BLACKBOX: [&str; 5] = ["scenario::", "transcript::", "oracle::", "crash::"
 
 /// The black-box tests that no other step runs, so that a new kind of them is not forgotten.
 fn other_blackbox() -> Result<(Runner, Program)> {
-    let arguments = ["test", "--package", "lycosa", "--test", "blackbox", "--"];
-    let skip = BLACKBOX.into_iter().flat_map(|prefix| ["--skip", prefix]);
-    Ok((Runner::Libtest, Program::cargo().arguments(arguments).arguments(skip)))
+    blackbox(&BLACKBOX.map(|prefix| ["--skip", prefix]).concat())
 }
 
 /// Small disks, one at a time: how much of one a test fills follows from how fast the server is beside it.
 fn small_disks() -> Result<(Runner, Program)> {
-    let arguments =
-        ["test", "--package", "lycosa", "--test", "blackbox", "--", "full_disk::", "--test-threads", "1"];
-    Ok((Runner::Libtest, Program::cargo().arguments(arguments)))
+    blackbox(&["full_disk::", "--test-threads", "1"])
 }
 
-fn blackbox(prefix: &str) -> Result<(Runner, Program)> {
-    let arguments = ["test", "--package", "lycosa", "--test", "blackbox", "--", prefix];
-    Ok((Runner::Libtest, Program::cargo().arguments(arguments)))
+/// The black-box tests with these arguments. Cargo has built them: while it builds something else, they run.
+fn blackbox(arguments: &[&str]) -> Result<(Runner, Program)> {
+    let folder = top().join("crates/lycosa");
+    let program = Program::new(blackbox_binary()?).arguments(arguments).folder(&folder);
+    Ok((Runner::Libtest, program.variable("CARGO_MANIFEST_DIR", folder)))
+}
+
+/// The program of the black-box tests, built once in a run.
+fn blackbox_binary() -> Result<PathBuf> {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(binary) = BINARY.get() {
+        return Ok(binary.clone());
+    }
+    // The features of the whole workspace, as for all other tests.
+    let arguments = ["build", "--quiet", "--workspace", "--bin", "lycosa", "--test", "blackbox"];
+    let printed = Program::cargo()
+        .arguments(arguments)
+        .arguments(["--message-format", "json-render-diagnostics"])
+        .output()?;
+    let messages = printed.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut binaries = messages.filter_map(|message| {
+        let is_wanted = message["target"]["name"] == "blackbox";
+        message["executable"].as_str().filter(|_| is_wanted).map(PathBuf::from)
+    });
+    let binary = binaries.next().context("cargo names no program of the black-box tests")?;
+    Ok(BINARY.get_or_init(|| binary).clone())
 }
 
 fn python() -> Result<(Runner, Program)> {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use lycosa_sim::{Broken, Kind, Order, Until, run_order};
+use lycosa_sim::{Broken, Kind, Order, Until, kept, run_order};
 
 /// Runs worlds with simulated clients, clock, disk and crashes, and checks what the server promises.
 ///
@@ -23,6 +23,9 @@ struct Arguments {
     /// Begin new worlds for N seconds instead
     #[arg(long, value_name = "N", conflicts_with = "worlds")]
     seconds: Option<u64>,
+    /// Run the kept worlds: those in which a promise was broken once
+    #[arg(long, conflicts_with_all = ["seed", "worlds", "seconds", "steps", "world", "keep_going", "verbose"])]
+    kept: bool,
     /// Steps of each world
     #[arg(long, value_name = "N", default_value_t = 3_000)]
     steps: u64,
@@ -74,10 +77,26 @@ fn complain(broken: &Broken, shows_course: bool) {
     );
 }
 
+fn run_kept(jobs: NonZero<usize>) -> ExitCode {
+    let (broken, all) = (kept::run(jobs), kept::ALL.len());
+    for (number, broken) in broken.iter().enumerate() {
+        complain(broken, number == 0);
+    }
+    if broken.is_empty() {
+        println!("{all} kept worlds: every promise was kept");
+        return ExitCode::SUCCESS;
+    }
+    println!("{} of {all} kept worlds broke a promise", broken.len());
+    ExitCode::FAILURE
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let jobs = arguments.jobs.map_or(processors, NonZero::get);
+    if arguments.kept {
+        return run_kept(NonZero::new(jobs).unwrap_or(NonZero::<usize>::MIN));
+    }
     let order = Order {
         kinds: arguments.world.map_or_else(|| Kind::ALL.to_vec(), |kind| vec![kind]),
         first: arguments.seed.unwrap_or_else(random_seed),

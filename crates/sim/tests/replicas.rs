@@ -19,24 +19,6 @@ fn a_seed_is_a_world() {
     assert_ne!(run(8), hash);
 }
 
-/// A world in which a client was wrong once; the crate's documentation says how.
-#[test]
-fn a_world_that_failed_without_a_fault_keeps_every_promise() {
-    let report = lycosa_sim::run_replicas(819_827_553, 2_142, &mut Trace::new(false));
-    report.unwrap_or_else(|failure| panic!("{failure}"));
-}
-
-/// Worlds that did not come to rest: two replicas, both too far behind the master, waited for each other; and a master that
-/// had to skip a long journal was given up by the instance that joined it.
-#[test]
-fn worlds_come_to_rest() {
-    for (seed, steps) in [(51_000_334, 3_000), (51_000_434, 3_000), (51_000_769, 3_000), (62_000_144, 12_000)]
-    {
-        let report = lycosa_sim::run_replicas(seed, steps, &mut Trace::new(false));
-        report.unwrap_or_else(|failure| panic!("{failure}"));
-    }
-}
-
 #[test]
 fn everything_happens_in_some_world() {
     let mut sum = ReplicaTotals::default();

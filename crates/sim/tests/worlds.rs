@@ -18,35 +18,6 @@ fn a_seed_is_a_world() {
     assert_ne!(run(8), Ok(hash));
 }
 
-/// Worlds in which a checker was wrong once; the crate's documentation says how.
-#[test]
-fn worlds_that_failed_without_a_fault_keep_every_promise() {
-    for seed in [2_055_162_165, 2_055_162_963, 1_000_107] {
-        totals(seed);
-    }
-    for (seed, steps) in [
-        (2_226_660_278, 2_349),
-        (307_255_977, 3_000),
-        (3_428_903_472, 2_400),
-        // A start corrects next_event of buried tasks, and of ready ones in tubes without sub-queues.
-        (770_065, 3_000),
-        (770_069, 3_000),
-        (770_129, 3_000),
-        (770_350, 3_000),
-        // The newest snapshot rots where the machine has died after the xlog of the one before was removed.
-        (770_169, 3_000),
-        // Dead tasks make room for a put that is served before the next take.
-        (51_000_720, 3_000),
-        // A row whose task is dead, which a waiting take would remove at once, is refused for memory.
-        (51_000_794, 3_000),
-        (62_000_101, 12_000),
-        // A session with more tasks than one step of the queue releases ends while calls wait.
-        (85_000_466, 3_000),
-    ] {
-        lycosa_sim::run(seed, steps, &mut Trace::new(false)).unwrap_or_else(|failure| panic!("{failure}"));
-    }
-}
-
 #[test]
 fn everything_happens_in_some_world() {
     let mut sum = [0; 13];

@@ -1,0 +1,118 @@
+//! Worlds in which a promise was broken once, by the server or in the eyes of a checker that was wrong: the crate's documentation
+//! says which. Each is run again by `lycosa-sim --kept`, because a fault comes back where it was.
+
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::runner::STACK;
+use crate::{Broken, Kind, Trace};
+
+/// A world and what it is kept for.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept {
+    /// What the world is about.
+    pub kind: Kind,
+    /// Its seed.
+    pub seed: u64,
+    /// Its steps.
+    pub steps: u64,
+    /// What happens in it.
+    pub why: &'static str,
+}
+
+const fn queue(seed: u64, steps: u64, why: &'static str) -> Kept {
+    Kept { kind: Kind::Queue, seed, steps, why }
+}
+
+const fn replicas(seed: u64, steps: u64, why: &'static str) -> Kept {
+    Kept { kind: Kind::Replicas, seed, steps, why }
+}
+
+const CORRECTED: &str =
+    "a start corrects next_event of buried tasks, and of ready ones in tubes without sub-queues";
+const REFUSED: &str =
+    "a row whose task is dead, which a waiting take would remove at once, is refused for memory";
+const AT_REST: &str = "two replicas, both too far behind the master, waited for each other";
+const TWICE: &str = "an instance ahead of its master: LSNs were handed out twice";
+
+/// All kept worlds.
+pub const ALL: &[Kept] = &[
+    queue(2_055_162_165, 1_500, "a checker was wrong"),
+    queue(2_055_162_963, 1_500, "a checker was wrong"),
+    queue(1_000_107, 1_500, "a checker was wrong"),
+    queue(2_226_660_278, 2_349, "a checker was wrong"),
+    queue(307_255_977, 3_000, "a checker was wrong"),
+    queue(3_428_903_472, 2_400, "a checker was wrong"),
+    queue(770_065, 3_000, CORRECTED),
+    queue(770_069, 3_000, CORRECTED),
+    queue(770_129, 3_000, CORRECTED),
+    queue(770_350, 3_000, CORRECTED),
+    queue(
+        770_169,
+        3_000,
+        "the newest snapshot rots where the machine died after the xlog of the one before was removed",
+    ),
+    queue(51_000_720, 3_000, "dead tasks make room for a put that is served before the next take"),
+    queue(51_000_794, 3_000, REFUSED),
+    queue(62_000_101, 12_000, REFUSED),
+    queue(
+        85_000_466,
+        3_000,
+        "a session with more tasks than one step of the queue releases ends while calls wait",
+    ),
+    replicas(819_827_553, 2_142, "a client was wrong"),
+    replicas(51_000_334, 3_000, AT_REST),
+    replicas(51_000_434, 3_000, AT_REST),
+    replicas(
+        51_000_769,
+        3_000,
+        "a master that had to skip a long journal was given up by the instance that joined it",
+    ),
+    replicas(62_000_144, 12_000, AT_REST),
+    replicas(51_000_390, 3_000, TWICE),
+    replicas(51_000_491, 3_000, TWICE),
+    replicas(51_000_668, 3_000, TWICE),
+    replicas(
+        51_000_583,
+        3_000,
+        "replication stopped at a duplicate key, whose row an instance ahead of its master had written",
+    ),
+    replicas(71_000_964, 3_000, TWICE),
+    replicas(251_630_653, 2_867, "a promoted replica had rows that its former master has not"),
+];
+
+/// Runs all kept worlds, `jobs` at once. Returns those that broke a promise, in the order of [`ALL`].
+///
+/// # Panics
+/// A thread cannot be started.
+#[must_use]
+pub fn run(jobs: NonZero<usize>) -> Vec<Broken> {
+    let next = AtomicUsize::new(0);
+    let broken = Mutex::new(Vec::new());
+    let work = || {
+        while let Some((place, kept)) = next_of(&next) {
+            let mut trace = Trace::new(false);
+            if let Err(failure) = kept.kind.run(kept.seed, kept.steps, &mut trace) {
+                let recent = trace.recent().map(str::to_owned).collect();
+                let found = Broken { kind: kept.kind, failure, recent };
+                broken.lock().expect("no thread panics with the lock").push((place, found));
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..jobs.get() {
+            let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+            thread.expect("the system has a thread for each job");
+        }
+    });
+    let mut broken = broken.into_inner().expect("no thread panics with the lock");
+    broken.sort_by_key(|(place, _)| *place);
+    broken.into_iter().map(|(_, broken)| broken).collect()
+}
+
+fn next_of(next: &AtomicUsize) -> Option<(usize, &'static Kept)> {
+    let place = next.fetch_add(1, Ordering::Relaxed);
+    ALL.get(place).map(|kept| (place, kept))
+}

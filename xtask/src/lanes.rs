@@ -1,0 +1,168 @@
+//! Steps that run beside each other: lanes, and what a step of one lane waits for in another.
+//!
+//! Steps that compile wait for each other anyway, because cargo locks its folder. Steps that run a finished binary mostly wait
+//! for servers, and an installation mostly waits for the network: each of the three has a lane. A lane runs its steps in
+//! their order. A step begins once every step that it needs has passed, and does not run if one of these has failed.
+//!
+//! Invariant: which steps run and what comes of them does not depend on which lane is faster.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+
+use anyhow::{Result, bail};
+
+/// What a step's programs mostly do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Installing.
+    Network,
+    /// Compiling, or running what only cargo finds.
+    Cargo,
+    /// Running finished binaries.
+    Binary,
+}
+
+impl Lane {
+    const ALL: [Self; 3] = [Self::Network, Self::Cargo, Self::Binary];
+}
+
+/// A step as the lanes see it.
+pub(crate) trait Step: Sync {
+    fn name(&self) -> &'static str;
+    fn lane(&self) -> Lane;
+    /// Steps that must have passed before, if they are chosen at all.
+    fn needs(&self) -> &'static [&'static str];
+}
+
+/// Which chosen steps have ended, and whether they passed.
+#[derive(Debug, Default)]
+struct Progress {
+    passed: BTreeMap<&'static str, bool>,
+}
+
+/// Runs all steps, each in its lane. `run` says whether a step passed, `skipped` hears of one that did not run and why.
+/// With `fail_fast` no step begins after a failure.
+pub(crate) fn run<S: Step>(
+    steps: &[&S],
+    fail_fast: bool,
+    run: impl Fn(&S) -> bool + Sync,
+    skipped: impl Fn(&S, &anyhow::Error) + Sync,
+) {
+    let (progress, changed) = (Mutex::new(Progress::default()), Condvar::new());
+    let ready = |step: &S| -> Result<()> {
+        let needs = step.needs().iter().filter(|&&need| steps.iter().any(|step| step.name() == need));
+        let needs = needs.collect::<Vec<_>>();
+        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if fail_fast && progress.passed.values().any(|passed| !passed) {
+                bail!("another step has failed");
+            }
+            if let Some(need) = needs.iter().find(|&&need| progress.passed.get(need) == Some(&false)) {
+                bail!("the step {need} has failed");
+            }
+            if needs.iter().all(|&need| progress.passed.contains_key(need)) {
+                return Ok(());
+            }
+            progress = changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
+        }
+    };
+    let work = |lane: Lane| {
+        for step in steps.iter().filter(|step| step.lane() == lane) {
+            let passed = match ready(step) {
+                Ok(()) => run(step),
+                Err(reason) => {
+                    skipped(step, &reason);
+                    false
+                }
+            };
+            progress.lock().unwrap_or_else(PoisonError::into_inner).passed.insert(step.name(), passed);
+            changed.notify_all();
+        }
+    };
+    thread::scope(|scope| {
+        for lane in Lane::ALL {
+            scope.spawn(move || work(lane));
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fake(&'static str, Lane, &'static [&'static str]);
+
+    impl Step for Fake {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+        fn lane(&self) -> Lane {
+            self.1
+        }
+        fn needs(&self) -> &'static [&'static str] {
+            self.2
+        }
+    }
+
+    const STEPS: [Fake; 6] = [
+        Fake("install", Lane::Network, &[]),
+        Fake("build", Lane::Cargo, &[]),
+        Fake("unit", Lane::Cargo, &["install", "build"]),
+        Fake("doc", Lane::Cargo, &[]),
+        Fake("doors", Lane::Binary, &["build"]),
+        Fake("python", Lane::Binary, &["build", "install"]),
+    ];
+
+    /// Names of the steps that ran, in the order in which they began, and of those that did not.
+    fn outcome(chosen: &[&str], failing: &str, fail_fast: bool) -> (Vec<&'static str>, Vec<&'static str>) {
+        let steps = STEPS.iter().filter(|step| chosen.is_empty() || chosen.contains(&step.0));
+        let steps = steps.collect::<Vec<_>>();
+        let (ran, skipped) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        run(
+            &steps,
+            fail_fast,
+            |step| {
+                ran.lock().expect("no test panics here").push(step.0);
+                step.0 != failing
+            },
+            |step, _| skipped.lock().expect("no test panics here").push(step.0),
+        );
+        let inner = |names: Mutex<Vec<_>>| names.into_inner().expect("no test panics here");
+        let mut skipped = inner(skipped);
+        skipped.sort_unstable();
+        (inner(ran), skipped)
+    }
+
+    #[test]
+    fn a_step_begins_after_those_that_it_needs() {
+        for _ in 0..50 {
+            let (ran, skipped) = outcome(&[], "", false);
+            let place = |name: &str| ran.iter().position(|&ran| ran == name).expect("every step runs");
+            assert_eq!((ran.len(), skipped.len()), (STEPS.len(), 0));
+            for step in &STEPS {
+                assert!(step.2.iter().all(|&need| place(need) < place(step.0)), "{ran:?}");
+            }
+            assert!(place("build") < place("unit") && place("unit") < place("doc"), "{ran:?}");
+        }
+    }
+
+    #[test]
+    fn what_needs_a_failed_step_does_not_run_and_the_rest_does() {
+        let (ran, skipped) = outcome(&[], "install", false);
+        assert_eq!(skipped, ["python", "unit"]);
+        assert_eq!(ran.len(), 4);
+        assert_eq!(outcome(&[], "build", false).1, ["doors", "python", "unit"]);
+    }
+
+    #[test]
+    fn steps_that_were_not_chosen_are_not_waited_for() {
+        assert_eq!(outcome(&["python"], "", false), (vec!["python"], vec![]));
+    }
+
+    #[test]
+    fn nothing_begins_after_a_failure_when_the_first_ends_the_run() {
+        let (ran, skipped) = outcome(&["build", "unit", "doc"], "build", true);
+        assert_eq!((ran, skipped), (vec!["build"], vec!["doc", "unit"]));
+    }
+}
