@@ -4,7 +4,7 @@
 //! for servers, and an installation mostly waits for the network: each of the three has a lane. A lane runs its steps in
 //! their order. A step begins once every step that it needs has passed, and does not run if one of these has failed.
 //!
-//! Invariant: which steps run and what comes of them does not depend on which lane is faster.
+//! Invariant: the same steps run, with the same verdicts, whichever lane is faster.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -114,7 +114,7 @@ mod tests {
         Fake("python", Lane::Binary, &["build", "install"]),
     ];
 
-    /// Names of the steps that ran, in the order in which they began, and of those that did not.
+    /// Names of the steps in the order in which they began, and names of the steps that did not run.
     fn outcome(chosen: &[&str], failing: &str, fail_fast: bool) -> (Vec<&'static str>, Vec<&'static str>) {
         let steps = STEPS.iter().filter(|step| chosen.is_empty() || chosen.contains(&step.0));
         let steps = steps.collect::<Vec<_>>();

@@ -3,8 +3,6 @@
 //! A variant is named after Tarantool's error and prints Tarantool's text, because both reach clients: programs
 //! compare codes, and people search for texts.
 
-use std::borrow::Cow;
-
 use lycosa_tuple::format::FormatError;
 use lycosa_tuple::key::KeyError;
 use lycosa_tuple::update::UpdateError;
@@ -348,7 +346,7 @@ pub enum Error {
         /// Engine of the space.
         engine: &'static str,
         /// The missing part.
-        feature: Cow<'static, str>,
+        feature: Box<str>,
     },
     /// Code 113.
     #[error("View '{0}' is read-only")]
@@ -488,11 +486,11 @@ pub enum Error {
     #[error("Failed to build a key for functional index '{index}' of space '{space}': {reason}")]
     FuncIndexFunc {
         /// Name of the index.
-        index: String,
+        index: Box<str>,
         /// Name of the space.
-        space: String,
+        space: Box<str>,
         /// What the function raised, or why it returned no keys.
-        reason: String,
+        reason: Box<str>,
     },
     /// Code 199: a key that the function of a functional index returned does not fit the index.
     #[error(
@@ -500,11 +498,11 @@ pub enum Error {
     )]
     FuncIndexFormat {
         /// Name of the index.
-        index: String,
+        index: Box<str>,
         /// Name of the space.
-        space: String,
+        space: Box<str>,
         /// The fault of the key.
-        reason: String,
+        reason: Box<str>,
     },
     /// Code 200.
     #[error("Wrong functional index definition: {0}")]
@@ -535,5 +533,16 @@ impl Error {
     /// What a Tarantool has and Lycosa has not.
     pub(crate) fn lacks(feature: &str) -> Self {
         Self::Unsupported { object: "Lycosa".to_owned(), feature: feature.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Results with errors are moved through every call of a cycle: a larger variant is boxed.
+    #[test]
+    fn errors_are_small() {
+        assert!(size_of::<Error>() <= 104, "{}", size_of::<Error>());
     }
 }
