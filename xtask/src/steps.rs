@@ -1,7 +1,9 @@
 //! The steps of `cargo xtask test`, in their order and by [lane](crate::lanes).
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -286,8 +288,12 @@ fn build_tests() -> Result<()> {
 fn unit() -> Result<(Runner, Program)> {
     if Program::cargo().arguments(["nextest", "--version"]).succeeds() {
         let arguments = ["nextest", "run", "--workspace", "--no-fail-fast", "--status-level", "fail"];
-        let program =
-            Program::cargo().arguments(arguments).arguments(["--filterset", "not binary(blackbox)"]);
+        // Half of the time of these tests is waiting, for servers and for what they do later.
+        let threads = 3 * thread::available_parallelism().map_or(1, NonZero::get);
+        let program = Program::cargo()
+            .arguments(arguments)
+            .arguments(["--test-threads", &threads.to_string()])
+            .arguments(["--filterset", "not binary(blackbox)"]);
         return Ok((Runner::Nextest, program));
     }
     let arguments = ["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast", "--"];
