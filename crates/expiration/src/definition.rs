@@ -21,7 +21,7 @@ pub const MAX_SCAN_TIME: u64 = 3_153_600_000;
 
 /// Spaces in which the queue, or a Lua module in its place, keeps sessions and owners. A queue that runs guards its
 /// spaces; the names hold before it starts.
-const BOOKKEEPING: [&str; 8] = [
+const BOOKKEEPING: [&str; 9] = [
     "_queue",
     "_queue_consumers",
     "_queue_taken",
@@ -30,6 +30,7 @@ const BOOKKEEPING: [&str; 8] = [
     "_queue_shared_sessions",
     "_queue_inactive_sessions",
     "_lycosa_attempts",
+    "_lycosa_leases",
 ];
 
 /// The field that has the deadline.

@@ -16,10 +16,11 @@ use lycosa_tuple::tuple::TupleRef;
 use crate::driver::Tasks;
 use crate::driver::candidates::{Candidate, Growth, Touch};
 use crate::error::Error;
+use crate::leases::Leases;
 use crate::owners::{Owner, TaskKey};
 use crate::session::taken_key;
 use crate::statistics::Operation;
-use crate::system::reset_sequence;
+use crate::system::{SystemSpaces, reset_sequence};
 use crate::task::{Layout, State, Task, id_of, prospect, string_key};
 use crate::transaction::Undo;
 use crate::tube::{Tube, TubeIndex, Tubes};
@@ -154,14 +155,14 @@ struct Kept {
 pub(crate) struct Read {
     changes: Vec<Foreign>,
     names: Vec<u8>,
-    /// Tasks whose owner's row has changed or has gone.
+    /// Tasks whose owner's row or lease has changed or has gone.
     disowned: Vec<TaskKey>,
     /// All rows of owners were deleted.
     has_lost_owners: bool,
 }
 
 impl Read {
-    fn read(&mut self, change: &Change<'_>, tubes: &Tubes, taken: SpaceId) {
+    fn read(&mut self, change: &Change<'_>, tubes: &Tubes, taken: SpaceId, leases: &mut Leases) {
         if let Some(index) = tubes.by_space(change.space) {
             let Some(tube) = tubes.at(index) else { return };
             let layout = tube.kind.layout();
@@ -169,16 +170,17 @@ impl Read {
             let id = came.or(gone.as_deref()).and_then(id_of);
             let (old, new) = (self.keep(gone.as_deref(), layout), self.keep(came, layout));
             self.changes.push(Foreign::Task { index, id, old, new });
-        } else if change.space == taken {
+        } else if change.space == taken || leases.is_in(change.space) {
             let gone = change.gone();
             let tasks = [gone.as_deref(), change.came()].into_iter().flatten().filter_map(taken_key);
             self.disowned.extend(tasks);
+            leases.look_again();
         } else if change.space == system::TRUNCATE
             && let Some(row) = change.came()
             && let Some(id) = TupleRef::trusted(row).field(0).and_then(|id| Reader::new(id).uint().ok())
             && let Ok(id) = SpaceId::try_from(id)
         {
-            self.has_lost_owners |= id == taken;
+            self.has_lost_owners |= id == taken || leases.is_in(id);
             self.changes.extend(tubes.by_space(id).map(Foreign::Truncation));
         }
     }
@@ -316,8 +318,8 @@ impl Turn<'_> {
     pub(crate) fn account_foreign(&mut self) -> Result<(), Error> {
         let mut read = std::mem::take(&mut self.common.read);
         for change in self.store.changes_since(self.common.pending.accounted) {
-            read.read(&change, self.tubes, self.common.spaces.taken);
-            let queue = self.common.spaces.queue;
+            let SystemSpaces { queue, taken, .. } = self.common.spaces;
+            read.read(&change, self.tubes, taken, &mut self.common.owners.leases);
             self.common.pending.redefined.note_any(&change, self.store, self.tubes, queue);
         }
         let result = self.as_admin(|turn| {
@@ -348,7 +350,7 @@ impl Turn<'_> {
     fn find_disowned(&mut self) -> Result<(), Error> {
         for tube in self.tubes.iter() {
             let tasks = tube.ids_in_state(self.store, State::Taken, &mut |task| {
-                Ok(self.common.owners.session_of(self.store, (tube.id, task))?.is_none())
+                Ok(!self.common.owners.has(self.store, (tube.id, task))?)
             })?;
             self.common.pending.disowned.extend(tasks.into_iter().map(|task| (tube.id, task)));
         }

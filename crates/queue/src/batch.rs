@@ -13,12 +13,13 @@
 use lycosa_tuple::mp::{self, Kind, Reader};
 
 use crate::arguments::{Arguments, Id, Number, Table, kind};
-use crate::attempts::{is_extended, reason};
+use crate::attempts::reason;
 use crate::driver::options::seconds_or;
 use crate::driver::{Driver, Event, NewTask, PutOptions};
 use crate::error::Error;
+use crate::leases::Form;
 use crate::lua_text;
-use crate::operation::{not_found, take_deadline};
+use crate::operation::{not_found, take_deadline, token};
 use crate::procedure::Call;
 use crate::statistics::Operation;
 use crate::task::{Shown, State};
@@ -198,7 +199,7 @@ impl Turn<'_> {
         Ok(true)
     }
 
-    /// `take_many(limit[, timeout[, {extended}]])`: waits until there is a task, then takes all that there are, up to the
+    /// `take_many(limit[, timeout[, {extended, lease}]])`: waits until there is a task, then takes all that there are, up to the
     /// limit.
     pub(crate) fn take_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let Call { index, arguments, caller, .. } = *call;
@@ -209,9 +210,9 @@ impl Turn<'_> {
         let limit = u32::try_from(limit).map_or(MAX_BATCH, |limit| limit.min(MAX_BATCH));
         let deadline = take_deadline(arguments.present(1), self.now)?;
         let waits = deadline > self.now && !self.store.in_transaction();
-        let extended = is_extended(arguments.present(2));
+        let form = Form::parse(arguments.present(2))?;
         let taken = self.transact_at(index, |tube| {
-            let taken = tube.take_many(caller.client(), (limit, extended), out)?;
+            let taken = tube.take_many(caller.client(), (limit, form), out)?;
             if taken == 0 && waits {
                 check_may_wait(&caller)?;
             }
@@ -220,7 +221,7 @@ impl Turn<'_> {
         match (taken, waits) {
             (0, true) => {
                 out.truncate(out.len() - TAKEN_HEADER);
-                self.park(call, Wanted::Tasks { limit, extended }, deadline)
+                self.park(call, Wanted::Tasks { limit, form }, deadline)
             }
             _ => Ok(Answer::one()),
         }
@@ -298,6 +299,10 @@ impl Turn<'_> {
     ) -> Result<Answer, Error> {
         self.each_given(call, out, |tube, given, out| match Id::parse(Some(given)) {
             Id::Number(id) if f(tube, id, out)? => Ok(()),
+            Id::Other(Some(bytes)) if let Some(token) = token(bytes) => {
+                let id = tube.leased_task(token)?;
+                if f(tube, id, out)? { Ok(()) } else { Err(not_found(id)) }
+            }
             _ => Err(Error::TaskNotFound(lua_text::text(Some(given)))),
         })
     }
@@ -338,19 +343,18 @@ impl TubeTurn<'_> {
         })
     }
 
-    /// Gives a connection's session the next tasks, at most `limit`, and appends the array of them, in extended form if
-    /// asked for. Returns how many there are.
+    /// Gives a connection's session, or a new lease each, the next tasks, at most `limit`, and appends the array of them. Returns how many there are.
     pub(crate) fn take_many(
         &mut self,
         client: Client,
-        (limit, extended): (u32, bool),
+        (limit, form): (u32, Form),
         out: &mut Vec<u8>,
     ) -> Result<u32, Error> {
         let start = out.len();
         out.extend_from_slice(&[ARRAY_16, 0, 0]);
         let end = out.len() + MAX_TAKEN_BYTES;
         let mut taken = 0;
-        while taken < limit && out.len() < end && self.take(client, extended, out)? {
+        while taken < limit && out.len() < end && self.take(client, form, out)? {
             taken += 1;
         }
         out[start + 1..start + TAKEN_HEADER].copy_from_slice(&(taken as u16).to_be_bytes());

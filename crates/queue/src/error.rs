@@ -10,6 +10,12 @@ pub enum Error {
     /// `ack`, `release` or `touch` of what the caller's session does not hold.
     #[error("Task was not taken")]
     NotTaken,
+    /// `ack`, `release`, `bury` or `touch` by the token of a lease that ended or whose task was settled: the token.
+    #[error("Lease {0} is stale: it ended, or its task was settled")]
+    StaleLease(String),
+    /// A lease, or a renewal, of no time or too much of it.
+    #[error("a lease should be a number of seconds, more than 0 and at most {}", crate::MAX_LEASE_SECONDS)]
+    LeaseSpan,
     /// `kick_many` of a task in another state.
     #[error("Task is not buried")]
     NotBuried,

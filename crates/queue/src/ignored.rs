@@ -39,8 +39,9 @@ const fn options_of(method: TubeMethod) -> Option<(usize, &'static [&'static str
         TubeMethod::Release => (1, &["attempted", "delay", "reason"]),
         TubeMethod::ReleaseMany => (1, &["attempted", "delay", "force", "reason"]),
         TubeMethod::Bury | TubeMethod::BuryMany => (1, &["reason"]),
-        TubeMethod::Take | TubeMethod::Peek => (1, &["extended"]),
-        TubeMethod::TakeMany => (2, &["extended"]),
+        TubeMethod::Take => (1, &["extended", "lease"]),
+        TubeMethod::Peek => (1, &["extended"]),
+        TubeMethod::TakeMany => (2, &["extended", "lease"]),
         _ => return None,
     })
 }

@@ -18,7 +18,8 @@
 //!    the store's committed effects go to the journal before any answer leaves.
 //!
 //! Invariants:
-//! - a task is taken exactly if a row of `_queue_taken_2` names its owner (other than by rows that users write);
+//! - a task is taken exactly if a row of `_queue_taken_2` names its owner, or one of `_lycosa_leases` (other than by rows
+//!   that users write);
 //! - of each sub-queue at most one task is taken;
 //! - an id is handed out once between create or truncate and the next one, restarts included;
 //! - who waits longest is served first, and only with what he may have;
@@ -51,6 +52,7 @@ mod grant;
 mod ignored;
 mod integer_map;
 mod job;
+mod leases;
 mod look;
 mod lua_text;
 mod operation;
@@ -76,6 +78,7 @@ pub use batch::{MAX_BATCH, MAX_TAKEN_BYTES};
 pub use create::{finish_recovery, finish_recovery_with};
 pub use error::Error;
 pub use grant::{ALL_TUBES, EVERY_TUBE, gives_rights, grant_tubes, is_of_every_tube, revoke_tubes};
+pub use leases::MAX_LEASE_SECONDS;
 pub use look::{MAX_OWNERS, SessionView};
 pub use procedure::{Procedure, QueueMethod, TubeMethod};
 pub use refused::misspelt;

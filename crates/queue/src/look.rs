@@ -13,6 +13,7 @@ use lycosa_tuple::mp::{self, Kind};
 
 use crate::arguments::{Number, Table, is_nil, kind, string};
 use crate::error::Error;
+use crate::leases::{Lease, Token};
 use crate::procedure::{Call, TubeMethod};
 use crate::session::{SessionId, SharedSession};
 use crate::statistics::{TaskCounts, TubeStatistics};
@@ -136,11 +137,23 @@ impl TubeTurn<'_> {
         let Some(task) = self.tasks().get(id)?.and_then(|tuple| Task::read(tuple, layout)) else {
             return Ok(false);
         };
-        self.write_task_extended(&task, out)?;
+        self.write_task_extended(&task, None, out)?;
         Ok(true)
     }
 
-    fn write_task_extended(&self, task: &Task<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+    /// Appends a stored task in extended form, with the token of its lease.
+    pub(crate) fn write_leased(&self, id: u64, lease: &Lease, out: &mut Vec<u8>) -> Result<(), Error> {
+        let task = self.tasks().get(id)?.and_then(|tuple| Task::read(tuple, self.tube.kind.layout()));
+        let task = task.ok_or(Error::NotTaken)?;
+        self.write_task_extended(&task, Some(lease.token(self.key(id))), out)
+    }
+
+    fn write_task_extended(
+        &self,
+        task: &Task<'_>,
+        token: Option<Token>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         let layout = self.tube.kind.layout();
         mp::write_array(out, 4);
         mp::write_uint(out, task.id);
@@ -176,6 +189,13 @@ impl TubeTurn<'_> {
             }
             members.number("connection", owner.connection);
             members.seconds("taken_at", owner.moment);
+        } else if let Some(lease) = self.common.owners.leases.of(self.store, self.key(task.id))? {
+            mp::write_str(members.name("user"), lease.user.as_bytes());
+            members.seconds("taken_at", lease.taken_at);
+            members.seconds("lease_ends", lease.ends);
+        }
+        if let Some(token) = token {
+            mp::write_str(members.name("lease"), token.to_string().as_bytes());
         }
         Ok(())
     }
@@ -203,7 +223,7 @@ impl TubeTurn<'_> {
             let Some(task) = Task::read(tuple, layout).filter(|task| filter.admits(task)) else {
                 return ControlFlow::Continue(());
             };
-            match self.write_task_extended(&task, &mut found) {
+            match self.write_task_extended(&task, None, &mut found) {
                 Ok(()) => count += 1,
                 Err(error) => {
                     failed = Some(error);

@@ -10,12 +10,13 @@ use lycosa_store::{IteratorType, Statement, Store};
 use lycosa_tuple::mp;
 
 use crate::account::{Side, TaskChange};
-use crate::arguments::{Arguments, Id, Number, compared};
+use crate::arguments::{Arguments, Id, Number, compared, string};
 use crate::attempts::{is_extended, is_unattempted, reason};
 use crate::create::reserve_id;
 use crate::driver::options::{positive_seconds, seconds_or};
-use crate::driver::{Driver, Event, NewTask, PutOptions};
+use crate::driver::{Change, Driver, Event, NewTask, PutOptions};
 use crate::error::Error;
+use crate::leases::{Form, Token};
 use crate::lua_text;
 use crate::procedure::Call;
 use crate::statistics::Operation;
@@ -67,14 +68,14 @@ impl Turn<'_> {
         Ok(true)
     }
 
-    /// `take([timeout[, {extended}]])`
+    /// `take([timeout[, {extended, lease}]])`
     pub(crate) fn take(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let Call { index, caller, .. } = *call;
         let deadline = take_deadline(call.arguments.present(0), self.now)?;
         let waits = deadline > self.now && !self.store.in_transaction();
-        let extended = call.arguments.present(1).is_some_and(|options| is_extended(Some(options)));
+        let form = Form::parse(call.arguments.present(1))?;
         let taken = self.transact_at(index, |tube| {
-            let taken = tube.take(caller.client(), extended, out)?;
+            let taken = tube.take(caller.client(), form, out)?;
             if !taken && waits {
                 check_may_wait(&caller)?;
             }
@@ -82,8 +83,7 @@ impl Turn<'_> {
         })?;
         match (taken, waits) {
             (true, _) => Ok(Answer::one()),
-            (false, true) if extended => self.park(call, Wanted::ExtendedTask, deadline),
-            (false, true) => self.park(call, Wanted::Task, deadline),
+            (false, true) => self.park(call, Wanted::Task(form), deadline),
             (false, false) => Ok(Answer::none()),
         }
     }
@@ -106,8 +106,11 @@ impl Turn<'_> {
         })
     }
 
-    /// `touch(id, delta)`
+    /// `touch(id, delta)`, `touch(token, seconds)`
     pub(crate) fn touch(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        if let Some(token) = call.arguments.get(0).and_then(token) {
+            return self.renew(call.index, token, call.arguments.present(1), out);
+        }
         let Some(delta) = call.arguments.present(1) else { return Ok(Answer::none()) };
         let delta = Number::parse(delta)
             .ok_or_else(|| compared(lua_text::type_name(Some(delta)), "number"))?
@@ -206,9 +209,9 @@ impl TubeTurn<'_> {
         accounted
     }
 
-    /// Gives a connection's session the next task. Tasks that are dead are removed on the way, each once. False if
-    /// there is no task.
-    pub(crate) fn take(&mut self, client: Client, extended: bool, out: &mut Vec<u8>) -> Result<bool, Error> {
+    /// Gives a connection's session, or a new lease, the next task. Tasks that are dead are removed on the way, each once.
+    /// False if there is no task.
+    pub(crate) fn take(&mut self, client: Client, form: Form, out: &mut Vec<u8>) -> Result<bool, Error> {
         loop {
             let Self { store, tube, common, now, .. } = self;
             let layout = tube.kind.layout();
@@ -219,13 +222,17 @@ impl TubeTurn<'_> {
                 self.remove(id, Operation::Ttl, None)?;
                 continue;
             }
+            if let Form::Leased(micros) = form {
+                self.take_leased(id, client, micros, out)?;
+                return Ok(true);
+            }
             let decided = Decided::about(&*tube.driver, &task, Event::Take, *now, &mut common.assignments)?;
-            if !extended {
+            if form == Form::Plain {
                 Shown::new(id, decided.state, task.data).write(out);
             }
             keep_name(&mut common.name, &task);
             self.carry_out(&decided, Some(client))?;
-            if extended {
+            if form == Form::Extended {
                 self.common.attempts.count(self.store, self.key(id))?;
                 self.write_extended(id, out)?;
             }
@@ -320,7 +327,7 @@ impl TubeTurn<'_> {
 
     /// Executes what was decided, as one UPDATE of small fields: the assignments are in `common.assignments`, the name of
     /// the sub-queue in `common.name`.
-    fn carry_out(&mut self, decided: &Decided, taken_by: Option<Client>) -> Result<(), Error> {
+    pub(crate) fn carry_out(&mut self, decided: &Decided, taken_by: Option<Client>) -> Result<(), Error> {
         let Self { store, tube, common, now, .. } = self;
         let key = ShortKey::id(decided.id);
         let changed = store.execute(&common.assignments.statement(tube.space, &key))?;
@@ -382,11 +389,12 @@ impl TubeTurn<'_> {
         Ok(is_taken && self.change(id, Event::Release { delay: None }, None)?)
     }
 
-    /// The id argument of a method that only the owner may call.
+    /// The id argument of a method that only the owner may call, or the token of the lease that owns the task.
     pub(crate) fn owned_task(&self, caller: &Caller, argument: Option<&[u8]>) -> Result<u64, Error> {
         let Common { owners, sessions, spaces, .. } = &*self.common;
         let id = match Id::parse(argument) {
             Id::Number(id) => id,
+            Id::Other(Some(bytes)) if let Some(token) = token(bytes) => return self.leased_task(token),
             Id::Other(bytes) => {
                 let mut key = ShortKey::numbers(&[self.tube.id]).to_vec();
                 key[0] += u8::from(bytes.is_some());
@@ -399,10 +407,11 @@ impl TubeTurn<'_> {
         if owner.is_some() && owner == sessions.of(caller.connection) { Ok(id) } else { Err(Error::NotTaken) }
     }
 
-    /// The id argument of a method that anyone may call.
+    /// The id argument of a method that anyone may call, or the token of a lease that owns a task.
     fn task_id(&self, argument: Option<&[u8]>) -> Result<u64, Error> {
         match Id::parse(argument) {
             Id::Number(id) => Ok(id),
+            Id::Other(Some(bytes)) if let Some(token) = token(bytes) => self.leased_task(token),
             Id::Other(bytes) => {
                 let mut key = vec![0x90 + u8::from(bytes.is_some())];
                 key.extend_from_slice(bytes.unwrap_or(&[]));
@@ -442,13 +451,18 @@ impl Tube {
     }
 }
 
+/// The token of a lease that an argument is, in place of an id.
+pub(crate) fn token(argument: &[u8]) -> Option<Token> {
+    string(argument).and_then(Token::parse)
+}
+
 /// The outcome of an operation on one task, which may turn out not to be there.
 fn found(id: u64, done: Result<bool, Error>) -> Result<Answer, Error> {
     if done? { Ok(Answer::one()) } else { Err(not_found(id)) }
 }
 
 /// What an event makes of one task, apart from the assignments.
-struct Decided {
+pub(crate) struct Decided {
     id: u64,
     /// The state before, unless a user has written another status.
     former: Option<State>,
@@ -467,7 +481,17 @@ impl Decided {
         now: u64,
         assignments: &mut Assignments,
     ) -> Result<Self, Error> {
-        let change = driver.change(task, event, now)?;
+        Ok(Self::of(task, driver.change(task, event, now)?, event.operation(), assignments))
+    }
+
+    /// Writes the assignments of a change.
+    #[inline]
+    pub(crate) fn of(
+        task: &Task<'_>,
+        change: Change,
+        operation: Operation,
+        assignments: &mut Assignments,
+    ) -> Self {
         assignments.clear();
         if task.state() != Some(change.state) {
             assignments.state(change.state);
@@ -479,13 +503,13 @@ impl Decided {
         }
         let next_event = change.next_event.unwrap_or(task.times.next_event);
         let (id, former, pri) = (task.id, task.state(), task.pri);
-        Ok(Self { id, former, state: change.state, next_event, pri, operation: event.operation() })
+        Self { id, former, state: change.state, next_event, pri, operation }
     }
 }
 
 /// Keeps the name of a task's sub-queue, which the task's change may move.
 #[inline]
-fn keep_name(name: &mut Vec<u8>, task: &Task<'_>) {
+pub(crate) fn keep_name(name: &mut Vec<u8>, task: &Task<'_>) {
     name.clear();
     if !task.utube.is_empty() {
         name.extend_from_slice(task.utube);

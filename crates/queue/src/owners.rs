@@ -1,4 +1,4 @@
-//! Who owns which taken task: the rows of `_queue_taken_2`, behind a write-back cache.
+//! Who owns which taken task: the rows of `_queue_taken_2`, behind a write-back cache, and [leases](crate::leases).
 //!
 //! `take` would insert a row and `ack` would delete it, yet almost nothing reads the space in between. [`Owners`]
 //! therefore caches at most [`MAX_CACHED`] new owners and writes the oldest one back when the cache overflows. A task
@@ -7,7 +7,7 @@
 //! [`Queue::submit`](crate::Queue::submit)).
 //!
 //! Invariants:
-//! - A taken task has a cached owner or a row, never both.
+//! - A taken task has a cached owner, a row, or a lease, never two of them.
 //! - The cache changes with the open transaction.
 //! - [`Undo::Owner`] takes a change of the cache back, also for a row that was written back inside the transaction.
 //! - While rows are logged (`in_replicaset`) the cache is empty.
@@ -21,6 +21,7 @@ use lycosa_tuple::tuple::TupleRef;
 
 use crate::error::Error;
 use crate::integer_map::IntegerMap;
+use crate::leases::Leases;
 use crate::session::{SessionId, session_field, taken_key};
 use crate::system::{rows, rows_after};
 use crate::task::ShortKey;
@@ -80,6 +81,7 @@ pub(crate) struct Owners {
     cached: IntegerMap<TaskKey, Owner>,
     /// All cached tasks in the order in which they were taken, and stale entries.
     order: VecDeque<TaskKey>,
+    pub(crate) leases: Leases,
     scratch: Vec<u8>,
 }
 
@@ -185,6 +187,8 @@ impl Owners {
         } else if self.row(store, task)?.is_some() {
             let key = ShortKey::numbers(&[task.0, task.1]);
             store.execute(&Statement::Delete { space: self.space, index: 0, key: &key })?;
+        } else {
+            self.leases.forget(store, task)?;
         }
         Ok(())
     }
@@ -199,10 +203,11 @@ impl Owners {
         let cached = self.matching(|task, _| task.0 == tube);
         let rows = rows(store, self.space, 0, IteratorType::Eq, &ShortKey::id(tube))?;
         let written = rows.iter().filter_map(|row| taken_key(row));
-        cached.into_iter().chain(written).try_for_each(|task| self.forget(store, pending, task))
+        cached.into_iter().chain(written).try_for_each(|task| self.forget(store, pending, task))?;
+        self.leases.forget_tube(store, tube)
     }
 
-    /// The session that owns a task.
+    /// The session that owns a task. None: nobody does, or a lease.
     pub(crate) fn session_of(&self, store: &Store, task: TaskKey) -> Result<Option<SessionId>, Error> {
         if let Some(owner) = self.cached.get(&task) {
             return Ok(Some(owner.session));
@@ -215,10 +220,13 @@ impl Owners {
         if let Some(owner) = self.cached.get(&task) {
             return Ok(Some(owner.moment));
         }
-        Ok(self.row(store, task)?.and_then(|row| number(row, MOMENT)))
+        match self.row(store, task)? {
+            Some(row) => Ok(number(row, MOMENT)),
+            None => Ok(self.leases.of(store, task)?.map(|lease| lease.taken_at)),
+        }
     }
 
-    /// Who holds a task, and since when.
+    /// Which session holds a task, and since when.
     pub(crate) fn of(&self, store: &Store, task: TaskKey) -> Result<Option<Owner>, Error> {
         if let Some(owner) = self.cached.get(&task) {
             return Ok(Some(*owner));
@@ -226,7 +234,7 @@ impl Owners {
         Ok(self.row(store, task)?.and_then(Owner::read))
     }
 
-    /// Calls `f` for taken tasks and their owners, at most `limit` of those with a row. Returns whether those were all.
+    /// Calls `f` for the tasks of sessions and their owners, at most `limit` of those with a row. Returns whether those were all.
     pub(crate) fn each(
         &self,
         store: &Store,
@@ -253,7 +261,12 @@ impl Owners {
     pub(crate) fn has_tube(&self, store: &Store, tube: u64) -> Result<bool, Error> {
         let is_cached = self.cached.keys().any(|task| task.0 == tube);
         let first = store.first(self.space, 0, IteratorType::Eq, &ShortKey::id(tube))?;
-        Ok(is_cached || first.is_some())
+        Ok(is_cached || first.is_some() || self.leases.has_tube(store, tube)?)
+    }
+
+    /// Whether a session or a lease owns a task.
+    pub(crate) fn has(&self, store: &Store, task: TaskKey) -> Result<bool, Error> {
+        Ok(self.session_of(store, task)?.is_some() || self.leases.of(store, task)?.is_some())
     }
 
     /// Whether a reader of `space` may miss cached owners: it is the owners' space, or one of the system's, whose rows may

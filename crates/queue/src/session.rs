@@ -9,6 +9,7 @@
 //! | session → active, or when it expires | `_queue_shared_sessions` |
 //! | session → the user who opened it | here; in a replica set also a fourth field of `_queue_shared_sessions` |
 //! | task → session | `_queue_taken_2`, see [`crate::owners`] |
+//! | task → lease, which belongs to no session | `_lycosa_leases`, see [`crate::leases`] |
 //!
 //! Who knows a session's id may act for it with `queue.identify`, if it is the user who opened the session, or one who
 //! may read and change all spaces. A session of a data folder that another program wrote has no known opener until
@@ -58,7 +59,7 @@ pub(crate) struct Sessions {
     expiring: BTreeSet<(u64, SessionId)>,
     /// Sessions whose tasks are being released.
     closing: VecDeque<SessionId>,
-    /// Tasks whose row in `_queue_taken_2` somebody else than the queue has removed or changed.
+    /// Tasks whose row in `_queue_taken_2` or `_lycosa_leases` somebody else than the queue has removed or changed.
     disowned: VecDeque<TaskKey>,
     /// After a failure, nothing is released before this moment.
     retry_at: u64,
@@ -372,11 +373,15 @@ impl Turn<'_> {
         {
             return Ok(());
         }
-        if self.tubes.by_id(task.0).is_none() {
+        let is_leased = self.common.owners.leases.of(self.store, task)?.is_some();
+        if is_leased || self.tubes.by_id(task.0).is_none() {
             return Ok(());
         }
         self.release_owned(task, |name| {
-            format!("the owner of task {}({name}) is gone from _queue_taken_2, release", task.1)
+            format!(
+                "the owner of task {}({name}) is gone from _queue_taken_2 or _lycosa_leases, release",
+                task.1
+            )
         })
     }
 

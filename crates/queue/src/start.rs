@@ -2,7 +2,7 @@
 //!
 //! 1. The queue's spaces are created, or brought into the configured mode.
 //! 2. Each row of `_queue` becomes a tube. A tube that the process already knows keeps its counters.
-//! 3. Tasks that are taken by nobody who could ever come back become ready.
+//! 3. Tasks that are taken by nobody who could ever come back become ready. A lease outlives the process.
 //! 4. Sessions without a connection begin to expire, or end.
 //! 5. Rows that the Lua module left wrong are corrected ([`Amiss`](crate::follow::Amiss)).
 //! 6. Calls that wait are served.
@@ -102,6 +102,10 @@ enum Stage {
     },
     /// Owners of tasks that do not exist or are not taken are forgotten.
     Owners {
+        after: Option<TaskKey>,
+    },
+    /// The same of leases.
+    Leases {
         after: Option<TaskKey>,
     },
     Sessions(SessionsStart),
@@ -244,12 +248,18 @@ impl Turn<'_> {
             Stage::Owners { after } => {
                 let (count, last) = self.forget_missing_tasks(after, limit)?;
                 let is_over = count < limit;
+                (count, if is_over { Stage::Leases { after: None } } else { Stage::Owners { after: last } })
+            }
+            Stage::Leases { after } => {
+                let leased = self.common.owners.leases.after(self.store, after, limit)?;
+                self.forget_missing(&leased)?;
+                let is_over = leased.len() < limit;
                 (
-                    count,
+                    leased.len(),
                     if is_over {
                         Stage::Sessions(SessionsStart::default())
                     } else {
-                        Stage::Owners { after: last }
+                        Stage::Leases { after: leased.last().copied() }
                     },
                 )
             }
@@ -293,6 +303,7 @@ impl Turn<'_> {
         let spaces = self.transact(|turn| SystemSpaces::prepare(turn.store, in_replicaset))?;
         self.common.use_spaces(spaces, in_replicaset);
         self.common.attempts.find(self.store);
+        self.common.owners.leases.find(self.store);
         Ok(())
     }
 
@@ -331,8 +342,10 @@ impl Turn<'_> {
             self.store.lift_limit(former);
             let Some(index) = loaded else { continue };
             self.derive(index)?;
-            let TubeTurn { store, tube, .. } = self.tube(index)?;
-            let orphans = tube.ids_in_state(store, State::Taken, &mut |_| Ok(true))?;
+            let TubeTurn { store, tube, common, .. } = self.tube(index)?;
+            let orphans = tube.ids_in_state(store, State::Taken, &mut |id| {
+                Ok(tube.options.temporary || common.owners.leases.of(store, (tube.id, id))?.is_none())
+            })?;
             up.report.released += self.release_batches(index, &orphans)?;
             self.correct(index, usize::MAX)?;
         }
@@ -461,7 +474,8 @@ impl Turn<'_> {
                     let row = store.get(common.spaces.shared_sessions, 0, &string_key(&owner))?;
                     row.is_some()
                 }
-                None => false,
+                // A lease of a temporary tube may be of another instance's task with the same id.
+                None => !tube.options.temporary && common.owners.leases.of(store, (tube.id, id))?.is_some(),
             };
             if !is_held {
                 orphans.push(id);
@@ -498,8 +512,14 @@ impl Turn<'_> {
         if after.is_none() {
             tasks.extend(self.common.owners.cached());
         }
+        self.forget_missing(&tasks)?;
+        Ok((count, last))
+    }
+
+    /// Forgets the owners of those of these tasks that are gone or not taken.
+    fn forget_missing(&mut self, tasks: &[TaskKey]) -> Result<(), Error> {
         let mut missing = Vec::new();
-        for (tube_id, id) in tasks {
+        for &(tube_id, id) in tasks {
             let held = self.tubes.by_id(tube_id).and_then(|index| self.tubes.at(index)).map(|tube| {
                 let task = tube.tasks(self.store).get(id).ok().flatten();
                 let task = task.and_then(|tuple| Task::read(tuple, tube.kind.layout()));
@@ -512,8 +532,7 @@ impl Turn<'_> {
         self.transact(|Turn { store, common, .. }| {
             let (owners, pending) = (&mut common.owners, &mut common.pending);
             missing.iter().try_for_each(|&task| owners.forget(store, pending, task))
-        })?;
-        Ok((count, last))
+        })
     }
 }
 

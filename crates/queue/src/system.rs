@@ -83,7 +83,11 @@ pub(crate) const PRIVACY: PrivacyTable = &[
     (TAKEN.name, Privacy::Closed),
     (SESSION_IDS.name, Privacy::Closed),
     (SHARED_SESSIONS.name, Privacy::Closed),
+    (LEASES_NAME, Privacy::Closed),
 ];
+
+/// The space of [leases](crate::leases), whose rows have secrets.
+pub(crate) const LEASES_NAME: &str = "_lycosa_leases";
 
 /// A space of versions of the module before sessions.
 const LEGACY_TAKEN: &str = "_queue_taken";

@@ -1,4 +1,4 @@
-//! What happens by itself: delays, ends of ttr and ttl, timeouts of calls, ends of sessions.
+//! What happens by itself: delays, ends of ttr and ttl, timeouts of calls, ends of leases and sessions.
 //!
 //! [`Queue::tick`](crate::Queue::tick) does what is due, within a budget, and says when it wants to be called again.
 //! A tube's tasks are handled in the order delayed, ready, buried, taken, and by their deadline within each; so a
@@ -54,6 +54,8 @@ impl Turn<'_> {
             left = left.saturating_sub(self.release_closing(share));
             left = left.saturating_sub(self.work_on_jobs(share));
             left = left.saturating_sub(self.correct_later(share));
+            left = left.saturating_sub(self.expire_leases(share));
+            self.serve();
             while left > 0
                 && let Some((due, index)) = self.common.deadlines.first()
                 && due <= now
@@ -62,6 +64,7 @@ impl Turn<'_> {
                 left = left.saturating_sub(handled.max(1));
                 self.serve();
             }
+            left = left.saturating_sub(self.expire_leases(left));
             left -= self.expire_sessions(left);
             left = left.saturating_sub(self.release_closing(left));
             left = left.saturating_sub(self.work_on_jobs(left));
@@ -113,7 +116,9 @@ impl Common {
         let tasks = self.deadlines.first().map(|(due, _)| due);
         let jobs = self.jobs.front().map(|_| 0);
         let corrected_later = self.corrected_later.front().map(|_| 0);
-        [waiters, tasks, jobs, corrected_later, self.sessions.next_deadline()].into_iter().flatten().min()
+        let leases = Some(self.owners.leases.due).filter(|due| *due != NEVER);
+        let sessions = self.sessions.next_deadline();
+        [waiters, tasks, jobs, corrected_later, leases, sessions].into_iter().flatten().min()
     }
 }
 
@@ -129,7 +134,7 @@ impl TubeTurn<'_> {
             let (id, death) = (task.id, task.times.death());
             match state {
                 State::Delayed => _ = self.change(id, Event::DelayOver, None)?,
-                State::Taken => _ = self.change(id, Event::TtrOver, None)?,
+                State::Taken => _ = self.ttr_over(id)?,
                 _ if death <= now => _ = self.remove(id, Operation::Ttl, None)?,
                 _ => self.postpone(id, state, death)?,
             }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use lycosa_store::UserId;
 
+use crate::leases::Form;
 use crate::time::NEVER;
 use crate::tube::TubeIndex;
 
@@ -19,15 +20,13 @@ use crate::tube::TubeIndex;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// A task to take.
-    Task,
-    /// A task to take, in extended form.
-    ExtendedTask,
+    Task(Form),
     /// At least one task to take.
     Tasks {
         /// At most so many.
         limit: u32,
-        /// In extended form.
-        extended: bool,
+        /// Form of each.
+        form: Form,
     },
     /// Room for a task: the arguments of the put, as they came.
     Room(Arc<[u8]>),
@@ -44,7 +43,7 @@ impl Wanted {
     /// In which line such a call stands.
     pub(crate) const fn line(&self) -> Line {
         match self {
-            Self::Task | Self::ExtendedTask | Self::Tasks { .. } => Line::Takes,
+            Self::Task(_) | Self::Tasks { .. } => Line::Takes,
             Self::Room(_) | Self::RoomForMany { .. } => Line::Puts,
         }
     }
@@ -166,7 +165,7 @@ mod tests {
     use super::*;
 
     fn take(connection: u64, request: u64, deadline: u64) -> Waiter {
-        let wanted = Wanted::Task;
+        let wanted = Wanted::Task(Form::Plain);
         Waiter { connection, user: 1, request, wanted, since: 0, deadline }
     }
 

@@ -63,12 +63,11 @@ impl Turn<'_> {
         let client = Client { connection, user };
         let mut values = Vec::new();
         let served = match &wanted {
-            Wanted::Task | Wanted::ExtendedTask | Wanted::Tasks { .. } => self.transact_at(index, |tube| {
+            Wanted::Task(_) | Wanted::Tasks { .. } => self.transact_at(index, |tube| {
                 let taken = match wanted {
-                    Wanted::Tasks { limit, extended } => {
-                        tube.take_many(client, (limit, extended), &mut values)? > 0
-                    }
-                    _ => tube.take(client, wanted == Wanted::ExtendedTask, &mut values)?,
+                    Wanted::Tasks { limit, form } => tube.take_many(client, (limit, form), &mut values)? > 0,
+                    Wanted::Task(form) => tube.take(client, form, &mut values)?,
+                    Wanted::Room(_) | Wanted::RoomForMany { .. } => false,
                 };
                 if taken {
                     erase_consumer(tube.store, tube.common.spaces.consumers, connection, request)?;
@@ -105,7 +104,7 @@ impl Turn<'_> {
             let Some(waiter) = self.give_up(connection, request) else { continue };
             let mut values = Vec::new();
             let count = match waiter.wanted {
-                Wanted::Task | Wanted::ExtendedTask => 0,
+                Wanted::Task(_) => 0,
                 Wanted::Tasks { .. } => {
                     mp::write_array(&mut values, 0);
                     1

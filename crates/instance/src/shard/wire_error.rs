@@ -50,6 +50,7 @@ fn kind_name(error: &lycosa_queue::Error) -> Option<&'static str> {
     use lycosa_queue::Error as Q;
     Some(match error {
         Q::NotTaken => "TASK_NOT_TAKEN",
+        Q::StaleLease(_) => "STALE_LEASE",
         Q::NotBuried => "TASK_NOT_BURIED",
         Q::TaskNotFound(_) => "NO_SUCH_TASK",
         Q::TubeNotFound | Q::IndexNil => NO_SUCH_TUBE,

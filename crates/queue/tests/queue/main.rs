@@ -8,6 +8,7 @@ mod follow;
 mod foreign;
 mod ignored;
 mod jobs;
+mod leases;
 mod model;
 mod owners;
 mod rebuild;

@@ -121,7 +121,7 @@ fn targets(admin: &mut Admin) -> Result<BTreeMap<i128, Vec<Value>>, String> {
 
 /// How many fields the primary key has, which are the first ones of each of these spaces.
 fn key_length(space: i128, name: &str) -> usize {
-    let two = ["_queue_taken_2", "_queue_consumers", "_lycosa_attempts"];
+    let two = ["_queue_taken_2", "_queue_consumers", "_lycosa_attempts", "_lycosa_leases"];
     if space == INDEXES || two.contains(&name) { 2 } else { 1 }
 }
 

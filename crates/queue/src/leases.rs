@@ -1,0 +1,524 @@
+//! Leases: owners of taken tasks that are no connection.
+//!
+//! `take(timeout, {lease = seconds})` gives its task to a *lease* in place of the caller's session. The answer has a
+//! [`Token`], which is all that `ack`, `release`, `bury` and `touch` need later, over any connection or none that lasts.
+//! When the lease ends, the task is ready again, in tubes of every type. The attempt was counted by the take; its reason
+//! is [`ENDED`].
+//!
+//! A lease is a row of [`LEASES`], which is durable and replicated in every mode, so leases survive a restart and a
+//! promotion. The space is created when a client first asks for a lease. A take without one reads and writes nothing here.
+//!
+//! Fencing: the epoch of a token is the number of its lease. Epochs only grow, over restarts, truncations and dropped tubes,
+//! because a sequence reserves them in blocks; a program that writes elsewhere may refuse an epoch below the last one that it
+//! has seen. A token also has 64 random bits, so that it cannot be guessed, and so that a master which has lost the newest
+//! rows of the former one repeats no token.
+//!
+//! In tubes with deadlines the end of a lease takes the place of the ttr: it is the task's next event, and not later than the
+//! end of the task's life. [`Turn::expire_leases`] finds the ends of all tubes in one index.
+//!
+//! Invariants:
+//! - a lease's task is taken, and has neither a cached owner nor a row of `_queue_taken_2`;
+//! - a row goes with the change that frees its task, in the same transaction, whoever makes the change;
+//! - the memory beside the space is a bound: no lease ends before [`Leases::due`].
+//!
+//! Absent: leases of temporary tubes over a restart or a change of the role, which end there: their tasks are not replicated.
+
+use std::fmt;
+
+use lycosa_store::ddl::{self, SequenceSpec};
+use lycosa_store::{IteratorType, SpaceId, Statement, Store};
+use lycosa_tuple::mp::{self, Reader};
+
+use crate::account::{Side, TaskChange};
+use crate::arguments::{Number, Table};
+use crate::attempts::is_extended;
+use crate::create::reserve_id;
+use crate::driver::{Change, Event};
+use crate::error::Error;
+use crate::operation::Decided;
+use crate::owners::TaskKey;
+use crate::session::taken_key;
+use crate::statistics::Operation;
+use crate::system::{LEASES_NAME, SystemSpace, rows, rows_after};
+use crate::task::{ShortKey, State, Task};
+use crate::time::{MICROSECONDS, NEVER};
+use crate::turn::{TubeTurn, Turn};
+use crate::{Answer, Client};
+
+/// The longest lease, and the longest renewal, in seconds: a day. A worker that needs more renews.
+pub const MAX_LEASE_SECONDS: u64 = 86_400;
+
+/// What a task's last failure says when its lease has ended.
+pub(crate) const ENDED: &[u8] = b"the lease ended";
+
+pub(crate) static LEASES: SystemSpace = SystemSpace {
+    name: LEASES_NAME,
+    fields: &[
+        ("tube_id", "unsigned"),
+        ("task_id", "unsigned"),
+        ("epoch", "unsigned"),
+        ("secret", "unsigned"),
+        ("ends", "unsigned"),
+        ("taken_at", "unsigned"),
+        ("user", "string"),
+    ],
+    indexes: &[("pk", true, &[0, 1]), ("ends", true, &[4, 0, 1])],
+};
+
+/// The index `ends`.
+const BY_END: u32 = 1;
+
+/// The sequence that reserves epochs.
+const EPOCHS: &str = "_lycosa_leases_epoch";
+
+/// In what form a take answers, and who owns its tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `[id, state, payload]`, for the caller's session.
+    Plain,
+    /// In extended form, for the caller's session.
+    Extended,
+    /// In extended form with a token, for a lease of that many µs.
+    Leased(u64),
+}
+
+impl Form {
+    /// What the options of `take` and `take_many` ask for.
+    pub(crate) fn parse(options: Option<&[u8]>) -> Result<Self, Error> {
+        let Some(options) = options else { return Ok(Self::Plain) };
+        match Table::parse(Some(options)).ok().and_then(|table| table.get(b"lease")) {
+            Some(lease) => span(lease).map(Self::Leased).ok_or(Error::LeaseSpan),
+            None if is_extended(Some(options)) => Ok(Self::Extended),
+            None => Ok(Self::Plain),
+        }
+    }
+}
+
+/// The µs of a lease or a renewal: more than 0 s, at most [`MAX_LEASE_SECONDS`].
+fn span(seconds: &[u8]) -> Option<u64> {
+    let micros = Number::parse(seconds)?.seconds().duration();
+    (1..=MAX_LEASE_SECONDS * MICROSECONDS).contains(&micros).then_some(micros)
+}
+
+/// What the holder of a lease shows: `TUBE-TASK-EPOCH-SECRET`, numbers in decimal, the secret in 16 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) task: TaskKey,
+    pub(crate) epoch: u64,
+    pub(crate) secret: u64,
+}
+
+impl Token {
+    /// Reads what [`Self::fmt`] writes, and nothing else.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let text = str::from_utf8(text).ok()?;
+        let mut parts = text.split('-');
+        let mut number = || parts.next()?.parse().ok();
+        let (task, epoch) = ((number()?, number()?), number()?);
+        let secret = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let token = Self { task, epoch, secret };
+        (token.to_string() == text).then_some(token)
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { task: (tube, task), epoch, secret } = self;
+        write!(f, "{tube}-{task}-{epoch}-{secret:016x}")
+    }
+}
+
+/// A row of [`LEASES`], apart from its task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) epoch: u64,
+    secret: u64,
+    /// µs since the epoch of time.
+    pub(crate) ends: u64,
+    /// When the task was taken, µs since the epoch of time.
+    pub(crate) taken_at: u64,
+    /// Name of the user who has taken the task.
+    pub(crate) user: String,
+}
+
+impl Lease {
+    fn read(row: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(row);
+        reader.array().ok().filter(|count| *count >= 7)?;
+        reader.skip().ok()?;
+        reader.skip().ok()?;
+        let mut number = || reader.uint().ok();
+        let (epoch, secret, ends, taken_at) = (number()?, number()?, number()?, number()?);
+        let user = String::from_utf8_lossy(reader.str().ok()?).into_owned();
+        Some(Self { epoch, secret, ends, taken_at, user })
+    }
+
+    fn encode(&self, (tube, task): TaskKey) -> Vec<u8> {
+        let mut row = Vec::with_capacity(self.user.len() + 60);
+        mp::write_array(&mut row, 7);
+        for number in [tube, task, self.epoch, self.secret, self.ends, self.taken_at] {
+            mp::write_uint(&mut row, number);
+        }
+        mp::write_str(&mut row, self.user.as_bytes());
+        row
+    }
+
+    pub(crate) fn token(&self, task: TaskKey) -> Token {
+        Token { task, epoch: self.epoch, secret: self.secret }
+    }
+}
+
+/// All leases.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    /// 0: no client has asked for a lease yet.
+    space: SpaceId,
+    /// The epoch of the next lease, if the sequence is not ahead.
+    next_epoch: u64,
+    /// No lease ends before, µs since the epoch of time.
+    pub(crate) due: u64,
+}
+
+impl Default for Leases {
+    fn default() -> Self {
+        Self { space: 0, next_epoch: 1, due: NEVER }
+    }
+}
+
+impl Leases {
+    /// Finds the space at a start.
+    pub(crate) fn find(&mut self, store: &mut Store) {
+        self.space = store.space_by_name(LEASES.name).map_or(0, lycosa_store::Space::id);
+        if self.space != 0 {
+            self.adopt(store);
+        }
+    }
+
+    /// Uses the space that `self.space` names.
+    fn adopt(&mut self, store: &mut Store) {
+        store.exempt_from_limit(self.space);
+        store.guard(self.space, true);
+        let reserved = store.sequence_by_name(EPOCHS).and_then(|epochs| u64::try_from(epochs.value?).ok());
+        self.next_epoch = self.next_epoch.max(reserved.unwrap_or(0) + 1);
+        self.look_again();
+    }
+
+    /// Rows have changed in ways that were not looked at: any lease may be due.
+    pub(crate) fn look_again(&mut self) {
+        self.due = 0;
+    }
+
+    /// Whether a change of that space may concern leases.
+    #[inline]
+    pub(crate) fn is_in(&self, space: SpaceId) -> bool {
+        space == self.space && space != 0
+    }
+
+    /// The space, if it exists: the transaction that made it may have been rolled back.
+    fn existing(&self, store: &Store) -> Option<SpaceId> {
+        let space = store.space(self.space).ok().filter(|space| space.name() == LEASES.name);
+        space.map(lycosa_store::Space::id)
+    }
+
+    /// The space, if it exists and has rows.
+    #[inline]
+    fn kept(&self, store: &Store) -> Option<SpaceId> {
+        if self.space == 0 {
+            return None;
+        }
+        self.existing(store).filter(|space| store.space(*space).is_ok_and(|space| !space.is_empty()))
+    }
+
+    /// The lease that owns a task.
+    pub(crate) fn of(&self, store: &Store, task: TaskKey) -> Result<Option<Lease>, Error> {
+        let Some(space) = self.kept(store) else { return Ok(None) };
+        Ok(store.get(space, 0, &ShortKey::numbers(&[task.0, task.1]))?.and_then(Lease::read))
+    }
+
+    /// Whether a lease owns a task of the tube.
+    pub(crate) fn has_tube(&self, store: &Store, tube: u64) -> Result<bool, Error> {
+        let Some(space) = self.kept(store) else { return Ok(false) };
+        Ok(store.first(space, 0, IteratorType::Eq, &ShortKey::id(tube))?.is_some())
+    }
+
+    /// The tasks of up to `limit` leases behind a task.
+    pub(crate) fn after(
+        &self,
+        store: &Store,
+        after: Option<TaskKey>,
+        limit: usize,
+    ) -> Result<Vec<TaskKey>, Error> {
+        let Some(space) = self.kept(store) else { return Ok(Vec::new()) };
+        let key = after.map(|task| ShortKey::numbers(&[task.0, task.1]));
+        let rows = rows_after(store, space, 0, key.as_deref(), limit)?;
+        Ok(rows.iter().filter_map(|row| taken_key(row)).collect())
+    }
+
+    /// The lease that ends first: its task and its end, µs since the epoch of time.
+    fn first(&self, store: &Store) -> Result<Option<(TaskKey, u64)>, Error> {
+        let Some(space) = self.kept(store) else { return Ok(None) };
+        let row = store.first(space, BY_END, IteratorType::All, &[0x90])?;
+        Ok(row.and_then(|row| Some((taken_key(row)?, Lease::read(row)?.ends))))
+    }
+
+    /// The epoch of a new lease. Inside a transaction. An epoch of a transaction that is rolled back is not used again.
+    fn next_epoch(&mut self, store: &mut Store) -> Result<u64, Error> {
+        let known = store.sequence_by_name(EPOCHS).map(|epochs| epochs.id);
+        let sequence = match known {
+            Some(sequence) => sequence,
+            None => ddl::create_sequence(
+                store,
+                &SequenceSpec {
+                    name: EPOCHS,
+                    id: None,
+                    step: 1,
+                    start: Some(1),
+                    min: Some(1),
+                    max: None,
+                    cycle: false,
+                },
+            )?,
+        };
+        let epoch = self.next_epoch;
+        self.next_epoch = epoch.saturating_add(1);
+        reserve_id(store, sequence, epoch)?;
+        Ok(epoch)
+    }
+
+    /// Writes a lease. Inside a transaction.
+    fn write(&mut self, store: &mut Store, task: TaskKey, lease: &Lease) -> Result<(), Error> {
+        let space = self.existing(store).ok_or(Error::Stale)?;
+        store.execute(&Statement::Replace { space, tuple: &lease.encode(task) })?;
+        self.due = self.due.min(lease.ends);
+        Ok(())
+    }
+
+    /// Makes sure that the space exists. Inside a transaction.
+    fn prepare(&mut self, store: &mut Store) -> Result<(), Error> {
+        if self.existing(store).is_some() {
+            return Ok(());
+        }
+        // A worker of a full server is the first that needs the space.
+        let former = store.lift_limit(true);
+        let created = LEASES.find_or_create(store, false);
+        store.lift_limit(former);
+        self.space = created?;
+        self.adopt(store);
+        Ok(())
+    }
+
+    /// Forgets the lease of a task, if there is one. Inside a transaction.
+    pub(crate) fn forget(&self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
+        if self.of(store, task)?.is_some()
+            && let Some(space) = self.kept(store)
+        {
+            let key = ShortKey::numbers(&[task.0, task.1]);
+            store.execute(&Statement::Delete { space, index: 0, key: &key })?;
+        }
+        Ok(())
+    }
+
+    /// Forgets the leases of all tasks of a tube. Inside a transaction.
+    pub(crate) fn forget_tube(&self, store: &mut Store, tube: u64) -> Result<(), Error> {
+        let Some(space) = self.kept(store) else { return Ok(()) };
+        let gone = rows(store, space, 0, IteratorType::Eq, &ShortKey::id(tube))?;
+        gone.iter().filter_map(|row| taken_key(row)).try_for_each(|key| self.forget(store, key))
+    }
+}
+
+impl Turn<'_> {
+    /// Ends the leases that are due, at most `budget`. Returns how many.
+    pub(crate) fn expire_leases(&mut self, budget: usize) -> usize {
+        let (mut count, now) = (0, self.now);
+        while count < budget && self.common.owners.leases.due <= now {
+            let limit = (budget - count).min(Self::BATCH);
+            let ended = self.transact(|turn| {
+                for ended in 0..limit {
+                    match turn.common.owners.leases.first(turn.store)? {
+                        Some((task, ends)) if ends <= now => turn.end_lease_of(task)?,
+                        first => return Ok((ended, first.map_or(NEVER, |(_, ends)| ends))),
+                    }
+                }
+                Ok((limit, 0))
+            });
+            match ended {
+                Ok((ended, due)) => {
+                    count += ended;
+                    self.common.owners.leases.due = due;
+                }
+                Err(error) => {
+                    self.common.log_failure("the end of leases", &error);
+                    self.common.owners.leases.due = now + Self::RETRY;
+                }
+            }
+        }
+        count
+    }
+
+    /// Ends a lease. One of a tube that the process does not know (its type is not registered yet) is forgotten; the task is
+    /// released with the start of the tube.
+    fn end_lease_of(&mut self, task: TaskKey) -> Result<(), Error> {
+        if let Some(index) = self.tubes.by_id(task.0) {
+            let mut tube = self.tube(index)?;
+            if tube.is_taken(task.1)? {
+                tube.end_lease(task.1)?;
+            }
+        }
+        self.common.owners.leases.forget(self.store, task)
+    }
+
+    /// `touch(token, seconds)`
+    pub(crate) fn renew(
+        &mut self,
+        index: crate::tube::TubeIndex,
+        token: Token,
+        seconds: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let micros = seconds.and_then(span).ok_or(Error::LeaseSpan)?;
+        self.transact_at(index, |tube| tube.renew(token, micros, out))?;
+        Ok(Answer::one())
+    }
+}
+
+impl TubeTurn<'_> {
+    /// The id of the task that a token's lease owns.
+    pub(crate) fn leased_task(&self, token: Token) -> Result<u64, Error> {
+        self.lease(token).map(|_| token.task.1)
+    }
+
+    fn lease(&self, token: Token) -> Result<Lease, Error> {
+        let stale = || Error::StaleLease(token.to_string());
+        if token.task.0 != self.tube.id {
+            return Err(stale());
+        }
+        let lease = self.common.owners.leases.of(self.store, token.task)?;
+        // The timer may be behind.
+        lease.filter(|lease| lease.token(token.task) == token && lease.ends > self.now).ok_or_else(stale)
+    }
+
+    /// Gives the task that a take has found to a new lease. Appends the task in extended form, with the token.
+    pub(crate) fn take_leased(
+        &mut self,
+        id: u64,
+        client: Client,
+        micros: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        self.common.owners.leases.prepare(self.store)?;
+        let key = self.key(id);
+        let Self { store, tube, common, now, .. } = self;
+        let (layout, now) = (tube.kind.layout(), *now);
+        let task = tube.tasks(store).get(id)?.and_then(|tuple| Task::read(tuple, layout));
+        let task = task.ok_or(Error::NotTaken)?;
+        let mut change = tube.driver.change(&task, Event::Take, now)?;
+        let mut ends = now.saturating_add(micros);
+        if layout.timed {
+            ends = ends.min(task.times.death());
+            change.next_event = Some(ends);
+        }
+        let decided = Decided::of(&task, change, Operation::Take, &mut common.assignments);
+        crate::operation::keep_name(&mut common.name, &task);
+        self.carry_out(&decided, None)?;
+        let Self { store, common, .. } = self;
+        common.attempts.count(store, key)?;
+        let secret = (common.new_session_id)();
+        let secret = secret.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let user = store.user(client.user).map_or_else(String::new, |user| user.name.clone());
+        let leases = &mut common.owners.leases;
+        let epoch = leases.next_epoch(store)?;
+        let lease = Lease { epoch, secret, ends, taken_at: now, user };
+        leases.write(store, key, &lease)?;
+        self.write_leased(id, &lease, out)
+    }
+
+    /// Lets a lease end that many µs from now, unless it ends later already: a renewal that comes twice does what one does.
+    fn renew(&mut self, token: Token, micros: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+        let mut lease = self.lease(token)?;
+        let id = token.task.1;
+        lease.ends = lease.ends.max(self.now.saturating_add(micros));
+        let Self { store, tube, common, .. } = self;
+        let layout = tube.kind.layout();
+        let Some(tuple) = tube.tasks(store).get(id)? else {
+            return Err(crate::operation::not_found(id));
+        };
+        let task = Task::read(tuple, layout).ok_or(Error::NotTaken)?;
+        if layout.timed {
+            // As any touch, it lets the task live on.
+            let created = task.times.created;
+            let ttl = (lease.ends > task.times.death()).then(|| lease.ends.saturating_sub(created));
+            let change = Change { next_event: Some(lease.ends), ttl, ..Change::to(State::Taken) };
+            let decided = Decided::of(&task, change, Operation::Touch, &mut common.assignments);
+            crate::operation::keep_name(&mut common.name, &task);
+            self.carry_out(&decided, None)?;
+        } else {
+            let tuple = tuple.to_vec();
+            let side = Side::read(&tuple, layout);
+            let observed = tube.observed.then(|| tuple.clone());
+            let operation = Some(Operation::Touch);
+            self.account(TaskChange {
+                id,
+                old: side,
+                new: side,
+                operation,
+                taken_by: None,
+                tuple: observed,
+            })?;
+        }
+        self.common.owners.leases.write(self.store, token.task, &lease)?;
+        self.write_leased(id, &lease, out)
+    }
+
+    /// The end of the time for which a task was taken: its ttr, or its lease.
+    pub(crate) fn ttr_over(&mut self, id: u64) -> Result<bool, Error> {
+        if self.common.owners.leases.of(self.store, self.key(id))?.is_some() {
+            return self.end_lease(id);
+        }
+        self.change(id, Event::TtrOver, None)
+    }
+
+    /// Makes a task ready whose lease has ended, and notes why its attempt has failed.
+    fn end_lease(&mut self, id: u64) -> Result<bool, Error> {
+        self.note_failure(id, Some(ENDED))?;
+        self.change(id, Event::TtrOver, None)
+    }
+
+    fn is_taken(&self, id: u64) -> Result<bool, Error> {
+        let task = self.tasks().get(id)?.and_then(|tuple| Task::read(tuple, self.tube.kind.layout()));
+        Ok(task.is_some_and(|task| task.state() == Some(State::Taken)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_read_as_written_and_nothing_else_is() {
+        let token = Token { task: (3, u64::MAX), epoch: 42, secret: 0xab };
+        assert_eq!(token.to_string(), "3-18446744073709551615-42-00000000000000ab");
+        assert_eq!(Token::parse(token.to_string().as_bytes()), Some(token));
+        for wrong in [
+            "",
+            "7",
+            "3-1-42",
+            "3-1-42-ab",
+            "03-1-42-00000000000000ab",
+            "+3-1-42-00000000000000ab",
+            "3-1-42-00000000000000AB",
+            "3-1-42-00000000000000ab-1",
+            "3-1-42-00000000000000ab ",
+            "3-1--42-00000000000000ab",
+            "3-18446744073709551616-42-00000000000000ab",
+        ] {
+            assert_eq!(Token::parse(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn leases_are_read_as_written() {
+        let lease = Lease { epoch: 7, secret: u64::MAX, ends: 5, taken_at: 4, user: "bob".into() };
+        assert_eq!(Lease::read(&lease.encode((1, 2))), Some(lease));
+        assert_eq!(Lease::read(&[0x91, 1]), None);
+    }
+}
