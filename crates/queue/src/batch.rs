@@ -343,7 +343,8 @@ impl TubeTurn<'_> {
         })
     }
 
-    /// Gives a connection's session, or a new lease each, the next tasks, at most `limit`, and appends the array of them. Returns how many there are.
+    /// Gives a connection's session, or a new lease each, the next tasks, at most `limit`, and appends the array of them.
+    /// Returns their number.
     pub(crate) fn take_many(
         &mut self,
         client: Client,

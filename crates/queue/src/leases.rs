@@ -18,7 +18,7 @@
 //!
 //! Invariants:
 //! - a lease's task is taken, and has neither a cached owner nor a row of `_queue_taken_2`;
-//! - a row goes with the change that frees its task, in the same transaction, whoever makes the change;
+//! - a row goes with the change that frees its task, in the same transaction, be it a statement of a client;
 //! - the memory beside the space is a bound: no lease ends before [`Leases::due`].
 //!
 //! Absent: leases of temporary tubes over a restart or a change of the role, which end there: their tasks are not replicated.
@@ -71,14 +71,14 @@ const BY_END: u32 = 1;
 /// The sequence that reserves epochs.
 const EPOCHS: &str = "_lycosa_leases_epoch";
 
-/// In what form a take answers, and who owns its tasks.
+/// The form of a take's answer, and the owner of its tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `[id, state, payload]`, for the caller's session.
     Plain,
     /// In extended form, for the caller's session.
     Extended,
-    /// In extended form with a token, for a lease of that many µs.
+    /// In extended form with a token, for a lease of this length in µs.
     Leased(u64),
 }
 
@@ -137,7 +137,7 @@ pub(crate) struct Lease {
     pub(crate) ends: u64,
     /// When the task was taken, µs since the epoch of time.
     pub(crate) taken_at: u64,
-    /// Name of the user who has taken the task.
+    /// Name of the user of the take.
     pub(crate) user: String,
 }
 
@@ -432,7 +432,7 @@ impl TubeTurn<'_> {
         self.write_leased(id, &lease, out)
     }
 
-    /// Lets a lease end that many µs from now, unless it ends later already: a renewal that comes twice does what one does.
+    /// Moves the end of a lease to `micros` from now, never to an earlier time: repeating a renewal is harmless.
     fn renew(&mut self, token: Token, micros: u64, out: &mut Vec<u8>) -> Result<(), Error> {
         let mut lease = self.lease(token)?;
         let id = token.task.1;

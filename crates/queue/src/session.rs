@@ -59,7 +59,7 @@ pub(crate) struct Sessions {
     expiring: BTreeSet<(u64, SessionId)>,
     /// Sessions whose tasks are being released.
     closing: VecDeque<SessionId>,
-    /// Tasks whose row in `_queue_taken_2` or `_lycosa_leases` somebody else than the queue has removed or changed.
+    /// Tasks whose row in `_queue_taken_2` or `_lycosa_leases` a statement of a client has removed or changed.
     disowned: VecDeque<TaskKey>,
     /// After a failure, nothing is released before this moment.
     retry_at: u64,
