@@ -53,6 +53,10 @@ pub struct Listing {
     pub snapshots: Vec<u64>,
     /// Signatures of the xlogs.
     pub xlogs: Vec<u64>,
+    /// Signatures of the states of a group.
+    pub group_states: Vec<u64>,
+    /// Signatures of the files of a group's log.
+    pub group_logs: Vec<u64>,
     /// Files of ours that were never completed.
     pub in_progress: Vec<String>,
     /// Files with one of our suffixes whose names are not ours.
@@ -113,6 +117,8 @@ impl Directory {
             match classify(&name) {
                 Name::File(FileKind::Snapshot, signature) => listing.snapshots.push(signature),
                 Name::File(FileKind::Xlog, signature) => listing.xlogs.push(signature),
+                Name::File(FileKind::GroupState, signature) => listing.group_states.push(signature),
+                Name::File(FileKind::GroupLog, signature) => listing.group_logs.push(signature),
                 Name::InProgress => listing.in_progress.push(name),
                 Name::Stranger => listing.strangers.push(name),
                 Name::NotOurs => {}
@@ -120,6 +126,8 @@ impl Directory {
         }
         listing.snapshots.sort_unstable();
         listing.xlogs.sort_unstable();
+        listing.group_states.sort_unstable();
+        listing.group_logs.sort_unstable();
         listing.in_progress.sort_unstable();
         listing.strangers.sort_unstable();
         Ok(listing)
@@ -195,7 +203,7 @@ enum Name {
 
 fn classify(name: &str) -> Name {
     let complete = name.strip_suffix(IN_PROGRESS);
-    for kind in [FileKind::Snapshot, FileKind::Xlog] {
+    for kind in [FileKind::Snapshot, FileKind::Xlog, FileKind::GroupState, FileKind::GroupLog] {
         if let Some(number) = complete.unwrap_or(name).strip_suffix(kind.suffix()) {
             return match signature(number) {
                 _ if complete.is_some() => Name::InProgress,
@@ -230,6 +238,8 @@ mod tests {
             "00000000000000009999.snap.inprogress",
             "00000000000000000063.xlog.corrupted",
             "00000000000000000000.vylog",
+            "00000000000000000005.group",
+            "00000000000000000007.grouplog",
             "notes.txt",
         ] {
             fs::write(folder.path().join(name), "").unwrap();
@@ -239,6 +249,8 @@ mod tests {
         let expected = Listing {
             snapshots: vec![5],
             xlogs: vec![268, 381],
+            group_states: vec![5],
+            group_logs: vec![7],
             in_progress: vec!["00000000000000009999.snap.inprogress".to_owned()],
             strangers: ["+0000000000000000005.xlog", "5.snap", "99999999999999999999.xlog", "abc.xlog"]
                 .map(str::to_owned)

@@ -35,13 +35,18 @@ const SYNCED_LENGTH: &str = "SyncedLength";
 const CHECKSUM: &str = "Checksum";
 const END: &[u8] = b"\n\n";
 
-/// The two kinds of journal files.
+/// The kinds of journal files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileKind {
     /// All data at one moment: `.snap`.
     Snapshot,
     /// The changes since a moment: `.xlog`.
     Xlog,
+    /// What a group of servers knows of a snapshot: `.group`, beside the `.snap` of the same number. The crate `group`
+    /// writes it; its rows are not rows of spaces.
+    GroupState,
+    /// The consensus log of a node of a group: `.grouplog`. The crate `group` writes its records.
+    GroupLog,
 }
 
 impl FileKind {
@@ -51,6 +56,8 @@ impl FileKind {
         match self {
             Self::Snapshot => "SNAP",
             Self::Xlog => "XLOG",
+            Self::GroupState => "GROUP",
+            Self::GroupLog => "GROUPLOG",
         }
     }
 
@@ -60,6 +67,8 @@ impl FileKind {
         match self {
             Self::Snapshot => ".snap",
             Self::Xlog => ".xlog",
+            Self::GroupState => ".group",
+            Self::GroupLog => ".grouplog",
         }
     }
 }
@@ -69,6 +78,8 @@ impl fmt::Display for FileKind {
         f.write_str(match self {
             Self::Snapshot => "snapshot",
             Self::Xlog => "xlog",
+            Self::GroupState => "group state",
+            Self::GroupLog => "group log",
         })
     }
 }
@@ -84,9 +95,9 @@ pub struct Meta {
     pub instance: Uuid,
     /// Snapshot: the clock of its content. Xlog: the clock before its first row.
     pub vclock: Vclock,
-    /// Xlog only: [`vclock`](Self::vclock) of the xlog before it, if the writer knew one.
+    /// Logs only: [`vclock`](Self::vclock) of the file before it, if the writer knew one.
     pub prev_vclock: Option<Vclock>,
-    /// Xlog only: each block says how much of the file was synced when it was written ([`crate::synced`]).
+    /// Logs only: each block says how much of the file was synced when it was written ([`crate::synced`]).
     pub has_synced_length: bool,
 }
 

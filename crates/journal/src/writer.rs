@@ -95,10 +95,11 @@ pub struct EmptyXlog {
     pub has_synced_length: bool,
 }
 
-/// Writes xlogs into a folder.
+/// Writes xlogs into a folder, or the files of another log that has blocks of records.
 pub struct XlogWriter {
     directory: Directory,
     settings: Settings,
+    kind: FileKind,
     instance: Uuid,
     vclock: Vclock,
     /// `VClock` of the newest xlog there is.
@@ -221,6 +222,7 @@ impl XlogWriter {
         Ok(Self {
             directory,
             settings,
+            kind: FileKind::Xlog,
             instance,
             vclock,
             newest: None,
@@ -259,12 +261,38 @@ impl XlogWriter {
         Ok(writer)
     }
 
+    /// A log of another kind whose owner has read its files itself: it goes on behind `vclock` in a new file. `newest` is the
+    /// clock in the header of the newest file, which has records; `None` begins a log without files. Everything that
+    /// was read is durable after that.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub fn go_on(
+        directory: Directory,
+        settings: Settings,
+        kind: FileKind,
+        instance: Uuid,
+        vclock: Vclock,
+        newest: Option<Vclock>,
+    ) -> Result<Self, LogError> {
+        let mut writer = Self::create(directory, settings, instance, vclock)?;
+        writer.kind = kind;
+        writer.newest = newest;
+        if settings.mode == WalMode::Fsync {
+            writer.sync_recovered()?;
+        } else {
+            writer.sync_names()?;
+        }
+        Ok(writer)
+    }
+
     /// Makes durable what recovery has read. Rows that a killed writer had not synced are part of the
     /// database now, and new ones are not to survive a crash that takes those.
     fn sync_recovered(&self) -> Result<(), LogError> {
         let disk = self.directory.disk();
         let listing = self.directory.list().map_err(self.failed("list", ""))?;
-        for name in listing.xlogs.iter().map(|&signature| file_name(FileKind::Xlog, signature)) {
+        let files = if self.kind == FileKind::GroupLog { listing.group_logs } else { listing.xlogs };
+        for name in files.iter().map(|&signature| file_name(self.kind, signature)) {
             disk.reopen(&name).and_then(|mut file| file.sync()).map_err(self.failed("sync", &name))?;
         }
         self.sync_names()
@@ -364,14 +392,14 @@ impl XlogWriter {
     /// Creates the file that follows [`XlogWriter::vclock`], with `content` after its header.
     fn begin_file(&mut self, content: &[u8]) -> Result<OpenXlog, LogError> {
         let meta = Meta {
-            kind: FileKind::Xlog,
+            kind: self.kind,
             written_by: WRITTEN_BY.to_owned(),
             instance: self.instance,
             vclock: self.vclock.clone(),
             prev_vclock: self.newest.clone(),
             has_synced_length: self.settings.mode == WalMode::Fsync,
         };
-        let name = file_name(FileKind::Xlog, self.vclock.signature());
+        let name = file_name(self.kind, self.vclock.signature());
         let temporary = format!("{name}{IN_PROGRESS}");
         let mut text = meta.encode().into_bytes();
         text.extend_from_slice(content);

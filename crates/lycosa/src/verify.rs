@@ -200,9 +200,10 @@ impl Verification<'_> {
         match self.directory.read(kind, signature) {
             Ok(mut reader) => {
                 self.header(&mut report, &reader, signature);
-                let read = match kind {
-                    FileKind::Snapshot => self.snapshot(&mut report, &mut reader),
-                    FileKind::Xlog => self.xlog(&mut report, &mut reader, number),
+                let read = if kind == FileKind::Snapshot {
+                    self.snapshot(&mut report, &mut reader)
+                } else {
+                    self.xlog(&mut report, &mut reader, number)
                 };
                 if let Err(error) = read {
                     report.fault(Category::Disk, &error);

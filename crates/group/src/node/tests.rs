@@ -1,0 +1,463 @@
+//! Groups whose disks and links are at once: what each call of a node comes to. Faults are the simulator's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use lycosa_journal::directory::{Directory, file_name};
+use lycosa_journal::disk::Disk;
+use lycosa_journal::memory::MemoryDisk;
+use lycosa_journal::meta::FileKind;
+use lycosa_journal::writer;
+use uuid::Uuid;
+
+use super::*;
+use crate::log::GroupLog;
+
+const GROUP: Uuid = Uuid::from_u128(77);
+
+struct Server {
+    node: Node,
+    log: GroupLog,
+    disk: MemoryDisk,
+    /// Rows that were handed out, or came with a snapshot.
+    data: Vec<Vec<u8>>,
+    events: Vec<Event>,
+    is_slow: bool,
+    /// Writes that a slow disk has not taken yet.
+    held: Vec<Write>,
+}
+
+impl Server {
+    fn take_writes(&mut self) -> Vec<Outgoing> {
+        let mut messages = Vec::new();
+        for write in std::mem::take(&mut self.held) {
+            if let Some(base) = &write.install {
+                name_snapshot(&self.disk, base);
+            }
+            self.log.append(&write.records).and_then(|()| self.log.sync()).expect("written");
+            messages.extend(self.node.persisted(write.number));
+        }
+        messages
+    }
+}
+
+#[derive(Default)]
+struct Net {
+    servers: BTreeMap<NodeId, Server>,
+    /// Contents of snapshots by their numbers: the group has one history.
+    snapshots: BTreeMap<u64, Vec<Vec<u8>>>,
+    cut: BTreeSet<NodeId>,
+    messages: VecDeque<Outgoing>,
+    now: u64,
+}
+
+fn settings(knows: u32) -> Settings {
+    let limits = Limits { memory_bytes: 2_000, message_bytes: 1_000, ..Limits::default() };
+    Settings { limits, knows, ..Settings::default() }
+}
+
+fn name_snapshot(disk: &MemoryDisk, base: &Base) {
+    base.write(&Directory::on(Arc::new(disk.clone())), b"").expect("written");
+    disk.create(&file_name(FileKind::Snapshot, base.signature)).expect("created");
+    disk.sync().expect("synced");
+}
+
+impl Net {
+    fn alone() -> Self {
+        let mut net = Self::default();
+        let base = Base::first(GROUP, 0, "n1:1".to_owned());
+        net.snapshots.insert(0, Vec::new());
+        net.start(1, 0, Some(&base), FEATURE_LEVEL);
+        net.until(|net| net.leader() == Some(1));
+        net
+    }
+
+    fn start(&mut self, node: NodeId, rank: u8, base: Option<&Base>, knows: u32) {
+        let disk = MemoryDisk::new();
+        if let Some(base) = base {
+            name_snapshot(&disk, base);
+        }
+        let directory = Directory::on(Arc::new(disk.clone()));
+        let identity = Identity { group: GROUP, node, rank };
+        GroupLog::create(directory, writer::Settings::default(), identity, base).expect("a log");
+        self.open(node, disk, knows);
+    }
+
+    fn open(&mut self, node: NodeId, disk: MemoryDisk, knows: u32) {
+        let directory = Directory::on(Arc::new(disk.clone()));
+        let opened = GroupLog::open(directory, writer::Settings::default(), knows).expect("a log");
+        let data =
+            opened.base.as_ref().map_or(Vec::new(), |(base, _)| self.snapshots[&base.signature].clone());
+        let (node_, log) = Node::new(opened, settings(knows));
+        self.servers.insert(
+            node,
+            Server { node: node_, log, disk, data, events: Vec::new(), is_slow: false, held: Vec::new() },
+        );
+    }
+
+    fn grown(count: u64) -> Self {
+        let mut net = Self::alone();
+        while (net.servers.len() as u64) < count {
+            net.join(FEATURE_LEVEL);
+        }
+        net
+    }
+
+    fn join(&mut self, knows: u32) {
+        let voters = self.servers.len() + 1;
+        let address = format!("n{voters}:1");
+        let (node, rank) = self.lead().node.add(&address).expect("added");
+        self.start(node, rank, None, knows);
+        self.until(|net| {
+            let members = net.servers.values().map(|server| server.node.members());
+            members.into_iter().all(|members| members.voters() == voters && !members.is_joint())
+        });
+    }
+
+    fn leader(&self) -> Option<NodeId> {
+        let leads = |server: &&Server| server.node.status().role == Role::Leader;
+        let found = self.servers.values().filter(leads).max_by_key(|server| server.node.status().term);
+        found.map(|server| server.node.identity().node)
+    }
+
+    fn lead(&mut self) -> &mut Server {
+        let leader = self.leader().expect("a leader");
+        self.server(leader)
+    }
+
+    fn server(&mut self, node: NodeId) -> &mut Server {
+        self.servers.get_mut(&node).expect("a server")
+    }
+
+    fn until(&mut self, mut holds: impl FnMut(&mut Self) -> bool) {
+        for _ in 0..400 {
+            if holds(self) {
+                return;
+            }
+            self.pass();
+        }
+        panic!("not within 10 s: {:?}", self.servers.values().map(|server| &server.node).collect::<Vec<_>>());
+    }
+
+    /// Lets a tick pass, and everything that follows from it.
+    fn pass(&mut self) {
+        self.now += 25_000;
+        for server in self.servers.values_mut() {
+            server.node.tick(self.now);
+        }
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        loop {
+            for node in self.servers.keys().copied().collect::<Vec<_>>() {
+                self.run(node);
+            }
+            let Some(message) = self.messages.pop_front() else { return };
+            let incoming = Incoming::decode(&message.bytes).expect("a message");
+            assert_eq!(incoming.base().cloned().map(Box::new), message.base);
+            let is_cut = self.cut.contains(&message.to) || self.cut.contains(&incoming.from());
+            if is_cut {
+                self.server(incoming.from()).node.link_lost(message.to);
+            } else if let Some(server) = self.servers.get_mut(&message.to) {
+                server.node.step(incoming).expect("taken");
+            }
+        }
+    }
+
+    fn run(&mut self, node: NodeId) {
+        let Self { servers, messages, snapshots, now, .. } = self;
+        let server = servers.get_mut(&node).expect("a server");
+        while let Some(round) = server.node.poll(*now) {
+            messages.extend(round.messages);
+            server.held.extend(round.write);
+            if !server.is_slow {
+                messages.extend(server.take_writes());
+            }
+        }
+        while let Some(event) = server.node.next_event() {
+            match &event {
+                Event::Committed(Committed { payload: Payload::Rows(rows), .. }) => {
+                    server.data.push(rows.clone());
+                }
+                Event::Installed(base) => server.data.clone_from(&snapshots[&base.signature]),
+                Event::EntriesWanted(wanted) => {
+                    let found = server.log.read(wanted).expect("read");
+                    server.node.found(wanted, Some(found));
+                }
+                Event::SnapshotWanted { .. } => {
+                    let signature = server.data.len() as u64;
+                    let is_new = !snapshots.contains_key(&signature);
+                    if let Some(base) = server.node.base(signature).filter(|_| is_new) {
+                        snapshots.insert(signature, server.data.clone());
+                        name_snapshot(&server.disk, &base);
+                        server.node.snapshot_taken(base);
+                    } else {
+                        // No row more than in the last one: a row that changes nothing comes first.
+                        let _ = server.node.propose(b"nothing".to_vec());
+                    }
+                }
+                _ => {}
+            }
+            server.events.push(event);
+        }
+    }
+
+    fn put(&mut self, row: &[u8]) -> Position {
+        let position = self.lead().node.propose(row.to_vec()).expect("proposed");
+        self.settle();
+        position
+    }
+
+    fn data(&mut self, node: NodeId) -> Vec<Vec<u8>> {
+        let mut data = self.server(node).data.clone();
+        data.retain(|row| row != b"nothing");
+        data
+    }
+}
+
+fn rows(range: std::ops::Range<u32>) -> Vec<Vec<u8>> {
+    range.map(|number| [b"row ".as_slice(), &number.to_be_bytes(), &[0; 90]].concat()).collect()
+}
+
+#[test]
+fn a_group_of_one_confirms_by_its_own_disk() {
+    let mut net = Net::alone();
+    let server = net.server(1);
+    let position = server.node.propose(b"a".to_vec()).expect("proposed");
+    let mut round = server.node.poll(0).expect("a round");
+    let write = round.write.take().expect("a write");
+    assert_eq!((server.node.next_event(), server.node.status().committed), (None, position.index - 1));
+    server.log.append(&write.records).and_then(|()| server.log.sync()).expect("written");
+    assert_eq!(server.node.persisted(write.number), []);
+    assert_eq!(server.node.next_event(), Some(Event::Confirmed(position)));
+    let number = server.node.read().expect("asked");
+    net.settle();
+    assert_eq!(net.data(1), [b"a"]);
+    assert!(net.server(1).events.contains(&Event::Read { number, index: position.index }));
+}
+
+#[test]
+fn three_servers_are_handed_the_same_rows() {
+    let mut net = Net::grown(3);
+    for row in rows(0..50) {
+        net.put(&row);
+    }
+    net.pass();
+    for node in 1..=3 {
+        assert_eq!(net.data(node), rows(0..50));
+    }
+    let status = net.lead().node.status();
+    assert!(status.progress.iter().all(|progress| progress.is_active && progress.matched == status.last));
+    assert!(status.memory_bytes <= 2_000 + 200, "{}", status.memory_bytes);
+}
+
+#[test]
+fn a_leader_that_is_cut_off_loses_its_proposals_and_its_reads() {
+    let mut net = Net::grown(3);
+    net.put(b"before");
+    net.cut.insert(1);
+    let lost = net.put(b"lost");
+    let number = net.server(1).node.read().expect("asked");
+    net.settle();
+    net.until(|net| net.leader().is_some_and(|leader| leader != 1));
+    net.until(|net| net.server(1).node.status().role != Role::Leader);
+    assert!(net.server(1).events.contains(&Event::ReadLost { number }));
+    assert!(!net.server(1).events.contains(&Event::Confirmed(lost)));
+    net.put(b"after");
+    net.cut.clear();
+    net.until(|net| net.data(1).len() == 2);
+    for node in 1..=3 {
+        assert_eq!(net.data(node), [b"before".as_slice(), b"after"]);
+    }
+    assert!(net.server(1).events.contains(&Event::Lost(lost)));
+    let refused = net.server(1).node.propose(b"x".to_vec());
+    let leader = net.leader();
+    assert_eq!(refused, Err(Refusal::NotLeader { leader }));
+}
+
+#[test]
+fn leadership_is_handed_over_on_request() {
+    let mut net = Net::grown(3);
+    assert_eq!(net.lead().node.transfer(Some(9)), Err(Refusal::Successor(9)));
+    assert_eq!(net.lead().node.transfer(Some(3)), Ok(3));
+    assert_eq!(net.lead().node.propose(b"x".to_vec()), Err(Refusal::Transferring));
+    net.settle();
+    assert_eq!(net.leader(), Some(3));
+    net.put(b"a");
+    net.pass();
+    assert_eq!(net.data(1), [b"a"]);
+}
+
+#[test]
+fn members_come_and_go_one_at_a_time() {
+    let mut net = Net::grown(3);
+    let leader = net.leader().expect("a leader");
+    assert_eq!(net.lead().node.remove(leader), Err(Refusal::RemovesLeader(leader)));
+    assert_eq!(net.lead().node.remove(8), Err(Refusal::NotMember(8)));
+    assert_eq!(net.lead().node.add("n2:1"), Err(Refusal::Address("n2:1".to_owned())));
+    assert_eq!(net.lead().node.remove(2), Ok(()));
+    assert_eq!(net.lead().node.add("n9:1"), Err(Refusal::ChangePending));
+    net.until(|net| net.lead().node.members().len() == 2);
+    assert_eq!(net.lead().node.remove(3), Ok(()));
+    net.until(|net| net.lead().node.members().len() == 1);
+    let leader = net.leader().expect("a leader");
+    assert_eq!(net.lead().node.remove(leader), Err(Refusal::LastVoter(leader)));
+    net.put(b"alone");
+    assert_eq!(net.data(leader), [b"alone"]);
+    let mut net = Net::grown(5);
+    assert_eq!(net.lead().node.add("n9:1"), Err(Refusal::Full(5)));
+}
+
+#[test]
+fn a_server_that_was_away_gets_its_rows_from_files() {
+    let mut net = Net::grown(3);
+    net.cut.insert(3);
+    for row in rows(0..100) {
+        net.put(&row);
+    }
+    assert!(net.lead().node.status().memory_bytes < 3_000);
+    net.cut.clear();
+    net.until(|net| net.data(3).len() == 100);
+    assert_eq!(net.data(3), rows(0..100));
+    let leader = net.lead();
+    assert!(leader.events.iter().any(|event| matches!(event, Event::EntriesWanted(_))));
+    assert!(!net.server(3).events.iter().rev().take(100).any(|event| matches!(event, Event::Installed(_))));
+}
+
+#[test]
+fn a_server_that_was_away_too_long_gets_a_snapshot() {
+    let mut net = Net::grown(3);
+    net.cut.insert(3);
+    for row in rows(0..100) {
+        net.put(&row);
+    }
+    let Net { servers, snapshots, .. } = &mut net;
+    let leader =
+        servers.values_mut().find(|server| server.node.status().role == Role::Leader).expect("a leader");
+    let signature = leader.data.len() as u64;
+    let base = leader.node.base(signature).expect("a state");
+    name_snapshot(&leader.disk, &base);
+    snapshots.insert(signature, leader.data.clone());
+    leader.node.snapshot_taken(base.clone());
+    leader.node.forget(base.index);
+    leader.log.rotate().expect("rotated");
+    leader.log.forget(&base, base.index).expect("removed");
+    net.cut.clear();
+    net.until(|net| net.data(3).len() == 100);
+    let installed = Event::Installed(Box::new(base));
+    assert!(net.server(3).events.contains(&installed));
+    net.put(b"more");
+    net.pass();
+    assert_eq!(net.data(3)[100..], [b"more"]);
+    // And it starts from there.
+    let disk = net.server(3).disk.clone();
+    net.open(3, disk, FEATURE_LEVEL);
+    net.until(|net| net.data(3).len() == 101);
+}
+
+#[test]
+fn a_restart_of_all_keeps_what_was_confirmed() {
+    let mut net = Net::grown(3);
+    for row in rows(0..20) {
+        net.put(&row);
+    }
+    for node in 1..=3 {
+        let disk = net.server(node).disk.clone();
+        net.open(node, disk, FEATURE_LEVEL);
+    }
+    net.messages.clear();
+    net.until(|net| (1..=3).all(|node| net.data(node).len() >= 20));
+    for node in 1..=3 {
+        assert_eq!(net.data(node), rows(0..20));
+    }
+}
+
+#[test]
+fn a_program_that_does_not_know_a_level_stops() {
+    let mut net = Net::alone();
+    net.join(FEATURE_LEVEL);
+    let disk = net.server(1).disk.clone();
+    net.open(1, disk, FEATURE_LEVEL + 1);
+    net.until(|net| net.leader().is_some());
+    if net.leader() != Some(1) {
+        assert_eq!(
+            net.lead().node.raise_level(FEATURE_LEVEL + 1),
+            Err(Refusal::Level { wanted: 2, known: 1 })
+        );
+        net.lead().node.transfer(Some(1)).expect("a successor");
+        net.settle();
+    }
+    net.server(1).node.raise_level(FEATURE_LEVEL + 1).expect("proposed");
+    net.until(|net| {
+        net.settle_refusing();
+        net.server(2).events.contains(&Event::Halted { level: FEATURE_LEVEL + 1 })
+    });
+    assert_eq!(net.server(1).node.status().level, FEATURE_LEVEL + 1);
+}
+
+impl Net {
+    /// As [`Net::settle`], where nodes may refuse messages.
+    fn settle_refusing(&mut self) {
+        self.now += 25_000;
+        for server in self.servers.values_mut() {
+            server.node.tick(self.now);
+        }
+        for _ in 0..100 {
+            for node in self.servers.keys().copied().collect::<Vec<_>>() {
+                self.run(node);
+            }
+            let Some(message) = self.messages.pop_front() else { return };
+            let incoming = Incoming::decode(&message.bytes).expect("a message");
+            let _ = self.server(message.to).node.step(incoming);
+        }
+    }
+}
+
+#[test]
+fn a_leader_with_a_slow_disk_commits_by_the_others_and_hands_over() {
+    let mut net = Net::grown(3);
+    let leader = net.leader().expect("a leader");
+    net.server(leader).is_slow = true;
+    let position = net.put(b"a");
+    assert!(net.server(leader).events.contains(&Event::Confirmed(position)), "two disks suffice");
+    assert!(net.data(leader).is_empty(), "handed out once the own disk has it");
+    let began = net.now;
+    net.until(|net| net.leader().is_some_and(|now| now != leader));
+    assert!(net.now - began >= Settings::default().disk_patience);
+    let server = net.server(leader);
+    server.is_slow = false;
+    let messages = server.take_writes();
+    net.messages.extend(messages);
+    net.until(|net| net.data(leader) == [b"a"]);
+}
+
+#[test]
+fn a_node_that_lost_entries_is_told_so() {
+    let mut net = Net::grown(3);
+    let follower = if net.leader() == Some(3) { 2 } else { 3 };
+    let old = net.server(follower).disk.crash(lycosa_journal::memory::Crash::Machine);
+    for row in rows(0..5) {
+        net.put(&row);
+    }
+    net.pass();
+    net.open(follower, old, FEATURE_LEVEL);
+    let mut refusals = Vec::new();
+    for _ in 0..40 {
+        net.now += 25_000;
+        for server in net.servers.values_mut() {
+            server.node.tick(net.now);
+        }
+        for node in net.servers.keys().copied().collect::<Vec<_>>() {
+            net.run(node);
+        }
+        while let Some(message) = net.messages.pop_front() {
+            let incoming = Incoming::decode(&message.bytes).expect("a message");
+            refusals.extend(net.server(message.to).node.step(incoming).err());
+            for node in net.servers.keys().copied().collect::<Vec<_>>() {
+                net.run(node);
+            }
+        }
+    }
+    assert!(matches!(refusals[0], StepError::LostEntries { .. }), "{refusals:?}");
+}
