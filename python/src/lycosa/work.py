@@ -249,6 +249,7 @@ class Retries:
 
     def __init__(self) -> None:
         self._tasks: dict[int, tuple[int, float]] = {}
+        self._vain: float | None = None
 
     def attempt(self, task: TaskFields[Any]) -> int:
         """Which attempt a task that was just taken is at."""
@@ -263,13 +264,24 @@ class Retries:
         if len(self._tasks) < MAX_RETRIES:
             self._tasks[job.id] = (job.attempt, now + delay)
 
+    def postpone(self, job: Job[Any], delay: float, now: float) -> None:
+        """Notes that the server has heard of a release by now: the delay began no later."""
+        attempts, _ = self._tasks.get(job.id, (0, 0.0))
+        if attempts == job.attempt:
+            self._tasks[job.id] = (attempts, now + delay)
+
     def forget(self, job: Job[Any]) -> None:
         """Takes back what `remember` has noted."""
         self._tasks.pop(job.id, None)
 
-    def are_over(self, now: float) -> bool:
-        """Whether no task of this worker will come back from its delay after `now`."""
-        return all(due <= now for _, due in self._tasks.values())
+    def took_nothing(self, began: float) -> None:
+        """Notes a take that began then and got no task: those whose delay had ended are with other workers."""
+        self._vain = max(began, self._vain or began)
+
+    def are_over(self) -> bool:
+        """Whether a take has got nothing, and no task of this worker was delayed when that take began."""
+        vain = self._vain
+        return vain is not None and all(due <= vain for _, due in self._tasks.values())
 
 
 def reason_of(failure: BaseException) -> str:

@@ -154,7 +154,10 @@ class Worker:
             return
         if task is not None:
             self._run(task)
-        elif time.monotonic() - began < MIN_WAIT:
+            return
+        with self._condition:
+            self._retries.took_nothing(began)
+        if time.monotonic() - began < MIN_WAIT:
             # Without a wait at the server there is one here.
             self._finish.wait(MIN_WAIT)
 
@@ -165,7 +168,7 @@ class Worker:
         now = time.monotonic()
         with self._condition:
             is_quiet = not self._running and now - self._last_task >= until_empty
-            return is_quiet and self._retries.are_over(now - until_empty)
+            return is_quiet and self._retries.are_over()
 
     def _run(self, task: Task) -> None:
         now = time.monotonic()
@@ -218,6 +221,9 @@ class Worker:
             job._is_lost = True
             self._count(Event(Outcome.LOST if is_lost else Outcome.UNSETTLED, job, error=error))
             return
+        if verdict.outcome is Outcome.RELEASED:
+            with self._condition:
+                self._retries.postpone(job, verdict.delay or 0.0, time.monotonic())
         self._count(Event(verdict.outcome, job, verdict.reason, verdict.delay))
 
     def _tell(self, job: Job[Task], verdict: Verdict) -> None:

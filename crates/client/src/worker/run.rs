@@ -109,6 +109,7 @@ where
             return Ok(());
         }
         let wait = worker.until_empty.unwrap_or(TAKE_TIMEOUT);
+        let began = Instant::now();
         // A take that is given up gives its task back, should one have arrived after all.
         let taken = tokio::select! {
             taken = worker.tube.take_extended(Some(wait)) => taken,
@@ -116,7 +117,7 @@ where
         };
         match taken {
             Ok(Some(task)) => shared.handle(task).await,
-            Ok(None) if worker.until_empty.is_some() && shared.is_idle() => return Ok(()),
+            Ok(None) if worker.until_empty.is_some() && shared.is_idle(began) => return Ok(()),
             // Without a wait at the server there is one here.
             Ok(None) => tokio::time::sleep(MIN_WAIT.saturating_sub(wait)).await,
             Err(error) if passes(&error) => {
@@ -235,6 +236,9 @@ where
         }
         match self.tell(job, wanted, failure.as_ref()).await {
             Ok(()) => {
+                if let Settled::Released(delay) = wanted {
+                    self.postpone(job, delay);
+                }
                 self.count(wanted);
                 let failure = failure.as_ref();
                 (self.worker.observer)(&Event::Settled { job, settled: wanted, failure });
@@ -335,13 +339,21 @@ where
         }
     }
 
-    /// Whether nothing is running and no failed task will come back: a `take` that has just waited in vain says that
-    /// those whose delay ended before it began are with others.
-    fn is_idle(&self) -> bool {
-        let wait = self.worker.until_empty.unwrap_or_default();
+    /// The server has heard of a release: its delay began no later than now.
+    fn postpone(&self, job: &Job, delay: Duration) {
         let now = Instant::now();
+        if let Some(retry) = lock(&self.retries).get_mut(&job.task.id)
+            && retry.attempts == job.attempt
+        {
+            retry.due = now.checked_add(delay).unwrap_or(now);
+        }
+    }
+
+    /// Whether nothing is running and no failed task will come back: a `take` that `began` at this time and waited in vain
+    /// says that the tasks whose delay had ended by then are with others.
+    fn is_idle(&self, began: Instant) -> bool {
         self.running.load(Ordering::Relaxed) == 0
-            && lock(&self.retries).values().all(|retry| retry.due + wait <= now)
+            && lock(&self.retries).values().all(|retry| retry.due <= began)
     }
 }
 

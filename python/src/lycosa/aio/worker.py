@@ -138,7 +138,9 @@ class Worker:
             return
         if task is not None:
             await self._run(task)
-        elif time.monotonic() - began < MIN_WAIT:
+            return
+        self._retries.took_nothing(began)
+        if time.monotonic() - began < MIN_WAIT:
             # Without a wait at the server there is one here.
             await self._pause(MIN_WAIT)
 
@@ -148,7 +150,7 @@ class Worker:
             return False
         now = time.monotonic()
         is_quiet = self._running == 0 and now - self._last_task >= until_empty
-        return is_quiet and self._retries.are_over(now - until_empty)
+        return is_quiet and self._retries.are_over()
 
     async def _run(self, task: Task) -> None:
         self._running += 1
@@ -231,6 +233,8 @@ class Worker:
             is_lost = isinstance(error, NotTaken)
             self._count(Event(Outcome.LOST if is_lost else Outcome.UNSETTLED, job, error=error))
             return
+        if verdict.outcome is Outcome.RELEASED:
+            self._retries.postpone(job, verdict.delay or 0.0, time.monotonic())
         self._count(Event(verdict.outcome, job, verdict.reason, verdict.delay))
 
     async def _tell(self, job: Job[Task], verdict: Verdict) -> None:
