@@ -64,7 +64,7 @@ impl TaskInfo {
     }
 }
 
-fn seconds(value: &Value) -> Option<Duration> {
+pub(crate) fn seconds(value: &Value) -> Option<Duration> {
     let seconds = match value {
         Value::Double(seconds) => *seconds,
         other => return other.as_u64().map(Duration::from_secs),

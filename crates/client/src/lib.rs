@@ -60,6 +60,7 @@ mod response;
 mod standing;
 mod statistics;
 mod status;
+mod steering;
 mod task;
 mod tls;
 mod tube;
@@ -83,6 +84,7 @@ pub use self::queue::{Queue, QueueConfig, QueueState, StorageMode, TubeOptions, 
 pub use self::response::Response;
 pub use self::statistics::{Statistics, TaskCounts};
 pub use self::status::{Link, Status, StatusWatch};
+pub use self::steering::{AuditEntry, Explanation, Reason};
 pub use self::task::{Task, TaskState};
 pub use self::tls::TlsOptions;
 pub use self::tube::{PutOptions, Tube};

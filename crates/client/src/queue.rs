@@ -12,6 +12,7 @@ use crate::client::{CallMode, Client};
 use crate::error::{Error, Result};
 use crate::kind::Kind;
 use crate::statistics::Statistics;
+use crate::steering::AuditEntry;
 use crate::tube::{Tube, seconds};
 
 /// The queue module of a server.
@@ -84,6 +85,20 @@ impl Queue {
             .as_str()
             .and_then(QueueState::parse)
             .ok_or_else(|| Error::protocol(format!("{state} is no queue state")))
+    }
+
+    /// The newest `limit` (at most 1 000) entries of the audit log about tubes that this user may look at, the newest first;
+    /// those before the entry `before` if it is given.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn audit(&self, limit: u32, before: Option<u64>) -> Result<Vec<AuditEntry>> {
+        let mut pairs = vec![(Value::from("limit"), Value::from(u64::from(limit)))];
+        pairs.extend(before.map(|before| (Value::from("before"), Value::from(before))));
+        let args = Array::from([Value::Map(pairs)]);
+        let entries = self.client.call("queue.audit", &args, CallMode::READ).await?.first_value()?;
+        let entries = entries.as_array().ok_or_else(|| Error::protocol("the audit log is not an array"))?;
+        entries.iter().map(AuditEntry::read).collect()
     }
 
     /// Configures the queue.

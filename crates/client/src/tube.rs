@@ -1,6 +1,7 @@
 //! A tube: where tasks are put and taken.
 
 mod batch;
+mod steer;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,6 +8,7 @@ mod follow;
 mod role;
 mod serve;
 mod status;
+mod steer;
 mod task;
 mod tube;
 mod user;
@@ -27,6 +28,7 @@ pub(crate) use follow::FollowArguments;
 pub(crate) use role::{DemoteArguments, PromoteArguments};
 pub(crate) use serve::{ConfigArguments, ServeArguments};
 pub(crate) use status::{SessionCommand, StatsArguments};
+pub(crate) use steer::{AuditArguments, ExplainArguments, PauseArguments};
 pub(crate) use task::{
     BuryArguments, Choice, ChosenArguments, FilterArguments, KickArguments, ListArguments, PayloadType,
     PutArguments, ReleaseArguments, TakeArguments, TaskArguments, TaskState, TouchArguments, WorkArguments,
@@ -53,10 +55,11 @@ Examples:
   lycosa completions fish > ~/.config/fish/completions/lycosa.fish";
 
 /// The commands as `lycosa --help` groups them, by their names.
-pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
+pub(crate) const GROUPS: [(&str, &[&str]); 7] = [
     ("Server", &["serve", "config", "reload", "checkpoint", "backup", "restore", "user"]),
     ("Tubes and spaces", &["tube", "export", "import", "expiration"]),
     ("Tasks", &["put", "take", "ack", "release", "bury", "kick", "delete", "touch", "peek", "list", "work"]),
+    ("Steering", &["pause", "resume", "explain", "audit"]),
     ("Looking", &["ping", "stats", "session", "cat", "check", "console"]),
     ("Replicas and other servers", &["promote", "demote", "follow", "compare"]),
     ("Tools", &["bench", "completions", "man"]),
@@ -150,6 +153,20 @@ pub(crate) enum Command {
     /// Kills what a worker that was killed has left behind; `lycosa work` runs it
     #[command(name = crate::work::guard::COMMAND, hide = true)]
     WorkGuard,
+    /// Let a tube hand out no tasks, until it is resumed
+    ///
+    /// Takes wait as in an empty tube. Puts, acks, delays, ttl and ttr go on. The pause survives a restart.
+    #[command(after_help = steer::PAUSE_EXAMPLES)]
+    Pause(PauseArguments),
+    /// Let a paused tube hand out tasks again
+    #[command(after_help = steer::PAUSE_EXAMPLES)]
+    Resume(PauseArguments),
+    /// Say why a task, a sub-queue or a tube is not worked on, and until when
+    #[command(after_help = steer::EXPLAIN_EXAMPLES)]
+    Explain(ExplainArguments),
+    /// Show who steered what, and why
+    #[command(after_help = steer::AUDIT_EXAMPLES)]
+    Audit(AuditArguments),
     /// Show how the server and its tubes are
     #[command(after_help = status::STATS_EXAMPLES)]
     Stats(StatsArguments),

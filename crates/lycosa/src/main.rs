@@ -31,6 +31,7 @@ mod script;
 mod session;
 mod shadow;
 mod stats;
+mod steer;
 mod tally;
 mod terminal;
 mod transfer;
@@ -97,6 +98,10 @@ fn main() -> ExitCode {
         Command::Kick(arguments) => change::kick(&arguments),
         Command::Work(arguments) => work::run(arguments),
         Command::WorkGuard => work::guard::run(),
+        Command::Pause(arguments) => steer::set_paused(&arguments, true),
+        Command::Resume(arguments) => steer::set_paused(&arguments, false),
+        Command::Explain(arguments) => steer::explain(&arguments),
+        Command::Audit(arguments) => steer::audit(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Session(command) => who::run(&command),
         Command::Ping(arguments) => commands::ping(&arguments),

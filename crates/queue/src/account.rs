@@ -293,6 +293,7 @@ impl TubeTurn<'_> {
                 store.sequence_set(sequence, last)?;
             }
         }
+        tube.truncations += 1;
         let next_id = last.map_or(Some(0), |last| last.checked_add(1));
         let previous = std::mem::replace(&mut tube.next_id, next_id);
         common.pending.undo.push(Undo::NextId { tube: *index, previous });
@@ -321,6 +322,7 @@ impl Turn<'_> {
             let SystemSpaces { queue, taken, .. } = self.common.spaces;
             read.read(&change, self.tubes, taken, &mut self.common.owners.leases);
             self.common.pending.redefined.note_any(&change, self.store, self.tubes, queue);
+            self.common.pending.redefined.note_pause(&change, self.common.pauses.space());
         }
         let result = self.as_admin(|turn| {
             read.changes.iter().try_for_each(|change| match change {

@@ -171,6 +171,8 @@ impl Turn<'_> {
             self.create_spaces(wish, layout)?;
         }
         let id = free_tube_id(self.store, queue)?;
+        // A program may have dropped a paused tube of this id by its row alone.
+        self.as_admin(|turn| turn.common.pauses.forget(turn.store, id))?;
         let Wish { name, kind, options, stored } = wish;
         let row = TubeRow { name, id, space: name, tube_type: kind.name(), options: stored };
         self.store.execute(&Statement::Insert { space: queue, tuple: &row.encode() })?;
@@ -237,7 +239,10 @@ impl Turn<'_> {
             next_id: last.map_or(Some(0), |last| last.checked_add(1)),
             counters: crate::statistics::Counters::default(),
             observed: false,
+            paused: false,
+            truncations: 0,
         };
+        tube.set_paused(self.common.pauses.of(self.store, row.id)?.is_some());
         let former = self.tubes.by_name(row.name).and_then(|handle| self.tubes.at_mut(handle.index));
         if let Some(former) = former {
             tube.inherit_candidates(former);
@@ -290,7 +295,10 @@ impl Turn<'_> {
             }
             store.execute(&Statement::Delete { space: common.spaces.queue, index: 0, key: &key })?;
             common.pending.dropped.push(index);
-            turn.as_admin(|turn| turn.common.attempts.forget_tube(turn.store, id))
+            turn.as_admin(|turn| {
+                turn.common.pauses.forget(turn.store, id)?;
+                turn.common.attempts.forget_tube(turn.store, id)
+            })
         })?;
         mp::write_bool(out, true);
         Ok(Answer::one())

@@ -191,6 +191,17 @@ pub enum Error {
         /// What it was meant to say.
         nearest: &'static str,
     },
+    /// A call that begins a job or pauses a tube, inside a transaction of a program.
+    #[error("{0} cannot be a part of a transaction: call it before or after")]
+    InTransaction(&'static str),
+    /// A call of this module's own with an argument that it cannot do anything with.
+    #[error("{method}: {what}")]
+    Unfit {
+        /// The method.
+        method: &'static str,
+        /// The argument or option, its value, and what it should be.
+        what: String,
+    },
     /// The call would have to wait, and [`crate::Caller::may_wait`] forbids it.
     #[error("too many calls of this connection wait already")]
     MayNotWait,

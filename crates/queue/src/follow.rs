@@ -37,6 +37,7 @@ use crate::create::{BUFFER_SUFFIX, Missing, TubeRow};
 use crate::driver::Candidates;
 use crate::driver::candidates::Candidate;
 use crate::error::Error;
+use crate::pause::PAUSED;
 use crate::system::{QUEUE, QUEUE_BY_ID, rows};
 use crate::task::{State, Task, Times, id_of, string_key};
 use crate::time::{MAX_TIMEOUT, MICROSECONDS, NEVER};
@@ -111,11 +112,13 @@ pub(crate) struct Redefined {
     tubes: BTreeSet<String>,
     /// `_queue` was created, dropped or truncated: any tube may have come or gone.
     all: bool,
+    /// A tube may have been paused or resumed.
+    pauses: bool,
 }
 
 impl Redefined {
     fn is_empty(&self) -> bool {
-        !self.all && self.tubes.is_empty()
+        !self.all && !self.pauses && self.tubes.is_empty()
     }
 
     /// Notes a change if it is one of a definition.
@@ -125,6 +128,11 @@ impl Redefined {
         } else if [queue, system::SPACE, system::INDEX].contains(&change.space) {
             self.note(change, store, tubes, queue);
         }
+    }
+
+    /// Notes a change if it is one of a row about a pause.
+    pub(crate) fn note_pause(&mut self, change: &Change<'_>, pauses: SpaceId) {
+        self.pauses |= pauses != 0 && change.space == pauses;
     }
 
     /// Notes a change of a row of a system space, or of `_queue`.
@@ -143,6 +151,7 @@ impl Redefined {
             let former = if change.space == system::SPACE { name_of_space(row) } else { None };
             for name in present.into_iter().chain(former) {
                 self.all |= name == QUEUE.name;
+                self.pauses |= name == PAUSED.name;
                 self.tubes.extend(name.strip_suffix(BUFFER_SUFFIX).map(str::to_owned));
                 self.tubes.insert(name);
             }
@@ -266,6 +275,9 @@ impl Turn<'_> {
                 Err(error) => (LogLevel::Warning, format!("tube '{name}' is not available: {error}")),
             };
             self.common.log(line.0, line.1);
+        }
+        if redefined.pauses {
+            self.find_pauses();
         }
     }
 

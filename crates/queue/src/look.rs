@@ -33,39 +33,47 @@ pub const MAX_OWNERS: usize = 10_000;
 const MAX_LISTED_BYTES: usize = 1 << 20;
 
 /// Appends named values of a map, whose count is known at the end.
-struct Members<'a> {
+pub(crate) struct Members<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
     count: u8,
 }
 
 impl<'a> Members<'a> {
-    /// Room for at most 15 members: a map of one byte.
-    fn new(out: &'a mut Vec<u8>) -> Self {
+    /// A map of at most 15 members: its header is one byte.
+    pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
         let start = out.len();
         out.push(0x80);
         Self { out, start, count: 0 }
     }
 
-    fn name(&mut self, name: &str) -> &mut Vec<u8> {
+    pub(crate) fn name(&mut self, name: &str) -> &mut Vec<u8> {
         self.count += 1;
         self.out[self.start] = 0x80 + self.count;
         mp::write_str(self.out, name.as_bytes());
         self.out
     }
 
-    fn number(&mut self, name: &str, value: u64) {
+    pub(crate) fn number(&mut self, name: &str, value: u64) {
         mp::write_uint(self.name(name), value);
     }
 
+    pub(crate) fn text(&mut self, name: &str, value: &[u8]) {
+        mp::write_str(self.name(name), value);
+    }
+
     /// Microseconds as seconds.
-    fn seconds(&mut self, name: &str, micros: u64) {
-        let out = self.name(name);
-        if micros.is_multiple_of(MICROSECONDS) {
-            mp::write_uint(out, micros / MICROSECONDS);
-        } else {
-            mp::write_double(out, micros as f64 / MICROSECONDS as f64);
-        }
+    pub(crate) fn seconds(&mut self, name: &str, micros: u64) {
+        write_seconds(self.name(name), micros);
+    }
+}
+
+/// Appends microseconds as seconds: a whole number if they are one.
+pub(crate) fn write_seconds(out: &mut Vec<u8>, micros: u64) {
+    if micros.is_multiple_of(MICROSECONDS) {
+        mp::write_uint(out, micros / MICROSECONDS);
+    } else {
+        mp::write_double(out, micros as f64 / MICROSECONDS as f64);
     }
 }
 

@@ -65,11 +65,17 @@ pub enum TubeMethod {
     Grant,
     /// `grant_role(role[, options])`
     GrantRole,
+    /// `pause([options])`
+    Pause,
+    /// `resume([options])`
+    Resume,
+    /// `explain([id or options])`
+    Explain,
 }
 
 impl TubeMethod {
     /// All methods.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::Put,
         Self::Take,
         Self::Touch,
@@ -92,6 +98,9 @@ impl TubeMethod {
         Self::DeleteMany,
         Self::Grant,
         Self::GrantRole,
+        Self::Pause,
+        Self::Resume,
+        Self::Explain,
     ];
 
     /// The method's name.
@@ -120,6 +129,9 @@ impl TubeMethod {
             Self::DeleteMany => "delete_many",
             Self::Grant => "grant",
             Self::GrantRole => "grant_role",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Explain => "explain",
         }
     }
 
@@ -127,7 +139,7 @@ impl TubeMethod {
         Self::ALL.into_iter().find(|method| method.name() == name)
     }
 
-    /// The method for one task that goes with this one for many, which the Lua module has not: who may call the former may
+    /// The method of the Lua module that goes with this one, which the module has not: a user who may call the former may
     /// call the latter.
     #[must_use]
     pub const fn single(self) -> Option<Self> {
@@ -138,8 +150,8 @@ impl TubeMethod {
             Self::ReleaseMany => Some(Self::Release),
             Self::BuryMany => Some(Self::Bury),
             Self::KickMany => Some(Self::Kick),
-            Self::DeleteMany => Some(Self::Delete),
-            Self::List => Some(Self::Peek),
+            Self::DeleteMany | Self::Pause | Self::Resume => Some(Self::Delete),
+            Self::List | Self::Explain => Some(Self::Peek),
             _ => None,
         }
     }
@@ -180,6 +192,8 @@ pub enum QueueMethod {
     Grant,
     /// `queue.revoke(user, tube)`
     Revoke,
+    /// `queue.audit([options])`: what was steered, of the tubes that the caller may look at
+    Audit,
 }
 
 impl QueueMethod {
@@ -194,6 +208,7 @@ impl QueueMethod {
             "tubes" => Self::Tubes,
             "grant" => Self::Grant,
             "revoke" => Self::Revoke,
+            "audit" => Self::Audit,
             _ => return None,
         })
     }
@@ -380,6 +395,9 @@ impl Turn<'_> {
             TubeMethod::DeleteMany => self.delete_many(call, out),
             TubeMethod::Grant => self.grant(call, Grantee::User),
             TubeMethod::GrantRole => self.grant(call, Grantee::Role),
+            TubeMethod::Pause => self.set_paused(call, true, out),
+            TubeMethod::Resume => self.set_paused(call, false, out),
+            TubeMethod::Explain => self.tube(index)?.explain(call, out),
         };
         let answer = answer.map_err(|error| explain(method, arguments, error))?;
         if let Some(ignored) = ignored {
@@ -412,6 +430,7 @@ impl Turn<'_> {
             QueueMethod::Tubes => self.write_visible_tubes(caller, out),
             QueueMethod::Grant => self.grant_by_name(caller, arguments, true, out),
             QueueMethod::Revoke => self.grant_by_name(caller, arguments, false, out),
+            QueueMethod::Audit => self.write_audit(caller, arguments, out),
         }
     }
 

@@ -304,6 +304,8 @@ impl Turn<'_> {
         self.common.use_spaces(spaces, in_replicaset);
         self.common.attempts.find(self.store);
         self.common.owners.leases.find(self.store);
+        self.common.pauses.find(self.store);
+        self.common.audit.find(self.store);
         Ok(())
     }
 

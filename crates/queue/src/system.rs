@@ -168,6 +168,59 @@ impl SystemSpace {
     }
 }
 
+/// A space of the queue that is created when its first row is written: a data folder without such rows is that of the Lua
+/// module.
+#[derive(Debug)]
+pub(crate) struct LateSpace {
+    spec: &'static SystemSpace,
+    /// 0: it does not exist, as far as is known.
+    id: SpaceId,
+}
+
+impl LateSpace {
+    pub(crate) const fn new(spec: &'static SystemSpace) -> Self {
+        Self { spec, id: 0 }
+    }
+
+    /// The id that the space had last; 0 if it never existed.
+    pub(crate) fn id(&self) -> SpaceId {
+        self.id
+    }
+
+    /// Looks for the space at a start.
+    pub(crate) fn find(&mut self, store: &mut Store) {
+        self.id = store.space_by_name(self.spec.name).map_or(0, lycosa_store::Space::id);
+        if self.id != 0 {
+            self.keep(store);
+        }
+    }
+
+    fn keep(&self, store: &mut Store) {
+        store.exempt_from_limit(self.id);
+        store.guard(self.id, true);
+    }
+
+    /// The space, if it exists: the transaction that made it may have been rolled back.
+    pub(crate) fn existing(&self, store: &Store) -> Option<SpaceId> {
+        let space = store.space(self.id).ok().filter(|space| space.name() == self.spec.name);
+        space.map(lycosa_store::Space::id)
+    }
+
+    /// The space, created if it does not exist. Inside a transaction, as `admin`.
+    pub(crate) fn obtain(&mut self, store: &mut Store) -> Result<SpaceId, Error> {
+        if let Some(space) = self.existing(store) {
+            return Ok(space);
+        }
+        // A full server is one that needs to be steered.
+        let former = store.lift_limit(true);
+        let created = self.spec.find_or_create(store, false);
+        store.lift_limit(former);
+        self.id = created?;
+        self.keep(store);
+        Ok(self.id)
+    }
+}
+
 /// Copies of the tuples of a walk.
 pub(crate) fn rows(
     store: &Store,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use lycosa_store::{SpaceId, Store};
 
-use crate::driver::{Driver, Indexes, Tasks, TubeOptions, TubeType};
+use crate::driver::{Driver, Indexes, Paused, Tasks, TubeOptions, TubeType, fifo::Fifo};
 use crate::follow::Amiss;
 use crate::integer_map::IntegerMap;
 use crate::statistics::Counters;
@@ -52,11 +52,29 @@ pub(crate) struct Tube {
     pub(crate) counters: Counters,
     /// Whether someone wants to see every change of a task.
     pub(crate) observed: bool,
+    /// Whether the driver is [`Paused`].
+    pub(crate) paused: bool,
+    /// Grows with each truncation: ids from before stand for other tasks than ids from after.
+    pub(crate) truncations: u64,
 }
 
 impl Tube {
     pub(crate) fn tasks<'a>(&self, store: &'a Store) -> Tasks<'a> {
         Tasks { store, space: self.space, indexes: self.indexes }
+    }
+
+    /// From now on the tube hands out no tasks, or does again.
+    pub(crate) fn set_paused(&mut self, paused: bool) {
+        if self.paused == paused {
+            return;
+        }
+        if paused {
+            let own = std::mem::replace(&mut self.driver, Box::new(Fifo));
+            self.driver = Box::new(Paused::new(own));
+        } else if let Some(own) = self.driver.resume() {
+            self.driver = own;
+        }
+        self.paused = paused;
     }
 }
 

@@ -17,11 +17,13 @@ use lycosa_store::{Store, UserId, user};
 
 use crate::account::Read;
 use crate::attempts::Attempts;
+use crate::audit::Audit;
 use crate::deadline::Deadlines;
 use crate::driver::{Tasks, TubeTypes};
 use crate::error::Error;
 use crate::job::Job;
 use crate::owners::{Owners, TaskKey};
+use crate::pause::Pauses;
 use crate::sampled::{Sampled, with_held_back};
 use crate::session::Sessions;
 use crate::start::ComingUp;
@@ -45,6 +47,8 @@ pub(crate) struct Common {
     pub(crate) types: TubeTypes,
     pub(crate) spaces: SystemSpaces,
     pub(crate) attempts: Attempts,
+    pub(crate) pauses: Pauses,
+    pub(crate) audit: Audit,
     pub(crate) sessions: Sessions,
     pub(crate) owners: Owners,
     pub(crate) waiters: Waiters,
@@ -90,6 +94,8 @@ impl Common {
             types: TubeTypes::built_in(),
             spaces: SystemSpaces::default(),
             attempts: Attempts::default(),
+            pauses: Pauses::default(),
+            audit: Audit::default(),
             sessions: Sessions::default(),
             owners: Owners::default(),
             waiters: Waiters::default(),
@@ -124,6 +130,8 @@ impl Common {
     pub(crate) fn forget_data(&mut self) {
         self.spaces = SystemSpaces::default();
         self.attempts = Attempts::default();
+        self.pauses = Pauses::default();
+        self.audit = Audit::default();
         self.owners = Owners::default();
         self.deadlines = Deadlines::default();
         self.pending = Pending::default();

@@ -287,7 +287,9 @@ impl Instance {
         }
         // They show each caller the tubes and sessions that the caller may look at.
         match target {
-            Some(Callee::Queue(procedure, _)) if procedure.queue_method() == Some(QueueMethod::Tubes) => {
+            Some(Callee::Queue(procedure, _))
+                if matches!(procedure.queue_method(), Some(QueueMethod::Tubes | QueueMethod::Audit)) =>
+            {
                 return Ok(());
             }
             Some(Callee::Box(Function::Sessions)) => return Ok(()),

@@ -21,6 +21,7 @@ mod lua;
 mod programs;
 mod reload;
 mod service;
+mod steer;
 mod support;
 mod terminal;
 mod tls;

@@ -51,11 +51,14 @@ pub mod fifo;
 pub mod fifottl;
 pub mod limfifottl;
 pub mod options;
+mod paused;
 pub mod utube;
 pub mod utubettl;
 
 pub use candidates::Candidates;
 pub use options::{Engine, OPTIONS, PutOptions, TubeOptions, heeds};
+
+pub(crate) use paused::Paused;
 
 use crate::error::Error;
 use crate::statistics::Operation;
@@ -246,6 +249,11 @@ pub trait Driver: fmt::Debug + Send {
 
     /// As [`Self::candidates`], to keep them up to date.
     fn candidates_mut(&mut self) -> Option<&mut Candidates> {
+        None
+    }
+
+    /// The tube's own driver, taken out of that of a paused tube, which is of no use afterwards. No other driver has one.
+    fn resume(&mut self) -> Option<Box<dyn Driver>> {
         None
     }
 }

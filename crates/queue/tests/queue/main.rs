@@ -11,6 +11,7 @@ mod jobs;
 mod leases;
 mod model;
 mod owners;
+mod pause;
 mod rebuild;
 mod rig;
 mod scenario;

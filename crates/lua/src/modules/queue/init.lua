@@ -76,6 +76,7 @@ local function packed(...) return results(select('#', ...), ...) end
 local METHODS = {
     'put', 'take', 'touch', 'ack', 'release', 'peek', 'list', 'bury', 'kick', 'delete', 'truncate', 'release_all',
     'put_many', 'take_many', 'ack_many', 'release_many', 'bury_many', 'kick_many', 'delete_many', 'grant', 'grant_role',
+    'pause', 'resume', 'explain',
 }
 
 for _, name in ipairs(METHODS) do
@@ -275,6 +276,8 @@ local function statistics(name, ...)
     return native('queue.statistics', name, ...)
 end
 methods.statistics, methods.stats = statistics, statistics
+
+function methods.audit(...) return native('queue.audit', ...) end
 
 function methods.identify(...) return native('queue.identify', ...) end
 

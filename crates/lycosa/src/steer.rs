@@ -1,0 +1,114 @@
+//! `pause`, `resume`, `explain` and `audit`.
+
+use anyhow::Context;
+use lycosa_client::Value;
+use serde_json::json;
+
+use crate::arguments::{AuditArguments, ExplainArguments, PauseArguments};
+use crate::commands::{method, options};
+use crate::look::{distance, one_line};
+use crate::outcome::Outcome;
+use crate::output;
+use crate::payload;
+use crate::session::Session;
+use crate::values::time;
+
+/// Calls a method of a tube that replies with one value.
+pub(crate) fn ask(session: &Session, tube: &str, name: &str, arguments: Vec<Value>) -> anyhow::Result<Value> {
+    let reply = session.call(&method(tube, name), arguments)?.into_iter().next();
+    match reply.with_context(|| format!("the server said nothing to {name}"))? {
+        Value::Nil => Err(lycosa_client::Error::Unavailable.into()),
+        value => Ok(value),
+    }
+}
+
+/// `lycosa pause` and `lycosa resume`
+pub(crate) fn set_paused(arguments: &PauseArguments, paused: bool) -> anyhow::Result<Outcome> {
+    let PauseArguments { tube, reason, client } = arguments;
+    let session = Session::open(client)?;
+    let verb = if paused { "pause" } else { "resume" };
+    let given = options([("reason", reason.as_deref().map(Value::from))]);
+    let has_changed = ask(&session, tube, verb, vec![given])? == Value::Bool(true);
+    if client.json {
+        output::line(json!({ "tube": tube, "paused": paused, "changed": has_changed }))?;
+        return Ok(Outcome::Done);
+    }
+    let text = match (paused, has_changed) {
+        (true, true) => "paused: takes wait until `lycosa resume`",
+        (true, false) => "was paused already",
+        (false, true) => "resumed",
+        (false, false) => "was not paused",
+    };
+    output::line(format_args!("tube {tube} {text}"))?;
+    Ok(Outcome::Done)
+}
+
+/// `lycosa explain`
+pub(crate) fn explain(arguments: &ExplainArguments) -> anyhow::Result<Outcome> {
+    let ExplainArguments { tube, id, utube, client } = arguments;
+    let session = Session::open(client)?;
+    let subject = match (id, utube) {
+        (Some(id), _) => vec![Value::from(*id)],
+        (None, Some(name)) => vec![Value::map([("utube", name.as_str())])],
+        (None, None) => Vec::new(),
+    };
+    let reply = ask(&session, tube, "explain", subject)?;
+    if client.json {
+        output::line(payload::to_json(&reply))?;
+        return Ok(Outcome::Done);
+    }
+    let title = match (id, utube) {
+        (Some(id), _) => format!("task {id} of tube {tube}"),
+        (None, Some(name)) => format!("sub-queue {} of tube {tube}", one_line(name, 60)),
+        (None, None) => format!("tube {tube}"),
+    };
+    let state = reply.get("state").and_then(Value::as_str).map(|state| format!(" is {state}"));
+    let tasks = reply.get("tasks").map(|tasks| {
+        let count = |name: &str| tasks.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let counts = ["ready", "taken", "delayed", "buried"].map(|name| format!("{} {name}", count(name)));
+        format!(": {}", counts.join(", "))
+    });
+    output::line(format_args!("{title}{}{}", state.unwrap_or_default(), tasks.unwrap_or_default()))?;
+    let reasons = reply.get("reasons").and_then(Value::as_array).unwrap_or_default();
+    for reason in reasons {
+        let text = reason.get("text").and_then(Value::as_str).unwrap_or_default();
+        output::line(format_args!("  {}", one_line(text, usize::MAX)))?;
+    }
+    if reasons.is_empty() && reply.get("next") == Some(&Value::Bool(true)) {
+        output::line("  the next take gets it")?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// `lycosa audit`
+pub(crate) fn audit(arguments: &AuditArguments) -> anyhow::Result<Outcome> {
+    let AuditArguments { tube, limit, client } = arguments;
+    let session = Session::open(client)?;
+    let given = options([
+        ("tube", tube.as_deref().map(Value::from)),
+        ("limit", Some(Value::from(u64::from(*limit)))),
+    ]);
+    let values = session.call("queue.audit", vec![given])?;
+    let entries = values.first().and_then(Value::as_array).context("the server returned no entries")?;
+    if client.json {
+        for entry in entries {
+            output::line(payload::to_json(entry))?;
+        }
+        return Ok(Outcome::Done);
+    }
+    if entries.is_empty() {
+        eprintln!("lycosa: the audit log has no entry that this user may see");
+        return Ok(Outcome::Done);
+    }
+    let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
+    output::table(&["id", "ago", "user", "tube", "operation", "job", "reason"], &rows)?;
+    Ok(Outcome::Done)
+}
+
+fn row(entry: &Value) -> Vec<String> {
+    let text = |name: &str| one_line(entry.get(name).and_then(Value::as_str).unwrap_or_default(), 80);
+    let number =
+        |name: &str| entry.get(name).and_then(Value::as_u64).map_or(String::new(), |n| n.to_string());
+    let ago = entry.get("time").and_then(distance).map_or(String::new(), time);
+    vec![number("id"), ago, text("user"), text("tube"), text("operation"), number("job"), text("reason")]
+}

@@ -1,0 +1,210 @@
+//! The audit log: who steered what, when, and why.
+//!
+//! An entry is a row of [`AUDIT`], written in the transaction of what it tells of. The space holds the newest
+//! [`MAX_ENTRIES`] entries. Puts, takes and the like make no entries.
+
+use std::ops::ControlFlow;
+
+use lycosa_store::{IteratorType, SpaceId, Statement, Store};
+use lycosa_tuple::mp::{self, Reader};
+
+use crate::arguments::{Arguments, Number, Table, is_nil, string};
+use crate::error::Error;
+use crate::look::{may_look, write_seconds};
+use crate::system::{LateSpace, SystemSpace};
+use crate::task::{ShortKey, id_of};
+use crate::turn::Turn;
+use crate::{Answer, Caller};
+
+/// Entries that the space holds at most. The oldest ones make way.
+pub(crate) const MAX_ENTRIES: u64 = 10_000;
+/// Entries that one `queue.audit` looks at, and returns, at most.
+const MAX_LOOKED_AT: usize = 1_000;
+/// Entries that one `queue.audit` returns unless `limit` says otherwise.
+const DEFAULT_LIMIT: usize = 100;
+/// Bytes of a reason that are kept.
+pub(crate) const MAX_REASON: usize = 1024;
+
+pub(crate) static AUDIT: SystemSpace = SystemSpace {
+    name: "_lycosa_audit",
+    fields: &[
+        ("id", "unsigned"),
+        ("time", "unsigned"),
+        ("user", "string"),
+        ("connection", "unsigned"),
+        ("tube", "string"),
+        ("operation", "string"),
+        ("job", "*"),
+        ("reason", "string"),
+    ],
+    indexes: &[("pk", true, &[0])],
+};
+
+/// What an entry tells of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Steered<'a> {
+    pub(crate) tube: &'a str,
+    pub(crate) operation: &'a str,
+    pub(crate) job: Option<u64>,
+    pub(crate) reason: &'a [u8],
+}
+
+/// The space of entries.
+#[derive(Debug)]
+pub(crate) struct Audit(LateSpace);
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self(LateSpace::new(&AUDIT))
+    }
+}
+
+impl Audit {
+    pub(crate) fn find(&mut self, store: &mut Store) {
+        self.0.find(store);
+    }
+
+    /// Writes an entry and removes those beyond the bound. Inside a transaction, as `admin`.
+    pub(crate) fn note(
+        &mut self,
+        store: &mut Store,
+        caller: &Caller,
+        now: u64,
+        entry: &Steered<'_>,
+    ) -> Result<(), Error> {
+        let space = self.0.obtain(store)?;
+        let last = store.first(space, 0, IteratorType::Le, &[0x90])?.and_then(id_of);
+        let id = last.map_or(0, |last| last.saturating_add(1));
+        let user = store.user(caller.user).map_or_else(String::new, |user| user.name.clone());
+        let mut row = Vec::new();
+        mp::write_array(&mut row, 8);
+        mp::write_uint(&mut row, id);
+        mp::write_uint(&mut row, now);
+        mp::write_str(&mut row, user.as_bytes());
+        mp::write_uint(&mut row, caller.connection);
+        mp::write_str(&mut row, entry.tube.as_bytes());
+        mp::write_str(&mut row, entry.operation.as_bytes());
+        match entry.job {
+            Some(job) => mp::write_uint(&mut row, job),
+            None => mp::write_nil(&mut row),
+        }
+        mp::write_str(&mut row, entry.reason);
+        store.execute(&Statement::Replace { space, tuple: &row })?;
+        while store.space(space)?.len() > MAX_ENTRIES
+            && let Some(oldest) = store.first(space, 0, IteratorType::Ge, &[0x90])?.and_then(id_of)
+        {
+            store.execute(&Statement::Delete { space, index: 0, key: &ShortKey::id(oldest) })?;
+        }
+        Ok(())
+    }
+
+    fn existing(&self, store: &Store) -> Option<SpaceId> {
+        self.0.existing(store)
+    }
+}
+
+/// The `reason` in a map of options, cut to [`MAX_REASON`] bytes; empty without one.
+pub(crate) fn reason(method: &'static str, options: Option<&[u8]>) -> Result<Vec<u8>, Error> {
+    let unfit = |what: &str| Error::Unfit { method, what: what.into() };
+    let options = Table::parse(options).map_err(|_| unfit("the options should be a map"))?;
+    let Some(reason) = options.get(b"reason") else { return Ok(Vec::new()) };
+    let reason = string(reason).ok_or_else(|| unfit("option reason should be a text"))?;
+    Ok(reason[..reason.len().min(MAX_REASON)].to_vec())
+}
+
+/// Appends an entry as a map: the row with names, the time in seconds.
+fn write_entry(row: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let mut reader = Reader::new(row);
+    reader.array().ok().filter(|count| *count as usize >= AUDIT.fields.len())?;
+    let mut entry = Vec::new();
+    let mut count = 0;
+    for (name, _) in AUDIT.fields {
+        let value = reader.raw().ok()?;
+        if is_nil(value) || string(value).is_some_and(<[u8]>::is_empty) {
+            continue;
+        }
+        count += 1;
+        mp::write_str(&mut entry, name.as_bytes());
+        match *name {
+            "time" => write_seconds(&mut entry, Reader::new(value).uint().ok()?),
+            _ => entry.extend_from_slice(value),
+        }
+    }
+    mp::write_map(out, count);
+    out.extend_from_slice(&entry);
+    Some(())
+}
+
+/// The tube that an entry is about.
+fn tube_of(row: &[u8]) -> Option<&str> {
+    let mut reader = Reader::new(row);
+    reader.array().ok()?;
+    (0..4).try_for_each(|_| reader.skip()).ok()?;
+    str::from_utf8(reader.str().ok()?).ok()
+}
+
+impl Turn<'_> {
+    /// `queue.audit([{tube, limit, before}])`: entries about tubes that the caller may look at, the newest first. Of tubes that
+    /// were dropped only `admin` sees entries.
+    pub(crate) fn write_audit(
+        &self,
+        caller: &Caller,
+        arguments: Arguments<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let unfit = |what: &str| Error::Unfit { method: "audit", what: what.into() };
+        let (mut tube, mut limit, mut before) = (None, DEFAULT_LIMIT, None);
+        let options = Table::parse(arguments.present(0)).map_err(|_| unfit("argument #1 should be a map"))?;
+        for (name, value) in options.filter(|(_, value)| !is_nil(value)) {
+            let number = || Number::parse(value).and_then(Number::unsigned);
+            match name {
+                b"tube" => {
+                    tube =
+                        Some(string(value).ok_or_else(|| unfit("option tube should be the name of a tube"))?);
+                }
+                b"limit" => {
+                    let given =
+                        number().ok_or_else(|| unfit("option limit should be a number of entries"))?;
+                    limit = (given as usize).min(MAX_LOOKED_AT);
+                }
+                b"before" => {
+                    let id = number().ok_or_else(|| unfit("option before should be the id of an entry"))?;
+                    before = Some(id);
+                }
+                _ => return Err(unfit("the options are tube, limit and before")),
+            }
+        }
+        let is_admin = caller.trusted || caller.user == lycosa_store::user::ADMIN;
+        let is_seen = |name: &str| {
+            is_admin
+                || self
+                    .tubes
+                    .by_name(name)
+                    .and_then(|handle| self.tubes.get(handle))
+                    .is_some_and(|tube| may_look(self.store, caller, tube))
+        };
+        let (mut entries, mut count, mut looked_at) = (Vec::new(), 0, 0);
+        if let Some(space) = self.common.audit.existing(self.store) {
+            let key = before.map(ShortKey::id);
+            let (iterator, key) =
+                key.as_deref().map_or((IteratorType::Le, &[0x90][..]), |key| (IteratorType::Lt, key));
+            self.store.scan(space, 0, iterator, key, &mut |row| {
+                if looked_at == MAX_ENTRIES || count as usize == limit {
+                    return ControlFlow::Break(());
+                }
+                looked_at += 1;
+                let name = tube_of(row).unwrap_or_default();
+                if tube.is_none_or(|tube| tube == name.as_bytes())
+                    && is_seen(name)
+                    && write_entry(row, &mut entries).is_some()
+                {
+                    count += 1;
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        mp::write_array(out, count);
+        out.extend_from_slice(&entries);
+        Ok(Answer::one())
+    }
+}

@@ -1,0 +1,56 @@
+//! The driver of a paused tube: its tube's own driver, but no task is next.
+//!
+//! A tube that is not paused has its own driver, so `take` pays nothing for the possibility of a pause.
+
+use super::fifo::Fifo;
+use super::{Candidates, Change, Driver, Event, NewTask, Tasks};
+use crate::error::Error;
+use crate::task::Task;
+
+/// A driver that hands out no task. Whatever else is asked, the tube's own driver says.
+#[derive(Debug)]
+pub(crate) struct Paused(Box<dyn Driver>);
+
+impl Paused {
+    pub(crate) fn new(driver: Box<dyn Driver>) -> Self {
+        Self(driver)
+    }
+}
+
+impl Driver for Paused {
+    fn first_option(&self) -> Option<&'static str> {
+        self.0.first_option()
+    }
+
+    fn room(&self, tasks: u64) -> u64 {
+        self.0.room(tasks)
+    }
+
+    fn waits_for_room(&self) -> bool {
+        self.0.waits_for_room()
+    }
+
+    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+        self.0.encode(task, now, out)
+    }
+
+    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error> {
+        self.0.change(task, event, now)
+    }
+
+    fn next<'a>(&self, _: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {
+        Ok(None)
+    }
+
+    fn candidates(&self) -> Option<&Candidates> {
+        self.0.candidates()
+    }
+
+    fn candidates_mut(&mut self) -> Option<&mut Candidates> {
+        self.0.candidates_mut()
+    }
+
+    fn resume(&mut self) -> Option<Box<dyn Driver>> {
+        Some(std::mem::replace(&mut self.0, Box::new(Fifo)))
+    }
+}

@@ -1,0 +1,369 @@
+//! `explain`: why a task, a sub-queue or a tube hands out no task, and until when.
+//!
+//! Each explanation costs a few look-ups in indexes, whatever the tube holds. The first reason is the decisive one: a task
+//! that is delayed in a paused tube is `delayed` first and `paused` then.
+
+use lycosa_store::{IndexId, IteratorType};
+use lycosa_tuple::mp::{self, Kind};
+
+use crate::Answer;
+use crate::arguments::{Number, Table, kind, string};
+use crate::error::Error;
+use crate::look::Members;
+use crate::operation::not_found;
+use crate::procedure::Call;
+use crate::task::{NameKey, ShortKey, State, Task, id_of};
+use crate::time::{MAX_TIMEOUT, MICROSECONDS};
+use crate::turn::TubeTurn;
+use crate::waiter::Line;
+
+/// Sub-queues whose next task comes first that are counted, at most.
+const MAX_AHEAD: usize = 1_000;
+
+/// The states of stored tasks and their names.
+pub(crate) const STATES: [(State, &str); 4] = [
+    (State::Ready, "ready"),
+    (State::Taken, "taken"),
+    (State::Delayed, "delayed"),
+    (State::Buried, "buried"),
+];
+
+/// What the caller asks about.
+enum Subject<'a> {
+    Tube,
+    SubQueue(&'a [u8]),
+    Task(u64),
+}
+
+/// Reasons as they are found: each a map with `reason`, `text` and what else is known.
+#[derive(Default)]
+struct Reasons {
+    encoded: Vec<u8>,
+    count: u32,
+}
+
+impl Reasons {
+    fn add(&mut self, reason: &str, text: &str, more: impl FnOnce(&mut Members<'_>)) {
+        self.count += 1;
+        let mut members = Members::new(&mut self.encoded);
+        members.text("reason", reason.as_bytes());
+        members.text("text", text.as_bytes());
+        more(&mut members);
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        mp::write_array(out, self.count);
+        out.extend_from_slice(&self.encoded);
+    }
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A number of seconds for a sentence.
+fn seconds(micros: u64) -> String {
+    let tenths = micros / (MICROSECONDS / 10);
+    if tenths >= 100 { format!("{} s", tenths / 10) } else { format!("{}.{} s", tenths / 10, tenths % 10) }
+}
+
+fn of(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+impl TubeTurn<'_> {
+    /// `explain()`, `explain(id)`, `explain({utube = name})`.
+    pub(crate) fn explain(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        match self.subject(call)? {
+            Subject::Tube => self.explain_tube(out)?,
+            Subject::SubQueue(name) => self.explain_sub_queue(name, out)?,
+            Subject::Task(id) => self.explain_task(id, out)?,
+        }
+        Ok(Answer::one())
+    }
+
+    fn subject<'a>(&self, call: &Call<'a>) -> Result<Subject<'a>, Error> {
+        let unfit = |what: &str| Error::Unfit { method: "explain", what: what.into() };
+        let Some(argument) = call.arguments.present(0) else { return Ok(Subject::Tube) };
+        if kind(argument) != Kind::Map {
+            let id = Number::parse(argument).and_then(Number::unsigned);
+            return id.map(Subject::Task).ok_or_else(|| {
+                unfit(
+                    "argument #1 should be the id of a task, or a map whose utube is the name of a sub-queue",
+                )
+            });
+        }
+        let name = Table::parse(Some(argument))?.get(b"utube").and_then(string);
+        match name {
+            Some(_) if self.tube.kind.layout().utube.is_none() => Err(unfit(&format!(
+                "tube \"{}\" ({}) has no sub-queues",
+                self.tube.name,
+                self.tube.kind.name()
+            ))),
+            Some(name) => Ok(Subject::SubQueue(name)),
+            None => Err(unfit("argument #1 should be a map whose utube is the name of a sub-queue")),
+        }
+    }
+
+    fn explain_task(&self, id: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+        let layout = self.tube.kind.layout();
+        let tuple = self.tasks().get(id)?.ok_or_else(|| not_found(id))?;
+        let task = Task::read(tuple, layout).ok_or_else(|| not_found(id))?;
+        let is_next = self.next_id()? == Some(id);
+        let mut reasons = Reasons::default();
+        match task.state() {
+            Some(State::Delayed) => {
+                let until = task.times.next_event;
+                let left = seconds(until.saturating_sub(self.now));
+                reasons.add("delayed", &format!("delayed for another {left}"), |reason| {
+                    reason.seconds("until", until);
+                });
+            }
+            Some(State::Taken) => self.add_taken(&mut reasons, "taken", &task)?,
+            Some(State::Buried) => {
+                let record = self.common.attempts.of(self.store, self.key(id))?;
+                let because = lossy(&record.last_error);
+                let text = match because.as_str() {
+                    "" => "buried until it is kicked".to_owned(),
+                    because => format!("buried until it is kicked; its last failure was: {because}"),
+                };
+                reasons.add("buried", &text, |reason| {
+                    if record.failed_at > 0 {
+                        reason.seconds("since", record.failed_at);
+                        reason.text("because", &record.last_error);
+                    }
+                    reason.number("attempts", record.attempts);
+                });
+            }
+            Some(State::Ready) if task.is_expired(layout, self.now) => {
+                reasons.add("expired", "its ttl is over: it is about to be deleted", |reason| {
+                    reason.seconds("since", task.times.death());
+                });
+            }
+            _ => {}
+        }
+        let is_ready = task.state() == Some(State::Ready);
+        if is_ready {
+            self.add_blocked(&mut reasons, task.utube)?;
+        }
+        self.add_paused(&mut reasons)?;
+        if is_ready && !is_next {
+            self.add_behind(&mut reasons, &task)?;
+        }
+        if is_next && reasons.count == 0 {
+            self.add_no_consumer(&mut reasons);
+        }
+        let mut members = Members::new(out);
+        members.text("subject", b"task");
+        members.number("id", id);
+        let state = STATES.iter().find(|(state, _)| task.state() == Some(*state));
+        members.text("state", state.map_or(task.status, |(_, name)| name.as_bytes()));
+        if layout.utube.is_some() {
+            members.text("utube", task.utube);
+        }
+        mp::write_bool(members.name("next"), is_next);
+        reasons.write(members.name("reasons"));
+        Ok(())
+    }
+
+    fn explain_sub_queue(&self, name: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        let layout = self.tube.kind.layout();
+        let next = self.tube.driver.next(self.tasks())?.and_then(|tuple| Task::read(tuple, layout));
+        let is_next = next.is_some_and(|task| task.utube == name);
+        let mut counts = [0; STATES.len()];
+        for (count, (state, _)) in counts.iter_mut().zip(STATES) {
+            let key = NameKey::new(state, name, &[]);
+            *count = self.store.count(self.tube.space, self.tube.indexes.utube, IteratorType::Eq, &key)?;
+        }
+        let mut reasons = Reasons::default();
+        if counts[0] == 0 {
+            self.add_empty(&mut reasons, "the sub-queue", counts);
+        }
+        self.add_blocked(&mut reasons, name)?;
+        self.add_paused(&mut reasons)?;
+        if reasons.count == 0 && !is_next {
+            self.add_sub_queues_ahead(&mut reasons, name);
+        }
+        if is_next && reasons.count == 0 {
+            self.add_no_consumer(&mut reasons);
+        }
+        let mut members = Members::new(out);
+        members.text("subject", b"sub_queue");
+        members.text("utube", name);
+        mp::write_bool(members.name("next"), is_next);
+        write_counts(members.name("tasks"), counts);
+        reasons.write(members.name("reasons"));
+        Ok(())
+    }
+
+    fn explain_tube(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let is_next = self.next_id()?.is_some();
+        let mut counts = [0; STATES.len()];
+        for (count, (state, _)) in counts.iter_mut().zip(STATES) {
+            *count = self.tasks().count(state)?;
+        }
+        let mut reasons = Reasons::default();
+        self.add_paused(&mut reasons)?;
+        if counts[0] == 0 {
+            self.add_empty(&mut reasons, "the tube", counts);
+        } else if self.tube.driver.candidates().is_some_and(|candidates| candidates.first().is_none()) {
+            let text = format!(
+                "{} in sub-queues of each of which another task is taken",
+                of(counts[0], "ready task")
+            );
+            reasons.add("blocked", &text, |_| {});
+        }
+        if is_next && reasons.count == 0 {
+            self.add_no_consumer(&mut reasons);
+        }
+        let mut members = Members::new(out);
+        members.text("subject", b"tube");
+        mp::write_bool(members.name("next"), is_next);
+        write_counts(members.name("tasks"), counts);
+        reasons.write(members.name("reasons"));
+        Ok(())
+    }
+
+    fn next_id(&self) -> Result<Option<u64>, Error> {
+        Ok(self.tube.driver.next(self.tasks())?.and_then(id_of))
+    }
+
+    fn add_paused(&self, reasons: &mut Reasons) -> Result<(), Error> {
+        if !self.tube.paused {
+            return Ok(());
+        }
+        let pause = self.common.pauses.of(self.store, self.tube.id)?.unwrap_or_default();
+        let mut text = "the tube is paused".to_owned();
+        if !pause.user.is_empty() {
+            text.push_str(&format!(" by {}", lossy(&pause.user)));
+        }
+        if !pause.reason.is_empty() {
+            text.push_str(&format!(": {}", lossy(&pause.reason)));
+        }
+        reasons.add("paused", &text, |reason| {
+            reason.seconds("since", pause.since);
+            reason.text("user", &pause.user);
+            if !pause.reason.is_empty() {
+                reason.text("because", &pause.reason);
+            }
+        });
+        Ok(())
+    }
+
+    /// That a task is taken, or that a taken task blocks its sub-queue.
+    fn add_taken(&self, reasons: &mut Reasons, name: &str, task: &Task<'_>) -> Result<(), Error> {
+        let layout = self.tube.kind.layout();
+        let owner = self.common.owners.of(self.store, self.key(task.id))?;
+        let user = owner.and_then(|owner| self.common.sessions.opener(&owner.session));
+        let ends = layout.timed && task.times.next_event.saturating_sub(self.now) < MAX_TIMEOUT;
+        let mut text = match name {
+            "blocked" => format!("task {} of its sub-queue is taken", task.id),
+            _ => "taken".to_owned(),
+        };
+        if let Some(owner) = owner {
+            let held = seconds(self.now.saturating_sub(owner.moment));
+            let user = user.map(|user| format!(" of {user}")).unwrap_or_default();
+            text.push_str(&format!(" by connection {}{user} for {held}", owner.connection));
+        }
+        if ends {
+            let left = seconds(task.times.next_event.saturating_sub(self.now));
+            text.push_str(&format!("; it goes back in {left}"));
+        }
+        reasons.add(name, &text, |reason| {
+            if name == "blocked" {
+                reason.number("by", task.id);
+            }
+            if let Some(owner) = owner {
+                reason.number("connection", owner.connection);
+                reason.seconds("since", owner.moment);
+            }
+            if let Some(user) = user {
+                reason.text("user", user.as_bytes());
+            }
+            if ends {
+                reason.seconds("until", task.times.next_event);
+            }
+        });
+        Ok(())
+    }
+
+    /// That the sub-queue has a taken task.
+    fn add_blocked(&self, reasons: &mut Reasons, name: &[u8]) -> Result<(), Error> {
+        let layout = self.tube.kind.layout();
+        if layout.utube.is_none() {
+            return Ok(());
+        }
+        let taken = self.tasks().first(self.tube.indexes.utube, &NameKey::new(State::Taken, name, &[]))?;
+        match taken.and_then(|tuple| Task::read(tuple, layout)) {
+            Some(taken) => self.add_taken(reasons, "blocked", &taken),
+            None => Ok(()),
+        }
+    }
+
+    /// How many ready tasks come before a ready task: of its sub-queue, if it has one.
+    fn add_behind(&self, reasons: &mut Reasons, task: &Task<'_>) -> Result<(), Error> {
+        let layout = self.tube.kind.layout();
+        let tube = &*self.tube;
+        let below = |index: IndexId, key: &[u8]| self.store.count(tube.space, index, IteratorType::Lt, key);
+        let (ahead, place) = if layout.utube.is_some() {
+            let (index, key) = if layout.timed {
+                (tube.indexes.utube_pri, NameKey::new(State::Ready, task.utube, &[task.pri, task.id]))
+            } else {
+                (tube.indexes.utube, NameKey::new(State::Ready, task.utube, &[task.id]))
+            };
+            let first = NameKey::new(State::Ready, task.utube, &[]);
+            (below(index, &key)?.saturating_sub(below(index, &first)?), " of its sub-queue")
+        } else {
+            let key = match layout.timed {
+                true => ShortKey::state(State::Ready, &[task.pri, task.id]),
+                false => ShortKey::state(State::Ready, &[task.id]),
+            };
+            let first = ShortKey::state(State::Ready, &[]);
+            let index = tube.indexes.status;
+            (below(index, &key)?.saturating_sub(below(index, &first)?), "")
+        };
+        if ahead > 0 {
+            let verb = if ahead == 1 { "comes" } else { "come" };
+            let text = format!("{}{place} {verb} first", of(ahead, "ready task"));
+            reasons.add("behind", &text, |reason| reason.number("ahead", ahead));
+        } else if reasons.count == 0 && layout.utube.is_some() {
+            self.add_sub_queues_ahead(reasons, task.utube);
+        }
+        Ok(())
+    }
+
+    /// How many sub-queues have a task that comes before the next one of this sub-queue.
+    fn add_sub_queues_ahead(&self, reasons: &mut Reasons, name: &[u8]) {
+        let Some(candidates) = self.tube.driver.candidates() else { return };
+        let Some(own) = candidates.get(name) else { return };
+        let first = candidates.after(None, MAX_AHEAD);
+        let ahead = first.iter().take_while(|candidate| **candidate != own).count();
+        let at_least = if ahead == MAX_AHEAD { "at least " } else { "" };
+        let tasks = of(ahead as u64, "task");
+        let text = format!("{at_least}{tasks} of other sub-queues come first");
+        reasons.add("behind", &text, |reason| reason.number("ahead", ahead as u64));
+    }
+
+    fn add_no_consumer(&self, reasons: &mut Reasons) {
+        if self.common.waiters.first(self.index, Line::Takes).is_none() {
+            reasons.add("no_consumer", "it is next, and no call waits for a task", |_| {});
+        }
+    }
+
+    fn add_empty(&self, reasons: &mut Reasons, place: &str, counts: [u64; STATES.len()]) {
+        let others = STATES.iter().zip(counts).skip(1).filter(|(_, count)| *count > 0);
+        let others: Vec<_> = others.map(|((_, name), count)| format!("{count} {name}")).collect();
+        let text = match others.as_slice() {
+            [] => format!("{place} has no task"),
+            others => format!("{place} has no ready task; {}", others.join(", ")),
+        };
+        reasons.add("empty", &text, |_| {});
+    }
+}
+
+fn write_counts(out: &mut Vec<u8>, counts: [u64; STATES.len()]) {
+    let mut members = Members::new(out);
+    for ((_, name), count) in STATES.iter().zip(counts) {
+        members.number(name, count);
+    }
+}
