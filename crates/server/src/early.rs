@@ -1,8 +1,8 @@
 //! Clients that connect while a program's instance starts: while it joins a replica set, above all.
 //!
 //! The socket is bound before the start, so clients do connect. Each is greeted and answered, as by Tarantool: PING and
-//! VOTE with what is true, statements with `ER_NO_SUCH_SPACE`, anything else with `ER_LOADING`. Clients know both, and try
-//! again. Once the instance is there
+//! VOTE with the true values, statements with `ER_NO_SUCH_SPACE`, anything else with `ER_LOADING`. Clients know both, and try
+//! again. Once the instance exists
 //! it takes the connections over; for the client nothing changes.
 //!
 //! *Absent:* a request that is no whole valid frame of at most [`MAX_FRAME`] bytes. It waits for the instance, and so does
@@ -87,7 +87,7 @@ struct Client {
 }
 
 impl Client {
-    /// Answers requests until the instance exists, or never will. An error: the client has gone.
+    /// Answers requests until the instance exists, or never will. An error: the client has closed the connection.
     async fn answer(&mut self, core: &mut Awaited) -> io::Result<()> {
         loop {
             if core.borrow().is_some() {

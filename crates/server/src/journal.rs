@@ -2,15 +2,15 @@
 //!
 //! With `wal_mode` `fsync` the disk is waited for by a [thread](crate::journal_thread) while the loop goes on. In the
 //! other modes nothing is waited for: a batch is a `write` into the system's cache, which costs less than waking a
-//! thread and being woken by it, so the loop appends it itself. (Where the system's cache is full of what the disk
-//! has not taken yet, that `write` waits; nobody's reply could leave before it anyway.)
+//! thread and being woken by it, so the loop appends it itself. (Where the system's cache is full of bytes that the disk
+//! has not taken yet, that `write` waits; no reply could leave before it anyway.)
 //!
 //! After a failure it says so once and answers every later batch with the same failure: a journal that failed never
 //! writes again.
 //!
 //! It also watches the free space of the disk, and says when that becomes scarce and when it is back. So tasks are
 //! refused while there is still space to journal how the accepted ones end. And it watches whether the data folder is
-//! still in its place: what is journaled into a folder that was removed or moved away, no start finds again.
+//! still in its place: no start finds rows that are journaled into a removed or moved folder.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -100,7 +100,7 @@ impl Appender {
         Appender { log, directory, displaced: None, room, looked: Instant::now() }
     }
 
-    /// Makes a batch durable in the sense of the `wal_mode`. What is to be said of it, and what of the room if that has
+    /// Makes a batch durable in the sense of the `wal_mode`. Returns the news of the batch, and of the free space if that has
     /// changed.
     pub(crate) fn append(&mut self, batch: Batch) -> [Option<News>; 2] {
         let bytes = batch.rows.len() as u64;
@@ -177,7 +177,7 @@ impl RoomWatch {
         if self.unseen < ROOM_STEP { None } else { self.look() }
     }
 
-    /// Looks, and says what there is while it is short, and once when it is not any more. Room is back once there is
+    /// Looks, and returns the free space while it is short, and once when it is enough again. It is enough again once it is
     /// a quarter more than the reserve, so that the answer does not flutter.
     fn look(&mut self) -> Option<News> {
         self.unseen = 0;

@@ -1,7 +1,7 @@
 //! Listening sockets: TCP addresses, and the administrator's Unix socket in the data folder.
 //!
-//! Whoever can open the Unix socket (mode 0600: the server's own account) is `admin`; that is how the first user is made
-//! on a server that trusts nobody. A connection on a loopback address may be trusted as the configuration says.
+//! A program that can open the Unix socket (mode 0600: the server's own account) is `admin`; that is how the first user is made
+//! on a server that trusts no address. A connection on a loopback address may be trusted as the configuration says.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;

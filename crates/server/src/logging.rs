@@ -1,7 +1,7 @@
 //! Log lines: for people or as JSON, to standard error, a file or a command, with a filter that SIGHUP may change.
 //!
 //! A program names the file or the command (`log` of `box.cfg`, `log.cfg`); without one lines go to standard error. A line
-//! that a command does not take at once is dropped: the server never waits for whoever reads its log.
+//! that a command does not take at once is dropped: the server never waits for a reader of its log.
 
 mod lines;
 

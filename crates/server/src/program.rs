@@ -1,7 +1,7 @@
 //! Lua programs: `lycosa init.lua` runs one, with an instance as soon as it calls `box.cfg`.
 //!
 //! The program's fibers run on the loop's thread, between turns. One task resumes them: when a turn has brought requests,
-//! answers or durable rows, when a deadline has come, when standard input has a line. The instance is lent to a fiber for
+//! answers or durable rows, at a deadline, when standard input has a line. The instance is lent to a fiber for
 //! the moment of a call ([`Host::instance`]); the task never holds it while fibers run.
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
@@ -376,7 +376,7 @@ impl Program {
     }
 
     /// `box.cfg` of a running instance: what can change changes; what stays the same is accepted; if anything is refused,
-    /// nothing changes. Beside a configured server its configuration stands: what else a program asks for is told in the
+    /// nothing changes. Beside a configured server its configuration stands: further options of a program are named in the
     /// log. Returns the configuration if its masters are to be waited for.
     fn reconfigure(&self, options: &[(String, Value)]) -> Result<Option<Config>, String> {
         let mut known = self.options.borrow().clone();
@@ -491,7 +491,7 @@ async fn run_script(script: Script) -> anyhow::Result<i32> {
     Ok(code)
 }
 
-/// Runs Lua beside a server whose instance is there: the program `app`, if one is named, and what clients call. Ends with
+/// Runs Lua beside a server whose instance exists: the program `app`, if one is named, and functions that clients call. Ends with
 /// the task.
 ///
 /// # Errors
@@ -662,7 +662,7 @@ fn work(program: &Program, runtime: &Runtime) -> Option<u64> {
         program.has_news.set(false);
         deliver(program, runtime);
         runtime.handle_news();
-        // Nobody else is asked while fibers only wake each other.
+        // Clients and timers are not polled while fibers only wake each other.
         let left = LONGEST_SPELL.saturating_sub(time.saturating_sub(begun));
         let round = Duration::from_micros(LONGEST_ROUND.saturating_sub(time.saturating_sub(begun)));
         let next = runtime.resume_rounds(time, round, |elapsed| {

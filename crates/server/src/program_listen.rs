@@ -79,7 +79,7 @@ impl Place {
     }
 }
 
-/// A socket that nobody accepts on yet.
+/// A socket whose connections are not accepted yet.
 pub(crate) struct Bound {
     address: String,
     socket: Socket,
@@ -104,7 +104,7 @@ impl Bound {
         &self.address
     }
 
-    /// Begins to accept. Connections belong to the instance once it is there.
+    /// Begins to accept. Connections belong to the instance once it exists.
     ///
     /// # Errors
     /// The loop cannot watch the socket.
@@ -137,7 +137,7 @@ impl Drop for Accepting {
     fn drop(&mut self) {
         self.task.abort();
         if let Some(path) = &self.path {
-            // Somebody may have removed it.
+            // Another program may have removed it.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -22,7 +22,7 @@ pub(crate) async fn wait_for_masters(core: &Core, config: &Config) {
     let is_connected = tokio::time::timeout(config.replication_connect_timeout, connected).await.is_ok();
     let synced = until(|progress| progress.synced >= progress.wanted || progress.connected < progress.wanted);
     if is_connected {
-        // Whoever waited in vain is told below.
+        // Fibers that waited in vain get the error below.
         let _ = tokio::time::timeout(config.replication_sync_timeout, synced).await;
     }
     let Progress { connected, synced, wanted } = Progress::of(core, config);

@@ -12,7 +12,7 @@ use crate::config::{Addresses, ByteSize, Config, Flags, WalMode};
 use crate::program_listen::Place;
 use crate::replication;
 
-/// The configuration of a program before its first `box.cfg`. Without `listen` nobody can connect; without a folder
+/// The configuration of a program before its first `box.cfg`. Without `listen` no client can connect; without a folder
 /// the data are in the working directory, as in Tarantool.
 pub(crate) fn config_of_programs() -> Result<Config, String> {
     let none = std::iter::empty::<(String, String)>();
@@ -61,7 +61,7 @@ pub(crate) fn set_options(config: &mut Config, options: &[(String, Value)]) -> R
             }
             "read_only" => config.read_only = value.as_bool().ok_or_else(wrong)?,
             "force_recovery" => config.force_recovery = value.as_bool().ok_or_else(wrong)?,
-            // None, as a negative one is there.
+            // None, as for a negative number in Tarantool.
             "checkpoint_interval" if number_of(value).is_some_and(|seconds| seconds <= 0.0) => {
                 config.checkpoint_interval = Duration::ZERO;
             }

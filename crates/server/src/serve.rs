@@ -116,7 +116,7 @@ async fn serve(
     signals: &mut Option<Signals>,
 ) -> anyhow::Result<Next> {
     let Life { config, rejoins } = life;
-    // A program's server, in contrast, may have nobody to listen to.
+    // A program's server, in contrast, may have no address to listen on.
     anyhow::ensure!(
         !config.listen.0.is_empty() || !config.listen_tls.0.is_empty(),
         "there is no address to listen on: name one with --listen or --listen-tls"
@@ -178,7 +178,7 @@ async fn serve(
         notify::stopping();
     }
     let stopped = running.stop(&config).await;
-    // The end may take long; the service manager is told until it has come.
+    // The end may take long; the service manager gets news until then.
     if let Some(watchdog) = watchdog {
         watchdog.abort();
     }
@@ -336,7 +336,7 @@ async fn start_with(
 }
 
 impl Running {
-    /// Ends the server: finishes what is under way, closes the files.
+    /// Ends the server: finishes the running requests, closes the files.
     pub(crate) async fn stop(self, config: &Config) -> anyhow::Result<()> {
         let core = &self.core;
         core.hub.appliers.borrow_mut().stop();
@@ -361,7 +361,7 @@ impl Running {
             None => core.close_journal(),
         };
         self.checkpoints.close();
-        // In another folder at the path of ours, the socket is somebody else's.
+        // In another folder at the path of ours, the socket is that of another server.
         if let Some(path) = self.admin_path
             && self.directory.disk().check_place().is_ok()
         {
@@ -519,7 +519,7 @@ fn declare(instance: &mut Instance, config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Begins the expiration tasks that the configuration declares, and changes those that it declares differently now.
+/// Begins the expiration tasks that the configuration declares, and changes the tasks that it declares differently now.
 fn declare_expirations(instance: &mut Instance, config: &Config) -> Result<(), String> {
     let declare = |task: &crate::config::DeclaredExpiration| lycosa_instance::DeclaredExpiration {
         name: task.name.clone(),

@@ -1,4 +1,4 @@
-//! What the server says when it is ready: where it listens, where the data is, what is promised, and how to try it.
+//! The lines of a server that is ready: its addresses, its data folder, its promise of durability, and two commands to try.
 
 use std::io::{self, IsTerminal, Write};
 

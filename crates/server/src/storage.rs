@@ -46,7 +46,7 @@ pub(crate) struct Opened {
     pub(crate) snapshot: u64,
     /// Whether files are damaged, and the start was forced: a checkpoint has to follow.
     pub(crate) is_damaged: bool,
-    /// Whether a replica set was begun just now: there is nobody yet who could have more than this instance.
+    /// Whether a replica set was begun just now: no other instance can have more rows than this one yet.
     pub(crate) is_begun: bool,
 }
 

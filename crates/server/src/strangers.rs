@@ -1,11 +1,11 @@
-//! Strangers: whatever speaks another protocol than the one that a port is for.
+//! Strangers: clients that speak another protocol than the one that a port is for.
 //!
 //! A web page can make a browser send requests to a loopback address, and a client may simply have the wrong port or the
 //! wrong setting. A door that finds such bytes closes the connection; [`Protocol::recognize`] says what they are, so that
 //! the answer is one that the peer understands ([`http_refusal`]) and the log names the cause. Doors for the binary
 //! protocol and for HTTP share this module.
 //!
-//! Invariant: an answer repeats nothing of what was sent.
+//! Invariant: an answer repeats nothing of the request.
 
 /// Bytes in which a sign of HTTP is looked for: the longest request line that servers commonly take.
 const SEARCHED: usize = 8 << 10;

@@ -34,7 +34,7 @@ type Completions = (usize, Vec<String>);
 
 /// What the thread tells the loop.
 pub(crate) enum Event {
-    /// What was asked for.
+    /// A request to the terminal.
     Input(Input),
     /// The user wants a word completed.
     Complete {
@@ -42,12 +42,12 @@ pub(crate) enum Event {
         line: String,
         /// The cursor's place in it, in bytes.
         place: usize,
-        /// Who waits for the answer.
+        /// The fiber that waits for the answer.
         answer: Sender<Completions>,
     },
 }
 
-/// What the thread is told.
+/// A message to the thread.
 enum Order {
     /// Read a line, with this prompt.
     Read(String),
@@ -77,7 +77,7 @@ impl Terminal {
         (terminal, receiver)
     }
 
-    /// A line that is there already; else the ticket is given back by [`Terminal::receive`] when there is one.
+    /// A line that was read before; else a ticket, which [`Terminal::receive`] gives back with the next line.
     pub(crate) fn read_line(&self, ticket: Ticket, prompt: &str) -> Option<Input> {
         if let Some(input) = self.lines.borrow_mut().pop_front() {
             return Some(input);
@@ -241,7 +241,7 @@ impl Modes {
     /// A process that ends while a line is read leaves the terminal as it was.
     pub(crate) fn restore(&self) {
         if let Some(modes) = &self.0 {
-            // A terminal that has gone needs nothing.
+            // A terminal that was closed needs nothing.
             let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, modes);
         }
     }

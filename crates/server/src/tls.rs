@@ -4,8 +4,8 @@
 //! the kernel does not take stays encrypted in the stream's own buffer, at most [`BUFFER`] bytes, until the socket is
 //! writable again ([`TlsStream::has_backlog`]).
 //!
-//! A connection reaches the instance only after its handshake, client certificate included. Whoever does not begin one
-//! is told in plain text what the port is for: a client of the plain protocol waits for a greeting and would wait for
+//! A connection reaches the instance only after its handshake, client certificate included. A client that does not begin one
+//! gets an answer in plain text that says what the port is for: a client of the plain protocol waits for a greeting and would wait for
 //! ever.
 //!
 //! Invariants: the state machine is never borrowed across an await; handshakes under way count as connections.
@@ -33,7 +33,7 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 /// How long a handshake may take.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long whoever is refused may take to read why.
+/// How long a refused client may take to read why.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// First byte of a handshake.
@@ -75,7 +75,7 @@ impl Write for Socket<'_> {
 }
 
 /// Does the handshake, or refuses the client. The error says why, for the log. Nothing if it goes away without a word, as
-/// whoever looks whether a port is open does.
+/// a program does that looks whether a port is open.
 pub(crate) async fn accept(
     mut stream: TcpStream,
     config: Arc<ServerConfig>,
@@ -119,7 +119,7 @@ async fn first_bytes(stream: &TcpStream) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Answers whoever does not speak TLS, in the protocol that it seems to speak.
+/// Answers a client that does not speak TLS, in the protocol that it seems to speak.
 async fn refuse(stream: &mut TcpStream, first: &[u8]) -> String {
     if Protocol::recognize(first) == Protocol::Http {
         tell(stream, &http_refusal(NOT_HTTP)).await;
@@ -197,7 +197,7 @@ impl TlsStream {
                     continue;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // A peer that closes its socket without a word has gone all the same.
+                // A peer that closes its socket without a word has left all the same.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(())),
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -210,7 +210,7 @@ impl TlsStream {
         }
     }
 
-    /// Takes encrypted bytes from the socket once; how many. Nobody else waits for reading.
+    /// Takes encrypted bytes from the socket once; how many. No other task waits for reading.
     fn poll_receive(&self, cx: &mut Context<'_>, state: &mut ServerConnection) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
@@ -250,7 +250,7 @@ impl TlsStream {
     pub(crate) fn finish(&self) {
         let mut state = self.state.borrow_mut();
         state.send_close_notify();
-        // A peer that cannot be told any more has gone.
+        // A peer that cannot be reached any more has left.
         let _ = self.flush(&mut state);
     }
 

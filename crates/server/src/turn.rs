@@ -60,7 +60,7 @@ pub(crate) struct Link {
     pub(crate) blocked: Cell<bool>,
     /// The task stopped reading because the instance asked for a pause.
     pub(crate) paused: Cell<bool>,
-    /// The client has closed its sending side: the task ends once everything that is on its way is written.
+    /// The client has closed its sending side: the task ends once all replies are written.
     pub(crate) lingering: Cell<bool>,
     /// The task has to end.
     pub(crate) closing: Cell<bool>,
@@ -100,13 +100,13 @@ pub(crate) struct Core {
     /// Which closed readers are logged.
     slow_readers: RefCell<Sampled>,
     slow_senders: RefCell<Sampled>,
-    /// What is presented to clients that speak TLS.
+    /// The certificate that is presented to clients that speak TLS.
     pub(crate) tls: RefCell<Option<Arc<ServerConfig>>>,
     /// Connections whose TLS handshake is under way.
     pub(crate) handshakes: Cell<usize>,
     /// Hears of every turn, if a program runs beside the instance.
     program: RefCell<Option<Rc<dyn Listener>>>,
-    /// The code with which a program has ended the server, and who waits for that.
+    /// The code with which a program has ended the server, and the channel that waits for that.
     pub(crate) exit_code: Cell<Option<i32>>,
     pub(crate) told_to_exit: Notify,
     /// How many pieces of work the loop has done: requests, and news of the journal.
@@ -119,7 +119,7 @@ pub(crate) struct Core {
 pub(crate) trait Listener {
     /// A turn has ended.
     fn turn_ended(&self, instance: &mut Instance);
-    /// A connection has come.
+    /// A connection was accepted.
     fn connected(&self, caller: Caller, peer: &str);
     /// A connection has ended.
     fn disconnected(&self, caller: Caller, peer: &str);
@@ -129,7 +129,7 @@ pub(crate) trait Listener {
 struct Ended {
     /// When the next one has to be, if nothing happens before.
     wake_in: Duration,
-    /// It did a step of a checkpoint: the others come first now.
+    /// It did a step of a checkpoint: other work has the next turn.
     was_long: bool,
     /// The next turn has to follow at once: something is due already, or rows wait for more to be given to the journal with
     /// them, and not for long. Timers are too coarse for either.
@@ -224,7 +224,7 @@ impl Core {
         }
     }
 
-    /// Whether no row and no reply is on its way.
+    /// Whether all rows are durable and all replies written.
     pub(crate) fn is_drained(&self) -> bool {
         self.journal_is_idle() && self.instance.borrow().is_drained()
     }
@@ -285,7 +285,7 @@ impl Core {
         }
     }
 
-    /// Ends a turn for a program, whose fibers need not wait for [`Core::run`] then. That is told if it has to do more, or
+    /// Ends a turn for a program, whose fibers need not wait for [`Core::run`] then. That loop is woken if it has to do more, or
     /// to end a turn earlier than planned.
     pub(crate) fn end_turn_at_once(self: &Rc<Self>) {
         let Ended { wake_in, was_long, follows } = self.end_turn();
@@ -367,12 +367,12 @@ impl Core {
         Ended { wake_in, was_long, follows }
     }
 
-    /// Whether another connection has room beside those that are open and those whose handshake is under way.
+    /// Whether another connection fits beside those that are open and those whose handshake is under way.
     pub(crate) fn may_accept(&self) -> bool {
         self.instance.borrow().has_room_for(self.handshakes.get())
     }
 
-    /// Logs that the connection of whoever does not speak the port's protocol was closed, unless many were lately.
+    /// Logs that the connection of a client that does not speak the port's protocol was closed, unless many were lately.
     pub(crate) fn note_stranger(&self, peer: &str, cause: &str) {
         if let Some(held_back) = self.strangers.borrow_mut().event(now()) {
             tracing::warn!(
@@ -423,7 +423,7 @@ impl Core {
         }
     }
 
-    /// Logs how many such lines were held back, once nobody else does.
+    /// Logs how many such lines were held back, once no further one is.
     fn note_held_back(&self, now: u64) {
         for (lines, what) in [
             (&self.strangers, "connections were closed at once"),
@@ -482,7 +482,7 @@ impl Core {
     }
 }
 
-/// What is around the instance while a turn ends.
+/// The surroundings of the instance while a turn ends.
 struct Surroundings<'a> {
     core: &'a Core,
     instance: RefMut<'a, Instance>,
@@ -569,7 +569,7 @@ fn log_failed_checkpoint(cause: &str, is_first: bool) {
     }
 }
 
-/// Writes what is ready, once; wakes the connection's task if that changes what the task has to wait for.
+/// Writes released replies, once; wakes the connection's task if that changes what the task has to wait for.
 fn write(instance: &mut Instance, slot: ConnectionSlot, link: &Link) {
     if link.blocked.get() || link.closing.get() {
         return;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{nearest, toml_text};
 
-/// A user that exists whenever the server runs. Its password and roles are set at each start and SIGHUP; what was
+/// A user that exists whenever the server runs. Its password and roles are set at each start and SIGHUP; rights that were
 /// granted to it by other means stays.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,7 +48,7 @@ pub enum NumberOrName {
 }
 
 /// An expiration task that runs whenever the server does. A task that exists and is declared otherwise is changed; one
-/// that is not declared any more goes on until somebody stops it.
+/// that is not declared any more goes on until a client stops it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeclaredExpiration {

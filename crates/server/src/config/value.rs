@@ -1,7 +1,7 @@
 //! The types that a setting may have, each read from and printed as text.
 //!
-//! One textual form serves the command line, the environment, `lycosa.toml` and `lycosa config`, so that what is
-//! printed can be pasted back.
+//! One textual form serves the command line, the environment, `lycosa.toml` and `lycosa config`, so that the output
+//! can be pasted back.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Lines of text as `tracing-subscriber` writes them, in a third of the instructions: a program may log a line for
 //! each request.
 //!
-//! Plain texts and numbers are copied; whatever else a line holds, and every line for a terminal, is left to
+//! Plain texts and numbers are copied; all other fields of a line, and every line for a terminal, are left to
 //! `tracing-subscriber`. The date and the time of a second are made once.
 
 use std::cell::RefCell;

@@ -27,7 +27,7 @@ use uuid::Uuid;
 use crate::clock::now;
 use crate::turn::Core;
 
-/// Bytes that are read from a master at once: what is applied before others have their turn.
+/// Bytes that are read from a master at once: the part that is applied before other tasks have their turn.
 const READ_SIZE: usize = 64 << 10;
 
 /// Largest transaction of a master, in bytes.
@@ -42,7 +42,7 @@ const GAP: &str = "Missing .xlog file";
 /// What a text of a master ends with that is followed on another connection with this instance's UUID.
 const DUPLICATE: &str = "duplicate connection with the same replica UUID";
 
-/// Version of this program, as it is told to masters.
+/// Version of this program, as masters see it.
 pub(super) fn version() -> u32 {
     Version::parse(lycosa_instance::PROTOCOL_VERSION).map_or(0, Version::packed)
 }
@@ -51,7 +51,7 @@ pub(super) fn version() -> u32 {
 enum End {
     /// Another attempt may work.
     Lost(String),
-    /// It will not before somebody does something.
+    /// It will not without an operator.
     Stopped(String),
     /// The master's journal does not reach back to this instance, which has to join again.
     TooFarBehind(String),
@@ -145,7 +145,7 @@ impl Appliers {
         update_sync(core);
     }
 
-    /// Follows nobody any more.
+    /// Follows no master any more.
     pub(crate) fn stop(&mut self) {
         self.0.drain(..).for_each(|task| task.abort());
     }
@@ -259,8 +259,8 @@ impl Applier {
         Some(format!("this instance takes no more rows: {cause}; free or replace its disk and restart it"))
     }
 
-    /// Why this instance may not join again by itself; `None` if it may. What it has must be a part of what the master
-    /// has, nobody may be writing here, and the master must be able to take it.
+    /// Why this instance may not join again without a command; `None` if it may. Its rows must be a part of those that the master
+    /// has, no client may be writing here, and the master must be able to take it.
     fn refuses_rejoin(&self) -> Option<&'static str> {
         let instance = self.core.instance.borrow();
         let covers = |ballot: &Ballot| {
@@ -450,7 +450,7 @@ impl Applier {
         }
     }
 
-    /// Applies what is in a piece of the stream. Whether an ACK is wanted.
+    /// Applies a piece of the stream. Whether an ACK is wanted.
     fn receive(&mut self, follower: &mut Follower, bytes: &[u8]) -> Result<bool, End> {
         let now = now();
         let skips = self.core.hub.settings.borrow().skips_conflicts;
@@ -499,14 +499,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Duplex for S {}
 /// Who was found at a master's address.
 pub(super) enum Reached {
     Peer(Stream, Session),
-    /// A server with this instance's UUID, and the salt of its greeting. If this instance has greeted somebody with that
+    /// A server with this instance's UUID, and the salt of its greeting. If this instance has sent a greeting with that
     /// salt, it has reached itself; else one of two data folders is a copy of the other.
     Twin {
         salt: Option<[u8; SALT_SIZE]>,
     },
 }
 
-/// Connects and tells the peer who asks. `tls` says whom a `tls://` address is believed. A peer with the UUID `own` is told
+/// Connects and tells the peer this instance's UUID. `tls` has the authorities for `tls://` addresses. A peer with the UUID `own` gets
 /// no password: this instance's own account need not exist yet.
 pub(super) async fn open(
     uri: &Uri,

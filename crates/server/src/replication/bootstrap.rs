@@ -236,7 +236,7 @@ async fn find(
     }
 }
 
-/// Asks all masters at once until `deadline`, and takes the writable one with the most data. When one was found, the others
+/// Asks all masters at once until `deadline`, and takes the writable one with the most data. Once one is found, all further ones
 /// have [`GRACE`] to answer. Else says why none can be joined.
 async fn choose(
     config: &Config,
@@ -250,7 +250,7 @@ async fn choose(
     let mut attempts = Vec::new();
     for &uri in uris {
         let tls = tls.cloned();
-        // Nobody is taken for this instance, which has no UUID yet.
+        // No answer is taken for this instance's own, which has no UUID yet.
         let opened: Attempt<'_> = Box::pin(async move { applier::open(uri, tls, None).await });
         attempts.push(Some(opened));
     }

@@ -55,7 +55,7 @@ fn spawn(
             Err(Stop::Gap(oldest)) => Piece::Gap(oldest),
             Err(Stop::Failed(text)) => Piece::Failed(text),
         };
-        // Whoever has gone need not be told.
+        // A replica that has disconnected gets no answer.
         let _ = sender.blocking_send(piece);
     })?;
     Ok(receiver)

@@ -1,8 +1,8 @@
 //! Replication with sockets, files and threads around the machines of `lycosa-replication`.
 //!
-//! As master: a connection that asks for replication becomes a [`Replica`], served by its own task. What it has missed is
-//! read from files by a thread of its own with a bounded channel to the task; what is new comes from the [`Hub`]'s window,
-//! which is filled when a batch becomes durable and exists only while somebody is subscribed.
+//! As master: a connection that asks for replication becomes a [`Replica`], served by its own task. Rows that it has missed are
+//! read from files by a thread of its own with a bounded channel to the task; new rows come from the [`Hub`]'s window,
+//! which is filled when a batch becomes durable and exists only while a replica is subscribed.
 //!
 //! As replica: one task for each master ([`applier`]); a new instance gets its data by [`bootstrap`] before it serves.
 //!
@@ -93,7 +93,7 @@ pub(crate) struct Hub {
     /// How masters at `tls://` addresses are spoken to.
     pub(crate) tls: RefCell<Option<Arc<ClientConfig>>>,
     pub(crate) sync: RefCell<Sync>,
-    /// There while somebody is subscribed.
+    /// Exists while a replica is subscribed.
     window: RefCell<Option<Window>>,
     relays: Cell<usize>,
     /// A batch has become durable.
@@ -149,7 +149,7 @@ impl Hub {
         self.changed.notify_waiters();
     }
 
-    /// Somebody subscribes; `durable` is what is durable now.
+    /// A replica subscribes; `durable` is the present durable vclock.
     fn subscribe(&self, durable: &Vclock) -> Subscribed<'_> {
         self.relays.set(self.relays.get() + 1);
         let limit = self.settings.borrow().window;
@@ -167,7 +167,7 @@ impl Hub {
     }
 }
 
-/// Keeps the window as long as somebody is subscribed.
+/// Keeps the window as long as a replica is subscribed.
 struct Subscribed<'a>(&'a Hub);
 
 impl Drop for Subscribed<'_> {

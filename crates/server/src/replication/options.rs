@@ -33,7 +33,7 @@ pub(crate) fn apply(core: &Core, config: &Config) {
     core.end.notify_one();
 }
 
-/// What an option is now, whoever has set it; `None` if it has no value, or is none of these.
+/// The present value of an option, from any source; `None` if it has no value, or is none of these.
 pub(crate) fn get(core: &Core, name: &str) -> Option<Value> {
     let settings = core.hub.settings.borrow();
     let instance = core.instance.borrow();

@@ -49,7 +49,7 @@ fn move_files(folder: &Path, directory: &Directory, seconds: u64) -> io::Result<
     Ok(aside)
 }
 
-/// Removes what was set aside before `newest`: one copy is kept.
+/// Removes the copies that were set aside before `newest`: one copy is kept.
 pub(crate) fn remove_older(folder: &Path, newest: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -57,7 +57,7 @@ pub(crate) fn remove_older(folder: &Path, newest: &Path) {
             name.strip_prefix(ASIDE).is_some_and(|seconds| seconds.bytes().all(|byte| byte.is_ascii_digit()))
         });
         if is_ours && entry.path() != newest {
-            // It is in nobody's way.
+            // It does not hinder the next join.
             let _ = fs::remove_dir_all(entry.path());
         }
     }

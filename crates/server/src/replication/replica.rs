@@ -32,7 +32,7 @@ const FLUSH_POLL: Duration = Duration::from_millis(1);
 
 /// Why a replica is not served any more.
 enum Stop {
-    /// It is told why.
+    /// It gets an error that says why.
     Refused(ErrorObject),
     /// It is gone, or must go.
     Gone(String),
@@ -194,7 +194,7 @@ impl<'a> Replica<'a> {
         }
     }
 
-    /// The log up to what is durable now, and its clock.
+    /// The log up to the last durable row, and its clock.
     async fn send_log(&mut self, rows: LogRows) -> Result<(), Stop> {
         let durable = self.core.instance.borrow().durable_vclock().clone();
         let mut pieces = files::log(self.core.hub.directory.clone(), rows, durable.signature())?;
@@ -285,7 +285,7 @@ impl<'a> Replica<'a> {
         }
     }
 
-    /// Sends what the replica lacks of what is durable now, from files if there is anything.
+    /// Sends the durable rows that the replica lacks, from files if there are any.
     async fn catch_up(&mut self, relay: &mut Relay, out: &mut Vec<u8>) -> Result<Source, Stop> {
         let core = self.core.clone();
         let place = core.hub.with_window(|window| (window.end().clone(), window.next()));
