@@ -36,7 +36,7 @@ pub struct Reason {
     pub reason: String,
     /// A sentence for people.
     pub text: String,
-    /// When the reason ends by itself.
+    /// When the reason ends without a request.
     pub until: Option<SystemTime>,
     /// All that the server says of it.
     pub members: Value,
@@ -75,7 +75,7 @@ pub struct AuditEntry {
     pub connection: u64,
     /// The tube.
     pub tube: String,
-    /// What was done.
+    /// The operation.
     pub operation: String,
     /// The job that did it.
     pub job: Option<u64>,
