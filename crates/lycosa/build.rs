@@ -1,6 +1,6 @@
 //! Compiles jemalloc's settings (`src/allocator.c`) and links them into the binary.
 //!
-//! The object file is named to the linker itself: out of a library nobody would take it, because jemalloc has a weak
+//! The object file is named to the linker itself: from a library it would not be taken, because jemalloc has a weak
 //! definition of the same symbol.
 
 fn main() {

@@ -1,7 +1,7 @@
 //! `lycosa cat`: the rows of journal files.
 //!
-//! Files are read as they are, whoever writes them. Where a file is damaged, everything before the place is printed and
-//! the place is named; a torn tail is what a killed writer leaves, and no fault. Rows of a transaction that has no end
+//! Files are read as they are, by any writer. Where a file is damaged, everything before the place is printed and
+//! the place is named; a torn tail is left by a killed writer, and no fault. Rows of a transaction that has no end
 //! are not printed: a start would not recover them either.
 
 mod names;
@@ -62,7 +62,7 @@ fn print_all(cat: &mut Cat<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints a file, what is added to it, and the files after it, until Ctrl-C.
+/// Prints a file, the rows that are added to it, and the files after it, until Ctrl-C.
 fn follow(cat: &mut Cat<'_>) -> anyhow::Result<()> {
     let [path] = &*cat.arguments.files else { anyhow::bail!("--follow takes one file") };
     let Some(mut file) = cat.open(path)? else { return Ok(()) };
@@ -148,7 +148,7 @@ impl<'a> Cat<'a> {
         self.arguments.limit.is_some_and(|limit| self.printed >= limit)
     }
 
-    /// Says what is wrong with a file. What was printed before it comes first on a terminal too.
+    /// Names the fault of a file. Lines that were printed before come first on a terminal too.
     fn say(&mut self, path: &Path, text: impl std::fmt::Display) -> io::Result<()> {
         self.out.flush()?;
         eprintln!("lycosa: {}: {text}", path.display());
@@ -203,7 +203,7 @@ impl<'a> Cat<'a> {
         Ok(())
     }
 
-    /// Prints what is there from where the reader stands. `None` when that is all there will be: enough rows were
+    /// Prints the rows from the reader's place on. `None` when no more will follow: enough rows were
     /// printed, or damage ended it.
     fn read(&mut self, file: &mut OpenFile) -> anyhow::Result<Option<End>> {
         let OpenFile { path, reader, walk, .. } = file;
@@ -289,7 +289,7 @@ impl<'a> Cat<'a> {
     }
 }
 
-/// Opens a journal file of whatever name: its first line says what it is.
+/// Opens a journal file of any name: its first line says its type.
 fn open_file(path: &Path) -> anyhow::Result<Result<OpenFile, OpenError>> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.with_context(|| format!("{} is not the name of a file", path.display()))?;

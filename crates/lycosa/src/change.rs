@@ -24,7 +24,7 @@ const BATCH: usize = 500;
 /// Refused tasks that are named, at most.
 const NAMED: u64 = 20;
 
-/// What is done with each task.
+/// The change of each task.
 struct Change<'a> {
     /// For people, and the name of the method for one task.
     verb: &'static str,
@@ -165,7 +165,7 @@ fn call_many(
 ) -> anyhow::Result<Vec<Task>> {
     let arguments = std::iter::once(Value::array(ids.iter().copied())).chain(options.cloned()).collect();
     let values = session.call(&method(tube, many), arguments).map_err(|error| match error.kind() {
-        // Every Lycosa has it; the tube is there, or the error would say so.
+        // Every Lycosa has it; the tube exists, or the error would say so.
         Some(Kind::NoSuchProcedure) => {
             let text = format!("this server has no method {many}: it runs the Lua module");
             explain::replaced(error, text, Kind::NoSuchProcedure)

@@ -268,7 +268,7 @@ fn say_why_nothing(session: &Session, tube: &str) {
     eprintln!("lycosa: no task is ready in tube \"{tube}\"{others}");
 }
 
-/// Takes with one call what is there, up to the limit.
+/// Takes the ready tasks with one call, up to the limit.
 fn take_many(
     arguments: &TakeArguments,
     session: &Session,

@@ -129,7 +129,7 @@ struct Compared {
     later: [Vclock; 2],
 }
 
-/// Compares all spaces, and those that differ again while rows are written and time is left.
+/// Compares all spaces, and those with a difference again while rows are written and time is left.
 fn compare_until_same(
     servers: &[Server; 2],
     mut clocks: [Vclock; 2],

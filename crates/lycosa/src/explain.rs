@@ -1,4 +1,4 @@
-//! Errors of the server in words for a person: what is wrong, with which value, and what to do.
+//! Errors of the server in words for a person: the fault, the wrong value, and the way out.
 //!
 //! Decides by [`Kind`], never by the server's text. Where a text names an internal (`Procedure … is not defined`,
 //! `memtx_max_tuple_size`) it is replaced; else the server's text stands.
@@ -150,7 +150,7 @@ async fn connection_user(connection: &Connection) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-/// The user whom a refusal names. Users without a grant on `box.session.user` may not ask.
+/// The user in a refusal. Users without a grant on `box.session.user` may not ask.
 fn user_in(refusal: &str) -> Option<String> {
     let (_, name) = refusal.rsplit_once(" is denied for user '")?;
     name.strip_suffix('\'').filter(|name| !name.is_empty()).map(str::to_owned)

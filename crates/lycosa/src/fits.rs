@@ -1,4 +1,4 @@
-//! Options that only some types of tubes heed: the others would ignore them, so the command line refuses them.
+//! Options that only some types of tubes heed: all further types would ignore them, so the command line refuses them.
 
 use lycosa_client::TubeType;
 

@@ -22,11 +22,11 @@ use crate::shadow;
 /// Pause between two looks at the server.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The setting with the master's address. As a variable of the environment nobody else sees the password in it.
+/// The setting with the master's address. In a variable of the environment the password is hidden from other accounts.
 const REPLICATION: &str = "replication";
 const REPLICATION_VARIABLE: &str = "LYCOSA_REPLICATION";
 
-/// What `lycosa serve` is to be given; says what will happen and what comes next.
+/// The arguments of `lycosa serve`; prints the next steps.
 pub(crate) fn arguments(arguments: FollowArguments) -> anyhow::Result<ServeArguments> {
     let (peer, serve) = settings(&arguments.master, arguments.serve)?;
     announce(&peer, &serve);
@@ -136,7 +136,7 @@ fn settings(master: &str, mut serve: ServeArguments) -> anyhow::Result<(Peer, Se
     Ok((peer, serve))
 }
 
-/// What will happen and what comes next.
+/// The next steps.
 fn announce(peer: &Peer, serve: &ServeArguments) {
     let flag = |name: &str, default: &str| {
         let given = serve.flags.iter().rev().find(|(flag, _)| flag == name);

@@ -137,7 +137,7 @@ fn with_default_command(arguments: impl Iterator<Item = std::ffi::OsString>) -> 
     arguments
 }
 
-/// What Rust says of a text that is no number, and what helps whoever has written it.
+/// Rust's message about a text that is no number, and a hint for the user.
 const NUMBERS: [(&str, &str); 5] = [
     ("invalid digit found in string", "expected a whole number, 0 or more"),
     ("cannot parse integer from empty string", "expected a whole number, 0 or more"),
@@ -146,7 +146,7 @@ const NUMBERS: [(&str, &str); 5] = [
     ("cannot parse float from empty string", "expected a number"),
 ];
 
-/// Prints help, or what is wrong with the arguments. Without colors if the text is not clap's own, or if an argument,
+/// Prints help, or the fault of the arguments. Without colors if the text is not clap's own, or if an argument,
 /// which an error repeats, could drive the terminal.
 fn show_usage(error: &clap::Error) -> ExitCode {
     let is_harmless = |argument: std::ffi::OsString| {

@@ -80,7 +80,7 @@ pub(crate) fn code_of(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// What is wrong with a data folder or its disk, if that is the cause.
+/// The fault of a data folder or its disk, if that is the cause.
 fn category_of(cause: &(dyn std::error::Error + 'static)) -> Option<Category> {
     if let Some(recovery) = cause.downcast_ref::<RecoveryError>() {
         return Some(recovery.category());

@@ -1,6 +1,6 @@
 //! A space read over the protocol, a page at a time, so that the server is never held up.
 //!
-//! Each page begins after the last key of the one before. So writes may go on: what is read is no view of one moment.
+//! Each page begins after the last key of the one before. So writes may go on: the pages are no view of one instant.
 
 use anyhow::Context;
 use lycosa_client::{Array, Error, Response, Value};

@@ -13,7 +13,7 @@ const DEFAULT_PORT: u16 = 3301;
 /// Who one is without a name.
 const GUEST: &str = "guest";
 
-/// Where a server listens and who we are there.
+/// The address of a server, and the user of the connection.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) user: String,

@@ -27,7 +27,7 @@ const PUTS_IN_FLIGHT: usize = 512;
 /// Batches that are under way at least, so that the server does not wait for the next one.
 const BATCHES_IN_FLIGHT: usize = 4;
 
-/// Bytes of payloads at which a batch is complete, whatever was asked for.
+/// Bytes of payloads at which a batch is complete, whichever size the user has asked for.
 const BATCH_BYTES: usize = 4 << 20;
 
 /// Lines between two looks at the progress bar.
@@ -275,7 +275,7 @@ impl<'a> Putter<'a> {
         Ok(())
     }
 
-    /// Sends what is left, waits for all answers and says what has become of the tasks.
+    /// Sends the rest, waits for all answers and prints the number of stored, refused and doubtful tasks.
     fn finish(mut self, arguments: &PutArguments, input: &str) -> anyhow::Result<Outcome> {
         self.send_batch()?;
         while !self.pending.is_empty() {

@@ -114,7 +114,7 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Says what may surprise whoever has promoted a server: a master that takes writes as well, and replies that wait.
+/// Names the surprises of a promotion: another master that takes writes as well, and replies that wait.
 fn warn(session: &Session, info: &Value) -> anyhow::Result<()> {
     let text = |map: &Value, name: &str| map.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     for master in info.get("masters").and_then(Value::as_array).unwrap_or_default() {

@@ -19,7 +19,7 @@ use crate::session::password_of;
 /// options a file may have any name. Everything after the file is the program's.
 ///
 /// # Errors
-/// An option lacks its argument, or is unknown among the others.
+/// An option lacks its argument, or is unknown among all options.
 pub(crate) fn of(mut arguments: impl Iterator<Item = String>) -> Result<Option<Script>, Usage> {
     let mut script = Script::default();
     let mut is_program = false;
@@ -91,7 +91,7 @@ pub(crate) fn run(script: Script) -> ExitCode {
     report(crate::on_a_thread(run))
 }
 
-/// Prints what has kept a program from running.
+/// Prints the error that has kept a program from running.
 fn report(code: anyhow::Result<ExitCode>) -> ExitCode {
     code.unwrap_or_else(|error| {
         eprintln!("lycosa: {error:#}");

@@ -29,7 +29,7 @@ pub(crate) struct Session {
 
 /// Where the server is.
 enum Peer {
-    /// As clients connect, and as whom.
+    /// As clients connect, and as which user.
     Client(Box<ConnectOptions>),
     /// The administrator's socket.
     Admin(PathBuf),

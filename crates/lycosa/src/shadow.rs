@@ -37,7 +37,7 @@ const LE: u32 = 4;
 /// The longest that a start waits for rows of the old master.
 const LONGEST_WAIT: f64 = 20.0;
 
-/// What is said of a queue without `_queue_taken_2`.
+/// The text about a queue without `_queue_taken_2`.
 const OLD_MODULE: &str = "the master's queue module is an old one: it has no space _queue_taken_2. The promotion replaces _queue_taken \
     by it; on the way back that module cannot take tasks. Bring the module up to date and restart the Tarantool, best before \
     the change-over";
@@ -59,7 +59,7 @@ struct Rehearsal {
     ttl_over: u64,
 }
 
-/// What is known of sessions.
+/// The known sessions.
 struct Sessions {
     /// Owners are replicated.
     in_replicaset: bool,

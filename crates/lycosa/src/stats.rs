@@ -187,7 +187,7 @@ fn peers(info: &Value) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Bytes that wait, of those that may, and how many connections were closed because of them.
+/// Bytes that wait, their bound, and how many connections were closed because of them.
 fn part_of_limit(net: &Value, name: &str) -> String {
     let number = |key| net.get(name).and_then(|value| value.get(key)).and_then(Value::as_u64);
     let (Some(current), Some(limit)) = (number("current"), number("limit")) else { return "-".to_owned() };
@@ -250,7 +250,7 @@ fn once(session: &Session, client: &ClientArguments) -> anyhow::Result<Outcome> 
     Ok(Outcome::Done)
 }
 
-/// Tasks that have come and gone, as far as a tube's counters know.
+/// Tasks that were put and ended, as far as a tube's counters know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Flow {
     put: u64,

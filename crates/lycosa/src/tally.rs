@@ -90,7 +90,7 @@ impl Tally {
         self.refused.iter().map(|(range, _)| range.end() - range.start() + 1).sum()
     }
 
-    /// Says what is wrong and how to go on; nothing if all is well. `unit` is what the numbers count, `line` or `task`;
+    /// Prints the failures and how to go on; nothing if all is well. `unit` is the noun of the numbers, `line` or `task`;
     /// `go_on` is the command that reads the rest from a given line.
     pub(crate) fn report(
         mut self,

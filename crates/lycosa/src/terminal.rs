@@ -1,6 +1,6 @@
 //! What a terminal is shown: text of others without its power over the terminal.
 //!
-//! Payloads, names and error texts come from whoever may put a task. An escape sequence in them could change the
+//! Payloads, names and error texts are written by any user that may put a task. An escape sequence in them could change the
 //! window's title, hide lines, or make the terminal send bytes as if they were typed. So on a terminal control characters
 //! are shown as escapes (`\u001b`), and bytes that are no UTF-8 as `\xff`. Into a pipe or a file everything goes as it
 //! is.
@@ -89,7 +89,7 @@ impl<W: Write> Write for Output<W> {
 
 impl<W: Write> Drop for Output<W> {
     fn drop(&mut self) {
-        // What cannot be written any more is nobody's.
+        // An error of a write has no reader: it is dropped.
         let _ = self.flush();
     }
 }

@@ -4,7 +4,7 @@
 //! their bytes ([`exact_json`]). Times are seconds: `created` since the epoch, `ttl` and `delay` from `created` on, so
 //! that a task's clock goes on between export and import; a line without `created` counts from the import.
 //!
-//! Absent: ids, which are given anew in the order of the lines, and who holds a task: a taken one becomes ready.
+//! Absent: ids, which are given anew in the order of the lines, and the holder of a task: a taken one becomes ready.
 
 mod exact_json;
 pub(crate) mod export;

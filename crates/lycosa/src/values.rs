@@ -15,7 +15,7 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
     if span > MAX_SPAN { Err("expected at most 36500d (100 years)".to_owned()) } else { Ok(span) }
 }
 
-/// A time span that is to last: a task that lives for no time is gone before anybody sees it.
+/// A time span that is to last: a task that lives for no time is gone before any client sees it.
 pub(crate) fn lasting(text: &str) -> Result<Duration, String> {
     let span = span(text)?;
     if span < Duration::from_millis(1) { Err("expected 1ms or more".to_owned()) } else { Ok(span) }

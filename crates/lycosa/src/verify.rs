@@ -1,8 +1,8 @@
 //! Verifying every file of a data folder, those too that a start would not read.
 //!
 //! Each block's checksum, each row, each file's place in the history: an xlog begins where the one before it ends, and
-//! all files belong to one instance. What an interrupted write explains is a [`State`], what nothing explains a
-//! [`Fault`]; what is merely worth knowing is a note.
+//! all files belong to one instance. A state that an interrupted write explains is a [`State`], one that nothing explains a
+//! [`Fault`]; a remark without a fault is a note.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
@@ -131,7 +131,7 @@ struct Gap {
     begins: Vclock,
 }
 
-/// Verifies the files of `directory`, in the order of the history. `progress` is told bytes and rows.
+/// Verifies the files of `directory`, in the order of the history. `progress` gets bytes and rows.
 ///
 /// # Errors
 /// When the folder cannot be read. A file that cannot be is a fault.

@@ -1,4 +1,4 @@
-//! Going through a journal file, transaction by transaction, past whatever is wrong with it.
+//! Going through a journal file, transaction by transaction, past any damage.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -9,7 +9,7 @@ use lycosa_journal::transaction::{Next, Row, Transactions};
 /// Why a walk stands still.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The file ends here. Asked again, the walk sees what has been written since.
+    /// The file ends here. Asked again, the walk sees rows that were written since.
     End(End),
     /// Something is wrong here; [`Walk::skip`] goes on after it.
     Damage(Damage),

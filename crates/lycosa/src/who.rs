@@ -1,4 +1,4 @@
-//! Who is connected to the queue and holds which tasks: `lycosa session list`, and the holders of tasks that `list` and
+//! The sessions of the queue and the tasks that each holds: `lycosa session list`, and the holders of tasks that `list` and
 //! `peek` show.
 
 use std::cell::OnceCell;
@@ -40,7 +40,7 @@ impl<'a> Holders<'a> {
         Self { session, addresses: OnceCell::new() }
     }
 
-    /// The address of the connection that holds a task in extended form. `None` if nobody does, if the connection has
+    /// The address of the connection that holds a task in extended form. `None` if the task has no holder, if the connection has
     /// ended, or if the server does not tell.
     pub(crate) fn address(&self, task: &Value) -> Option<&str> {
         let connection = member(task, "connection")?.as_u64()?;
@@ -56,7 +56,7 @@ impl<'a> Holders<'a> {
         addresses.get(&connection).map(String::as_str)
     }
 
-    /// User and address of who holds a task; empty if nobody does.
+    /// User and address of the holder of a task; empty if it has none.
     pub(crate) fn of(&self, task: &Value) -> String {
         let Some(connection) = member(task, "connection").and_then(Value::as_u64) else {
             return String::new();

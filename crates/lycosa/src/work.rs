@@ -169,7 +169,7 @@ async fn obey_signals(stop: &StopHandle, state: &State) -> io::Error {
     io::Error::other("signals ended")
 }
 
-/// Says what has become of a task: as JSON for programs, as a line on standard error if a person has to know.
+/// Prints the outcome of a task: as JSON for programs, as a line on standard error if a person has to know.
 fn observe(event: &Event<'_>, state: &State, as_json: bool) {
     let (job, settled, reason) = match event {
         Event::Settled { job, settled, failure } => {

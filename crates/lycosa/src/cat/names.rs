@@ -79,7 +79,7 @@ fn definition(body: &RowBody<'_>) -> Option<(u32, String)> {
     }
 }
 
-/// The names that the files before `signature` tell: the newest snapshot and the xlogs after it. Whatever cannot be read
+/// The names that the files before `signature` tell: the newest snapshot and the xlogs after it. An unreadable file
 /// tells nothing.
 fn recall(directory: &Directory, signature: u64) -> HashMap<u32, String> {
     let mut names = HashMap::new();

@@ -1,6 +1,6 @@
 //! MessagePack as JSON and back, byte for byte.
 //!
-//! Whatever JSON can say is said plainly: null, booleans, integers of 64 bits, finite doubles, strings of UTF-8, arrays,
+//! Values that JSON can express are written plainly: null, booleans, integers of 64 bits, finite doubles, strings of UTF-8, arrays,
 //! and maps whose keys are different strings. The rest is an object with the member `base16`, which no plain map has:
 //!
 //! | object | value |
@@ -10,8 +10,8 @@
 //! | `{"base16": "00ff", "type": 2}` | an extension of type 2 |
 //! | `{"base16": "81c0c0", "type": "msgpack"}` | any value, by its MessagePack |
 //!
-//! The last form is for what is left: 32-bit floats, infinities, and maps with other or repeated keys or with a key
-//! `base16`. So is whatever would not come back as the same bytes, such as an integer in a longer form than it needs.
+//! The last form is for the rest: 32-bit floats, infinities, and maps with other or repeated keys or with a key
+//! `base16`. So are values that would not come back as the same bytes, such as an integer in a longer form than it needs.
 
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
@@ -34,7 +34,7 @@ pub(crate) enum ExactJsonError {
     /// The member `base16` is not an even number of hexadecimal digits.
     #[error("`base16` is not an even number of hexadecimal digits")]
     Digits,
-    /// The member `type` beside `base16` is none of those that there are.
+    /// The member `type` beside `base16` is none of the known types.
     #[error(
         "`type` beside `base16` is neither \"string\", \"msgpack\" nor the number of an extension (-128 to 127)"
     )]

@@ -1,7 +1,7 @@
 //! `lycosa export`: the tasks of tubes, read over the protocol.
 //!
 //! Tuples are read through the primary index, a page at a time, each page after the last key of the one before. So the
-//! server is never held up and puts may go on; what was put after the export of a tube began is left out, and each task
+//! server is never held up and puts may go on; tasks that were put after the export of a tube began are left out, and each task
 //! is shown as it was when its page was read.
 
 use std::fs::File;

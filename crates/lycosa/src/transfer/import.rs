@@ -1,7 +1,7 @@
 //! `lycosa import`: lines become tubes and tasks.
 //!
 //! Many puts are under way at a time, over one connection, which the server serves in the order of the lines; so tasks
-//! get ascending ids in that order. At the first line that is refused no further lines are read; what is under way is
+//! get ascending ids in that order. At the first line that is refused no further lines are read; running puts are
 //! waited for, so that it is known which lines were imported, which were refused, and from where to go on.
 
 use std::collections::VecDeque;
@@ -211,8 +211,8 @@ fn is_fatal(error: &Error) -> bool {
     !matches!(error, Error::Server { .. })
 }
 
-/// Puts a task, and buries it if it is to be. The id of the new task is in the answer only, so somebody else may have
-/// taken it by then; burying takes it away from them.
+/// Puts a task, and buries it if it is to be. The id of the new task is in the answer only, so another client may have
+/// taken it by then; burying takes it away from that client.
 async fn put(connection: Connection, tube: String, arguments: Array, bury: bool) -> Result<Put, Error> {
     let answer = connection.call(&method(&tube, "put"), arguments).await?;
     let task = answer.values()?.into_iter().next().unwrap_or(Value::Nil);
@@ -228,7 +228,7 @@ fn now() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The options of `create_tube`; a tube that is there already is no error.
+/// The options of `create_tube`; an existing tube is no error.
 fn tube_options(json: &Json) -> anyhow::Result<Value> {
     let mut pairs = match json {
         Json::Null => Vec::new(),

@@ -41,8 +41,8 @@ pub(super) struct Commands {
     pub(super) cannot_run: OnceLock<String>,
 }
 
-/// The process group of a running command. Whoever drops it kills what is left of the group, unless the command has
-/// ended by itself.
+/// The process group of a running command. Its drop kills the rest of the group, unless the command has
+/// ended before.
 struct Group<'a> {
     leader: Pid,
     guard: &'a Guard,

@@ -2,8 +2,8 @@
 //!
 //! A worker that ends by SIGKILL can do nothing about its commands. They would go on while the server gives their tasks
 //! to another worker, so that a task would run twice at a time. The guard is this binary with the hidden command
-//! `work-guard`. The worker tells it each process group through a pipe; the pipe's end is the worker's end, whatever the
-//! reason, and then the guard kills the groups that are left.
+//! `work-guard`. The worker tells it each process group through a pipe; the pipe's end is the worker's end, for any
+//! reason, and then the guard kills the remaining groups.
 
 use std::collections::HashSet;
 use std::io::{self, BufRead, BufReader, Write};
@@ -65,7 +65,7 @@ impl Guard {
     }
 }
 
-/// The guard ends before the worker does, so that nobody is left behind.
+/// The guard ends before the worker does, so that no process is left behind.
 impl Drop for Guard {
     fn drop(&mut self) {
         self.pipe.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -5,7 +5,7 @@
 //! Only then it becomes the command, which keeps both its process id and that promise. So no command begins, or goes
 //! on, without its worker, even if worker and [guard](super::guard) are killed at once.
 //!
-//! The promise is about the command's first process; the guard kills the others of its group.
+//! The promise is about the command's first process; the guard kills all further ones of its group.
 
 use std::env;
 use std::ffi::OsString;

@@ -118,7 +118,7 @@ pub(crate) struct Connection {
     stream: TcpStream,
     shared: Arc<Shared>,
     last_sync: u64,
-    /// While corked, what was sent.
+    /// The requests that were written while corked.
     cork: Option<Vec<u8>>,
 }
 
@@ -142,7 +142,7 @@ impl Connection {
             .map_err(|reason| format!("no greeting: {reason}"))
     }
 
-    /// Sends a request under the next sync and returns that sync. `body` is a map, or raw bytes for what is none.
+    /// Sends a request under the next sync and returns that sync. `body` is a map, or raw bytes for a wrong one.
     pub(crate) fn send(&mut self, kind: u32, body: &Value) -> io::Result<u64> {
         self.send_raw(kind, &value::encode(body))
     }
@@ -167,7 +167,7 @@ impl Connection {
         Ok(())
     }
 
-    /// From here on, hold back what is sent.
+    /// From here on, hold requests back.
     pub(crate) fn cork(&mut self) {
         self.cork.get_or_insert_default();
     }
@@ -204,12 +204,12 @@ impl Connection {
         self.wait_for(deadline, |inbox| inbox.replies.get(order).cloned())
     }
 
-    /// Whether a reply with this sync has come, handed out or not; its place in the order of arrival.
+    /// Whether a reply with this sync was received, handed out or not; its place in the order of arrival.
     pub(crate) fn arrived(&self, sync: u64) -> Option<usize> {
         self.shared.lock().replies.iter().find(|reply| reply.sync == sync).map(|reply| reply.order)
     }
 
-    /// Waits until a reply with this sync has come, without handing it out.
+    /// Waits until a reply with this sync is received, without handing it out.
     pub(crate) fn wait_arrived(&self, sync: u64, deadline: Instant) -> Result<usize, String> {
         self.wait_for(deadline, |inbox| {
             inbox.replies.iter().find(|reply| reply.sync == sync).map(|reply| reply.order)

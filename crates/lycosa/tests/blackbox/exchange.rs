@@ -92,7 +92,7 @@ pub(crate) fn if_possible(trial: Trial, is_possible: bool) -> Trial {
     if is_possible { trial } else { trial.with_ignored_flag(true).with_kind("no tarantool") }
 }
 
-/// A server with tasks that do not compress: their blocks' lengths take all the room that a header has.
+/// A server with tasks that do not compress: their blocks' lengths take all the digits that a header has.
 fn with_large_blocks() -> Result<Server, String> {
     let server = Server::start(Peer::Lycosa, Setup::default())?;
     let mut connection = Connection::open(server.address()).map_err(|error| error.to_string())?;
@@ -164,7 +164,7 @@ pub(crate) fn compare_all(first: &Server, second: &Server) -> Result<(), String>
     Ok(())
 }
 
-/// All spaces of users by their names, but temporary ones: their rows are nobody else's.
+/// All spaces of users by their names, but temporary ones: their rows are of one process.
 fn spaces(server: &Server) -> Result<BTreeMap<String, Space>, String> {
     let mut connection = Connection::open(server.address()).map_err(|error| error.to_string())?;
     let mut spaces = BTreeMap::new();

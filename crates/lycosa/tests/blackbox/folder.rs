@@ -146,7 +146,7 @@ fn replaced() -> Result<(), String> {
     if names == ["admin.sock"] { Ok(()) } else { Err(format!("the other folder holds {names:?}")) }
 }
 
-/// Runs a server that is expected to end by itself.
+/// Runs a server that is expected to end without a signal.
 fn serve(folder: &Path, options: &[&str]) -> Result<Output, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lycosa"));
     command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder).args(options);
@@ -209,7 +209,7 @@ fn forced_snapshot() -> Result<(), String> {
     if forced.status.code() == Some(EX_DATAERR) && advises { Ok(()) } else { Err(format!("{forced:?}")) }
 }
 
-/// A new instance finds no room for its first snapshot.
+/// A new instance finds no space for its first snapshot.
 fn full_at_start() -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     mount_disk(folder.path(), 64 << 10)?;

@@ -1,8 +1,8 @@
-//! A disk that the queue has filled itself gets free again, without anybody's help.
+//! A disk that the queue has filled itself gets free again, without an operator.
 //!
 //! The data folder is a small disk in memory. Tasks that do not compress are put until the server refuses them. They
 //! are taken and acknowledged until nothing is left; where the rest of the disk is kept for the journal, the client asks
-//! again. Then the server has to make room and take tasks again. This happens several times, the last time after a
+//! again. Then the server has to free space and take tasks again. This happens several times, the last time after a
 //! restart on the full disk.
 
 use std::thread;
@@ -17,10 +17,10 @@ use crate::value::Value;
 const DISK: u64 = 40 << 20;
 const RESERVE: &str = r#"disk_reserve = "8MiB""#;
 const PAYLOAD: usize = 60_000;
-/// Number of the error with which a server that is short of room refuses.
+/// Number of the error with which a server that is short of space refuses.
 const WAL_IO: u32 = 40;
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
-/// For how long the server may take to make room. Generous: the machine may be busy.
+/// For how long the server may take to free space. Generous: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) fn trials() -> Result<Vec<Trial>, String> {

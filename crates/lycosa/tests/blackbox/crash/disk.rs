@@ -3,13 +3,13 @@
 //!
 //! When the journal is hit: every request that was sent is answered, if not by what it asked for, then by the error that
 //! says so; PING and `lycosa stats` answer; reads and writes are refused. When a snapshot is hit, or the removal of an
-//! old file, nobody notices. Either way the process is killed, started again on a sound disk, and held against the
+//! old file, no client notices. Either way the process is killed, started again on a sound disk, and held against the
 //! workers' account: nothing acknowledged is lost, nothing is owned twice.
 //!
-//! A journal that finds no room for its reserve goes on without one, so a refusal of that write stops nothing.
+//! A journal that finds no space for its reserve goes on without one, so a refusal of that write stops nothing.
 //!
-//! `strace` counts calls for each thread by itself. A call that it lets fail is not made, which is how a full disk or one
-//! that has gone behaves; what a disk does that says yes and keeps nothing is the simulator's (`crates/sim`).
+//! `strace` counts calls for each thread separately. A call that it lets fail is not made, which is how a full disk or a
+//! removed one behaves; a disk that says yes and keeps nothing is the simulator's (`crates/sim`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ struct Refusal {
     /// System calls, as `strace` names them.
     calls: &'static str,
     error: &'static str,
-    /// It is one of so many first calls of a thread that fails.
+    /// It is one of the first N calls of a thread that fails.
     among: u64,
     /// Whether it stops a journal that meets it.
     is_fatal: bool,
@@ -99,7 +99,7 @@ pub(crate) fn wait_traced(pid: u32, watcher: &mut Child) -> bool {
 }
 
 fn end(child: &mut Child) {
-    // It may have ended already, which is what is wanted.
+    // It may have ended already, as wanted.
     let _ = child.kill();
     let _ = child.wait();
 }
@@ -137,7 +137,7 @@ impl Saboteur {
     /// Names of the threads whose calls have failed.
     fn victims(&self) -> Vec<String> {
         let report = fs::read_to_string(&self.report).unwrap_or_default();
-        // What is reserved ahead begins with a header that no block has, and may be refused for want of room.
+        // The reserved part begins with a header that no block has, and may be refused for want of space.
         let is_tolerated = |line: &&str| line.contains("ENOSPC") && line.contains(RESERVE);
         let injected = report.lines().filter(|line| line.contains("(INJECTED)") && !is_tolerated(line));
         let name = |line: &str| Some(line.split_once('<')?.1.split_once('>')?.0.to_owned());
@@ -275,7 +275,7 @@ fn has_failed(server: &Server) -> Result<bool, String> {
     }
 }
 
-/// A server whose journal has failed shows no data and takes none, and says so to whoever asks.
+/// A server whose journal has failed shows no data and takes none, and says so to every client.
 fn check_failed(server: &Server) -> Result<(), String> {
     let mut connection = open(server)?;
     let ping = connection.ask(kind::PING, &connection::body([]), REPLY_LIMIT)?;

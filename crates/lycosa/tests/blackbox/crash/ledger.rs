@@ -57,7 +57,7 @@ impl Ledger {
 
     pub(super) fn after_put(&mut self, id: u64, payload: &str) -> Result<(), String> {
         self.acknowledged += 1;
-        // Absent if somebody took the task before this reply was read.
+        // Absent if another worker took the task before this reply was read.
         match self.perhaps_put.remove(payload) {
             Some(lane) => self.record(id, payload, lane),
             None => Ok(()),
@@ -152,7 +152,7 @@ impl Ledger {
         Some(id)
     }
 
-    /// Compares with what the server has after a start, and makes certain what was in doubt.
+    /// Compares with the server's data after a start, and makes doubtful operations certain.
     pub(super) fn reconcile(&mut self, rows: &HashMap<u64, Row>, delays: bool) -> Result<(), String> {
         self.owners.clear();
         self.lanes.clear();

@@ -3,7 +3,7 @@
 //! acknowledged.
 //!
 //! Checked while the load runs: no task has two owners, no sub-queue two taken tasks, no id is given out twice, nothing
-//! finished comes back. Checked after each start: what was acknowledged is there, what was finished is gone, taken tasks
+//! finished comes back. Checked after each start: acknowledged tasks exist, finished ones do not, taken tasks
 //! are ready again, buried ones are buried, and the statistics agree with a recount.
 //!
 //! The same with a disk that fails under the running process is in [`disk`].
@@ -212,7 +212,7 @@ fn tear(server: &Server) -> std::io::Result<()> {
     }
 }
 
-/// Holds the server's data against the account, settles what was in doubt, and kicks what is buried.
+/// Holds the server's data against the account, settles doubtful operations, and kicks buried tasks.
 fn verify(server: &Server, tube: Tube, ledger: &Arc<Mutex<Ledger>>) -> Result<(), String> {
     let mut connection = open(server)?;
     let rows = rows(&mut connection, tube)?;

@@ -90,7 +90,7 @@ impl Worker {
         }
     }
 
-    /// Whether the server says that it cannot write. What was asked for may have happened or not, as after a kill.
+    /// Whether the server says that it cannot write. The request may have been done or not, as after a kill.
     fn is_refusal(&self, reply: &Reply) -> bool {
         let mut ledger = self.ledger();
         let is_refusal = ledger.may_refuse && reply.error == WAL_IO;

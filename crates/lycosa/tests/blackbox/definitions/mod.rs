@@ -182,7 +182,7 @@ fn compare(seed: u64) -> Result<(), String> {
 }
 
 /// Whether two refusals of one code say the same. A Tarantool shows names of functions with the bytes behind them,
-/// and leaves what is wrong with a locale to ICU.
+/// and leaves the fault of a locale to ICU.
 fn is_same_text(ours: &Reply, theirs: &Reply) -> bool {
     const CREATE_FUNCTION: u32 = 50;
     let theirs_is_odd = matches!(theirs.error, CREATE_FUNCTION | COLLATION);
@@ -191,7 +191,7 @@ fn is_same_text(ours: &Reply, theirs: &Reply) -> bool {
 
 const COLLATION: u32 = 150;
 
-/// Differences that `docs/protocol.md` names: what Lycosa does not have is refused, whatever a Tarantool says of it; it
+/// Differences that `docs/protocol.md` names: features that Lycosa does not have are refused, whichever error a Tarantool gives; it
 /// refuses numbers over 32 bits where a Tarantool forgets their upper half.
 fn is_documented(statement: &Statement, ours: &Reply) -> bool {
     let is_absent = ours.message().contains("Lycosa does not support")

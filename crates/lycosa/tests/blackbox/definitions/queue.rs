@@ -1,7 +1,7 @@
 //! What an administrator can do to the queue's own spaces, those of the tubes and that of the expiration tasks: after each few
 //! statements the server has to start again, with a queue that works.
 //!
-//! A statement takes a row that is there, of one of these spaces or of what defines them, and inserts, replaces, updates or
+//! A statement takes an existing row, of one of these spaces or of their definitions, and inserts, replaces, updates or
 //! deletes it with a field or two changed. A space is truncated, or dropped with its indexes.
 
 use std::collections::BTreeMap;
@@ -81,7 +81,7 @@ fn works(admin: &mut Admin, round: usize) -> Result<(), String> {
         return Err(format!("a new tube's task cannot be taken: {taken}"));
     }
     call(admin, &format!("queue.tube.{name}:ack"), vec![Value::Int(0)])?;
-    // What these answer is up to what was done to them; the server stays.
+    // The answers of these depend on the statements before; the server stays.
     for (tube, _) in TUBES {
         for (what, arguments) in [
             ("put", vec![Value::str("p"), options(&[("timeout", Value::Int(0))])]),
@@ -281,7 +281,7 @@ pub(super) fn restarts(seed: u64) -> Result<(), String> {
     for round in 0..ROUNDS {
         let mut admin = Admin::open(&server)?;
         if round % 3 == 0 {
-            // What was broken so that this fails is left so.
+            // The broken row that makes this fail is left as it is.
             match prepare(&mut admin) {
                 Err(reason) if reason.contains("no reply") => {
                     return Err(format!("{reason}\n  after {}", accepted.join("\n  ")));
