@@ -42,7 +42,7 @@ impl Client {
         Connection::open(server.address()).map(Self).map_err(|error| error.to_string())
     }
 
-    /// The values of a call; `None` if there is no room for it.
+    /// The values of a call; `None` if the disk has no space for it.
     fn call(&mut self, name: &str, arguments: Vec<Value>) -> Result<Option<Vec<Value>>, String> {
         let reply = self.0.ask(kind::CALL, &connection::call(name, arguments), REPLY_LIMIT)?;
         match reply.error {
@@ -55,7 +55,7 @@ impl Client {
         }
     }
 
-    /// Puts tasks until there is no room; returns how many.
+    /// Puts tasks until the disk has no space; returns how many.
     ///
     /// Payloads are pieces of one noise, each at a place of its own, as making noise anew for each took most of the test's
     /// time. A snapshot compresses what lies close together, and finds nothing that repeats there.
@@ -77,7 +77,7 @@ impl Client {
         Err("the disk is never full".to_owned())
     }
 
-    /// The values of a call that goes on being asked until there is room for it: while a snapshot is written, what is left
+    /// The values of a call that is repeated until the disk has space for it: while a snapshot is written, the rest
     /// of the disk may be kept for the journal.
     fn call_with_patience(&mut self, name: &str, arguments: &[Value]) -> Result<Vec<Value>, String> {
         let deadline = Instant::now() + PATIENCE;
@@ -148,7 +148,7 @@ fn drained() -> Result<(), String> {
     server.stop()
 }
 
-/// Half of the tasks stay: the snapshot that makes room holds them.
+/// Half of the tasks stay: the snapshot that frees space holds them.
 fn kept() -> Result<(), String> {
     let mut server = start()?;
     let mut client = Client::open(&server)?;

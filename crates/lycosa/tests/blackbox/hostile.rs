@@ -35,7 +35,7 @@ fn call(connection: &mut Connection, name: &str, arguments: Vec<Value>) -> Resul
     if reply.error == 0 { Ok(reply.data()) } else { Err(reply.describe()) }
 }
 
-/// Sends the bytes piece by piece and returns what comes after the greeting until the server closes the connection.
+/// Sends the bytes piece by piece and returns the answer after the greeting until the server closes the connection.
 fn exchange(server: &Server, pieces: &[&[u8]]) -> Result<Vec<u8>, String> {
     let text = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect(server.address()).map_err(text)?;
@@ -65,7 +65,7 @@ fn expect_http(received: &[u8], sent: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A form of a page posts bytes of the binary protocol; whatever precedes them, none of them is taken for a request.
+/// A form of a page posts bytes of the binary protocol; none of them is taken for a request, after any first bytes.
 fn a_web_page_cannot_drive_the_queue() -> Result<(), String> {
     let server = start()?;
     let mut client = Connection::open(server.address()).map_err(|error| error.to_string())?;
@@ -144,7 +144,7 @@ fn strangers_cannot_fill_the_log() -> Result<(), String> {
     if (1..=100).contains(&lines) { Ok(()) } else { Err(format!("201 strangers made {lines} lines")) }
 }
 
-/// Clients that hold back the rest of a large request are closed when all of them hold too much, and nobody else is.
+/// Clients that hold back the rest of a large request are closed when all of them hold too much, and no other client is.
 fn half_requests_have_one_bound() -> Result<(), String> {
     const HELD: usize = 1_000_000;
     let options = vec![r#"max_frame_size = "1MiB""#.to_owned(), r#"max_input_total = "4MiB""#.to_owned()];

@@ -8,9 +8,9 @@
 //! | `own::` | rows of an administrator, and starts after them |
 //! | `hostile::` | web pages, other protocols and other accounts at the server's doors |
 //! | `folder::` | the data folder is taken away, its disk is full, its files are damaged |
-//! | `full_disk::` | a queue that has filled its disk makes room on it |
+//! | `full_disk::` | a queue that has filled its disk frees space on it |
 //! | `replication::` | masters and replicas, killed and restarted; `oracle::replication/` with a real Tarantool |
-//! | `crash::` | load, SIGKILL at a random moment, and the account of what was acknowledged |
+//! | `crash::` | load, SIGKILL at a random time, and the account of acknowledged operations |
 //!
 //! `cargo test -p lycosa --test blackbox -- scenario::fifo` runs those whose name contains the word; `--list`,
 //! `--exact`, `--skip` and `--test-threads` work as usual, and so does `cargo nextest`. Eight run at once unless told

@@ -231,7 +231,7 @@ impl Server {
             self.child = Some(self.spawn()?);
             match self.wait_ready() {
                 Ok(()) => break,
-                // Somebody else took the port between our look and the start.
+                // Another program took the port between our look and the start.
                 Err(_) if attempt < 3 && self.log_tail().contains("in use") => self.address = free_address()?,
                 Err(reason) => return Err(reason),
             }
@@ -408,7 +408,7 @@ impl Drop for Server {
     }
 }
 
-/// Puts a disk of so many bytes, in memory, at a folder.
+/// Puts a disk of this number of bytes, in memory, at a folder.
 pub(crate) fn mount_disk(folder: &Path, bytes: u64) -> Result<(), String> {
     let mounted = Command::new("mount")
         .args(["-t", "tmpfs", "-o", &format!("size={bytes},mode=0700"), "tmpfs"])
@@ -432,7 +432,7 @@ pub(crate) fn may_mount() -> bool {
 }
 
 fn end(child: &mut Child) {
-    // It may have ended already, which is what is wanted.
+    // It may have ended already, as wanted.
     let _ = child.kill();
     let _ = child.wait();
 }
@@ -447,7 +447,7 @@ fn copy_files(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A loopback address that nobody listens on, below the range from which the system gives ports to clients.
+/// A loopback address without a listener, below the range from which the system gives ports to clients.
 pub(crate) fn free_address() -> Result<SocketAddr, String> {
     const FIRST: u16 = 10_000;
     const COUNT: u16 = 20_000;

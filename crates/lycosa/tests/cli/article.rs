@@ -181,7 +181,7 @@ fn transcript(block: &str) -> Vec<(String, String)> {
 }
 
 /// Identifiers of tasks become numbers in the order of their appearance, times a mark; lines are sorted, for the order of a
-/// table's keys is nobody's promise.
+/// table's keys is promised by neither.
 fn masked(text: &str, known: &mut HashMap<String, usize>) -> Vec<String> {
     let number = regex::Regex::new(r"\d{16,}").expect("a pattern");
     let time = regex::Regex::new(r"\d+\.\d{3,}(e-\d+)?").expect("a pattern");
@@ -196,7 +196,7 @@ fn masked(text: &str, known: &mut HashMap<String, usize>) -> Vec<String> {
     lines
 }
 
-/// Types a transcript in and compares what comes.
+/// Types a transcript in and compares the output.
 fn reproduce(program: &mut Program, block: &str) {
     let (mut theirs, mut ours) = (HashMap::new(), HashMap::new());
     for (statement, shown) in transcript(block) {
@@ -249,7 +249,7 @@ fn its_first_queues_answer_as_it_shows() {
     reproduce(&mut program, article.blocks(&["queue.put(\"hello\")"])[0]);
     let selected = article.blocks(&["tarantool> box.space.queue:select()", "complex"])[0];
     reproduce(&mut program, selected);
-    // What was put is there after a restart.
+    // Tasks survive a restart.
     program.restart();
     reproduce(&mut program, selected);
 
@@ -383,7 +383,7 @@ fn its_final_queue_serves() {
     BufReader::new(connection).read_line(&mut line).expect("a line");
     assert!(line.starts_with("queue.stats."), "{line}");
 
-    // A delayed task becomes ready by itself, and wakes who waits.
+    // A delayed task becomes ready without a request, and wakes a waiting client.
     let woken = program.type_in("queue.put('later', {delay = 0.1}) return queue.take(30).data");
     assert_eq!(woken, "---\n- later\n...");
     program.wait_for_log("Runat: W->R");

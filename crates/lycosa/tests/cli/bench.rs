@@ -1,4 +1,4 @@
-//! `lycosa bench`: the binary measures itself, and says as every command when there is nobody to measure.
+//! `lycosa bench`: the binary measures itself, and says as every command when no server answers.
 
 use std::net::TcpListener;
 use std::process::{Command, Output};
@@ -131,7 +131,7 @@ fn a_replica_and_its_master_are_measured() {
 
 #[test]
 fn nobody_to_measure_is_no_connection() {
-    // Nobody listens on a port that was just given back.
+    // A port that was just given back has no listener.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let output = lycosa(&["bench", "--address", &address]);
     assert_eq!(output.status.code(), Some(4), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! Checkpoints of the built binary: under load, killed in the middle, within the bound of the disk, and felt by nobody.
+//! Checkpoints of the built binary: under load, killed in the middle, within the bound of the disk, and felt by no client.
 //!
 //! | variable | what it says | default |
 //! |---|---|---|
@@ -127,7 +127,7 @@ impl Drop for Server {
     }
 }
 
-/// A loopback address that nobody listens on, below the range from which the system gives ports to clients: a server that
+/// A loopback address without a listener, below the range from which the system gives ports to clients: a server that
 /// is killed finds it free again.
 fn free_address() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -182,7 +182,7 @@ struct Account {
 impl Account {
     fn has_put(&mut self, id: u64, payload: String) {
         self.perhaps_put.remove(&payload);
-        // Somebody may have finished it before this reply was read.
+        // Another client may have finished it before this reply was read.
         if !self.gone.contains(&id) && !self.perhaps_gone.contains_key(&id) {
             self.here.insert(id, payload);
         }
@@ -234,7 +234,7 @@ fn load(server: &Server, round: u64, account: &Arc<Mutex<Account>>) -> thread::J
     })
 }
 
-/// Everything that the account says must be there is there, and nothing that it says is gone.
+/// Every task that must exist by the account exists, and no task that must be gone.
 fn verify(server: &Server, account: &mut Account) {
     let runtime = runtime();
     let admin = server.admin(&runtime);
@@ -309,7 +309,7 @@ fn nothing_is_lost_by_kills_in_the_middle_of_checkpoints() {
     server.launch();
 }
 
-/// Left-overs are removed by the start; what is being made after it is there for a moment only.
+/// The start removes left-overs; the files of a later checkpoint exist only while it runs.
 fn wait_complete(server: &Server) {
     let deadline = Instant::now() + START_LIMIT;
     while !server.files(".inprogress").is_empty() {

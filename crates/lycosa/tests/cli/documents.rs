@@ -168,7 +168,7 @@ impl Help {
         self.0.entry(words.join(" ")).or_insert_with(ask).clone()
     }
 
-    /// What is wrong with a command of ours, if anything is.
+    /// The fault of a command of ours, if it has one.
     fn fault(&mut self, words: &[String]) -> Option<String> {
         let words: Vec<&str> = words.iter().map(String::as_str).take_while(|word| *word != "--").collect();
         if words[0] == "cargo" {

@@ -80,7 +80,7 @@ fn refused_lines_are_named_and_so_is_the_way_on() {
     assert!(run.stderr.contains("stored: line 1; not read: from line 4 on"), "{run:?}");
     assert!(run.stderr.contains("`tail -n +4 INPUT | lycosa import`"), "{run:?}");
 
-    // Exactly the lines that are said to be stored are there.
+    // Exactly the lines that are said to be stored are stored.
     let stored = server.ok(&["tube", "stats", "t", "--json"]);
     assert!(stored.contains(r#""ready":3"#), "{stored}");
 }

@@ -1,4 +1,4 @@
-//! Expiration from outside: the Lua module, the command line, the configuration file, and what is refused.
+//! Expiration from outside: the Lua module, the command line, the configuration file, and refusals.
 
 mod faces;
 
@@ -166,7 +166,7 @@ fn tasks_are_started_listed_counted_and_stopped() {
     assert!(missing.code == 1 && missing.stderr.contains("does not exist"), "{missing:?}");
     assert_eq!(names(&server), [""; 0]);
 
-    // Whoever may not know of a space is not told that there is no task.
+    // A user who may not know of a space does not learn that it has no task.
     let vault = "box.schema.space.create('vault', {user = 'admin'}):create_index('pk') box.schema.user.revoke('guest', 'super')";
     eval(&server, vault).unwrap();
     ok(&server, &["start", "old", "vault", "--field", "3"]);
@@ -395,7 +395,7 @@ fn typed(statements: &[String]) -> Vec<String> {
         let mut console = command();
         console.arg("console").current_dir(folder.path());
         let run = finish(console, &input);
-        // Somebody else may have taken the port meanwhile.
+        // Another program may have taken the port meanwhile.
         if !run.stdout.contains("already in use") {
             break run;
         }
@@ -496,7 +496,7 @@ fn the_article_s_second_example_typed_into_the_console() {
     check_article(article_setup(true), article_start("indexed", "exp"), "indexed", 6, &[3, 4, 5]);
 }
 
-/// The lines of the article, if the text is there (`../shared/seeds`).
+/// The lines of the article, if the text exists (`../shared/seeds`).
 fn article_lines() -> Option<Vec<String>> {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/seeds");
     let mut seeds = fs::read_dir(seeds).ok()?.flatten();

@@ -1,5 +1,5 @@
 //! Guard rails of Lua beside a server: many fibers that wait, loops without end, memory, drivers that leak, hooks that fail.
-//! Each time clients go on, and a restart after `kill -9` finds what was acknowledged.
+//! Each time clients go on, and a restart after `kill -9` finds every acknowledged task.
 //!
 //! `LYCOSA_TEST_FIBERS` is how many fibers wait for tasks (1 000; three times as many sleep), `LYCOSA_TEST_SPINS` how many
 //! calls never end (2).
@@ -110,14 +110,14 @@ async fn drain(address: &str, tube: &str) -> BTreeSet<String> {
     }
 }
 
-/// How long others waited, for whoever reads the output of a test.
+/// How long other clients waited, for a reader of the test's output.
 fn show(what: &str, mut times: Vec<Duration>) {
     times.sort();
     let part = |percent: usize| times[(times.len() - 1) * percent / 100];
     println!("{what}: {} puts, p50 {:?}, p99 {:?}, max {:?}", times.len(), part(50), part(99), part(100));
 }
 
-/// Runs `work` beside two clients that put; then a restart, after which every acknowledged task is there once.
+/// Runs `work` beside two clients that put; then a restart, after which every acknowledged task exists once.
 fn beside_clients(server: Server, flags: &[&str], work: impl AsyncFnOnce(&str, &Connection)) {
     const LEAST: usize = 50;
     let address = server.address.clone();
@@ -181,7 +181,7 @@ fn a_called_function_without_end_is_ended() {
                 );
             }
         }
-        // What is started within its time, and what native code does for it, counts as its own.
+        // A fiber that is started within its time, and native code that runs for it, count as its own.
         let others = ["starting", "nesting", "triggering", "pausing", "replying", "encoding"];
         for function in others.map(|name| format!("guards.{name}")) {
             let error = failed(connection, &function, -1).await;

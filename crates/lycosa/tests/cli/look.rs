@@ -140,7 +140,7 @@ fn tasks_are_kicked_and_released_by_id_and_by_filter() {
     assert!(unclear.stderr.contains("`lycosa kick t --count 7`"), "{unclear:?}");
     assert_eq!(in_state(&server, "buried"), [2]);
 
-    // A worker holds two tasks; somebody else takes them from it.
+    // A worker holds two tasks; an operator takes them from it.
     let mut worker = server.command(&["work", "t", "--jobs", "2", "--", "sleep", "60"]);
     let mut worker = worker.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     wait_until("the worker holds two tasks", || in_state(&server, "taken").len() == 2);

@@ -27,7 +27,7 @@ fn guest_runs_no_code_though_lua_is_on() {
     }
     // What guest may do without Lua it still may.
     server.ok(&["put", "mail", "x"]);
-    // A function that an administrator has defined is no function of everybody.
+    // A function that an administrator has defined is not for every user.
     assert!(as_admin(&server, "rawset(_G, 'secret', function() return 7 end)").contains("..."));
     assert!(as_admin(&server, "secret()").contains("- 7"));
     assert!(as_guest(&server, "secret()").contains("is denied for user 'guest'"));
@@ -41,7 +41,7 @@ fn sent_to_console(port: u16, bytes: &[u8]) -> String {
     stream.read_exact(&mut greeting).unwrap();
     stream.write_all(bytes).unwrap();
     let mut answer = Vec::new();
-    // Bytes that nobody has read reset the connection when it is closed.
+    // Unread bytes reset the connection when it is closed.
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -124,7 +124,7 @@ fn os_exit_ends_the_server_with_its_code() {
     as_admin(&server, "os.exit(3)");
     assert_eq!(server.wait_for_end(), Some(3), "{}", server.log());
     server.expect_log("os.exit(3) in Lua: no new connections, finishing what is under way");
-    // What was acknowledged is there.
+    // Every acknowledged task exists.
     let server = server.restart(&[]);
     assert!(server.ok(&["take", "mail"]).contains('x'));
 }

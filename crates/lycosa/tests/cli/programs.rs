@@ -384,7 +384,7 @@ fn a_console_reaches_a_server_by_both_protocols() {
     assert!(String::from_utf8_lossy(&absent.stderr).contains("Connection refused"));
 }
 
-/// A port that nobody listens on.
+/// A port without a listener.
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("it is bound").port()

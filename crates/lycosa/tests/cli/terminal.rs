@@ -15,7 +15,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 const TITLE: &str = "\u{1b}]0;gotcha\u{7}";
 
-/// Both ends of a new terminal: whoever sits before it, and what runs on it.
+/// Both ends of a new terminal: the person's, and the program's.
 fn terminal() -> (OwnedFd, OwnedFd) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();

@@ -1,4 +1,4 @@
-//! TLS from end to end: every command speaks it, wrong files and wrong peers are told what is wrong, SIGHUP changes the
+//! TLS from end to end: every command speaks it, errors name the fault of a wrong file or peer, SIGHUP changes the
 //! certificate.
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -85,7 +85,7 @@ mod check {
         }
     }
 
-    /// Tarantool 2.6 starts on the folders with exit code 0 and refuses the others (`Missing .xlog file between LSN …`). Without a
+    /// Tarantool 2.6 starts on the folders with exit code 0 and refuses all further ones (`Missing .xlog file between LSN …`). Without a
     /// snapshot it begins anew, which loses everything; `check` does not call that sound.
     #[test]
     fn gaps_are_judged_as_a_tarantool_judges_them() {
@@ -744,7 +744,7 @@ mod backup {
         let run = lycosa(&["backup", &saved, "--data-dir", data]);
         assert_eq!(run.code, 0, "{run:?}");
         assert!(run.stdout.contains(&format!("`lycosa restore {saved} --data-dir FOLDER`")), "{run:?}");
-        // What comes later is not in it, and the server has gone on.
+        // Later rows are not in it, and the server has gone on.
         server.ok(&["put", "mail", "c"]);
         assert_eq!(digest(&saved), {
             let label: Json =

@@ -250,7 +250,7 @@ fn opens(mut ours: Server, admin: &mut Admin, from_snapshot: bool) -> Result<(),
     ours.stop()?;
     let theirs = server(Peer::Tarantool, Some(ours.data_folder()))
         .map_err(|reason| format!("a Tarantool does not open our folder: {reason}"))?;
-    // A Tarantool shows of sequences what was written last, and nothing of temporary spaces.
+    // A Tarantool shows the last written values of sequences, and nothing of temporary spaces.
     let temporary = |row: &Value| row.to_string().contains(r#""temporary": true"#);
     let gone: Vec<i128> = content[&280]
         .iter()

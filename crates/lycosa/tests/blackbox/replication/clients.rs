@@ -5,8 +5,8 @@
 //! process `lycosa work`, know all four addresses and nothing else. After each change both workers must run tasks again.
 //! At the end:
 //!
-//! - each task whose put was answered was run or is there;
-//! - what a worker has acknowledged is gone;
+//! - each task whose put was answered was run or is still in the tube;
+//! - a task that a worker has acknowledged is gone;
 //! - no task was run twice, since no session has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,11 +28,11 @@ use super::switches::{rows, signal, wait_downstream};
 use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup};
 use crate::value::Value;
 
-/// How long a worker may be without a task after a change. `lycosa work` looks around after 9 s if nobody answers.
+/// How long a worker may be without a task after a change. `lycosa work` looks around after 9 s without an answer.
 const RETURN_LIMIT: Duration = Duration::from_secs(180);
 /// Tasks that each worker has to run between two changes.
 const TASKS: usize = 10;
-/// Between two puts, so that nobody drowns in tasks.
+/// Between two puts, so that no server drowns in tasks.
 const PAUSE: Duration = Duration::from_millis(5);
 
 pub(super) fn trial() -> Trial {
@@ -44,7 +44,7 @@ pub(super) fn trial() -> Trial {
 struct Account {
     /// Puts that were answered, and after which step of the test.
     stored: BTreeMap<String, String>,
-    /// The last step, with the vclocks of those who could lead after it.
+    /// The last step, with the vclocks of the servers that could lead after it.
     step: String,
     /// Runs of each payload.
     runs: BTreeMap<String, usize>,
@@ -172,7 +172,7 @@ async fn produce_and_work(
         while !ends.load(Ordering::SeqCst) {
             let payload = format!("task-{number}");
             number += 1;
-            // An error says that it was not stored, or that nobody knows: neither is in the account.
+            // An error says that it was not stored, or that this is unknown: neither is in the account.
             if tube.put(payload.as_str(), PutOptions::new()).await.is_ok() {
                 let mut account = lock(&shared);
                 let step = account.step.clone();
@@ -223,7 +223,7 @@ fn by_clock(servers: Vec<Server>, shared: &Shared) -> Result<Vec<Server>> {
     Ok(known.into_iter().map(|(_, server)| server).collect())
 }
 
-/// The first of these becomes the master, and the others follow it.
+/// The first of these becomes the master, and all further ones follow it.
 fn lead(mut servers: Vec<Server>) -> Result<(Server, Vec<Server>)> {
     let mut master = servers.remove(0);
     master.lead()?;
@@ -259,7 +259,7 @@ fn change(
     wait_followed(&second, 3)?;
     progress(shared, process, "after a planned change")?;
 
-    // Killed: who has most leads, and the others follow.
+    // Killed: the server with the most rows leads, and all further ones follow.
     second.kill();
     let (master, replicas) = lead(by_clock(vec![first, third, fourth], shared)?)?;
     progress(shared, process, "after a kill")?;
@@ -273,7 +273,7 @@ fn change(
     progress(shared, process, "beside the old master")?;
     frozen.kill();
 
-    // Cut off from its replica, and from nobody else: it answers, takes writes, and confirms none.
+    // Cut off from its replica alone: it answers, takes writes, and confirms none.
     let (mut old, mut master) = (master, replicas.remove(0));
     master.lead()?;
     wait_downstream(&old, "stopped")?;
@@ -285,7 +285,7 @@ fn change(
     Ok((master, last))
 }
 
-/// Waits until so many replicas follow a master.
+/// Waits until this number of replicas follow a master.
 fn wait_followed(master: &Server, count: usize) -> Result<()> {
     let wanted = "\"downstream\": {\"status\": \"follow\"";
     wait_for("the replicas", || Ok(info(master, "replication")?.to_string().matches(wanted).count() >= count))
@@ -320,7 +320,7 @@ fn check(master: &Server, shared: &Shared, process: &Process) -> Result<()> {
     if account.session_changes > 0 {
         return Err(format!("the Rust client lost its session {} times", account.session_changes));
     }
-    // First: `lycosa work` goes on, and what is gone by now has been run by now.
+    // First: `lycosa work` goes on, and a task that is gone by now has been run by now.
     let there: BTreeSet<String> =
         rows(master, "jobs")?.iter().filter_map(|row| row.get(2)?.as_text()).collect();
     let mut runs = account.runs.clone();

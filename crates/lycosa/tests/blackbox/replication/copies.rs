@@ -25,7 +25,7 @@ fn uri(server: &Server) -> String {
     format!("admin:{}@{}", ADMIN_PASSWORD.replace(' ', "%20"), server.address())
 }
 
-/// A replica's folder is copied, and both are started: the second one is told, and follows when the first one is gone.
+/// A replica's folder is copied, and both are started: the second one gets an error, and follows once the first one is stopped.
 fn copy_of_a_replica(from: Peer, to: Peer) -> Result<()> {
     let master = start_master(from)?;
     some_work(&master, 0)?;

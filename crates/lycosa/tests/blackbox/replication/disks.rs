@@ -1,7 +1,7 @@
 //! Faults of a replica's disk: it is full, a sync fails, a file cannot be read; and a master's disk that cannot be read.
 //!
 //! In each case the replica stops or waits, and says so in its log and in `box.info()`; the master acknowledges as before. Once
-//! the disk is mended, by nobody's help or after a restart or a new join, the replica has everything again.
+//! the disk is mended, without help or after a restart or a new join, the replica has everything again.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -20,7 +20,7 @@ use crate::value::Value;
 /// The replica's disk, and what of it is kept for the journal.
 const DISK: u64 = 24 << 20;
 const RESERVE: &str = "disk_reserve = \"8MiB\"";
-/// What somebody else leaves of it.
+/// Bytes that another program leaves free.
 const LEFT: u64 = 6 << 20;
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -82,7 +82,7 @@ fn full() -> Result<()> {
     let mut replica = Server::start(Peer::Lycosa, setup)?;
     compare(&master, &mut replica)?;
 
-    // Somebody else fills the disk, but for a part of the reserve.
+    // Another program fills the disk, but for a part of the reserve.
     let filler = replica.data_folder().join("filler");
     fs::write(&filler, vec![1_u8; (DISK - LEFT) as usize]).map_err(|error| error.to_string())?;
     wait_told(&master, &replica, "disk_reserve")?;
@@ -91,7 +91,7 @@ fn full() -> Result<()> {
     }
     put(&master, 50)?;
 
-    // It goes on by itself.
+    // It goes on without a restart.
     fs::remove_file(&filler).map_err(|error| error.to_string())?;
     compare(&master, &mut replica)
 }
@@ -152,7 +152,7 @@ fn unreadable() -> Result<()> {
     bytes[middle] ^= 0xff;
     fs::write(&snapshot, bytes).map_err(|error| error.to_string())?;
 
-    // It does not serve what it cannot read, and does not join over it by itself.
+    // It does not serve unreadable data, and does not join over them without a command.
     if replica.launch().is_ok() {
         return Err(format!("a replica with a damaged snapshot has started; its log:\n{}", replica.log()));
     }
@@ -209,7 +209,7 @@ impl BadFiles {
     }
 }
 
-/// The master's snapshots and journals cannot be read for a replica that joins, nor for one that was away. Each is told why,
+/// The master's snapshots and journals cannot be read for a replica that joins, nor for one that was away. Each gets the reason,
 /// and comes through once the disk works; the master takes tasks all the time.
 fn reads_fail() -> Result<()> {
     let master = master_with_tube()?;

@@ -100,7 +100,7 @@ fn lost_tail(peer: Peer) -> Result<()> {
     Ok(())
 }
 
-/// A pair whose old master was killed, and whose replica was promoted though nobody could tell the old one.
+/// A pair whose old master was killed, and whose replica was promoted while the old one could not hear of it.
 fn replaced() -> Result<(Server, Server)> {
     let options = ["replication_timeout = 0.2", "replication_connect_quorum = 0"].map(str::to_owned);
     let mut old = Server::start(Peer::Lycosa, Setup { options: options.into(), ..Setup::default() })?;
@@ -152,7 +152,7 @@ fn replaced_master() -> Result<()> {
     Ok(())
 }
 
-/// The old master is started again, and nobody is there to tell it.
+/// The old master is started again while its peer is down.
 fn fence_is_kept() -> Result<()> {
     let (mut old, mut new) = replaced()?;
     signal(&new, Signal::STOP)?;

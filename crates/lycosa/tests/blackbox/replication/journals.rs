@@ -24,7 +24,7 @@ pub(super) fn work_and_snapshots(master: &Server, round: i128) -> Result<()> {
     Ok(())
 }
 
-/// Checkpoints remove no journal that a known replica needs, and the master says for whom they stay.
+/// Checkpoints remove no journal that a known replica needs, and the master names the replica for which they stay.
 pub(super) fn journals_are_kept() -> Result<()> {
     let master = start_frugal_master("1GiB")?;
     some_work(&master, 0)?;
@@ -45,7 +45,7 @@ pub(super) fn journals_are_kept() -> Result<()> {
     compare(&master, &mut replica)
 }
 
-/// A replica for which no journal was kept joins again by itself, as the same instance, unless it may not.
+/// A replica for which no journal was kept joins again without a command, as the same instance, unless it may not.
 pub(super) fn too_far_behind() -> Result<()> {
     for rejoins in [true, false] {
         let master = start_frugal_master("0")?;

@@ -55,7 +55,7 @@ fn two_masters(peer: Peer) -> Result<(Server, Server)> {
     Ok((first, second))
 }
 
-/// From now on a server follows another one, or nobody.
+/// From now on a server follows another one, or none.
 fn follow_whom(server: &Server, uri: &str) -> Result<()> {
     let text = format!("box.cfg{{replication_connect_quorum = 0, replication = '{uri}'}}");
     Client::open(server)?.eval(&text).map(drop)
@@ -141,7 +141,7 @@ fn one_tube(maker: &mut Server, user: &mut Server, kind: &str) -> Result<()> {
     if !user.log().contains(&format!("tube '{name}' was created by rows of another origin")) {
         return Err(format!("nothing is said of tube {name}:\n{}", user.log()));
     }
-    // The grants of the other master hold here, those that come later too.
+    // The grants of the other master hold here, later ones too.
     let mut worker = log_in(user, USER, PASSWORD)?;
     expect_refusal("a take without a grant", worker.ask(&method("take"), vec![Value::Int(0)]), "denied")?;
     let call = Value::Map(vec![(Value::str("call"), Value::Bool(true))]);
@@ -259,7 +259,7 @@ fn put(server: &Server, tube: &str, count: usize) -> Result<()> {
 }
 
 /// Both have the same list of masters, themselves included. The first begins the replica set and takes writes before the second
-/// one exists; that one joins, although nobody answers at one of the addresses: its own.
+/// one exists; that one joins, although one of the addresses, its own, does not answer.
 fn each_names_both() -> Result<()> {
     for _ in 0..3 {
         let addresses = [free_address()?, free_address()?];
@@ -276,7 +276,7 @@ fn each_names_both() -> Result<()> {
         let replicates = Some(uris[0].clone());
         let second = Setup { replicates, ..setup(1, &["read_only = true"]) };
         let mut second = Server::start(Peer::Lycosa, second)?;
-        // Somebody else may have taken a port.
+        // Another program may have taken a port.
         if [first.address(), second.address()] != addresses {
             continue;
         }
@@ -319,7 +319,7 @@ fn promote_warns() -> Result<()> {
     if !said.contains(waits) {
         return Err(format!("promote says not \"{waits}\", but:\n{said}"));
     }
-    // The old one hears, though nobody has told it to take no writes.
+    // The old one hears, though no operator has told it to take no writes.
     wait_for("the fence", || Ok(info(&master, "ro")? == Value::Bool(true)))?;
     if info(&master, "ro_reason")? != Value::str("fenced") {
         return Err(format!("the old master takes no writes for {}", info(&master, "ro_reason")?));

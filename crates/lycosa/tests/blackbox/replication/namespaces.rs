@@ -17,7 +17,7 @@ use crate::server::Place;
 /// Bits per second of a slow link: some hundred tasks a second.
 const SLOW: &str = "400kbit";
 
-/// The hardware address of the bridge. One that nobody has set is the lowest of its links' addresses, so it changes when hosts
+/// The hardware address of the bridge. Unless it is set, it is the lowest of its links' addresses, so it changes when hosts
 /// come and go. A host that knows the former one then sends its replies to the test into the void for up to a minute.
 const BRIDGE_ADDRESS: &str = "02:00:00:00:00:02";
 
@@ -100,7 +100,7 @@ impl Bridge {
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        // Whoever looks for what is left finds it by its name.
+        // A person who looks for left-overs finds it by its name.
         let _ = run("ip", &["link", "del", &self.name]);
     }
 }
@@ -114,7 +114,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// The link is there or not; whoever sends is not told.
+    /// The link is up or down; a sender gets no error.
     pub(super) fn link(&self, is_up: bool) -> Result<()> {
         run("ip", &["link", "set", &self.link, if is_up { "up" } else { "down" }])
     }
@@ -123,7 +123,7 @@ impl Host {
     pub(super) fn mute(&self, to: &Host, is_mute: bool) -> Result<()> {
         let (to, namespace) = (to.place.address.to_string(), &self.place.namespace);
         if is_mute {
-            // Nobody has that hardware address.
+            // No host has that hardware address.
             let nobody = ["lladdr", "02:00:00:00:00:01", "dev", "eth0", "nud", "permanent"];
             run("ip", &[&["-n", namespace, "neigh", "replace", &to], &nobody[..]].concat())
         } else {
@@ -141,7 +141,7 @@ impl Host {
         }
     }
 
-    /// The system's clock of the instance jumps to so many seconds from the truth.
+    /// The system's clock of the instance jumps by this number of seconds from the true time.
     pub(super) fn set_clock(&self, offset: i64) -> Result<()> {
         // Whole at every moment: the server may read it at any.
         let fresh = self.clock.with_extension("new");

@@ -1,4 +1,4 @@
-//! A pair of servers that replicate, what is asked of them, and how they are compared.
+//! A pair of servers that replicate, the requests to them, and how they are compared.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -84,7 +84,7 @@ pub(super) fn vclock(server: &Server) -> Result<Vec<(i128, i128)>> {
 }
 
 /// Waits until both have the same vclock, then compares everything that is replicated. A deadline of a task may come in
-/// between, whatever the machine does meanwhile: then it is done again.
+/// between, however busy the machine is: then it is done again.
 pub(super) fn compare(master: &Server, replica: &mut Server) -> Result<()> {
     let deadline = Instant::now() + SYNC_LIMIT;
     loop {

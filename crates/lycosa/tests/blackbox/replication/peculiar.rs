@@ -1,5 +1,5 @@
 //! What happens seldom: a journal that one master has lost and another one has, a program with a queue of its own on a
-//! replica, temporary tubes that were truncated, and an old master that comes back with rows that nobody else has.
+//! replica, temporary tubes that were truncated. And an old master that comes back with rows that no other server has.
 
 use std::path::Path;
 
@@ -99,7 +99,7 @@ fn rows_of_its_own() -> Result<()> {
     old.launch()?;
     let warning = "1 row of its own that the master does not have";
     wait_for(warning, || Ok(old.log().contains(warning)))?;
-    // One that has none is told nothing.
+    // One that has none gets no message.
     let third = start_replica(Peer::Lycosa, &new)?;
     wait_for("the third instance", || Ok(third.log().contains("is no orphan any more")))?;
     if third.log().contains("of its own") { Err(third.log()) } else { Ok(()) }

@@ -30,7 +30,7 @@ pub(super) fn promotion() -> Result<()> {
         }
     }
     let now = Client::open(&new)?.ask("queue.statistics", vec![Value::str("plain")])?;
-    // What was done is counted by each process; what is there must be the same.
+    // Operations are counted by each process; the numbers of tasks must be the same.
     let tasks = |statistics: &Value| {
         let text = statistics.to_string();
         ["ready", "taken", "buried", "delayed", "total"].map(|state| {
@@ -54,7 +54,7 @@ pub(super) fn promotion() -> Result<()> {
     compare(&new, &mut old)
 }
 
-/// What the first seconds as the master would do is told, and nothing is done.
+/// The effects of the first seconds as the master are named, and none happens.
 pub(super) fn rehearsal() -> Result<()> {
     let master = start_master(Peer::Lycosa)?;
     let mut client = Client::open(&master)?;
@@ -74,7 +74,7 @@ pub(super) fn rehearsal() -> Result<()> {
     compare(&master, &mut replica)?;
     let before = vclock(&replica)?;
     let told = command(&replica, &["promote", "--shadow", "--horizon", "2h", "--json"])?;
-    // Owners are not replicated without queue.in_replicaset: nobody holds the taken tasks there.
+    // Owners are not replicated without queue.in_replicaset: the taken tasks have no holder there.
     for wanted in [
         r#""in_replicaset":false"#,
         r#""tube":"plain""#,

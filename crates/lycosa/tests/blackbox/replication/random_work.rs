@@ -42,7 +42,7 @@ fn knob(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// What was done, by kind.
+/// Operations, by kind.
 type Done = BTreeMap<String, i128>;
 
 /// A round of work.

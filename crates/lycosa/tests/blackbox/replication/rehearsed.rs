@@ -83,7 +83,7 @@ fn rehearsed() -> Result<()> {
     Ok(())
 }
 
-/// The queue of a module that does not know `_queue_taken_2` is told of: on the way back it could take no tasks.
+/// The command names the queue of a module that does not know `_queue_taken_2`: on the way back it could take no tasks.
 fn of_an_old_module() -> Result<()> {
     let options = vec!["replication_timeout = 0.2".to_owned(), "native_queue = false".to_owned()];
     let program = "

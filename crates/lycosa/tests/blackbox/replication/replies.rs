@@ -11,7 +11,7 @@ use crate::value::Value;
 const JOIN: u32 = 65;
 const INSTANCE_UUID: i128 = 0x24;
 
-/// `lycosa put --replicas 1` is answered when the replica has the task, and refused where nobody could confirm it.
+/// `lycosa put --replicas 1` is answered when the replica has the task, and refused where no replica could confirm it.
 pub(super) fn one_put_waits() -> Result<()> {
     let options = vec!["replication_timeout = 0.2".to_owned(), "replicas_missing = \"refuse\"".to_owned()];
     let master = Server::start(Peer::Lycosa, Setup { options, ..Setup::default() })?;
@@ -58,7 +58,7 @@ pub(super) fn replies_wait() -> Result<()> {
     let (sender, created) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let tube = vec![Value::str("t"), Value::str("fifo")];
-        // Whoever waits for it has failed already if it cannot be told.
+        // The receiver has failed already if the message cannot be sent.
         let _ = sender.send(client.ask("queue.create_tube", tube).map(|_| client));
     });
     let waits = |what: &str| {
@@ -68,12 +68,12 @@ pub(super) fn replies_wait() -> Result<()> {
     };
     waits("no replica is there")?;
     let uuid = info(&master, "uuid")?;
-    // A replica that is refused, here because it names the master itself, is told at once.
+    // A replica that is refused, here because it names the master itself, gets the error at once.
     let join = Client::open(&master)?.send(JOIN, 0, vec![(INSTANCE_UUID, uuid)]);
     if !join.as_ref().is_err_and(|error| error.contains("Connection to self")) {
         return Err(format!("a replica that is refused: {join:?}"));
     }
-    // Whoever asks and gets no answer is told why.
+    // A command without an answer says why.
     wait_for("the reason", || {
         let told = command(&master, &["tube", "list", "--request-timeout", "1s"]);
         Ok(told.is_err_and(|said| said.contains("replicas_before_reply is 1, and 0 follow")))
@@ -84,7 +84,7 @@ pub(super) fn replies_wait() -> Result<()> {
     for task in 0..20 {
         client.ask("queue.tube.t:put", vec![Value::Int(task)])?;
     }
-    // What was answered is there, whatever becomes of the master now.
+    // Answered changes are kept, whatever happens to the master now.
     let has = vclock(&replica)?;
     let own = vclock(&master)?;
     if has != own {

@@ -96,7 +96,7 @@ impl Asker {
         // The module of a program lists its tubes by `queue.tube()`.
         let name = if self.from_lua && name == "queue.tubes" { "queue.tube" } else { name };
         let (kind, body) = if self.from_lua {
-            // A method that returns nothing is told from one that returns nil.
+            // A method that returns nothing differs from one that returns nil.
             let (object, method) = name.rsplit_once(':').unwrap_or((name, ""));
             let called =
                 if method.is_empty() { format!("{object}(...)") } else { format!("{object}:{method}(...)") };

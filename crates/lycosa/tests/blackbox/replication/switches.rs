@@ -4,17 +4,17 @@
 //! account. The replica reaches its master through a proxy that cuts the connection or lets it hang. After each change both
 //! instances must hold the same, and at the end the account must fit the data:
 //!
-//! - what was acknowledged is there, and what was finished is not;
+//! - acknowledged tasks exist, and finished ones do not;
 //! - no task was handed out twice;
 //! - a session lives through every change: its owner finishes its tasks at the new master;
-//! - a master whose replica has left it acknowledges nothing, so one that comes back from a freeze misleads nobody.
+//! - a master whose replica has left it acknowledges nothing, so one that comes back from a freeze misleads no client.
 //!
 //! The same with each instance in a network namespace ([`super::namespaces`]): there links go down, packets of one direction
 //! vanish, a link is slow, clocks jump, a master is cut off and comes back, and one dies without a word to its replica.
 //!
 //! `LYCOSA_TEST_SWITCHES` says how many changes there are; the run in CI has [`SWITCHES`]. `LYCOSA_TEST_SEED` is a number that chooses
 //! other disturbances. An old master that did not hand over
-//! may have rows that nobody else has, so its folder is not used again: a new instance joins in its place.
+//! may have rows that no other instance has, so its folder is not used again: a new instance joins in its place.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{ErrorKind, Read, Write};
@@ -107,7 +107,7 @@ struct Site {
     pid: Option<u32>,
 }
 
-/// What is between a replica and its master.
+/// The link between a replica and its master.
 enum Line {
     Proxy(Proxy),
     Direct,
@@ -138,7 +138,7 @@ enum Change {
     Killed,
     /// SIGSTOP, and SIGCONT when another one is the master.
     Frozen,
-    /// Nobody reaches it until another one is the master.
+    /// No client reaches it until another one is the master.
     CutOff,
     /// Its connections stay half open at their other ends.
     KilledSilently,
@@ -153,7 +153,7 @@ struct Proxy {
 
 #[derive(Default)]
 struct ProxyState {
-    /// Nothing passes, and nobody is told.
+    /// Nothing passes, and no side gets an error.
     frozen: AtomicBool,
     /// Connections of an earlier epoch are closed.
     epoch: AtomicUsize,
@@ -259,7 +259,7 @@ impl Shared {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Waits until the workers have acknowledged so many more puts.
+    /// Waits until the workers have acknowledged this number of further puts.
     fn work(&self, puts: u64) -> Result<()> {
         let goal = self.done.load(Ordering::SeqCst) + puts;
         wait_for("the workers' progress", || {

@@ -19,7 +19,7 @@ const CLOSE_PAUSE: Duration = Duration::from_millis(150);
 const CLOSED_LIMIT: Duration = Duration::from_secs(30);
 const PENDING_PAUSE: Duration = Duration::from_millis(50);
 const UNTIL_PAUSE: Duration = Duration::from_millis(50);
-/// Syncs of the runner's own PINGs begin here, far above those that a scenario counts.
+/// Syncs of the runner's own PINGs begin here, far above the syncs that a scenario counts.
 const FIRST_PROBE: u64 = 1 << 48;
 /// A file that goes wrong goes wrong everywhere; this many lines are enough to see why.
 const MAX_FAILURES: usize = 4;
@@ -260,7 +260,7 @@ impl Run {
     /// Waits until the server has handled every request that was sent.
     ///
     /// A server handles the requests of a connection in their order. So the reply to a PING says that it knows the
-    /// calls before it, those that wait too. Connections that are corked or that were sent bytes are left out.
+    /// calls before it, waiting ones too. Connections that are corked or that were sent bytes are left out.
     fn until_handled(&mut self) -> Result<(), String> {
         let mut probes = Vec::new();
         for (name, client) in &mut self.clients {

@@ -35,7 +35,7 @@ pub(crate) enum Pattern {
     Any,
     Nil,
     Bool(bool),
-    /// Equal as a number, whatever its encoding.
+    /// Equal as a number, in any encoding.
     Int(i128),
     Double(f64),
     /// MP_STR of these bytes.
@@ -62,7 +62,7 @@ pub(crate) enum Pattern {
         tolerance: f64,
     },
     Bounds(Vec<(Bound, f64)>),
-    /// Microseconds since the epoch: so many seconds from now.
+    /// Microseconds since the epoch: this number of seconds from now.
     Now {
         offset: f64,
         tolerance: f64,

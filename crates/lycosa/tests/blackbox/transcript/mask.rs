@@ -19,14 +19,14 @@ const FIELDS: Value = Value::Int(6);
 /// An error object inside of a value.
 const ERROR_EXTENSION: i8 = 3;
 
-/// Of `box.info`: what is each process's own.
+/// Of `box.info`: values that are each process's own.
 const CHANGING_KEYS: [&str; 2] = ["pid", "uptime"];
 
 /// Where the usual reply header keeps the schema version: behind the length, the code and the sync.
 const SCHEMA_VERSION: Range<usize> = 24..28;
 
-/// Why `got` is not what was `recorded`; `None` if it is. Schema versions are the caller's. `any_order`: maps may have
-/// their keys in any order.
+/// The difference between `got` and the `recorded` reply; `None` if there is none. Schema versions are the caller's.
+/// `any_order`: maps may have their keys in any order.
 pub(crate) fn difference(recorded: &Reply, got: &Reply, any_order: bool) -> Option<String> {
     let bytes = |reply: &Reply| {
         let mut frame = reply.frame.clone();
@@ -59,7 +59,7 @@ pub(crate) fn difference(recorded: &Reply, got: &Reply, any_order: bool) -> Opti
     (recorded != got).then(|| first_difference("body", &recorded, &got))
 }
 
-/// Whether the data of `got` has every row of what was `recorded`, in that order, and others besides.
+/// Whether the data of `got` has every `recorded` row, in that order, and others besides.
 pub(crate) fn has_all_rows(recorded: &Reply, got: &Reply) -> bool {
     let (recorded, got) = (masked(&recorded.data()), masked(&got.data()));
     let (Some(recorded), Some(got)) = (recorded.as_array(), got.as_array()) else { return false };

@@ -50,7 +50,7 @@ pub(crate) fn trials() -> Result<Vec<Trial>, String> {
     Ok(trials)
 }
 
-/// The recordings' names without their extension: those that begin with their number.
+/// The recordings' names without their extension: the names that begin with their number.
 fn names(folder: &PathBuf) -> Result<Vec<String>, String> {
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut names = Vec::new();

@@ -32,7 +32,7 @@ pub(crate) enum Event {
     Greeting(Vec<u8>),
     Sent(Vec<u8>),
     Received(Vec<u8>),
-    /// So many replies without errors, to different requests, in any order; the recorder kept only their number.
+    /// This number of replies without errors, to different requests, in any order; the recorder kept only the number.
     Replies(usize),
     /// Nothing came for a while.
     Silence,
@@ -70,7 +70,7 @@ impl Recording {
     }
 }
 
-/// `None` for what is not part of the session (a line of the server's log).
+/// `None` for a line that is not part of the session (a line of the server's log).
 fn event(frame: &Json) -> Result<Option<Event>, String> {
     let note = frame["note"].as_str().unwrap_or_default();
     let bytes = bytes(frame)?;

@@ -156,7 +156,7 @@ impl<'a> Replay<'a> {
                 bytes[at..at + recorded.len()].copy_from_slice(&scramble(&client.salt, password.as_bytes()));
             }
         }
-        // What a closed connection cannot take is told by the frames that follow.
+        // The frames that follow name the bytes that a closed connection cannot take.
         let _ = client.connection.write(&bytes);
         Ok(())
     }

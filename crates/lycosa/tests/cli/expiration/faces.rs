@@ -185,7 +185,7 @@ fn every_face_starts_and_stops_in_every_order() {
     let mut model = Model::default();
     let mut dice = Dice(0x5eed_cafe);
     let mut size = 2000;
-    // What was done at all: a machine that never comes to a step proves nothing of it.
+    // The steps that were done at all: a machine that never comes to a step proves nothing of it.
     let mut done: BTreeMap<&str, [usize; 2]> = BTreeMap::new();
 
     let mut step = 0;
@@ -412,7 +412,7 @@ fn every_face_starts_and_stops_in_every_order() {
     }
 }
 
-/// Calls that are refused whatever runs: function, arguments, code, text.
+/// Calls that are refused in any state: function, arguments, code, text.
 type Wrong = (&'static str, Vec<Value>, u32, &'static str);
 
 const WRONG: usize = 40;

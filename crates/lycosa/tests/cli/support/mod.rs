@@ -141,7 +141,7 @@ impl Server {
                 assert!(begun.elapsed() < LIMIT, "the server does not listen");
                 sleep(Duration::from_millis(10));
             }
-            // Somebody else took the port between our look and the start.
+            // Another program took the port between our look and the start.
         }
         panic!("the server does not start: {}", log_in(data.path()));
     }
@@ -183,7 +183,7 @@ impl Server {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
-    /// Waits until the server has ended by itself; its exit code.
+    /// Waits until the server has ended without a signal; its exit code.
     #[track_caller]
     pub(crate) fn wait_for_end(&mut self) -> Option<i32> {
         let begun = Instant::now();
@@ -228,7 +228,7 @@ fn log_in(folder: &Path) -> String {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already, which is what is wanted.
+        // It may have ended already, as wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
