@@ -53,6 +53,7 @@ pub use shard::expiring::DeclaredExpiration;
 pub use shard::loss::{Confirmed, OUTCOME_UNKNOWN};
 pub use shard::replication::Upstream;
 pub use shard::room::Room;
+pub use shard::tokens::{Token, TokenDigest, TokenId, TokenRole};
 pub use shard::{Identity, Lag, RequestId};
 
 use shard::wire_error;

@@ -10,6 +10,7 @@ mod serve;
 mod status;
 mod steer;
 mod task;
+mod token;
 mod tube;
 mod user;
 
@@ -33,6 +34,7 @@ pub(crate) use task::{
     BuryArguments, Choice, ChosenArguments, FilterArguments, KickArguments, ListArguments, PayloadType,
     PutArguments, ReleaseArguments, TakeArguments, TaskArguments, TaskState, TouchArguments, WorkArguments,
 };
+pub(crate) use token::TokenCommand;
 pub(crate) use tube::{TubeCommand, TubeCreateArguments, TubeEndArguments};
 pub(crate) use user::UserCommand;
 
@@ -56,7 +58,7 @@ Examples:
 
 /// The commands as `lycosa --help` groups them, by their names.
 pub(crate) const GROUPS: [(&str, &[&str]); 7] = [
-    ("Server", &["serve", "config", "reload", "checkpoint", "backup", "restore", "user"]),
+    ("Server", &["serve", "config", "reload", "checkpoint", "backup", "restore", "user", "token"]),
     ("Tubes and spaces", &["tube", "export", "import", "expiration"]),
     ("Tasks", &["put", "take", "ack", "release", "bury", "kick", "delete", "touch", "peek", "list", "work"]),
     ("Steering", &["pause", "resume", "explain", "audit"]),
@@ -185,6 +187,9 @@ pub(crate) enum Command {
     /// Add, list, change and drop users (on the server's machine)
     #[command(subcommand, after_help = user::USER_EXAMPLES)]
     User(UserCommand),
+    /// Make, list and revoke tokens for HTTP (on the server's machine)
+    #[command(subcommand, after_help = token::TOKEN_EXAMPLES)]
+    Token(TokenCommand),
     /// Write all data into a snapshot and remove old files (on the server's machine)
     ///
     /// Waits until the snapshot is complete; requests go on meanwhile.

@@ -34,6 +34,7 @@ mod stats;
 mod steer;
 mod tally;
 mod terminal;
+mod token;
 mod transfer;
 mod user;
 mod values;
@@ -107,6 +108,7 @@ fn main() -> ExitCode {
         Command::Ping(arguments) => commands::ping(&arguments),
         Command::Console(arguments) => return script::run_console(&arguments),
         Command::User(command) => user::run(command),
+        Command::Token(command) => token::run(command),
         Command::Checkpoint(arguments) => checkpoint::run(&arguments),
         Command::Backup(arguments) => backup::backup(&arguments),
         Command::Restore(arguments) => backup::restore(&arguments),

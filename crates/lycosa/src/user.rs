@@ -193,7 +193,7 @@ fn grants(info: &Value) -> Vec<Grant<'_>> {
 }
 
 /// Spaces in which a writer can make itself an administrator.
-const OF_RIGHTS: [&str; 5] = ["", "_user", "_priv", "_func", "_space"];
+const OF_RIGHTS: [&str; 6] = ["", "_user", "_priv", "_func", "_space", "_lycosa_tokens"];
 
 /// Whether a user or role can do what `admin` can: run programs, or change users, rights or functions.
 fn can_become_admin<'a>(name: &'a str, parties: &Parties<'a>, seen: &mut BTreeSet<&'a str>) -> bool {

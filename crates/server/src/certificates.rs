@@ -18,6 +18,8 @@ use crate::config::Config;
 pub(crate) struct Certificates {
     /// For `listen_tls`.
     pub(crate) server: Option<Arc<ServerConfig>>,
+    /// For `http.listen_tls`: clients present tokens, not certificates.
+    pub(crate) http: Option<Arc<ServerConfig>>,
     /// For masters at `tls://` addresses.
     pub(crate) client: Option<Arc<ClientConfig>>,
 }
@@ -53,6 +55,17 @@ impl Certificates {
                     .context("listen_tls cannot be served")?,
             ),
         };
+        let http = match (config.http_listen_tls.0.is_empty(), &identity) {
+            (true, _) => None,
+            (false, None) => bail!(
+                "http.listen_tls {} needs a certificate: name the files with tls.certificate and tls.key \
+                 (docs/security.md shows how to make them)",
+                config.text("http.listen_tls")
+            ),
+            (false, Some(identity)) => {
+                Some(lycosa_tls::server(identity, None).context("http.listen_tls cannot be served")?)
+            }
+        };
         let master = config.replication.0.iter().find(|uri| uri.is_tls);
         let client = match (master, &config.tls_ca) {
             (None, _) => None,
@@ -63,8 +76,8 @@ impl Certificates {
                 Some(lycosa_tls::client(ca, identity.as_ref()).context("replication cannot speak TLS")?)
             }
         };
-        warn_of_dates(config, server.is_some(), client.is_some());
-        Ok(Self { server, client })
+        warn_of_dates(config, server.is_some() || http.is_some(), client.is_some());
+        Ok(Self { server, http, client })
     }
 }
 

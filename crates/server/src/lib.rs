@@ -13,6 +13,7 @@ mod clock;
 pub mod config;
 mod connection;
 mod early;
+mod http;
 mod journal;
 mod journal_thread;
 mod listener;

@@ -11,6 +11,9 @@
 //!    task "signals": SIGTERM, SIGINT, SIGHUP                       │ std::sync::mpsc, bounded: chunks of a snapshot
 //!                                                                  ├──────────────► thread "checkpoint": write, remove
 //!                                                                  │◄────────────── tokio mpsc: wants the next chunk
+//!    task "bridge": calls that came over HTTP                      │ tokio mpsc, bounded: calls
+//!                                                                  │◄────────────── thread "http", if HTTP is served: sockets
+//!                                                                  │                of its own; a oneshot for each answer
 //!    task per master: connects, applies its log                    │ tokio mpsc, bounded: frames of files
 //!                                                                  │◄────────────── threads "join", "catch-up": one for each
 //!                                                                  │                replica that is behind, while it is
@@ -44,6 +47,7 @@ use crate::certificates::Certificates;
 use crate::checkpoint_thread::{CheckpointThread, Holds, SnapshotFolder};
 use crate::clock::now;
 use crate::config::{Addresses, Config, Flags, WalMode};
+use crate::http::{self, Door};
 use crate::journal::{Appender, Appends, Journal, RoomWatch};
 use crate::journal_thread::JournalThread;
 use crate::logging::LogHandle;
@@ -142,7 +146,8 @@ async fn serve(
     if let Some((_, aside)) = rejoins {
         rejoin::remove_older(&config.data_dir, &aside);
     }
-    startup::announce(&config, &running.addresses, &running.core.instance.borrow());
+    let urls = running.core.door.borrow().as_ref().map_or_else(Vec::new, |door| door.urls.clone());
+    startup::announce(&config, &running.addresses, &urls, &running.core.instance.borrow());
     notify::ready(&readiness(&running.addresses));
     let watchdog = notify::start_watchdog();
     let program = config.lua.then(|| program::start_beside(&running.core, &config)).transpose()?;
@@ -171,6 +176,7 @@ async fn serve(
                 config.listen_tls.0 =
                     tls.iter().map(|address| address.trim_start_matches("tls://").to_owned()).collect();
             }
+            keep_http_ports(&running.core, &mut config);
             Next::Life(Box::new(Life { config: config.clone(), rejoins: Some((instance, PathBuf::new())) }))
         }
     };
@@ -184,6 +190,20 @@ async fn serve(
     }
     stopped?;
     Ok(next)
+}
+
+/// Ports of HTTP that the system has chosen stay the same in the next life.
+fn keep_http_ports(core: &Core, config: &mut Config) {
+    let door = core.door.borrow();
+    let Some(door) = &*door else { return };
+    for (addresses, scheme) in
+        [(&mut config.http_listen, "http://"), (&mut config.http_listen_tls, "https://")]
+    {
+        if addresses.0.iter().any(|address| address.ends_with(":0")) {
+            let bound = door.urls.iter().filter_map(|url| url.strip_prefix(scheme));
+            addresses.0 = bound.map(str::to_owned).collect();
+        }
+    }
 }
 
 /// What a service manager shows of a server that is ready.
@@ -237,6 +257,8 @@ pub(crate) struct Running {
     pub(crate) is_begun: bool,
     turns: tokio::task::JoinHandle<()>,
     accepting: Vec<tokio::task::JoinHandle<()>>,
+    /// Handles calls over HTTP, if it is served.
+    bridge: Option<tokio::task::JoinHandle<()>>,
     journal_thread: Option<JournalThread>,
     checkpoints: CheckpointThread,
     admin_path: Option<PathBuf>,
@@ -247,13 +269,14 @@ pub(crate) struct Running {
 async fn start(config: &Config, rejoins: Option<Uuid>) -> anyhow::Result<Running> {
     let listeners = bind(&config.listen, "listen").await?;
     let tls_listeners = bind(&config.listen_tls, "listen-tls").await?;
-    start_with(config, rejoins, listeners, tls_listeners).await
+    let http = http::bind(config).await?;
+    start_with(config, rejoins, listeners, tls_listeners, http).await
 }
 
 /// As [`start`], for a program that has bound what it listens on itself. Requests for the program are refused with
 /// `ER_LOADING` until it takes them ([`Core::allow_programs`]).
 pub(crate) async fn start_for_program(config: &Config) -> anyhow::Result<Running> {
-    let running = start_with(config, None, Vec::new(), Vec::new()).await?;
+    let running = start_with(config, None, Vec::new(), Vec::new(), Vec::new()).await?;
     running.core.instance.borrow_mut().set_loading();
     Ok(running)
 }
@@ -263,6 +286,7 @@ async fn start_with(
     rejoins: Option<Uuid>,
     listeners: Vec<TcpListener>,
     tls_listeners: Vec<TcpListener>,
+    http: Vec<http::Bound>,
 ) -> anyhow::Result<Running> {
     raise_file_limit(config.max_connections);
     // What the process creates is its own account's alone, from the moment of its creation.
@@ -302,6 +326,7 @@ async fn start_with(
     })?;
     let hub = Hub::new(files, config.data_dir.clone(), holds, replication::Settings::of(config), masters);
     let core = Core::new(instance, Journal::new(appends), orders, hub);
+    let bridge = open_door(&core, config, http, &certificates)?;
     present(&core, certificates);
     core.hub.appliers.borrow_mut().start(&core, &config.replication.0);
 
@@ -328,11 +353,30 @@ async fn start_with(
         is_begun: opened.is_begun,
         turns,
         accepting,
+        bridge,
         journal_thread,
         checkpoints,
         admin_path,
         directory: folder,
     })
+}
+
+/// Serves HTTP, if an address was bound for it. Returns the task that handles its calls.
+fn open_door(
+    core: &Rc<Core>,
+    config: &Config,
+    bound: Vec<http::Bound>,
+    certificates: &Certificates,
+) -> anyhow::Result<Option<tokio::task::JoinHandle<()>>> {
+    if bound.is_empty() {
+        return Ok(None);
+    }
+    let (bridge, inbox) = http::bridge::bridge();
+    let tls = certificates.http.clone();
+    let door = Door::open(bound, http::Limits::of(config), tls, bridge).context("HTTP cannot be served")?;
+    tracing::info!("HTTP on {}", door.urls.join(", "));
+    *core.door.borrow_mut() = Some(door);
+    Ok(Some(spawn_local(http::bridge::serve(core.clone(), inbox))))
 }
 
 impl Running {
@@ -341,9 +385,20 @@ impl Running {
         let core = &self.core;
         core.hub.appliers.borrow_mut().stop();
         self.accepting.iter().for_each(tokio::task::JoinHandle::abort);
+        let door = core.door.borrow_mut().take();
+        if let Some(door) = &door {
+            door.close();
+        }
         core.instance.borrow_mut().abandon_checkpoint("the server ends");
         let drained = drain(core, config.drain_timeout).await;
         core.close_all();
+        // What is answered now has left the loop; calls that wait are refused.
+        if let Some(bridge) = self.bridge {
+            bridge.abort();
+        }
+        if let Some(door) = door {
+            door.join(config.drain_timeout).await;
+        }
         if !drained {
             tracing::warn!("drain_timeout passed; some replies did not reach their clients");
         }
@@ -391,6 +446,9 @@ async fn bind(addresses: &Addresses, flag: &str) -> anyhow::Result<Vec<TcpListen
 fn present(core: &Core, certificates: Certificates) {
     *core.tls.borrow_mut() = certificates.server;
     *core.hub.tls.borrow_mut() = certificates.client;
+    if let Some(door) = &*core.door.borrow() {
+        door.present(certificates.http);
+    }
 }
 
 /// Says so if other accounts can enter a data folder that was there before.

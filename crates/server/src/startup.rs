@@ -23,7 +23,8 @@ pub(crate) fn report(report: &StartReport) {
 }
 
 /// Prints the start-up text: to a terminal for people, and as one log line for logs.
-pub(crate) fn announce(config: &Config, addresses: &[String], instance: &Instance) {
+/// `urls`: where HTTP is served.
+pub(crate) fn announce(config: &Config, addresses: &[String], urls: &[String], instance: &Instance) {
     let durability = match config.wal_mode {
         WalMode::Fsync => "fsync: a reply leaves when its change is on the disk",
         WalMode::Write => {
@@ -58,9 +59,15 @@ pub(crate) fn announce(config: &Config, addresses: &[String], instance: &Instanc
         let trust = if first.starts_with("tls://") { " --tls-ca CA.pem" } else { "" };
         let address = format_args!("{first}{trust}");
         let memory = config.memory_limit;
+        let hint = "(`lycosa token add NAME --role operator` makes a token)";
+        let http = match urls {
+            [] => String::new(),
+            urls => format!("  http        {} {hint}\n", urls.join(", ")),
+        };
         let text = format!(
             "\n  Lycosa {version} is ready\n\n  \
-             address     {addresses}\n  \
+             address     {addresses}\n\
+             {http}  \
              data        {data} ({rows} rows journaled so far)\n  \
              durability  {durability}\n  \
              memory      {memory} for tuples (memory_limit)\n\n  \

@@ -27,10 +27,12 @@ use lycosa_queue::{LogLevel, LogLine};
 use lycosa_replication::lineage::TermMark;
 use lycosa_tls::rustls::ServerConfig;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::checkpoint_thread::CheckpointSender;
 use crate::clock::{self, now};
+use crate::http::Door;
 use crate::journal::{Journal, Unclosed};
 use crate::logging::one_line;
 use crate::replication::Hub;
@@ -100,6 +102,8 @@ pub(crate) struct Core {
     /// Which closed readers are logged.
     slow_readers: RefCell<Sampled>,
     slow_senders: RefCell<Sampled>,
+    /// HTTP, where it is served.
+    pub(crate) door: RefCell<Option<Door>>,
     /// The certificate that is presented to clients that speak TLS.
     pub(crate) tls: RefCell<Option<Arc<ServerConfig>>>,
     /// Connections whose TLS handshake is under way.
@@ -172,6 +176,7 @@ impl Core {
             accept_errors: RefCell::default(),
             slow_readers: RefCell::default(),
             slow_senders: RefCell::default(),
+            door: RefCell::default(),
             tls: RefCell::default(),
             handshakes: Cell::default(),
             program: RefCell::default(),
@@ -442,6 +447,11 @@ impl Core {
     pub(crate) fn received(&self, requests: u64) {
         self.worked(requests);
         self.turn.borrow_mut().received(requests);
+    }
+
+    /// Resolves at the end of the next turn.
+    pub(crate) fn turned(&self) -> Notified<'_> {
+        self.turned.notified()
     }
 
     #[inline]

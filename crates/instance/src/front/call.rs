@@ -102,8 +102,23 @@ impl Instance {
         args: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
+        if let Some(token) = caller.token {
+            return self.call_with_token(token, caller, name, args, out);
+        }
         let target = self.find(name);
         self.check_execute(caller, name, target)?;
+        self.call_admitted(caller, name, target, args, out)
+    }
+
+    /// As [`Self::call`], of a caller who may call it.
+    pub(crate) fn call_admitted(
+        &mut self,
+        caller: &Caller,
+        name: &[u8],
+        target: Option<Callee>,
+        args: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Called, ErrorObject> {
         match target {
             Some(Callee::Queue(procedure, _)) => {
                 let right = self.right(caller.effective, name, target);
@@ -202,7 +217,7 @@ impl Instance {
         })
     }
 
-    fn find(&self, name: &[u8]) -> Option<Callee> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<Callee> {
         match boxes::resolve(name) {
             Some(function) => Some(Callee::Box(function)),
             None => match expiring::Function::resolve(self.shard.data.store(), name) {
@@ -610,7 +625,7 @@ pub(crate) fn loading_error() -> ErrorObject {
     ErrorObject::client(ErrorCode::Loading, ErrorCode::Loading.template())
 }
 
-fn not_defined(name: &[u8]) -> ErrorObject {
+pub(crate) fn not_defined(name: &[u8]) -> ErrorObject {
     let text = format!("Procedure '{}' is not defined", String::from_utf8_lossy(name));
     not_defined_as(name, text)
 }

@@ -15,7 +15,7 @@ use lycosa_store::{Access, UserId, user};
 
 use crate::front::call::{is_trusted, to_call_16};
 use crate::shard::NULL;
-use crate::{ConnectionSlot, Instance, Lsn, RequestId, Settings};
+use crate::{ConnectionSlot, Instance, Lsn, RequestId, Settings, TokenId};
 
 /// What stands behind a caller: where answers go that come later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub struct Caller {
     pub trusted: bool,
     /// Its calls may be parked. If not, a call that would have to wait is refused.
     pub may_wait: bool,
+    /// Its calls are admitted by this token, see [`Instance::token_caller`].
+    pub token: Option<TokenId>,
 }
 
 impl Caller {
@@ -58,6 +60,7 @@ impl Caller {
             effective: user::ADMIN,
             trusted: true,
             may_wait: false,
+            token: None,
         }
     }
 
@@ -124,6 +127,8 @@ pub(crate) struct Parked {
     calls: HashMap<RequestId, ParkedCall>,
     by_session: BTreeSet<(u64, RequestId)>,
     answers: VecDeque<Answered>,
+    /// Those for HTTP.
+    http_answers: VecDeque<Answered>,
 }
 
 impl Parked {
@@ -168,7 +173,8 @@ impl Parked {
 
     /// The answers that nobody has taken yet are void.
     pub(crate) fn void_answers(&mut self, error: &ErrorObject) {
-        self.answers.iter_mut().for_each(|answered| answered.result = Err(error.clone()));
+        let all = self.answers.iter_mut().chain(&mut self.http_answers);
+        all.for_each(|answered| answered.result = Err(error.clone()));
     }
 
     /// The calls of a session that wait for something to happen.
@@ -198,6 +204,7 @@ impl Instance {
             effective: connection.user,
             trusted: is_trusted(&self.settings, connection),
             may_wait: connection.waiting < self.settings.max_waiting,
+            token: None,
         })
     }
 
@@ -274,7 +281,11 @@ impl Instance {
             ReplyTo::Caller(kind) => {
                 let result = result.map(|(count, values)| (count, values.to_vec()));
                 let lsn = self.shard.data.journaling.awaited();
-                self.parked.answers.push_back(Answered { request, kind, lsn, result });
+                let answered = Answered { request, kind, lsn, result };
+                match kind {
+                    CallerKind::Http => self.parked.http_answers.push_back(answered),
+                    _ => self.parked.answers.push_back(answered),
+                }
                 return;
             }
         };
@@ -335,8 +346,13 @@ impl Instance {
         }
     }
 
-    /// The next answer of a parked call of a caller that is no connection.
+    /// The next answer of a parked call of a caller that is neither a connection nor HTTP.
     pub fn poll_answer(&mut self) -> Option<Answered> {
         self.parked.answers.pop_front()
+    }
+
+    /// The next answer of a parked call over HTTP.
+    pub fn poll_http_answer(&mut self) -> Option<Answered> {
+        self.parked.http_answers.pop_front()
     }
 }

@@ -25,6 +25,7 @@ pub(crate) mod request;
 pub(crate) mod selects;
 pub(crate) mod shard_access;
 pub(crate) mod status;
+pub(crate) mod tokens;
 pub(crate) mod transaction;
 
 use std::collections::VecDeque;

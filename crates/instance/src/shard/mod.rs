@@ -18,6 +18,7 @@ pub(crate) mod loss;
 pub(crate) mod replication;
 pub(crate) mod role;
 pub(crate) mod room;
+pub(crate) mod tokens;
 pub(crate) mod wire_error;
 pub(crate) mod wish;
 

@@ -21,5 +21,6 @@ mod rows;
 mod selects;
 mod states;
 mod status;
+mod tokens;
 mod waiting;
 mod wishes;

@@ -149,7 +149,10 @@ fn replaced() -> Result<(), String> {
 /// Runs a server that is expected to end without a signal.
 fn serve(folder: &Path, options: &[&str]) -> Result<Output, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lycosa"));
-    command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder).args(options);
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--http-listen", "", "--data-dir"])
+        .arg(folder)
+        .args(options);
     command.env("NO_COLOR", "1").output().map_err(|error| error.to_string())
 }
 

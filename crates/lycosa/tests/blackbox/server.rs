@@ -305,6 +305,10 @@ impl Server {
 
     fn lycosa_config(&self) -> String {
         let mut text = format!("listen = \"{}\"\n", self.address);
+        if !self.setup.options.iter().any(|option| option.starts_with("http.listen")) {
+            // Servers of tests that run at the same time would meet at the default port.
+            text += "http.listen = \"\"\n";
+        }
         if self.has_app() {
             text += &format!("app = {}\n", serde_json::Value::from(self.app().display().to_string()));
         }

@@ -16,6 +16,7 @@ mod documents;
 mod errors;
 mod expiration;
 mod guards;
+mod http;
 mod look;
 mod lua;
 mod programs;

@@ -19,7 +19,9 @@ use std::time::Duration;
 
 pub(crate) use bounds::fault_of_number;
 pub use declared::{DeclaredExpiration, DeclaredTube, DeclaredUser, NumberOrName};
-pub use value::{Addresses, ByteSize, LogFormat, Quorum, ReplicasMissing, SettingValue, Uris, WalMode};
+pub use value::{
+    Addresses, ByteSize, LogFormat, Names, Quorum, ReplicasMissing, SettingValue, Uris, WalMode,
+};
 
 /// Where a setting's value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,6 +178,20 @@ settings! {
         "PEM file with authorities: with it listen_tls takes only clients that present a certificate of one of them";
     tls_ca: Option<PathBuf> = "", "tls.ca", true,
         "PEM file with the certificates that are trusted when this server connects to masters at tls:// addresses";
+    http_listen: Addresses = "127.0.0.1:8081", "http.listen", false,
+        "Addresses of HTTP, several separated by commas; nothing for none. If the default is taken, the server goes on without";
+    http_listen_tls: Addresses = "", "http.listen_tls", false,
+        "Addresses of HTTP over TLS, with the certificate tls.certificate";
+    http_hosts: Names = "", "http.hosts", false,
+        "Host names of this server in URLs, separated by commas, besides localhost and addresses; requests for others are refused";
+    http_max_connections: u64 = "1024", "http.max_connections", false,
+        "HTTP connections at a time; further ones are closed at once";
+    http_max_header: ByteSize = "16KiB", "http.max_header", false,
+        "Largest head of an HTTP request";
+    http_max_body: ByteSize = "8MiB", "http.max_body", false,
+        "Largest body of an HTTP request; all bodies together have at most 4 times that";
+    http_timeout: Duration = "30", "http.timeout", false,
+        "Seconds that the head or the body of an HTTP request, a reader that does not read, or the answer to a call may take";
     data_dir: PathBuf = "data", "data_dir", false,
         "Folder of the journal and the snapshots; created if missing";
     wal_mode: WalMode = "fsync", "wal_mode", false,
@@ -402,6 +418,14 @@ impl Config {
     pub fn text(&self, key: &str) -> Cow<'_, str> {
         let text = &self.sources[key].0;
         if key == "replication" { self.replication.print().into() } else { text.into() }
+    }
+
+    /// Whether nothing but the default says what the setting `key` is.
+    ///
+    /// # Panics
+    /// When there is no such setting.
+    pub fn is_default(&self, key: &str) -> bool {
+        self.sources[key].1 == Source::Default
     }
 
     /// Takes the value that `running` has for every setting that cannot change while the server runs.

@@ -90,6 +90,25 @@ impl SettingValue for Addresses {
     }
 }
 
+/// Names of hosts, separated by commas; none if the text is empty.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Names(pub Vec<String>);
+
+impl SettingValue for Names {
+    const EXPECTED: &'static str = "host names such as queue.example.org, separated by commas, or nothing";
+
+    fn parse(text: &str) -> Option<Self> {
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let is_name =
+            |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+        names.map(|name| is_name(name).then(|| name.to_owned())).collect::<Option<_>>().map(Self)
+    }
+
+    fn print(&self) -> String {
+        self.0.join(",")
+    }
+}
+
 /// Masters, separated by commas; none if the text is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Uris(pub Vec<Uri>);

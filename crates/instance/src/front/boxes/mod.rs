@@ -5,7 +5,8 @@
 //! Tarantool. Absent: everything that returns an object with methods (`box.schema.space.create` and spaces
 //! themselves): spaces are made by INSERT into `_space` and `_index`.
 //!
-//! `queue.sessions` stands here too: only the instance knows the addresses of connections.
+//! `queue.sessions` stands here too: only the instance knows the addresses of connections. So do the functions of
+//! tokens, `lycosa.token.add` and others.
 
 mod arguments;
 mod cfg;
@@ -13,6 +14,7 @@ mod info;
 mod schema;
 mod sessions;
 mod stat;
+mod tokens;
 
 use lycosa_iproto::error::ErrorObject;
 use lycosa_store::{Access, UserId};
@@ -29,7 +31,7 @@ macro_rules! functions {
 
         /// The function with that name.
         pub(crate) fn resolve(name: &[u8]) -> Option<Function> {
-            if !name.starts_with(b"box.") && name != b"queue.sessions" {
+            if ![&b"box."[..], b"lycosa."].iter().any(|own| name.starts_with(own)) && name != b"queue.sessions" {
                 return None;
             }
             $( if name == $name.as_bytes() { return Some(Function::$variant); } )*
@@ -67,6 +69,9 @@ functions! {
     FuncDrop = "box.schema.func.drop";
     FuncExists = "box.schema.func.exists";
     Sessions = "queue.sessions";
+    TokenAdd = "lycosa.token.add";
+    TokenRevoke = "lycosa.token.revoke";
+    TokenList = "lycosa.token.list";
 }
 
 impl Function {
@@ -120,6 +125,9 @@ impl Instance {
             Function::SessionUser => self.user_name(caller.user).into(),
             Function::SessionId => caller.session.into(),
             Function::Sessions => self.queue_sessions(caller)?,
+            Function::TokenAdd => self.add_token(caller, args)?,
+            Function::TokenRevoke => self.revoke_token(caller, args)?,
+            Function::TokenList => self.list_tokens(caller)?,
             _ => return self.box_schema(caller, function, args, out),
         };
         value.write(out);

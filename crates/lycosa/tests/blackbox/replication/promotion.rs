@@ -197,7 +197,15 @@ pub(super) fn follow() -> Result<()> {
     let listen = listener.local_addr().map_err(text)?.to_string();
     drop(listener);
     let mut server = std::process::Command::new(env!("CARGO_BIN_EXE_lycosa"))
-        .args(["follow", &format!("tarantool://guest@{}", master.address()), "--listen", &listen, "--data"])
+        .args([
+            "follow",
+            &format!("tarantool://guest@{}", master.address()),
+            "--listen",
+            &listen,
+            "--http-listen",
+            "",
+            "--data",
+        ])
         .arg(folder.path().join("data"))
         .current_dir(folder.path())
         .stderr(std::fs::File::create(&log).map_err(text)?)

@@ -21,6 +21,8 @@ pub(crate) fn command() -> Command {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LYCOSA_")) {
         command.env_remove(name);
     }
+    // Servers of tests that run at the same time would meet at the default port.
+    command.env("LYCOSA_HTTP_LISTEN", "");
     command.current_dir(std::env::temp_dir()).stdin(Stdio::null());
     command
 }

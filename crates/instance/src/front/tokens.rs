@@ -1,0 +1,203 @@
+//! Callers with tokens: what a token's role may call.
+//!
+//! A door whose clients present secrets asks [`Instance::token_caller`] for a [`Caller`] and calls as all other doors do.
+//! That caller acts as `admin` inside, and [`Instance::call`] admits its calls by its token: the role decides which
+//! functions, the token's tubes decide which tubes. A function that no rule names needs an administrator's token, and
+//! programs' functions are out of reach. Functions about the whole instance need a token for every tube; lists of tubes
+//! show a token its own ones.
+//!
+//! Invariant: each call asks the token's row again, so nothing outlasts a revocation.
+
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_tuple::value::Value;
+
+use crate::front::call::not_defined;
+use crate::shard::{tokens, wire_error};
+use crate::{Called, Caller, CallerKind, Instance, Token, TokenDigest, TokenId, TokenRole};
+
+/// Methods of tubes that change nothing.
+const LOOKING: [&str; 5] = ["peek", "list", "find", "explain", "job"];
+
+/// Methods of tubes that add, finish and steer tasks.
+const OPERATING: [&str; 26] = [
+    "put",
+    "put_many",
+    "take",
+    "take_many",
+    "ack",
+    "ack_many",
+    "release",
+    "release_many",
+    "touch",
+    "touch_many",
+    "bury",
+    "bury_many",
+    "kick",
+    "kick_many",
+    "delete",
+    "delete_many",
+    "release_all",
+    "settle",
+    "apply",
+    "undo",
+    "pause",
+    "resume",
+    "move",
+    "run_now",
+    "cancel",
+    "count",
+];
+
+/// Functions about all tubes that show a token its own tubes only.
+const LISTS: [&str; 4] = ["queue.tubes", "queue.tube", "queue.statistics", "queue.stats"];
+
+/// Functions about the instance that change nothing.
+const TELLING: [&str; 10] = [
+    "queue.state",
+    "queue.sessions",
+    "box.info",
+    "box.info.memory",
+    "box.stat",
+    "box.stat.net",
+    "box.slab.info",
+    "expiration.list",
+    "expiration.stats",
+    "queue.status",
+];
+
+/// What a function's name asks of a token: the role, and the tube if the function is one tube's.
+fn needed(name: &str) -> (TokenRole, Option<&str>) {
+    if let Some((tube, method)) = name.strip_prefix("queue.tube.").and_then(|rest| rest.rsplit_once(':')) {
+        let role = match method {
+            method if LOOKING.contains(&method) => TokenRole::Viewer,
+            method if OPERATING.contains(&method) => TokenRole::Operator,
+            _ => TokenRole::Administrator,
+        };
+        return (role, Some(tube));
+    }
+    let is_telling = LISTS.contains(&name) || TELLING.contains(&name);
+    (if is_telling { TokenRole::Viewer } else { TokenRole::Administrator }, None)
+}
+
+impl Instance {
+    /// The caller behind a token's secret; `session` is one of [`Self::open_session`]. It may wait.
+    ///
+    /// # Errors
+    /// No valid token has that secret: the error's `name` is `TOKEN_INVALID`.
+    pub fn token_caller(&self, digest: &TokenDigest, session: u64) -> Result<Caller, ErrorObject> {
+        let token = tokens::by_digest(self.shard.data.store(), digest, self.shard.data.now);
+        let token = token.ok_or_else(invalid)?;
+        Ok(Caller {
+            kind: CallerKind::Http,
+            session,
+            may_wait: true,
+            token: Some(token.id),
+            ..Caller::internal()
+        })
+    }
+
+    /// The valid token with that number.
+    pub fn token(&self, id: TokenId) -> Option<Token> {
+        tokens::by_id(self.shard.data.store(), id, self.shard.data.now)
+    }
+
+    /// The refusal of a token that is unknown, revoked or expired.
+    #[must_use]
+    pub fn invalid_token() -> ErrorObject {
+        invalid()
+    }
+
+    /// Changes when a token was added or revoked.
+    pub fn token_revision(&self) -> Option<(u64, u64)> {
+        tokens::revision(self.shard.data.store())
+    }
+
+    /// Refuses a caller whose token has a lesser role than `role`, or is not for every tube: for a door's own functions
+    /// about the whole instance. A caller without a token passes.
+    ///
+    /// # Errors
+    /// `TOKEN_INVALID`; no right.
+    pub fn check_token_role(&self, caller: &Caller, role: TokenRole, what: &str) -> Result<(), ErrorObject> {
+        let Some(id) = caller.token else { return Ok(()) };
+        let token = self.token(id).ok_or_else(invalid)?;
+        admit_role(&token, role, what)?;
+        admit_tube(&token, None, what)
+    }
+
+    /// Calls a function for a caller with a token.
+    pub(crate) fn call_with_token(
+        &mut self,
+        id: TokenId,
+        caller: &Caller,
+        name: &[u8],
+        args: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Called, ErrorObject> {
+        let token = self.token(id).ok_or_else(invalid)?;
+        let text = String::from_utf8_lossy(name);
+        let (role, tube) = needed(&text);
+        let mut is_restricted = false;
+        match (tube, LISTS.contains(&&*text)) {
+            (None, true) => {
+                // A list about one tube names it; of all tubes it shows the token's.
+                let named = Value::decode(args).ok();
+                let named = named.as_ref().and_then(Value::as_array).and_then(<[Value]>::first);
+                let named = named.and_then(Value::as_str);
+                is_restricted = named.is_none() && !token.is_of_every_tube();
+                admit_role(&token, role, &text)?;
+                named.map_or(Ok(()), |tube| admit_tube(&token, Some(tube), &text))?;
+            }
+            (tube, _) => {
+                admit_role(&token, role, &text)?;
+                admit_tube(&token, tube, &text)?;
+            }
+        }
+        let target = self.find(name).ok_or_else(|| not_defined(name))?;
+        let start = out.len();
+        let called = self.call_admitted(caller, name, Some(target), args, out)?;
+        if is_restricted && matches!(called, Called::Done { .. }) {
+            let shown = Value::decode(&out[start..]).map(|shown| restrict(shown, &token));
+            out.truncate(start);
+            shown.unwrap_or(Value::Nil).write(out);
+        }
+        Ok(called)
+    }
+}
+
+fn admit_role(token: &Token, role: TokenRole, what: &str) -> Result<(), ErrorObject> {
+    if token.role >= role {
+        return Ok(());
+    }
+    Err(denied(token, what, &format!("its role is {}, and {} is needed", token.role.name(), role.name())))
+}
+
+/// `tube`: `None` for the instance as a whole.
+fn admit_tube(token: &Token, tube: Option<&str>, what: &str) -> Result<(), ErrorObject> {
+    match tube {
+        Some(tube) if !token.covers(tube) => {
+            Err(denied(token, what, &format!("it is not for the tube '{tube}'")))
+        }
+        None if !token.is_of_every_tube() => Err(denied(token, what, "it is not for every tube")),
+        _ => Ok(()),
+    }
+}
+
+fn denied(token: &Token, what: &str, reason: &str) -> ErrorObject {
+    let message = format!("token '{}' may not call {what}: {reason}", token.name);
+    wire_error::named(ErrorObject::client(ErrorCode::AccessDenied, message), Some("TOKEN_DENIED"))
+}
+
+fn invalid() -> ErrorObject {
+    let message = "the token is unknown, revoked or expired: `lycosa token add` makes one";
+    wire_error::named(ErrorObject::client(ErrorCode::AccessDenied, message), Some("TOKEN_INVALID"))
+}
+
+/// What a list about all tubes shows to a token: its own tubes.
+fn restrict(shown: Value, token: &Token) -> Value {
+    let covers = |tube: &Value| tube.as_str().is_some_and(|tube| token.covers(tube));
+    match shown {
+        Value::Map(pairs) => Value::Map(pairs.into_iter().filter(|(name, _)| covers(name)).collect()),
+        Value::Array(names) => Value::Array(names.into_iter().filter(covers).collect()),
+        shown => shown,
+    }
+}

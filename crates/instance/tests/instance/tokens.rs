@@ -1,0 +1,189 @@
+//! Tokens: what each role may call, on which tubes, and until when.
+
+use lycosa_instance::{Called, Caller, Settings, TokenDigest};
+use lycosa_iproto::error::ErrorObject;
+use lycosa_store::{IteratorType, Statement, user};
+use lycosa_tuple::mp::Reader;
+use lycosa_tuple::value::Value;
+
+use crate::rig::{Rig, options, values};
+
+fn rig() -> Rig {
+    let mut rig = Rig::with(Settings::default());
+    rig.create_tube("mail", "fifottl");
+    rig.create_tube("mail-late", "fifottl");
+    rig.create_tube("crawl", "fifo");
+    rig
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "calls read as they are written")]
+fn call(rig: &mut Rig, caller: &Caller, name: &str, args: Value) -> Result<Value, ErrorObject> {
+    let mut out = Vec::new();
+    match rig.instance.call(caller, name.as_bytes(), &args.encode(), &mut out)? {
+        Called::Done { count: 0 } => Ok(Value::Nil),
+        Called::Done { .. } => Ok(Value::read(&mut Reader::new(&out)).expect("a value")),
+        Called::Parked(_) => Ok(Value::from("parked")),
+    }
+}
+
+/// Makes a token; returns its secret.
+fn add(rig: &mut Rig, name: &str, role: &str, tubes: &[&str], ttl: Option<u64>) -> String {
+    let tubes = Value::array(tubes.iter().copied());
+    let ttl = ttl.map_or(Value::Nil, Value::from);
+    let options = options! {role: role, tubes: tubes, ttl: ttl};
+    let made = call(rig, &Caller::internal(), "lycosa.token.add", values![name, options]).expect("a token");
+    made.get("secret").and_then(Value::as_str).expect("a secret").to_owned()
+}
+
+fn caller(rig: &mut Rig, secret: &str) -> Result<Caller, ErrorObject> {
+    let session = rig.instance.open_session();
+    rig.instance.token_caller(&TokenDigest::of(secret.as_bytes()), session)
+}
+
+#[track_caller]
+fn kind(result: Result<impl std::fmt::Debug, ErrorObject>) -> String {
+    let error = result.expect_err("it is refused");
+    let name = error.fields.iter().find(|(name, _)| name == "name");
+    name.map_or(error.message.clone(), |(_, kind)| kind.clone())
+}
+
+#[test]
+fn each_role_may_call_what_the_roles_before_it_may() {
+    let mut rig = rig();
+    let roles = ["viewer", "operator", "administrator"];
+    let callers = roles.map(|role| {
+        let secret = add(&mut rig, role, role, &["*"], None);
+        caller(&mut rig, &secret).expect("a caller")
+    });
+    // A call that each role may make, and the place of the first role that may.
+    let calls: [(usize, &str, Value); 8] = [
+        (0, "queue.tube.mail:list", values![]),
+        (0, "queue.statistics", values![]),
+        (0, "box.info", values![]),
+        (1, "queue.tube.mail:put", values!["x"]),
+        (1, "queue.tube.mail:kick", values![1u64]),
+        (2, "queue.create_tube", values!["new", "fifo", options! {if_not_exists: true}]),
+        (2, "queue.tube.crawl:truncate", values![]),
+        (2, "lycosa.token.list", values![]),
+    ];
+    for (least, name, args) in calls {
+        for (place, caller) in callers.iter().enumerate() {
+            let result = call(&mut rig, caller, name, args.clone());
+            if place >= least {
+                result.unwrap_or_else(|error| panic!("{name} for {}: {error:?}", roles[place]));
+            } else {
+                assert_eq!(kind(result), "TOKEN_DENIED", "{name} for {}", roles[place]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_token_reaches_its_own_tubes_only() {
+    let mut rig = rig();
+    let secret = add(&mut rig, "worker", "administrator", &["mail*"], None);
+    let caller = caller(&mut rig, &secret).expect("a caller");
+    for tube in ["mail", "mail-late"] {
+        call(&mut rig, &caller, &format!("queue.tube.{tube}:put"), values!["x"]).expect("its own tube");
+        call(&mut rig, &caller, "queue.statistics", values![tube]).expect("its own tube");
+    }
+    for refused in ["queue.tube.crawl:put", "queue.tube.crawl:peek"] {
+        assert_eq!(kind(call(&mut rig, &caller, refused, values![0u64])), "TOKEN_DENIED");
+    }
+    assert_eq!(kind(call(&mut rig, &caller, "queue.statistics", values!["crawl"])), "TOKEN_DENIED");
+    // What is about the instance is for tokens of every tube.
+    for refused in ["queue.create_tube", "box.info", "queue.sessions", "box.snapshot", "lycosa.token.list"] {
+        assert_eq!(kind(call(&mut rig, &caller, refused, values![])), "TOKEN_DENIED", "{refused}");
+    }
+    for list in ["queue.tubes", "queue.statistics"] {
+        let Value::Map(shown) = call(&mut rig, &caller, list, values![]).expect("a list") else {
+            panic!("{list} answers a map")
+        };
+        let mut names: Vec<_> = shown.iter().filter_map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["mail", "mail-late"], "{list}");
+    }
+    let names = call(&mut rig, &caller, "queue.tube", values![]).expect("names");
+    assert_eq!(names.as_array().map(<[Value]>::len), Some(2));
+}
+
+#[test]
+fn a_token_ends_with_its_time_its_revocation_and_its_row() {
+    let mut rig = rig();
+    let short = add(&mut rig, "short", "viewer", &["*"], Some(60));
+    let long = add(&mut rig, "long", "viewer", &["*"], None);
+    let row = add(&mut rig, "row", "viewer", &["*"], None);
+    let callers = [&short, &long, &row].map(|secret| caller(&mut rig, secret).expect("a caller"));
+    let look = |rig: &mut Rig, at: usize| call(rig, &callers[at], "queue.state", values![]);
+    for at in 0..3 {
+        look(&mut rig, at).expect("valid");
+    }
+    let now = rig.now + 59_999_999;
+    rig.instance.set_now(now);
+    look(&mut rig, 0).expect("valid to the last microsecond");
+    rig.instance.set_now(now + 1);
+    assert_eq!(kind(look(&mut rig, 0)), "TOKEN_INVALID");
+    assert_eq!(kind(caller(&mut rig, &short)), "TOKEN_INVALID");
+    call(&mut rig, &Caller::internal(), "lycosa.token.revoke", values!["long"]).expect("revoked");
+    assert_eq!(kind(look(&mut rig, 1)), "TOKEN_INVALID");
+    // By whatever way the row goes: by replication too.
+    let space = rig.instance.store().space_by_name("_lycosa_tokens").expect("the space").id();
+    let id = {
+        let mut found = None;
+        let mut read = |tuple: &[u8]| {
+            let tuple = Value::decode(tuple).expect("a row");
+            let fields = tuple.as_array().expect("fields");
+            if fields[1].as_str() == Some("row") {
+                found = fields[0].as_u64();
+            }
+            std::ops::ControlFlow::Continue(())
+        };
+        rig.instance.store().scan(space, 0, IteratorType::All, &[0x90], &mut read).expect("rows");
+        found.expect("the row")
+    };
+    let key = values![id].encode();
+    let delete = Statement::Delete { space, index: 0, key: &key };
+    rig.instance.execute(user::ADMIN, &delete, &mut Vec::new()).expect("deleted");
+    assert_eq!(kind(look(&mut rig, 2)), "TOKEN_INVALID");
+}
+
+#[test]
+fn a_token_of_a_revoked_name_is_another_one() {
+    let mut rig = rig();
+    let first = add(&mut rig, "ann", "viewer", &["*"], None);
+    let caller_of_first = caller(&mut rig, &first).expect("a caller");
+    let again = values!["ann", options! {role: "viewer", tubes: Value::array(["*"])}];
+    let twice = call(&mut rig, &Caller::internal(), "lycosa.token.add", again);
+    assert_eq!(kind(twice), "TOKEN_EXISTS");
+    call(&mut rig, &Caller::internal(), "lycosa.token.revoke", values!["ann"]).expect("revoked");
+    let second = add(&mut rig, "ann", "administrator", &["*"], None);
+    assert_ne!(first, second);
+    assert_eq!(kind(call(&mut rig, &caller_of_first, "queue.state", values![])), "TOKEN_INVALID");
+    let gone = call(&mut rig, &Caller::internal(), "lycosa.token.revoke", values!["bob"]);
+    assert_eq!(kind(gone), "NO_SUCH_TOKEN");
+}
+
+#[test]
+fn secrets_are_stored_nowhere() {
+    let mut rig = rig();
+    let secret = add(&mut rig, "ann", "viewer", &["*"], None);
+    let batch = rig.instance.poll_append().expect("the token's rows");
+    let rows = batch.rows;
+    let digits = secret.strip_prefix("lycosa_").expect("the prefix").as_bytes();
+    assert_eq!(digits.len(), 64);
+    assert!(rows.windows(3).any(|bytes| bytes == b"ann"), "the row is in the batch");
+    assert!(!rows.windows(digits.len()).any(|bytes| bytes == digits));
+    let listed = call(&mut rig, &Caller::internal(), "lycosa.token.list", values![]).expect("a list");
+    assert!(listed.as_array().expect("an array")[0].get("secret").is_none());
+}
+
+#[test]
+fn only_who_may_write_everything_makes_tokens() {
+    let mut rig = rig();
+    let guest = Caller { user: user::GUEST, effective: user::GUEST, ..Caller::internal() };
+    let args = values!["ann", options! {role: "viewer", tubes: Value::array(["*"])}];
+    // `internal` is trusted as a guest on loopback is.
+    for name in ["lycosa.token.add", "lycosa.token.revoke", "lycosa.token.list"] {
+        call(&mut rig, &guest, name, args.clone()).expect_err(name);
+    }
+}

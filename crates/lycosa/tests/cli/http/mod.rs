@@ -1,0 +1,60 @@
+//! HTTP against the built binary.
+
+mod client;
+mod hostile;
+mod tasks;
+mod tokens;
+
+use client::Door;
+
+use crate::support::{Server, finish};
+
+#[test]
+fn probes_need_no_token() {
+    let door = Door::open(&[]);
+    for path in ["/livez", "/readyz", "/health", "/v1/openapi.json"] {
+        let answer = door.ask(&format!("GET {path}"), "", "", b"");
+        assert_eq!((answer.status, answer.field("content-type")), (200, Some("application/json")), "{path}");
+        assert_eq!(answer.field("x-content-type-options"), Some("nosniff"));
+    }
+    assert_eq!(door.ask("GET /health", "", "", b"").json()["status"], "running");
+    assert_eq!(door.ask("GET /v1/tubes", "", "", b"").problem(), "no-token");
+    assert_eq!(door.ask("GET /v1/nothing", "", "", b"").problem(), "no-such-path");
+    let wrong = door.ask("POST /v1/tubes", "", "", b"");
+    assert_eq!((wrong.status, wrong.problem().as_str()), (405, "wrong-method"));
+    assert!(wrong.field("allow").unwrap().contains("GET"), "{wrong:?}");
+}
+
+#[test]
+fn a_server_that_takes_no_writes_says_why_it_is_not_ready() {
+    let door = Door::open(&[]);
+    let server = door.server.restart(&["--read-only", "true", "--http-listen", "127.0.0.1:0"]);
+    let door = Door::of(server);
+    let answer = door.ask("GET /readyz", "", "", b"");
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.json()["reasons"][0]["reason"], "read_only");
+    assert_eq!(door.ask("GET /readyz?read_only=true", "", "", b"").status, 200);
+    assert_eq!(door.ask("GET /livez", "", "", b"").status, 200);
+}
+
+/// The default port may be another server's; a port that was asked for may not.
+#[test]
+fn a_port_that_is_taken_closes_the_door_or_refuses_the_start() {
+    let door = Door::open(&[]);
+    let taken = door.address.clone();
+    let data = tempfile::tempdir().unwrap();
+    let arguments = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--http-listen",
+        &taken,
+        "--data-dir",
+        data.path().to_str().unwrap(),
+    ];
+    let run = finish(door.server.command(&arguments), "");
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains(&taken) && run.stderr.contains("--http-listen"), "{}", run.stderr);
+    let quiet = Server::configured(&["--http-listen", ""]);
+    assert!(!quiet.log().contains("HTTP on"), "{}", quiet.log());
+}

@@ -1,0 +1,90 @@
+//! Tasks over HTTP.
+
+use serde_json::json;
+
+use super::client::Door;
+
+fn door() -> (Door, String) {
+    let door = Door::open(&[]);
+    door.server.run(&["tube", "create", "mail"]);
+    let token = door.token("worker", "operator", "*");
+    (door, token)
+}
+
+#[test]
+fn a_task_is_put_looked_at_and_deleted() {
+    let (door, token) = door();
+    let payload = json!({"to": "ann", "n": 9_007_199_254_740_993_u64, "f": 1.5});
+    let put = json!({"payload": payload, "delay": 60, "pri": 3});
+    let answer = door.ask_json("POST /v1/tubes/mail/tasks", &token, &put);
+    assert_eq!((answer.status, answer.json()), (201, json!({"id": "0", "state": "delayed"})));
+    assert_eq!(answer.field("location"), Some("/v1/tubes/mail/tasks/0"));
+    let task = door.ask("GET /v1/tubes/mail/tasks/0", &token, "", b"").json();
+    assert_eq!((&task["payload"], &task["pri"], &task["id"]), (&payload, &json!(3), &json!("0")));
+    let gone = door.ask("DELETE /v1/tubes/mail/tasks/0", &token, "", b"");
+    assert_eq!((gone.status, gone.json()["state"].as_str()), (200, Some("done")));
+    assert_eq!(door.ask("GET /v1/tubes/mail/tasks/0", &token, "", b"").problem(), "no-such-task");
+    assert_eq!(door.ask("GET /v1/tubes/mail/tasks/x", &token, "", b"").problem(), "no-such-task");
+    assert_eq!(door.ask_json("POST /v1/tubes/none/tasks", &token, &put).problem(), "no-such-tube");
+}
+
+#[test]
+fn batches_come_as_an_array_or_as_lines_and_are_whole() {
+    let (door, token) = door();
+    let batch = json!([{"payload": null}, {"payload": "b", "delay": 9}]);
+    let answer = door.ask_json("POST /v1/tubes/mail/tasks", &token, &batch).json();
+    assert_eq!(answer, json!({"tasks": [{"id": "0", "state": "ready"}, {"id": "1", "state": "delayed"}]}));
+    let lines = b"{\"payload\": 1}\n\n{\"payload\": 2}\n";
+    let ndjson = "Content-Type: application/x-ndjson\r\n";
+    let answer = door.ask("POST /v1/tubes/mail/tasks", &token, ndjson, lines).json();
+    assert_eq!(answer["tasks"].as_array().unwrap().len(), 2);
+    let broken =
+        door.ask("POST /v1/tubes/mail/tasks", &token, ndjson, b"{\"payload\": 1}\n{\"payload\": }\n");
+    assert_eq!(broken.problem(), "malformed");
+    assert!(broken.json()["detail"].as_str().unwrap().starts_with("line 2: "), "{broken:?}");
+    let refused = json!([{"payload": 1}, {"payload": 1, "pri": -1}]);
+    let answer = door.ask_json("POST /v1/tubes/mail/tasks", &token, &refused);
+    assert_eq!((answer.status, answer.problem().as_str()), (400, "malformed"));
+    let tube = door.ask("GET /v1/tubes/mail", &token, "", b"").json();
+    assert_eq!(tube["tasks"]["total"], 4, "{tube}");
+}
+
+#[test]
+fn payloads_of_every_kind_come_back() {
+    let (door, token) = door();
+    let put = |fields: &str, body: &[u8]| door.ask("POST /v1/tubes/mail/tasks?delay=5", &token, fields, body);
+    assert_eq!(put("Content-Type: text/plain; charset=utf-8\r\n", "grüß".as_bytes()).status, 201);
+    assert_eq!(put("Content-Type: application/octet-stream\r\n", b"\0\xff").status, 201);
+    assert_eq!(put("Content-Type: text/plain\r\n", b"\xff").problem(), "malformed");
+    assert_eq!(put("Content-Type: text/html\r\n", b"x").problem(), "wrong-type");
+    assert_eq!(put("Content-Type: application/json\r\n", b"{\"payload\": 1}").problem(), "malformed");
+    let peek = |id: u64| door.ask(&format!("GET /v1/tubes/mail/tasks/{id}"), &token, "", b"").json();
+    assert_eq!((&peek(0)["payload"], &peek(0)["state"]), (&json!("grüß"), &json!("delayed")));
+    assert_eq!(peek(1)["payload_base64"], "AP8=");
+    let post = |task: serde_json::Value| door.ask_json("POST /v1/tubes/mail/tasks", &token, &task);
+    assert_eq!(post(json!({"payload_base64": "AP8="})).status, 201);
+    // A map whose key is a number.
+    assert_eq!(post(json!({"payload_msgpack": "gQEC"})).status, 201);
+    assert_eq!(peek(2)["payload_base64"], "AP8=");
+    assert_eq!(peek(3)["payload_msgpack"], "gQEC");
+    for wrong in [
+        json!({"payload_msgpack": "gQE="}),
+        json!({"payload_base64": "?"}),
+        json!({"payload": 1, "payload_base64": ""}),
+        json!({}),
+        json!({"payload": 1, "dealy": 5}),
+        json!(1),
+    ] {
+        assert_eq!(post(wrong.clone()).problem(), "malformed", "{wrong}");
+    }
+}
+
+#[test]
+fn a_full_tube_asks_to_come_again() {
+    let (door, token) = door();
+    door.server.run(&["tube", "create", "small", "--type", "limfifottl", "--capacity", "1"]);
+    let put = || door.ask_json("POST /v1/tubes/small/tasks", &token, &json!({"payload": 1}));
+    assert_eq!(put().status, 201);
+    let full = put();
+    assert_eq!((full.status, full.problem().as_str(), full.field("retry-after")), (429, "full", Some("1")));
+}

@@ -1,0 +1,157 @@
+//! What a request has to prove before anything of it is read: that it means this server, and that no other web site
+//! makes a browser send it.
+//!
+//! A page of another site can let a browser send requests to `127.0.0.1`, and by a name of its own that resolves to
+//! that address (DNS rebinding) it can read the answers as well. Browsers name the site in `Origin` and `Sec-Fetch-Site`,
+//! and the host in `Host`: an address, `localhost` or a name of `http.hosts` is ours, any other name is not. The check
+//! comes before the body, the token and the path, for every method.
+//!
+//! A request whose body is chunked ends its connection: hyper reads it by its chunks, also beside a length, and a front end
+//! that went by the length gains no second request.
+
+use std::net::IpAddr;
+
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, Request, Version, header};
+
+use super::problem::{Kind, Problem};
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Refuses a request of another site, for another server, or of an unclear length.
+pub(crate) fn check<B>(request: &Request<B>, hosts: &[String]) -> Result<(), Problem> {
+    check_length(request)?;
+    let host = host(request)?;
+    if !is_ours(host.host(), hosts) {
+        let detail = format!(
+            "this server is not reached as {host}: use its address or localhost, or add the name to http.hosts"
+        );
+        return Err(Problem::new(Kind::WrongHost, detail).closing());
+    }
+    check_site(request.headers(), &host)
+}
+
+/// Whether a connection ends with this request.
+pub(crate) fn ends_connection(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::TRANSFER_ENCODING)
+}
+
+fn check_length<B>(request: &Request<B>) -> Result<(), Problem> {
+    let headers = request.headers();
+    let lengths = headers.get_all(header::CONTENT_LENGTH).iter().count();
+    let encodings = headers.get_all(header::TRANSFER_ENCODING).iter().count();
+    let is_old = request.version() < Version::HTTP_11;
+    if lengths + encodings > 1 || (is_old && encodings > 0) {
+        let detail = "a request has one Content-Length, or one Transfer-Encoding with HTTP/1.1";
+        return Err(Problem::new(Kind::Malformed, detail).closing());
+    }
+    Ok(())
+}
+
+/// The host that the request is for.
+fn host<B>(request: &Request<B>) -> Result<Authority, Problem> {
+    let malformed = || Problem::new(Kind::Malformed, "a request names its host once, in Host").closing();
+    let mut named = request.headers().get_all(header::HOST).iter();
+    let host = named.next().and_then(|host| host.to_str().ok()).ok_or_else(malformed)?;
+    let host: Authority = host.parse().map_err(|_| malformed())?;
+    let is_same = |authority: &Authority| authority.as_str().eq_ignore_ascii_case(host.as_str());
+    let is_plain = named.next().is_none() && !host.as_str().contains('@');
+    match request.uri().authority() {
+        _ if !is_plain => Err(malformed()),
+        Some(authority) if !is_same(authority) => Err(malformed()),
+        _ => Ok(host),
+    }
+}
+
+fn is_ours(host: &str, hosts: &[String]) -> bool {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let bare = bare.strip_suffix('.').unwrap_or(bare);
+    bare.parse::<IpAddr>().is_ok()
+        || bare.eq_ignore_ascii_case("localhost")
+        || hosts.iter().any(|ours| ours.eq_ignore_ascii_case(bare))
+}
+
+fn check_site(headers: &HeaderMap, host: &Authority) -> Result<(), Problem> {
+    let refused = |detail: String| Err(Problem::new(Kind::CrossSite, detail).closing());
+    for site in headers.get_all(SEC_FETCH_SITE) {
+        // `none`: a person has typed the address.
+        if site != "same-origin" && site != "none" {
+            return refused(format!(
+                "Sec-Fetch-Site is {site:?}: only pages of this server may send requests"
+            ));
+        }
+    }
+    for origin in headers.get_all(header::ORIGIN) {
+        let authority = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        let is_same = authority.is_some_and(|(scheme, authority)| {
+            matches!(scheme, "http" | "https") && authority.eq_ignore_ascii_case(host.as_str())
+        });
+        if !is_same {
+            return refused(format!("Origin is {origin:?}: only pages of this server may send requests"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(headers: &[(&str, &str)]) -> Request<()> {
+        let builder = Request::builder().uri("/v1/tubes");
+        headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value)).body(()).unwrap()
+    }
+
+    fn kind(headers: &[(&str, &str)]) -> Option<Kind> {
+        check(&request(headers), &["queue.example".to_owned()]).err().map(|problem| problem.kind())
+    }
+
+    #[test]
+    fn addresses_localhost_and_configured_names_are_ours() {
+        for host in
+            ["127.0.0.1:8081", "[::1]:8081", "localhost", "LOCALHOST:1", "10.0.0.7", "queue.example:80"]
+        {
+            assert_eq!(kind(&[("host", host)]), None, "{host}");
+        }
+        for host in
+            ["evil.example", "evil.example:8081", "localhost.evil.example", "127.0.0.1.nip.io", "0x7f.1"]
+        {
+            assert_eq!(kind(&[("host", host)]), Some(Kind::WrongHost), "{host}");
+        }
+        for host in ["", "user@127.0.0.1", "127.0.0.1/x", "a b"] {
+            assert_eq!(kind(&[("host", host)]), Some(Kind::Malformed), "{host}");
+        }
+        assert_eq!(kind(&[]), Some(Kind::Malformed));
+        assert_eq!(kind(&[("host", "127.0.0.1"), ("host", "127.0.0.1")]), Some(Kind::Malformed));
+    }
+
+    #[test]
+    fn other_sites_are_refused() {
+        let host = ("host", "127.0.0.1:8081");
+        for same in [
+            ("origin", "http://127.0.0.1:8081"),
+            ("sec-fetch-site", "same-origin"),
+            ("sec-fetch-site", "none"),
+        ] {
+            assert_eq!(kind(&[host, same]), None, "{same:?}");
+        }
+        let others =
+            ["null", "http://evil.example", "http://127.0.0.1", "http://127.0.0.1:80", "127.0.0.1:8081", ""];
+        for other in others {
+            assert_eq!(kind(&[host, ("origin", other)]), Some(Kind::CrossSite), "{other}");
+        }
+        for site in ["cross-site", "same-site", "", "same-origin "] {
+            assert_eq!(kind(&[host, ("sec-fetch-site", site)]), Some(Kind::CrossSite), "{site}");
+        }
+    }
+
+    #[test]
+    fn a_request_has_one_length() {
+        let host = ("host", "localhost");
+        let (length, chunked) = (("content-length", "3"), ("transfer-encoding", "chunked"));
+        for unclear in [[length, chunked], [length, length], [chunked, chunked]] {
+            assert_eq!(kind(&[host, unclear[0], unclear[1]]), Some(Kind::Malformed), "{unclear:?}");
+        }
+        assert_eq!(kind(&[host, chunked]), None);
+    }
+}

@@ -1,0 +1,283 @@
+//! The door's listening sockets and its thread.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderValue, Request, header};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use lycosa_tls::rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio_rustls::TlsAcceptor;
+use tower_service::Service;
+
+use super::bridge::Bridge;
+use super::patience::Patient;
+use super::{Limits, Shared, State, body, guard, routes};
+use crate::config::Config;
+
+/// Pause after an error that a retry at once would repeat.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Heads have at most this number of fields.
+const MAX_FIELDS: usize = 64;
+
+/// What `hyper` needs to read a head.
+const LEAST_BUFFER: usize = 8 << 10;
+
+/// A listening socket of the door.
+pub(crate) struct Bound {
+    listener: StdListener,
+    address: SocketAddr,
+    is_tls: bool,
+}
+
+impl Bound {
+    /// `http://127.0.0.1:8081`.
+    pub(crate) fn url(&self) -> String {
+        format!("{}://{}", if self.is_tls { "https" } else { "http" }, self.address)
+    }
+}
+
+/// Binds the door's addresses. The default address may be taken by another server: then the door stays closed.
+///
+/// # Errors
+/// An address that was asked for cannot be had.
+pub(crate) async fn bind(config: &Config) -> anyhow::Result<Vec<Bound>> {
+    let mut bound = Vec::new();
+    let plain = config.http_listen.0.iter().map(|address| (address, false));
+    for (address, is_tls) in plain.chain(config.http_listen_tls.0.iter().map(|address| (address, true))) {
+        let listener = match TcpListener::bind(address).await {
+            Ok(listener) => listener,
+            Err(error) if !is_tls && config.is_default("http.listen") => {
+                tracing::warn!(
+                    "no HTTP: cannot listen on {address}: {error}. Name another address with --http-listen, or \
+                     none with --http-listen \"\""
+                );
+                continue;
+            }
+            Err(error) => {
+                let flag = if is_tls { "http-listen-tls" } else { "http-listen" };
+                return Err(error).with_context(|| {
+                    format!(
+                        "cannot listen on {address}: is another server running? choose another with --{flag}"
+                    )
+                });
+            }
+        };
+        let address = listener.local_addr()?;
+        bound.push(Bound { listener: listener.into_std()?, address, is_tls });
+    }
+    Ok(bound)
+}
+
+/// The door while it is open.
+pub(crate) struct Door {
+    thread: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+    ended: oneshot::Receiver<()>,
+    tls: watch::Sender<Option<Arc<ServerConfig>>>,
+    /// Where it is reached.
+    pub(crate) urls: Vec<String>,
+}
+
+impl Door {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No thread, no event loop.
+    pub(crate) fn open(
+        bound: Vec<Bound>,
+        limits: Limits,
+        tls: Option<Arc<ServerConfig>>,
+        bridge: Bridge,
+    ) -> io::Result<Self> {
+        let urls = bound.iter().map(Bound::url).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopping) = watch::channel(false);
+        let (tls, certificates) = watch::channel(tls);
+        let (end, ended) = oneshot::channel();
+        let bodies = body::Budget::new(limits.max_body_total);
+        let shared = Arc::new(State { bridge, limits, bodies });
+        let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
+            runtime.block_on(accept_all(bound, &shared, &certificates, &stopping));
+            drop(shared);
+            drop(end);
+        })?;
+        Ok(Self { thread, stop, ended, tls, urls })
+    }
+
+    /// Presents these certificates from now on.
+    pub(crate) fn present(&self, tls: Option<Arc<ServerConfig>>) {
+        self.tls.send_replace(tls);
+    }
+
+    /// Accepts nothing more; requests that are under way are answered.
+    pub(crate) fn close(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Waits for the end of the thread, for at most `limit`; one that has not ended by then ends with the process.
+    pub(crate) async fn join(self, limit: Duration) {
+        self.close();
+        if tokio::time::timeout(limit, self.ended).await.is_ok() && self.thread.join().is_err() {
+            tracing::error!("the HTTP thread has panicked");
+        }
+    }
+}
+
+/// Serves all listeners until the door is closed and every connection has ended.
+async fn accept_all(
+    bound: Vec<Bound>,
+    shared: &Shared,
+    tls: &watch::Receiver<Option<Arc<ServerConfig>>>,
+    stopping: &watch::Receiver<bool>,
+) {
+    let connections = Arc::new(Semaphore::new(shared.limits.max_connections));
+    let router = routes::router(shared.clone());
+    let acceptors: Vec<_> = bound
+        .into_iter()
+        .filter_map(|Bound { listener, is_tls, .. }| {
+            let listener = TcpListener::from_std(listener);
+            let listener =
+                listener.inspect_err(|error| tracing::error!("the HTTP listener: {error}")).ok()?;
+            let tls = is_tls.then(|| tls.clone());
+            let door = Acceptor { router: router.clone(), shared: shared.clone(), tls };
+            Some(tokio::spawn(door.accept(listener, connections.clone(), stopping.clone())))
+        })
+        .collect();
+    for acceptor in acceptors {
+        // No code aborts this task.
+        let _ = acceptor.await;
+    }
+    let all = u32::try_from(shared.limits.max_connections).unwrap_or(u32::MAX);
+    // The semaphore is never closed.
+    let _ = connections.acquire_many(all).await;
+}
+
+#[derive(Clone)]
+struct Acceptor {
+    router: Router,
+    shared: Shared,
+    tls: Option<watch::Receiver<Option<Arc<ServerConfig>>>>,
+}
+
+impl Acceptor {
+    async fn accept(
+        self,
+        listener: TcpListener,
+        connections: Arc<Semaphore>,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                // A dropped sender stops the door too.
+                _ = stopping.wait_for(|stop| *stop) => return,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    // Beyond the bound the connection is closed at once.
+                    if let Ok(permit) = connections.clone().try_acquire_owned() {
+                        tokio::spawn(self.clone().serve(stream, peer, permit, stopping.clone()));
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!("cannot accept an HTTP connection: {error}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn serve(
+        self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        _permit: OwnedSemaphorePermit,
+        stopping: watch::Receiver<bool>,
+    ) {
+        if stream.set_nodelay(true).is_err() {
+            return;
+        }
+        let patience = self.shared.limits.timeout;
+        let Some(tls) = &self.tls else {
+            return self.converse(Patient::new(stream, patience), peer, stopping).await;
+        };
+        let Some(config) = tls.borrow().clone() else { return };
+        match tokio::time::timeout(patience, TlsAcceptor::from(config).accept(stream)).await {
+            Ok(Ok(stream)) => self.converse(Patient::new(stream, patience), peer, stopping).await,
+            Ok(Err(error)) => tracing::debug!("HTTP connection from {peer}: no TLS handshake: {error}"),
+            Err(_) => {}
+        }
+    }
+
+    /// Serves the requests of a connection.
+    async fn converse<S>(self, stream: S, peer: SocketAddr, mut stopping: watch::Receiver<bool>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let limits = &self.shared.limits;
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.timeout)
+            .max_buf_size(limits.max_header.max(LEAST_BUFFER))
+            .max_headers(MAX_FIELDS)
+            .half_close(false);
+        let service = service_fn(|request| self.respond(request));
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        let early = tokio::select! {
+            ended = connection.as_mut() => Some(ended),
+            _ = stopping.wait_for(|stop| *stop) => None,
+        };
+        let ended = match early {
+            Some(ended) => ended,
+            None => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!("HTTP connection from {peer}: {error}");
+        }
+    }
+
+    async fn respond(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        if let Err(problem) = guard::check(&request, &self.shared.limits.hosts) {
+            return Ok(finish(problem.into_response(), true));
+        }
+        let is_last = guard::ends_connection(request.headers());
+        let response = self.router.clone().call(request.map(Body::new)).await?;
+        Ok(finish(response, is_last))
+    }
+}
+
+/// What every response says.
+fn finish(mut response: Response, is_last: bool) -> Response {
+    let headers = response.headers_mut();
+    let mut set = |name, value| {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    };
+    set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    set(header::CACHE_CONTROL, "no-store");
+    set(header::REFERRER_POLICY, "no-referrer");
+    set(header::X_FRAME_OPTIONS, "DENY");
+    if is_last {
+        set(header::CONNECTION, "close");
+    }
+    response
+}

@@ -1,0 +1,78 @@
+//! The HTTP door: probes, and the queue as JSON, on listeners and a thread of their own.
+//!
+//! ```text
+//!  main thread                                              thread "http": one tokio loop
+//!    task "bridge": calls of functions ◄── tokio mpsc, bounded ── task per connection: hyper, axum
+//!                                      ── a oneshot for each ──►
+//! ```
+//!
+//! A slow browser therefore costs the loop nothing: only whole requests cross the [`bridge`], each as one call of a native
+//! function with a [`Caller`](lycosa_instance::Caller) whose token the instance admits. The door decides nothing about
+//! rights; it refuses other web sites' requests ([`guard`]) before it reads their bodies.
+//!
+//! Invariants: every route stands in the table of [`routes`], of which [`openapi`] is made; no request makes the thread
+//! wait for another one; connections, heads, bodies and unanswered calls have bounds in
+//! [`Limits`]. Absent: HTTP/2, cookies, compression, what a call means.
+
+mod access;
+mod body;
+pub(crate) mod bridge;
+mod guard;
+mod json;
+mod listener;
+mod openapi;
+mod patience;
+mod problem;
+mod routes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::Config;
+
+pub(crate) use listener::{Bound, Door, bind};
+
+/// Bounds of the door.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    /// Connections at a time; further ones are closed at once.
+    pub(crate) max_connections: usize,
+    /// Bytes of a request's head.
+    pub(crate) max_header: usize,
+    /// Bytes of a request's body.
+    pub(crate) max_body: usize,
+    /// Bytes of the bodies of all requests.
+    pub(crate) max_body_total: usize,
+    /// How long a head, a body, a write that makes no progress, and the loop's answer may take.
+    pub(crate) timeout: Duration,
+    /// Host names, besides `localhost` and addresses, under which clients reach the door.
+    pub(crate) hosts: Vec<String>,
+}
+
+/// How many of the largest bodies may be read at the same time.
+const LARGEST_BODIES: usize = 4;
+
+impl Limits {
+    pub(crate) fn of(config: &Config) -> Self {
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let max_body = size(config.http_max_body.0);
+        Self {
+            max_connections: size(config.http_max_connections),
+            max_header: size(config.http_max_header.0),
+            max_body,
+            max_body_total: max_body.saturating_mul(LARGEST_BODIES),
+            timeout: config.http_timeout,
+            hosts: config.http_hosts.0.clone(),
+        }
+    }
+}
+
+/// What the handlers of requests share.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) bridge: bridge::Bridge,
+    pub(crate) limits: Limits,
+    pub(crate) bodies: body::Budget,
+}
+
+pub(crate) type Shared = Arc<State>;

@@ -1,0 +1,168 @@
+//! Refusals as RFC 9457 has them: `application/problem+json` with a type that stays the same.
+//!
+//! A problem's `type` is `urn:lycosa:problem:KIND`. Kinds, their statuses and titles stand in [`Kind`] alone, which
+//! `docs/http.md` and the OpenAPI document list; `detail` is for people and may change.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::response::IntoResponse;
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use serde_json::json;
+
+macro_rules! kinds {
+    ($( $variant:ident = $name:literal, $status:ident, $title:literal; )*) => {
+        /// Kinds of refusals.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Kind {
+            $( #[doc = $title] $variant, )*
+        }
+
+        impl Kind {
+            /// All kinds.
+            pub(crate) const ALL: &[Kind] = &[$( Kind::$variant ),*];
+
+            /// The end of the problem's type.
+            pub(crate) fn name(self) -> &'static str {
+                match self { $( Kind::$variant => $name, )* }
+            }
+
+            pub(crate) fn status(self) -> StatusCode {
+                match self { $( Kind::$variant => StatusCode::$status, )* }
+            }
+
+            pub(crate) fn title(self) -> &'static str {
+                match self { $( Kind::$variant => $title, )* }
+            }
+        }
+    };
+}
+
+kinds! {
+    Malformed = "malformed", BAD_REQUEST, "The request is malformed";
+    Refused = "refused", BAD_REQUEST, "The queue refuses the arguments";
+    NoToken = "no-token", UNAUTHORIZED, "A bearer token is needed";
+    InvalidToken = "invalid-token", UNAUTHORIZED, "The token is unknown, revoked or expired";
+    Forbidden = "forbidden", FORBIDDEN, "The token may not do this";
+    CrossSite = "cross-site", FORBIDDEN, "The request comes from another web site";
+    WrongHost = "wrong-host", MISDIRECTED_REQUEST, "The server is not reached under this name";
+    NoSuchPath = "no-such-path", NOT_FOUND, "There is nothing at this path";
+    NoSuchTube = "no-such-tube", NOT_FOUND, "The tube does not exist";
+    NoSuchTask = "no-such-task", NOT_FOUND, "The task does not exist";
+    NoSuchToken = "no-such-token", NOT_FOUND, "The token does not exist";
+    WrongMethod = "wrong-method", METHOD_NOT_ALLOWED, "The path has no such method";
+    TooSlow = "too-slow", REQUEST_TIMEOUT, "The request did not come in time";
+    NotTaken = "not-taken", CONFLICT, "The task is not held by the caller";
+    StaleLease = "stale-lease", CONFLICT, "The lease has ended";
+    Conflict = "conflict", CONFLICT, "What exists stands against the request";
+    TooLarge = "too-large", PAYLOAD_TOO_LARGE, "The body is too large";
+    WrongType = "wrong-type", UNSUPPORTED_MEDIA_TYPE, "The body's type is not understood";
+    Full = "full", TOO_MANY_REQUESTS, "A bound is met: try again later";
+    Busy = "busy", TOO_MANY_REQUESTS, "Too many requests are on their way";
+    ReadOnly = "read-only", SERVICE_UNAVAILABLE, "This server takes no writes";
+    Unavailable = "unavailable", SERVICE_UNAVAILABLE, "The server cannot answer now";
+    OutcomeUnknown = "outcome-unknown", GATEWAY_TIMEOUT, "Whether the request was done is not known";
+}
+
+impl Kind {
+    /// The problem's type.
+    pub(crate) fn urn(self) -> String {
+        format!("urn:lycosa:problem:{}", self.name())
+    }
+}
+
+/// A refusal.
+#[derive(Debug, Clone)]
+pub(crate) struct Problem {
+    kind: Kind,
+    detail: String,
+    /// Seconds after which a try makes sense.
+    retry_after: Option<u64>,
+    /// The code of the binary protocol's error.
+    code: Option<u32>,
+    /// The methods that the path has.
+    allow: Option<HeaderValue>,
+    closes: bool,
+}
+
+impl Problem {
+    pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        let retry_after = matches!(kind, Kind::Full | Kind::Busy).then_some(1);
+        Self { kind, detail: detail.into(), retry_after, code: None, allow: None, closes: false }
+    }
+
+    /// The same, after which the connection ends: what the client still sends is not read.
+    #[must_use]
+    pub(crate) fn closing(self) -> Self {
+        Self { closes: true, ..self }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// As a value: for the result of one item among several.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        let mut shown = json!({
+            "type": self.kind.urn(),
+            "title": self.kind.title(),
+            "status": self.kind.status().as_u16(),
+            "detail": self.detail,
+        });
+        if let Some(code) = self.code {
+            shown["code"] = code.into();
+        }
+        shown
+    }
+}
+
+/// What an error of the binary protocol is here.
+impl From<ErrorObject> for Problem {
+    fn from(error: ErrorObject) -> Self {
+        let name = error.fields.iter().find(|(name, _)| name == "name").map(|(_, name)| name.as_str());
+        let is = |code: ErrorCode| error.code == u32::from(code);
+        let kind = match name {
+            Some("TOKEN_INVALID") => Kind::InvalidToken,
+            Some("TOKEN_DENIED") => Kind::Forbidden,
+            Some("NO_SUCH_TUBE") => Kind::NoSuchTube,
+            Some("NO_SUCH_TASK") => Kind::NoSuchTask,
+            Some("NO_SUCH_TOKEN") => Kind::NoSuchToken,
+            Some("TASK_NOT_TAKEN") => Kind::NotTaken,
+            Some("STALE_LEASE") => Kind::StaleLease,
+            Some("TASK_NOT_BURIED" | "TUBE_EXISTS" | "TUBE_IN_USE" | "TOKEN_EXISTS") => Kind::Conflict,
+            Some("READ_ONLY") => Kind::ReadOnly,
+            _ if is(ErrorCode::Readonly) => Kind::ReadOnly,
+            _ if is(ErrorCode::AccessDenied) => Kind::Forbidden,
+            _ if is(ErrorCode::MemoryIssue) => Kind::Full,
+            _ if is(ErrorCode::WalIo) && error.message.contains("disk_reserve") => Kind::Full,
+            _ if is(ErrorCode::WalIo) || is(ErrorCode::Loading) => Kind::Unavailable,
+            _ if is(ErrorCode::SyncQuorumTimeout) => Kind::OutcomeUnknown,
+            _ if error.message == lycosa_instance::OUTCOME_UNKNOWN => Kind::OutcomeUnknown,
+            _ => Kind::Refused,
+        };
+        Self { code: Some(error.code), ..Self::new(kind, error.message) }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> axum::response::Response {
+        let body = self.to_json().to_string();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.kind.status();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self.kind.status() == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"lycosa\""));
+        }
+        if let Some(allow) = self.allow {
+            headers.insert(header::ALLOW, allow);
+        }
+        if self.closes {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}

@@ -1,0 +1,146 @@
+//! Routes: what stands at which path, for which role.
+//!
+//! [`TABLE`] is the one list of routes: the router is made of it, and so is the OpenAPI document, so neither knows a path
+//! that the other does not. Handlers turn a request into the call of a native function and its values into JSON; rights,
+//! limits and everything durable are behind that call.
+
+mod probes;
+mod tasks;
+mod tubes;
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Response, StatusCode, Uri, header};
+use axum::routing::MethodRouter;
+use axum::{Router, response};
+use lycosa_instance::TokenRole;
+use lycosa_tuple::mp;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+
+use super::problem::{Kind, Problem};
+use super::{Shared, json};
+
+/// A route: a method at a path.
+pub(crate) struct Route {
+    /// In small letters, as OpenAPI has it.
+    pub(crate) method: &'static str,
+    /// With parameters in braces.
+    pub(crate) path: &'static str,
+    /// Names the operation for generated clients.
+    pub(crate) operation: &'static str,
+    /// One line.
+    pub(crate) summary: &'static str,
+    /// The role of the token that it needs; `None`: no token.
+    pub(crate) role: Option<TokenRole>,
+    /// Parameters of the query: name, type of its schema, what it means.
+    pub(crate) query: &'static [(&'static str, &'static str, &'static str)],
+    /// Bodies that it takes: media type and name of the schema.
+    pub(crate) bodies: &'static [(&'static str, &'static str)],
+    /// Its answers: status and name of the schema, empty for no body.
+    pub(crate) answers: &'static [(u16, &'static str)],
+    /// Attaches the handler.
+    pub(crate) attach: fn() -> MethodRouter<Shared>,
+}
+
+/// All routes.
+pub(crate) const TABLE: &[&[Route]] = &[probes::ROUTES, tubes::ROUTES, tasks::ROUTES];
+
+/// The router of all routes.
+pub(crate) fn router(shared: Shared) -> Router {
+    let routes = TABLE.iter().copied().flatten();
+    let router = routes.fold(Router::new(), |router, route| router.route(route.path, (route.attach)()));
+    router.fallback(no_such_path).method_not_allowed_fallback(wrong_method).with_state(shared)
+}
+
+async fn no_such_path(uri: Uri) -> Problem {
+    Problem::new(Kind::NoSuchPath, format!("there is nothing at {}", uri.path()))
+}
+
+async fn wrong_method(uri: Uri) -> Problem {
+    Problem::new(Kind::WrongMethod, format!("see Allow for the methods of {}", uri.path()))
+}
+
+/// Parameters of the path.
+struct Named<T>(T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let read = Path::<T>::from_request_parts(parts, state).await;
+        read.map(|Path(named)| Self(named)).map_err(|error| Problem::new(Kind::Malformed, error.body_text()))
+    }
+}
+
+/// Parameters of the query.
+struct Params<T>(T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let read = Query::<T>::from_request_parts(parts, state).await;
+        read.map(|Query(params)| Self(params))
+            .map_err(|error| Problem::new(Kind::Malformed, error.body_text()))
+    }
+}
+
+/// The number of a task in a path.
+fn task_id(text: &str) -> Result<u64, Problem> {
+    let missing =
+        || Problem::new(Kind::NoSuchTask, format!("{text:?} is no id of a task: ids are whole numbers"));
+    text.parse().map_err(|_| missing())
+}
+
+/// The name of a method of a tube.
+fn method(tube: &str, method: &str) -> String {
+    format!("queue.tube.{tube}:{method}")
+}
+
+/// Arguments of a call.
+struct Args {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl Args {
+    fn new() -> Self {
+        Self { bytes: Vec::new(), count: 0 }
+    }
+
+    /// Adds one MessagePack value.
+    fn raw(mut self, value: &[u8]) -> Self {
+        self.bytes.extend_from_slice(value);
+        self.count += 1;
+        self
+    }
+
+    fn json(mut self, value: &Json) -> Self {
+        json::to_msgpack(value, &mut self.bytes);
+        self.count += 1;
+        self
+    }
+
+    /// The array of all.
+    fn finish(self) -> Vec<u8> {
+        let mut args = Vec::with_capacity(self.bytes.len() + 5);
+        mp::write_array(&mut args, self.count);
+        args.extend_from_slice(&self.bytes);
+        args
+    }
+}
+
+/// An answer with a body.
+fn answer(status: StatusCode, body: &Json) -> response::Response {
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// What a function of this program has answered makes no sense: a fault of this program.
+fn unexpected(function: &str) -> Problem {
+    Problem::new(Kind::Unavailable, format!("{function} has answered something unexpected"))
+}

@@ -1,0 +1,130 @@
+//! Probes of supervisors and load balancers. They need no token, and tell nothing about data.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::get;
+use lycosa_instance::Instance;
+use lycosa_queue::QueueState;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::{Params, Route, answer};
+use crate::http::problem::Problem;
+use crate::http::{Shared, openapi};
+
+/// How long the loop may take to answer a probe.
+const LIMIT: Duration = Duration::from_secs(5);
+
+pub(super) const ROUTES: &[Route] = &[
+    Route {
+        method: "get",
+        path: "/livez",
+        operation: "livez",
+        summary: "Whether the server's loop turns",
+        role: None,
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "Live"), (503, "Problem")],
+        attach: || get(livez),
+    },
+    Route {
+        method: "get",
+        path: "/readyz",
+        operation: "readyz",
+        summary: "Whether tasks can be put and taken here, and why not",
+        role: None,
+        query: &[("read_only", "boolean", "true: a server that takes no writes is ready too")],
+        bodies: &[],
+        answers: &[(200, "Ready"), (503, "Ready")],
+        attach: || get(readyz),
+    },
+    Route {
+        method: "get",
+        path: "/health",
+        operation: "health",
+        summary: "What /readyz says, with version and uptime; the status is 200 as long as the loop turns",
+        role: None,
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "Health"), (503, "Problem")],
+        attach: || get(health),
+    },
+    Route {
+        method: "get",
+        path: "/v1/openapi.json",
+        operation: "openapi",
+        summary: "This document",
+        role: None,
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "OpenApi")],
+        attach: || get(openapi),
+    },
+];
+
+async fn openapi() -> Response {
+    answer(StatusCode::OK, &openapi::document())
+}
+
+async fn livez(State(state): State<Shared>) -> Result<Response, Problem> {
+    state.bridge.look(LIMIT, |_| ()).await?;
+    Ok(answer(StatusCode::OK, &json!({ "live": true })))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadyParams {
+    #[serde(default)]
+    read_only: bool,
+}
+
+async fn readyz(
+    State(state): State<Shared>,
+    Params(ReadyParams { read_only }): Params<ReadyParams>,
+) -> Result<Response, Problem> {
+    let reasons = state.bridge.look(LIMIT, move |instance| reasons(instance, read_only)).await?;
+    let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    Ok(answer(status, &json!({ "ready": reasons.is_empty(), "reasons": reasons })))
+}
+
+async fn health(State(state): State<Shared>) -> Result<Response, Problem> {
+    let look = |instance: &mut Instance| {
+        let reasons = reasons(instance, false);
+        let status = instance.status();
+        json!({
+            "status": status.status,
+            "ready": reasons.is_empty(),
+            "reasons": reasons,
+            "read_only": status.is_read_only,
+            "version": env!("CARGO_PKG_VERSION"),
+            "uptime_seconds": status.uptime as f64 / 1e6,
+        })
+    };
+    Ok(answer(StatusCode::OK, &state.bridge.look(LIMIT, look).await?))
+}
+
+/// Why tasks cannot be put and taken: names for programs, texts for people.
+fn reasons(instance: &Instance, may_be_read_only: bool) -> Vec<Json> {
+    let mut reasons = Vec::new();
+    let mut add = |name: &str, text: String| reasons.push(json!({ "reason": name, "detail": text }));
+    let status = instance.status();
+    if let Some(failure) = status.failure {
+        add("failed", failure);
+    }
+    if instance.settings().loading {
+        add("loading", "the program of this server is not ready yet".to_owned());
+    }
+    if instance.is_orphan() {
+        add("orphan", "the masters of this server are not in sync yet".to_owned());
+    } else if status.is_read_only && !may_be_read_only {
+        add("read_only", "this server takes no writes: read_only, or a replica".to_owned());
+    }
+    let state = instance.queue().state();
+    if state != QueueState::Running && !status.is_read_only && instance.settings().native_queue {
+        add("queue", format!("the queue is in {state} state"));
+    }
+    reasons
+}

@@ -1,0 +1,321 @@
+//! Tasks: put, looked at, deleted.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use axum::routing::{delete, get, post};
+use lycosa_instance::TokenRole;
+use lycosa_tuple::mp::{self, Reader};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value as Json, json};
+
+use super::{Args, Named, Params, Route, answer, method, task_id, unexpected};
+use crate::http::access::Access;
+use crate::http::problem::{Kind, Problem};
+use crate::http::{Shared, body, json};
+
+pub(super) const ROUTES: &[Route] = &[
+    Route {
+        method: "post",
+        path: "/v1/tubes/{tube}/tasks",
+        operation: "putTasks",
+        summary: "Puts a task, or several in one transaction",
+        role: Some(TokenRole::Operator),
+        query: PUT_QUERY,
+        bodies: &[
+            ("application/json", "NewTaskOrTasks"),
+            ("application/x-ndjson", "NewTaskLines"),
+            ("text/plain", "Text"),
+            ("application/octet-stream", "Bytes"),
+        ],
+        answers: &[(201, "PutTaskOrTasks")],
+        attach: || post(put),
+    },
+    Route {
+        method: "get",
+        path: "/v1/tubes/{tube}/tasks/{id}",
+        operation: "peekTask",
+        summary: "A task in whatever state, without taking it",
+        role: Some(TokenRole::Viewer),
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "Task")],
+        attach: || get(peek),
+    },
+    Route {
+        method: "delete",
+        path: "/v1/tubes/{tube}/tasks/{id}",
+        operation: "deleteTask",
+        summary: "Deletes a task in whatever state",
+        role: Some(TokenRole::Operator),
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "Task")],
+        attach: || delete(remove),
+    },
+];
+
+const PUT_QUERY: &[(&str, &str, &str)] = &[
+    ("delay", "number", "seconds before the task is ready; of a text or bytes body, as the others"),
+    ("ttl", "number", "seconds that the task lives"),
+    ("ttr", "number", "seconds that the task may be held"),
+    ("pri", "integer", "priority, lower first"),
+    ("utube", "string", "the sub-queue"),
+];
+
+/// Options of a put, as the queue names them.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PutParams {
+    delay: Option<f64>,
+    ttl: Option<f64>,
+    ttr: Option<f64>,
+    pri: Option<u64>,
+    utube: Option<String>,
+}
+
+/// A task to put. Exactly one of the payloads is given.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewTask {
+    #[serde(default, deserialize_with = "present")]
+    payload: Option<Json>,
+    payload_base64: Option<String>,
+    payload_msgpack: Option<String>,
+    delay: Option<f64>,
+    ttl: Option<f64>,
+    ttr: Option<f64>,
+    pri: Option<u64>,
+    utube: Option<String>,
+}
+
+/// Reads a member that is present, null included.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
+}
+
+/// A payload and its options, each one MessagePack value.
+struct Encoded {
+    payload: Vec<u8>,
+    options: Vec<u8>,
+}
+
+fn options(params: &PutParams) -> Vec<u8> {
+    let PutParams { delay, ttl, ttr, pri, utube } = params;
+    let mut options = Map::new();
+    for (name, seconds) in [("delay", delay), ("ttl", ttl), ("ttr", ttr)] {
+        options.extend(seconds.map(|seconds| (name.to_owned(), seconds.into())));
+    }
+    options.extend(pri.map(|pri| ("pri".to_owned(), pri.into())));
+    options.extend(utube.as_deref().map(|utube| ("utube".to_owned(), utube.into())));
+    let mut encoded = Vec::new();
+    json::to_msgpack(&Json::Object(options), &mut encoded);
+    encoded
+}
+
+impl NewTask {
+    fn encode(self, place: &str) -> Result<Encoded, Problem> {
+        let wrong = |text: &str| Err(Problem::new(Kind::Malformed, format!("{place}{text}")));
+        let mut payload = Vec::new();
+        match (self.payload, self.payload_base64, self.payload_msgpack) {
+            (Some(value), None, None) => json::to_msgpack(&value, &mut payload),
+            (None, Some(text), None) => match json::base64(&text) {
+                Some(bytes) => mp::write_bin(&mut payload, &bytes),
+                None => return wrong("payload_base64 is no base64"),
+            },
+            (None, None, Some(text)) => match json::base64(&text) {
+                Some(bytes) if mp::check_values(&bytes, 1).is_ok() => payload = bytes,
+                _ => return wrong("payload_msgpack is no base64 of one MessagePack value"),
+            },
+            _ => return wrong("a task has one of payload, payload_base64 and payload_msgpack"),
+        }
+        let Self { delay, ttl, ttr, pri, utube, .. } = self;
+        Ok(Encoded { payload, options: options(&PutParams { delay, ttl, ttr, pri, utube }) })
+    }
+}
+
+/// What a request puts.
+enum Put {
+    One(Encoded),
+    Many(Vec<Encoded>),
+}
+
+/// Reads the body of a put by its type.
+fn tasks(content: &str, body: &[u8], params: &PutParams, has_params: bool) -> Result<Put, Problem> {
+    let media = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let malformed = |text: String| Problem::new(Kind::Malformed, text);
+    let is_json = matches!(&*media, "application/json" | "application/x-ndjson" | "application/jsonl");
+    if has_params && is_json {
+        return Err(malformed("options of a JSON task stand in the task, not in the query".to_owned()));
+    }
+    let mut payload = Vec::with_capacity(body.len() + 5);
+    match &*media {
+        "application/json" => {
+            let value: Json = serde_json::from_slice(body).map_err(|error| malformed(error.to_string()))?;
+            let read = |place: &str, value| {
+                let task: NewTask =
+                    serde_json::from_value(value).map_err(|error| malformed(format!("{place}{error}")))?;
+                task.encode(place)
+            };
+            let Json::Array(items) = value else { return read("", value).map(Put::One) };
+            let numbered = items.into_iter().enumerate();
+            let tasks: Result<_, _> =
+                numbered.map(|(place, item)| read(&format!("#{}: ", place + 1), item)).collect();
+            tasks.map(Put::Many)
+        }
+        "application/x-ndjson" | "application/jsonl" => {
+            let lines = body.split(|byte| *byte == b'\n').enumerate();
+            let lines = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
+            let tasks: Result<_, _> = lines
+                .map(|(number, line)| {
+                    let place = format!("line {}: ", number + 1);
+                    let task: NewTask =
+                        serde_json::from_slice(line).map_err(|error| malformed(format!("{place}{error}")))?;
+                    task.encode(&place)
+                })
+                .collect();
+            tasks.map(Put::Many)
+        }
+        "text/plain" => {
+            if str::from_utf8(body).is_err() {
+                return Err(malformed(
+                    "text is not UTF-8: send bytes as application/octet-stream".to_owned(),
+                ));
+            }
+            mp::write_str(&mut payload, body);
+            Ok(Put::One(Encoded { payload, options: options(params) }))
+        }
+        "application/octet-stream" => {
+            mp::write_bin(&mut payload, body);
+            Ok(Put::One(Encoded { payload, options: options(params) }))
+        }
+        _ => Err(Problem::new(
+            Kind::WrongType,
+            format!(
+                "Content-Type is {content:?}: use application/json, application/x-ndjson, text/plain or \
+                 application/octet-stream"
+            ),
+        )),
+    }
+}
+
+async fn put(
+    State(state): State<Shared>,
+    access: Access,
+    Named(tube): Named<String>,
+    Params(params): Params<PutParams>,
+    uri: axum::http::Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let body = body::read(&state, &headers, body).await?;
+    let content =
+        headers.get(header::CONTENT_TYPE).and_then(|content| content.to_str().ok()).unwrap_or_default();
+    let put = tasks(content, &body, &params, uri.query().is_some_and(|query| !query.is_empty()))?;
+    let (name, args, is_one) = match put {
+        Put::One(task) => ("put", Args::new().raw(&task.payload).raw(&task.options), true),
+        Put::Many(tasks) => {
+            let (mut payloads, mut options) = (Vec::new(), Vec::new());
+            mp::write_array(&mut payloads, json::count(tasks.len()));
+            mp::write_array(&mut options, json::count(tasks.len()));
+            for task in &tasks {
+                payloads.extend_from_slice(&task.payload);
+                options.extend_from_slice(&task.options);
+            }
+            ("put_many", Args::new().raw(&payloads).raw(&options), false)
+        }
+    };
+    let function = method(&tube, name);
+    let values = state.bridge.call(&access, function.clone(), args.finish(), state.limits.timeout).await?;
+    let mut reader = Reader::new(&values.bytes);
+    if reader.nil().is_ok() || values.count == 0 {
+        return Err(Problem::new(Kind::Full, format!("the tube {tube:?} takes no task now: it is full")));
+    }
+    let shown = if is_one {
+        brief(&mut reader)
+    } else {
+        let count = reader.array().map_err(|_| unexpected(&function))?;
+        let tasks: Option<Vec<Json>> = (0..count).map(|_| brief(&mut reader)).collect();
+        tasks.map(|tasks| json!({ "tasks": tasks }))
+    };
+    let shown = shown.ok_or_else(|| unexpected(&function))?;
+    let mut response = answer(StatusCode::CREATED, &shown);
+    if let Some(id) = shown["id"].as_str()
+        && let Ok(place) = HeaderValue::from_str(&format!("{}/{id}", uri.path()))
+    {
+        response.headers_mut().insert(header::LOCATION, place);
+    }
+    Ok(response)
+}
+
+async fn peek(
+    State(state): State<Shared>,
+    access: Access,
+    Named((tube, id)): Named<(String, String)>,
+) -> Result<Response, Problem> {
+    let args = Args::new().json(&task_id(&id)?.into()).json(&json!({ "extended": true }));
+    one_task(&state, &access, method(&tube, "peek"), args).await
+}
+
+async fn remove(
+    State(state): State<Shared>,
+    access: Access,
+    Named((tube, id)): Named<(String, String)>,
+) -> Result<Response, Problem> {
+    one_task(&state, &access, method(&tube, "delete"), Args::new().json(&task_id(&id)?.into())).await
+}
+
+/// A call that answers one task.
+async fn one_task(
+    state: &Shared,
+    access: &Access,
+    function: String,
+    args: Args,
+) -> Result<Response, Problem> {
+    let values = state.bridge.call(access, function.clone(), args.finish(), state.limits.timeout).await?;
+    let task = whole(&mut Reader::new(&values.bytes)).ok_or_else(|| unexpected(&function))?;
+    Ok(answer(StatusCode::OK, &task))
+}
+
+/// The name of a task's state.
+fn state_name(letter: &str) -> &str {
+    match letter {
+        "r" => "ready",
+        "t" => "taken",
+        "~" => "delayed",
+        "!" => "buried",
+        "-" => "done",
+        other => other,
+    }
+}
+
+/// Reads the id and the state of a task; the number of its members that follow.
+fn head(reader: &mut Reader<'_>) -> Option<(Map<String, Json>, u32)> {
+    let count = reader.array().ok().filter(|count| *count >= 3)?;
+    let id = reader.uint().ok()?;
+    let state = str::from_utf8(reader.str().ok()?).ok()?;
+    let mut task = Map::new();
+    task.insert("id".to_owned(), id.to_string().into());
+    task.insert("state".to_owned(), state_name(state).into());
+    Some((task, count - 2))
+}
+
+/// A task without its payload, which the client has sent itself.
+fn brief(reader: &mut Reader<'_>) -> Option<Json> {
+    let (task, count) = head(reader)?;
+    (0..count).try_for_each(|_| reader.skip()).ok()?;
+    Some(task.into())
+}
+
+/// A task with its payload and what the extended form says.
+pub(super) fn whole(reader: &mut Reader<'_>) -> Option<Json> {
+    let (mut task, count) = head(reader)?;
+    json::payload(&mut task, reader.raw().ok()?);
+    for _ in 1..count {
+        if let Some(Json::Object(members)) = json::from_msgpack(&mut Reader::new(reader.raw().ok()?)) {
+            task.extend(members);
+        }
+    }
+    Some(task.into())
+}
