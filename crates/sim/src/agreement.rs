@@ -105,7 +105,7 @@ fn encoded(tube: &Tube, id: u64, task: &Task) -> Vec<u8> {
     out
 }
 
-/// Who holds what, who waits, which sessions there are. Learns the ids of new sessions.
+/// Holders of tasks, waiting calls and sessions. Learns the ids of new sessions.
 pub(crate) fn sessions_agree(instance: &Instance, model: &Model, names: &mut Names) -> Checked {
     let store = instance.store();
     let mut connections = BTreeSet::new();
@@ -205,7 +205,7 @@ fn next_id(store: &Store, tube: &str) -> u64 {
     last.and_then(|last| u64::try_from(last + 1).ok()).unwrap_or(0)
 }
 
-/// A row that somebody inserts into a temporary tube moves its sequence on, and a snapshot keeps the sequence, though not the
+/// A row that a client inserts into a temporary tube moves its sequence on, and a snapshot keeps the sequence, though not the
 /// row. So the ids of such a tube go on at those that were reserved, or later.
 pub(crate) fn adopt_temporary_ids(store: &Store, model: &mut Model) -> Checked {
     for tube in model.tubes.values_mut().filter(|tube| tube.plan.temporary) {
@@ -281,7 +281,7 @@ fn owner(row: &[u8], names: &Names) -> Option<((u64, u64), Owner)> {
     Some((key, Owner { session, connection, since: reader.uint().ok()? }))
 }
 
-/// What must hold of the spaces whatever was asked for: a task is taken exactly if somebody holds it, and of a sub-queue
+/// The rules of the spaces after any request: a task is taken exactly if a client holds it, and of a sub-queue
 /// at most one is.
 pub(crate) fn rules_hold(instance: &Instance, plans: &[TubePlan]) -> Checked {
     let store = instance.store();

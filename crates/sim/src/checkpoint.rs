@@ -15,7 +15,7 @@ use crate::storage::IDENTITY;
 /// The free space that a snapshot leaves to the journal.
 const RESERVE: u64 = 1 << 60;
 
-/// The free space of the disk: either more than anybody needs, or less than the reserve.
+/// The free space of the disk: either more than any writer needs, or less than the reserve.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
     pub(crate) is_short: bool,
@@ -56,7 +56,7 @@ impl Checkpointer {
         Self { snapshots, orders: VecDeque::new(), news: VecDeque::new(), disk }
     }
 
-    /// The disk, for what is to go wrong there.
+    /// The disk, for the faults that are planned there.
     pub(crate) fn disk(&self) -> &SnapshotDisk {
         &self.disk
     }
@@ -81,7 +81,7 @@ impl Checkpointer {
         self.news.is_empty() && matches!(self.orders.front(), Some(CheckpointOrder::Complete { .. }))
     }
 
-    /// Whether there is something to do, beside telling what was done.
+    /// Whether a step is left to do, beside telling of the last one.
     pub(crate) fn has_orders(&self) -> bool {
         !self.orders.is_empty()
     }

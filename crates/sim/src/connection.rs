@@ -1,4 +1,4 @@
-//! A client and its connection: the bytes on their way in both directions, and what the client waits for.
+//! A client and its connection: the bytes under way in both directions, and the answers for which the client waits.
 
 use std::collections::{BTreeMap, VecDeque};
 

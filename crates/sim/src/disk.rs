@@ -1,6 +1,6 @@
 //! A way to the disk of its own for the writer of snapshots, so that the disk can refuse a snapshot and take the journal.
 //!
-//! What is refused here is what the journal never asks for; both see the same files, and a machine that dies takes both.
+//! The journal never asks for the operations that are refused here; both see the same files, and a machine that dies takes both.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lycosa_journal::disk::{Disk, DiskFile};
 use lycosa_journal::memory::{Fault, MemoryDisk};
 
-/// What is going to be refused, after so many further operations.
+/// The planned refusal, after this number of further operations.
 type Pending = Arc<Mutex<Option<(u64, Fault)>>>;
 
 /// The folder as the writer of snapshots sees it. Clones share their fault.

@@ -1,4 +1,4 @@
-//! The journal without a thread: what it does next, it does when it is told to.
+//! The journal without a thread: each of its steps is a step of the world.
 //!
 //! With `fsync` a batch is written, then synced, then the file ended if a snapshot stands there, then reported;
 //! anything may happen in between. In the other modes all that happens when the batch is submitted, as in the server.
@@ -23,7 +23,7 @@ enum Stage {
     Dead,
 }
 
-/// A batch on its way.
+/// A batch that is being written.
 #[derive(Debug)]
 struct Work {
     batch: log::Batch,
@@ -52,7 +52,7 @@ impl Journal {
         matches!(self.stage, Stage::Idle | Stage::Dead)
     }
 
-    /// The signature of the last row that survives whatever the mode promises to survive, as the disk knows it.
+    /// The signature of the last row that survives everything that the mode promises to survive, as the disk knows it.
     pub(crate) fn durable(&self) -> u64 {
         self.durable
     }

@@ -83,7 +83,7 @@ pub const ALL: &[Kept] = &[
     replicas(251_630_653, 2_867, "a promoted replica had rows that its former master has not"),
 ];
 
-/// Runs all kept worlds, `jobs` at once. Returns those that broke a promise, in the order of [`ALL`].
+/// Runs all kept worlds, `jobs` at once. Returns the worlds that broke a promise, in the order of [`ALL`].
 ///
 /// # Panics
 /// A thread cannot be started.

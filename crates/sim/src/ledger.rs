@@ -1,12 +1,12 @@
-//! The clients' own account of every reply that reached them: what was put is there, what was finished is gone.
+//! The clients' own account of every reply that reached them: tasks that were put exist, finished tasks do not.
 //!
 //! The account knows nothing of the server, of the model or of the disk. A client was told that a task was put: every
 //! later start must find the task. Exceptions are a task that a later request may have ended, and one with a ttl that
-//! may be over. A task of which somebody was told that it was finished must never be found again. What was asked for
+//! may be over. A task of which a client knows that it was finished must never be found again. A request that was made
 //! and not answered may have happened or not, and may yet happen.
 //!
-//! Ids begin anew when a tube is emptied or dropped. So the account of a tube begins anew too when somebody asks for that;
-//! what was asked for before and is still under way may concern the tasks that come after, and counts for them.
+//! Ids begin anew when a tube is emptied or dropped. So the account of a tube begins anew too when a client asks for that;
+//! an earlier request that is still under way may concern the tasks that come after, and counts for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,19 +19,19 @@ use crate::plan::TubePlan;
 use crate::request::{Request, RowChange};
 use crate::violation::{Checked, Violation, hold};
 
-/// What is known of the tasks of one tube since it was emptied last.
+/// The account of the tasks of one tube since it was emptied last.
 #[derive(Debug, Default)]
 struct Account {
     /// Payloads of tasks of which a client knows that they were put.
     put: BTreeMap<u64, Vec<u8>>,
-    /// Tasks that somebody may have ended.
+    /// Tasks that a client may have ended.
     doomed: BTreeSet<u64>,
     /// Requests under way that may end or write a task. Whenever they are handled they concern the task that has the id
     /// then, be it one that was put long after they were sent, and after the tube was emptied.
     under_way: Vec<Concern>,
     /// Tasks of which a client knows that they are finished.
     finished: BTreeSet<u64>,
-    /// Tasks that somebody may have written past the queue, with an id of his own choice.
+    /// Tasks that a client may have written past the queue, with an id of its own choice.
     written: BTreeSet<u64>,
     /// Requests under way that empty the tube.
     wipes: u32,
@@ -77,7 +77,7 @@ impl Account {
         }
     }
 
-    /// The tube is going to be emptied: nothing is known of the tasks that will be in it, but that what is under way may
+    /// The tube is going to be emptied: nothing is known of its later tasks, but that requests under way may
     /// concern them.
     fn clear(&mut self) {
         self.put.clear();
@@ -108,7 +108,7 @@ impl Ledger {
         }
     }
 
-    /// Nobody will be told what became of a request: it was handled before, or never will be.
+    /// No client will get an answer to a request: it was handled before, or never will be.
     pub(crate) fn abandoned(&mut self, request: &Request, step: u64) {
         let Some(account) = request.tube().and_then(|tube| self.accounts.get_mut(tube)) else { return };
         for done in concerns(request) {

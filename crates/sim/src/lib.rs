@@ -5,9 +5,9 @@
 //! process or the machine dies. No thread, clock, socket or file is involved, so the same seed gives the same run,
 //! and a failure is a number.
 //!
-//! What is checked, at every step:
+//! Checked at every step:
 //! - the spaces hold exactly what a plain model of the queue says, and every answer is the one that the model gave;
-//! - a task is taken exactly if somebody holds it; of a sub-queue at most one task is taken;
+//! - a task is taken exactly if a client holds it; of a sub-queue at most one task is taken;
 //! - a tick asks to be called again no later than something is due, and never now for nothing twice;
 //! - an answer leaves only when the disk holds every row that it may have seen.
 //!
@@ -19,7 +19,7 @@
 //! as that mode promises it.
 //!
 //! A seed has a second world, of [expiration tasks](run_expiration): nothing alive is deleted, everything due goes
-//! within its bound, and what is archived is archived once.
+//! within its bound, and archived tuples are archived once.
 //!
 //! The turn is the server's own ([`lycosa_engine::turn`]): deadlines, a checkpoint's step, group commit and its delay, the
 //! order in which replies leave.
@@ -28,16 +28,16 @@
 //!
 //! The checkers have been wrong, too. These worlds are [kept](kept), beside those in which the server was wrong:
 //!
-//! | seed | what the checker claimed | what was wrong with the checker |
+//! | seed | claim of the checker | fault of the checker |
 //! |---|---|---|
-//! | 2055162165 | a task of which a client knew that it was put had gone | A `delete` of task 3 was on its way when the tube was emptied; the server read it when there was a new task 3, and ended that. The ledger had forgotten the request together with the old tasks. Requests under way now count for the tasks that come after. |
+//! | 2055162165 | a task of which a client knew that it was put had gone | A `delete` of task 3 was being sent when the tube was emptied; the server read it when there was a new task 3, and ended that. The ledger had forgotten the request together with the old tasks. Requests under way now count for the tasks that come after. |
 //! | 2055162963, 1000107 | the data folder took more than its bound | The bound was taken of the data at the end of a checkpoint. It holds for the most that lived since the newest snapshot was begun. (The server was mended as well: the journal file that a snapshot ended now goes while the next one is written.) |
-//! | 2226660278 | a task was missing that the model had | A call's time was over, so a put with a ttl of 0 got its room. The server removed that task in the same tick, the model in the next one. The model now ticks until nothing is due. |
+//! | 2226660278 | a task was missing that the model had | A call's time was over, so a put with a ttl of 0 got its place. The server removed that task in the same tick, the model in the next one. The model now ticks until nothing is due. |
 //! | 307255977 | a task's time differed after a start | A client had made a delayed task ready past the queue, and left it the time at which its delay was over. A start corrects such times; the model does now. |
 //! | 3428903472 | a temporary tube went on at another id than expected after a restart | A row with an id of its own had been inserted past the queue. It moves the tube's sequence on, and a snapshot keeps the sequence though not the row. The model now takes any id from the reserved ones on. |
 //! | 770065, 770069, 770129, 770350 | a task's time differed after a start | A start corrects `next_event` of ready, buried and delayed tasks in tubes of all types with deadlines. The model corrected ready ones in tubes with sub-queues. |
 //! | 770169 | a start was refused after a bit of the newest snapshot had turned over | With `checkpoint_count = 1` the machine had died while old files were removed: the older snapshot was left, its xlog was not. A bit now turns over only where a start can go back to the older snapshot. |
-//! | 51000720 | a call waited that should not | A take removed a dead task, which made room for a put that waited. The server serves that put before the next take, the model served all takes first. |
+//! | 51000720 | a call waited that should not | A take removed a dead task, which made a place for a put that waited. The server serves that put before the next take, the model served all takes first. |
 //! | 51000794, 62000101 | an insert was refused for memory, the model took it | The inserted task was dead and would have been removed at once by a take that waited, so that the tube was the same with and without it. The model now asks the instance whether the request was refused. |
 //! | 85000466 | a waiting `take_many` got other tasks | A session ended that held more tasks than one step of the queue releases, and the instance served the call between two steps, as `docs/queue.md` says. The model releases all of them first, and so does the instance now, by a larger step. |
 //! | 819827553 (replicas) | the holder of a task was told that it was not taken | An idle client's session had ended under another master, and its open connection took under a new session, of which the client did not know. Clients now identify themselves again after a change of the master. |
@@ -107,9 +107,9 @@ pub struct Report<T = Totals> {
 pub struct Failure {
     /// The run's seed.
     pub seed: u64,
-    /// The step at or after which it was found; a run of so many steps finds it again.
+    /// The step at or after which it was found; a run of this number of steps finds it again.
     pub step: u64,
-    /// What was found.
+    /// The broken promise.
     pub message: String,
 }
 
@@ -129,7 +129,7 @@ pub fn run(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report, Failure> 
     })
 }
 
-/// Runs the world of expiration tasks of `seed` for `steps` steps and one more, after which everything due has gone.
+/// Runs the world of expiration tasks of `seed` for `steps` steps and one more, after which every due tuple is deleted.
 ///
 /// # Errors
 /// As [`run`].

@@ -1,6 +1,6 @@
 //! What a seed decides before the first step: tubes, limits, and how often everything happens.
 //!
-//! Weights are drawn anew for each seed, and some are 0: a run in which nobody ever releases, or in which the journal is
+//! Weights are drawn anew for each seed, and some are 0: a run without any release, or in which the journal is
 //! always slow, reaches states that an average run never does.
 
 use lycosa_journal::log::WalMode;
@@ -75,7 +75,7 @@ pub(crate) enum Action {
     Disconnect,
     /// A client stops reading, or reads again.
     Stall,
-    /// Everything comes to rest, with nothing on its way.
+    /// Everything comes to rest, with nothing under way.
     RunUntilIdle,
     /// The process or the machine dies.
     Crash,
@@ -85,11 +85,11 @@ pub(crate) enum Action {
     Fault,
     /// The disk is going to refuse something of the writer of snapshots.
     SnapshotFault,
-    /// Somebody wants a snapshot.
+    /// A client wants a snapshot.
     Checkpoint,
     /// The writer of snapshots does the next thing it has to do.
     Snapshotter,
-    /// The disk becomes short of room, or has room again.
+    /// The disk becomes short of space, or has space again.
     Room,
 }
 

@@ -57,12 +57,12 @@ pub(crate) enum RowChange {
     Insert(Vec<u8>),
 }
 
-/// Requests that nobody should send.
+/// Requests that no client should send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Malformed {
     /// A length prefix that is none: the end of the connection.
     Length,
-    /// A frame whose header is no map. Its `sync` is 0, as nobody can tell it.
+    /// A frame whose header is no map. Its `sync` is 0, as it cannot be read.
     Header,
     /// A CALL without a name.
     Body,

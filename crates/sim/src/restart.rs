@@ -1,7 +1,7 @@
 //! Ends of the process, and what the next start must find.
 //!
 //! When the process dies but the machine does not, the disk keeps everything that was written, and still does not owe
-//! what was never synced: a machine that dies later may take it away. When the machine dies, the disk keeps what was
+//! unsynced bytes: a machine that dies later may take them away. When the machine dies, the disk keeps the bytes that were
 //! synced and as much of the rest as chance will have it; and sometimes a bit of a snapshot has turned over, which costs
 //! nothing as long as there is the snapshot before it.
 //!
@@ -10,7 +10,7 @@
 //! | | the process dies | the machine dies | a stop in order |
 //! |---|---|---|---|
 //! | `fsync` | every row that was reported | every row that was reported | every row |
-//! | `write` | every row that was reported | the newest snapshot that was reported, and of what was journaled since a beginning | every row |
+//! | `write` | every row that was reported | the newest snapshot that was reported, and of the rows that were journaled since a beginning | every row |
 //! | `none` | the newest snapshot that was reported | the same | every row: the stop takes a snapshot |
 //!
 //! Absent: a machine that dies in mode `write` after bytes of a later xlog have reached the disk and those of an
@@ -173,8 +173,8 @@ pub(crate) fn dead_machine(disk: &MemoryDisk, random: &mut Random, trace: &mut T
 }
 
 /// The disk that the next start finds after the machine has died and nothing but snapshots was ever synced: xlogs up
-/// to some byte in the order in which they were written. What was synced nevertheless is there, and so is what was
-/// written before it.
+/// to some byte in the order in which they were written. Bytes that were synced nevertheless are kept, and so are the bytes
+/// written before them.
 fn dead_unsynced_machine(disk: &MemoryDisk, random: &mut Random, trace: &mut Trace) -> MemoryDisk {
     let mut image = disk.crash(Crash::Machine).files();
     // Each with the number of bytes at its beginning that are as they were synced.
@@ -373,7 +373,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// What was recovered must be a prefix of what was handed to the journal, and hold everything that the end has left.
+    /// Recovered data must be a prefix of the rows that were handed to the journal, and hold everything that the end has left.
     fn check_recovered(&mut self, store: &Store, recovered: &Recovered, left: Left) -> Checked {
         let signature = recovered.vclock.signature();
         self.trace.line(format_args!("{} recovered {signature} rows", self.step));
@@ -410,7 +410,7 @@ impl Simulation<'_> {
         self.ledger.check(store, &self.plan.tubes)
     }
 
-    /// The model at the end of what was recovered. If that is not the end of a step, the recovered data are taken over
+    /// The model at the end of the recovered data. If that is not the end of a step, the recovered data are taken over
     /// after they were found to lie between the steps around it.
     fn recovered_model(&self, signature: u64, store: &Store) -> Checked<Model> {
         let place = self.history.partition_point(|(known, _)| *known <= signature);

@@ -4,7 +4,7 @@
 //! stream, unless the instance asks for a pause. The turn is the server's own ([`lycosa_engine::turn`]), and the
 //! world is its host.
 //!
-//! After everything that reaches the instance the model is told the same, and the spaces are compared with it. Each
+//! After each input of the instance the model gets the same, and the spaces are compared with it. Each
 //! answer is noted when it is determined, with the signature of the rows that it may have seen, and looked at when it
 //! reaches the client: it must be the one that was noted, and the disk must hold those rows.
 
@@ -33,10 +33,10 @@ use crate::trace::Trace;
 use crate::violation::{Checked, Violation, hold};
 use crate::workload::Workload;
 
-/// What is free on a disk that is short of it.
+/// Free space of a disk that is short of it.
 const SHORT_OF_ROOM: Room = Room::new(4_096, 8_192);
 
-/// Nobody waits for what is farther away than this, in µs: lives end after a hundred years unless somebody says otherwise.
+/// No test waits for a time that is farther away than this, in µs: a task without a ttl lives for a hundred years.
 const FAR: u64 = 24 * 3_600_000_000;
 
 /// Bytes of rows that no run has under way.
@@ -62,7 +62,7 @@ pub struct Totals {
     pub snapshots: u64,
     /// Snapshots that were begun and could not be written.
     pub snapshot_failures: u64,
-    /// Of the crashes, those that left an unfinished snapshot.
+    /// Of the crashes, the number that left an unfinished snapshot.
     pub crashes_writing: u64,
     /// Of the crashes, those between a snapshot's getting its name and the instance's being told.
     pub crashes_unreported: u64,
@@ -70,7 +70,7 @@ pub struct Totals {
     pub crashes_collecting: u64,
     /// Failures of the journal.
     pub failures: u64,
-    /// Of the crashes, those that took rows which had been reported, in a mode that does not promise to keep them.
+    /// Of the crashes, the number that took rows which had been reported, in a mode that does not promise to keep them.
     pub losses: u64,
     /// Turns that kept rows back for the clients that had just been answered.
     pub waits: u64,
@@ -94,7 +94,7 @@ pub(crate) struct Life {
     /// The disk was told to refuse something of the writer of snapshots.
     pub(crate) is_snapshot_faulty: bool,
     pub(crate) watch: Watch,
-    /// The instance was told that the disk is short of room.
+    /// The instance has heard that the disk is short of space.
     pub(crate) is_short_of_room: bool,
 }
 
@@ -237,7 +237,7 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// The end of the run: nothing may be left on its way, and a start must find everything again.
+    /// The end of the run: nothing may be left under way, and a start must find everything again.
     pub(crate) fn finish(&mut self) -> Checked {
         self.step += 1;
         self.stop()
@@ -368,7 +368,7 @@ impl<'a> Simulation<'a> {
                 connection.buffer.extend(arrived);
                 self.handle_buffer(*client)?;
             }
-            // Longer than rows wait for anybody.
+            // Longer than rows wait in any world.
             self.clock += Duration::from_millis(10);
             self.turn()?;
             while !self.is_journal_at_rest() {
@@ -419,7 +419,7 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// Lets the disk refuse something soon: anybody's, or only what the writer of snapshots asks for.
+    /// Lets the disk refuse something soon: any operation, or only those of the writer of snapshots.
     fn fault(&mut self, of_snapshots: bool) {
         let operations = self.random.below(if of_snapshots { 9 } else { 4 });
         let fault = match self.random.below(3) {

@@ -1,4 +1,4 @@
-//! What is asked of checkpoints: that they begin when they are due, hold the data of their moment, replace old files, keep
+//! The rules of checkpoints: they begin when they are due, hold the data of their time, replace old files, keep
 //! to the bound of the disk, and are nothing to the journal when they fail.
 //!
 //! The bound is the contract of `docs/checkpoints.md`: twice the live data and four times the threshold, for all
@@ -7,10 +7,10 @@
 //! or the last snapshot as large as it is.
 //!
 //! A world may journal many thresholds between two turns, or while a snapshot is written by a few bytes at a time, as
-//! no real one does. So what was journaled too much since the last snapshot is measured and added; what was journaled
-//! before it is not, and neither are older snapshots. What was on its way to the disk when a checkpoint began is as
-//! if it had been journaled while that ran: nobody could see it in the files then. A snapshot may also be larger than
-//! the last one let expect. What is left to find are files that stay.
+//! no real one does. So bytes that were journaled too much since the last snapshot are measured and added; bytes that were journaled
+//! before it are not, and neither are older snapshots. Bytes that were being written when a checkpoint began count as
+//! if they had been journaled while that ran: no check could see them in the files then. A snapshot may also be larger than
+//! the last one let expect. The check is left to find files that stay.
 
 use std::time::Duration;
 
@@ -25,13 +25,13 @@ use crate::violation::{Checked, Violation, hold};
 /// How late a size may be looked at, in µs.
 const LOOK_EVERY: u64 = 1_000_000;
 
-/// The pause after a failure before a checkpoint begins by itself, in µs.
+/// The pause after a failure before the next checkpoint begins, in µs.
 const RETRY_AFTER: u64 = 60_000_000;
 
 /// Bytes of a file's text header, blocks' headers and end marker, at most.
 const FILE_OVERHEAD: u64 = 600;
 
-/// What is known of checkpoints in one life of the process.
+/// The known checkpoints of one life of the process.
 #[derive(Debug)]
 pub(crate) struct Watch {
     /// When the last one that was completed began, or the life.
@@ -40,7 +40,7 @@ pub(crate) struct Watch {
     base: u64,
     /// Live data when it began, or the life.
     base_live: u64,
-    /// Nothing has to begin by itself before.
+    /// No checkpoint has to begin before.
     retry_at: u64,
     /// Since when there is more journal than there may be.
     overdue_since: Option<u64>,

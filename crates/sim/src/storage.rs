@@ -58,7 +58,7 @@ pub(crate) fn recover(
     Ok(Some((replay.finish()?, recovered)))
 }
 
-/// The digest of what the snapshot with that signature holds, all by itself.
+/// The digest of the snapshot with that signature, alone.
 pub(crate) fn snapshot_digest(disk: &MemoryDisk, signature: u64) -> Checked<u128> {
     let name = file_name(FileKind::Snapshot, signature);
     let bytes = disk.files().remove(&name);

@@ -1,4 +1,4 @@
-//! What happened, line by line: hashed as it comes, so that two runs can be compared by one number; shown if somebody
+//! The course of a world, line by line: hashed at once, so that two runs can be compared by one number; shown if a person
 //! watches; the last lines kept for the report of a failure.
 
 use std::collections::VecDeque;
@@ -44,13 +44,13 @@ impl Trace {
         let _ = line.write_fmt(text);
         self.bytes(line.as_bytes());
         if self.verbose {
-            // Whoever looks may have seen enough.
+            // A reader of the lines may have seen enough.
             let _ = writeln!(io::stdout(), "{line}");
         }
         self.recent.push_back(line);
     }
 
-    /// Adds bytes that nobody reads: only the hash knows them.
+    /// Adds bytes that are not shown: only the hash knows them.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         const PRIME: u64 = 0x0000_0100_0000_01b3;
         let mut hash = self.hash;

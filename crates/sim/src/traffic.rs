@@ -200,7 +200,7 @@ impl Simulation<'_> {
         agreement::tubes_agree(self.life.instance.store(), before, &self.plan.tubes).is_ok()
     }
 
-    /// Whether a disk that is short of room stands against a request whatever the queue would say to it.
+    /// Whether a disk that is short of space stands against a request, without a question to the queue.
     pub(crate) fn wants_room(&self, request: &Request) -> bool {
         let is_there = request.tube().is_none_or(|tube| self.model.tubes.contains_key(&tube));
         self.life.is_short_of_room
@@ -275,8 +275,8 @@ impl Simulation<'_> {
         let mut replies =
             replies.map_err(|error| Violation(format!("what the server writes are no frames: {error}")))?;
         if self.life.has_failed {
-            // Calls that waited for a task are told of the failure in no particular order. Those that have one sync,
-            // because nobody could read it, are answered in theirs.
+            // Calls that waited for a task get the failure in no particular order. Calls with one sync,
+            // because it could not be read, are answered in theirs.
             replies.sort_by_key(|reply| reply::decode(reply).map_or(0, |reply| reply.sync));
         }
         for reply in replies {

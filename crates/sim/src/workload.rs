@@ -1,4 +1,4 @@
-//! What clients ask for: mostly sensible things, about tasks that are there.
+//! The requests of clients: mostly sensible ones, about existing tasks.
 //!
 //! The workload looks into the model to find tasks worth asking about, so that acks hit and sub-queues fill; that it
 //! sometimes knows more than a client could is no harm.
@@ -196,7 +196,7 @@ impl Workload {
         Request::Row { tube, space, id, change }
     }
 
-    /// A row that somebody writes past the queue, with an id that was never handed out.
+    /// A row that a client writes past the queue, with an id that was never handed out.
     fn new_row(&mut self, view: &WorkloadContext<'_>, known: Option<&Tube>) -> (u64, RowChange) {
         let Some(tube) = known else { return (0, RowChange::Select) };
         let id = tube.next_id + self.random.below(3);
@@ -247,7 +247,7 @@ fn ids(random: &mut Random, known: Option<&Tube>, wanted: impl Fn(&Task) -> bool
     ids
 }
 
-/// The id of a session that is or was, or one that nobody has; or none.
+/// The id of a present or former session, or an unknown one; or none.
 fn session(random: &mut Random, known: &[SessionId]) -> Option<SessionId> {
     if random.one_in(4) {
         return None;

@@ -1,7 +1,7 @@
-//! What was put, what has gone since, and whether it was allowed to go.
+//! Tuples that were written, those of them that are deleted since, and whether these were allowed to go.
 //!
-//! The account knows nothing of the server's own idea of a deadline: it keeps for each tuple the moment that the
-//! world had in mind when it wrote the tuple. It learns from the spaces what has expired, and judges that.
+//! The account knows nothing of the server's own idea of a deadline: it keeps for each tuple the time that the
+//! world had in mind when it wrote the tuple. It learns from the spaces which tuples have expired, and judges that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -201,8 +201,8 @@ impl Account {
         self.tasks.retain(|_, task| !task.transient);
     }
 
-    /// Makes this account, of the moment before a step, that of recovered data which end in the middle of the step. `after`
-    /// is the account of the moment after it. A step of several transactions is one in which tuples expire, so what is not
+    /// Makes this account, of the time before a step, that of recovered data which end in the middle of the step. `after`
+    /// is the account of the time after it. A step of several transactions is one in which tuples expire, so a tuple that is not
     /// as before is as after: a tuple that expired is either in its space or archived.
     pub(super) fn adopt(&mut self, store: &Store, plan: &Plan, after: &Self) -> Checked {
         let found = Found::read(store, &self.names, plan)?;

@@ -5,9 +5,9 @@
 //! of all kinds in any order; make the instance read-only; let the archive's tube fill up. The process and the
 //! machine die anywhere.
 //!
-//! What is checked, after everything that happens:
+//! Checked after each event:
 //! - Nothing alive is deleted, and nothing at all where no task runs or the instance only reads.
-//! - What has expired is in its archive exactly once, and in its space no more, also at every start.
+//! - An expired tuple is in its archive exactly once, and in its space no more, also at every start.
 //! - The tasks are those that were started and not stopped. A name is free as soon as its task has ended.
 //! - With nothing in the way, everything due goes within its bound: at once by an index, else within two passes.
 //!
@@ -69,7 +69,7 @@ pub struct ExpirationTotals {
     pub bounded: u64,
     /// Ends of the process or the machine out of order.
     pub crashes: u64,
-    /// Of them, those that took rows which nobody had been promised.
+    /// Of them, losses of rows that no client was promised.
     pub losses: u64,
     /// Ends in order.
     pub stops: u64,
@@ -430,7 +430,7 @@ impl<'a> World<'a> {
         Err(Violation("the tasks never come to rest".to_owned()))
     }
 
-    /// Takes everything out of the tasks' way. What is due must then go within its bound.
+    /// Takes everything out of the tasks' way. Due tuples must then go within their bound.
     fn settle(&mut self) -> Checked {
         if std::mem::take(&mut self.is_read_only) {
             self.instance.set_read_only(false, self.now);
@@ -557,7 +557,7 @@ fn instance(random: &mut Random, store: Store, vclock: Vclock, now: u64) -> Inst
     let entropy = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| salts.next() as u8));
     let process = Process { id: 1, entropy };
     let settings = Settings {
-        // Nobody here writes snapshots.
+        // This world writes no snapshots.
         checkpoint_interval: 0,
         checkpoint_wal_threshold: u64::MAX,
         ..Settings::default()

@@ -50,7 +50,7 @@ pub(super) struct TaskPlan {
 /// What can happen next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
-    /// A tuple comes, or one that is there gets another deadline.
+    /// A tuple is written, or an existing one gets another deadline.
     Put,
     Delete,
     Truncate,
@@ -70,7 +70,7 @@ pub(super) enum Action {
     Turn,
     Journal,
     Advance,
-    /// Nothing hinders the tasks any more; what is due must go within its bound.
+    /// Nothing hinders the tasks any more; due tuples must go within their bound.
     Settle,
     Crash,
     /// A stop in order, and a start.

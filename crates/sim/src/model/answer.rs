@@ -8,15 +8,15 @@ use super::session::SessionKey;
 /// The answer to a request, as far as it is determined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// So many values, back to back.
+    /// This number of values, back to back.
     Values { count: u32, bytes: Vec<u8> },
-    /// One value: an array of so many tasks, which stand back to back.
+    /// One value: an array of this number of tasks, which stand back to back.
     Tasks { count: u32, bytes: Vec<u8> },
     /// The id of a session.
     Session(SessionKey),
     /// An error with that code and text.
     Failure { code: ErrorCode, text: String },
-    /// An error, whatever it says.
+    /// An error with any text.
     AnyFailure,
     /// The news that a snapshot is complete, or an error: the model knows nothing of snapshots.
     Snapshot,

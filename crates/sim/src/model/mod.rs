@@ -1,6 +1,6 @@
 //! The queue as it ought to be, written down as plainly as possible.
 //!
-//! The model is told what the instance is told: requests in the order in which they are handled, the times of ticks,
+//! The model gets the inputs of the instance: requests in the order in which they are handled, the times of ticks,
 //! the ends of connections. It says what clients must be answered and what the spaces must hold afterwards. It looks
 //! through everything for everything, and knows nothing of indexes, transactions, journals or bytes of the protocol.
 //!
@@ -8,7 +8,7 @@
 //! taken task. A waiting call is served in its turn and only with what it may have. An id is handed out once. A
 //! deadline fires at the first tick that is not before it and never earlier.
 //!
-//! Absent: errors for want of memory, room or rights, the limits of a connection, and the budget of a tick, which runs keep
+//! Absent: errors for want of memory, space or rights, the limits of a connection, and the budget of a tick, which runs keep
 //! clear of.
 
 mod answer;
@@ -71,7 +71,7 @@ impl Model {
         }
     }
 
-    /// What is left after the process has ended.
+    /// The part that is left after the process has ended.
     pub(crate) fn end_process(&mut self) {
         self.connections.clear();
         self.admins.clear();
@@ -88,7 +88,7 @@ impl Model {
         }
     }
 
-    /// The queue comes up on what was recovered. Returns how many tasks it found without an owner.
+    /// The queue comes up on recovered data. Returns how many tasks it found without an owner.
     pub(crate) fn start(&mut self, now: u64) -> u64 {
         let mut released = 0;
         for tube in self.tubes.values_mut() {
@@ -422,7 +422,7 @@ impl Model {
         (!taken.is_empty()).then(|| Answer::tasks(&taken))
     }
 
-    /// Serves who waits until nobody can be served.
+    /// Serves waiting calls until none can be served.
     fn serve(&mut self, now: u64) {
         let numbers: Vec<usize> = self.tubes.keys().copied().collect();
         for number in numbers {
@@ -430,8 +430,8 @@ impl Model {
         }
     }
 
-    /// Serves the calls that wait in a tube, one after the other: a put as soon as there is room for it, otherwise a take, each
-    /// in the order of arrival. A take that finds only dead tasks removes them, which makes room too.
+    /// Serves the calls that wait in a tube, one after the other: a put as soon as the tube has a place for it, otherwise a take, each
+    /// in the order of arrival. A take that finds only dead tasks removes them, which makes places too.
     fn serve_tube(&mut self, number: usize, now: u64) {
         while self.serve_put(number, now)
             || self.serve_take(number, now)
@@ -466,7 +466,7 @@ impl Model {
         true
     }
 
-    /// Who waits longest for tasks: the place, the call, and how many it wants if it is one for many.
+    /// The call that waits longest for tasks: the place, the call, and how many it wants if it is one for many.
     fn first_take(&self, number: usize) -> Option<(usize, Token, Option<u64>)> {
         let tube = self.tubes.get(&number)?;
         let place = tube.waits(true)?;
@@ -474,7 +474,7 @@ impl Model {
         Some((place, *token, if let Wanted::Tasks(limit) = wanted { Some(*limit) } else { None }))
     }
 
-    /// Somebody changes a row past the queue.
+    /// A client changes a row past the queue.
     fn change_row(&mut self, number: usize, id: u64, change: &RowChange) -> Answer {
         let Some(tube) = self.tubes.get_mut(&number) else { return Answer::AnyFailure };
         let kind = tube.kind();
@@ -579,7 +579,7 @@ impl Model {
         self.serve(now);
     }
 
-    /// Does everything that is due, and what is due at once because of that: a call whose time is over may leave room to
+    /// Does everything that is due, and then everything that is due because of that: a call whose time is over may leave its place to
     /// a put whose task has no life at all.
     pub(crate) fn tick(&mut self, now: u64) {
         self.tick_once(now);
@@ -627,7 +627,7 @@ impl Model {
         waiters.filter(|waiter| waiter.token.connection == connection).count()
     }
 
-    /// When something has to happen by itself, at the earliest.
+    /// When something has to happen without a request, at the earliest.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let tasks = self.tubes.values().filter(|tube| tube.is_timed()).flat_map(|tube| tube.tasks.values());
         let waiters = self.tubes.values().flat_map(|tube| &tube.waiters);

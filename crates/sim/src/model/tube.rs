@@ -15,10 +15,10 @@ use crate::request::{PutOptions, Span};
 /// The moment that never comes, as the queue stores it.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// A hundred years, which is what a ttl is unless somebody says otherwise.
+/// A hundred years: the ttl of a task without one.
 const LONGEST: Span = Span(3_153_600_000_000_000);
 
-/// Who holds a task.
+/// The holder of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) session: SessionKey,
@@ -156,17 +156,17 @@ impl Tube {
         self.plan.capacity == 0 || (self.tasks.len() + tasks) as u64 <= self.plan.capacity
     }
 
-    /// The place of who waits longest for a task, or for room.
+    /// The place of the call that waits longest for a task, or for a place in the tube.
     pub(crate) fn waits(&self, for_task: bool) -> Option<usize> {
         self.waiters.iter().position(|waiter| waiter.wanted.is_take() == for_task)
     }
 
-    /// Whether a batch of puts waits for room before all other puts.
+    /// Whether a batch of puts waits for places before all other puts.
     pub(crate) fn is_kept_for_batch(&self) -> bool {
         self.waits(false).is_some_and(|place| matches!(self.waiters[place].wanted, Wanted::RoomForMany(_)))
     }
 
-    /// Whether there is room for the put that waits longest.
+    /// Whether the tube has a place for the put that waits longest.
     pub(crate) fn has_room_for_waiter(&self) -> bool {
         self.waits(false).is_some_and(|place| match &self.waiters[place].wanted {
             Wanted::RoomForMany(tasks) => self.has_room(tasks.len()),
@@ -284,7 +284,7 @@ impl Tube {
         Some(answer)
     }
 
-    /// Does what is due to tasks by itself. True if something was.
+    /// Carries out the deadlines of tasks. True if there was one.
     pub(crate) fn expire(&mut self, now: u64) -> bool {
         let mut any = false;
         while self.is_timed() && self.expire_once(now) {
@@ -335,7 +335,7 @@ impl Tube {
         }
     }
 
-    /// A deadline that somebody wrote past the queue is corrected, not obeyed.
+    /// A deadline that a client wrote past the queue is corrected, not obeyed.
     fn postpone(&mut self, id: u64) {
         if let Some(task) = self.tasks.get_mut(&id) {
             task.next_event = task.death();

@@ -55,12 +55,12 @@ pub(super) struct Client {
     sync: u64,
 }
 
-/// How far a task has come, as its clients know.
+/// How far a task is, as its clients know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// The `put` was not answered.
     Asked,
-    /// It is there.
+    /// It exists.
     Stored,
     /// An `ack` was sent and not answered.
     Finishing,
@@ -132,7 +132,7 @@ impl Client {
         frame
     }
 
-    /// The connection is gone. Whatever was under way may have happened or not.
+    /// The connection is gone. Requests under way may have been done or not.
     pub(super) fn lose_connection(&mut self) {
         self.connection = None;
         self.pending = None;

@@ -45,7 +45,7 @@ enum Server {
         replica: Uuid,
         reader: Box<FileReader>,
     },
-    /// The number is on its way to the disk.
+    /// The number is being written to the disk.
     Registering {
         slot: ConnectionSlot,
         replica: Uuid,
@@ -111,7 +111,7 @@ impl Joining {
         matches!((&self.joiner, &self.server), (Joiner::Closed, Server::Closed))
     }
 
-    /// How far both ends have come, for the report of a world that does not come to rest.
+    /// How far both ends are, for the report of a world that does not come to rest.
     pub(super) fn state(&self) -> String {
         let joiner = match &self.joiner {
             Joiner::Closed => "closed",
@@ -255,7 +255,7 @@ impl Joining {
         Ok(true)
     }
 
-    /// The replica is told why the master gives up.
+    /// The replica gets the reason for which the master gives up.
     fn refuse(&mut self, version: u32, error: &ErrorObject) -> bool {
         let mut out = Vec::new();
         stream::error(&mut out, version, error);

@@ -1,4 +1,4 @@
-//! A connection of a replica with a master: the bytes on their way, and the machine at either end.
+//! A connection of a replica with a master: the bytes under way, and the machine at either end.
 //!
 //! The ends are what `lycosa-server` has around the same machines: a [`Handshake`] and a [`Follower`] here, requests to the
 //! instance and then a [`Relay`] there, served from files until it has everything, and from the window after that.
@@ -31,7 +31,7 @@ pub(super) const MAX_TRANSACTION: usize = 1 << 24;
 #[derive(Debug, Default)]
 pub(super) struct Pipe {
     bytes: VecDeque<u8>,
-    /// Bytes vanish, and nobody is told.
+    /// Bytes vanish, and no side gets an error.
     pub(super) is_swallowing: bool,
 }
 

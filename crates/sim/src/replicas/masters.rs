@@ -5,9 +5,9 @@
 //! replication of that direction stops until the operator lets it skip conflicts once. Machines die, connections are cut, bytes
 //! come late and in pieces. Sometimes one master makes a tube, and the other puts tasks into it as soon as it has the rows.
 //!
-//! What is checked, when everything has come to rest:
+//! Checked when everything is at rest:
 //! - Both have the same vclock: a row that was left out counts as received.
-//! - Keys of one master are the same on both. What its transactions have left out of a conflict is there.
+//! - Keys of one master are the same on both. The rows that its transactions have left out of a conflict exist.
 //! - A contested key is on both, each with what one of the masters has inserted. Without contested keys the digests are equal.
 
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ use crate::violation::{Checked, Violation, hold};
 const SPACE: u32 = 600;
 /// Keys from here on are contested.
 const CONTESTED: u64 = 1_000_000;
-/// Rounds after which everything must have come to rest.
+/// Rounds after which everything must be at rest.
 const ROUNDS: usize = 3_000;
 const ROUND: u64 = 20_000;
 

@@ -11,15 +11,15 @@
 //! with a clock that is wrong by minutes. Journals are removed although a replica needs them: it joins again. In most worlds
 //! a process is an orphan until it is in sync with some masters.
 //!
-//! What is checked:
-//! - A task whose `put` was answered is there until an `ack` was sent. One whose `ack` was answered never comes back.
-//! - A task that one client holds is not given to another, and its holder's `ack` is accepted, whoever is the master then
+//! Checked:
+//! - A task whose `put` was answered exists until an `ack` was sent. One whose `ack` was answered never comes back.
+//! - A task that one client holds is not given to another, and its holder's `ack` is accepted by any later master
 //!   (in worlds whose sessions outlive everything).
 //! - Two instances with equal vclocks have equal digests.
 //! - Replication never stops, and everything comes to rest once nothing goes wrong any more.
 //!
 //! Instances join over a connection while clients work, in most worlds from the beginning. Either side dies in the middle, the
-//! connection is cut, the journals that it needs are removed, and the disk refuses when everything is there: they begin anew.
+//! connection is cut, the journals that it needs are removed, and the disk refuses when all bytes are received: they begin anew.
 //!
 //! `replicas_before_reply` is 1 in every world: without it a master's death may cost what it has acknowledged.
 //!

@@ -228,7 +228,7 @@ impl Node {
         Ok(!storage::directory(&self.disk).list().map_err(violation)?.snapshots.is_empty())
     }
 
-    /// The machine dies: what was not synced is gone.
+    /// The machine dies: unsynced bytes are gone.
     pub(super) fn die(&mut self) {
         self.life = None;
         // Nothing goes wrong with the disk of the next process.
@@ -278,7 +278,7 @@ impl Life {
         }
     }
 
-    /// The operator lets the process take writes whoever is in sync.
+    /// The operator lets the process take writes with any number of masters in sync.
     pub(super) fn lower_quorum(&mut self, now: u64) {
         self.sync = Sync::new(0);
         self.rule.quorum = 0;
@@ -307,7 +307,7 @@ impl Life {
     /// Lets the journal do everything that there is to do.
     pub(super) fn sync(&mut self, now: u64) -> Checked {
         while !self.has_failed {
-            // Longer than rows wait for anybody.
+            // Longer than rows wait in any world.
             self.clock += Duration::from_millis(10);
             self.turn(now)?;
             if self.journal.is_idle() && !self.instance.has_open_batch() {

@@ -26,7 +26,7 @@ use crate::random::Random;
 use crate::storage;
 use crate::violation::{Checked, Violation, hold};
 
-/// Rounds after which a world in which nothing goes wrong must have come to rest.
+/// Rounds after which a world in which nothing goes wrong must be at rest.
 const ROUNDS: usize = 4_000;
 
 /// Time between two rounds, in microseconds.
@@ -122,7 +122,7 @@ impl<'a> World<'a> {
         trace.line(format_args!("{} instances, sessions for {} s", plan.nodes, plan.session_ttr));
         let store = storage::new_store().map_err(|error| Violation(error.to_string()))?;
         let mut first = Node::new(0, disk_of(&identity(0), &store, &Vclock::new(), plan.writer)?);
-        // Nobody is there yet to confirm what it does.
+        // No replica exists yet that could confirm its changes.
         let mut alone = plan.clone();
         alone.instance.replicas_before_reply = 0;
         alone.quorum = 0;
@@ -570,7 +570,7 @@ impl<'a> World<'a> {
     fn compare(&mut self) -> Checked {
         for node in &self.nodes {
             let Some(life) = node.life.as_ref().filter(|life| !life.has_failed) else { continue };
-            // What is not durable yet may be lost, and written differently.
+            // Rows that are not durable yet may be lost, and written differently.
             if life.instance.vclock() != life.instance.durable_vclock() {
                 continue;
             }
@@ -631,7 +631,7 @@ impl<'a> World<'a> {
         )))
     }
 
-    /// Everybody does everything that there is to do. With `works`, clients ask for things.
+    /// Every node does all its steps. With `works`, clients send requests.
     fn round(&mut self, works: bool) -> Checked {
         self.links.retain(|link| link.is_followed() || link.is_served());
         self.joins.retain(|join| !join.is_over());
@@ -709,7 +709,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// The first instance makes the tubes, and registers the others if they get copies of its data.
+/// The first instance makes the tubes, and registers further ones if they get copies of its data.
 fn populate(node: &mut Node, members: usize) -> Checked {
     let Some(life) = &mut node.life else { return Ok(()) };
     life.instance.set_read_only(false, BEGINNING);

@@ -33,7 +33,7 @@ impl World<'_> {
         self.operator = Operator::Waits { old, new, clock: Box::new(clock) };
     }
 
-    /// A replica that the master's journals do not reach joins again, if it may: nobody writes there, the master takes
+    /// A replica that the master's journals do not reach joins again, if it may: no client writes there, the master takes
     /// writes and has everything that it has, and no other one that lives brings rows that it lacks.
     fn rejoin(&mut self, master: usize) -> Checked {
         for number in 0..self.nodes.len() {
@@ -93,7 +93,7 @@ impl World<'_> {
                 let now = self.nodes[master].now(self.now);
                 let has_to_join = self.nodes.iter().any(|node| node.is_empty);
                 if let Some(life) = self.nodes[master].life.as_mut().filter(|_| has_to_join) {
-                    // It may wait for the one that has no data, which nobody joins who takes no writes.
+                    // It may wait for the one that has no data, which cannot join an instance that takes no writes.
                     life.lower_quorum(now);
                 }
                 let is_fenced = |life: &mut Life| !life.instance.is_orphan() && life.instance.is_fenced();
@@ -116,7 +116,7 @@ impl World<'_> {
                     || self.nodes[new].is_empty
                     || self.has_parted(new, old)
                 {
-                    // Journals that it needs were removed, and a read-only instance lets nobody join: the change is taken back.
+                    // Journals that it needs were removed, and a read-only instance lets no other one join: the change is taken back.
                     self.trace.line(format_args!("{} {new} cannot get what it lacks", self.step));
                     self.totals.taken_back += 1;
                     return self.promote(old);
@@ -204,7 +204,7 @@ impl World<'_> {
                 "{other} is at {own} and {best} at {greatest}: neither has everything"
             );
         }
-        // What the dead one has written and nobody else has will be written differently.
+        // Rows that only the dead one has will be written differently.
         self.digests.clear();
         self.nodes[dead].must_join = true;
         self.totals.failovers += 1;
