@@ -13,6 +13,7 @@ use lycosa_store::{Change, IteratorType, SpaceId, Statement, Store, system, user
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
 
+use crate::counted::{Counted, Event, Place};
 use crate::driver::Tasks;
 use crate::driver::candidates::{Candidate, Growth, Touch};
 use crate::error::Error;
@@ -56,10 +57,6 @@ impl<'a> Side<'a> {
         Some(Self { state, next_event, pri: 0, utube: &[] })
     }
 
-    fn is_taken(&self) -> bool {
-        self.state == Some(State::Taken)
-    }
-
     fn candidate(&self, id: u64) -> Candidate {
         Candidate { pri: self.pri, id }
     }
@@ -77,14 +74,19 @@ pub(crate) struct TaskChange<'a> {
     pub(crate) operation: Option<Operation>,
     /// Whose session owns the task from now on, and since when (µs since the epoch).
     pub(crate) taken_by: Option<(Client, u64)>,
+    /// When the task was put, if it is taken now and the tube knows: µs since the epoch. Otherwise 0.
+    pub(crate) created: u64,
     /// The stored tuple, the last one of a task that is gone; only of a tube that is observed.
     pub(crate) tuple: Option<Vec<u8>>,
 }
 
 impl TaskChange<'_> {
-    /// Whether the task was taken and is no longer.
-    fn is_freed(&self) -> bool {
-        self.old.as_ref().is_some_and(Side::is_taken) && !self.new.as_ref().is_some_and(Side::is_taken)
+    /// Where the task was counted, and where it is from now on.
+    #[inline]
+    fn places(&self) -> [Place; 2] {
+        let place =
+            |side: &Option<Side<'_>>| side.as_ref().map_or(Place::Nowhere, |side| Place::of(side.state));
+        [place(&self.old), place(&self.new)]
     }
 }
 
@@ -212,14 +214,10 @@ impl TubeTurn<'_> {
             common.pending.undo.push(Undo::NextId { tube: *index, previous: Some(next) });
             tube.next_id = change.id.checked_add(1);
         }
-        if let Some(operation) = change.operation {
-            common.pending.count(*index, operation);
-            if operation == Operation::Ttl {
-                common.pending.count(*index, Operation::Delete);
-            }
-            if let Some(tuple) = change.tuple.take() {
-                common.pending.events.extend(events(&tube.name, operation, change.new.is_some(), tuple));
-            }
+        if let Some(operation) = change.operation
+            && let Some(tuple) = change.tuple.take()
+        {
+            common.pending.events.extend(events(&tube.name, operation, change.new.is_some(), tuple));
         }
         match change.new {
             Some(new) => {
@@ -238,9 +236,17 @@ impl TubeTurn<'_> {
         if layout.utube.is_some() {
             self.account_sub_queues(&change)?;
         }
-        let Self { store, common, .. } = self;
-        if change.is_freed() {
-            common.owners.forget(store, &mut common.pending, key)?;
+        let Self { store, common, index, .. } = self;
+        let mut since = change.created;
+        let [from, to] = change.places();
+        if from == Place::Taken && to != Place::Taken {
+            since = common.owners.forget(store, &mut common.pending, key)?;
+        }
+        let event = change.operation.map_or(Event::Silent, Event::Operation);
+        let counts = &mut common.pending.counts;
+        counts.push(Counted { tube: *index, event, from, to, id: change.id, since });
+        if change.operation == Some(Operation::Ttl) {
+            counts.push(Counted::event(*index, Event::Operation(Operation::Delete)));
         }
         if let Some((client, moment)) = change.taken_by {
             let session = common.ensure_session(store, client)?;
@@ -251,6 +257,11 @@ impl TubeTurn<'_> {
     }
 
     fn account_sub_queues(&mut self, change: &TaskChange<'_>) -> Result<(), Error> {
+        if change.operation == Some(Operation::Put)
+            && let (Some(new), Some(meter)) = (change.new, &mut self.tube.meter)
+        {
+            meter.sub_queues.get_or_insert_default().note(new.utube);
+        }
         let touches = touches(change.id, change.old, change.new, change.operation.is_some());
         touches
             .into_iter()
@@ -297,6 +308,7 @@ impl TubeTurn<'_> {
         let next_id = last.map_or(Some(0), |last| last.checked_add(1));
         let previous = std::mem::replace(&mut tube.next_id, next_id);
         common.pending.undo.push(Undo::NextId { tube: *index, previous });
+        common.pending.counts.push(Counted::truncation(*index));
         common.ready.push(*index);
         if let Some(candidates) = tube.driver.candidates_mut() {
             common.pending.undo_candidates(*index, candidates.take());
@@ -330,7 +342,8 @@ impl Turn<'_> {
                 Foreign::Task { index, id, old, new } => {
                     let (old, new) = (read.side(old), read.side(new));
                     let id = id.unwrap_or_default();
-                    let change = TaskChange { id, old, new, operation: None, taken_by: None, tuple: None };
+                    let change =
+                        TaskChange { id, old, new, operation: None, taken_by: None, created: 0, tuple: None };
                     turn.tube(*index)?.account(change)
                 }
             })

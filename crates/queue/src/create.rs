@@ -14,8 +14,9 @@ use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
 
 use crate::arguments::{Arguments, string};
+use crate::counted::KeptTasks;
 use crate::driver::options::{IfNotExists, TubeOptions};
-use crate::driver::{Driver, Engine, Indexes, TubeType, TubeTypes};
+use crate::driver::{Driver, Engine, Indexes, Tasks, TubeType, TubeTypes};
 use crate::error::Error;
 use crate::follow::Amiss;
 use crate::lua_text;
@@ -238,6 +239,9 @@ impl Turn<'_> {
             sequence,
             next_id: last.map_or(Some(0), |last| last.checked_add(1)),
             counters: crate::statistics::Counters::default(),
+            counts: KeptTasks::read(Tasks { store: self.store, space: id, indexes })?,
+            meter: None,
+            recount: None,
             observed: false,
             paused: false,
             truncations: 0,
@@ -308,6 +312,7 @@ impl Turn<'_> {
     pub(crate) fn forget_tube(&mut self, index: TubeIndex) {
         self.dismiss_waiters(index);
         self.common.deadlines.set(index, NEVER);
+        self.common.histories.forget(index);
         self.tubes.remove(index);
     }
 

@@ -46,6 +46,11 @@ impl Deadlines {
         }
     }
 
+    /// The tubes of which something may be due.
+    pub(crate) fn due(&self, now: u64) -> impl Iterator<Item = TubeIndex> {
+        self.sorted.range(..=(now, TubeIndex::MAX)).map(|&(_, tube)| tube)
+    }
+
     /// The tube that is due first.
     pub(crate) fn first(&self) -> Option<(u64, TubeIndex)> {
         self.sorted.first().copied()

@@ -33,6 +33,7 @@ use lycosa_tuple::tuple::TupleRef;
 
 use crate::LogLevel;
 use crate::account::{Side, Touched, touches};
+use crate::counted::{Counted, Event, Place};
 use crate::create::{BUFFER_SUFFIX, Missing, TubeRow};
 use crate::driver::Candidates;
 use crate::driver::candidates::Candidate;
@@ -189,9 +190,10 @@ impl Turn<'_> {
         let mut shown = Vec::new();
         for change in store.changes() {
             if let Some(index) = tubes.by_space(change.space) {
-                tubes.at_mut(index).into_iter().for_each(|tube| {
+                if let Some(tube) = tubes.at_mut(index) {
+                    common.pending.counts.push(tube.counted(index, &change));
                     tube.follow_task(store, &change, is_alone, |name| shown.push((index, name)));
-                });
+                }
             } else if let Some(index) = tubes.by_buffer(change.space) {
                 let columns = tubes.at(index).map_or(0, |tube| tube.kind.layout().buffer_columns());
                 let gone = change.gone();
@@ -202,7 +204,10 @@ impl Turn<'_> {
                 let id = change.came().and_then(id_of).and_then(|id| SpaceId::try_from(id).ok());
                 let Some(id) = id else { continue };
                 redefined.all |= id == queue;
-                if let Some(tube) = tubes.by_space(id).and_then(|index| tubes.at_mut(index)) {
+                if let Some(index) = tubes.by_space(id)
+                    && let Some(tube) = tubes.at_mut(index)
+                {
+                    common.pending.counts.push(Counted::truncation(index));
                     tube.driver.candidates_mut().into_iter().for_each(Candidates::clear);
                     tube.amiss.events.clear();
                 }
@@ -357,6 +362,18 @@ impl Tube {
             "tube '{}': {known:?}, not {computed:?}",
             self.name
         );
+    }
+
+    /// What a change of one task counts as that the queue has not made.
+    fn counted(&self, index: TubeIndex, change: &Change<'_>) -> Counted {
+        let layout = self.kind.layout();
+        let place = |tuple: Option<&[u8]>| {
+            Place::of(tuple.and_then(|tuple| Side::read(tuple, layout)).and_then(|side| side.state))
+        };
+        let (gone, came) = (change.gone(), change.came());
+        let id = came.or(gone.as_deref()).and_then(id_of).unwrap_or_default();
+        let (from, to) = (place(gone.as_deref()), place(came));
+        Counted { tube: index, event: Event::Silent, from, to, id, since: 0 }
     }
 
     /// Takes a change of one task into account. Calls `show` with each sub-queue of which the ready buffer may show the wrong

@@ -1,4 +1,4 @@
-//! Long calls: `kick` and `release_all` of more tasks than one turn may handle.
+//! Long calls: `kick`, `release_all` and `recount` of more tasks than one turn may handle.
 //!
 //! A call that changes at most [`Turn::BATCH`] tasks does so at once, and so does one inside a transaction. A longer
 //! call becomes a *job*: [`Queue::tick`](crate::Queue::tick) goes on with it in slices, each a transaction of its
@@ -16,6 +16,7 @@ use lycosa_tuple::mp;
 use crate::arguments::{Number, string};
 use crate::error::Error;
 use crate::procedure::Call;
+use crate::recount::Recounted;
 use crate::task::{ShortKey, State, Task};
 use crate::tube::{Tube, TubeHandle};
 use crate::turn::{TubeTurn, Turn};
@@ -24,7 +25,7 @@ use crate::{Answer, Woken};
 
 /// What a job still has to do.
 #[derive(Debug, Clone, Copy)]
-enum Work {
+pub(crate) enum Work {
     Kick {
         /// Tasks that may still be kicked.
         left: u64,
@@ -33,6 +34,11 @@ enum Work {
     ReleaseAll {
         /// Priority and id of the task that was looked at last.
         after: Option<(u64, u64)>,
+    },
+    /// The walk itself is the tube's, which tells it of changes.
+    Recount {
+        /// What it has found.
+        found: Option<Recounted>,
     },
 }
 
@@ -56,6 +62,10 @@ impl Job {
                 1
             }
             Work::ReleaseAll { .. } => 0,
+            Work::Recount { found } => {
+                found.unwrap_or_default().write(out);
+                1
+            }
         }
     }
 }
@@ -81,7 +91,7 @@ impl Turn<'_> {
     }
 
     /// Does what is short at once, and puts what is long among the jobs.
-    fn begin_job(
+    pub(crate) fn begin_job(
         &mut self,
         call: &Call<'_>,
         (tasks, work): (u64, Work),
@@ -128,6 +138,9 @@ impl Turn<'_> {
     /// The queue stops: nothing is changed any more.
     pub(crate) fn stop_jobs(&mut self) {
         for job in std::mem::take(&mut self.common.jobs) {
+            if let (Work::Recount { .. }, Some(tube)) = (job.work, self.tubes.at_mut(job.handle.index)) {
+                tube.recount = None;
+            }
             self.answer_job(job, Err(Error::ReadOnly));
         }
     }
@@ -142,7 +155,7 @@ impl Turn<'_> {
         if self.tubes.get(job.handle).is_none() {
             return Err(Error::TubeNotFound);
         }
-        let since = job.since;
+        let (since, request) = (job.since, job.request);
         self.transact_at(job.handle.index, |tube| match &mut job.work {
             Work::Kick { left, kicked } => {
                 let limit = usize::try_from(*left).map_or(limit, |left| left.min(limit));
@@ -160,6 +173,11 @@ impl Turn<'_> {
                 }
                 *after = taken.last().copied();
                 Ok((taken.len(), taken.len() < limit))
+            }
+            Work::Recount { found } => {
+                let (count, recounted) = tube.recount_portion(request, limit)?;
+                *found = recounted;
+                Ok((count, recounted.is_some()))
             }
         })
     }

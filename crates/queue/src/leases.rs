@@ -462,6 +462,7 @@ impl TubeTurn<'_> {
                 new: side,
                 operation,
                 taken_by: None,
+                created: 0,
                 tuple: observed,
             })?;
         }

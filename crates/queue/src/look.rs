@@ -16,7 +16,6 @@ use crate::error::Error;
 use crate::leases::{Lease, Token};
 use crate::procedure::{Call, TubeMethod};
 use crate::session::{SessionId, SharedSession};
-use crate::statistics::{TaskCounts, TubeStatistics};
 use crate::task::{ShortKey, Task, id_of};
 use crate::time::{MAX_TIMEOUT, MICROSECONDS};
 use crate::tube::Tube;
@@ -268,7 +267,6 @@ impl Turn<'_> {
         for tube in visible {
             mp::write_str(out, tube.name.as_bytes());
             let layout = tube.kind.layout();
-            let tasks = tube.tasks(self.store);
             let first = self.store.first(tube.space, 0, IteratorType::All, &[0x90])?;
             let oldest = first.and_then(|tuple| Task::read(tuple, layout)).map(|task| task.times.created);
             let mut members = Members::new(out);
@@ -276,8 +274,7 @@ impl Turn<'_> {
             if let Some(created) = oldest.filter(|created| layout.timed && *created > 0) {
                 members.seconds("oldest", created);
             }
-            let statistics = TubeStatistics { tasks: TaskCounts::read(tasks)?, counters: tube.counters };
-            statistics.write(members.name("statistics"));
+            tube.statistics().write(members.name("statistics"));
         }
         Ok(Answer::one())
     }

@@ -12,6 +12,7 @@ use lycosa_tuple::mp;
 use crate::account::{Side, TaskChange};
 use crate::arguments::{Arguments, Id, Number, compared, string};
 use crate::attempts::{is_extended, is_unattempted, reason};
+use crate::counted::{self, Counted};
 use crate::create::reserve_id;
 use crate::driver::options::{positive_seconds, seconds_or};
 use crate::driver::{Change, Driver, Event, NewTask, PutOptions};
@@ -203,7 +204,7 @@ impl TubeTurn<'_> {
         }
         let stored = stored.filter(|_| tube.observed).map(<[u8]>::to_vec);
         let operation = Some(Operation::Put);
-        let change = TaskChange { id, old: None, new, operation, taken_by: None, tuple: stored };
+        let change = TaskChange { id, old: None, new, operation, taken_by: None, created: 0, tuple: stored };
         let accounted = self.account(change);
         self.common.scratch = tuple;
         accounted
@@ -333,11 +334,11 @@ impl TubeTurn<'_> {
         let changed = store.execute(&common.assignments.statement(tube.space, &key))?;
         let tuple = changed.filter(|_| tube.observed).map(<[u8]>::to_vec);
         let name = std::mem::take(&mut common.name);
-        let Decided { id, former, state, next_event, pri, operation } = *decided;
+        let Decided { id, former, state, next_event, pri, created, operation } = *decided;
         let side = |state| Some(Side { state, next_event, pri, utube: &name });
         let (old, new) = (side(former), side(Some(state)));
         let taken_by = taken_by.map(|client| (client, *now));
-        let change = TaskChange { id, old, new, operation: Some(operation), taken_by, tuple };
+        let change = TaskChange { id, old, new, operation: Some(operation), taken_by, created, tuple };
         let accounted = self.account(change);
         self.common.name = name;
         accounted
@@ -372,7 +373,8 @@ impl TubeTurn<'_> {
         }
         let tuple = tube.observed.then(|| tuple.to_vec());
         let old = shown.map(|task| Side { state: task.state(), next_event: 0, pri, utube: &name });
-        let change = TaskChange { id, old, new: None, operation: Some(operation), taken_by: None, tuple };
+        let change =
+            TaskChange { id, old, new: None, operation: Some(operation), taken_by: None, created: 0, tuple };
         let accounted = self.account(change);
         self.common.name = name;
         accounted.map(|()| true)
@@ -387,6 +389,15 @@ impl TubeTurn<'_> {
         let task = tuple.and_then(|tuple| Task::read(tuple, self.tube.kind.layout()));
         let is_taken = task.is_some_and(|task| task.state() == Some(State::Taken));
         Ok(is_taken && self.change(id, Event::Release { delay: None }, None)?)
+    }
+
+    /// The same for a task whose owner has gone.
+    pub(crate) fn release_disowned(&mut self, id: u64) -> Result<bool, Error> {
+        let is_released = self.release_taken(id)?;
+        if is_released {
+            self.common.pending.counts.push(Counted::event(self.index, counted::Event::Disconnected));
+        }
+        Ok(is_released)
     }
 
     /// The id argument of a method that only the owner may call, or the token of the lease that owns the task.
@@ -469,6 +480,8 @@ pub(crate) struct Decided {
     state: State,
     next_event: u64,
     pri: u64,
+    /// When the task was put, if this is its take; µs since the epoch. Otherwise 0.
+    created: u64,
     operation: Operation,
 }
 
@@ -503,7 +516,8 @@ impl Decided {
         }
         let next_event = change.next_event.unwrap_or(task.times.next_event);
         let (id, former, pri) = (task.id, task.state(), task.pri);
-        Self { id, former, state: change.state, next_event, pri, operation }
+        let created = if operation == Operation::Take { task.times.created } else { 0 };
+        Self { id, former, state: change.state, next_event, pri, created, operation }
     }
 }
 

@@ -173,7 +173,7 @@ impl Owners {
         Ok(())
     }
 
-    /// Forgets who owns a task, if anybody does. Inside a transaction.
+    /// Forgets the owner of a task, if it has one. Returns when the owner took it, µs since the epoch, else 0. Inside a transaction.
     ///
     /// A DELETE that hits nothing would be logged where rows are.
     pub(crate) fn forget(
@@ -181,16 +181,21 @@ impl Owners {
         store: &mut Store,
         pending: &mut Pending,
         task: TaskKey,
-    ) -> Result<(), Error> {
+    ) -> Result<u64, Error> {
         if let Some(owner) = self.cached.remove(&task) {
+            let moment = owner.moment;
             pending.undo.push(Undo::Owner { task, previous: Some(owner) });
-        } else if self.row(store, task)?.is_some() {
-            let key = ShortKey::numbers(&[task.0, task.1]);
-            store.execute(&Statement::Delete { space: self.space, index: 0, key: &key })?;
-        } else {
-            self.leases.forget(store, task)?;
+            return Ok(moment);
         }
-        Ok(())
+        let Some(row) = self.row(store, task)? else {
+            let lease = self.leases.of(store, task)?;
+            self.leases.forget(store, task)?;
+            return Ok(lease.map_or(0, |lease| lease.taken_at));
+        };
+        let moment = number(row, MOMENT).unwrap_or(0);
+        let key = ShortKey::numbers(&[task.0, task.1]);
+        store.execute(&Statement::Delete { space: self.space, index: 0, key: &key })?;
+        Ok(moment)
     }
 
     /// Forgets the owners of all tasks of a tube. Inside a transaction.
@@ -203,7 +208,7 @@ impl Owners {
         let cached = self.matching(|task, _| task.0 == tube);
         let rows = rows(store, self.space, 0, IteratorType::Eq, &ShortKey::id(tube))?;
         let written = rows.iter().filter_map(|row| taken_key(row));
-        cached.into_iter().chain(written).try_for_each(|task| self.forget(store, pending, task))?;
+        cached.into_iter().chain(written).try_for_each(|task| self.forget(store, pending, task).map(drop))?;
         self.leases.forget_tube(store, tube)
     }
 

@@ -13,7 +13,7 @@ use crate::grant::Grantee;
 use crate::look::may_look;
 use crate::refused::explain;
 use crate::state::QueueState;
-use crate::statistics::{TaskCounts, TubeStatistics};
+use crate::statistics::TubeStatistics;
 use crate::tube::{Tube, TubeHandle, TubeIndex};
 use crate::turn::Turn;
 use crate::{Answer, Caller, Queue};
@@ -35,6 +35,8 @@ pub enum TubeMethod {
     Peek,
     /// `list([options])`
     List,
+    /// `recount()`
+    Recount,
     /// `bury(id)`
     Bury,
     /// `kick([count])`
@@ -75,7 +77,7 @@ pub enum TubeMethod {
 
 impl TubeMethod {
     /// All methods.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Put,
         Self::Take,
         Self::Touch,
@@ -83,6 +85,7 @@ impl TubeMethod {
         Self::Release,
         Self::Peek,
         Self::List,
+        Self::Recount,
         Self::Bury,
         Self::Kick,
         Self::Delete,
@@ -114,6 +117,7 @@ impl TubeMethod {
             Self::Release => "release",
             Self::Peek => "peek",
             Self::List => "list",
+            Self::Recount => "recount",
             Self::Bury => "bury",
             Self::Kick => "kick",
             Self::Delete => "delete",
@@ -151,7 +155,7 @@ impl TubeMethod {
             Self::BuryMany => Some(Self::Bury),
             Self::KickMany => Some(Self::Kick),
             Self::DeleteMany | Self::Pause | Self::Resume => Some(Self::Delete),
-            Self::List | Self::Explain => Some(Self::Peek),
+            Self::List | Self::Explain | Self::Recount => Some(Self::Peek),
             _ => None,
         }
     }
@@ -380,6 +384,7 @@ impl Turn<'_> {
             TubeMethod::Release => self.release(call, out),
             TubeMethod::Peek => self.peek(call, out),
             TubeMethod::List => self.tube(index)?.list(call, out),
+            TubeMethod::Recount => self.recount(call, out),
             TubeMethod::Bury => self.bury(call, out),
             TubeMethod::Kick => self.kick(call, out),
             TubeMethod::Delete => self.delete(call, out),
@@ -499,5 +504,6 @@ impl Turn<'_> {
 }
 
 fn statistics_of(store: &Store, tube: &Tube) -> Result<TubeStatistics, Error> {
-    Ok(TubeStatistics { tasks: TaskCounts::read(tube.tasks(store))?, counters: tube.counters })
+    store.space(tube.space)?;
+    Ok(tube.statistics())
 }

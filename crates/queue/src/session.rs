@@ -99,6 +99,11 @@ impl Sessions {
         self.connections.contains_key(session)
     }
 
+    /// Number of connections with a session.
+    pub(crate) fn connections(&self) -> usize {
+        self.of_connection.len()
+    }
+
     /// The connections and their sessions.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, SessionId)> {
         self.of_connection.iter().map(|(&connection, &session)| (connection, session))
@@ -412,7 +417,7 @@ impl Turn<'_> {
         owners.forget(self.store, pending, task)?;
         let Some(index) = self.tubes.by_id(task.0) else { return Ok(()) };
         let mut tube = self.tube(index)?;
-        if tube.release_taken(task.1)? {
+        if tube.release_disowned(task.1)? {
             let TubeTurn { common, tube, now, .. } = tube;
             common.log_release(now, || line(&tube.name));
         }

@@ -494,7 +494,7 @@ impl Turn<'_> {
         for batch in tasks.chunks(Self::BATCH) {
             self.transact_at(index, |tube| {
                 for &id in batch {
-                    released += u64::from(tube.release_taken(id)?);
+                    released += u64::from(tube.release_disowned(id)?);
                 }
                 Ok(())
             })?;
@@ -533,7 +533,7 @@ impl Turn<'_> {
         }
         self.transact(|Turn { store, common, .. }| {
             let (owners, pending) = (&mut common.owners, &mut common.pending);
-            missing.iter().try_for_each(|&task| owners.forget(store, pending, task))
+            missing.iter().try_for_each(|&task| owners.forget(store, pending, task).map(drop))
         })
     }
 }

@@ -1,7 +1,7 @@
 //! What happened in a tube since the process began, and what is in it now.
 //!
-//! Counters live in memory only: a restart and a drop reset them, truncate does not. Numbers of tasks are counted
-//! in the tube's index by state, in O(log n).
+//! Counters live in memory only: a restart and a drop reset them, truncate does not. The queue keeps the numbers of tasks
+//! by state up to date with each commit (`counted.rs`); a start counts them in the tube's index by state, in O(log n).
 
 use lycosa_tuple::mp;
 
@@ -71,11 +71,38 @@ impl Operation {
     }
 }
 
+/// Why a task that was taken is ready again without being finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Redelivery {
+    /// Its owner gave it back.
+    Release,
+    /// Its owner's session ended, or the owner was lost otherwise.
+    Disconnect,
+    /// Its owner had it for too long.
+    Ttr,
+}
+
+impl Redelivery {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Release, Self::Disconnect, Self::Ttr];
+
+    /// The name, in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Disconnect => "disconnect",
+            Self::Ttr => "ttr",
+        }
+    }
+}
+
 /// How often each operation happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     counts: [u64; Operation::ALL.len()],
-    done: u64,
+    /// Releases that no owner has asked for.
+    disconnects: u64,
 }
 
 impl Counters {
@@ -89,15 +116,27 @@ impl Counters {
     /// Tasks that are gone by ack, delete or end of life.
     #[must_use]
     pub fn done(&self) -> u64 {
-        self.done
+        self.get(Operation::Ack) + self.get(Operation::Delete)
     }
 
+    /// How often a taken task became ready again for that reason.
+    #[must_use]
+    pub fn redelivered(&self, reason: Redelivery) -> u64 {
+        match reason {
+            Redelivery::Release => self.get(Operation::Release).saturating_sub(self.disconnects),
+            Redelivery::Disconnect => self.disconnects,
+            Redelivery::Ttr => self.get(Operation::Ttr),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn add_disconnect(&mut self) {
+        self.disconnects += 1;
+    }
+
+    #[inline]
     pub(crate) fn add(&mut self, operation: Operation) {
         self.counts[operation as usize] += 1;
-        match operation {
-            Operation::Ack | Operation::Delete => self.done += 1,
-            _ => {}
-        }
     }
 }
 

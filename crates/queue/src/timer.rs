@@ -132,12 +132,14 @@ impl TubeTurn<'_> {
                 break;
             }
             let (id, death) = (task.id, task.times.death());
+            let late = now - task.times.next_event;
             match state {
                 State::Delayed => _ = self.change(id, Event::DelayOver, None)?,
                 State::Taken => _ = self.ttr_over(id)?,
                 _ if death <= now => _ = self.remove(id, Operation::Ttl, None)?,
                 _ => self.postpone(id, state, death)?,
             }
+            self.common.totals.lateness.record(late);
             handled += 1;
         }
         Ok(handled)
@@ -153,7 +155,15 @@ impl TubeTurn<'_> {
         let statement: Statement<'_> = common.assignments.statement(tube.space, &key);
         store.execute(&statement)?;
         let side = Some(Side { state: Some(state), next_event: death, pri: 0, utube: &[] });
-        self.account(TaskChange { id, old: side, new: side, operation: None, taken_by: None, tuple: None })
+        self.account(TaskChange {
+            id,
+            old: side,
+            new: side,
+            operation: None,
+            taken_by: None,
+            created: 0,
+            tuple: None,
+        })
     }
 
     /// The earliest deadline of the tube's tasks, from its index. If there is none before, the look is due when [`BEYOND`]

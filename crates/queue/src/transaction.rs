@@ -14,13 +14,13 @@ use std::ops::Range;
 
 use lycosa_store::{Decision, SpaceId, Statement, Store, Submitted, UserId};
 
+use crate::counted::Counted;
 use crate::driver::Candidates;
 use crate::driver::candidates::SubQueue;
 use crate::error::Error;
 use crate::follow::Redefined;
 use crate::owners::{Owner, TaskKey};
 use crate::session::SessionId;
-use crate::statistics::Operation;
 use crate::system::SystemSpaces;
 use crate::time::NEVER;
 use crate::tube::{TubeIndex, Tubes};
@@ -53,7 +53,7 @@ pub(crate) enum Undo {
 pub(crate) struct Pending {
     /// Up to where its changes are taken into account; None: nothing yet.
     pub(crate) accounted: Option<lycosa_store::Savepoint>,
-    counts: Vec<(TubeIndex, Operation)>,
+    pub(crate) counts: Vec<Counted>,
     pub(crate) events: Vec<TaskEvent>,
     pub(crate) undo: Vec<Undo>,
     pub(crate) closing: Vec<SessionId>,
@@ -81,10 +81,6 @@ pub(crate) struct Mark {
 }
 
 impl Pending {
-    pub(crate) fn count(&mut self, tube: TubeIndex, operation: Operation) {
-        self.counts.push((tube, operation));
-    }
-
     /// Notes how a sub-queue gets back its candidate.
     pub(crate) fn undo_candidate(&mut self, tube: TubeIndex, name: &[u8], previous: SubQueue) {
         let start = self.names.len();
@@ -279,13 +275,14 @@ impl Turn<'_> {
     }
 
     pub(crate) fn apply_pending(&mut self) {
-        let Common { pending, sessions, events, .. } = &mut *self.common;
-        for &(tube, operation) in &pending.counts {
-            if let Some(tube) = self.tubes.at_mut(tube) {
-                tube.counters.add(operation);
+        let Common { pending, sessions, events, totals, histories, .. } = &mut *self.common;
+        if !pending.counts.is_empty() {
+            totals.keep_pace(self.now, || self.tubes.total().shown());
+            for counted in &pending.counts {
+                self.tubes.count(counted, totals, histories, self.now);
             }
+            pending.counts.clear();
         }
-        pending.counts.clear();
         pending.undo.clear();
         pending.names.clear();
         pending.candidates.clear();

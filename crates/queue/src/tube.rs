@@ -13,10 +13,14 @@ use std::sync::Arc;
 
 use lycosa_store::{SpaceId, Store};
 
+use crate::counted::{Counted, Event, KeptTasks, Place};
 use crate::driver::{Driver, Indexes, Paused, Tasks, TubeOptions, TubeType, fifo::Fifo};
 use crate::follow::Amiss;
 use crate::integer_map::IntegerMap;
-use crate::statistics::Counters;
+use crate::recount::Recount;
+use crate::statistics::{Counters, TubeStatistics};
+use crate::status::history::{Claim, Histories};
+use crate::status::meter::{Closed, MAX_METERS, Meter, Totals};
 
 /// Number of a slot in the table of tubes.
 pub(crate) type TubeIndex = u32;
@@ -50,6 +54,12 @@ pub(crate) struct Tube {
     /// One more than the largest id handed out since create or truncate; None: there are no more ids.
     pub(crate) next_id: Option<u64>,
     pub(crate) counters: Counters,
+    /// Numbers of its tasks, as of the last commit.
+    pub(crate) counts: KeptTasks,
+    /// What is measured of it; none if too many tubes are measured already.
+    pub(crate) meter: Option<Box<Meter>>,
+    /// A walk over its tasks that counts them again.
+    pub(crate) recount: Option<Box<Recount>>,
     /// Whether someone wants to see every change of a task.
     pub(crate) observed: bool,
     /// Whether the driver is [`Paused`].
@@ -75,6 +85,36 @@ impl Tube {
             self.driver = own;
         }
         self.paused = paused;
+    }
+
+    /// What `queue.statistics` shows.
+    pub(crate) fn statistics(&self) -> TubeStatistics {
+        TubeStatistics { tasks: self.counts.shown(), counters: self.counters }
+    }
+
+    /// The tube was truncated; `total` has its tasks.
+    #[cold]
+    fn count_truncation(&mut self, total: &mut KeptTasks) {
+        total.subtract(&self.counts);
+        self.counts = KeptTasks::default();
+        if let Some(meter) = &mut self.meter {
+            meter.puts.clear();
+            meter.takes.clear();
+        }
+    }
+
+    /// Its period has ended. Returns the tube whose history ends because this one is busier.
+    #[cold]
+    fn close_period(&mut self, index: TubeIndex, histories: &mut Histories, now: u64) -> Option<TubeIndex> {
+        let Self { meter, counters, counts, .. } = self;
+        let meter = meter.as_deref_mut()?;
+        let Closed { period, counts: done, idle } = meter.pace.close(now, counters)?;
+        let business = meter.pace.rates(now, counters).business();
+        let claim = histories.claim(index, business, period);
+        if claim != Claim::Not {
+            meter.history.get_or_insert_default().close(period, counts.shown(), done, idle);
+        }
+        if let Claim::Replaces(former) = claim { Some(former) } else { None }
     }
 }
 
@@ -115,6 +155,10 @@ pub(crate) struct Tubes {
     /// By the space of the ready buffer.
     by_buffer: IntegerMap<SpaceId, TubeIndex>,
     by_id: BTreeMap<u64, TubeIndex>,
+    /// Tasks of all tubes.
+    total: KeptTasks,
+    /// Tubes with a meter.
+    meters: usize,
 }
 
 impl Tubes {
@@ -132,7 +176,13 @@ impl Tubes {
             forget(&mut self.by_space, &mut self.by_buffer, &mut self.by_id, index, &former);
             tube.counters = former.counters;
             tube.observed = former.observed;
+            tube.meter = former.meter;
+            self.total.subtract(&former.counts);
+        } else if self.meters < MAX_METERS {
+            self.meters += 1;
+            tube.meter = Some(Box::default());
         }
+        self.total.add_all(&tube.counts);
         self.by_name.insert(tube.name.clone(), index);
         self.by_space.insert(tube.space, index);
         tube.buffer.map(|buffer| self.by_buffer.insert(buffer, index));
@@ -147,8 +197,60 @@ impl Tubes {
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(index);
         self.by_name.remove(&tube.name);
+        self.total.subtract(&tube.counts);
+        self.meters -= usize::from(tube.meter.is_some());
         forget(&mut self.by_space, &mut self.by_buffer, &mut self.by_id, index, &tube);
         Some(tube)
+    }
+
+    /// Takes something into account that was committed at `now`, and measures it.
+    #[inline]
+    pub(crate) fn count(
+        &mut self,
+        counted: &Counted,
+        totals: &mut Totals,
+        histories: &mut Histories,
+        now: u64,
+    ) {
+        let Self { slots, total, .. } = self;
+        let Some(slot) = slots.get_mut(counted.tube as usize) else { return };
+        let Some(tube) = slot.tube.as_deref_mut() else { return };
+        let mut replaced = None;
+        // Before anything of the new period is counted.
+        if tube.meter.as_ref().is_some_and(|meter| meter.pace.is_due(now)) {
+            replaced = tube.close_period(counted.tube, histories, now);
+        }
+        if counted.from == Place::Everywhere {
+            tube.count_truncation(total);
+        } else {
+            total.apply(counted.from, counted.to);
+            tube.counts.apply(counted.from, counted.to);
+        }
+        match counted.event {
+            Event::Silent => {}
+            Event::Operation(operation) => tube.counters.add(operation),
+            Event::Disconnected => {
+                tube.counters.add_disconnect();
+                totals.counters.add_disconnect();
+            }
+        }
+        totals.measure(tube.meter.as_deref_mut(), counted, tube.kind.layout().timed, now);
+        if let Some(recount) = &mut tube.recount {
+            recount.apply(counted);
+        }
+        if let Some(meter) = replaced.and_then(|index| self.at_mut(index)?.meter.as_deref_mut()) {
+            meter.history = None;
+        }
+    }
+
+    /// Tasks of all tubes.
+    pub(crate) fn total(&self) -> KeptTasks {
+        self.total
+    }
+
+    /// Number of tubes.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
     }
 
     /// The store holds other data: no tube is found by its space or its id until it was inserted again.

@@ -28,6 +28,8 @@ use crate::sampled::{Sampled, with_held_back};
 use crate::session::Sessions;
 use crate::start::ComingUp;
 use crate::state::{Configuration, QueueState};
+use crate::status::history::Histories;
+use crate::status::meter::Totals;
 use crate::system::SystemSpaces;
 use crate::task::Assignments;
 use crate::transaction::{Mark, Pending};
@@ -64,6 +66,8 @@ pub(crate) struct Common {
     /// Tubes in which someone waits for what a commit has brought.
     pub(crate) ready: Vec<TubeIndex>,
     pub(crate) pending: Pending,
+    pub(crate) totals: Totals,
+    pub(crate) histories: Histories,
     pub(crate) woken: VecDeque<Woken>,
     pub(crate) events: VecDeque<TaskEvent>,
     pub(crate) log: VecDeque<LogLine>,
@@ -106,6 +110,8 @@ impl Common {
             allowance: Turn::ALLOWANCE,
             ready: Vec::new(),
             pending: Pending::default(),
+            totals: Totals::default(),
+            histories: Histories::default(),
             woken: VecDeque::new(),
             events: VecDeque::new(),
             log: VecDeque::new(),

@@ -7,11 +7,13 @@
 //! Invariant: a request is in the line of exactly one tube, in the list of exactly one connection, and among the
 //! timeouts exactly if its deadline ever comes.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use lycosa_store::UserId;
 
+use crate::integer_map::IntegerMap;
 use crate::leases::Form;
 use crate::time::NEVER;
 use crate::tube::TubeIndex;
@@ -77,11 +79,18 @@ pub(crate) struct Waiters {
     lines: BTreeMap<(TubeIndex, Line, u64), Waiter>,
     positions: BTreeMap<(u64, u64), (TubeIndex, Line)>,
     timeouts: BTreeSet<(u64, u64, u64)>,
+    /// Numbers of waiting calls by tube and line; a tube in which nothing waits has no entry.
+    counts: IntegerMap<TubeIndex, [u32; 2]>,
 }
 
 impl Waiters {
     pub(crate) fn len(&self) -> usize {
         self.lines.len()
+    }
+
+    /// How many calls wait in a line of a tube.
+    pub(crate) fn count(&self, tube: TubeIndex, line: Line) -> u32 {
+        self.counts.get(&tube).map_or(0, |counts| counts[line as usize])
     }
 
     /// The requests of all of them.
@@ -111,6 +120,7 @@ impl Waiters {
             self.timeouts.insert((deadline, request, connection));
         }
         self.lines.insert((tube, line, request), waiter);
+        self.counts.entry(tube).or_default()[line as usize] += 1;
     }
 
     /// Who has waited longest in a line.
@@ -156,6 +166,12 @@ impl Waiters {
         let (tube, line) = self.positions.remove(&(connection, request))?;
         let waiter = self.lines.remove(&(tube, line, request))?;
         self.timeouts.remove(&(waiter.deadline, request, connection));
+        if let Entry::Occupied(mut counts) = self.counts.entry(tube) {
+            counts.get_mut()[line as usize] -= 1;
+            if *counts.get() == [0; 2] {
+                counts.remove();
+            }
+        }
         Some((tube, waiter))
     }
 }
@@ -181,7 +197,10 @@ mod tests {
         assert_eq!(waiters.next_deadline(), Some(3));
         assert_eq!(waiters.due(2), None);
         assert_eq!(waiters.due(3), Some((1, other)));
+        assert_eq!([0, 1, 2].map(|tube| waiters.count(tube, Line::Takes)), [2, 1, 0]);
+        assert_eq!(waiters.count(0, Line::Puts), 0);
         assert!(waiters.remove(1, other).is_some());
+        assert_eq!([0, 1].map(|tube| waiters.count(tube, Line::Takes)), [2, 0]);
         assert!(waiters.remove(1, other).is_none());
         assert_eq!(waiters.next_deadline(), Some(5));
         assert_eq!(waiters.of_connection(1), Some(first));

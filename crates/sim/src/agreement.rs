@@ -281,6 +281,11 @@ fn owner(row: &[u8], names: &Names) -> Option<((u64, u64), Owner)> {
     Some((key, Owner { session, connection, since: reader.uint().ok()? }))
 }
 
+/// The numbers that the queue keeps are those of a recount.
+pub(crate) fn counts_hold(instance: &Instance) -> Checked {
+    instance.queue().verify(instance.store()).map_err(|wrong| Violation(format!("a recount: {wrong}")))
+}
+
 /// The rules of the spaces after any request: a task is taken exactly if a client holds it, and of a sub-queue
 /// at most one is.
 pub(crate) fn rules_hold(instance: &Instance, plans: &[TubePlan]) -> Checked {

@@ -265,6 +265,7 @@ impl<'a> Simulation<'a> {
         agreement::tubes_agree(store, &self.model, &self.plan.tubes)?;
         agreement::sessions_agree(&self.life.instance, &self.model, &mut self.names)?;
         agreement::rules_hold(&self.life.instance, &self.plan.tubes)?;
+        agreement::counts_hold(&self.life.instance)?;
         let (waiting, expected) = (self.life.instance.status().waiting_calls, self.model.waiting());
         let are_counted = !self.plan.wishes.iter().any(|(_, wish)| *wish == Wish::Snapshot);
         hold!(waiting == expected || !are_counted, "{waiting} calls wait, {expected} ought to");

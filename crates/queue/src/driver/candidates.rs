@@ -207,6 +207,13 @@ impl Candidates {
         self.sorted.len()
     }
 
+    /// Number of sub-queues with a taken task.
+    #[must_use]
+    pub fn busy(&self) -> usize {
+        // A sub-queue is known for its candidate or for its taken task, and has never both.
+        self.by_name.len() - self.sorted.len()
+    }
+
     /// Whether no take can have anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {

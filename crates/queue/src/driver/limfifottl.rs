@@ -42,6 +42,10 @@ impl Driver for LimFifoTtl {
         Some("timeout")
     }
 
+    fn capacity(&self) -> Option<u64> {
+        self.capacity
+    }
+
     fn room(&self, tasks: u64) -> u64 {
         self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(tasks))
     }

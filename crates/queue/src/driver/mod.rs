@@ -212,6 +212,11 @@ pub trait Driver: fmt::Debug + Send {
         u64::MAX
     }
 
+    /// How many tasks the tube may hold, of any state. None: as many as memory.
+    fn capacity(&self) -> Option<u64> {
+        None
+    }
+
     /// Whether a put that finds no room may wait for it.
     fn waits_for_room(&self) -> bool {
         false

@@ -22,6 +22,10 @@ impl Driver for Paused {
         self.0.first_option()
     }
 
+    fn capacity(&self) -> Option<u64> {
+        self.0.capacity()
+    }
+
     fn room(&self, tasks: u64) -> u64 {
         self.0.room(tasks)
     }

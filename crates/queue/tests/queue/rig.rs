@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use lycosa_queue::status::Page;
 use lycosa_queue::{Answer, Caller, Configuration, Error, Queue, Seconds, SessionId};
 use lycosa_store::{Origin, Settings, Statement, Store, UserId, user};
 use lycosa_tuple::mp::Reader;
@@ -105,6 +106,8 @@ pub(crate) struct Rig {
     order: VecDeque<u64>,
     last_request: u64,
     configuration: Configuration,
+    /// How often committed rows were collected.
+    collected: u64,
     /// Statements that the last call left in the log.
     pub(crate) logged: usize,
     boots: u64,
@@ -146,6 +149,7 @@ impl Rig {
             order: VecDeque::new(),
             last_request: 0,
             configuration,
+            collected: 0,
             logged: 0,
             boots: 0,
         };
@@ -168,6 +172,7 @@ impl Rig {
             order: VecDeque::new(),
             last_request: 0,
             configuration: master.configuration,
+            collected: 0,
             logged: 0,
             boots,
         };
@@ -308,6 +313,14 @@ impl Rig {
             self.answers.insert(woken.request, reply);
             self.order.push_back(woken.request);
         }
+        self.collected += 1;
+        let tasks = |store: &Store| {
+            let spaces = self.queue.tubes().filter_map(|(name, _)| store.space_by_name(name));
+            spaces.map(lycosa_store::Space::len).sum::<u64>()
+        };
+        if self.collected.is_multiple_of(1 + tasks(&self.store) / 16) {
+            self.queue.verify(&self.store).expect("the kept numbers are those of a recount");
+        }
     }
 
     pub(crate) fn user(&self, connection: u64) -> UserId {
@@ -354,6 +367,14 @@ impl Rig {
     pub(crate) fn create(&mut self, name: &str, tube_type: &str, options: Value) {
         let arguments = vec![Value::from(name), Value::from(tube_type), options];
         self.call(1, "queue.create_tube", arguments).values();
+    }
+
+    /// The status of the tube `t`, with its sub-queues and its history.
+    pub(crate) fn status(&mut self) -> lycosa_queue::status::TubeStatus {
+        let caller = self.caller(1);
+        let page = Page { tube: Some("t"), history: true, ..Page::default() };
+        let page = self.queue.statuses(&self.store, &caller, page, self.now);
+        page.expect("its space").0.pop().expect("the tube")
     }
 
     /// The answer of a parked call, if it has come.

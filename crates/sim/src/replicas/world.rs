@@ -677,6 +677,8 @@ impl<'a> World<'a> {
 
     /// The data of the master against what clients were told.
     fn check(&mut self, master: usize) -> Checked {
+        let lives = self.nodes.iter().filter_map(|node| node.life.as_ref());
+        lives.map(|life| &life.instance).try_for_each(crate::agreement::counts_hold)?;
         let Some(life) = &self.nodes[master].life else { return Ok(()) };
         let store = life.instance.store();
         let mut found: HashMap<u64, bool> = HashMap::new();

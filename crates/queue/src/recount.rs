@@ -1,0 +1,198 @@
+//! Counting a tube's tasks again, one by one, while they change: the proof of the numbers that the queue keeps.
+//!
+//! The walk goes by ids, a portion at a time ([`crate::job`]). A change that commits between two portions changes the walk's
+//! numbers if the walk has passed the task's id, and is found by the walk otherwise. So the result is exact at the end of the
+//! last portion, and no other call waits for it. A tube has one walk at a time; the next call begins when it has ended.
+//!
+//! [`Queue::verify`] is the same for all tubes at once, for tests: it also adds bytes and waiting calls again.
+
+use lycosa_store::{IteratorType, Store};
+use lycosa_tuple::mp;
+
+use crate::account::Side;
+use crate::counted::{Counted, KeptTasks, Place};
+use crate::error::Error;
+use crate::job::Work;
+use crate::procedure::Call;
+use crate::statistics::TaskCounts;
+use crate::task::{ShortKey, id_of};
+use crate::tube::Tube;
+use crate::turn::{TubeTurn, Turn};
+use crate::waiter::Line;
+use crate::{Answer, Queue};
+
+/// A walk under way.
+#[derive(Debug)]
+pub(crate) struct Recount {
+    /// The request that has begun it.
+    request: u64,
+    /// The id up to which tasks are counted.
+    after: Option<u64>,
+    counts: KeptTasks,
+}
+
+impl Recount {
+    /// Takes something into account that was committed since the last portion.
+    pub(crate) fn apply(&mut self, counted: &Counted) {
+        if counted.from == Place::Everywhere {
+            self.counts = KeptTasks::default();
+        } else if self.after.is_some_and(|after| counted.id <= after) {
+            self.counts.apply(counted.from, counted.to);
+        }
+    }
+}
+
+/// What a walk has found, and what the queue knew without it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recounted {
+    /// By the walk.
+    pub found: TaskCounts,
+    /// By the numbers that the queue keeps.
+    pub kept: TaskCounts,
+    /// By the tube's index by state.
+    pub indexed: TaskCounts,
+}
+
+impl Recounted {
+    /// Whether all agree.
+    #[must_use]
+    pub fn agrees(&self) -> bool {
+        self.found == self.kept && self.found == self.indexed
+    }
+
+    /// Appends the map that `recount` returns.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        mp::write_map(out, 4);
+        mp::write_str(out, b"agrees");
+        mp::write_bool(out, self.agrees());
+        for (name, counts) in [("found", self.found), ("kept", self.kept), ("indexed", self.indexed)] {
+            mp::write_str(out, name.as_bytes());
+            let states = [
+                ("ready", counts.ready),
+                ("taken", counts.taken),
+                ("delayed", counts.delayed),
+                ("buried", counts.buried),
+            ];
+            mp::write_map(out, states.len() as u32);
+            for (state, count) in states {
+                mp::write_str(out, state.as_bytes());
+                mp::write_uint(out, count);
+            }
+        }
+    }
+}
+
+impl Turn<'_> {
+    /// `recount()`: a map of the numbers of tasks by state as a walk finds them, as they are kept and as the index has them.
+    pub(crate) fn recount(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let tube = self.tube(call.index)?;
+        let tasks = tube.store.space(tube.tube.space)?.len();
+        if tube.store.in_transaction() {
+            // The walk sees what the program has changed; the kept numbers get it at the commit.
+            let pending = &tube.common.pending.counts;
+            let mut kept = tube.tube.counts;
+            let own = pending.iter().filter(|counted| counted.tube == call.index);
+            own.for_each(|counted| match counted.from {
+                Place::Everywhere => kept = KeptTasks::default(),
+                from => kept.apply(from, counted.to),
+            });
+            let (found, _) = tube.tube.count_again(tube.store)?;
+            let indexed = TaskCounts::read(tube.tasks())?;
+            Recounted { found, kept: kept.shown(), indexed }.write(out);
+            return Ok(Answer::one());
+        }
+        // A walk that is under way has to end first.
+        let is_busy = tube.tube.recount.is_some();
+        self.begin_job(call, (if is_busy { u64::MAX } else { tasks }, Work::Recount { found: None }), out)
+    }
+}
+
+impl TubeTurn<'_> {
+    /// Counts up to `limit` further tasks for a request. Returns how many, and the result at the end.
+    pub(crate) fn recount_portion(
+        &mut self,
+        request: u64,
+        limit: usize,
+    ) -> Result<(usize, Option<Recounted>), Error> {
+        let fresh = || Box::new(Recount { request, after: None, counts: KeptTasks::default() });
+        let mut recount = match self.tube.recount.take() {
+            Some(other) if other.request != request => {
+                self.tube.recount = Some(other);
+                return Ok((0, None));
+            }
+            Some(own) => own,
+            None => fresh(),
+        };
+        let layout = self.tube.kind.layout();
+        let first = recount.after.map(ShortKey::id);
+        let (iterator, key) =
+            first.as_deref().map_or((IteratorType::All, &[0x90][..]), |key| (IteratorType::Gt, key));
+        let mut count = 0;
+        for tuple in self.store.range(self.tube.space, 0, iterator, key, 0)?.take(limit) {
+            count += 1;
+            recount.after = id_of(tuple).or(recount.after);
+            recount.counts.add(Place::of(Side::read(tuple, layout).and_then(|side| side.state)));
+        }
+        if count == limit {
+            self.tube.recount = Some(recount);
+            return Ok((count, None));
+        }
+        let (found, kept) = (recount.counts.shown(), self.tube.counts.shown());
+        Ok((count, Some(Recounted { found, kept, indexed: TaskCounts::read(self.tasks())? })))
+    }
+}
+
+impl Queue {
+    /// Counts everything again that the queue keeps, in all tubes at once; for tests. Outside a transaction.
+    ///
+    /// # Errors
+    /// Which number of which tube is wrong.
+    pub fn verify(&self, store: &Store) -> Result<(), String> {
+        let mut total = KeptTasks::default();
+        let all = self.tubes.slots().filter_map(|index| self.tubes.at(index));
+        all.for_each(|tube| total.add_all(&tube.counts));
+        if total.shown() != self.tubes.total().shown() {
+            return Err(format!("all tubes: {total:?}, not {:?}", self.tubes.total()));
+        }
+        for index in self.tubes.indexes() {
+            let Some(tube) = self.tubes.at(index) else { continue };
+            // A queue that does not run keeps nothing of a tube whose space has gone.
+            if store.space(tube.space).is_err() {
+                continue;
+            }
+            let of_tube = |error: Error| format!("tube '{}': {error}", tube.name);
+            let (found, bytes) = tube.count_again(store).map_err(of_tube)?;
+            let indexed = TaskCounts::read(tube.tasks(store)).map_err(of_tube)?;
+            let recounted = Recounted { found, kept: tube.counts.shown(), indexed };
+            if !recounted.agrees() {
+                return Err(format!("tube '{}': {recounted:?}", tube.name));
+            }
+            let kept = store.space(tube.space).map_or(0, lycosa_store::Space::bytes);
+            if bytes != kept {
+                return Err(format!("tube '{}': {bytes} bytes, not {kept}", tube.name));
+            }
+            for line in [Line::Takes, Line::Puts] {
+                let waiting = self.common.waiters.of_tube(index);
+                let waiting = waiting.filter(|(_, waiter)| waiter.wanted.line() == line).count();
+                let kept = self.common.waiters.count(index, line);
+                if u64::from(kept) != waiting as u64 {
+                    return Err(format!("tube '{}': {waiting} waiting {line:?}, not {kept}", tube.name));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tube {
+    /// Numbers and bytes of all tasks, by a walk over them.
+    fn count_again(&self, store: &Store) -> Result<(TaskCounts, u64), Error> {
+        let layout = self.kind.layout();
+        let (mut counts, mut bytes) = (KeptTasks::default(), 0);
+        for tuple in store.range(self.space, 0, IteratorType::All, &[0x90], 0)? {
+            counts.add(Place::of(Side::read(tuple, layout).and_then(|side| side.state)));
+            bytes += tuple.len() as u64;
+        }
+        Ok((counts.shown(), bytes))
+    }
+}

@@ -1,0 +1,20 @@
+//! The status of tubes and of the queue: plain data that every face reads, kept at O(1) per operation.
+//!
+//! [`TubeStatus`] and [`QueueStatus`] are copies of what the queue keeps ([`crate::statistics`], [`meter`]), with a few
+//! look-ups for the ages of the oldest tasks. [`Queue::statuses`] reads tubes a page at a time, so that no reader holds the
+//! loop.
+
+pub(crate) mod busiest;
+pub mod histogram;
+pub mod history;
+pub mod meter;
+pub(crate) mod rates;
+pub(crate) mod sample;
+mod view;
+mod write;
+
+pub use histogram::Histogram;
+pub use history::{History, MAX_HISTORIES};
+pub use meter::{MAX_BYTES, MAX_METERS};
+pub use rates::Rates;
+pub use view::{Page, QueueStatus, SubQueueStatus, TubeStatus};

@@ -1,0 +1,139 @@
+//! The status as MessagePack, as `queue.status` returns it. Times are seconds, but for sums of histograms (µs).
+
+use lycosa_tuple::mp;
+
+use super::rates::Rates;
+use super::view::{QueueStatus, TubeStatus};
+use crate::statistics::{Counters, Operation, Redelivery, TaskCounts};
+use crate::time::MICROSECONDS;
+
+/// Writes the members of a map whose number is known at the end, at most 65 535.
+pub(super) struct Map<'a> {
+    out: &'a mut Vec<u8>,
+    start: usize,
+    count: u16,
+}
+
+impl<'a> Map<'a> {
+    pub(super) fn begin(out: &'a mut Vec<u8>) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&[0xde, 0, 0]);
+        Self { out, start, count: 0 }
+    }
+
+    fn name(&mut self, name: &str) -> &mut Vec<u8> {
+        self.count += 1;
+        let place = self.start + 1;
+        self.out[place..place + 2].copy_from_slice(&self.count.to_be_bytes());
+        mp::write_str(self.out, name.as_bytes());
+        self.out
+    }
+
+    fn text(&mut self, name: &str, value: &str) {
+        mp::write_str(self.name(name), value.as_bytes());
+    }
+
+    fn number(&mut self, name: &str, value: u64) {
+        mp::write_uint(self.name(name), value);
+    }
+
+    fn optional(&mut self, name: &str, value: Option<u64>) {
+        if let Some(value) = value {
+            self.number(name, value);
+        }
+    }
+
+    fn seconds(&mut self, name: &str, micros: Option<u64>) {
+        if let Some(micros) = micros {
+            mp::write_double(self.name(name), micros as f64 / MICROSECONDS as f64);
+        }
+    }
+}
+
+fn write_tasks(tasks: TaskCounts, out: &mut Vec<u8>) {
+    let TaskCounts { ready, taken, delayed, buried } = tasks;
+    let mut map = Map::begin(out);
+    for (name, count) in [("ready", ready), ("taken", taken), ("delayed", delayed), ("buried", buried)] {
+        map.number(name, count);
+    }
+}
+
+fn write_counters(counters: &Counters, map: &mut Map<'_>) {
+    let mut operations = Map::begin(map.name("operations"));
+    Operation::ALL.iter().for_each(|operation| operations.number(operation.name(), counters.get(*operation)));
+    map.number("done", counters.done());
+    let mut redeliveries = Map::begin(map.name("redeliveries"));
+    Redelivery::ALL
+        .iter()
+        .for_each(|reason| redeliveries.number(reason.name(), counters.redelivered(*reason)));
+}
+
+fn write_rates(rates: &Rates, out: &mut Vec<u8>) {
+    let mut map = Map::begin(out);
+    for (name, rates) in [("puts", rates.puts), ("takes", rates.takes), ("acks", rates.acks)] {
+        let out = map.name(name);
+        mp::write_array(out, 3);
+        rates.iter().for_each(|rate| mp::write_double(out, f64::from(*rate)));
+    }
+}
+
+impl TubeStatus {
+    /// Appends it as a map.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let mut map = Map::begin(out);
+        map.text("name", &self.name);
+        map.text("type", &self.kind);
+        map.number("id", self.id);
+        write_tasks(self.tasks, map.name("tasks"));
+        write_counters(&self.counters, &mut map);
+        map.number("bytes", self.bytes);
+        map.optional("capacity", self.capacity);
+        mp::write_bool(map.name("paused"), self.paused);
+        map.number("waiting_takes", self.waiting_takes.into());
+        map.number("waiting_puts", self.waiting_puts.into());
+        map.seconds("oldest_ready_age", self.oldest_ready_age);
+        map.seconds("oldest_taken_age", self.oldest_taken_age);
+        map.optional("ready_keys", self.ready_keys);
+        map.optional("busy_keys", self.busy_keys);
+        if let Some(seconds) = self.drain_seconds() {
+            mp::write_double(map.name("drain"), seconds);
+        }
+        if let (Some(wait), Some(work), Some(rates)) = (&self.wait, &self.work, &self.rates) {
+            wait.write(map.name("wait"));
+            work.write(map.name("work"));
+            write_rates(rates, map.name("rates"));
+        }
+        if !self.sub_queues.is_empty() {
+            let out = map.name("sub_queues");
+            mp::write_array(out, self.sub_queues.len() as u32);
+            for sub_queue in &self.sub_queues {
+                let mut map = Map::begin(out);
+                mp::write_str(map.name("name"), &sub_queue.name);
+                write_tasks(sub_queue.tasks, map.name("tasks"));
+            }
+        }
+        if let Some(history) = &self.history {
+            history.write(map.name("history"));
+        }
+    }
+}
+
+impl QueueStatus {
+    /// Appends it as a map; its history only if it is asked for.
+    pub fn write(&self, history: bool, out: &mut Vec<u8>) {
+        let mut map = Map::begin(out);
+        map.number("tubes", self.tubes as u64);
+        write_tasks(self.tasks, map.name("tasks"));
+        write_counters(&self.counters, &mut map);
+        map.number("sessions", self.sessions as u64);
+        map.number("waiting", self.waiting as u64);
+        self.wait.write(map.name("wait"));
+        self.work.write(map.name("work"));
+        self.lateness.write(map.name("lateness"));
+        map.number("overdue", self.overdue);
+        write_rates(&self.rates, map.name("rates"));
+        if history {
+            self.history.write(map.name("history"));
+        }
+    }
+}
