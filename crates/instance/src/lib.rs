@@ -41,6 +41,7 @@ pub use front::declare::{Declared, DeclaredTube, DeclaredUser};
 pub use front::gates::LoginAttempt;
 pub use front::invoke::{Invoke, InvokeKind, OwnedStatement};
 pub use front::loop_time::{LongestTurn, TurnPart};
+pub use front::measures::Programs;
 pub use front::output::Excess;
 pub use front::replica::ReplicaRequest;
 pub use front::status::{RequestCounts, Status};

@@ -45,8 +45,15 @@ pub(crate) struct Right {
 }
 
 /// Functions that read and change no data.
-const ABOUT_INSTANCE: [&[u8]; 6] =
-    [b"box.info", b"box.cfg", b"box.ctl.promote", b"box.ctl.demote", b"box.stat", b"box.slab.info"];
+const ABOUT_INSTANCE: [&[u8]; 7] = [
+    b"box.info",
+    b"box.cfg",
+    b"box.ctl.promote",
+    b"box.ctl.demote",
+    b"box.stat",
+    b"box.slab.info",
+    b"queue.status",
+];
 
 impl Instance {
     /// CALL on a connection. `args` is a MessagePack array.
@@ -307,7 +314,7 @@ impl Instance {
             {
                 return Ok(());
             }
-            Some(Callee::Box(Function::Sessions)) => return Ok(()),
+            Some(Callee::Box(Function::Sessions | Function::QueueStatus)) => return Ok(()),
             _ => {}
         }
         let store = self.shard.data.store();

@@ -10,6 +10,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::keys::RequestType;
 use lycosa_iproto::{keys, reply};
 use lycosa_store::{Access, UserId, user};
 
@@ -301,7 +302,10 @@ impl Instance {
                 self.finish_reply(slot);
                 self.account_output(slot);
             }
-            Err(error) => self.reply_error(slot, sync, &error),
+            Err(error) => {
+                self.counts.set_type(RequestType::Call);
+                self.reply_error(slot, sync, &error);
+            }
         }
     }
 

@@ -12,6 +12,7 @@
 //! Invariants: without clocks every number is 0, so that a simulation is repeatable; the parts of a turn add up to the
 //! turn. Absent: the requests that a connection's task handles between two turns, but for those that may take long.
 
+use lycosa_queue::status::Histogram;
 use lycosa_tuple::value::Value;
 
 use crate::Instance;
@@ -147,6 +148,7 @@ pub(crate) struct LoopTime {
     turn: Measured,
     longest_turn: Measured,
     longest_turn_cpu: Measured,
+    turns: Histogram,
 }
 
 impl Default for LoopTime {
@@ -163,6 +165,7 @@ impl Default for LoopTime {
             turn: Measured::default(),
             longest_turn: Measured::default(),
             longest_turn_cpu: Measured::default(),
+            turns: Histogram::default(),
         }
     }
 }
@@ -192,6 +195,11 @@ impl LoopTime {
     /// The longest turn by the clock, and by the processor's time.
     pub(crate) fn longest_turns(&self) -> [Option<LongestTurn>; 2] {
         [self.longest_turn.shown(), self.longest_turn_cpu.shown()]
+    }
+
+    /// How long turns were.
+    pub(crate) fn turns(&self) -> &Histogram {
+        &self.turns
     }
 
     /// A turn begins, unless one has begun.
@@ -224,6 +232,7 @@ impl LoopTime {
             return;
         }
         let elapsed = self.part_began.saturating_sub(self.turn_began);
+        self.turns.record(elapsed);
         let is_longest = elapsed > self.longest_turn.elapsed;
         // A turn takes no more of the processor than it lasts.
         if !is_longest && elapsed <= self.longest_turn_cpu.processor {

@@ -46,6 +46,7 @@ impl Instance {
 
     fn go_back(&mut self, from: Lsn, confirmed: Confirmed) {
         let error = outcome_unknown();
+        self.measures.journal_errors += 1;
         self.settle(|instance| instance.shard.abandon_checkpoint("the journal has lost rows"));
         let schema_version = self.store().schema_version();
         self.connections.lose(self.shard.data.journaling.last_kept(from), |frame, out| {

@@ -18,6 +18,7 @@ pub(crate) mod lineage;
 pub(crate) mod logins;
 pub(crate) mod loop_time;
 pub(crate) mod loss;
+pub(crate) mod measures;
 pub(crate) mod output;
 pub(crate) mod replica;
 pub(crate) mod replies;
@@ -67,6 +68,7 @@ pub struct Instance {
     denied: invoke::Denied,
     loop_time: LoopTime,
     counts: RequestCounts,
+    measures: measures::Measures,
     logins: Logins,
     output: Output,
     /// What `box.cfg` shows, in the order of the configuration.
@@ -103,6 +105,7 @@ impl Instance {
             denied: invoke::Denied::default(),
             loop_time: LoopTime::default(),
             counts: RequestCounts::default(),
+            measures: measures::Measures::default(),
             logins: Logins::default(),
             output,
             configuration: Vec::new(),
@@ -298,6 +301,7 @@ impl Instance {
     /// bytes may be another protocol's, a web page's for example. Nothing was done, and nothing more is taken from the
     /// connection, which ends. The caller says how: [`Instance::refuse`] or [`Instance::refuse_stranger`].
     pub fn handle_frame(&mut self, slot: ConnectionSlot, frame: &[u8], now: u64) -> Result<(), Box<Broken>> {
+        self.measures.received += frame.len() as u64;
         let decoded = lycosa_iproto::request::decode(frame);
         if let Ok(request) = &decoded {
             self.handle_request(slot, request, now);
@@ -329,7 +333,7 @@ impl Instance {
     /// The connection's stream is another protocol's: answers with these bytes and lets the connection end.
     pub fn refuse_stranger(&mut self, slot: ConnectionSlot, answer: &[u8]) {
         self.break_off(slot);
-        self.counts.errors += 1;
+        self.counts.count_error();
         let Some(connection) = self.connections.get_mut(slot) else { return };
         connection.replies.buffer().extend_from_slice(answer);
         self.finish_reply(slot);
@@ -344,6 +348,7 @@ impl Instance {
 
     /// The batch that ended with `lsn` is durable: releases the replies that waited for it.
     pub fn handle_durable(&mut self, lsn: u64, buffers: Buffers) -> Released {
+        self.measures.end_batch(&self.loop_time);
         self.shard.handle_durable(lsn, buffers);
         self.release_replies()
     }
@@ -359,6 +364,7 @@ impl Instance {
         if self.shard.data.conditions.has_failed() {
             return;
         }
+        self.measures.journal_errors += 1;
         self.shard.handle_failed(cause);
         let error = self.shard.data.conditions.failure_error();
         let schema_version = self.shard.data.store().schema_version();
@@ -432,7 +438,11 @@ impl Instance {
 
     /// The rows of the turn, to be made durable together. The next batch may be polled before this one is durable.
     pub fn poll_append(&mut self) -> Option<Batch> {
-        self.shard.poll_append()
+        let batch = self.shard.poll_append();
+        if batch.is_some() {
+            self.measures.begin_batch(&self.loop_time);
+        }
+        batch
     }
 
     /// Whether there are rows for a batch to which others may be added.
@@ -484,6 +494,7 @@ impl Instance {
 
     /// The first `count` bytes of [`Instance::output`] were written.
     pub fn consume(&mut self, slot: ConnectionSlot, count: usize) {
+        self.measures.sent += count as u64;
         if let Some(connection) = self.connections.get_mut(slot)
             && connection.replies.consume(count)
         {
@@ -568,7 +579,7 @@ impl Instance {
 
     /// The same. An error that replicas and operators need to see does not wait for replicas (`at_once`).
     fn reply_error_when(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject, at_once: bool) {
-        self.counts.errors += 1;
+        self.counts.count_error();
         let schema_version = self.shard.data.store().schema_version();
         let error = self.shard.with_master(error);
         let Some(connection) = self.connections.get_mut(slot) else { return };

@@ -11,6 +11,10 @@ const TYPES: usize = 256;
 #[derive(Debug, Clone)]
 pub struct RequestCounts {
     by_type: [u64; TYPES],
+    /// Errors by type; of requests that are answered later, as calls.
+    errors_by_type: [u64; TYPES],
+    /// The type of the request that is being answered.
+    present: u8,
     /// Requests that were answered with an error.
     pub errors: u64,
     /// Frames that could not be decoded.
@@ -29,6 +33,8 @@ impl Default for RequestCounts {
     fn default() -> Self {
         RequestCounts {
             by_type: [0; TYPES],
+            errors_by_type: [0; TYPES],
+            present: 0,
             errors: 0,
             malformed: 0,
             connections: 0,
@@ -42,7 +48,29 @@ impl Default for RequestCounts {
 impl RequestCounts {
     /// Counts a request of that type.
     pub(crate) fn count(&mut self, kind: u32) {
+        self.present = kind as u8;
         self.by_type[kind as usize % TYPES] += 1;
+    }
+
+    /// What is answered next is a request of that type.
+    pub(crate) fn set_type(&mut self, kind: RequestType) {
+        self.present = kind as u8;
+    }
+
+    /// Counts an error in reply to the present request.
+    pub(crate) fn count_error(&mut self) {
+        self.errors += 1;
+        self.errors_by_type[usize::from(self.present)] += 1;
+    }
+
+    /// Requests of that type that were answered with an error.
+    pub fn errors_of(&self, kind: RequestType) -> u64 {
+        self.errors_by_type[kind as usize % TYPES]
+    }
+
+    /// Requests of all types that were answered with an error.
+    pub fn errors_total(&self) -> u64 {
+        self.errors_by_type.iter().sum()
     }
 
     /// Requests of that type so far.

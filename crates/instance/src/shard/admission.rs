@@ -63,9 +63,8 @@ impl Need {
                 Growth::Adds
             }
             (Some(TubeMethod::Truncate | TubeMethod::Drop), _) => Growth::Shrinks,
-            (Some(TubeMethod::Peek | TubeMethod::List | TubeMethod::Explain), _) | (None, _) => {
-                Growth::Nothing
-            }
+            (Some(TubeMethod::Peek | TubeMethod::List | TubeMethod::Explain | TubeMethod::Recount), _)
+            | (None, _) => Growth::Nothing,
             (Some(_), _) => Growth::Finishes,
         })
     }

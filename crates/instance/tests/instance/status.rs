@@ -184,3 +184,50 @@ fn an_instance_knows_whether_anyone_can_log_in() {
     rig.create_user("ann", "secret");
     assert!(rig.instance.has_users());
 }
+
+/// The first page has the instance, the others have tubes only; a caller sees the tubes that it may look at.
+#[test]
+fn the_status_has_the_instance_and_its_tubes() {
+    let mut rig = Rig::new();
+    for name in ["a", "b", "c"] {
+        rig.create_tube(name, "fifo");
+    }
+    let mut client = rig.admin();
+    rig.call(&mut client, "queue.tube.b:put", &values!["x"]).expect("a task");
+    rig.call(&mut client, "queue.tube.b:ack", &values![77]).expect_err("no such task");
+    let tubes = |page: &Value| {
+        let names =
+            page.get("tubes").and_then(Value::as_array).expect("tubes").iter().map(|tube| text(tube, "name"));
+        names.collect::<Vec<_>>()
+    };
+    let page = one(rig.call(&mut client, "queue.status", &values![Value::map([("limit", Value::from(2))])]));
+    assert_eq!(tubes(&page), ["a", "b"]);
+    let instance = page.get("instance").expect("the instance");
+    assert_eq!(text(instance, "state"), "running");
+    let tasks = instance.get("queue").and_then(|queue| queue.get("tasks")).expect("numbers");
+    assert_eq!(tasks.get("ready"), Some(&1.into()));
+    let calls = instance.get("requests").and_then(|requests| requests.get("call")).expect("a type");
+    let status = rig.instance.status().requests;
+    assert_eq!(calls.get("total"), Some(&status.of(RequestType::Call).into()));
+    assert_eq!(calls.get("errors"), Some(&1.into()));
+    assert!(instance.get("received_bytes").and_then(Value::as_u64).is_some_and(|bytes| bytes > 0));
+    let after = page.get("next").cloned().expect("a next page");
+    let page =
+        one(rig.call(&mut client, "queue.status", &values![Value::map([("after", Value::from(after))])]));
+    assert_eq!(
+        (tubes(&page), page.get("next"), page.get("instance")),
+        (vec!["c".to_owned()], Some(&Value::Nil), None)
+    );
+    let page = one(rig.call(&mut client, "queue.status", &values![Value::map([("tube", Value::from("b"))])]));
+    assert_eq!((tubes(&page), page.get("instance")), (vec!["b".to_owned()], None));
+    let usage = "Usage: queue.status([{after, limit, tube, history}])";
+    assert_eq!(
+        refused(rig.call(&mut client, "queue.status", &values![Value::map([("after", Value::from("a"))])])).1,
+        usage
+    );
+    rig.create_user("bob", "secret");
+    let mut bob = rig.login("bob", "secret");
+    let page = one(rig.call(&mut bob, "queue.status", &values![]));
+    assert_eq!(tubes(&page), Vec::<String>::new());
+    assert!(page.get("instance").is_some());
+}

@@ -67,7 +67,7 @@ pub(super) struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    fn get(&self, name: &str) -> Option<&'a Value> {
+    pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
         let pair = self.pairs.iter().find(|(key, _)| key.as_str() == Some(name));
         pair.map(|(_, value)| value).filter(|value| !matches!(value, Value::Nil))
     }

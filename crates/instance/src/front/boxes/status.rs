@@ -1,0 +1,158 @@
+//! `queue.status`: the instance and its tubes in numbers, for metrics, pages and the command line.
+//!
+//! A reader goes through the tubes page by page, each page a call of less than a millisecond; the first page has the instance
+//! too. The crate `metrics` reads these maps.
+
+use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::keys::RequestType;
+use lycosa_queue::status::{Histogram, Page};
+use lycosa_tuple::mp;
+use lycosa_tuple::value::Value;
+
+use super::arguments::Arguments;
+use crate::shard::wire_error;
+use crate::{Caller, Instance};
+
+/// Types of requests that are told; others count as the last one.
+const TYPES: [(&str, &[RequestType]); 13] = [
+    ("select", &[RequestType::Select]),
+    ("insert", &[RequestType::Insert]),
+    ("replace", &[RequestType::Replace]),
+    ("update", &[RequestType::Update]),
+    ("upsert", &[RequestType::Upsert]),
+    ("delete", &[RequestType::Delete]),
+    ("call", &[RequestType::Call, RequestType::Call16]),
+    ("eval", &[RequestType::Eval]),
+    ("execute", &[RequestType::Execute]),
+    ("prepare", &[RequestType::Prepare]),
+    ("auth", &[RequestType::Auth]),
+    ("ping", &[RequestType::Ping]),
+    ("other", &[]),
+];
+
+impl Instance {
+    /// `queue.status([{after, limit, tube, history}])`: a map. `tubes` are those behind the id `after`, at most `limit`, or the
+    /// one of the name `tube`, as far as the caller may look at them; `next` is the id for the next page or null. Without
+    /// `after` and `tube` there is `instance` too. `history` adds histories.
+    ///
+    /// # Errors
+    /// Options that do not exist or have another type; a space of a tube is gone.
+    pub(super) fn queue_status(
+        &self,
+        caller: &Caller,
+        args: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<u32, ErrorObject> {
+        let arguments = Arguments::decode("queue.status([{after, limit, tube, history}])", args)?;
+        let options = arguments.options(0, &["after", "limit", "tube", "history"])?;
+        let number = |name: &str| match options.get(name) {
+            None => Ok(None),
+            Some(value) => value.as_u64().map(Some).ok_or_else(|| arguments.usage()),
+        };
+        let tube = match options.get("tube") {
+            None => None,
+            Some(value) => Some(value.as_str().ok_or_else(|| arguments.usage())?),
+        };
+        let limit = number("limit")?.unwrap_or(Page::MAX_TUBES as u64).min(Page::MAX_TUBES as u64) as usize;
+        let history = options.get("history") == Some(&Value::Bool(true));
+        let page = Page { after: number("after")?, limit, tube, history };
+        let queue_caller = lycosa_queue::Caller {
+            connection: caller.session,
+            user: caller.effective,
+            trusted: caller.trusted,
+            granted: false,
+            request: 0,
+            may_wait: false,
+        };
+        let (store, now) = (self.shard.data.store(), self.shard.data.now);
+        let queue = self.shard.data.queue();
+        let (tubes, next) =
+            queue.statuses(store, &queue_caller, page, now).map_err(|error| wire_error::of_queue(&error))?;
+        let is_first = page.after.is_none() && page.tube.is_none();
+        mp::write_map(out, 2 + u32::from(is_first));
+        mp::write_str(out, b"tubes");
+        mp::write_array(out, tubes.len() as u32);
+        tubes.iter().for_each(|tube| tube.write(out));
+        mp::write_str(out, b"next");
+        match next {
+            Some(next) => mp::write_uint(out, next),
+            None => mp::write_nil(out),
+        }
+        if is_first {
+            mp::write_str(out, b"instance");
+            self.write_instance(history, out);
+        }
+        Ok(1)
+    }
+
+    fn write_instance(&self, history: bool, out: &mut Vec<u8>) {
+        let now = self.shard.data.now;
+        let members = self.instance_members();
+        mp::write_map(out, members.len() as u32 + 3);
+        for (name, value) in members {
+            mp::write_str(out, name.as_bytes());
+            value.write(out);
+        }
+        mp::write_str(out, b"queue");
+        self.shard.data.queue().status(self.shard.data.store(), now).write(history, out);
+        let histograms: [(&str, &Histogram); 2] =
+            [("turn", self.loop_time.turns()), ("journal_sync", &self.measures.journal_sync)];
+        for (name, histogram) in histograms {
+            mp::write_str(out, name.as_bytes());
+            histogram.write(out);
+        }
+    }
+
+    fn instance_members(&self) -> Vec<(&'static str, Value)> {
+        let status = self.status();
+        let journaling = &self.shard.data.journaling;
+        let known = || TYPES.iter().flat_map(|(_, kinds)| kinds.iter().copied());
+        let requests = TYPES.iter().map(|(name, kinds)| {
+            let (total, errors) = match kinds {
+                [] => {
+                    let [total, errors] = known().fold([0; 2], |[total, errors], kind| {
+                        [total + status.requests.of(kind), errors + status.requests.errors_of(kind)]
+                    });
+                    (status.requests.total() - total, status.requests.errors_total() - errors)
+                }
+                kinds => kinds.iter().fold((0, 0), |(total, errors), &kind| {
+                    (total + status.requests.of(kind), errors + status.requests.errors_of(kind))
+                }),
+            };
+            (*name, Value::map([("total", total), ("errors", errors)]))
+        });
+        let mut members = vec![
+            ("version", Value::from(env!("CARGO_PKG_VERSION"))),
+            ("uuid", self.shard.identity.instance.to_string().into()),
+            ("id", u64::from(self.shard.identity.replica_id).into()),
+            ("pid", u64::from(self.process.id).into()),
+            ("now", Value::Double(self.shard.data.now as f64 / 1e6)),
+            ("state", status.status.into()),
+            ("queue_state", self.shard.data.queue().state().name().into()),
+            ("read_only", status.is_read_only.into()),
+            ("uptime", Value::Double(status.uptime as f64 / 1e6)),
+            ("connections", (status.connections as u64).into()),
+            ("connections_total", status.requests.connections.into()),
+            ("connections_refused", status.requests.refused_connections.into()),
+            ("waiting_calls", (status.waiting_calls as u64).into()),
+            ("requests", Value::map(requests.collect::<Vec<_>>())),
+            ("malformed", status.requests.malformed.into()),
+            ("failed_logins", status.requests.failed_logins.into()),
+            ("received_bytes", self.measures.received.into()),
+            ("sent_bytes", self.measures.sent.into()),
+            ("memory_used", status.memory_used.into()),
+            ("memory_limit", status.memory_limit.into()),
+            ("memory", self.box_info_memory()),
+            ("memory_reserved", self.shard.data.store().memory().reserved.into()),
+            ("journal_rows", journaling.lsn().into()),
+            ("journal_bytes", journaling.written_bytes().into()),
+            ("journal_errors", self.measures.journal_errors.into()),
+            ("lua_memory", self.measures.programs.memory.into()),
+            ("lua_errors", self.measures.programs.errors.into()),
+        ];
+        let parts = ["checkpoint", "replication", "expiration"];
+        members.extend(parts.into_iter().filter_map(|name| Some((name, self.info_part(name)?))));
+        members.extend(status.failure.map(|failure| ("failure", failure.into())));
+        members
+    }
+}

@@ -1,0 +1,52 @@
+//! What the instance measures of itself beside the loop's turns: bytes of clients, the journal's syncs, and what its host tells.
+
+use lycosa_queue::status::Histogram;
+
+use crate::Instance;
+use crate::front::loop_time::LoopTime;
+
+/// Numbers since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Measures {
+    /// Bytes of frames that clients have sent.
+    pub(crate) received: u64,
+    /// Bytes of replies that clients have taken.
+    pub(crate) sent: u64,
+    /// From the hand-over of a batch to the journal to its confirmation.
+    pub(crate) journal_sync: Histogram,
+    /// When the batch was handed over that is not confirmed, µs by the clock of [`LoopTime`].
+    batch_began: Option<u64>,
+    /// Failures of the journal, and losses of rows.
+    pub(crate) journal_errors: u64,
+    pub(crate) programs: Programs,
+}
+
+/// What programs take, as the host of the instance tells ([`Instance::set_programs`]).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Programs {
+    /// Bytes that Lua has allocated.
+    pub memory: u64,
+    /// Lua functions that raised an error, since the start.
+    pub errors: u64,
+}
+
+impl Measures {
+    /// A batch goes to the journal. Of several under way the first is measured.
+    pub(crate) fn begin_batch(&mut self, time: &LoopTime) {
+        self.batch_began.get_or_insert_with(|| time.elapsed());
+    }
+
+    /// The journal has confirmed it.
+    pub(crate) fn end_batch(&mut self, time: &LoopTime) {
+        if let Some(began) = self.batch_began.take() {
+            self.journal_sync.record(time.elapsed().saturating_sub(began));
+        }
+    }
+}
+
+impl Instance {
+    /// Tells the instance what its programs take, for its status.
+    pub fn set_programs(&mut self, programs: Programs) {
+        self.measures.programs = programs;
+    }
+}
