@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-/// What is counted beside the move of a task.
+/// An event that is counted beside the move of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     /// Nothing.

@@ -156,7 +156,7 @@ impl Queue {
         }
         for index in self.tubes.indexes() {
             let Some(tube) = self.tubes.at(index) else { continue };
-            // A queue that does not run keeps nothing of a tube whose space has gone.
+            // A tube whose space was dropped has no tasks to compare.
             if store.space(tube.space).is_err() {
                 continue;
             }

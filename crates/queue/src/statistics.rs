@@ -1,4 +1,4 @@
-//! What happened in a tube since the process began, and what is in it now.
+//! Operations of a tube since the process began, and its tasks now.
 //!
 //! Counters live in memory only: a restart and a drop reset them, truncate does not. The queue keeps the numbers of tasks
 //! by state up to date with each commit (`counted.rs`); a start counts them in the tube's index by state, in O(log n).
@@ -173,7 +173,7 @@ impl TaskCounts {
 /// Both, for one tube.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TubeStatistics {
-    /// What is in it.
+    /// Its tasks by state.
     pub tasks: TaskCounts,
     /// What happened.
     pub counters: Counters,

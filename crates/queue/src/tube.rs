@@ -56,7 +56,7 @@ pub(crate) struct Tube {
     pub(crate) counters: Counters,
     /// Numbers of its tasks, as of the last commit.
     pub(crate) counts: KeptTasks,
-    /// What is measured of it; none if too many tubes are measured already.
+    /// Its measures. None: [`MAX_METERS`] other tubes have meters already.
     pub(crate) meter: Option<Box<Meter>>,
     /// A walk over its tasks that counts them again.
     pub(crate) recount: Option<Box<Recount>>,

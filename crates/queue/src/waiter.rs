@@ -25,7 +25,7 @@ pub(crate) enum Wanted {
     Task(Form),
     /// At least one task to take.
     Tasks {
-        /// At most so many.
+        /// Number of tasks at most.
         limit: u32,
         /// Form of each.
         form: Form,
@@ -123,7 +123,7 @@ impl Waiters {
         self.counts.entry(tube).or_default()[line as usize] += 1;
     }
 
-    /// Who has waited longest in a line.
+    /// The call that has waited longest in a line.
     pub(crate) fn first(&self, tube: TubeIndex, line: Line) -> Option<(u64, &Waiter)> {
         if self.lines.is_empty() {
             return None;

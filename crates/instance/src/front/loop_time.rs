@@ -197,7 +197,7 @@ impl LoopTime {
         [self.longest_turn.shown(), self.longest_turn_cpu.shown()]
     }
 
-    /// How long turns were.
+    /// Lengths of all turns.
     pub(crate) fn turns(&self) -> &Histogram {
         &self.turns
     }

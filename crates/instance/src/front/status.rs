@@ -52,7 +52,7 @@ impl RequestCounts {
         self.by_type[kind as usize % TYPES] += 1;
     }
 
-    /// What is answered next is a request of that type.
+    /// The next reply is to a request of that type.
     pub(crate) fn set_type(&mut self, kind: RequestType) {
         self.present = kind as u8;
     }

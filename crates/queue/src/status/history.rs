@@ -60,7 +60,7 @@ impl History {
             self.fine.reserve_exact(FINE);
             self.coarse.reserve_exact(COARSE);
         }
-        // A day and more of idle periods leaves nothing of what was before.
+        // An idle day replaces every point.
         let idle = idle.min(RATIO * COARSE as u64);
         for number in 0..=idle {
             let counts = if number == 0 { counts } else { [0; 3] };
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(histories.claim(500, 1.0, 2), Claim::Holds);
         histories.forget(3);
         assert_eq!(histories.claim(501, 0.1, 2), Claim::Holds);
-        // The others have done nothing for days.
+        // The other tubes have been idle for days.
         assert_eq!(histories.claim(500, 30.0, 100_000), Claim::Holds);
         assert!(matches!(histories.claim(502, 0.5, 100_000), Claim::Replaces(_)));
     }

@@ -1,4 +1,4 @@
-//! What is measured of a tube and of the whole queue, with each commit.
+//! Measures of a tube and of the whole queue, taken at each commit.
 //!
 //! | measured | from | in |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | lateness | a deadline to what it does | every deadline that fires |
 //! | rates, history | puts, takes, acks | periods of ten seconds |
 //!
-//! Invariants: what is measured of tubes takes at most [`MAX_BYTES`]; a tube beyond the first [`MAX_METERS`] has counters and no
+//! Invariants: meters and histories take at most [`MAX_BYTES`]; a tube beyond the first [`MAX_METERS`] has counters and no
 //! meter; a transaction that is rolled back measures nothing.
 
 use super::busiest::Busiest;
@@ -30,7 +30,7 @@ pub(crate) struct Pace {
     rates: Rates,
     /// When the period has begun, µs since the epoch, a multiple of [`PERIOD`].
     began: u64,
-    /// What was counted when it began.
+    /// The counters when it began.
     counted: Counts,
 }
 
@@ -80,7 +80,7 @@ impl Pace {
     }
 }
 
-/// What is measured of one tube.
+/// The measures of one tube.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Meter {
     pub(crate) wait: Histogram,
@@ -104,7 +104,7 @@ const _: () = assert!(
         <= MAX_BYTES
 );
 
-/// What is measured of the whole queue, tubes without a meter and tubes that are gone included.
+/// The measures of the whole queue, including tubes without a meter and dropped tubes.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) counters: Counters,

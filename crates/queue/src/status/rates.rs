@@ -9,7 +9,7 @@ const SECONDS: f64 = 10.0;
 /// What a period leaves of a mean over 1, 5 and 15 minutes: exp(-10 s / the time).
 const DECAYS: [f64; 3] = [0.846_481_724_890_614, 0.967_216_100_482_006, 0.988_950_353_803_923];
 
-/// What is counted for rates: puts, takes, acks.
+/// The counters that have rates: puts, takes, acks.
 pub(crate) type Counts = [u64; 3];
 
 /// Operations a second over the last 1, 5 and 15 minutes.

@@ -97,7 +97,7 @@ pub struct QueueStatus {
     pub history: History,
 }
 
-/// What is asked for.
+/// A request for statuses.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Page<'a> {
     /// Tubes with larger ids than this one.
@@ -136,7 +136,7 @@ impl Queue {
             return Ok((status.transpose()?.into_iter().collect(), None));
         }
         let (mut found, mut after) = (Vec::new(), page.after);
-        // Tubes that the caller may not see cost as much as the others.
+        // A tube that the caller may not see counts towards the limit too.
         for _ in 0..page.limit.clamp(1, Page::MAX_TUBES) {
             let Some((id, index)) = self.tubes.next(after, false) else { return Ok((found, None)) };
             after = Some(id);

@@ -14,7 +14,7 @@ fn histogram(durations: &[u64]) -> Option<Histogram> {
     Some(histogram)
 }
 
-/// Tubes with deadlines know when a task was put, the others have it from their sample, which has every task of few.
+/// Tasks of tubes with deadlines have the time of their put; other tubes keep it in a sample, which has each of a few tasks.
 #[test]
 fn waits_and_works_are_measured_in_tubes_of_all_types() {
     for tube_type in ["fifo", "fifottl", "limfifottl", "utube", "utubettl"] {
