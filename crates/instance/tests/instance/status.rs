@@ -212,8 +212,7 @@ fn the_status_has_the_instance_and_its_tubes() {
     assert_eq!(calls.get("errors"), Some(&1.into()));
     assert!(instance.get("received_bytes").and_then(Value::as_u64).is_some_and(|bytes| bytes > 0));
     let after = page.get("next").cloned().expect("a next page");
-    let page =
-        one(rig.call(&mut client, "queue.status", &values![Value::map([("after", Value::from(after))])]));
+    let page = one(rig.call(&mut client, "queue.status", &values![Value::map([("after", after)])]));
     assert_eq!(
         (tubes(&page), page.get("next"), page.get("instance")),
         (vec!["c".to_owned()], Some(&Value::Nil), None)

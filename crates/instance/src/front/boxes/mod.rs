@@ -5,12 +5,8 @@
 //! Tarantool. Absent: everything that returns an object with methods (`box.schema.space.create` and spaces
 //! themselves): spaces are made by INSERT into `_space` and `_index`.
 //!
-<<<<<<< HEAD
-//! `queue.sessions` stands here too: only the instance knows the addresses of connections. So do the functions of
-//! tokens, `lycosa.token.add` and others.
-=======
 //! `queue.sessions` and `queue.status` stand here too: only the instance knows the addresses of connections, and its own numbers.
->>>>>>> 09d14b5 (instance: queue.status tells the instance and its tubes in numbers, a page at a time)
+//! So do the functions of tokens, `lycosa.token.add` and others.
 
 mod arguments;
 mod cfg;
@@ -18,11 +14,8 @@ mod info;
 mod schema;
 mod sessions;
 mod stat;
-<<<<<<< HEAD
-mod tokens;
-=======
 mod status;
->>>>>>> 09d14b5 (instance: queue.status tells the instance and its tubes in numbers, a page at a time)
+mod tokens;
 
 use lycosa_iproto::error::ErrorObject;
 use lycosa_store::{Access, UserId};
@@ -39,11 +32,8 @@ macro_rules! functions {
 
         /// The function with that name.
         pub(crate) fn resolve(name: &[u8]) -> Option<Function> {
-<<<<<<< HEAD
-            if ![&b"box."[..], b"lycosa."].iter().any(|own| name.starts_with(own)) && name != b"queue.sessions" {
-=======
-            if !name.starts_with(b"box.") && name != b"queue.sessions" && name != b"queue.status" {
->>>>>>> 09d14b5 (instance: queue.status tells the instance and its tubes in numbers, a page at a time)
+            let is_own = [&b"box."[..], b"lycosa."].iter().any(|own| name.starts_with(own));
+            if !is_own && name != b"queue.sessions" && name != b"queue.status" {
                 return None;
             }
             $( if name == $name.as_bytes() { return Some(Function::$variant); } )*
@@ -81,13 +71,10 @@ functions! {
     FuncDrop = "box.schema.func.drop";
     FuncExists = "box.schema.func.exists";
     Sessions = "queue.sessions";
-<<<<<<< HEAD
     TokenAdd = "lycosa.token.add";
     TokenRevoke = "lycosa.token.revoke";
     TokenList = "lycosa.token.list";
-=======
     QueueStatus = "queue.status";
->>>>>>> 09d14b5 (instance: queue.status tells the instance and its tubes in numbers, a page at a time)
 }
 
 impl Function {
@@ -142,13 +129,10 @@ impl Instance {
             Function::SessionUser => self.user_name(caller.user).into(),
             Function::SessionId => caller.session.into(),
             Function::Sessions => self.queue_sessions(caller)?,
-<<<<<<< HEAD
             Function::TokenAdd => self.add_token(caller, args)?,
             Function::TokenRevoke => self.revoke_token(caller, args)?,
             Function::TokenList => self.list_tokens(caller)?,
-=======
             Function::QueueStatus => return self.queue_status(caller, args, out),
->>>>>>> 09d14b5 (instance: queue.status tells the instance and its tubes in numbers, a page at a time)
             _ => return self.box_schema(caller, function, args, out),
         };
         value.write(out);

@@ -56,6 +56,21 @@ impl Instance {
         let limit = number("limit")?.unwrap_or(Page::MAX_TUBES as u64).min(Page::MAX_TUBES as u64) as usize;
         let history = options.get("history") == Some(&Value::Bool(true));
         let page = Page { after: number("after")?, limit, tube, history };
+        self.write_status(caller, page, out)?;
+        Ok(1)
+    }
+
+    /// Appends what `queue.status` answers to the caller; the host of the instance asks so for its metrics.
+    ///
+    /// # Errors
+    /// A space of a tube is gone.
+    pub fn write_status(
+        &self,
+        caller: &Caller,
+        page: Page<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ErrorObject> {
+        let Page { history, .. } = page;
         let queue_caller = lycosa_queue::Caller {
             connection: caller.session,
             user: caller.effective,
@@ -82,7 +97,7 @@ impl Instance {
             mp::write_str(out, b"instance");
             self.write_instance(history, out);
         }
-        Ok(1)
+        Ok(())
     }
 
     fn write_instance(&self, history: bool, out: &mut Vec<u8>) {
