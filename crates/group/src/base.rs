@@ -1,13 +1,14 @@
 //! What a group knows of a snapshot: where in the log it stands, and the members at that entry.
 //!
-//! A snapshot `N.snap` is a pure one of Tarantool's format. Beside it stands `N.group` with its [`Base`] and, as opaque
-//! bytes, what the layer above keeps beside rows (owners of tasks). A node starts from the newest pair.
+//! A snapshot `N.snap` is a pure one of Tarantool's format. Its [`Base`] stands in `S.group`, where S is the index of the last
+//! entry that the snapshot holds, with opaque bytes that the layer above keeps beside rows (owners of tasks). One snapshot
+//! can have several states, since a change of the members adds an entry and no row. A node starts from the newest state
+//! whose snapshot exists.
 //!
 //! Invariants:
-//! - `N.group` is durable before `N.snap` gets its name, so each snapshot that a node finds has its state, and a state without
-//!   a snapshot is the left-over of a crash;
-//! - a state is written once and never changed. A snapshot that shall tell of a later entry needs a row more than the one
-//!   before it.
+//! - a state is durable before its snapshot gets a name, so each snapshot that a node finds has one. A state without a
+//!   snapshot is the left-over of a crash;
+//! - a state is written once and never changed.
 //!
 //! Absent: the snapshot's content.
 
@@ -135,13 +136,13 @@ impl Base {
         Ok(Self { group, index, term, signature, level, members })
     }
 
-    /// Writes `N.group`, durably, with `beside` for the layer above. The snapshot must not have its name yet. A state
-    /// that an earlier attempt has left is replaced.
+    /// Writes `S.group`, durably, with `beside` for the layer above. A snapshot that is new gets its name after that. The
+    /// same state of an earlier attempt stays as it is.
     ///
     /// # Errors
-    /// [`BaseError::Io`]; [`io::ErrorKind::AlreadyExists`] when the snapshot has its name.
+    /// [`BaseError`]: another state of the same entry is one.
     pub fn write(&self, directory: &Directory, beside: &[u8]) -> Result<(), BaseError> {
-        let name = file_name(FileKind::GroupState, self.signature);
+        let name = file_name(FileKind::GroupState, self.index);
         let temporary = format!("{name}{IN_PROGRESS}");
         let failed = |action, file: &str| {
             let file = file.to_owned();
@@ -149,19 +150,23 @@ impl Base {
         };
         let disk = directory.disk();
         let listing = directory.list().map_err(failed("list the folder of", &name))?;
-        if listing.snapshots.contains(&self.signature) {
-            return Err(failed("write", &name)(io::ErrorKind::AlreadyExists.into()));
+        if listing.group_states.contains(&self.index) {
+            let (found, _) = Self::read_file(directory, self.index)?;
+            let is_same = found == *self;
+            let other = || BaseError::Damaged {
+                file: name,
+                reason: "it is another state of the same entry".to_owned(),
+            };
+            return if is_same { Ok(()) } else { Err(other()) };
         }
-        for left_over in [&name, &temporary] {
-            match disk.remove(left_over) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(failed("remove", left_over)(error));
-                }
-                _ => {}
+        match disk.remove(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("remove", &temporary)(error));
             }
+            _ => {}
         }
         let mut vclock = Vclock::new();
-        vclock.set(1, self.signature).expect("1 is a replica id");
+        vclock.set(1, self.index).expect("1 is a replica id");
         let meta = Meta {
             kind: FileKind::GroupState,
             written_by: WRITTEN_BY.to_owned(),
@@ -184,15 +189,15 @@ impl Base {
         disk.sync().map_err(failed("sync the folder of", &name))
     }
 
-    /// Reads `N.group`: the state, and what the layer above put beside it.
+    /// Reads the state of the entry `index`, and what the layer above put beside it.
     ///
     /// # Errors
     /// [`BaseError`].
-    pub fn read_file(directory: &Directory, signature: u64) -> Result<(Self, Vec<u8>), BaseError> {
-        let file = file_name(FileKind::GroupState, signature);
+    pub fn read_file(directory: &Directory, index: u64) -> Result<(Self, Vec<u8>), BaseError> {
+        let file = file_name(FileKind::GroupState, index);
         let damaged = |reason: String| BaseError::Damaged { file: file.clone(), reason };
         let mut reader = directory
-            .read(FileKind::GroupState, signature)
+            .read(FileKind::GroupState, index)
             .map_err(|cause| BaseError::Open { file: file.clone(), cause: Box::new(cause) })?;
         let read = |cause| BaseError::Io { action: "read", file: file.clone(), cause };
         let found = match reader.next_block().map_err(read)? {
@@ -209,21 +214,44 @@ impl Base {
             Step::Damage(damage) => return Err(damaged(damage.to_string())),
         };
         match reader.next_block().map_err(read)? {
-            Step::End(End::Open) if found.0.signature == signature => Ok(found),
-            Step::End(End::Open) => {
-                Err(damaged(format!("it is the state of snapshot {}", found.0.signature)))
-            }
+            Step::End(End::Open) if found.0.index == index => Ok(found),
+            Step::End(End::Open) => Err(damaged(format!("it is the state of entry {}", found.0.index))),
             _ => Err(damaged("something follows the state".to_owned())),
         }
     }
 
-    /// The number of the newest snapshot that has a state. `None` if there is none: the node waits for its first.
+    /// The newest state whose snapshot exists, and what stands beside it. `None`: the node waits for its first.
     ///
     /// # Errors
-    /// When the folder cannot be listed.
-    pub fn newest(directory: &Directory) -> io::Result<Option<u64>> {
-        let listing = directory.list()?;
-        Ok(listing.group_states.iter().rev().find(|state| listing.snapshots.contains(state)).copied())
+    /// [`BaseError`]: a newer state cannot be read.
+    pub fn newest(directory: &Directory) -> Result<Option<(Self, Vec<u8>)>, BaseError> {
+        let list = |cause| BaseError::Io { action: "list", file: "the folder".to_owned(), cause };
+        let listing = directory.list().map_err(list)?;
+        for &index in listing.group_states.iter().rev() {
+            let found = Self::read_file(directory, index)?;
+            if listing.snapshots.contains(&found.0.signature) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes states before this one, but for those whose snapshots are kept.
+    ///
+    /// # Errors
+    /// [`BaseError`].
+    pub(crate) fn remove_older(&self, directory: &Directory) -> Result<(), BaseError> {
+        let list = |cause| BaseError::Io { action: "list", file: "the folder".to_owned(), cause };
+        let listing = directory.list().map_err(list)?;
+        for &index in listing.group_states.iter().filter(|index| **index < self.index) {
+            let (older, _) = Self::read_file(directory, index)?;
+            if older.signature == self.signature || !listing.snapshots.contains(&older.signature) {
+                let file = file_name(FileKind::GroupState, index);
+                let removed = directory.disk().remove(&file);
+                removed.map_err(|cause| BaseError::Io { action: "remove", file, cause })?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -254,19 +282,25 @@ mod tests {
     fn a_state_counts_once_its_snapshot_has_a_name() {
         let disk = MemoryDisk::new();
         let directory = Directory::on(Arc::new(disk.clone()));
+        let newest = || Base::newest(&directory).expect("read").map(|(base, _)| base);
         base(5).write(&directory, b"owners").expect("written");
-        assert_eq!(Base::newest(&directory).expect("listed"), None);
-        // A second attempt replaces what the first one left.
-        base(5).write(&directory, b"other owners").expect("written");
+        assert_eq!(newest(), None);
+        // A second attempt finds the state of the first one.
+        base(5).write(&directory, b"owners").expect("written");
         snapshot(&disk, 5);
-        assert_eq!(Base::newest(&directory).expect("listed"), Some(5));
-        assert_eq!(Base::read_file(&directory, 5).expect("read"), (base(5), b"other owners".to_vec()));
-        let refused = base(5).write(&directory, b"").expect_err("taken");
-        assert!(
-            matches!(&refused, BaseError::Io { cause, .. } if cause.kind() == io::ErrorKind::AlreadyExists)
-        );
-        snapshot(&disk, 6);
-        assert_eq!(Base::newest(&directory).expect("listed"), Some(5), "a snapshot without a state");
+        assert_eq!(newest(), Some(base(5)));
+        assert_eq!(Base::read_file(&directory, FIRST_INDEX).expect("read"), (base(5), b"owners".to_vec()));
+        let refused = base(6).write(&directory, b"").expect_err("another snapshot of the same entry");
+        assert!(matches!(refused, BaseError::Damaged { .. }));
+        // The members change without a row: the same snapshot has a newer state.
+        let newer = Base { index: 9, ..base(5) };
+        newer.write(&directory, b"").expect("written");
+        assert_eq!(newest(), Some(newer.clone()));
+        let future = Base { index: 12, ..base(7) };
+        future.write(&directory, b"").expect("written");
+        assert_eq!(newest(), Some(newer.clone()), "its snapshot has no name yet");
+        newer.remove_older(&directory).expect("removed");
+        assert_eq!(directory.list().expect("listed").group_states, [9, 12]);
     }
 
     #[test]
@@ -278,13 +312,13 @@ mod tests {
             (disk, done)
         };
         let mut kept = 0;
-        for operations in 0..8 {
+        for operations in 0..7 {
             for seed in 0..20 {
                 let (disk, done) = attempt(operations);
                 let disk = disk.crash(Crash::Scattered(seed));
                 let directory = Directory::on(Arc::new(disk));
                 let states = directory.list().expect("listed").group_states;
-                assert!(!done || states == [5]);
+                assert!(!done || states == [FIRST_INDEX]);
                 for state in states {
                     kept += 1;
                     assert_eq!(Base::read_file(&directory, state).expect("whole"), (base(5), vec![7; 3000]));
@@ -299,11 +333,11 @@ mod tests {
         let disk = MemoryDisk::new();
         let directory = Directory::on(Arc::new(disk.clone()));
         base(5).write(&directory, b"owners").expect("written");
-        let name = file_name(FileKind::GroupState, 5);
+        let name = file_name(FileKind::GroupState, FIRST_INDEX);
         let whole = disk.files()[&name].clone();
         let read = |bytes: Vec<u8>| {
             let directory = Directory::on(Arc::new(MemoryDisk::with_files([(name.clone(), bytes)])));
-            Base::read_file(&directory, 5)
+            Base::read_file(&directory, FIRST_INDEX)
         };
         assert!(read(whole.clone()).is_ok());
         // The text header's line `Checksum` under another name is a key that no reader knows: its bits are left out.

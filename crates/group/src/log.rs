@@ -33,7 +33,7 @@ use raft::eraftpb::Entry;
 
 pub use replay::{OpenLogError, Opened};
 
-use crate::base::Base;
+use crate::base::{Base, BaseError};
 use crate::record::{Ballot, Begin, Identity, Position, Record, write_entry_record};
 
 /// Bytes past which a file is ended. Smaller than an `.xlog`'s, so that files go soon after a snapshot.
@@ -295,26 +295,22 @@ impl GroupLog {
         self.writer.rotate()
     }
 
-    /// Removes files with entries up to `index` alone, and states of snapshots that are removed. `base` is the newest
-    /// durable snapshot's: files that a start needs behind it stay, however large `index` is.
+    /// Removes files with entries up to `index` alone, and states before `base`, unless their snapshots are kept. `base` is
+    /// the newest durable snapshot's: files that a start needs behind it stay, however large `index` is.
     ///
     /// # Errors
-    /// When the folder cannot be changed.
-    pub fn forget(&mut self, base: &Base, index: u64) -> io::Result<()> {
+    /// [`BaseError`], also for the files.
+    pub fn forget(&mut self, base: &Base, index: u64) -> Result<(), BaseError> {
         self.base = self.base.max(base.index);
         let limit = index.min(self.base);
         while self.files.len() > 1 && self.files[0].highest <= limit {
-            let name = file_name(FileKind::GroupLog, self.files[0].signature);
-            self.directory.disk().remove(&name)?;
-            self.directory.disk().sync()?;
+            let file = file_name(FileKind::GroupLog, self.files[0].signature);
+            let disk = self.directory.disk();
+            let removed = disk.remove(&file).and_then(|()| disk.sync());
+            removed.map_err(|cause| BaseError::Io { action: "remove", file, cause })?;
             self.files.pop_front();
         }
-        let listing = self.directory.list()?;
-        let is_left_over = |state: &&u64| **state < base.signature && !listing.snapshots.contains(state);
-        for state in listing.group_states.iter().filter(is_left_over) {
-            self.directory.disk().remove(&file_name(FileKind::GroupState, *state))?;
-        }
-        Ok(())
+        base.remove_older(&self.directory)
     }
 
     /// Reads entries back that were written. Readings that follow each other go on in the file where the last one ended.

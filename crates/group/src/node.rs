@@ -18,6 +18,7 @@
 //! | a second end of a step is ignored, by every node alike | two leaders may both propose it |
 //! | a leader is never outside the members | `raft` panics when such a leader commits. It is not removed by its own proposal; where it was elected meanwhile, it hands over first, and steps down if it is late |
 //! | a snapshot counts once it is durable | the receiver's answer waits for it as for entries |
+//! | a snapshot's entry is reported as applied once the snapshot is durable | `raft` looks for the entries before it at the next campaign otherwise, and panics |
 //! | no tick while a snapshot is made durable | a campaign in that state fails an assertion |
 //! | each lost snapshot is reported | the leader sends that follower nothing otherwise |
 //! | a snapshot's receiver is a member in its state | `raft` throws it away elsewhere |
@@ -437,8 +438,11 @@ impl Node {
         }
         for read in reads {
             let number = read.request_ctx.as_slice().try_into().map_or(0, u64::from_be_bytes);
-            self.reads.retain(|pending| *pending != number);
-            self.events.push_back(Event::Read { number, index: read.index });
+            // A read that is lost already stays lost.
+            if let Some(at) = self.reads.iter().position(|pending| *pending == number) {
+                self.reads.swap_remove(at);
+                self.events.push_back(Event::Read { number, index: read.index });
+            }
         }
         self.ask_for_missing();
         let mut round = Round { messages: Self::outgoing(at_once), write: None };
@@ -475,6 +479,8 @@ impl Node {
         {
             self.raw.on_persist_ready(flight.number);
             if let Some(base) = flight.install {
+                // raft takes entries before the snapshot for unapplied ones until it hears of this.
+                self.raw.advance_apply_to(base.index);
                 self.events.push_back(Event::Members(base.members.clone()));
                 self.events.push_back(Event::Installed(Box::new(base)));
             }
@@ -625,10 +631,11 @@ impl Node {
     }
 
     /// The state that a snapshot of the present data has: of everything that was handed out. `None` before the first
-    /// snapshot, and while one is being installed.
+    /// snapshot, while one is being installed, and while events wait that change the data.
     #[must_use]
     pub fn base(&self, signature: u64) -> Option<Base> {
-        if self.is_installing() {
+        let changes_data = |event: &Event| matches!(event, Event::Committed(_) | Event::Installed(_));
+        if self.is_installing() || self.events.iter().any(changes_data) {
             return None;
         }
         let Identity { group, .. } = self.identity;

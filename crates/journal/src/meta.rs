@@ -42,7 +42,7 @@ pub enum FileKind {
     Snapshot,
     /// The changes since a moment: `.xlog`.
     Xlog,
-    /// What a group of servers knows of a snapshot: `.group`, beside the `.snap` of the same number. The crate `group`
+    /// What a group of servers knows of a snapshot: `.group`, by the number of an entry of its log. The crate `group`
     /// writes it; its rows are not rows of spaces.
     GroupState,
     /// The consensus log of a node of a group: `.grouplog`. The crate `group` writes its records.

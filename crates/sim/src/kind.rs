@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::{ExpirationTotals, Failure, MasterTotals, ReplicaTotals, Report, Totals, Trace};
+use crate::{ExpirationTotals, Failure, GroupTotals, MasterTotals, ReplicaTotals, Report, Totals, Trace};
 
 /// What a world is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -17,11 +17,13 @@ pub enum Kind {
     Replicas,
     /// Two masters that follow each other, with conflicts
     Masters,
+    /// A group of servers with faulty disks, links and clocks, and its operator
+    Group,
 }
 
 impl Kind {
     /// All kinds, in the order in which one seed's worlds run.
-    pub const ALL: [Self; 4] = [Self::Queue, Self::Expiration, Self::Replicas, Self::Masters];
+    pub const ALL: [Self; 5] = [Self::Queue, Self::Expiration, Self::Replicas, Self::Masters, Self::Group];
 
     /// The name on the command line.
     #[must_use]
@@ -31,6 +33,7 @@ impl Kind {
             Self::Expiration => "expiration",
             Self::Replicas => "replicas",
             Self::Masters => "masters",
+            Self::Group => "group",
         }
     }
 
@@ -48,6 +51,7 @@ impl Kind {
                 crate::run_replicas(seed, steps, trace).map(|report| summary(&report, replicas))
             }
             Self::Masters => crate::run_masters(seed, steps, trace).map(|report| summary(&report, masters)),
+            Self::Group => crate::run_group(seed, steps, trace).map(|report| summary(&report, group)),
         }
     }
 }
@@ -175,5 +179,52 @@ fn masters(totals: &MasterTotals) -> Counts {
         ("stops over a conflict", stops),
         ("contested keys that differ", skipped),
         ("tubes used by the other master", tubes),
+    ]
+}
+
+fn group(totals: &GroupTotals) -> Counts {
+    let GroupTotals {
+        elections,
+        confirmed,
+        lost,
+        reads,
+        lost_reads,
+        snapshots,
+        installs,
+        lost_snapshots,
+        readings,
+        joins,
+        removals,
+        removed_leaders,
+        transfers,
+        levels,
+        crashes,
+        torn_writes,
+        faults,
+        cuts,
+        late_messages,
+        stops,
+    } = *totals;
+    vec![
+        ("crashes", crashes),
+        ("faults", faults),
+        ("cuts", cuts),
+        ("crashes in a write", torn_writes),
+        ("stops", stops),
+        ("messages of old connections", late_messages),
+        ("elections", elections),
+        ("operations confirmed", confirmed),
+        ("operations lost", lost),
+        ("reads", reads),
+        ("reads lost", lost_reads),
+        ("snapshots", snapshots),
+        ("snapshots installed", installs),
+        ("snapshots lost on the way", lost_snapshots),
+        ("readings of files", readings),
+        ("joins", joins),
+        ("removals", removals),
+        ("removals of a leader", removed_leaders),
+        ("hand-overs", transfers),
+        ("rises of the level", levels),
     ]
 }

@@ -52,6 +52,7 @@ mod checkpoint;
 mod connection;
 mod disk;
 mod expiring;
+mod group;
 mod journal;
 pub mod kept;
 mod kind;
@@ -77,6 +78,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 pub use expiring::ExpirationTotals;
+pub use group::GroupTotals;
 pub use kind::{Counts, Kind, Summary};
 pub use replicas::{MasterTotals, ReplicaTotals};
 pub use runner::{Broken, Order, Outcome, Tally, Until, run as run_order};
@@ -168,6 +170,22 @@ pub fn run_replicas(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report<R
 pub fn run_masters(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report<MasterTotals>, Failure> {
     run_world(seed, trace, |trace, step| {
         let mut world = replicas::Masters::new(seed, trace)?;
+        while world.step < steps {
+            *step = world.step + 1;
+            world.next()?;
+        }
+        world.settle()?;
+        Ok((world.totals, world.now))
+    })
+}
+
+/// Runs the world of a group of servers of `seed` for `steps` steps, and lets it come to rest.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_group(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report<GroupTotals>, Failure> {
+    run_world(seed, trace, |trace, step| {
+        let mut world = group::World::new(seed, trace)?;
         while world.step < steps {
             *step = world.step + 1;
             world.next()?;

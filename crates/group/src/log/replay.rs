@@ -155,8 +155,7 @@ impl GroupLog {
     /// [`OpenLogError`].
     pub fn open(directory: Directory, settings: Settings, known: u32) -> Result<Opened, OpenLogError> {
         directory.remove_left_overs()?;
-        let base =
-            Base::newest(&directory)?.map(|signature| Base::read_file(&directory, signature)).transpose()?;
+        let base = Base::newest(&directory)?;
         let position = base
             .as_ref()
             .map_or(Position::default(), |(base, _)| Position { term: base.term, index: base.index });
@@ -191,7 +190,7 @@ impl GroupLog {
         if let Some((base, _)) = &base
             && base.group != begin.identity.group
         {
-            let file = file_name(FileKind::GroupState, base.signature);
+            let file = file_name(FileKind::GroupState, base.index);
             let found = Identity { group: base.group, ..begin.identity };
             return Err(OpenLogError::Foreign { file, found, expected: begin.identity });
         }

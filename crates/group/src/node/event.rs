@@ -85,7 +85,8 @@ pub enum Event {
     },
     /// All own proposals up to this one will be handed out by every node: their outcome may be told.
     Confirmed(Position),
-    /// The own proposal at this place, and all behind it, gave way to another leader's entries.
+    /// The own proposal at this place, and all behind it, gave way to another leader's entries. If [`Event::Installed`]
+    /// comes with it, a snapshot took their place, which may hold them.
     Lost(Position),
     /// The next entry. It comes after the node's own disk has it.
     Committed(Committed),
@@ -111,8 +112,7 @@ pub enum Event {
     /// The node wants these entries from its files ([`GroupLog::read`](crate::log::GroupLog::read)), for
     /// [`Node::found`](super::Node::found).
     EntriesWanted(Wanted),
-    /// A follower needs a snapshot that holds at least `index` and names it as a member. If the data have no row more than
-    /// the newest snapshot, a row that changes nothing has to be proposed first.
+    /// A follower needs a snapshot that holds at least `index`, with a state that names the follower as a member.
     SnapshotWanted {
         /// The least index.
         index: u64,
