@@ -48,7 +48,7 @@ pub(super) struct Server {
     pub(super) running: Option<Box<Running>>,
     /// The level that its program knows.
     pub(super) knows: u32,
-    /// Its clock is ahead by this much, and gains so many microseconds in a million.
+    /// Its clock is ahead by this much, and gains `drift` microseconds in a million.
     pub(super) offset: u64,
     pub(super) drift: u64,
     /// Stopped until then.

@@ -9,7 +9,7 @@ use crate::random::Random;
 
 const SECOND: u64 = 1_000_000;
 
-/// A group of `count` in which nothing fails by itself.
+/// A group of `count` without faults of its own.
 fn grown(seed: u64, count: usize, trace: &mut Trace) -> World<'_> {
     let mut world = World::quiet(Random::new(seed), trace).expect("a group of one");
     while world.servers.len() < count {

@@ -15,7 +15,7 @@ use crate::random::Random;
 use crate::violation::{Checked, Violation, hold};
 use crate::{BEGINNING, Trace};
 
-/// Time within which a group in which nothing fails must have come to rest, in microseconds.
+/// A group without faults is at rest within this time, in microseconds.
 const REST: u64 = 60_000_000;
 /// The level of a newer program.
 const NEWER: u32 = 2;
@@ -582,7 +582,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Links work again. Those that swallowed messages break first.
+    /// Links work again. A link that swallowed messages breaks first.
     pub(super) fn heal(&mut self) {
         let pairs: Vec<(NodeId, NodeId)> = self.links.keys().copied().collect();
         for (from, to) in pairs {
@@ -607,7 +607,7 @@ impl<'a> World<'a> {
         let has_writes = server.running.as_ref().is_some_and(|running| !running.writes.is_empty());
         if has_writes {
             server.disk.fail_after(operations, Fault::Freeze);
-            // The machine is gone, and nobody hears how far it came.
+            // The machine is gone, and its last messages with it.
             let _ = server.write(u64::MAX);
             self.totals.torn_writes += 1;
         }
@@ -672,7 +672,7 @@ impl<'a> World<'a> {
         self.next_address += 1;
         let running = self.server(leader).running.as_mut().expect("it leads");
         let Ok((node, rank)) = running.node.add(&address) else { return Ok(()) };
-        // An earlier attempt may have come to nothing: its server is still empty.
+        // The server of an earlier attempt that failed is still empty.
         if let Some(earlier) = self.servers.get(&node) {
             hold!(earlier.is_empty(), "the number {node} is used twice");
             self.end(node, Crash::Process)?;
@@ -720,7 +720,7 @@ impl<'a> World<'a> {
         self.events(leader, false)
     }
 
-    /// Lets time pass in which only what is due happens.
+    /// Lets time pass without new faults or requests.
     pub(super) fn pass(&mut self, time: u64) -> Checked<()> {
         let until = self.now + time;
         while self.next_due() <= until {
