@@ -84,7 +84,9 @@ pub use self::queue::{Queue, QueueConfig, QueueState, StorageMode, TubeOptions, 
 pub use self::response::Response;
 pub use self::statistics::{Statistics, TaskCounts};
 pub use self::status::{Link, Status, StatusWatch};
-pub use self::steering::{AuditEntry, Explanation, Reason};
+pub use self::steering::{
+    ApplyOptions, AuditEntry, Explanation, Filter, JobState, Operation, Page, Reason, TubeJob,
+};
 pub use self::task::{Task, TaskState};
 pub use self::tls::TlsOptions;
 pub use self::tube::{PutOptions, Tube};

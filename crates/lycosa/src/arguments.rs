@@ -29,7 +29,10 @@ pub(crate) use follow::FollowArguments;
 pub(crate) use role::{DemoteArguments, PromoteArguments};
 pub(crate) use serve::{ConfigArguments, ServeArguments};
 pub(crate) use status::{SessionCommand, StatsArguments};
-pub(crate) use steer::{AuditArguments, ExplainArguments, PauseArguments};
+pub(crate) use steer::{
+    ApplyArguments, AuditArguments, ExplainArguments, FindArguments, JobArguments, PauseArguments,
+    TaskFilter, UndoArguments,
+};
 pub(crate) use task::{
     BuryArguments, Choice, ChosenArguments, FilterArguments, KickArguments, ListArguments, PayloadType,
     PutArguments, ReleaseArguments, TakeArguments, TaskArguments, TaskState, TouchArguments, WorkArguments,
@@ -61,7 +64,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 7] = [
     ("Server", &["serve", "config", "reload", "checkpoint", "backup", "restore", "user", "token"]),
     ("Tubes and spaces", &["tube", "export", "import", "expiration"]),
     ("Tasks", &["put", "take", "ack", "release", "bury", "kick", "delete", "touch", "peek", "list", "work"]),
-    ("Steering", &["pause", "resume", "explain", "audit"]),
+    ("Steering", &["find", "apply", "undo", "job", "pause", "resume", "explain", "audit"]),
     ("Looking", &["ping", "stats", "session", "cat", "check", "console"]),
     ("Replicas and other servers", &["promote", "demote", "follow", "compare"]),
     ("Tools", &["bench", "completions", "man"]),
@@ -155,6 +158,18 @@ pub(crate) enum Command {
     /// Kills what a worker that was killed has left behind; `lycosa work` runs it
     #[command(name = crate::work::guard::COMMAND, hide = true)]
     WorkGuard,
+    /// Find tasks by state, ids, sub-queue, priority, age, attempts, error and payload
+    #[command(after_help = steer::FIND_EXAMPLES)]
+    Find(Box<FindArguments>),
+    /// Kick, release, run, bury, delete or move all tasks that match
+    #[command(after_help = steer::APPLY_EXAMPLES)]
+    Apply(Box<ApplyArguments>),
+    /// Bring back what a job has changed
+    #[command(after_help = steer::UNDO_EXAMPLES)]
+    Undo(UndoArguments),
+    /// Show the jobs of a tube; pause, resume, slow down or cancel one
+    #[command(after_help = steer::JOB_EXAMPLES)]
+    Job(JobArguments),
     /// Let a tube hand out no tasks, until it is resumed
     ///
     /// Takes wait as in an empty tube. Puts, acks, delays, ttl and ttr go on. The pause survives a restart.

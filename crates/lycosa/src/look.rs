@@ -20,7 +20,7 @@ use crate::who::Holders;
 /// Tasks of one page.
 const PAGE: u64 = 500;
 /// The table of `lycosa list`.
-const COLUMNS: [&str; 9] =
+pub(crate) const COLUMNS: [&str; 9] =
     ["id", "state", "age", "due", "attempts", "pri", "held by", "payload", "last error"];
 /// Characters of a payload that a table shows.
 const SHOWN: usize = 60;
@@ -147,7 +147,7 @@ fn data(task: &Value) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn row(task: &Value, holders: &Holders<'_>) -> Vec<String> {
+pub(crate) fn row(task: &Value, holders: &Holders<'_>) -> Vec<String> {
     let fields = task.as_array().unwrap_or_default();
     let since = |name: &str| member(task, name).and_then(distance).map_or(String::new(), time);
     let number = |name: &str| member(task, name).map_or(String::new(), ToString::to_string);
@@ -166,7 +166,7 @@ fn row(task: &Value, holders: &Holders<'_>) -> Vec<String> {
 }
 
 /// A task in extended form as JSON: its members beside id, state and data.
-fn object(task: &Value, holders: &Holders<'_>) -> Json {
+pub(crate) fn object(task: &Value, holders: &Holders<'_>) -> Json {
     let fields = task.as_array().unwrap_or_default();
     let field = |at: usize| fields.get(at).map_or(Json::Null, payload::to_json);
     let mut object = json!({ "id": field(0), "state": field(1), "data": field(2) });

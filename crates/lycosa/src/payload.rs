@@ -20,6 +20,11 @@ pub(crate) fn from_bytes(bytes: Vec<u8>, kind: PayloadType) -> anyhow::Result<Va
     })
 }
 
+/// A value of the command line: JSON if it is that, else the text as it stands.
+pub(crate) fn from_argument(text: &str) -> Value {
+    serde_json::from_str(text).map_or_else(|_| Value::from(text), |json| from_json(&json))
+}
+
 fn from_json(json: &Json) -> Value {
     match json {
         Json::Null => Value::Nil,

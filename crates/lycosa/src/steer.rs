@@ -1,5 +1,7 @@
 //! `pause`, `resume`, `explain` and `audit`.
 
+pub(crate) mod bulk;
+
 use anyhow::Context;
 use lycosa_client::Value;
 use serde_json::json;

@@ -293,7 +293,7 @@ impl TubeTurn<'_> {
     /// The tube's space was truncated, by the tube or by a statement: nothing lies beside it any more, and ids begin at 0. They go
     /// on behind tasks that the same transaction has inserted since.
     pub(crate) fn account_truncation(&mut self) -> Result<(), Error> {
-        let Self { store, tube, index, common, .. } = self;
+        let Self { store, tube, index, common, now } = self;
         let last = store.first(tube.space, 0, IteratorType::Le, &[0x90])?.and_then(id_of);
         let value = |store: &Store| tube.sequence.and_then(|sequence| store.sequence(sequence)?.value);
         if let Some(sequence) = tube.sequence
@@ -304,7 +304,7 @@ impl TubeTurn<'_> {
                 store.sequence_set(sequence, last)?;
             }
         }
-        tube.truncations += 1;
+        common.bulk.void(store, tube.id, "the tube was truncated", *now)?;
         let next_id = last.map_or(Some(0), |last| last.checked_add(1));
         let previous = std::mem::replace(&mut tube.next_id, next_id);
         common.pending.undo.push(Undo::NextId { tube: *index, previous });

@@ -199,6 +199,14 @@ impl Attempts {
         self.change(store, task, |record| record.attempts = 0)
     }
 
+    /// Gives a task the record that it had before, or had in another tube; inside a transaction.
+    pub(crate) fn restore(&mut self, store: &mut Store, task: TaskKey, record: Record) -> Result<(), Error> {
+        if self.of(store, task)? == record {
+            return Ok(());
+        }
+        self.change(store, task, |present| *present = record)
+    }
+
     fn change(
         &mut self,
         store: &mut Store,

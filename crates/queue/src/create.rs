@@ -244,7 +244,6 @@ impl Turn<'_> {
             recount: None,
             observed: false,
             paused: false,
-            truncations: 0,
         };
         tube.set_paused(self.common.pauses.of(self.store, row.id)?.is_some());
         let former = self.tubes.by_name(row.name).and_then(|handle| self.tubes.at_mut(handle.index));
@@ -301,6 +300,8 @@ impl Turn<'_> {
             common.pending.dropped.push(index);
             turn.as_admin(|turn| {
                 turn.common.pauses.forget(turn.store, id)?;
+                let now = turn.now;
+                turn.common.bulk.void(turn.store, id, "the tube was dropped", now)?;
                 turn.common.attempts.forget_tube(turn.store, id)
             })
         })?;

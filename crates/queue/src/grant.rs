@@ -31,7 +31,13 @@ const READ_WRITE: Access = Access(Access::READ.0 | Access::WRITE.0);
 /// methods whose statements run with the caller's own rights.
 const fn needs(method: TubeMethod) -> Access {
     match method {
-        TubeMethod::Peek | TubeMethod::List | TubeMethod::Explain => Access::READ,
+        TubeMethod::Peek
+        | TubeMethod::List
+        | TubeMethod::Explain
+        | TubeMethod::Find
+        | TubeMethod::Count
+        | TubeMethod::Job
+        | TubeMethod::Jobs => Access::READ,
         TubeMethod::Truncate => Access::WRITE,
         TubeMethod::Drop | TubeMethod::Grant | TubeMethod::GrantRole => Access::NONE,
         _ => READ_WRITE,

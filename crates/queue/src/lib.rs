@@ -40,6 +40,7 @@ mod arguments;
 mod attempts;
 mod audit;
 mod batch;
+mod bulk;
 mod correction;
 #[cfg(test)]
 mod cost;

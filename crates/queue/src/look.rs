@@ -23,19 +23,20 @@ use crate::turn::{TubeTurn, Turn};
 use crate::{Answer, Caller, Queue};
 
 /// Tasks that one `list` looks at, at most; with a filter it may find fewer.
-const MAX_LOOKED_AT: usize = 2_000;
+pub(crate) const MAX_LOOKED_AT: usize = 2_000;
 /// Tasks that one `list` returns unless `limit` says otherwise.
 const DEFAULT_LIMIT: usize = 100;
 /// Owners of tasks, and sessions without a connection, that one look at the sessions counts.
 pub const MAX_OWNERS: usize = 10_000;
 /// Bytes after which a `list` ends.
-const MAX_LISTED_BYTES: usize = 1 << 20;
+pub(crate) const MAX_LISTED_BYTES: usize = 1 << 20;
 
 /// Appends named values of a map, whose count is known at the end.
 pub(crate) struct Members<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
     count: u8,
+    is_wide: bool,
 }
 
 impl<'a> Members<'a> {
@@ -43,12 +44,22 @@ impl<'a> Members<'a> {
     pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
         let start = out.len();
         out.push(0x80);
-        Self { out, start, count: 0 }
+        Self { out, start, count: 0, is_wide: false }
+    }
+
+    /// A map of at most 255 members: its header is three bytes.
+    pub(crate) fn wide(out: &'a mut Vec<u8>) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&[0xde, 0, 0]);
+        Self { out, start, count: 0, is_wide: true }
     }
 
     pub(crate) fn name(&mut self, name: &str) -> &mut Vec<u8> {
         self.count += 1;
-        self.out[self.start] = 0x80 + self.count;
+        match self.is_wide {
+            true => self.out[self.start + 2] = self.count,
+            false => self.out[self.start] = 0x80 + self.count,
+        }
         mp::write_str(self.out, name.as_bytes());
         self.out
     }
@@ -155,7 +166,7 @@ impl TubeTurn<'_> {
         self.write_task_extended(&task, Some(lease.token(self.key(id))), out)
     }
 
-    fn write_task_extended(
+    pub(crate) fn write_task_extended(
         &self,
         task: &Task<'_>,
         token: Option<Token>,

@@ -73,11 +73,25 @@ pub enum TubeMethod {
     Resume,
     /// `explain([id or options])`
     Explain,
+    /// `find([filter[, options]])`
+    Find,
+    /// `count([filter])`
+    Count,
+    /// `apply(operation, filter[, options])`
+    Apply,
+    /// `job(id)`
+    Job,
+    /// `jobs()`
+    Jobs,
+    /// `control(id, action[, options])`
+    Control,
+    /// `undo(id[, options])`
+    Undo,
 }
 
 impl TubeMethod {
     /// All methods.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 33] = [
         Self::Put,
         Self::Take,
         Self::Touch,
@@ -104,6 +118,13 @@ impl TubeMethod {
         Self::Pause,
         Self::Resume,
         Self::Explain,
+        Self::Find,
+        Self::Count,
+        Self::Apply,
+        Self::Job,
+        Self::Jobs,
+        Self::Control,
+        Self::Undo,
     ];
 
     /// The method's name.
@@ -136,6 +157,13 @@ impl TubeMethod {
             Self::Pause => "pause",
             Self::Resume => "resume",
             Self::Explain => "explain",
+            Self::Find => "find",
+            Self::Count => "count",
+            Self::Apply => "apply",
+            Self::Job => "job",
+            Self::Jobs => "jobs",
+            Self::Control => "control",
+            Self::Undo => "undo",
         }
     }
 
@@ -154,8 +182,16 @@ impl TubeMethod {
             Self::ReleaseMany => Some(Self::Release),
             Self::BuryMany => Some(Self::Bury),
             Self::KickMany => Some(Self::Kick),
-            Self::DeleteMany | Self::Pause | Self::Resume => Some(Self::Delete),
-            Self::List | Self::Explain | Self::Recount => Some(Self::Peek),
+            Self::DeleteMany | Self::Pause | Self::Resume | Self::Apply | Self::Control | Self::Undo => {
+                Some(Self::Delete)
+            }
+            Self::List
+            | Self::Explain
+            | Self::Recount
+            | Self::Find
+            | Self::Count
+            | Self::Job
+            | Self::Jobs => Some(Self::Peek),
             _ => None,
         }
     }
@@ -403,6 +439,13 @@ impl Turn<'_> {
             TubeMethod::Pause => self.set_paused(call, true, out),
             TubeMethod::Resume => self.set_paused(call, false, out),
             TubeMethod::Explain => self.tube(index)?.explain(call, out),
+            TubeMethod::Find => self.tube(index)?.find(call, out),
+            TubeMethod::Count => self.count_matching(call, out),
+            TubeMethod::Apply => self.apply_to_matching(call, out),
+            TubeMethod::Job => self.show_job(call, out),
+            TubeMethod::Jobs => self.list_jobs(call, out),
+            TubeMethod::Control => self.control_job(call, out),
+            TubeMethod::Undo => self.undo_job(call, out),
         };
         let answer = answer.map_err(|error| explain(method, arguments, error))?;
         if let Some(ignored) = ignored {

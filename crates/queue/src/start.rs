@@ -306,6 +306,7 @@ impl Turn<'_> {
         self.common.owners.leases.find(self.store);
         self.common.pauses.find(self.store);
         self.common.audit.find(self.store);
+        self.common.bulk.find(self.store);
         Ok(())
     }
 

@@ -53,6 +53,7 @@ impl Turn<'_> {
             let share = budget.div_ceil(Self::SHARES);
             left = left.saturating_sub(self.release_closing(share));
             left = left.saturating_sub(self.work_on_jobs(share));
+            left = left.saturating_sub(self.work_on_bulk());
             left = left.saturating_sub(self.correct_later(share));
             left = left.saturating_sub(self.expire_leases(share));
             self.serve();
@@ -118,7 +119,8 @@ impl Common {
         let corrected_later = self.corrected_later.front().map(|_| 0);
         let leases = Some(self.owners.leases.due).filter(|due| *due != NEVER);
         let sessions = self.sessions.next_deadline();
-        [waiters, tasks, jobs, corrected_later, leases, sessions].into_iter().flatten().min()
+        let bulk = self.bulk.next_deadline();
+        [waiters, bulk, tasks, jobs, corrected_later, leases, sessions].into_iter().flatten().min()
     }
 }
 

@@ -64,8 +64,6 @@ pub(crate) struct Tube {
     pub(crate) observed: bool,
     /// Whether the driver is [`Paused`].
     pub(crate) paused: bool,
-    /// Grows with each truncation: ids from before stand for other tasks than ids from after.
-    pub(crate) truncations: u64,
 }
 
 impl Tube {

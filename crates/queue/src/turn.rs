@@ -18,6 +18,7 @@ use lycosa_store::{Store, UserId, user};
 use crate::account::Read;
 use crate::attempts::Attempts;
 use crate::audit::Audit;
+use crate::bulk::Bulk;
 use crate::deadline::Deadlines;
 use crate::driver::{Tasks, TubeTypes};
 use crate::error::Error;
@@ -51,6 +52,7 @@ pub(crate) struct Common {
     pub(crate) attempts: Attempts,
     pub(crate) pauses: Pauses,
     pub(crate) audit: Audit,
+    pub(crate) bulk: Bulk,
     pub(crate) sessions: Sessions,
     pub(crate) owners: Owners,
     pub(crate) waiters: Waiters,
@@ -100,6 +102,7 @@ impl Common {
             attempts: Attempts::default(),
             pauses: Pauses::default(),
             audit: Audit::default(),
+            bulk: Bulk::default(),
             sessions: Sessions::default(),
             owners: Owners::default(),
             waiters: Waiters::default(),
@@ -138,6 +141,7 @@ impl Common {
         self.attempts = Attempts::default();
         self.pauses = Pauses::default();
         self.audit = Audit::default();
+        self.bulk = Bulk::default();
         self.owners = Owners::default();
         self.deadlines = Deadlines::default();
         self.pending = Pending::default();

@@ -63,7 +63,18 @@ impl Need {
                 Growth::Adds
             }
             (Some(TubeMethod::Truncate | TubeMethod::Drop), _) => Growth::Shrinks,
-            (Some(TubeMethod::Peek | TubeMethod::List | TubeMethod::Explain | TubeMethod::Recount), _)
+            (
+                Some(
+                    TubeMethod::Peek
+                    | TubeMethod::List
+                    | TubeMethod::Explain
+                    | TubeMethod::Recount
+                    | TubeMethod::Find
+                    | TubeMethod::Job
+                    | TubeMethod::Jobs,
+                ),
+                _,
+            )
             | (None, _) => Growth::Nothing,
             (Some(_), _) => Growth::Finishes,
         })

@@ -1,9 +1,11 @@
-//! Commands that steer a running server: pause, resume, explain, audit.
+//! Commands that steer a running server: pause, resume, explain, find, apply, undo, audit.
 
-use clap::Args;
+use std::time::Duration;
 
-use super::ClientArguments;
-use crate::values::task_id;
+use clap::{Args, ValueEnum};
+
+use super::{Choice, ClientArguments};
+use crate::values::{positive, priority, span, task_id};
 
 pub(super) const PAUSE_EXAMPLES: &str = "\
 Examples:
@@ -55,6 +57,188 @@ pub(crate) struct AuditArguments {
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=1000), allow_negative_numbers = true)]
     pub(crate) limit: u32,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+pub(super) const FIND_EXAMPLES: &str = "\
+Examples:
+  lycosa find mail --state buried --error 'no such host'
+  lycosa find mail --field user.name --equals ann --json
+  lycosa find mail --older-than 1h --count";
+
+pub(super) const APPLY_EXAMPLES: &str = "\
+Counts the tasks first, and asks. Without a terminal it only counts, and --yes changes them. Each task is checked again at the moment of its
+change; tasks that are put meanwhile are left alone. Ctrl-C leaves the job to the server.
+
+Examples:
+  lycosa apply mail kick --error timeout --yes
+  lycosa apply mail move --state buried --to dead --reason 'too old' --yes
+  lycosa apply mail delete --all --rate 1000 --yes";
+
+pub(super) const UNDO_EXAMPLES: &str = "\
+Examples:
+  lycosa undo mail 7                          within an hour after the end of job 7
+  lycosa undo mail 7 --yes --reason 'wrong filter'";
+
+pub(super) const JOB_EXAMPLES: &str = "\
+Examples:
+  lycosa job mail                             the jobs of a tube
+  lycosa job mail 7                           how far job 7 is
+  lycosa job mail 7 --cancel";
+
+/// What `lycosa apply` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Operation {
+    /// Make buried tasks ready
+    Kick,
+    /// Take taken tasks away from their sessions
+    Release,
+    /// Make delayed tasks ready now
+    Run,
+    /// Set tasks aside
+    Bury,
+    /// Remove tasks
+    Delete,
+    /// Put tasks into the tube --to
+    Move,
+}
+
+impl Operation {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Kick => "kick",
+            Self::Release => "release",
+            Self::Run => "run",
+            Self::Bury => "bury",
+            Self::Delete => "delete",
+            Self::Move => "move",
+        }
+    }
+}
+
+// Tasks by all that a filter can say. (A doc comment would become the help of the command.)
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TaskFilter {
+    /// Every task
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+    /// Only tasks that were put less long ago than this (ttl types)
+    #[arg(long, value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) younger_than: Option<Duration>,
+    /// Only this id and larger ones
+    #[arg(long, value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
+    pub(crate) id_from: Option<u64>,
+    /// Only this id and smaller ones
+    #[arg(long, value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
+    pub(crate) id_to: Option<u64>,
+    /// Only this priority and larger numbers (ttl types)
+    #[arg(long, value_name = "PRI", value_parser = priority, allow_negative_numbers = true)]
+    pub(crate) pri_from: Option<u64>,
+    /// Only this priority and smaller numbers (ttl types)
+    #[arg(long, value_name = "PRI", value_parser = priority, allow_negative_numbers = true)]
+    pub(crate) pri_to: Option<u64>,
+    /// Only tasks with at least this many attempts
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    pub(crate) attempts_from: Option<u64>,
+    /// Only tasks with at most this many attempts
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    pub(crate) attempts_to: Option<u64>,
+    /// Only tasks whose last failure contains this text
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) error: Option<String>,
+    /// Only tasks whose payload has a value at this path: user.name, lines[1].sku
+    #[arg(long, value_name = "PATH")]
+    pub(crate) field: Option<String>,
+    /// … that equals this value, as JSON or else as text
+    #[arg(long, value_name = "VALUE", requires = "field", conflicts_with = "contains")]
+    pub(crate) equals: Option<String>,
+    /// … that is a string and contains this text
+    #[arg(long, value_name = "TEXT", requires = "field")]
+    pub(crate) contains: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FindArguments {
+    /// The tube
+    pub(crate) tube: String,
+    #[command(flatten)]
+    pub(crate) filter: TaskFilter,
+    /// Print how many tasks match
+    #[arg(long)]
+    pub(crate) count: bool,
+    /// How many at the most
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 100,
+        value_parser = positive, allow_negative_numbers = true)]
+    pub(crate) limit: u64,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApplyArguments {
+    /// The tube
+    pub(crate) tube: String,
+    /// What to do with each task
+    #[arg(value_enum)]
+    pub(crate) operation: Operation,
+    #[command(flatten)]
+    pub(crate) filter: TaskFilter,
+    /// With move: the tube to which the tasks go
+    #[arg(long, value_name = "TUBE", required_if_eq("operation", "move"))]
+    pub(crate) to: Option<String>,
+    /// Changed tasks a second, at most
+    #[arg(long, value_name = "COUNT", value_parser = positive, allow_negative_numbers = true)]
+    pub(crate) rate: Option<u64>,
+    /// Why, for the audit log; with bury also the last failure of the tasks
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Change the tasks without counting them first
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Print the job and leave it to the server
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UndoArguments {
+    /// The tube
+    pub(crate) tube: String,
+    /// Id of the job
+    pub(crate) job: u64,
+    /// Why, for the audit log
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JobArguments {
+    /// The tube
+    pub(crate) tube: String,
+    /// Id of a job; without it all jobs of the tube are listed
+    pub(crate) id: Option<u64>,
+    /// Let the job wait until it is resumed
+    #[arg(long, requires = "id", conflicts_with_all = ["resume", "cancel", "rate"])]
+    pub(crate) pause: bool,
+    /// Let a paused job go on
+    #[arg(long, requires = "id", conflicts_with_all = ["cancel", "rate"])]
+    pub(crate) resume: bool,
+    /// End the job where it is
+    #[arg(long, requires = "id", conflicts_with = "rate")]
+    pub(crate) cancel: bool,
+    /// Changed tasks a second, at most
+    #[arg(long, value_name = "COUNT", requires = "id", value_parser = positive, allow_negative_numbers = true)]
+    pub(crate) rate: Option<u64>,
     #[command(flatten)]
     pub(crate) client: ClientArguments,
 }

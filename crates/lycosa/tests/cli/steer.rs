@@ -82,3 +82,114 @@ fn the_typed_client_and_lua_steer_as_the_command_line_does() {
     );
     assert!(said.contains("- true") && said.contains("- paused") && said.contains("- pause\n"), "{said}");
 }
+
+#[test]
+fn tasks_are_found_changed_and_brought_back_by_a_filter() {
+    let server = Server::start();
+    server.ok(&["tube", "create", "t", "--type", "fifottl"]);
+    server.ok(&["tube", "create", "dead", "--type", "fifo"]);
+    for name in ["ann", "bob", "ann"] {
+        server.ok(&["put", "t", &format!(r#"{{"user": {{"name": "{name}"}}, "n": 7}}"#), "--as", "json"]);
+    }
+    let ids = |server: &Server, arguments: &[&str]| -> Vec<u64> {
+        let run = server.run(&[&["find", "t", "--json"], arguments].concat());
+        run.lines().iter().map(|task| task["id"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(ids(&server, &[]), [0, 1, 2]);
+    let ann = ["--field", "user.name", "--equals", "ann"];
+    assert_eq!(ids(&server, &ann), [0, 2]);
+    assert_eq!(ids(&server, &["--field", "n", "--equals", "7", "--id-from", "1"]), [1, 2]);
+    assert_eq!(server.ok(&["find", "t", "--field", "user.name", "--contains", "o", "--count"]), "1\n");
+    let run = server.run(&["find", "t", "--limit", "1"]);
+    assert!(run.stderr.contains("scanned 1 of 3 tasks; --limit finds more"), "{run:?}");
+
+    let counted = server.run(&[&["apply", "t", "delete"][..], &ann].concat());
+    assert!(
+        counted.stderr.contains("delete would change 2 tasks of tube \"t\"; --yes does it"),
+        "{counted:?}"
+    );
+    assert_eq!(ids(&server, &[]), [0, 1, 2]);
+    let deleted = server.ok(&[&["apply", "t", "delete", "--yes"][..], &ann].concat());
+    assert!(
+        deleted.starts_with("job 3 (delete) is done: scanned 3 of 3, 2 matched, 2 changed\n"),
+        "{deleted}"
+    );
+    assert!(deleted.contains("`lycosa undo t 3` brings 2 of them back"), "{deleted}");
+    let server = server.restart(&[]);
+    assert_eq!(ids(&server, &[]), [1]);
+    assert_eq!(
+        server.ok(&["undo", "t", "3", "--yes", "--reason", "wrong filter"]),
+        "job 4 is done: 2 of 2 undone, 0 were taken or changed since, 0 are gone\n"
+    );
+    assert_eq!(ids(&server, &[]), [0, 1, 2]);
+    let moved = server.ok(&["apply", "t", "move", "--all", "--to", "dead", "--yes"]);
+    assert!(moved.contains("3 matched, 3 changed"), "{moved}");
+    assert_eq!(server.ok(&["find", "dead", "--count"]), "3\n");
+    let jobs = server.run(&["job", "t", "--json"]).lines();
+    let operations: Vec<_> = jobs.iter().map(|job| job["operation"].as_str().unwrap()).collect();
+    assert_eq!(operations, ["move", "undo", "delete", "delete", "count"]);
+    assert_eq!(server.run(&["audit", "--json"]).lines().len(), 3);
+
+    for (arguments, part) in [
+        (&["apply", "t", "delete", "--yes"][..], "--all means every task of tube \"t\""),
+        (&["apply", "t", "move", "--all", "--yes"], "--to <TUBE>"),
+        (&["find", "t", "--equals", "1"], "--field <PATH>"),
+    ] {
+        let run = server.run(arguments);
+        assert!(run.code == 2 && run.stderr.contains(part), "{run:?}");
+    }
+    let run = server.run(&["undo", "t", "9", "--yes"]);
+    assert!(run.code == 1 && run.stderr.contains("tube \"t\" has no job 9"), "{run:?}");
+}
+
+#[test]
+fn the_typed_client_finds_changes_and_undoes() {
+    use lycosa_client::{ApplyOptions, Filter, JobState, Operation, PutOptions, TaskState, TubeJob};
+
+    let server = Server::start();
+    server.ok(&["tube", "create", "t", "--type", "fifottl"]);
+    server.ok(&["tube", "create", "u", "--type", "fifottl"]);
+    with_queue(&server, async |queue| {
+        let tube = queue.tube("t");
+        for n in 0..5_u64 {
+            tube.put(lycosa_client::Value::from(n), PutOptions::new().priority(n)).await.unwrap();
+        }
+        let over = async |mut job: TubeJob| {
+            while !job.state.is_over() {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                job = tube.job(job.id).await.unwrap();
+            }
+            assert_eq!(job.state, JobState::Done);
+            job
+        };
+        let high = Filter::new().priorities(2..=9).state(TaskState::Ready);
+        let page = tube.find(&high, 2, None).await.unwrap();
+        assert_eq!((page.tasks[0].id, page.tasks.len(), page.total), (2, 2, 5));
+        let rest = tube.find(&high, 2, page.cursor.as_deref()).await.unwrap();
+        assert_eq!((rest.tasks[0].id, rest.tasks.len(), rest.cursor), (4, 1, None));
+        assert_eq!(over(tube.count(&high).await.unwrap()).await.matched, 3);
+        let refused = tube.apply(&Operation::Delete, &Filter::new(), &ApplyOptions::default()).await;
+        assert!(refused.unwrap_err().to_string().contains("the filter is empty"));
+        let operation = Operation::Move { to: "u".to_owned() };
+        let dry = ApplyOptions { dry_run: true, ..ApplyOptions::default() };
+        assert_eq!(over(tube.apply(&operation, &high, &dry).await.unwrap()).await.matched, 3);
+        let moved = over(tube.apply(&operation, &high, &ApplyOptions::default()).await.unwrap()).await;
+        assert_eq!((moved.changed, moved.kept), (3, 3));
+        queue.tube("u").take(None).await.unwrap().unwrap();
+        let undone = over(tube.undo(moved.id, Some("back")).await.unwrap()).await;
+        assert_eq!((undone.undone, undone.touched_since, undone.gone), (2, 1, 0));
+        let slow =
+            ApplyOptions { rate: Some(1), reason: Some("slowly".to_owned()), ..ApplyOptions::default() };
+        let slow = tube.apply(&Operation::Bury, &Filter::all(), &slow).await.unwrap();
+        assert_eq!(tube.pause_job(slow.id).await.unwrap().state, JobState::Paused);
+        assert_eq!(tube.set_job_rate(slow.id, 2).await.unwrap().state, JobState::Paused);
+        assert_eq!(tube.resume_job(slow.id).await.unwrap().state, JobState::Running);
+        assert_eq!(tube.cancel_job(slow.id).await.unwrap().state, JobState::Cancelled);
+        assert_eq!(tube.jobs().await.unwrap()[0].id, slow.id);
+    });
+    let said = lua(
+        &server,
+        "#queue.tube.t:find({state = 'ready'}, {limit = 1}).tasks\nqueue.tube.t:apply('kick', {all = true}).operation\n",
+    );
+    assert!(said.contains("- 1\n") && said.contains("- kick\n"), "{said}");
+}

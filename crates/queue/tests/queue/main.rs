@@ -3,6 +3,7 @@
 mod access;
 mod attempts;
 mod batch;
+mod bulk;
 mod drivers;
 mod follow;
 mod foreign;

@@ -76,7 +76,7 @@ local function packed(...) return results(select('#', ...), ...) end
 local METHODS = {
     'put', 'take', 'touch', 'ack', 'release', 'peek', 'list', 'bury', 'kick', 'delete', 'truncate', 'release_all',
     'put_many', 'take_many', 'ack_many', 'release_many', 'bury_many', 'kick_many', 'delete_many', 'grant', 'grant_role',
-    'pause', 'resume', 'explain',
+    'pause', 'resume', 'explain', 'find', 'count', 'apply', 'job', 'jobs', 'control', 'undo',
 }
 
 for _, name in ipairs(METHODS) do

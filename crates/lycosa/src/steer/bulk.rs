@@ -1,0 +1,296 @@
+//! `find`, `apply`, `undo` and `job`: many tasks at once, by a filter.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+use lycosa_client::Value;
+use serde_json::json;
+
+use super::ask;
+use crate::arguments::{ApplyArguments, FindArguments, JobArguments, TaskFilter, UndoArguments};
+use crate::commands::{flag, options};
+use crate::look;
+use crate::outcome::{Outcome, Usage};
+use crate::output;
+use crate::payload;
+use crate::session::Session;
+use crate::terminal;
+use crate::values::{seconds, time};
+use crate::who::Holders;
+
+/// Time between two looks at a job.
+const LOOK: Duration = Duration::from_millis(100);
+/// Tasks of one page.
+const PAGE: u64 = 500;
+
+impl TaskFilter {
+    fn is_given(&self) -> bool {
+        self.all || !matches!(self.value(), Value::Map(members) if members.is_empty())
+    }
+
+    /// The filter as the server takes it.
+    fn value(&self) -> Value {
+        let text = |text: &Option<String>| text.as_deref().map(Value::from);
+        let number = |number: Option<u64>| number.map(Value::from);
+        let equals = self.equals.as_deref().map(payload::from_argument);
+        options([
+            ("all", flag(self.all)),
+            ("state", self.choice.state.map(|state| look::state_name(state).into())),
+            ("utube", text(&self.choice.utube)),
+            ("older_than", self.choice.older_than.map(seconds)),
+            ("younger_than", self.younger_than.map(seconds)),
+            ("id_from", number(self.id_from)),
+            ("id_to", number(self.id_to)),
+            ("pri_from", number(self.pri_from)),
+            ("pri_to", number(self.pri_to)),
+            ("attempts_from", number(self.attempts_from)),
+            ("attempts_to", number(self.attempts_to)),
+            ("error", text(&self.error)),
+            ("field", text(&self.field)),
+            ("equals", equals),
+            ("contains", text(&self.contains)),
+        ])
+    }
+}
+
+fn number(job: &Value, name: &str) -> u64 {
+    job.get(name).and_then(Value::as_u64).unwrap_or(0)
+}
+
+fn word<'a>(job: &'a Value, name: &str) -> &'a str {
+    job.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// `lycosa find`
+pub(crate) fn find(arguments: &FindArguments) -> anyhow::Result<Outcome> {
+    let FindArguments { tube, filter, count, limit, client } = arguments;
+    let session = Session::open(client)?;
+    if *count {
+        let job = ask(&session, tube, "count", vec![filter.value()])?;
+        let job = wait(&session, tube, job)?;
+        if client.json {
+            output::line(payload::to_json(&job))?;
+        } else {
+            output::line(number(&job, "matched"))?;
+        }
+        return Ok(outcome(&job));
+    }
+    let holders = Holders::new(&session);
+    let (mut rows, mut left, mut cursor) = (Vec::new(), *limit, None);
+    let (mut scanned, mut total) = (0, 0);
+    while left > 0 {
+        let page = options([("limit", Some(Value::from(left.min(PAGE)))), ("cursor", cursor)]);
+        let page = ask(&session, tube, "find", vec![filter.value(), page])?;
+        let tasks = page.get("tasks").and_then(Value::as_array).context("the server returned no tasks")?;
+        for task in tasks {
+            if client.json {
+                output::line(look::object(task, &holders))?;
+            } else {
+                rows.push(look::row(task, &holders));
+            }
+        }
+        left -= (tasks.len() as u64).min(left);
+        (scanned, total) = (number(&page, "scanned"), number(&page, "total"));
+        cursor = page.get("cursor").cloned();
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if !client.json && !rows.is_empty() {
+        output::table(&look::COLUMNS, &rows)?;
+    }
+    if cursor.is_some() {
+        eprintln!("lycosa: scanned {scanned} of {total} tasks; --limit finds more");
+    } else if !client.json && rows.is_empty() {
+        eprintln!("lycosa: tube \"{tube}\" has no such task; scanned {scanned}");
+    }
+    Ok(Outcome::Done)
+}
+
+/// `lycosa apply`
+pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
+    let ApplyArguments { tube, operation, filter, to, rate, reason, yes, no_wait, client } = arguments;
+    if !filter.is_given() {
+        return Err(Usage(format!(
+            "{} without a filter: --all means every task of tube \"{tube}\"",
+            operation.name()
+        ))
+        .into());
+    }
+    let session = Session::open(client)?;
+    let given = |dry_run: bool| {
+        let more = options([
+            ("dry_run", flag(dry_run)),
+            ("to", to.as_deref().map(Value::from)),
+            ("rate", rate.filter(|_| !dry_run).map(Value::from)),
+            ("reason", reason.as_deref().map(Value::from)),
+        ]);
+        vec![Value::from(operation.name()), filter.value(), more]
+    };
+    if !yes {
+        let counted = ask(&session, tube, "apply", given(true))?;
+        let counted = wait(&session, tube, counted)?;
+        let matched = number(&counted, "matched");
+        if client.json {
+            output::line(json!({ "tube": tube, "operation": operation.name(), "matched": matched }))?;
+        }
+        if matched == 0 || !may_change(operation.name(), tube, matched)? {
+            return Ok(outcome(&counted));
+        }
+    }
+    let job = ask(&session, tube, "apply", given(false))?;
+    if *no_wait {
+        return show(tube, &job, client.json);
+    }
+    let job = wait(&session, tube, job)?;
+    show(tube, &job, client.json)
+}
+
+/// Asks on a terminal; elsewhere says how many tasks would be changed.
+fn may_change(verb: &str, tube: &str, count: u64) -> anyhow::Result<bool> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        eprintln!("lycosa: {verb} would change {count} tasks of tube \"{tube}\"; --yes does it");
+        return Ok(false);
+    }
+    let mut err = terminal::stderr();
+    write!(err, "{verb} {count} tasks of tube {tube}? [y/N] ")?;
+    err.flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// `lycosa undo`
+pub(crate) fn undo(arguments: &UndoArguments) -> anyhow::Result<Outcome> {
+    let UndoArguments { tube, job: id, reason, yes, client } = arguments;
+    let session = Session::open(client)?;
+    if !yes {
+        let kept = number(&ask(&session, tube, "job", vec![Value::from(*id)])?, "kept");
+        if kept > 0 && !may_change("undo would bring back, and so", tube, kept)? {
+            return Ok(Outcome::Done);
+        }
+    }
+    let given = options([("reason", reason.as_deref().map(Value::from))]);
+    let job = ask(&session, tube, "undo", vec![Value::from(*id), given])?;
+    let job = wait(&session, tube, job)?;
+    show(tube, &job, client.json)
+}
+
+/// `lycosa job`
+pub(crate) fn job(arguments: &JobArguments) -> anyhow::Result<Outcome> {
+    let JobArguments { tube, id, pause, resume, cancel, rate, client } = arguments;
+    let session = Session::open(client)?;
+    let Some(id) = id else {
+        let jobs = ask(&session, tube, "jobs", Vec::new())?;
+        let jobs = jobs.as_array().unwrap_or_default();
+        if client.json {
+            for job in jobs {
+                output::line(payload::to_json(job))?;
+            }
+        } else if jobs.is_empty() {
+            eprintln!("lycosa: tube \"{tube}\" has no jobs");
+        } else {
+            let rows: Vec<Vec<String>> = jobs.iter().map(row).collect();
+            output::table(
+                &["id", "operation", "state", "scanned", "matched", "changed", "ago", "user"],
+                &rows,
+            )?;
+        }
+        return Ok(Outcome::Done);
+    };
+    let id = Value::from(*id);
+    let action = [("pause", *pause), ("resume", *resume), ("cancel", *cancel), ("rate", rate.is_some())];
+    let reply = match action.iter().find(|(_, is_given)| *is_given) {
+        Some((action, _)) => {
+            let more = options([("rate", rate.map(Value::from))]);
+            ask(&session, tube, "control", vec![id, Value::from(*action), more])?
+        }
+        None => ask(&session, tube, "job", vec![id])?,
+    };
+    show(tube, &reply, client.json)
+}
+
+fn row(job: &Value) -> Vec<String> {
+    let count = |name: &str| number(job, name).to_string();
+    let scanned = format!("{} of {}", number(job, "scanned"), number(job, "total"));
+    let changed = if word(job, "operation") == "undo" { "undone" } else { "changed" };
+    let ago = job.get("began").and_then(look::distance).map_or(String::new(), time);
+    let operation = match job.get("dry_run") {
+        Some(_) if word(job, "operation") != "count" => format!("{} (dry run)", word(job, "operation")),
+        _ => word(job, "operation").to_owned(),
+    };
+    let state = word(job, "state").to_owned();
+    vec![
+        count("id"),
+        operation,
+        state,
+        scanned,
+        count("matched"),
+        count(changed),
+        ago,
+        word(job, "user").to_owned(),
+    ]
+}
+
+/// Waits until a job is over or paused, with a bar on a terminal.
+fn wait(session: &Session, tube: &str, mut job: Value) -> anyhow::Result<Value> {
+    let bar = if io::stderr().is_terminal() {
+        let style = ProgressStyle::with_template("{bar:40} {pos}/{len} tasks looked at, {eta} left");
+        ProgressBar::new(number(&job, "total")).with_style(style.expect("the template is constant"))
+    } else {
+        ProgressBar::hidden()
+    };
+    while word(&job, "state") == "running" {
+        std::thread::sleep(LOOK);
+        job = ask(session, tube, "job", vec![Value::from(number(&job, "id"))])?;
+        bar.set_length(number(&job, "total"));
+        bar.set_position(number(&job, "scanned"));
+    }
+    bar.finish_and_clear();
+    Ok(job)
+}
+
+fn outcome(job: &Value) -> Outcome {
+    if matches!(word(job, "state"), "failed" | "paused") { Outcome::Refused } else { Outcome::Done }
+}
+
+/// Prints a job, and how it goes on.
+fn show(tube: &str, job: &Value, as_json: bool) -> anyhow::Result<Outcome> {
+    if as_json {
+        output::line(payload::to_json(job))?;
+        return Ok(outcome(job));
+    }
+    let (id, operation, state) = (number(job, "id"), word(job, "operation"), word(job, "state"));
+    if operation == "undo" {
+        let (undone, touched) = (number(job, "undone"), number(job, "touched_since"));
+        let of = number(job, "total").max(number(job, "scanned"));
+        output::line(format_args!(
+            "job {id} is {state}: {undone} of {of} undone, {touched} were taken or changed since, {} are gone",
+            number(job, "gone")
+        ))?;
+    } else {
+        output::line(format_args!(
+            "job {id} ({operation}) is {state}: scanned {} of {}, {} matched, {} changed",
+            number(job, "scanned"),
+            number(job, "total"),
+            number(job, "matched"),
+            number(job, "changed")
+        ))?;
+    }
+    if let Some(error) = job.get("error").and_then(Value::as_str) {
+        eprintln!("lycosa: job {id}: {error}");
+    }
+    let kept = number(job, "kept");
+    if kept > 0 && job.get("undo_until").is_some() {
+        let left = job.get("undo_until").and_then(look::distance).map_or(String::new(), time);
+        output::line(format_args!(
+            "`lycosa undo {tube} {id}` brings {kept} of them back, for another {left}"
+        ))?;
+    }
+    if state == "running" {
+        output::line(format_args!("`lycosa job {tube} {id}` shows how far it is; --cancel ends it"))?;
+    }
+    Ok(outcome(job))
+}

@@ -1,0 +1,339 @@
+//! The bin: what tasks were before a job changed them, for `undo`.
+//!
+//! A row of [`BIN`] is written in the transaction of the change and removed when the task is brought back, or when the job's time is
+//! over. Together the rows take [`MAX_BYTES`] at most; a job that would exceed them goes on without keeping, and says so in `kept`.
+//! Tasks of temporary tubes and released tasks are not kept.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use lycosa_store::{IteratorType, Statement};
+use lycosa_tuple::mp::{self, Reader};
+
+use super::record::{Action, JobState, Record};
+use crate::account::{Side, TaskChange};
+use crate::arguments::is_nil;
+use crate::attempts::Record as Attempts;
+use crate::error::Error;
+use crate::statistics::Operation;
+use crate::system::{SystemSpace, rows_after};
+use crate::task::{NEXT_EVENT, ShortKey, State, Task};
+use crate::tube::TubeIndex;
+use crate::turn::{TubeTurn, Turn};
+
+/// Bytes of all kept tasks at most.
+pub(crate) const MAX_BYTES: u64 = 64 << 20;
+/// Tasks that a slice brings back or forgets.
+const BATCH: usize = 128;
+
+pub(crate) static BIN: SystemSpace = SystemSpace {
+    name: "_lycosa_bin",
+    fields: &[
+        ("job", "unsigned"),
+        ("task_id", "unsigned"),
+        ("tuple", "array"),
+        ("attempts", "unsigned"),
+        ("last_error", "string"),
+        ("failed_at", "unsigned"),
+        ("moved_to", "*"),
+    ],
+    indexes: &[("pk", true, &[0, 1])],
+};
+
+/// A row of [`BIN`].
+struct Kept<'a> {
+    job: u64,
+    id: u64,
+    /// The task as it was.
+    tuple: &'a [u8],
+    attempts: Attempts,
+    /// Its id in the tube to which it was moved.
+    moved_to: Option<u64>,
+}
+
+impl<'a> Kept<'a> {
+    fn read(row: &'a [u8]) -> Option<Self> {
+        let mut reader = Reader::new(row);
+        reader.array().ok().filter(|count| *count as usize >= BIN.fields.len())?;
+        let (job, id) = (reader.uint().ok()?, reader.uint().ok()?);
+        let tuple = reader.raw().ok()?;
+        let attempts = reader.uint().ok()?;
+        let last_error = reader.str().ok()?.to_vec();
+        let failed_at = reader.uint().ok()?;
+        let moved_to = reader.raw().ok()?;
+        let moved_to = if is_nil(moved_to) { None } else { Reader::new(moved_to).uint().ok() };
+        Some(Self { job, id, tuple, attempts: Attempts { attempts, last_error, failed_at }, moved_to })
+    }
+}
+
+/// What became of a task that was to be brought back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Undone,
+    /// It was taken or changed since.
+    Touched,
+    /// It does not exist any more, or its ttl is over.
+    Gone,
+}
+
+impl Turn<'_> {
+    /// Keeps what a task was, if it can be brought back and the bin has space.
+    pub(super) fn keep(
+        &mut self,
+        job: &mut Record,
+        index: TubeIndex,
+        (id, tuple): (u64, &[u8]),
+        attempts: &Attempts,
+        moved_to: Option<u64>,
+    ) -> Result<(), Error> {
+        let is_temporary = self.tubes.at(index).is_none_or(|tube| tube.options.temporary);
+        if is_temporary || !job.action.can_be_undone() {
+            return Ok(());
+        }
+        let mut row = Vec::with_capacity(tuple.len() + attempts.last_error.len() + 64);
+        mp::write_array(&mut row, BIN.fields.len() as u32);
+        mp::write_uint(&mut row, job.id);
+        mp::write_uint(&mut row, id);
+        row.extend_from_slice(tuple);
+        mp::write_uint(&mut row, attempts.attempts);
+        mp::write_str(&mut row, &attempts.last_error);
+        mp::write_uint(&mut row, attempts.failed_at);
+        match moved_to {
+            Some(moved_to) => mp::write_uint(&mut row, moved_to),
+            None => mp::write_nil(&mut row),
+        }
+        let bulk = &mut self.common.bulk;
+        let others =
+            bulk.kept.iter().filter(|(other, _)| **other != job.id).map(|(_, bytes)| bytes).sum::<u64>();
+        let bytes = row.len() as u64;
+        if others + job.kept_bytes + bytes > MAX_BYTES {
+            return Ok(());
+        }
+        let space = bulk.bin.obtain(self.store)?;
+        self.store.execute(&Statement::Replace { space, tuple: &row })?;
+        job.kept += 1;
+        job.kept_bytes += bytes;
+        Ok(())
+    }
+
+    /// Rows of a job behind a task.
+    fn kept_after(&self, job: u64, after: &[u8], limit: usize) -> Result<Vec<Vec<u8>>, Error> {
+        let Some(space) = self.common.bulk.bin.existing(self.store) else { return Ok(Vec::new()) };
+        let first = ShortKey::numbers(&[job]);
+        let rows = match after {
+            [] => {
+                let mut rows = Vec::new();
+                self.store.scan(space, 0, IteratorType::Ge, &first, &mut |row| {
+                    if rows.len() == limit {
+                        return ControlFlow::Break(());
+                    }
+                    rows.push(row.to_vec());
+                    ControlFlow::Continue(())
+                })?;
+                rows
+            }
+            after => rows_after(self.store, space, 0, Some(after), limit)?,
+        };
+        let is_own = |row: &Vec<u8>| Kept::read(row).is_some_and(|kept| kept.job == job);
+        Ok(rows.into_iter().take_while(is_own).collect())
+    }
+
+    fn forget_kept(&mut self, source: &mut Record, id: u64, bytes: usize) -> Result<(), Error> {
+        if let Some(space) = self.common.bulk.bin.existing(self.store) {
+            let key = ShortKey::numbers(&[source.id, id]);
+            self.store.execute(&Statement::Delete { space, index: 0, key: &key })?;
+        }
+        source.kept = source.kept.saturating_sub(1);
+        source.kept_bytes = source.kept_bytes.saturating_sub(bytes as u64);
+        Ok(())
+    }
+
+    /// A slice of `undo`.
+    pub(super) fn undo_slice(&mut self, job: &mut Record, index: TubeIndex) -> Result<(), Error> {
+        let source = match job.undoes {
+            Some(undoes) => self.common.bulk.read(self.store, undoes)?,
+            None => None,
+        };
+        let Some(mut source) = source else {
+            job.void("the job that it undoes is not known any more", self.now);
+            return Ok(());
+        };
+        let rows = self.kept_after(source.id, &[], BATCH)?;
+        let mut is_end = rows.len() < BATCH;
+        for row in &rows {
+            let Some(kept) = Kept::read(row) else { continue };
+            let waits_for_room = matches!(source.action, Action::Delete | Action::Move);
+            if waits_for_room && self.tube(index)?.room()? == 0 {
+                if job.scanned == 0 || row == &rows[0] {
+                    return Err(Error::Unfit {
+                        method: "undo",
+                        what: format!("tube \"{}\" is full", job.tube),
+                    });
+                }
+                is_end = false;
+                break;
+            }
+            match self.bring_back(&source, index, &kept)? {
+                Outcome::Undone => job.undone += 1,
+                Outcome::Touched => job.touched_since += 1,
+                Outcome::Gone => job.gone += 1,
+            }
+            job.scanned += 1;
+            self.forget_kept(&mut source, kept.id, row.len())?;
+        }
+        self.common.bulk.write(self.store, &source)?;
+        // Bytes that are noted too late are counted too high, and never too low.
+        if source.kept == 0 {
+            self.common.bulk.is_stale = true;
+        }
+        if is_end {
+            job.end(JobState::Done, self.now);
+        }
+        Ok(())
+    }
+
+    fn bring_back(&mut self, source: &Record, index: TubeIndex, kept: &Kept<'_>) -> Result<Outcome, Error> {
+        match source.action {
+            Action::Kick => self.tube(index)?.turn_back(kept, State::Ready, Operation::Bury),
+            Action::Run => self.tube(index)?.turn_back(kept, State::Ready, Operation::Release),
+            Action::Bury => self.tube(index)?.turn_back(kept, State::Buried, Operation::Kick),
+            Action::Delete => self.tube(index)?.put_back(kept),
+            Action::Move => {
+                let to = source.to_id.and_then(|to| self.tube_of_job(to, &source.to));
+                let (Some(to), Some(moved_to)) = (to, kept.moved_to) else { return Ok(Outcome::Gone) };
+                let mut destination = self.tube(to)?;
+                let layout = destination.tube.kind.layout();
+                let moved = destination.tasks().get(moved_to)?.and_then(|tuple| Task::read(tuple, layout));
+                match moved.map(|task| task.state()) {
+                    None => return Ok(Outcome::Gone),
+                    Some(Some(State::Ready | State::Delayed)) => {}
+                    Some(_) => return Ok(Outcome::Touched),
+                }
+                destination.remove(moved_to, Operation::Delete, None)?;
+                self.tube(index)?.put_back(kept)
+            }
+            Action::Count | Action::Release | Action::Undo => Ok(Outcome::Gone),
+        }
+    }
+
+    /// Forgets a part of what cannot be undone any more. Returns how many tasks.
+    pub(super) fn expire_kept(&mut self) -> usize {
+        let due = self.common.bulk.expiring.first().copied();
+        let Some((_, id)) = due.filter(|(until, _)| *until <= self.now) else { return 0 };
+        let expired = self.transact(|turn| {
+            let Some(mut source) = turn.common.bulk.read(turn.store, id)? else { return Ok((0, None)) };
+            if source.undo_until > turn.now || turn.is_being_undone(id)? {
+                source.undo_until = source.undo_until.max(turn.now + super::record::UNDO_TIME);
+                return Ok((0, Some(source)));
+            }
+            let rows = turn.kept_after(id, &[], BATCH)?;
+            for row in &rows {
+                if let Some(kept) = Kept::read(row) {
+                    turn.forget_kept(&mut source, kept.id, row.len())?;
+                }
+            }
+            if rows.len() < BATCH {
+                (source.kept, source.kept_bytes, source.undo_until) = (0, 0, 0);
+            }
+            turn.common.bulk.write(turn.store, &source)?;
+            Ok((rows.len(), Some(source)))
+        });
+        match expired {
+            Ok((count, Some(source))) => {
+                self.common.bulk.note(&source, 0);
+                count.max(1)
+            }
+            Ok((_, None)) => {
+                self.common.bulk.forget(id);
+                1
+            }
+            Err(error) => {
+                self.common.bulk.forget(id);
+                self.common.log_failure("the end of the time to undo a job", &error);
+                1
+            }
+        }
+    }
+}
+
+impl TubeTurn<'_> {
+    /// Gives a task that is still in the state in which the job left it its former state, and that state's deadline.
+    fn turn_back(&mut self, kept: &Kept<'_>, left_in: State, operation: Operation) -> Result<Outcome, Error> {
+        let kind = Arc::clone(&self.tube.kind);
+        let layout = kind.layout();
+        let Some(present) = self.tasks().get(kept.id)?.and_then(|tuple| Task::read(tuple, layout)) else {
+            return Ok(Outcome::Gone);
+        };
+        if present.state() != Some(left_in) {
+            return Ok(Outcome::Touched);
+        }
+        let Some(former) = Task::read(kept.tuple, layout) else { return Ok(Outcome::Gone) };
+        // Its session is not its owner any more.
+        let state = match former.state() {
+            Some(State::Taken) | None => State::Ready,
+            Some(state) => state,
+        };
+        let next_event = match state {
+            State::Delayed => former.times.next_event,
+            _ => present.times.death(),
+        };
+        let (name, pri, old_event) = (present.utube.to_vec(), present.pri, present.times.next_event);
+        let side = |state, next_event| Some(Side { state: Some(state), next_event, pri, utube: &name });
+        let (old, new) = (side(left_in, old_event), side(state, next_event));
+        let Self { store, tube, common, .. } = self;
+        common.assignments.clear();
+        common.assignments.state(state);
+        if layout.timed {
+            common.assignments.number(NEXT_EVENT, next_event);
+        }
+        let key = ShortKey::id(kept.id);
+        let changed = store.execute(&common.assignments.statement(tube.space, &key))?;
+        let tuple = changed.filter(|_| tube.observed).map(<[u8]>::to_vec);
+        let operation = Some(operation);
+        self.account(TaskChange { id: kept.id, old, new, operation, taken_by: None, created: 0, tuple })?;
+        self.restore_attempts(kept)?;
+        Ok(Outcome::Undone)
+    }
+
+    /// Puts a task that was removed into the tube again, under its id. One that was taken is ready.
+    fn put_back(&mut self, kept: &Kept<'_>) -> Result<Outcome, Error> {
+        let kind = Arc::clone(&self.tube.kind);
+        let layout = kind.layout();
+        let Some(former) = Task::read(kept.tuple, layout) else { return Ok(Outcome::Gone) };
+        if former.is_expired(layout, self.now) {
+            return Ok(Outcome::Gone);
+        }
+        if self.tasks().get(kept.id)?.is_some() {
+            return Ok(Outcome::Touched);
+        }
+        let mut tuple = kept.tuple.to_vec();
+        if former.state() == Some(State::Taken) {
+            let mut reader = Reader::new(&tuple);
+            if reader.array().is_ok() && reader.skip().is_ok() {
+                let status = reader.position() + 1;
+                tuple[status] = State::Ready.byte();
+            }
+        }
+        let Self { store, tube, .. } = self;
+        let stored = store.execute(&Statement::Insert { space: tube.space, tuple: &tuple })?;
+        let stored = stored.filter(|_| tube.observed).map(<[u8]>::to_vec);
+        let new = Side::read(&tuple, layout);
+        let operation = Some(Operation::Put);
+        self.account(TaskChange {
+            id: kept.id,
+            old: None,
+            new,
+            operation,
+            taken_by: None,
+            created: 0,
+            tuple: stored,
+        })?;
+        self.restore_attempts(kept)?;
+        Ok(Outcome::Undone)
+    }
+
+    fn restore_attempts(&mut self, kept: &Kept<'_>) -> Result<(), Error> {
+        let key = self.key(kept.id);
+        self.common.attempts.restore(self.store, key, kept.attempts.clone())
+    }
+}

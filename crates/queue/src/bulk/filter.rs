@@ -1,0 +1,305 @@
+//! Filters: which tasks of a tube `find`, `count` and `apply` mean, and in which order they look at them.
+
+use std::cmp::Ordering;
+use std::ops::ControlFlow;
+
+use lycosa_store::{IndexId, IteratorType};
+use lycosa_tuple::collation::Collation;
+use lycosa_tuple::mp::{self, Kind};
+use lycosa_tuple::path::Path;
+use lycosa_tuple::scalar;
+
+use crate::arguments::{Number, Table, is_nil, kind, string};
+use crate::error::Error;
+use crate::explain::STATES;
+use crate::task::{Layout, NameKey, ShortKey, State, Task};
+use crate::tube::Tube;
+use crate::turn::TubeTurn;
+
+/// Names of the members of a filter.
+const MEMBERS: &str = "all, state, id_from, id_to, utube, pri_from, pri_to, older_than, younger_than, attempts_from, \
+                       attempts_to, error, field, equals and contains";
+
+/// A range of numbers, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Span {
+    from: u64,
+    to: u64,
+}
+
+impl Default for Span {
+    fn default() -> Self {
+        Self { from: 0, to: u64::MAX }
+    }
+}
+
+impl Span {
+    const fn has(self, number: u64) -> bool {
+        self.from <= number && number <= self.to
+    }
+
+    fn is_all(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// What is asked of a value in a payload.
+#[derive(Debug, Clone, PartialEq)]
+enum Test {
+    Exists,
+    Equals(Vec<u8>),
+    Contains(Vec<u8>),
+}
+
+impl Test {
+    fn holds(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Exists => true,
+            Self::Equals(expected) => scalar::compare(value, expected, &Collation::Binary) == Ordering::Equal,
+            Self::Contains(text) => string(value).is_some_and(|value| contains(value, text)),
+        }
+    }
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    part.is_empty() || text.windows(part.len()).any(|window| window == part)
+}
+
+/// A parsed filter. A task is admitted if every member admits it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Filter {
+    pub(crate) state: Option<State>,
+    ids: Span,
+    utube: Option<Vec<u8>>,
+    pris: Span,
+    /// Times of the put, µs since the epoch.
+    created: Option<Span>,
+    attempts: Span,
+    error: Option<Vec<u8>>,
+    field: Option<(Path, Test)>,
+    is_all: bool,
+    /// Number of members but `all`.
+    members: usize,
+}
+
+impl Filter {
+    /// Reads a filter for a tube. Ages count from `now`, µs since the epoch. Nothing is every task.
+    ///
+    /// # Errors
+    /// A member that does not exist, has the wrong type, or can never match in this tube.
+    pub(crate) fn parse(
+        method: &'static str,
+        value: Option<&[u8]>,
+        tube: &Tube,
+        now: u64,
+    ) -> Result<Self, Error> {
+        let unfit = |what: String| Error::Unfit { method, what };
+        let mut filter = Self::default();
+        let Some(value) = value.filter(|value| !is_nil(value) && *value != [0x90]) else { return Ok(filter) };
+        if kind(value) != Kind::Map {
+            return Err(unfit(format!("the filter should be a map of {MEMBERS}")));
+        }
+        let (mut path, mut test) = (None, None);
+        for (name, value) in Table::parse(Some(value))?.filter(|(_, value)| !is_nil(value)) {
+            filter.members += usize::from(name != b"all");
+            let shown = String::from_utf8_lossy(name).into_owned();
+            let of = |expected: &str| unfit(format!("{shown} of the filter should be {expected}"));
+            let number = || {
+                Number::parse(value).and_then(Number::unsigned).ok_or_else(|| of("a whole number, 0 or more"))
+            };
+            let text = || string(value).ok_or_else(|| of("a text"));
+            let age = || {
+                let age = Number::parse(value).filter(|number| !number.is_negative());
+                let age = age.ok_or_else(|| of("a number of seconds, 0 or more"))?;
+                Ok::<_, Error>(now.saturating_sub(age.seconds().deadline(0)))
+            };
+            match name {
+                b"all" => filter.is_all = value == [0xc3],
+                b"state" => {
+                    let name = text()?;
+                    let state = State::parse(name).filter(|state| *state != State::Done);
+                    let word =
+                        STATES.iter().find(|(_, word)| word.as_bytes() == name).map(|(state, _)| *state);
+                    let state = state.or(word);
+                    filter.state = Some(state.ok_or_else(|| of("ready, taken, delayed or buried"))?);
+                }
+                b"id_from" => filter.ids.from = number()?,
+                b"id_to" => filter.ids.to = number()?,
+                b"utube" => filter.utube = Some(text()?.to_vec()),
+                b"pri_from" => filter.pris.from = number()?,
+                b"pri_to" => filter.pris.to = number()?,
+                b"older_than" => filter.created.get_or_insert_default().to = age()?,
+                b"younger_than" => filter.created.get_or_insert_default().from = age()?,
+                b"attempts_from" => filter.attempts.from = number()?,
+                b"attempts_to" => filter.attempts.to = number()?,
+                b"error" => filter.error = Some(text()?.to_vec()),
+                b"field" => {
+                    let parsed = Path::parse(text()?);
+                    path = Some(parsed.map_err(|error| of(&format!("a path, such as user.name: {error}")))?);
+                }
+                b"equals" => test = Some(Test::Equals(value.to_vec())),
+                b"contains" => test = Some(Test::Contains(text()?.to_vec())),
+                _ => return Err(unfit(format!("the filter has no member {shown}: it has {MEMBERS}"))),
+            }
+        }
+        if path.is_none() && test.is_some() {
+            return Err(unfit("equals and contains of the filter need a field".to_owned()));
+        }
+        filter.field = path.map(|path| (path, test.unwrap_or(Test::Exists)));
+        filter.check_layout(tube).map_err(unfit)?;
+        Ok(filter)
+    }
+
+    /// Says which member can never match in the tube.
+    fn check_layout(&self, tube: &Tube) -> Result<(), String> {
+        let layout = tube.kind.layout();
+        let of_tube = |member: &str, what: &str| {
+            Err(format!("{member} matches no task: tube \"{}\" ({}) {what}", tube.name, tube.kind.name()))
+        };
+        if !layout.timed && self.created.is_some() {
+            return of_tube("the age of the filter", "keeps no time of its tasks");
+        }
+        if !layout.timed && !self.pris.is_all() {
+            return of_tube("the priority of the filter", "has no priorities");
+        }
+        if layout.utube.is_none() && self.utube.is_some() {
+            return of_tube("utube of the filter", "has no sub-queues");
+        }
+        Ok(())
+    }
+
+    /// Whether the filter says nothing, not even `all = true`.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.is_all && self.members == 0
+    }
+}
+
+/// A part of a walk over the tasks that a filter may admit.
+#[derive(Debug)]
+pub(crate) struct Walked {
+    /// Tasks that were looked at.
+    pub(crate) looked_at: usize,
+    /// The key of the last one; the next part begins behind it.
+    pub(crate) position: Vec<u8>,
+    /// Nothing is left to look at.
+    pub(crate) is_end: bool,
+}
+
+impl TubeTurn<'_> {
+    /// Whether a filter admits a task.
+    pub(crate) fn is_admitted(&self, filter: &Filter, task: &Task<'_>) -> Result<bool, Error> {
+        let is_near = filter.ids.has(task.id)
+            && filter.state.is_none_or(|state| task.state() == Some(state))
+            && filter.utube.as_deref().is_none_or(|name| task.utube == name)
+            && filter.pris.has(task.pri)
+            && filter.created.is_none_or(|span| task.times.created > 0 && span.has(task.times.created));
+        if !is_near {
+            return Ok(false);
+        }
+        if let Some((path, test)) = &filter.field
+            && !path.lookup(task.data).is_some_and(|value| test.holds(value))
+        {
+            return Ok(false);
+        }
+        if filter.attempts.is_all() && filter.error.is_none() {
+            return Ok(true);
+        }
+        let record = self.common.attempts.of(self.store, self.key(task.id))?;
+        Ok(filter.attempts.has(record.attempts)
+            && filter
+                .error
+                .as_deref()
+                .is_none_or(|text| record.failed_at > 0 && contains(&record.last_error, text)))
+    }
+
+    /// How many tasks a walk with this filter looks at.
+    pub(crate) fn walk_total(&self, filter: &Filter) -> Result<u64, Error> {
+        let (index, first) = self.walk_start(filter);
+        let count = |iterator, key: &[u8]| self.store.count(self.tube.space, index, iterator, key);
+        if filter.state.is_some() {
+            return Ok(count(IteratorType::Eq, &first)?);
+        }
+        let behind = count(IteratorType::Gt, &ShortKey::id(filter.ids.to))?;
+        Ok(count(IteratorType::Ge, &first)?.saturating_sub(behind))
+    }
+
+    /// The index of a walk and the key at which it begins. With a state that is the index of states, or of the sub-queue's
+    /// states. No key of a task changes while the task stays in its state, and a walk never goes back: it meets each task
+    /// once.
+    fn walk_start(&self, filter: &Filter) -> (IndexId, Vec<u8>) {
+        let indexes = self.tube.indexes;
+        match (filter.state, &filter.utube) {
+            (Some(state), Some(name)) => (indexes.utube, NameKey::new(state, name, &[]).to_vec()),
+            (Some(state), None) => (indexes.status, ShortKey::state(state, &[]).to_vec()),
+            (None, _) => (0, ShortKey::id(filter.ids.from).to_vec()),
+        }
+    }
+
+    /// Looks at up to `limit` tasks behind `position` (empty: from the beginning) and calls `f` with each, until it breaks.
+    pub(crate) fn walk(
+        &self,
+        filter: &Filter,
+        position: &[u8],
+        limit: usize,
+        f: &mut dyn FnMut(&Task<'_>) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<Walked, Error> {
+        let layout = self.tube.kind.layout();
+        let (index, first) = self.walk_start(filter);
+        let (iterator, key) = match position {
+            [] => (IteratorType::Ge, first.as_slice()),
+            position => (IteratorType::Gt, position),
+        };
+        let mut walked = Walked { looked_at: 0, position: position.to_vec(), is_end: true };
+        let mut failed = None;
+        let (mut is_full, mut last) = (limit == 0, None);
+        self.store.scan(self.tube.space, index, iterator, key, &mut |tuple| {
+            if is_full {
+                walked.is_end = false;
+                return ControlFlow::Break(());
+            }
+            let Some(task) = Task::read(tuple, layout) else { return ControlFlow::Continue(()) };
+            let is_behind = match filter.state {
+                Some(state) => {
+                    task.state() != Some(state)
+                        || filter.utube.as_deref().is_some_and(|name| task.utube != name)
+                }
+                None => task.id > filter.ids.to,
+            };
+            if is_behind {
+                return ControlFlow::Break(());
+            }
+            walked.looked_at += 1;
+            last = Some(position_of(&task, filter, layout));
+            match f(&task) {
+                Ok(ControlFlow::Continue(())) => is_full = walked.looked_at == limit,
+                Ok(ControlFlow::Break(())) => is_full = true,
+                Err(error) => {
+                    failed = Some(error);
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        if let Some(last) = last {
+            walked.position = last;
+        }
+        failed.map_or(Ok(walked), Err)
+    }
+}
+
+/// The key of a task in the index of the walk.
+fn position_of(task: &Task<'_>, filter: &Filter, layout: &Layout) -> Vec<u8> {
+    match (filter.state, &filter.utube) {
+        (Some(state), Some(name)) => NameKey::new(state, name, &[task.id]).to_vec(),
+        (Some(state), None) if layout.timed => ShortKey::state(state, &[task.pri, task.id]).to_vec(),
+        (Some(state), None) => ShortKey::state(state, &[task.id]).to_vec(),
+        (None, _) => ShortKey::id(task.id).to_vec(),
+    }
+}
+
+/// Appends the map of every task, for a filter that was left out.
+pub(crate) fn write_everything(out: &mut Vec<u8>) {
+    mp::write_map(out, 1);
+    mp::write_str(out, b"all");
+    mp::write_bool(out, true);
+}

@@ -1,0 +1,453 @@
+//! Jobs over many tasks: `count`, `apply`, `undo`, and how they are controlled; and `find`, which looks at a page at once.
+//!
+//! A job is a row ([`record`]). [`Queue::tick`](crate::Queue::tick) works on running jobs in turn, a *slice* each: one transaction that
+//! looks at some tasks behind the job's position, checks the filter for each, changes those that it admits, keeps what `undo` needs
+//! ([`bin`]), and writes the row. Progress commits with the changes. So a job goes on after a restart or a promotion where it
+//! was, and touches no task twice.
+//!
+//! Invariants:
+//! - a job changes no task that was put after it began, and none that its filter does not admit at that moment;
+//! - a walk never goes back ([`filter`]), so a task that comes back into the filter's state is not met again;
+//! - when ids begin anew (truncate) or a tube goes, its unfinished jobs fail in the same transaction, and the others cannot be
+//!   undone any more;
+//! - the row is the truth; [`Bulk`] only knows which rows to look at, and when.
+
+pub(crate) mod bin;
+mod filter;
+mod find;
+pub(crate) mod record;
+mod work;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use lycosa_store::{Access, IteratorType, Object, Statement, Store, user};
+use lycosa_tuple::mp::Kind;
+
+use self::bin::BIN;
+use self::filter::{Filter, write_everything};
+use self::record::{Action, JOBS, JobState, Record};
+use crate::arguments::{Number, Table, is_nil, kind, string};
+use crate::audit::{Steered, reason};
+use crate::error::Error;
+use crate::procedure::{Call, TubeMethod};
+use crate::system::{LateSpace, rows};
+use crate::task::{ShortKey, id_of};
+use crate::turn::Turn;
+use crate::{Answer, Caller};
+
+/// Jobs of all tubes that may be unfinished at once.
+const MAX_UNFINISHED: usize = 32;
+/// Jobs whose rows are kept. The oldest finished ones without anything to undo make way.
+const MAX_JOBS: u64 = 256;
+/// Jobs that `jobs()` returns at most.
+const MAX_LISTED: u32 = 100;
+
+/// What the process knows of the jobs beside their rows.
+#[derive(Debug)]
+pub(crate) struct Bulk {
+    jobs: LateSpace,
+    bin: LateSpace,
+    /// Running jobs, and when each goes on, µs since the epoch.
+    running: BTreeMap<u64, u64>,
+    unfinished: BTreeSet<u64>,
+    /// Finished jobs with rows in the bin, by the end of their time.
+    expiring: BTreeSet<(u64, u64)>,
+    /// Bytes in the bin by job.
+    kept: BTreeMap<u64, u64>,
+    /// The job that was worked on last.
+    last: u64,
+    /// Rows may have changed that are not noted here.
+    is_stale: bool,
+}
+
+impl Default for Bulk {
+    fn default() -> Self {
+        Self {
+            jobs: LateSpace::new(&JOBS),
+            bin: LateSpace::new(&BIN),
+            running: BTreeMap::new(),
+            unfinished: BTreeSet::new(),
+            expiring: BTreeSet::new(),
+            kept: BTreeMap::new(),
+            last: 0,
+            is_stale: false,
+        }
+    }
+}
+
+impl Bulk {
+    /// Finds the jobs at a start.
+    pub(crate) fn find(&mut self, store: &mut Store) {
+        *self = Self { last: self.last, ..Self::default() };
+        self.jobs.find(store);
+        self.bin.find(store);
+        let Some(space) = self.jobs.existing(store) else { return };
+        let rows = rows(store, space, 0, IteratorType::All, &[0x90]).unwrap_or_default();
+        rows.iter().filter_map(|row| Record::read(row)).for_each(|record| self.note(&record, 0));
+    }
+
+    /// When a job has something to do, µs since the epoch. May be in the past.
+    #[inline]
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        if self.running.is_empty() && self.expiring.is_empty() && !self.is_stale {
+            return None;
+        }
+        let stale = self.is_stale.then_some(0);
+        let expiring = self.expiring.first().map(|(until, _)| *until);
+        self.running.values().copied().chain(expiring).chain(stale).min()
+    }
+
+    /// Takes a committed row into account; a running job goes on at `next`.
+    fn note(&mut self, record: &Record, next: u64) {
+        self.forget(record.id);
+        if record.state == JobState::Running {
+            self.running.insert(record.id, next);
+        }
+        if !record.state.is_over() {
+            self.unfinished.insert(record.id);
+        } else if record.kept > 0 {
+            self.expiring.insert((record.undo_until, record.id));
+        }
+        if record.kept_bytes > 0 {
+            self.kept.insert(record.id, record.kept_bytes);
+        }
+    }
+
+    fn forget(&mut self, id: u64) {
+        self.running.remove(&id);
+        self.unfinished.remove(&id);
+        self.expiring.retain(|(_, other)| *other != id);
+        self.kept.remove(&id);
+    }
+
+    fn read(&self, store: &Store, id: u64) -> Result<Option<Record>, Error> {
+        let Some(space) = self.jobs.existing(store) else { return Ok(None) };
+        Ok(store.get(space, 0, &ShortKey::id(id))?.and_then(Record::read))
+    }
+
+    /// Writes a row. Inside a transaction, as `admin`.
+    fn write(&mut self, store: &mut Store, record: &Record) -> Result<(), Error> {
+        let space = self.jobs.obtain(store)?;
+        store.execute(&Statement::Replace { space, tuple: &record.encode() })?;
+        Ok(())
+    }
+
+    /// The ids of a tube's tasks begin anew, or the tube goes. Inside a transaction, as `admin`.
+    pub(crate) fn void(&mut self, store: &mut Store, tube: u64, why: &str, now: u64) -> Result<(), Error> {
+        let Some(space) = self.jobs.existing(store) else { return Ok(()) };
+        for row in rows(store, space, 0, IteratorType::All, &[0x90])? {
+            let Some(mut record) = Record::read(&row) else { continue };
+            let is_concerned = record.tube_id == tube || record.to_id == Some(tube);
+            if is_concerned && (!record.state.is_over() || record.kept > 0) {
+                record.void(why, now);
+                self.write(store, &record)?;
+                self.is_stale = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes space for one more row. Inside a transaction, as `admin`.
+    fn drop_oldest(&mut self, store: &mut Store) -> Result<(), Error> {
+        let Some(space) = self.jobs.existing(store) else { return Ok(()) };
+        let excess = (store.space(space)?.len() + 1).saturating_sub(MAX_JOBS);
+        if excess == 0 {
+            return Ok(());
+        }
+        let all = rows(store, space, 0, IteratorType::All, &[0x90])?;
+        let all = all.iter().filter_map(|row| Record::read(row));
+        let idle = all.filter(|record| record.state.is_over() && record.kept == 0);
+        for record in idle.take(excess as usize) {
+            store.execute(&Statement::Delete { space, index: 0, key: &ShortKey::id(record.id) })?;
+        }
+        Ok(())
+    }
+}
+
+fn unfit(method: &'static str, what: impl Into<String>) -> Error {
+    Error::Unfit { method, what: what.into() }
+}
+
+/// Options of `apply`.
+#[derive(Debug, Default)]
+struct ApplyOptions<'a> {
+    dry_run: bool,
+    to: Option<&'a [u8]>,
+    rate: u64,
+    reason: Vec<u8>,
+}
+
+/// A rate in tasks a second, at least 1.
+fn rate(method: &'static str, value: &[u8]) -> Result<u64, Error> {
+    let rate = Number::parse(value).and_then(Number::unsigned).filter(|rate| *rate > 0);
+    rate.ok_or_else(|| unfit(method, "option rate should be a number of tasks a second, 1 or more"))
+}
+
+impl<'a> ApplyOptions<'a> {
+    fn parse(options: Option<&'a [u8]>) -> Result<Self, Error> {
+        let mut parsed = Self { reason: reason("apply", options)?, ..Self::default() };
+        for (name, value) in Table::parse(options)?.filter(|(_, value)| !is_nil(value)) {
+            match name {
+                b"dry_run" => {
+                    parsed.dry_run = match value {
+                        [0xc3] => true,
+                        [0xc2] => false,
+                        _ => return Err(unfit("apply", "option dry_run should be true or false")),
+                    }
+                }
+                b"to" => {
+                    let to = string(value);
+                    parsed.to =
+                        Some(to.ok_or_else(|| unfit("apply", "option to should be the name of a tube"))?);
+                }
+                b"rate" => parsed.rate = rate("apply", value)?,
+                b"reason" => {}
+                _ => return Err(unfit("apply", "the options are dry_run, to, rate and reason")),
+            }
+        }
+        Ok(parsed)
+    }
+}
+
+impl Turn<'_> {
+    /// `count([filter])`
+    pub(crate) fn count_matching(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let filter = call.arguments.present(0);
+        let mut job = self.job_of("count", call, Action::Count, filter)?;
+        job.dry_run = true;
+        self.begin(call, job, None, out)
+    }
+
+    /// `apply(operation, filter[, {dry_run, to, rate, reason}])`
+    pub(crate) fn apply_to_matching(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let name = call.arguments.get(0).and_then(string);
+        let action = name.and_then(Action::of_apply).ok_or_else(|| {
+            let given =
+                name.map(|name| format!(" \"{}\"", String::from_utf8_lossy(name))).unwrap_or_default();
+            unfit(
+                "apply",
+                format!("there is no operation{given}: kick, release, run, bury, delete and move are"),
+            )
+        })?;
+        let options = ApplyOptions::parse(call.arguments.present(2))?;
+        let mut job = self.job_of("apply", call, action, call.arguments.present(1))?;
+        (job.dry_run, job.rate, job.reason) = (options.dry_run, options.rate, options.reason);
+        match (action, options.to) {
+            (Action::Move, Some(to)) => (job.to_id, job.to) = self.destination(call, to)?,
+            (Action::Move, None) => {
+                return Err(unfit("apply", "move needs the option to: the name of a tube"));
+            }
+            (_, Some(_)) => return Err(unfit("apply", "only move has the option to")),
+            (_, None) => {}
+        }
+        let operation = (!job.dry_run).then_some(action.name());
+        self.begin(call, job, operation, out)
+    }
+
+    /// `undo(id[, {reason}])`
+    pub(crate) fn undo_job(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let reason = reason("undo", call.arguments.present(1))?;
+        let undone = self.job_in("undo", call)?;
+        let id = undone.id;
+        if !undone.state.is_over() {
+            return Err(unfit("undo", format!("job {id} is {}: cancel it first", undone.state.name())));
+        }
+        if undone.kept == 0 {
+            return Err(unfit("undo", format!("job {id} has nothing to undo")));
+        }
+        if undone.undo_until <= self.now {
+            return Err(unfit("undo", format!("job {id} cannot be undone any more: its time is over")));
+        }
+        if self.is_being_undone(id)? {
+            return Err(unfit("undo", format!("job {id} is being undone already")));
+        }
+        let mut job = Record::new(undone.tube_id, &undone.tube, Action::Undo, self.now);
+        (job.undoes, job.total, job.reason) = (Some(id), undone.kept, reason);
+        (job.to_id, job.to) = (undone.to_id, undone.to);
+        self.begin(call, job, Some("undo"), out)
+    }
+
+    fn is_being_undone(&self, id: u64) -> Result<bool, Error> {
+        for other in &self.common.bulk.unfinished {
+            if self.common.bulk.read(self.store, *other)?.is_some_and(|job| job.undoes == Some(id)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// `job(id)`
+    pub(crate) fn show_job(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        self.job_in("job", call)?.write(out);
+        Ok(Answer::one())
+    }
+
+    /// `jobs()`: those of the tube, the newest first.
+    pub(crate) fn list_jobs(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let Some(tube) = self.tubes.at(call.index).map(|tube| tube.id) else { return Err(Error::Stale) };
+        let (mut jobs, mut count) = (Vec::new(), 0);
+        if let Some(space) = self.common.bulk.jobs.existing(self.store) {
+            self.store.scan(space, 0, IteratorType::Le, &[0x90], &mut |row| {
+                if let Some(job) = Record::read(row).filter(|job| job.tube_id == tube) {
+                    job.write(&mut jobs);
+                    count += 1;
+                }
+                if count == MAX_LISTED { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+        }
+        lycosa_tuple::mp::write_array(out, count);
+        out.extend_from_slice(&jobs);
+        Ok(Answer::one())
+    }
+
+    /// `control(id, action[, {rate, reason}])`
+    pub(crate) fn control_job(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let options = call.arguments.present(2);
+        let reason = reason("control", options)?;
+        let mut job = self.job_in("control", call)?;
+        let action = call.arguments.get(1).and_then(string);
+        if job.state.is_over() {
+            return Err(unfit("control", format!("job {} is over: it is {}", job.id, job.state.name())));
+        }
+        let operation = match action {
+            Some(b"pause") => {
+                job.state = JobState::Paused;
+                "pause job"
+            }
+            Some(b"resume") => {
+                (job.state, job.error) = (JobState::Running, String::new());
+                "resume job"
+            }
+            Some(b"cancel") => {
+                job.end(JobState::Cancelled, self.now);
+                "cancel job"
+            }
+            Some(b"rate") => {
+                let given = Table::parse(options)?.get(b"rate");
+                let given = given.ok_or_else(|| unfit("control", "rate needs the option rate"))?;
+                job.rate = rate("control", given)?;
+                "set rate of job"
+            }
+            _ => return Err(unfit("control", "argument #2 should be pause, resume, cancel or rate")),
+        };
+        self.refuse_transaction("control")?;
+        let caller = call.caller;
+        self.transact(|turn| {
+            turn.common.bulk.write(turn.store, &job)?;
+            turn.note_steered(&caller, &job, operation, &reason)
+        })?;
+        self.common.bulk.note(&job, 0);
+        job.write(out);
+        Ok(Answer::one())
+    }
+
+    fn refuse_transaction(&self, method: &'static str) -> Result<(), Error> {
+        if self.store.in_transaction() { Err(Error::InTransaction(method)) } else { Ok(()) }
+    }
+
+    fn note_steered(
+        &mut self,
+        caller: &Caller,
+        job: &Record,
+        operation: &str,
+        reason: &[u8],
+    ) -> Result<(), Error> {
+        let entry = Steered { tube: &job.tube, operation, job: Some(job.id), reason };
+        self.common.audit.note(self.store, caller, self.now, &entry)
+    }
+
+    /// The job of the tube whose id is the first argument.
+    fn job_in(&self, method: &'static str, call: &Call<'_>) -> Result<Record, Error> {
+        let id = call.arguments.get(0).and_then(Number::parse).and_then(Number::unsigned);
+        let id = id.ok_or_else(|| unfit(method, "argument #1 should be the id of a job"))?;
+        let Some(tube) = self.tubes.at(call.index) else { return Err(Error::Stale) };
+        let job = self.common.bulk.read(self.store, id)?.filter(|job| job.tube_id == tube.id);
+        job.ok_or_else(|| unfit(method, format!("tube \"{}\" has no job {id}", tube.name)))
+    }
+
+    /// A job that looks at the tasks that a filter admits.
+    fn job_of(
+        &mut self,
+        method: &'static str,
+        call: &Call<'_>,
+        action: Action,
+        filter: Option<&[u8]>,
+    ) -> Result<Record, Error> {
+        self.refuse_transaction(method)?;
+        let turn = self.tube(call.index)?;
+        let parsed = Filter::parse(method, filter, turn.tube, turn.now)?;
+        if parsed.is_empty() && action != Action::Count {
+            return Err(unfit(method, "the filter is empty: all = true means every task"));
+        }
+        if let (Some(state), Some(only)) = (parsed.state, action.only())
+            && state != only
+        {
+            return Err(unfit(method, format!("{} changes no task of the filter's state", action.name())));
+        }
+        let parsed = action.narrowed(parsed);
+        let mut job = Record::new(turn.tube.id, &turn.tube.name, action, turn.now);
+        job.below = turn.tube.next_id.unwrap_or(u64::MAX);
+        job.total = turn.walk_total(&parsed)?;
+        job.filter.clear();
+        match filter.filter(|filter| kind(filter) == Kind::Map) {
+            Some(filter) => job.filter.extend_from_slice(filter),
+            None => write_everything(&mut job.filter),
+        }
+        Ok(job)
+    }
+
+    /// The tube to which tasks are to move: another one, to which the caller may put.
+    fn destination(&self, call: &Call<'_>, name: &[u8]) -> Result<(Option<u64>, String), Error> {
+        let name = String::from_utf8_lossy(name).into_owned();
+        let handle = self.tubes.by_name(&name);
+        let Some((handle, tube)) = handle.and_then(|handle| Some((handle, self.tubes.get(handle)?))) else {
+            return Err(unfit("apply", format!("option to: tube \"{name}\" does not exist")));
+        };
+        if handle.index == call.index {
+            return Err(unfit("apply", format!("option to: the tasks are in tube \"{name}\" already")));
+        }
+        let caller = call.caller;
+        if !(caller.trusted || caller.user == user::ADMIN) {
+            let put = format!("queue.tube.{name}:{}", TubeMethod::Put.name());
+            let may_put = self.store.check_access(caller.user, Object::Function(&put), Access::EXECUTE);
+            let access = Access(Access::READ.0 | Access::WRITE.0);
+            may_put.or_else(|_| self.store.check_access(caller.user, Object::Space(tube.space), access))?;
+        }
+        Ok((Some(tube.id), name))
+    }
+
+    /// Writes the row of a new job, and its entry in the audit log.
+    fn begin(
+        &mut self,
+        call: &Call<'_>,
+        mut job: Record,
+        operation: Option<&str>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        self.refuse_transaction(job.action.name())?;
+        if self.common.bulk.unfinished.len() >= MAX_UNFINISHED {
+            let text =
+                format!("{MAX_UNFINISHED} jobs are unfinished already: cancel one, or wait for its end");
+            return Err(unfit(job.action.name(), text));
+        }
+        let caller = call.caller;
+        let user = self.store.user(caller.user).map(|user| user.name.clone());
+        job.user = user.unwrap_or_default();
+        self.transact(|turn| {
+            let bulk = &mut turn.common.bulk;
+            let space = bulk.jobs.obtain(turn.store)?;
+            let last = turn.store.first(space, 0, IteratorType::Le, &[0x90])?.and_then(id_of);
+            job.id = last.map_or(1, |last| last.saturating_add(1));
+            bulk.drop_oldest(turn.store)?;
+            bulk.write(turn.store, &job)?;
+            match operation {
+                Some(operation) => turn.note_steered(&caller, &job, operation, &job.reason),
+                None => Ok(()),
+            }
+        })?;
+        self.common.bulk.note(&job, 0);
+        job.write(out);
+        Ok(Answer::one())
+    }
+}

@@ -1,0 +1,368 @@
+//! What is known of a job: a row of [`JOBS`], which its slices read and write in their own transactions.
+
+use lycosa_tuple::mp::{self, Reader};
+
+use crate::arguments::is_nil;
+use crate::look::Members;
+use crate::system::SystemSpace;
+
+/// How long a job can be undone after its end, µs.
+pub(crate) const UNDO_TIME: u64 = 3_600 * crate::time::MICROSECONDS;
+
+pub(crate) static JOBS: SystemSpace = SystemSpace {
+    name: "_lycosa_jobs",
+    fields: &[
+        ("id", "unsigned"),
+        ("tube_id", "unsigned"),
+        ("tube", "string"),
+        ("operation", "string"),
+        ("state", "string"),
+        ("filter", "*"),
+        ("to_id", "*"),
+        ("to", "string"),
+        ("undoes", "*"),
+        ("rate", "unsigned"),
+        ("dry_run", "boolean"),
+        ("user", "string"),
+        ("reason", "string"),
+        ("error", "string"),
+        ("below", "unsigned"),
+        ("position", "string"),
+        ("total", "unsigned"),
+        ("scanned", "unsigned"),
+        ("matched", "unsigned"),
+        ("changed", "unsigned"),
+        ("kept", "unsigned"),
+        ("kept_bytes", "unsigned"),
+        ("began", "unsigned"),
+        ("ended", "unsigned"),
+        ("undo_until", "unsigned"),
+        ("undone", "unsigned"),
+        ("touched_since", "unsigned"),
+        ("gone", "unsigned"),
+    ],
+    indexes: &[("pk", true, &[0])],
+};
+
+/// What a job does with the tasks that its filter admits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Count,
+    Kick,
+    Release,
+    Run,
+    Bury,
+    Delete,
+    Move,
+    Undo,
+}
+
+impl Action {
+    const ALL: [Self; 8] =
+        [Self::Count, Self::Kick, Self::Release, Self::Run, Self::Bury, Self::Delete, Self::Move, Self::Undo];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Count => "count",
+            Self::Kick => "kick",
+            Self::Release => "release",
+            Self::Run => "run",
+            Self::Bury => "bury",
+            Self::Delete => "delete",
+            Self::Move => "move",
+            Self::Undo => "undo",
+        }
+    }
+
+    fn parse(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.name().as_bytes() == name)
+    }
+
+    /// One that `apply` can be asked for.
+    pub(crate) fn of_apply(name: &[u8]) -> Option<Self> {
+        Self::parse(name).filter(|action| !matches!(action, Self::Count | Self::Undo))
+    }
+}
+
+/// Where a job is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JobState {
+    Running,
+    Paused,
+    Done,
+    Cancelled,
+    Failed,
+}
+
+impl JobState {
+    const ALL: [Self; 5] = [Self::Running, Self::Paused, Self::Done, Self::Cancelled, Self::Failed];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Done => "done",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+        }
+    }
+
+    pub(crate) const fn is_over(self) -> bool {
+        !matches!(self, Self::Running | Self::Paused)
+    }
+}
+
+/// A job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) id: u64,
+    pub(crate) tube_id: u64,
+    pub(crate) tube: String,
+    pub(crate) action: Action,
+    pub(crate) state: JobState,
+    /// As the caller gave it; a map.
+    pub(crate) filter: Vec<u8>,
+    /// The tube to which tasks move.
+    pub(crate) to_id: Option<u64>,
+    pub(crate) to: String,
+    /// The job that this one undoes.
+    pub(crate) undoes: Option<u64>,
+    /// Changed tasks a second; 0: without a bound.
+    pub(crate) rate: u64,
+    pub(crate) dry_run: bool,
+    pub(crate) user: String,
+    pub(crate) reason: Vec<u8>,
+    pub(crate) error: String,
+    /// Tasks with this id and larger ones were put after the job began.
+    pub(crate) below: u64,
+    /// The key of the task that was looked at last; empty before the first.
+    pub(crate) position: Vec<u8>,
+    pub(crate) total: u64,
+    pub(crate) scanned: u64,
+    pub(crate) matched: u64,
+    pub(crate) changed: u64,
+    /// Rows in the bin, and their bytes.
+    pub(crate) kept: u64,
+    pub(crate) kept_bytes: u64,
+    /// µs since the epoch, as all times here; 0: not yet.
+    pub(crate) began: u64,
+    pub(crate) ended: u64,
+    pub(crate) undo_until: u64,
+    pub(crate) undone: u64,
+    pub(crate) touched_since: u64,
+    pub(crate) gone: u64,
+}
+
+impl Record {
+    /// A job that begins now.
+    pub(crate) fn new(tube_id: u64, tube: &str, action: Action, now: u64) -> Self {
+        Self {
+            id: 0,
+            tube_id,
+            tube: tube.to_owned(),
+            action,
+            state: JobState::Running,
+            filter: vec![0x80],
+            to_id: None,
+            to: String::new(),
+            undoes: None,
+            rate: 0,
+            dry_run: false,
+            user: String::new(),
+            reason: Vec::new(),
+            error: String::new(),
+            below: 0,
+            position: Vec::new(),
+            total: 0,
+            scanned: 0,
+            matched: 0,
+            changed: 0,
+            kept: 0,
+            kept_bytes: 0,
+            began: now,
+            ended: 0,
+            undo_until: 0,
+            undone: 0,
+            touched_since: 0,
+            gone: 0,
+        }
+    }
+
+    pub(crate) fn end(&mut self, state: JobState, now: u64) {
+        self.state = state;
+        self.ended = now;
+        if self.kept > 0 {
+            self.undo_until = now.saturating_add(UNDO_TIME);
+        }
+    }
+
+    /// Ids of the job's tasks stand for others now, or for none: nothing is left to do or to undo.
+    pub(crate) fn void(&mut self, why: &str, now: u64) {
+        if !self.state.is_over() {
+            self.end(JobState::Failed, now);
+            why.clone_into(&mut self.error);
+        }
+        if self.kept > 0 {
+            self.undo_until = now;
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut row = Vec::with_capacity(160 + self.filter.len() + self.position.len());
+        let out = &mut row;
+        let optional = |out: &mut Vec<u8>, number: Option<u64>| match number {
+            Some(number) => mp::write_uint(out, number),
+            None => mp::write_nil(out),
+        };
+        mp::write_array(out, JOBS.fields.len() as u32);
+        mp::write_uint(out, self.id);
+        mp::write_uint(out, self.tube_id);
+        mp::write_str(out, self.tube.as_bytes());
+        mp::write_str(out, self.action.name().as_bytes());
+        mp::write_str(out, self.state.name().as_bytes());
+        out.extend_from_slice(&self.filter);
+        optional(out, self.to_id);
+        mp::write_str(out, self.to.as_bytes());
+        optional(out, self.undoes);
+        mp::write_uint(out, self.rate);
+        mp::write_bool(out, self.dry_run);
+        mp::write_str(out, self.user.as_bytes());
+        mp::write_str(out, &self.reason);
+        mp::write_str(out, self.error.as_bytes());
+        mp::write_uint(out, self.below);
+        mp::write_str(out, &self.position);
+        for number in self.numbers() {
+            mp::write_uint(out, number);
+        }
+        row
+    }
+
+    const fn numbers(&self) -> [u64; 12] {
+        [
+            self.total,
+            self.scanned,
+            self.matched,
+            self.changed,
+            self.kept,
+            self.kept_bytes,
+            self.began,
+            self.ended,
+            self.undo_until,
+            self.undone,
+            self.touched_since,
+            self.gone,
+        ]
+    }
+
+    /// Reads a row. None if a user has written another form.
+    pub(crate) fn read(row: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(row);
+        reader.array().ok().filter(|count| *count as usize >= JOBS.fields.len())?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let optional = |raw: &[u8]| match is_nil(raw) {
+            true => Some(None),
+            false => Reader::new(raw).uint().ok().map(Some),
+        };
+        let (id, tube_id) = (reader.uint().ok()?, reader.uint().ok()?);
+        let tube = text(reader.str().ok()?);
+        let action = Action::parse(reader.str().ok()?)?;
+        let state = reader.str().ok()?;
+        let state = JobState::ALL.into_iter().find(|known| known.name().as_bytes() == state)?;
+        let mut record = Self::new(tube_id, &tube, action, 0);
+        (record.id, record.state) = (id, state);
+        record.filter = reader.raw().ok()?.to_vec();
+        record.to_id = optional(reader.raw().ok()?)?;
+        record.to = text(reader.str().ok()?);
+        record.undoes = optional(reader.raw().ok()?)?;
+        record.rate = reader.uint().ok()?;
+        record.dry_run = reader.bool().ok()?;
+        record.user = text(reader.str().ok()?);
+        record.reason = reader.str().ok()?.to_vec();
+        record.error = text(reader.str().ok()?);
+        record.below = reader.uint().ok()?;
+        record.position = reader.str().ok()?.to_vec();
+        for number in [
+            &mut record.total,
+            &mut record.scanned,
+            &mut record.matched,
+            &mut record.changed,
+            &mut record.kept,
+            &mut record.kept_bytes,
+            &mut record.began,
+            &mut record.ended,
+            &mut record.undo_until,
+            &mut record.undone,
+            &mut record.touched_since,
+            &mut record.gone,
+        ] {
+            *number = reader.uint().ok()?;
+        }
+        Some(record)
+    }
+
+    /// Appends the job as its caller sees it.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let mut members = Members::wide(out);
+        members.number("id", self.id);
+        for (name, text) in [
+            ("tube", self.tube.as_bytes()),
+            ("operation", self.action.name().as_bytes()),
+            ("state", self.state.name().as_bytes()),
+            ("user", self.user.as_bytes()),
+            ("reason", &self.reason),
+            ("to", self.to.as_bytes()),
+            ("error", self.error.as_bytes()),
+        ] {
+            if !text.is_empty() {
+                members.text(name, text);
+            }
+        }
+        if self.action != Action::Undo {
+            members.name("filter").extend_from_slice(&self.filter);
+        }
+        if self.rate > 0 {
+            members.number("rate", self.rate);
+        }
+        if self.dry_run {
+            mp::write_bool(members.name("dry_run"), true);
+        }
+        members.number("scanned", self.scanned);
+        members.number("total", self.total.max(self.scanned));
+        match self.undoes {
+            Some(undoes) => {
+                members.number("undoes", undoes);
+                members.number("undone", self.undone);
+                members.number("touched_since", self.touched_since);
+                members.number("gone", self.gone);
+            }
+            None => {
+                members.number("matched", self.matched);
+                members.number("changed", self.changed);
+                members.number("kept", self.kept);
+            }
+        }
+        for (name, time) in [("began", self.began), ("ended", self.ended), ("undo_until", self.undo_until)] {
+            if time > 0 {
+                members.seconds(name, time);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_comes_back_as_it_went() {
+        let mut record = Record::new(3, "mail", Action::Move, 17);
+        (record.id, record.state, record.to_id, record.undoes) = (9, JobState::Paused, Some(4), None);
+        record.to = "dead".to_owned();
+        record.position = vec![0x91, 0xff, 0];
+        (record.total, record.kept, record.gone, record.rate) = (1, 2, u64::MAX, 50);
+        record.error = "tube \"dead\" is full".to_owned();
+        assert_eq!(Record::read(&record.encode()), Some(record.clone()));
+        assert_eq!(JOBS.fields.len(), 16 + record.numbers().len());
+        assert_eq!(Record::read(&[0x91, 1]), None);
+    }
+}

@@ -1,0 +1,286 @@
+//! Slices of jobs.
+
+use std::ops::ControlFlow;
+
+use lycosa_tuple::mp;
+
+use super::filter::Filter;
+use super::record::{Action, JobState, Record};
+use crate::driver::{Event, PutOptions};
+use crate::error::Error;
+use crate::statistics::Operation;
+use crate::task::{State, Task};
+use crate::time::{MAX_TIMEOUT, MAX_TIMEOUT_SECONDS, MICROSECONDS};
+use crate::tube::TubeIndex;
+use crate::turn::{TubeTurn, Turn};
+
+/// Tasks that a slice looks at, at most.
+const MAX_SCANNED: usize = 512;
+/// Tasks that a slice changes, at most.
+const MAX_CHANGED: usize = 128;
+
+impl Action {
+    /// The only state whose tasks it changes.
+    pub(super) const fn only(self) -> Option<State> {
+        match self {
+            Self::Kick => Some(State::Buried),
+            Self::Release => Some(State::Taken),
+            Self::Run => Some(State::Delayed),
+            Self::Count | Self::Bury | Self::Delete | Self::Move | Self::Undo => None,
+        }
+    }
+
+    /// The filter with the only state whose tasks it changes.
+    pub(super) fn narrowed(self, mut filter: Filter) -> Filter {
+        filter.state = filter.state.or(self.only());
+        filter
+    }
+
+    /// Whether it changes a task of that state that the filter admits. Tasks at work are left to their workers unless the filter
+    /// names their state.
+    fn changes(self, state: Option<State>, filter: &Filter) -> bool {
+        match self {
+            Self::Count => true,
+            Self::Undo => false,
+            Self::Kick | Self::Release | Self::Run => state == self.only(),
+            Self::Bury | Self::Delete | Self::Move => match state {
+                Some(State::Buried) => self != Self::Bury,
+                Some(State::Taken) => filter.state == Some(State::Taken),
+                Some(State::Ready | State::Delayed) => true,
+                Some(State::Done) | None => false,
+            },
+        }
+    }
+
+    /// Whether what it does can be undone: a task cannot be given back to the session that had taken it.
+    pub(super) const fn can_be_undone(self) -> bool {
+        matches!(self, Self::Kick | Self::Run | Self::Bury | Self::Delete | Self::Move)
+    }
+}
+
+impl Turn<'_> {
+    /// Does one slice of the job whose turn it is, or forgets a part of what cannot be undone any more. Returns at how many tasks it has
+    /// looked.
+    pub(crate) fn work_on_bulk(&mut self) -> usize {
+        if self.common.bulk.next_deadline().is_none_or(|due| due > self.now) {
+            return 0;
+        }
+        if self.common.bulk.is_stale {
+            self.common.bulk.find(self.store);
+        }
+        let bulk = &self.common.bulk;
+        let is_due = |&(_, next): &(&u64, &u64)| *next <= self.now;
+        let behind = bulk.running.range(bulk.last + 1..).find(is_due);
+        match behind.or_else(|| bulk.running.iter().find(is_due)).map(|(id, _)| *id) {
+            Some(id) => {
+                self.common.bulk.last = id;
+                self.work_on_job(id)
+            }
+            None => self.expire_kept(),
+        }
+    }
+
+    fn work_on_job(&mut self, id: u64) -> usize {
+        let worked = self.transact(|turn| {
+            let Some(mut job) = turn.common.bulk.read(turn.store, id)? else { return Ok(None) };
+            let before = (job.scanned, job.changed + job.undone);
+            if job.state == JobState::Running {
+                turn.slice(&mut job)?;
+                turn.common.bulk.write(turn.store, &job)?;
+            }
+            let changed = job.changed + job.undone - before.1;
+            let scanned = job.scanned - before.0;
+            Ok(Some((job, scanned as usize, changed)))
+        });
+        match worked {
+            Ok(Some((job, scanned, changed))) => {
+                let pause = (changed * MICROSECONDS).checked_div(job.rate).unwrap_or(0);
+                let next = if pause > 0 { self.now.saturating_add(pause) } else { 0 };
+                self.common.bulk.note(&job, next);
+                self.serve();
+                scanned.max(1)
+            }
+            Ok(None) => {
+                self.common.bulk.forget(id);
+                1
+            }
+            Err(error) => {
+                self.hold(id, &error);
+                1
+            }
+        }
+    }
+
+    /// Pauses a job that has met an error; its last slice has changed nothing.
+    fn hold(&mut self, id: u64, error: &Error) {
+        let held = self.transact(|turn| {
+            let Some(mut job) = turn.common.bulk.read(turn.store, id)? else { return Ok(None) };
+            job.state = JobState::Paused;
+            job.error = error.to_string();
+            turn.common.bulk.write(turn.store, &job)?;
+            Ok(Some(job))
+        });
+        match held {
+            Ok(Some(job)) => self.common.bulk.note(&job, 0),
+            Ok(None) => self.common.bulk.forget(id),
+            Err(error) => {
+                // It is found again at the next start.
+                self.common.bulk.forget(id);
+                self.common.log_failure("the pause of a job", &error);
+            }
+        }
+    }
+
+    /// The slot of the tube of that id and name.
+    pub(super) fn tube_of_job(&self, id: u64, name: &str) -> Option<TubeIndex> {
+        let index = self.tubes.by_id(id)?;
+        self.tubes.at(index).filter(|tube| tube.name == name).map(|_| index)
+    }
+
+    fn slice(&mut self, job: &mut Record) -> Result<(), Error> {
+        let Some(index) = self.tube_of_job(job.tube_id, &job.tube) else {
+            job.void("the tube was dropped", self.now);
+            return Ok(());
+        };
+        if job.action == Action::Undo {
+            return self.undo_slice(job, index);
+        }
+        let mut limit =
+            if job.rate > 0 { MAX_CHANGED.min(job.rate.div_ceil(10) as usize) } else { MAX_CHANGED };
+        let mut destination = None;
+        if job.action == Action::Move {
+            let to = job.to_id.and_then(|to| self.tube_of_job(to, &job.to));
+            let Some(to) = to else {
+                job.void(&format!("tube \"{}\" was dropped", job.to), self.now);
+                return Ok(());
+            };
+            if !job.dry_run {
+                let room = self.tube(to)?.room()?;
+                if room == 0 {
+                    return Err(Error::Unfit {
+                        method: "move",
+                        what: format!("tube \"{}\" is full", job.to),
+                    });
+                }
+                limit = limit.min(usize::try_from(room).unwrap_or(usize::MAX));
+            }
+            destination = Some(to);
+        }
+        if job.dry_run {
+            limit = usize::MAX;
+        }
+        let (action, below) = (job.action, job.below);
+        let turn = self.tube(index)?;
+        let filter = action.narrowed(Filter::parse(action.name(), Some(&job.filter), turn.tube, job.began)?);
+        let mut matching = Vec::new();
+        let walked = turn.walk(&filter, &job.position, MAX_SCANNED, &mut |task| {
+            if task.id < below && action.changes(task.state(), &filter) && turn.is_admitted(&filter, task)? {
+                matching.push(task.id);
+            }
+            let is_full = matching.len() >= limit;
+            Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        job.scanned += walked.looked_at as u64;
+        job.matched += matching.len() as u64;
+        job.position = walked.position;
+        if !job.dry_run {
+            for id in matching {
+                self.change_by_job(job, (index, destination), id)?;
+            }
+        }
+        if walked.is_end {
+            job.end(JobState::Done, self.now);
+        }
+        Ok(())
+    }
+
+    /// Changes one task that the filter has just admitted, and keeps what it was.
+    fn change_by_job(
+        &mut self,
+        job: &mut Record,
+        (index, destination): (TubeIndex, Option<TubeIndex>),
+        id: u64,
+    ) -> Result<(), Error> {
+        let mut tube = self.tube(index)?;
+        let Some(before) = tube.tasks().get(id)?.map(<[u8]>::to_vec) else { return Ok(()) };
+        let attempts = tube.common.attempts.of(tube.store, tube.key(id))?;
+        let mut moved_to = None;
+        let is_changed = match job.action {
+            Action::Kick => tube.kick_one(id, None)?,
+            Action::Release => tube.release_taken(id)?,
+            Action::Run => tube.change(id, Event::DelayOver, None)?,
+            Action::Bury => {
+                tube.note_failure(
+                    id,
+                    Some(&job.reason).filter(|reason| !reason.is_empty()).map(Vec::as_slice),
+                )?;
+                tube.change(id, Event::Bury, None)?
+            }
+            Action::Delete => tube.remove(id, Operation::Delete, None)?,
+            Action::Move => match destination {
+                Some(to) => {
+                    moved_to = Some(self.move_task((index, to), id, &before)?);
+                    true
+                }
+                None => false,
+            },
+            Action::Count | Action::Undo => false,
+        };
+        if is_changed {
+            job.changed += 1;
+            self.keep(job, index, (id, &before), &attempts, moved_to)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a task into another tube, with its priority, sub-queue, remaining times and attempts as far as the tube has such, and removes it
+    /// here. Returns its new id.
+    fn move_task(&mut self, (from, to): (TubeIndex, TubeIndex), id: u64, tuple: &[u8]) -> Result<u64, Error> {
+        let TubeTurn { tube, store, common, now, .. } = self.tube(from)?;
+        let layout = tube.kind.layout();
+        let Some(task) = Task::read(tuple, layout) else { return Err(crate::operation::not_found(id)) };
+        let attempts = common.attempts.of(store, (tube.id, id))?;
+        let mut fields = Vec::new();
+        let mut field = |write: &dyn Fn(&mut Vec<u8>)| {
+            let start = fields.len();
+            write(&mut fields);
+            start..fields.len()
+        };
+        let seconds = |out: &mut Vec<u8>, span: u64| match span {
+            MAX_TIMEOUT.. => mp::write_uint(out, MAX_TIMEOUT_SECONDS),
+            span => mp::write_double(out, span as f64 / MICROSECONDS as f64),
+        };
+        let (mut pri, mut ttl, mut ttr, mut delay, mut utube) = (None, None, None, None, None);
+        if layout.timed {
+            let is_delayed = task.state() == Some(State::Delayed);
+            let wait = if is_delayed { task.times.next_event.saturating_sub(now) } else { 0 };
+            // A put adds the delay to the ttl.
+            let left = task.times.death().saturating_sub(now).saturating_sub(wait).max(1);
+            pri = Some(field(&|out| mp::write_uint(out, task.pri)));
+            ttl = Some(field(&|out| {
+                seconds(out, if task.times.ttl >= MAX_TIMEOUT { MAX_TIMEOUT } else { left });
+            }));
+            ttr = Some(field(&|out| seconds(out, task.times.ttr)));
+            delay = (wait > 0).then(|| field(&|out| seconds(out, wait)));
+        }
+        if layout.utube.is_some() {
+            utube = Some(field(&|out| mp::write_str(out, task.utube)));
+        }
+        let given = |range: &Option<std::ops::Range<usize>>| range.clone().map(|range| &fields[range]);
+        let options = PutOptions {
+            ttl: given(&ttl),
+            ttr: given(&ttr),
+            pri: given(&pri),
+            delay: given(&delay),
+            utube: given(&utube),
+            timeout: None,
+        };
+        let mut destination = self.tube(to)?;
+        let new_id = destination.tube.next_id.unwrap_or(u64::MAX);
+        destination.put(Some(task.data), options, &mut Vec::new())?;
+        let key = destination.key(new_id);
+        destination.common.attempts.restore(destination.store, key, attempts)?;
+        self.tube(from)?.remove(id, Operation::Delete, None)?;
+        Ok(new_id)
+    }
+}

@@ -1,0 +1,565 @@
+//! `find`, `count`, `apply`, `undo` and the jobs behind them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lycosa_store::user;
+use lycosa_tuple::value::Value;
+
+use crate::rig::{Rig, SECOND, args, options};
+
+const KINDS: [&str; 5] = ["fifo", "fifottl", "limfifottl", "utube", "utubettl"];
+
+fn everything() -> Value {
+    options([("all", true.into())])
+}
+
+#[track_caller]
+fn number(job: &Value, name: &str) -> u64 {
+    job.get(name).and_then(Value::as_u64).unwrap_or_else(|| panic!("{name} of {job}"))
+}
+
+#[track_caller]
+fn word<'a>(job: &'a Value, name: &str) -> &'a str {
+    job.get(name).and_then(Value::as_str).unwrap_or_else(|| panic!("{name} of {job}"))
+}
+
+/// Begins a job and lets it go on to its end.
+#[track_caller]
+fn finished(rig: &mut Rig, method: &str, arguments: Vec<Value>) -> Value {
+    let job = rig.t(1, method, arguments).values().remove(0);
+    let id = number(&job, "id");
+    rig.tick();
+    rig.t(1, "job", args![id]).values().remove(0)
+}
+
+/// All ids that `find` finds, page by page, and how many tasks were looked at.
+#[track_caller]
+fn found(rig: &mut Rig, filter: &Value, limit: u64) -> (Vec<u64>, u64) {
+    let (mut ids, mut cursor) = (Vec::new(), Value::Nil);
+    loop {
+        let given = options([("limit", limit.into()), ("cursor", cursor)]);
+        let page = rig.t(1, "find", vec![filter.clone(), given]).values().remove(0);
+        let tasks = page.get("tasks").and_then(Value::as_array).expect("tasks");
+        assert!(tasks.len() as u64 <= limit);
+        ids.extend(tasks.iter().map(|task| task.as_array().expect("a task")[0].as_u64().expect("an id")));
+        assert!(number(&page, "scanned") <= number(&page, "total"), "{page}");
+        match page.get("cursor") {
+            Some(next) => cursor = next.clone(),
+            None => return (ids, number(&page, "scanned")),
+        }
+    }
+}
+
+/// A tube with tasks 0…5: a payload with `n`, and attempts and a failure of task 4, which is buried; 5 is taken.
+fn with_tasks(kind: &str) -> Rig {
+    let mut rig = Rig::new();
+    rig.create("t", kind, Value::Nil);
+    for n in 0..6_u64 {
+        let lines = Value::array([Value::map([("sku", format!("s{n}"))])]);
+        let data = Value::map([("n", Value::from(n % 3)), ("lines", lines)]);
+        let name = if n == 3 { "y" } else { "x" };
+        rig.t(1, "put", vec![data, options([("utube", name.into()), ("pri", (10 - n).into())])]).values();
+        rig.now += SECOND;
+    }
+    rig
+}
+
+#[test]
+fn find_pages_through_what_a_filter_admits() {
+    for kind in KINDS {
+        let mut rig = with_tasks(kind);
+        let find = |rig: &mut Rig, pairs: &[(&str, Value)]| {
+            let filter = Value::map(pairs.iter().map(|(name, value)| (*name, value.clone())));
+            let all = found(rig, &filter, 100).0;
+            assert_eq!(found(rig, &filter, 2).0, all, "{kind}: {filter}");
+            all.into_iter().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(find(&mut rig, &[]), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(find(&mut rig, &[("id_from", 2.into()), ("id_to", 3.into())]), [2, 3]);
+        assert_eq!(find(&mut rig, &[("field", "n".into()), ("equals", 1.into())]), [1, 4]);
+        assert_eq!(find(&mut rig, &[("field", "n".into()), ("equals", 1.0.into())]), [1, 4]);
+        assert_eq!(find(&mut rig, &[("field", "lines[1].sku".into()), ("contains", "s5".into())]), [5]);
+        assert_eq!(find(&mut rig, &[("field", "lines[2]".into())]), [0_u64; 0]);
+        rig.t(1, "bury", vec![4.into(), options([("reason", "no such host".into())])]).values();
+        assert_eq!(find(&mut rig, &[("state", "buried".into())]), [4]);
+        assert_eq!(find(&mut rig, &[("state", "!".into()), ("error", "such".into())]), [4]);
+        assert_eq!(find(&mut rig, &[("error", "route".into())]), [0_u64; 0]);
+        assert_eq!(find(&mut rig, &[("attempts_from", 1.into())]), [4]);
+        assert_eq!(find(&mut rig, &[("state", "ready".into()), ("attempts_to", 0.into())]), [0, 1, 2, 3, 5]);
+        if kind.ends_with("ttl") {
+            assert_eq!(find(&mut rig, &[("pri_from", 9.into())]), [0, 1]);
+            assert_eq!(find(&mut rig, &[("older_than", 5.into())]), [0, 1]);
+            assert_eq!(find(&mut rig, &[("younger_than", 2.into())]), [4, 5]);
+        }
+        if kind.starts_with("utube") {
+            assert_eq!(find(&mut rig, &[("utube", "y".into())]), [3]);
+            assert_eq!(find(&mut rig, &[("utube", "x".into()), ("state", "ready".into())]), [0, 1, 2, 5]);
+            assert_eq!(found(&mut rig, &options([("utube", "y".into()), ("state", "r".into())]), 10).1, 1);
+        }
+    }
+}
+
+#[test]
+fn a_page_looks_at_a_bounded_number_of_tasks_and_says_how_many() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    rig.t(1, "put_many", vec![Value::array((0..4_500_u64).map(Value::from))]).values();
+    let filter = options([("id_from", 100.into()), ("field", "none".into())]);
+    let page = rig.t(1, "find", vec![filter.clone()]).values().remove(0);
+    assert_eq!((number(&page, "scanned"), number(&page, "total")), (2_000, 4_400));
+    assert!(page.get("cursor").is_some());
+    assert_eq!(found(&mut rig, &filter, 10), (vec![], 4_400));
+    let counted = finished(&mut rig, "count", vec![options([("id_to", 99.into())])]);
+    assert_eq!(
+        (number(&counted, "matched"), number(&counted, "total"), word(&counted, "state")),
+        (100, 100, "done")
+    );
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused() {
+    let mut rig = with_tasks("fifo");
+    rig.create("u", "fifo", Value::Nil);
+    let move_to = |to: &str| options([("to", to.into())]);
+    let refusals: Vec<(&str, Vec<Value>, &str)> = vec![
+        ("apply", args!["kick"], "apply: the filter is empty: all = true means every task"),
+        ("apply", vec!["kick".into(), options([("all", false.into())])], "the filter is empty"),
+        ("apply", vec!["drop".into(), everything()], "there is no operation \"drop\""),
+        ("apply", vec!["move".into(), everything()], "move needs the option to"),
+        ("apply", vec!["move".into(), everything(), move_to("v")], "tube \"v\" does not exist"),
+        ("apply", vec!["move".into(), everything(), move_to("t")], "are in tube \"t\" already"),
+        ("apply", vec!["kick".into(), everything(), move_to("u")], "only move has the option to"),
+        (
+            "apply",
+            vec!["kick".into(), options([("state", "r".into())])],
+            "kick changes no task of the filter's state",
+        ),
+        ("apply", vec!["kick".into(), everything(), options([("rate", 0.into())])], "option rate"),
+        ("find", vec![options([("older_than", 1.into())])], "tube \"t\" (fifo) keeps no time"),
+        ("find", vec![options([("utube", "x".into())])], "has no sub-queues"),
+        ("find", vec![options([("pri_to", 1.into())])], "has no priorities"),
+        ("find", vec![options([("sate", "r".into())])], "the filter has no member sate"),
+        ("find", vec![options([("state", "x".into())])], "state of the filter should be ready"),
+        ("find", vec![options([("equals", 1.into())])], "need a field"),
+        ("find", vec![options([("field", "a..b".into())])], "should be a path"),
+        ("find", vec![everything(), options([("cursor", "00".into())])], "option cursor"),
+        ("count", args!["x"], "the filter should be a map"),
+        ("job", args![1], "tube \"t\" has no job 1"),
+        ("undo", args![1], "tube \"t\" has no job 1"),
+    ];
+    for (method, arguments, expected) in refusals {
+        let text = rig.t(1, method, arguments.clone()).error();
+        assert!(text.contains(expected), "{method} {arguments:?}: {text}");
+    }
+    rig.users.insert(5, user::GUEST);
+    assert!(rig.t(5, "apply", vec!["kick".into(), everything()]).error().contains("denied"));
+    assert!(rig.t(5, "find", args![]).error().contains("denied"));
+    rig.begin();
+    let text = rig.t(1, "apply", vec!["kick".into(), everything()]).error();
+    assert!(text.contains("cannot be a part of a transaction"), "{text}");
+    rig.rollback();
+    assert_eq!(rig.call(1, "queue.audit", args![]).values(), vec![Value::Array(vec![])]);
+}
+
+#[test]
+fn each_operation_changes_the_tasks_of_its_states_and_is_undone() {
+    for kind in KINDS {
+        let mut rig = Rig::new();
+        rig.create("t", kind, Value::Nil);
+        rig.create("u", kind, Value::Nil);
+        let timed = kind.ends_with("ttl");
+        for name in ["a", "b", "c", "d"] {
+            rig.t(1, "put", vec![name.into(), options([("utube", name.into())])]).values();
+        }
+        rig.t(2, "take", args![0]).values();
+        rig.t(1, "bury", vec![1.into(), options([("reason", "x".into())])]).values();
+        if timed {
+            rig.t(1, "put", vec!["e".into(), options([("delay", 60.into())])]).values();
+        }
+        let before = rig.rows("t");
+        let apply = |rig: &mut Rig, operation: &str, more: Value| {
+            let dry = finished(
+                rig,
+                "apply",
+                vec![
+                    operation.into(),
+                    everything(),
+                    match &more {
+                        Value::Map(pairs) => Value::Map(
+                            pairs.iter().cloned().chain([("dry_run".into(), true.into())]).collect(),
+                        ),
+                        _ => options([("dry_run", true.into())]),
+                    },
+                ],
+            );
+            let job = finished(rig, "apply", vec![operation.into(), everything(), more]);
+            assert_eq!(word(&job, "state"), "done", "{kind}: {job}");
+            assert_eq!(number(&dry, "matched"), number(&job, "changed"), "{kind}: {dry} {job}");
+            (number(&job, "id"), number(&job, "changed"))
+        };
+        let undo = |rig: &mut Rig, id: u64, undone: u64| {
+            let job = finished(rig, "undo", args![id]);
+            assert_eq!((word(&job, "state"), number(&job, "undone")), ("done", undone), "{kind}: {job}");
+            let again = rig.t(1, "undo", args![id]).error();
+            assert!(again.contains("nothing to undo"), "{again}");
+        };
+        for (operation, changes) in [
+            ("kick", 1),
+            ("bury", 2 + u64::from(timed)),
+            ("delete", 3 + u64::from(timed)),
+            ("run", u64::from(timed)),
+        ] {
+            let (id, changed) = apply(&mut rig, operation, Value::Nil);
+            assert_eq!(changed, changes, "{kind}: {operation}");
+            if changed > 0 {
+                undo(&mut rig, id, changes);
+            }
+            assert_eq!(rig.rows("t"), before, "{kind}: {operation} and undo");
+        }
+        let (id, changed) = apply(&mut rig, "move", options([("to", "u".into())]));
+        assert_eq!(
+            (changed, rig.rows("t").len(), rig.rows("u").len()),
+            (changed, 1, changed as usize),
+            "{kind}"
+        );
+        undo(&mut rig, id, changed);
+        assert_eq!((rig.rows("t"), rig.rows("u").len()), (before.clone(), 0), "{kind}");
+        let (id, changed) = apply(&mut rig, "release", Value::Nil);
+        assert_eq!(changed, 1, "{kind}");
+        assert!(rig.t(1, "undo", args![id]).error().contains("nothing to undo"), "{kind}");
+        assert_eq!(rig.t(2, "ack", args![0]).error(), "Task was not taken", "{kind}");
+    }
+}
+
+#[test]
+fn taken_tasks_are_changed_only_if_the_filter_says_so() {
+    let mut rig = with_tasks("fifo");
+    rig.t(2, "take", args![0]).values();
+    let job = finished(&mut rig, "apply", vec!["delete".into(), everything()]);
+    assert_eq!((number(&job, "changed"), rig.rows("t").len()), (5, 1));
+    let taken = options([("state", "taken".into())]);
+    let job = finished(&mut rig, "apply", vec!["delete".into(), taken]);
+    assert_eq!((number(&job, "changed"), rig.rows("t").len()), (1, 0));
+    // Its session does not hold it any more, so it comes back ready.
+    finished(&mut rig, "undo", args![number(&job, "id")]);
+    assert_eq!(rig.t(3, "peek", args![0]).values()[0].as_array().expect("a task")[1], "r".into());
+}
+
+#[test]
+fn a_moved_task_keeps_its_priority_times_attempts_and_sub_queue() {
+    let mut rig = Rig::new();
+    rig.create("t", "utubettl", Value::Nil);
+    rig.create("u", "utubettl", Value::Nil);
+    let given = options([
+        ("pri", 3.into()),
+        ("ttl", 100.into()),
+        ("ttr", 7.into()),
+        ("utube", "x".into()),
+        ("delay", 20.into()),
+    ]);
+    rig.t(1, "put", vec!["a".into(), given]).values();
+    rig.now += 5 * SECOND;
+    rig.t(1, "bury", vec![0.into(), options([("reason", "why".into())])]).values();
+    rig.t(1, "kick", args![1]).values();
+    let extended = options([("extended", true.into())]);
+    let before = rig.t(1, "peek", vec![0.into(), extended.clone()]).values().remove(0);
+    finished(&mut rig, "apply", vec!["move".into(), everything(), options([("to", "u".into())])]);
+    let after = rig.call(1, "queue.tube.u:peek", vec![0.into(), extended]).values().remove(0);
+    let member = |task: &Value, name: &str| task.as_array().expect("a task")[3].get(name).cloned();
+    for name in ["pri", "ttr", "utube", "attempts", "last_error", "failed_at", "due"] {
+        assert_eq!(member(&after, name), member(&before, name), "{name}: {before} {after}");
+    }
+    assert_eq!(member(&after, "ttl"), Some(115.into()));
+}
+
+#[test]
+fn a_job_is_paused_resumed_slowed_and_cancelled() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    rig.t(1, "put_many", vec![Value::array((0..1_000_u64).map(Value::from))]).values();
+    let job = rig
+        .t(1, "apply", vec!["bury".into(), everything(), options([("rate", 100.into())])])
+        .values()
+        .remove(0);
+    let id = number(&job, "id");
+    let look = |rig: &mut Rig| rig.t(1, "job", args![id]).values().remove(0);
+    rig.advance(SECOND);
+    let changed = number(&look(&mut rig), "changed");
+    assert!((90..=120).contains(&changed), "{changed} in the first second");
+    let control = |rig: &mut Rig, action: &str| rig.t(1, "control", args![id, action]).values().remove(0);
+    assert_eq!(word(&control(&mut rig, "pause"), "state"), "paused");
+    rig.advance(10 * SECOND);
+    assert_eq!(number(&look(&mut rig), "changed"), changed);
+    rig.restart();
+    rig.advance(10 * SECOND);
+    assert_eq!(number(&look(&mut rig), "changed"), changed, "a restart resumes no paused job");
+    control(&mut rig, "resume");
+    let slow = options([("rate", 10.into())]);
+    rig.t(1, "control", vec![id.into(), "rate".into(), slow]).values();
+    rig.advance(SECOND);
+    let slowed = number(&look(&mut rig), "changed") - changed;
+    assert!((9..=12).contains(&slowed), "{slowed}");
+    assert_eq!(word(&control(&mut rig, "cancel"), "state"), "cancelled");
+    let changed = number(&look(&mut rig), "changed");
+    rig.advance(10 * SECOND);
+    assert_eq!(number(&look(&mut rig), "changed"), changed);
+    assert!(rig.t(1, "control", args![id, "resume"]).error().contains("is over: it is cancelled"));
+    assert_eq!(number(&finished(&mut rig, "undo", args![id]), "undone"), changed);
+    let operations: Vec<_> = rig.call(1, "queue.audit", args![]).values()[0]
+        .as_array()
+        .expect("entries")
+        .iter()
+        .map(|entry| word(entry, "operation").to_owned())
+        .collect();
+    assert_eq!(operations, ["undo", "cancel job", "set rate of job", "resume job", "pause job", "bury"]);
+    assert_eq!(rig.t(1, "jobs", args![]).values()[0].as_array().expect("jobs").len(), 2);
+}
+
+#[test]
+fn undo_is_honest_about_what_was_taken_since_and_ends_with_its_time() {
+    for kind in KINDS {
+        let mut rig = Rig::new();
+        rig.create("t", kind, Value::Nil);
+        for n in 0..10_u64 {
+            rig.t(1, "put", vec![n.into(), options([("utube", n.to_string().into())])]).values();
+            rig.t(1, "bury", args![n]).values();
+        }
+        let job = finished(&mut rig, "apply", vec!["kick".into(), everything()]);
+        let id = number(&job, "id");
+        assert_eq!((number(&job, "changed"), number(&job, "kept")), (10, 10), "{kind}");
+        for _ in 0..3 {
+            rig.t(2, "take", args![0]).values();
+        }
+        rig.t(2, "ack", args![0]).values();
+        rig.restart();
+        let undone = finished(&mut rig, "undo", args![id]);
+        // A restart has given the two tasks back that were taken.
+        assert_eq!(
+            (number(&undone, "undone"), number(&undone, "touched_since"), number(&undone, "gone")),
+            (9, 0, 1),
+            "{kind}"
+        );
+        let job = finished(&mut rig, "apply", vec!["kick".into(), everything()]);
+        rig.t(2, "take", args![0]).values();
+        let undone = finished(&mut rig, "undo", args![number(&job, "id")]);
+        assert_eq!((number(&undone, "undone"), number(&undone, "touched_since")), (8, 1), "{kind}");
+        let job = finished(&mut rig, "apply", vec!["kick".into(), everything()]);
+        rig.advance(3_601 * SECOND);
+        let refused = rig.t(1, "undo", args![number(&job, "id")]).error();
+        assert!(refused.contains("nothing to undo"), "{kind}: {refused}");
+        assert_eq!(rig.rows("_lycosa_bin").len(), 0, "{kind}");
+    }
+}
+
+#[test]
+fn the_bin_has_a_bound_and_the_job_says_what_it_kept() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    let large = "x".repeat(900_000);
+    for _ in 0..80 {
+        rig.t(1, "put", args![large.as_str()]).values();
+    }
+    let job = finished(&mut rig, "apply", vec!["delete".into(), everything()]);
+    let kept = number(&job, "kept");
+    assert_eq!((number(&job, "changed"), kept), (80, (64 << 20) / 900_020), "{job}");
+    let undone = finished(&mut rig, "undo", args![number(&job, "id")]);
+    assert_eq!((number(&undone, "undone"), rig.rows("t").len() as u64), (kept, kept));
+}
+
+#[test]
+fn jobs_end_with_the_ids_that_they_mean() {
+    for end in ["truncate", "drop"] {
+        let mut rig = Rig::new();
+        rig.create("t", "fifo", Value::Nil);
+        rig.create("u", "fifo", Value::Nil);
+        rig.t(1, "put_many", vec![Value::array((0..2_000_u64).map(Value::from))]).values();
+        let deleted = finished(&mut rig, "apply", vec!["delete".into(), options([("id_to", 9.into())])]);
+        let moved = finished(
+            &mut rig,
+            "apply",
+            vec!["move".into(), options([("id_to", 19.into())]), options([("to", "u".into())])],
+        );
+        let job = rig.t(1, "apply", vec!["delete".into(), everything()]).values().remove(0);
+        rig.t(1, end, args![]).values();
+        if end == "drop" {
+            rig.create("t", "fifo", Value::Nil);
+        }
+        rig.t(1, "put_many", vec![Value::array((0..2_000_u64).map(Value::from))]).values();
+        rig.tick();
+        assert_eq!(rig.rows("t").len(), 2_000, "{end}: the new tasks are other tasks");
+        for job in [&deleted, &moved] {
+            let refused = rig.t(1, "undo", args![number(job, "id")]);
+            assert!(matches!(refused, crate::rig::Reply::Error(_)), "{end}: {refused:?}");
+        }
+        if end == "truncate" {
+            let job = rig.t(1, "job", args![number(&job, "id")]).values().remove(0);
+            assert_eq!((word(&job, "state"), word(&job, "error")), ("failed", "the tube was truncated"));
+        }
+        rig.advance(SECOND);
+        assert_eq!(rig.rows("_lycosa_bin").len(), 0, "{end}");
+        assert_eq!(rig.rows("u").len(), 10, "{end}: moved tasks stay");
+    }
+}
+
+#[test]
+fn a_move_into_a_full_tube_waits_for_its_operator() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifottl", Value::Nil);
+    rig.create("u", "limfifottl", options([("capacity", 3.into())]));
+    for n in 0..5_u64 {
+        rig.t(1, "put", args![n]).values();
+    }
+    let job = finished(&mut rig, "apply", vec!["move".into(), everything(), options([("to", "u".into())])]);
+    assert_eq!((word(&job, "state"), word(&job, "error")), ("paused", "move: tube \"u\" is full"));
+    assert_eq!((number(&job, "changed"), rig.rows("t").len(), rig.rows("u").len()), (3, 2, 3));
+    rig.call(2, "queue.tube.u:take", args![0]).values();
+    rig.call(2, "queue.tube.u:ack", args![0]).values();
+    rig.t(1, "control", args![number(&job, "id"), "resume"]).values();
+    rig.tick();
+    assert_eq!((rig.rows("t").len(), rig.rows("u").len()), (1, 3));
+}
+
+#[test]
+fn a_job_goes_on_after_a_promotion() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    rig.t(1, "put_many", vec![Value::array((0..2_000_u64).map(Value::from))]).values();
+    let mut replica = Rig::replica_of(&rig);
+    let job = rig.t(1, "apply", vec!["bury".into(), everything()]).values().remove(0);
+    rig.queue.tick(&mut rig.store, rig.now, 100);
+    rig.collect_committed();
+    replica.apply_of(&rig, usize::MAX);
+    replica.promote();
+    replica.tick();
+    let job = replica.t(1, "job", args![number(&job, "id")]).values().remove(0);
+    assert_eq!((word(&job, "state"), number(&job, "changed")), ("done", 2_000));
+    assert_eq!(number(&finished(&mut replica, "undo", args![number(&job, "id")]), "undone"), 2_000);
+}
+
+/// Numbers that look random, the same for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// State and payload of each task.
+fn tasks(rig: &Rig, tube: &str) -> BTreeMap<u64, (String, Value)> {
+    let rows = rig.rows(tube);
+    let task = |row: &Value| {
+        let fields = row.as_array().expect("a tuple");
+        let state = fields[1].as_str().expect("a state").to_owned();
+        (fields[0].as_u64().expect("an id"), (state, fields.last().expect("a payload").clone()))
+    };
+    rows.iter().map(task).collect()
+}
+
+/// A client does something with the tube.
+fn work(rig: &mut Rig, random: &mut Random) {
+    let id = random.below(700);
+    let (method, arguments) = match random.below(6) {
+        0 => {
+            let name = random.below(90).to_string();
+            let data = Value::map([("n", random.below(3))]);
+            ("put", vec![data, options([("utube", name.into())])])
+        }
+        1 => ("take", args![0]),
+        2 => ("release", args![id]),
+        3 => ("ack", args![id]),
+        4 => ("bury", args![id]),
+        _ => ("kick", args![1]),
+    };
+    // Some are refused: the task does not exist, or this session does not hold it.
+    rig.t(2, method, arguments);
+}
+
+/// A job beside random work and kills: each task that it changes was admitted by its filter, was there when it began, and is changed
+/// once. Then `undo`, of which each task is accounted for.
+fn steer_at_random(kind: &str, seed: u64) {
+    let random = &mut Random(seed);
+    let mut rig = Rig::new();
+    rig.create("t", kind, Value::Nil);
+    rig.create("u", kind, Value::Nil);
+    for _ in 0..600 {
+        let n = Value::map([("n", random.below(3))]);
+        rig.t(1, "put", vec![n, options([("utube", random.below(90).to_string().into())])]).values();
+    }
+    (0..400).for_each(|_| work(&mut rig, random));
+    let operation = ["kick", "bury", "delete", "move", "release"][random.below(5) as usize];
+    let mut filter = vec![("field", Value::from("n")), ("equals", 1.into())];
+    if random.below(2) == 0 && operation != "kick" && operation != "release" {
+        filter.push(("state", "ready".into()));
+    }
+    let filter = Value::map(filter);
+    // Slices of ten tasks, so that there are many.
+    let mut more = vec![("rate", Value::from(100))];
+    more.extend((operation == "move").then(|| ("to", "u".into())));
+    let more = Value::map(more);
+    let below = tasks(&rig, "t").keys().last().map_or(0, |last| last + 1);
+    let job = rig.t(1, "apply", vec![operation.into(), filter.clone(), more]).values().remove(0);
+    let id = number(&job, "id");
+    let mut touched = BTreeSet::new();
+    let is_matching = |state: &str, data: &Value| {
+        data.get("n") == Some(&1.into())
+            && match operation {
+                "kick" => state == "!",
+                "release" => state == "t",
+                "bury" => state == "r",
+                _ if filter.get("state").is_some() => state == "r",
+                _ => state != "t",
+            }
+    };
+    let context = format!("{kind}, seed {seed}, {operation}");
+    for round in 0.. {
+        assert!(round < 1_000, "{context}: the job does not end");
+        rig.now += SECOND / 10;
+        let before = tasks(&rig, "t");
+        rig.queue.tick(&mut rig.store, rig.now, 1);
+        rig.collect_committed();
+        let after = tasks(&rig, "t");
+        for (task, (state, data)) in &before {
+            if after.get(task).map(|(state, _)| state) != Some(state) {
+                assert!(is_matching(state, data), "{context}: task {task} did not match");
+                assert!(*task < below, "{context}: task {task} is newer than the job");
+                assert!(touched.insert(*task), "{context}: task {task} twice");
+            }
+        }
+        assert!(after.keys().all(|task| before.contains_key(task)), "{context}: a task came from nowhere");
+        let job = rig.t(1, "job", args![id]).values().remove(0);
+        assert_eq!(number(&job, "changed"), touched.len() as u64, "{context}");
+        if word(&job, "state") == "done" {
+            break;
+        }
+        if random.below(4) == 0 {
+            rig.restart();
+        }
+        (0..random.below(30)).for_each(|_| work(&mut rig, random));
+    }
+    (0..random.below(60)).for_each(|_| work(&mut rig, random));
+    if operation == "release" || touched.is_empty() {
+        return;
+    }
+    let before = tasks(&rig, "t");
+    let undo = finished(&mut rig, "undo", args![id]);
+    let after = tasks(&rig, "t");
+    let sum = number(&undo, "undone") + number(&undo, "touched_since") + number(&undo, "gone");
+    assert_eq!((word(&undo, "state"), sum), ("done", touched.len() as u64), "{context}: {undo}");
+    let changed: Vec<u64> =
+        after.iter().filter(|(task, now)| before.get(task) != Some(now)).map(|(id, _)| *id).collect();
+    assert_eq!(changed.len() as u64, number(&undo, "undone"), "{context}: {undo}");
+    assert!(changed.iter().all(|task| touched.contains(task)), "{context}: undo changed another task");
+    if operation == "move" {
+        let left = tasks(&rig, "u").len() as u64;
+        assert_eq!(left, touched.len() as u64 - number(&undo, "undone"), "{context}");
+    }
+}
+
+#[test]
+fn jobs_beside_random_work_and_kills() {
+    for kind in ["fifo", "fifottl", "utube", "utubettl"] {
+        (0..12).for_each(|seed| steer_at_random(kind, seed));
+    }
+}
