@@ -23,6 +23,10 @@ def binary():
     return str(pathlib.Path(os.environ.get("CARGO_TARGET_DIR", top / "target")) / "debug" / "lycosa")
 
 
+# Seconds of attempts that follow each other until one has been enough for a busy machine.
+MORE_AND_MORE = (0.2, 1, 5, 30)
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -109,7 +113,7 @@ class Server:
     def log(self):
         return "\n".join((self.folder / "log").read_text(errors="replace").splitlines()[-20:])
 
-    def connect(self, timeout=10):
+    def connect(self, timeout=60):
         """A plain socket that has read the greeting."""
         sock = socket.create_connection((self.host, self.port), timeout)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -28,8 +28,8 @@ use crate::connection::{self, kind};
 use crate::server::Server;
 use crate::value::Value;
 
-/// For how long the load waits for the fault.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// Operations of the load within which the fault comes, or does not come in this round.
+const LOAD: u64 = 3_000;
 
 /// Something that a disk can refuse.
 #[derive(Debug, Clone, Copy)]
@@ -237,8 +237,12 @@ fn load_and_fail(
 ) -> Result<Option<bool>, String> {
     let saboteur = Saboteur::attach(server, folder.path(), refusal, dice)?;
     let workers = load(server, tube, ledger, round, dice)?;
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline && saboteur.victims().is_empty() {
+    let acknowledged = || ledger.lock().expect("no worker panicked").acknowledged();
+    let enough = acknowledged() + LOAD;
+    while saboteur.victims().is_empty() && acknowledged() < enough {
+        if workers.iter().all(JoinHandle::is_finished) {
+            break;
+        }
         thread::sleep(Duration::from_millis(10));
     }
     // What else the disk refuses, and what the clients make of it.

@@ -51,6 +51,11 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
+    /// Operations that the server has acknowledged.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
     pub(super) fn before_put(&mut self, payload: &str, lane: Option<&str>) {
         self.perhaps_put.insert(payload.to_owned(), lane.map(str::to_owned));
     }
