@@ -318,3 +318,37 @@ def test_the_first_example_of_the_readme_runs(server, monkeypatch, capsys):
     # The example works for ever; here it ends when the tube is empty.
     exec(example.replace("jobs=4", "jobs=4, until_empty=0.1"), {})
     assert "ann" in capsys.readouterr().out
+
+
+def test_a_lease_outlives_its_client_and_is_stale_in_the_end(server):
+    address = f"{server.host}:{server.port}"
+    with lycosa.Client(address) as client:
+        tube = client.create_tube("mail", "fifo")
+        tube.put_many(["a", "b", "c"])
+        task, lease = tube.take_leased(0, lease=timedelta(minutes=1))
+        assert (task.data, task.info.attempts, task.info.lease) == ("a", 1, lease.token)
+        with pytest.raises(lycosa.NotTaken):
+            task.ack()
+        others = tube.take_many_leased(5, 0, lease=60)
+        assert [other.data for other, _ in others] == ["b", "c"]
+        assert tube.take_leased(0, lease=60) is None
+        assert tube.take_many_leased(5, 0, lease=60) == []
+    with lycosa.Client(address) as client:
+        tube = client.tube("mail")
+        lease = tube.lease(lease.token)
+        assert lease.renew(600) > task.info.lease_ends
+        peeked = tube.peek(task.id, extended=True).info
+        assert peeked.lease is None and peeked.lease_ends > task.info.lease_ends
+        lease.release(reason="no such host")
+        with pytest.raises(lycosa.StaleLease) as caught:
+            lease.ack()
+        assert (caught.value.code, caught.value.name) == (32, "STALE_LEASE")
+        again, lease = tube.take_leased(0, lease=60)
+        assert (again.info.attempts, again.info.last_error) == (2, "no such host")
+        lease.ack()
+        tube.lease(others[0][1].token).bury("never")
+        assert tube.peek(1).state is State.BURIED
+        tube.lease(others[1][1].token).ack()
+        assert tube.statistics()["tasks"]["total"] == 1
+        with pytest.raises(lycosa.ServerError, match="more than 0 and at most 86400"):
+            tube.take_leased(0, lease=0)

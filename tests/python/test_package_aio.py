@@ -157,3 +157,41 @@ def test_of_several_addresses_the_one_that_takes_writes_is_used(start_server):
         assert isinstance(caught.value, lycosa.NoMaster) and "takes no writes" in str(caught.value)
 
     run(scenario())
+
+
+def test_a_lease_is_settled_by_its_token(server):
+    async def scenario():
+        async with aio.Client(address(server)) as client:
+            tube = await client.create_tube("mail", "utube")
+            await tube.put_many(["a", "b"])
+            task, lease = await tube.take_leased(0, lease=60)
+            assert (task.data, task.info.lease) == ("a", lease.token)
+            assert await lease.renew(600) > task.info.lease_ends
+            await lease.ack()
+            with pytest.raises(lycosa.StaleLease):
+                await lease.ack()
+            [(_, second)] = await tube.take_many_leased(5, 0, lease=60)
+            await tube.lease(second.token).release(reason="later")
+            task, third = await tube.take_leased(0, lease=60)
+            assert task.info.last_error == "later"
+            await third.bury()
+            assert (await tube.peek(1)).state is State.BURIED
+
+    run(scenario())
+
+
+def test_a_cancelled_take_for_a_lease_gives_its_task_back(server):
+    async def scenario():
+        async with aio.Client(address(server)) as client, aio.Client(address(server)) as other:
+            tube = await client.create_tube("mail", "fifo")
+            taking = asyncio.ensure_future(tube.take_leased(30, lease=3600))
+            while not (await other.call(Request("box.stat.net")))[0]["REQUESTS"]["current"]:
+                await asyncio.sleep(0.01)
+            taking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await taking
+            await tube.put("late")
+            task = await other.tube("mail").take(60, extended=True)
+            assert (task.data, task.info.attempts) == ("late", 1)
+
+    run(scenario())

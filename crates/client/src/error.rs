@@ -94,6 +94,11 @@ impl Error {
         self.kind() == Some(Kind::NotTaken)
     }
 
+    /// Whether the server said that a lease ended, or that its task was settled already.
+    pub fn is_stale_lease(&self) -> bool {
+        self.kind() == Some(Kind::StaleLease)
+    }
+
     /// Whether the server may have executed the request although no answer says so: the connection ended, the
     /// time was over, or the server's journal has lost the request's rows.
     pub fn is_outcome_unknown(&self) -> bool {

@@ -19,6 +19,10 @@ pub(crate) enum GiveBack {
     OneCounted(Arc<str>),
     /// As [`Self::Many`], of takes that count as attempts, which these were none.
     ManyCounted(Arc<str>),
+    /// As [`Self::OneCounted`]; the procedure wants the token of the task's lease.
+    OneLeased(Arc<str>),
+    /// As [`Self::ManyCounted`]; the procedure wants the tokens of the tasks' leases.
+    ManyLeased(Arc<str>),
 }
 
 /// The options with which a take is not counted as an attempt.
@@ -31,18 +35,28 @@ impl GiveBack {
     pub(crate) fn call(&self, response: &Response) -> Option<(&str, Array)> {
         let first = response.first()?;
         match self {
-            Self::One(procedure) => Some((procedure, Array::from([Value::from(task_id(first)?)]))),
-            Self::OneCounted(procedure) => {
-                Some((procedure, Array::from([Value::from(task_id(first)?), unattempted()])))
+            Self::One(procedure) => Some((procedure, Array::from([self.named(first)?]))),
+            Self::OneCounted(procedure) | Self::OneLeased(procedure) => {
+                Some((procedure, Array::from([self.named(first)?, unattempted()])))
             }
-            Self::Many(procedure) | Self::ManyCounted(procedure) => {
+            Self::Many(procedure) | Self::ManyCounted(procedure) | Self::ManyLeased(procedure) => {
                 let mut reader = Reader::new(first);
                 let count = reader.array().ok().filter(|count| *count > 0)?;
-                let ids: Option<Vec<u64>> = (0..count).map(|_| task_id(reader.raw().ok()?)).collect();
-                let options = matches!(self, Self::ManyCounted(_)).then(unattempted);
-                let arguments: Vec<_> = std::iter::once(Value::array(ids?)).chain(options).collect();
+                let ids: Option<Vec<Value>> = (0..count).map(|_| self.named(reader.raw().ok()?)).collect();
+                let options = (!matches!(self, Self::Many(_))).then(unattempted);
+                let arguments: Vec<_> = std::iter::once(Value::Array(ids?)).chain(options).collect();
                 Some((procedure, Array::from(arguments)))
             }
+        }
+    }
+
+    /// What the procedure calls a task.
+    fn named(&self, task: &[u8]) -> Option<Value> {
+        match self {
+            Self::OneLeased(_) | Self::ManyLeased(_) => {
+                Value::decode(task).ok()?.as_array()?.get(3)?.get("lease").cloned()
+            }
+            _ => task_id(task).map(Value::from),
         }
     }
 }
@@ -76,6 +90,18 @@ mod tests {
             .collect();
         let seven = [Value::from(7), Value::array([7])];
         assert_eq!(told, seven.map(|seven| Array::from([seven, unattempted()])));
+        let leased = |token: &str| {
+            let info = Value::map([("lease", token)]);
+            Value::Array(vec![Value::from(7), Value::from("t"), Value::Nil, info])
+        };
+        let one_leased = GiveBack::OneLeased("release".into());
+        let expected = Array::from([Value::from("1-7-2-0"), unattempted()]);
+        assert_eq!(one_leased.call(&answer(&[leased("1-7-2-0")])), Some(("release", expected)));
+        let many_leased = GiveBack::ManyLeased("release_many".into());
+        let tokens = Value::array([Value::from("1-7-2-0"), Value::from("1-7-3-0")]);
+        let tasks = Value::array([leased("1-7-2-0"), leased("1-7-3-0")]);
+        let expected = Array::from([tokens, unattempted()]);
+        assert_eq!(many_leased.call(&answer(&[tasks])), Some(("release_many", expected)));
         for nothing in [answer(&[]), answer(&[Value::Nil]), answer(&[Value::Array(Vec::new())])] {
             assert_eq!(one.call(&nothing), None);
             assert_eq!(many.call(&nothing), None);

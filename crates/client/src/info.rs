@@ -30,6 +30,12 @@ pub struct TaskInfo {
     pub connection: Option<u64>,
     /// When it was taken.
     pub taken_at: Option<SystemTime>,
+    /// The token of the lease that owns it: only in answers to the lease's holder ([`Tube::take_leased`]).
+    ///
+    /// [`Tube::take_leased`]: crate::Tube::take_leased
+    pub lease: Option<String>,
+    /// When the lease that owns it ends; `None` if no lease does.
+    pub lease_ends: Option<SystemTime>,
     /// Its sub-queue (utube types).
     pub utube: Option<Value>,
 }
@@ -59,6 +65,8 @@ impl TaskInfo {
             due: moment("due"),
             connection: number("connection"),
             taken_at: moment("taken_at"),
+            lease: text("lease"),
+            lease_ends: moment("lease_ends"),
             utube: map.get("utube").cloned(),
         }))
     }

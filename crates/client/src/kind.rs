@@ -15,6 +15,8 @@ const NAME: &str = "name";
 pub enum Kind {
     /// This session does not hold the task (any more).
     NotTaken,
+    /// The token of a lease that ended, or whose task was settled.
+    StaleLease,
     /// The task is not buried, so it cannot be kicked.
     NotBuried,
     /// No task has this id.
@@ -89,6 +91,7 @@ impl Kind {
     fn of_name(name: &str) -> Option<Self> {
         Some(match name {
             "TASK_NOT_TAKEN" => Self::NotTaken,
+            "STALE_LEASE" => Self::StaleLease,
             "TASK_NOT_BURIED" => Self::NotBuried,
             "NO_SUCH_TASK" => Self::NoSuchTask,
             "NO_SUCH_TUBE" => Self::NoSuchTube,
@@ -147,6 +150,7 @@ mod tests {
         let named = |name| kind(ErrorCode::ProcLua, "whatever it says", Some(name));
         assert_eq!(named("TASK_NOT_TAKEN"), Kind::NotTaken);
         assert_eq!(named("NO_SUCH_TUBE"), Kind::NoSuchTube);
+        assert_eq!(named("STALE_LEASE"), Kind::StaleLease);
         assert_eq!(kind(ErrorCode::SyncRollback, "x", Some("OUTCOME_UNKNOWN")), Kind::OutcomeUnknown);
         assert_eq!(named("A_NAME_OF_A_LATER_VERSION"), Kind::Other);
         assert_eq!(kind(ErrorCode::NoSuchProc, "x", Some("NO_SUCH_TUBE")), Kind::NoSuchTube);

@@ -27,6 +27,9 @@
 //! Many small tasks are cheaper in batches: [`Tube::put_many`], [`Tube::take_many`], [`Tube::ack_many`],
 //! [`Tube::release_many`] and their likes ask once for many tasks, and each does it for all of them or for none.
 //!
+//! A worker without a connection that lasts takes by a lease: [`Tube::take_leased`] hands out a [`Lease`], whose token settles
+//! the task over any connection, of any process.
+//!
 //! # When a connection breaks
 //!
 //! A request that was in flight ends with [`Error::Disconnected`] and is never repeated behind the caller's back: the
@@ -51,6 +54,7 @@ mod error;
 mod give_back;
 mod info;
 mod kind;
+mod lease;
 mod options;
 mod payload;
 mod pending;
@@ -78,6 +82,7 @@ pub use self::connection::Connection;
 pub use self::error::{Error, Result};
 pub use self::info::TaskInfo;
 pub use self::kind::Kind;
+pub use self::lease::Lease;
 pub use self::options::{AddressError, ConnectOptions};
 pub use self::payload::Payload;
 pub use self::queue::{Queue, QueueConfig, QueueState, StorageMode, TubeOptions, TubeType};

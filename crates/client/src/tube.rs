@@ -90,7 +90,7 @@ impl Tube {
         self.take_with(timeout, &Array::from([wait, extended()]), give_back).await
     }
 
-    fn release_procedure(&self) -> Arc<str> {
+    pub(crate) fn release_procedure(&self) -> Arc<str> {
         Arc::clone(self.named.procedures.name(Method::Release))
     }
 
@@ -101,6 +101,15 @@ impl Tube {
         give_back: GiveBack,
     ) -> Result<Option<Task>> {
         let mode = CallMode { extra_time: timeout, ..CallMode::OWNED };
+        self.take_in_mode(args, mode, give_back).await
+    }
+
+    pub(crate) async fn take_in_mode(
+        &self,
+        args: &Array,
+        mode: CallMode,
+        give_back: GiveBack,
+    ) -> Result<Option<Task>> {
         let name = self.named.procedures.name(Method::Take);
         let response = self.client.take(name, args, mode, give_back).await?;
         self.optional_task(&response)
@@ -257,7 +266,7 @@ impl Tube {
         self.task(&self.call(method, &args, mode).await?)
     }
 
-    async fn call(&self, method: Method, args: &Array, mode: CallMode) -> Result<Response> {
+    pub(crate) async fn call(&self, method: Method, args: &Array, mode: CallMode) -> Result<Response> {
         self.client.call(self.named.procedures.name(method), args, mode).await
     }
 

@@ -41,7 +41,7 @@ struct Change<'a> {
 /// `lycosa release`
 pub(crate) fn release(arguments: &ReleaseArguments) -> anyhow::Result<Outcome> {
     let ReleaseArguments { chosen, delay, reason, force } = arguments;
-    let ChosenArguments { tube, ids, client, .. } = chosen;
+    let ChosenArguments { tube, ids, token, client, .. } = chosen;
     let session = open(chosen)?;
     fits::check(&session, tube, &[("--delay", Needs::Ttl, delay.is_some())])?;
     let by_filter = ids.is_empty();
@@ -53,6 +53,9 @@ pub(crate) fn release(arguments: &ReleaseArguments) -> anyhow::Result<Outcome> {
         ];
         Some(options(pairs)).filter(|options| !matches!(options, Value::Map(pairs) if pairs.is_empty()))
     };
+    if !token.is_empty() {
+        return for_each_id(&session, client, tube, "release", token, given(false).as_ref());
+    }
     if by_filter {
         let change =
             Change::new("release", "release_many", "released", given(true), Some(TaskState::Taken), chosen);
@@ -76,6 +79,9 @@ pub(crate) fn bury(arguments: &BuryArguments) -> anyhow::Result<Outcome> {
     let BuryArguments { chosen, reason } = arguments;
     let given = reason.as_deref().map(|reason| Value::map([("reason", reason)]));
     let session = open(chosen)?;
+    if !chosen.token.is_empty() {
+        return for_each_id(&session, &chosen.client, &chosen.tube, "bury", &chosen.token, given.as_ref());
+    }
     if !chosen.ids.is_empty() {
         return for_each_id(&session, &chosen.client, &chosen.tube, "bury", &chosen.ids, given.as_ref());
     }
@@ -86,6 +92,9 @@ pub(crate) fn bury(arguments: &BuryArguments) -> anyhow::Result<Outcome> {
 /// `lycosa delete`
 pub(crate) fn delete(chosen: &ChosenArguments) -> anyhow::Result<Outcome> {
     let session = open(chosen)?;
+    if !chosen.token.is_empty() {
+        return for_each_id(&session, &chosen.client, &chosen.tube, "delete", &chosen.token, None);
+    }
     if !chosen.ids.is_empty() {
         return for_each_id(&session, &chosen.client, &chosen.tube, "delete", &chosen.ids, None);
     }

@@ -1,5 +1,6 @@
 //! The commands that ask the server something and print the answer.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
@@ -229,13 +230,18 @@ pub(crate) fn take(arguments: &TakeArguments) -> anyhow::Result<Outcome> {
     let wait = arguments.timeout;
     let session = Session::open(&arguments.client)?;
     session.join(&arguments.session)?;
-    let identity = if arguments.client.json && !arguments.ack { Some(session.identify()?) } else { None };
+    let identity = if arguments.client.json && !arguments.ack && arguments.lease.is_none() {
+        Some(session.identify()?)
+    } else {
+        None
+    };
     if let Some(limit) = arguments.limit {
         return take_many(arguments, &session, limit, wait, identity.as_deref());
     }
     for taken in 0..arguments.count {
         let name = method(&arguments.tube, "take");
-        let values = session.call_waiting(&name, vec![seconds(arguments.timeout)], wait)?;
+        let given = std::iter::once(seconds(arguments.timeout)).chain(lease(arguments)).collect();
+        let values = session.call_waiting(&name, given, wait)?;
         let Some(task) = values.first().map(Task::read).transpose()?.flatten() else {
             if taken > 0 {
                 return Ok(Outcome::Done);
@@ -253,6 +259,11 @@ pub(crate) fn take(arguments: &TakeArguments) -> anyhow::Result<Outcome> {
         }
     }
     Ok(Outcome::Done)
+}
+
+/// The options of a take for a lease.
+fn lease(arguments: &TakeArguments) -> Option<Value> {
+    arguments.lease.map(|lease| Value::map([("lease", seconds(lease))]))
 }
 
 /// Says that no task could be taken, and what the tube holds instead.
@@ -277,7 +288,8 @@ fn take_many(
     identity: Option<&str>,
 ) -> anyhow::Result<Outcome> {
     let name = method(&arguments.tube, "take_many");
-    let given = vec![Value::from(limit), seconds(arguments.timeout)];
+    let given =
+        [Value::from(limit), seconds(arguments.timeout)].into_iter().chain(lease(arguments)).collect();
     let values = session.call_waiting(&name, given, wait)?;
     let tasks = Task::read_many(values.first().unwrap_or(&Value::Nil))?.unwrap_or_default();
     output::tasks(&tasks, arguments.client.json, identity)?;
@@ -318,18 +330,18 @@ pub(crate) fn for_all_ids(
     }
 }
 
-/// Calls a method for each of the ids; goes on after one that is refused.
-pub(crate) fn for_each_id(
+/// Calls a method for each of the ids, or tokens of leases; goes on after one that is refused.
+pub(crate) fn for_each_id<T: Clone + Into<Value> + Display>(
     session: &Session,
     client: &ClientArguments,
     tube: &str,
     name: &str,
-    ids: &[u64],
+    ids: &[T],
     extra: Option<&Value>,
 ) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::Done;
-    for &id in ids {
-        let arguments = std::iter::once(Value::from(id)).chain(extra.cloned()).collect();
+    for id in ids {
+        let arguments = std::iter::once(id.clone().into()).chain(extra.cloned()).collect();
         match session.call(&method(tube, name), arguments) {
             Ok(values) => match values.first().map(Task::read).transpose()?.flatten() {
                 Some(task) if client.json => output::line(task.json(None))?,
@@ -351,7 +363,10 @@ pub(crate) fn for_each_id(
 pub(crate) fn ack(arguments: &TaskArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(&arguments.client)?;
     session.join(&arguments.session)?;
-    let TaskArguments { client, tube, ids, .. } = arguments;
+    let TaskArguments { client, tube, ids, token, .. } = arguments;
+    if !token.is_empty() {
+        return for_each_id(&session, client, tube, "ack", token, None);
+    }
     if ids.len() > 1
         && let Some(outcome) = for_all_ids(&session, client, tube, "ack_many", ids, None)?
     {
@@ -364,6 +379,16 @@ pub(crate) fn touch(arguments: &TouchArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(&arguments.client)?;
     session.join(&arguments.session)?;
     let extra = Some(seconds(arguments.seconds));
+    if !arguments.token.is_empty() {
+        return for_each_id(
+            &session,
+            &arguments.client,
+            &arguments.tube,
+            "touch",
+            &arguments.token,
+            extra.as_ref(),
+        );
+    }
     for_each_id(&session, &arguments.client, &arguments.tube, "touch", &arguments.ids, extra.as_ref())
 }
 

@@ -223,7 +223,7 @@ fn print_task(task: &Value, holders: &Holders<'_>) -> std::io::Result<()> {
         let name = name.as_str().unwrap_or_default();
         let text = match (name, distance(value)) {
             ("created" | "taken_at" | "failed_at", Some(ago)) => format!("{} ago", time(ago)),
-            ("due", Some(wait)) => format!("in {}", time(wait)),
+            ("due" | "lease_ends", Some(wait)) => format!("in {}", time(wait)),
             _ => match value {
                 Value::Str(bytes) => one_line(&String::from_utf8_lossy(bytes), usize::MAX),
                 Value::Double(seconds) => format!("{} s", (seconds * 1e3).round() / 1e3),

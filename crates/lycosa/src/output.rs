@@ -17,19 +17,24 @@ pub(crate) struct Task {
     pub(crate) id: u64,
     pub(crate) state: String,
     pub(crate) data: Value,
+    /// The token of its lease, and when the lease ends, if the server said so.
+    pub(crate) lease: Option<(String, Value)>,
 }
 
 impl Task {
-    /// Reads `[id, state, payload]`; `None` for nil.
+    /// Reads `[id, state, payload]`, and the token in the map behind them; `None` for nil.
     pub(crate) fn read(value: &Value) -> anyhow::Result<Option<Task>> {
         if matches!(value, Value::Nil) {
             return Ok(None);
         }
-        let fields = value.as_array().filter(|fields| fields.len() == 3);
+        let fields = value.as_array().filter(|fields| matches!(fields.len(), 3 | 4));
         let fields = fields.with_context(|| format!("the server answered {value} where a task belongs"))?;
         let id = fields[0].as_u64().context("a task without a number")?;
         let state = fields[1].as_str().context("a task without a state")?.to_owned();
-        Ok(Some(Task { id, state, data: fields[2].clone() }))
+        let member = |name| fields.get(3).and_then(|info| info.get(name));
+        let token = member("lease").and_then(Value::as_str).map(str::to_owned);
+        let lease = token.zip(member("lease_ends").cloned());
+        Ok(Some(Task { id, state, data: fields[2].clone(), lease }))
     }
 
     /// Reads an array of tasks; `None` for nil.
@@ -52,13 +57,20 @@ impl Task {
         if let Some(session) = session {
             object["session"] = session.into();
         }
+        if let Some((token, ends)) = &self.lease {
+            object["lease"] = token.as_str().into();
+            object["lease_ends"] = payload::to_json(ends);
+        }
         object
     }
 
-    /// Prints id, state and payload, separated by tabs.
+    /// Prints id, state, the token of a lease, and payload, separated by tabs.
     pub(crate) fn print(&self) -> io::Result<()> {
         let mut out = terminal::stdout();
         write!(out, "{}\t{}\t", self.id, self.state)?;
+        if let Some((token, _)) = &self.lease {
+            write!(out, "{token}\t")?;
+        }
         payload::write(&mut out, &self.data)?;
         out.write_all(b"\n")
     }

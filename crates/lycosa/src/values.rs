@@ -21,6 +21,21 @@ pub(crate) fn lasting(text: &str) -> Result<Duration, String> {
     if span < Duration::from_millis(1) { Err("expected 1ms or more".to_owned()) } else { Ok(span) }
 }
 
+/// The span of a lease, or of its renewal.
+pub(crate) fn lease(text: &str) -> Result<Duration, String> {
+    let span = lasting(text)?;
+    if span > Duration::from_secs(86_400) { Err("expected at most 1d".to_owned()) } else { Ok(span) }
+}
+
+/// The token of a lease.
+pub(crate) fn token(text: &str) -> Result<String, String> {
+    if text.split('-').count() == 4 && !text.contains(char::is_whitespace) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected a token as `lycosa take --lease` prints it: TUBE-TASK-EPOCH-SECRET".to_owned())
+    }
+}
+
 /// A time span between two looks: long enough for the server to do something else.
 pub(crate) fn pause(text: &str) -> Result<Duration, String> {
     let span = span(text)?;

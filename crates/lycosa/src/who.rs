@@ -58,10 +58,13 @@ impl<'a> Holders<'a> {
 
     /// User and address of the holder of a task; empty if it has none.
     pub(crate) fn of(&self, task: &Value) -> String {
+        let user = member(task, "user").and_then(Value::as_str).unwrap_or("?");
+        if member(task, "lease_ends").is_some() {
+            return format!("{user}, a lease");
+        }
         let Some(connection) = member(task, "connection").and_then(Value::as_u64) else {
             return String::new();
         };
-        let user = member(task, "user").and_then(Value::as_str).unwrap_or("?");
         match self.address(task) {
             Some(address) => format!("{user}@{address}"),
             None => format!("{user}, connection {connection}"),

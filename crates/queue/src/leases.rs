@@ -263,25 +263,13 @@ impl Leases {
 
     /// The epoch of a new lease. Inside a transaction. An epoch of a transaction that is rolled back is not used again.
     fn next_epoch(&mut self, store: &mut Store) -> Result<u64, Error> {
-        let known = store.sequence_by_name(EPOCHS).map(|epochs| epochs.id);
-        let sequence = match known {
-            Some(sequence) => sequence,
-            None => ddl::create_sequence(
-                store,
-                &SequenceSpec {
-                    name: EPOCHS,
-                    id: None,
-                    step: 1,
-                    start: Some(1),
-                    min: Some(1),
-                    max: None,
-                    cycle: false,
-                },
-            )?,
-        };
         let epoch = self.next_epoch;
         self.next_epoch = epoch.saturating_add(1);
-        reserve_id(store, sequence, epoch)?;
+        // A worker of a full server may be the first that needs the sequence, or its next block.
+        let former = store.lift_limit(true);
+        let reserved = sequence(store).and_then(|sequence| reserve_id(store, sequence, epoch));
+        store.lift_limit(former);
+        reserved?;
         Ok(epoch)
     }
 
@@ -324,6 +312,16 @@ impl Leases {
         let gone = rows(store, space, 0, IteratorType::Eq, &ShortKey::id(tube))?;
         gone.iter().filter_map(|row| taken_key(row)).try_for_each(|key| self.forget(store, key))
     }
+}
+
+/// The sequence of epochs, created if it is missing. Inside a transaction.
+fn sequence(store: &mut Store) -> Result<u32, lycosa_store::Error> {
+    if let Some(epochs) = store.sequence_by_name(EPOCHS) {
+        return Ok(epochs.id);
+    }
+    let (start, min) = (Some(1), Some(1));
+    let spec = SequenceSpec { name: EPOCHS, id: None, step: 1, start, min, max: None, cycle: false };
+    ddl::create_sequence(store, &spec)
 }
 
 impl Turn<'_> {

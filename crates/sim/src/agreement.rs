@@ -8,7 +8,7 @@ use lycosa_queue::SessionId;
 use lycosa_store::{IteratorType, Store};
 use lycosa_tuple::mp::{self, Reader};
 
-use crate::model::{Model, Owner, Session, Task, Tube};
+use crate::model::{Lease, Model, Owner, Session, Task, Tube};
 use crate::names::Names;
 use crate::plan::TubePlan;
 use crate::violation::{Checked, Violation, hold};
@@ -154,7 +154,41 @@ pub(crate) fn sessions_agree(instance: &Instance, model: &Model, names: &mut Nam
     }
     let expected: Vec<_> = expected.into_values().collect();
     same("_queue_taken_2", &taken_rows(instance)?, &expected)?;
+    leases_agree(store, model, names)?;
     waiters_agree(store, model)
+}
+
+/// A row of `_lycosa_leases`: the task, its lease apart from the key, and the token.
+fn lease_row(row: &[u8]) -> Option<((u64, u64), (u64, u64), String)> {
+    let mut reader = Reader::new(row);
+    reader.array().ok()?;
+    let mut number = || reader.uint().ok();
+    let (tube, task, epoch, secret) = (number()?, number()?, number()?, number()?);
+    let times = (number()?, number()?);
+    Some(((tube, task), times, format!("{tube}-{task}-{epoch}-{secret:016x}")))
+}
+
+/// The leases of tasks. Learns the tokens of new ones.
+fn leases_agree(store: &Store, model: &Model, names: &mut Names) -> Checked {
+    let mut expected = BTreeMap::new();
+    for tube in model.tubes.values() {
+        let leased = tube.tasks.iter().filter_map(|(id, task)| Some(((tube.id, *id), task.lease?)));
+        expected.extend(leased);
+    }
+    let mut actual = BTreeSet::new();
+    for row in rows(store, "_lycosa_leases")?.unwrap_or_default() {
+        let (task, (ends, since), token) = lease_row(&row).ok_or_else(|| unreadable("_lycosa_leases"))?;
+        let lease = expected.get(&task);
+        hold!(
+            lease.is_some_and(|lease| (lease.ends, lease.since) == (ends, since)),
+            "the lease of task {task:?} was taken at {since} and ends at {ends}, instead of {lease:?}"
+        );
+        lease.map_or(Ok(()), |lease| names.learn_token(lease.key, &token))?;
+        actual.insert(task);
+    }
+    let lost = expected.keys().find(|task| !actual.contains(task));
+    hold!(lost.is_none(), "the lease of task {lost:?} is gone");
+    Ok(())
 }
 
 fn unreadable(space: &str) -> Violation {
@@ -228,6 +262,12 @@ pub(crate) fn adopt(store: &Store, model: &mut Model, after: &Model, names: &Nam
     model.sessions = sessions.iter().filter_map(|row| shared_session(row, names)).collect();
     let owners = system_rows(store, "_queue_taken_2")?;
     let owners: BTreeMap<_, _> = owners.iter().filter_map(|row| owner(row, names)).collect();
+    let leases = rows(store, "_lycosa_leases")?.unwrap_or_default();
+    let lease = |row: &Vec<u8>| {
+        let (task, (ends, since), token) = lease_row(row)?;
+        Some((task, Lease { key: names.lease(&token)?, ends, since }))
+    };
+    let leases: BTreeMap<_, _> = leases.iter().filter_map(lease).collect();
     for (number, tube) in &mut model.tubes {
         let found = rows(store, &tube.plan.name)?.unwrap_or_default();
         let mut tasks = BTreeMap::new();
@@ -235,6 +275,7 @@ pub(crate) fn adopt(store: &Store, model: &mut Model, after: &Model, names: &Nam
             let id = Reader::new(&row[1..]).uint().map_err(|_| unreadable(&tube.plan.name))?;
             let mut task = Task::read(row, tube.kind()).ok_or_else(|| unreadable(&tube.plan.name))?;
             task.owner = owners.get(&(tube.id, id)).copied();
+            task.lease = leases.get(&(tube.id, id)).copied();
             tasks.insert(id, task);
         }
         let Some(after) = after.tubes.get(number) else { continue };
@@ -242,9 +283,8 @@ pub(crate) fn adopt(store: &Store, model: &mut Model, after: &Model, names: &Nam
             // The model gives times to all tasks, a space to those of tubes with deadlines.
             let row = encoded(tube, *id, task);
             hold!(
-                tasks
-                    .get(id)
-                    .is_some_and(|found| found.owner == task.owner && encoded(tube, *id, found) == row),
+                tasks.get(id).is_some_and(|found| (found.owner, found.lease) == (task.owner, task.lease)
+                    && encoded(tube, *id, found) == row),
                 "task {id} of tube {} was changed by a step that did not concern it",
                 tube.plan.name
             );
@@ -295,6 +335,10 @@ pub(crate) fn rules_hold(instance: &Instance, plans: &[TubePlan]) -> Checked {
         let mut reader = Reader::new(&row);
         let key = reader.array().and_then(|_| Ok((reader.uint()?, reader.uint()?)));
         held.insert(key.map_err(|_| unreadable("_queue_taken_2"))?);
+    }
+    for row in rows(store, "_lycosa_leases")?.unwrap_or_default() {
+        let (task, ..) = lease_row(&row).ok_or_else(|| unreadable("_lycosa_leases"))?;
+        hold!(held.insert(task), "a session and a lease hold the task {task:?}");
     }
     let mut taken = BTreeSet::new();
     for row in system_rows(store, "_queue")? {

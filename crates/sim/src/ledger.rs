@@ -16,7 +16,7 @@ use lycosa_tuple::mp::{Kind, Reader};
 use crate::agreement::rows;
 use crate::model::Task;
 use crate::plan::TubePlan;
-use crate::request::{Request, RowChange};
+use crate::request::{Request, RowChange, Settlement};
 use crate::violation::{Checked, Violation, hold};
 
 /// The account of the tasks of one tube since it was emptied last.
@@ -61,6 +61,9 @@ fn concerns(request: &Request) -> Vec<Concern> {
     let end = |id| Concern { id, is_insert: false };
     match *request {
         Request::Ack { id, .. } | Request::Delete { id, .. } => vec![end(id)],
+        Request::Settle { ref token, how: Settlement::Ack, .. } => {
+            token.split('-').nth(1).and_then(|id| id.parse().ok()).map(end).into_iter().collect()
+        }
         Request::AckMany { ref ids, .. } => ids.iter().copied().map(end).collect(),
         Request::Row { id, ref change, .. } if *change != RowChange::Select => {
             vec![Concern { id, is_insert: matches!(change, RowChange::Insert(_)) }]
@@ -200,7 +203,10 @@ fn tasks<'a>(request: &Request, values: &'a [u8]) -> Vec<(u64, &'a [u8])> {
         let mut reader = Reader::new(values);
         let mut count = reader.array().ok().filter(|count| *count == 1)?;
         match request {
-            Request::Put { .. } | Request::Ack { .. } | Request::Delete { .. } => {}
+            Request::Put { .. }
+            | Request::Ack { .. }
+            | Request::Delete { .. }
+            | Request::Settle { how: Settlement::Ack, .. } => {}
             Request::PutMany { .. } | Request::AckMany { .. } => {
                 if reader.kind().ok()? != Kind::Array {
                     return None;

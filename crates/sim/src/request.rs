@@ -74,6 +74,15 @@ pub(crate) enum Malformed {
     Arguments,
 }
 
+/// What a client does with the task of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settlement {
+    Ack,
+    Release(Option<Span>),
+    Bury,
+    Renew(Span),
+}
+
 /// Something that a client asks for. `tube` is the number of the tube in the plan.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Request {
@@ -97,11 +106,21 @@ pub(crate) enum Request {
     Take {
         tube: usize,
         timeout: Option<Span>,
+        /// For a lease of that span.
+        lease: Option<Span>,
     },
     TakeMany {
         tube: usize,
         limit: u64,
         timeout: Option<Span>,
+        /// For leases of that span.
+        lease: Option<Span>,
+    },
+    /// By the token of a lease, in force or stale.
+    Settle {
+        tube: usize,
+        token: String,
+        how: Settlement,
     },
     Ack {
         tube: usize,
@@ -182,6 +201,7 @@ impl Request {
             | Self::PutMany { tube, .. }
             | Self::Take { tube, .. }
             | Self::TakeMany { tube, .. }
+            | Self::Settle { tube, .. }
             | Self::Ack { tube, .. }
             | Self::AckMany { tube, .. }
             | Self::Release { tube, .. }
@@ -242,10 +262,21 @@ impl Request {
                 };
                 (method(*tube, "put_many"), vec![Value::array(data), options])
             }
-            Self::TakeMany { tube, limit, timeout } => {
+            Self::TakeMany { tube, limit, timeout, lease } => {
                 let mut arguments = vec![Value::from(*limit)];
-                arguments.extend(timeout.map(Span::value));
+                arguments.extend(waiting(*timeout, *lease));
                 (method(*tube, "take_many"), arguments)
+            }
+            Self::Settle { tube, token, how } => {
+                let (name, option) = match how {
+                    Settlement::Ack => ("ack", None),
+                    Settlement::Release(delay) => {
+                        ("release", delay.map(|delay| Value::map([("delay", delay.value())])))
+                    }
+                    Settlement::Bury => ("bury", None),
+                    Settlement::Renew(span) => ("touch", Some(span.value())),
+                };
+                (method(*tube, name), std::iter::once(Value::str(token)).chain(option).collect())
             }
             Self::AckMany { tube, ids } => {
                 (method(*tube, "ack_many"), vec![Value::array(ids.iter().copied())])
@@ -255,9 +286,7 @@ impl Request {
                 arguments.extend(delay.map(|delay| Value::map([("delay", delay.value())])));
                 (method(*tube, "release_many"), arguments)
             }
-            Self::Take { tube, timeout } => {
-                (method(*tube, "take"), timeout.iter().map(|timeout| timeout.value()).collect())
-            }
+            Self::Take { tube, timeout, lease } => (method(*tube, "take"), waiting(*timeout, *lease)),
             Self::Ack { tube, id } => of_task(*tube, "ack", *id),
             Self::Release { tube, id, delay } => {
                 let mut arguments = vec![Value::from(*id)];
@@ -279,6 +308,15 @@ impl Request {
             Self::Snapshot => ("box.snapshot".to_owned(), vec![]),
             Self::Ping | Self::Row { .. } | Self::Malformed { .. } => unreachable!("these are no calls"),
         }
+    }
+}
+
+/// The arguments of a take about its wait and its lease.
+fn waiting(timeout: Option<Span>, lease: Option<Span>) -> Vec<Value> {
+    let options = lease.map(|lease| Value::map([("lease", lease.value())]));
+    match (timeout.map(Span::value), options) {
+        (None, None) => Vec::new(),
+        (timeout, options) => std::iter::once(timeout.unwrap_or(Value::Nil)).chain(options).collect(),
     }
 }
 

@@ -332,6 +332,7 @@ impl Simulation<'_> {
         self.shadow.forget_after(signature);
         let mut model = self.recovered_model(signature, &opened.store)?;
         model.last_session = model.last_session.max(self.model.last_session);
+        model.last_lease = model.last_lease.max(self.model.last_lease);
         match &self.kept {
             Some(_) => self.history.retain(|(known, _)| *known < signature),
             None => self.history.clear(),

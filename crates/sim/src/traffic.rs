@@ -9,7 +9,7 @@ use lycosa_tuple::mp::Reader;
 
 use crate::agreement;
 use crate::connection::{Awaited, Connection, Outcome};
-use crate::model::{Answer, Model, Token};
+use crate::model::{Answer, LeasedTask, Model, Token};
 use crate::request::{Malformed, Request, RowChange};
 use crate::simulation::Simulation;
 use crate::violation::{Checked, Violation, hold};
@@ -54,7 +54,7 @@ impl Simulation<'_> {
 
     pub(crate) fn send(&mut self) {
         let Some(client) = self.any_client() else { return };
-        let sessions = self.names.ids();
+        let (sessions, tokens) = (self.names.ids(), self.names.tokens());
         let count = self.random.between(1, 4);
         for _ in 0..count {
             let Some(connection) = self.life.connections.get_mut(&client) else { return };
@@ -66,6 +66,7 @@ impl Simulation<'_> {
                 model: &self.model,
                 store: self.life.instance.store(),
                 sessions: &sessions,
+                tokens: &tokens,
                 connection: connection.number,
                 trust: connection.trust,
                 now: self.now,
@@ -242,6 +243,10 @@ impl Simulation<'_> {
                 let wanted = session.as_ref().map(|id| self.names.key(id));
                 Some(self.model.identify(token.connection, wanted, self.now))
             }
+            Request::Settle { tube, token: lease, how } => {
+                let key = self.names.lease(lease);
+                Some(self.model.settle(*tube, (lease, key), *how, self.now))
+            }
             Request::Row { tube, space, .. } => {
                 let present = self.life.instance.store().space_by_name(&self.plan.tubes[*tube].name);
                 if trust != Trust::Admin || present.is_none_or(|present| present.id() != *space) {
@@ -361,6 +366,9 @@ impl Simulation<'_> {
                 let found = reader.array().and_then(|values| Ok((values, reader.array()?)));
                 found == Ok((1, *count)) && reader.rest() == bytes
             }
+            (Answer::Leased { tasks, is_array }, Content::Ok { data, .. }) => {
+                self.leases_agree(tasks, *is_array, data)
+            }
             (Answer::Session(key), Content::Ok { data, .. }) => {
                 let mut reader = Reader::new(data);
                 let found = reader.array().and_then(|count| Ok((count, reader.str()?)));
@@ -370,6 +378,35 @@ impl Simulation<'_> {
             }
             _ => false,
         }
+    }
+
+    /// Whether the values of an answer are these tasks, with the tokens and the ends of their leases.
+    fn leases_agree(&self, tasks: &[LeasedTask], is_array: bool, values: &[u8]) -> bool {
+        let mut reader = Reader::new(values);
+        let count = reader.array().and_then(|values| if is_array { reader.array() } else { Ok(values) });
+        count == Ok(tasks.len() as u32)
+            && tasks.iter().all(|task| reader.raw().is_ok_and(|found| self.lease_agrees(task, found)))
+    }
+
+    fn lease_agrees(&self, task: &LeasedTask, found: &[u8]) -> bool {
+        let read = || {
+            let mut reader = Reader::new(found);
+            let (count, id, state) = (reader.array().ok()?, reader.uint().ok()?, reader.str().ok()?);
+            let data = reader.raw().ok()?;
+            let info = lycosa_tuple::value::Value::decode(reader.rest()).ok()?;
+            let ends = match info.get("lease_ends")? {
+                lycosa_tuple::value::Value::Double(seconds) => (seconds * 1e6).round() as u64,
+                whole => whole.as_u64()? * 1_000_000,
+            };
+            let token = info.get("lease")?.as_str()?.to_owned();
+            let is_counted = info.get("attempts").and_then(lycosa_tuple::value::Value::as_u64) > Some(0);
+            let is_task = (count, id, state, data) == (4, task.id, b"t", &*task.data) && is_counted;
+            Some((is_task, ends, token))
+        };
+        read().is_some_and(|(is_task, ends, token)| {
+            // A double of this size is exact to a quarter of a microsecond.
+            is_task && ends == task.lease.ends && self.names.token(task.lease.key) == Some(&token)
+        })
     }
 
     pub(crate) fn disconnect(&mut self, client: usize) -> Checked {

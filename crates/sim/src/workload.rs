@@ -11,7 +11,7 @@ use lycosa_tuple::value::Value;
 use crate::model::{Model, Task, Tube};
 use crate::plan::{Plan, Wish};
 use crate::random::Random;
-use crate::request::{Malformed, PutOptions, Request, RowChange, Span};
+use crate::request::{Malformed, PutOptions, Request, RowChange, Settlement, Span};
 
 /// Draws requests.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct WorkloadContext<'a> {
     pub(crate) model: &'a Model,
     pub(crate) store: &'a Store,
     pub(crate) sessions: &'a [SessionId],
+    /// Tokens of leases, in force or stale.
+    pub(crate) tokens: &'a [String],
     /// The client's connection.
     pub(crate) connection: u64,
     pub(crate) trust: Trust,
@@ -77,14 +79,32 @@ impl Workload {
         match wish {
             Wish::Put => self.put(view, tube),
             Wish::PutMany => self.put_many(view, tube),
-            Wish::Take => Request::Take { tube, timeout: Some(Span(0)) },
+            Wish::Take => Request::Take { tube, timeout: Some(Span(0)), lease: None },
             Wish::WaitingTake => {
                 let timeout = Some(span(random)).filter(|_| !random.one_in(4));
-                Request::Take { tube, timeout }
+                Request::Take { tube, timeout, lease: None }
             }
             Wish::TakeMany => {
                 let timeout = Some(span(random)).filter(|_| !random.one_in(4));
-                Request::TakeMany { tube, limit: random.below(6), timeout }
+                Request::TakeMany { tube, limit: random.below(6), timeout, lease: None }
+            }
+            Wish::TakeLeased => {
+                let timeout = Some(if random.one_in(2) { span(random) } else { Span(0) });
+                let lease = Some(lasting(random));
+                match random.one_in(4) {
+                    true => Request::TakeMany { tube, limit: 1 + random.below(5), timeout, lease },
+                    false => Request::Take { tube, timeout, lease },
+                }
+            }
+            Wish::Settle => {
+                let how = match random.below(5) {
+                    0 | 1 => Settlement::Ack,
+                    2 => Settlement::Release(Some(span(random)).filter(|_| random.one_in(2))),
+                    3 => Settlement::Bury,
+                    _ => Settlement::Renew(lasting(random)),
+                };
+                let (tube, token) = token(random, view, tube);
+                Request::Settle { tube, token, how }
             }
             Wish::Ack => Request::Ack { tube, id: id(random, known, own) },
             Wish::AckMany => Request::AckMany { tube, ids: ids(random, known, own) },
@@ -211,6 +231,7 @@ impl Workload {
             utube: "1".into(),
             data: self.payload(20).into(),
             owner: None,
+            lease: None,
         };
         let mut tuple = Vec::new();
         task.write(id, tube.kind(), &mut tuple);
@@ -222,6 +243,25 @@ impl Workload {
 fn span(random: &mut Random) -> Span {
     let spans = [0, 250_000, 500_000, 1_000_000, 1_000_000, 2_500_000, 10_000_000, 3_600_000_000];
     Span(*random.pick(&spans))
+}
+
+/// The span of a lease.
+fn lasting(random: &mut Random) -> Span {
+    let spans = [250_000, 500_000, 1_000_000, 1_000_000, 2_500_000, 10_000_000, 3_600_000_000];
+    Span(*random.pick(&spans))
+}
+
+/// A token that a lease has or had, and a tube: seldom another one than the lease's.
+fn token(random: &mut Random, view: &WorkloadContext<'_>, tube: usize) -> (usize, String) {
+    if view.tokens.is_empty() || random.one_in(20) {
+        return (tube, "0-0-1-0123456789abcdef".to_owned());
+    }
+    let recent = &view.tokens[view.tokens.len().saturating_sub(6)..];
+    let among = if random.one_in(3) { view.tokens } else { recent };
+    let token = random.pick(among).clone();
+    let id = token.split('-').next().and_then(|id| id.parse::<u64>().ok());
+    let own = view.model.tubes.iter().find(|(_, tube)| Some(tube.id) == id).map(|(number, _)| *number);
+    (own.filter(|_| !random.one_in(12)).unwrap_or(tube), token)
 }
 
 /// The id of a task that is `wanted`, or once in a while of any or none.

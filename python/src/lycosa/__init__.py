@@ -4,7 +4,7 @@
 `lycosa.aio` has both for asyncio.
 """
 
-from .client import Client, Task, Tube
+from .client import Client, Lease, Task, Tube
 from .errors import (
     AccessDenied,
     ConnectionFailed,
@@ -26,6 +26,7 @@ from .errors import (
     RequestTimeout,
     RequestTooLarge,
     ServerError,
+    StaleLease,
     TaskTooLarge,
     TouchUnsupported,
     TubeExists,
@@ -48,6 +49,7 @@ __all__ = [
     "DiskFailure",
     "Event",
     "Job",
+    "Lease",
     "Loading",
     "LycosaError",
     "MemoryLimit",
@@ -67,6 +69,7 @@ __all__ = [
     "RequestTooLarge",
     "Retry",
     "ServerError",
+    "StaleLease",
     "State",
     "Summary",
     "Task",

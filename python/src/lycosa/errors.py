@@ -67,6 +67,10 @@ class NotTaken(ServerError):
     """This client's session does not hold the task (any more)."""
 
 
+class StaleLease(ServerError):
+    """The lease ended, or its task was settled."""
+
+
 class NotBuried(ServerError):
     """The task is not buried, so it cannot be kicked."""
 
@@ -158,6 +162,7 @@ class Loading(ServerError):
 
 _BY_NAME: dict[str, type[ServerError]] = {
     "TASK_NOT_TAKEN": NotTaken,
+    "STALE_LEASE": StaleLease,
     "TASK_NOT_BURIED": NotBuried,
     "NO_SUCH_TASK": NoSuchTask,
     "NO_SUCH_TUBE": NoSuchTube,

@@ -83,6 +83,22 @@ def take_many(tube: str, limit: int, wait: float, extended: bool) -> Request:
     return Request(f"queue.tube.{tube}:take_many", arguments, owned=True, wait=wait)
 
 
+def take_leased(tube: str, wait: float, lease: Span) -> Request:
+    """`take` for a lease, for at most LONGEST_TAKE seconds."""
+    return Request(f"queue.tube.{tube}:take", [wait, {"lease": seconds(lease)}], wait=wait)
+
+
+def take_many_leased(tube: str, limit: int, wait: float, lease: Span) -> Request:
+    """`take_many` for leases, for at most LONGEST_TAKE seconds."""
+    return Request(f"queue.tube.{tube}:take_many", [limit, wait, {"lease": seconds(lease)}], wait=wait)
+
+
+def settle(tube: str, method: str, token: str, **options: Any) -> Request:
+    """`ack`, `release` or `bury` of the task of a lease; `options` as the server names them, without the absent ones."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return of_tube(tube, method, token, given) if given else of_tube(tube, method, token)
+
+
 def release(tube: str, method: str, ids: Any, delay: Span | None, reason: str | None, attempted: bool) -> Request:
     """`release` or `release_many`."""
     options: dict[str, Any] = {}
@@ -152,6 +168,12 @@ def many_tasks(values: Sequence[Any]) -> Sequence[Any]:
     if not isinstance(tasks, (list, tuple)):
         raise UnexpectedAnswer(f"no tasks, where some belong: {tasks!r}")
     return tasks
+
+
+def name_of(row: Sequence[Any]) -> Any:
+    """What settles the task of a row: the token of its lease, or its id."""
+    info = row[3] if len(row) > 3 and isinstance(row[3], Mapping) else {}
+    return info.get("lease") or row[0]
 
 
 def check_state(values: Sequence[Any]) -> None:

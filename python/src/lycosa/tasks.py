@@ -54,6 +54,9 @@ class TaskInfo:
     user: str | None = None
     connection: int | None = None
     taken_at: datetime | None = None
+    #: The token of the task's lease, which only its holder is told, and when the lease ends.
+    lease: str | None = None
+    lease_ends: datetime | None = None
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> TaskInfo:
@@ -71,6 +74,8 @@ class TaskInfo:
             user=_text(fields.get("user")),
             connection=fields.get("connection"),
             taken_at=_moment(fields.get("taken_at")),
+            lease=_text(fields.get("lease")),
+            lease_ends=_moment(fields.get("lease_ends")),
         )
 
 

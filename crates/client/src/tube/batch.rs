@@ -101,7 +101,15 @@ impl Tube {
         args: &Array,
         give_back: fn(Arc<str>) -> GiveBack,
     ) -> Result<Vec<Task>> {
-        let mode = CallMode { extra_time: timeout, ..CallMode::OWNED };
+        self.take_all_in_mode(args, CallMode { extra_time: timeout, ..CallMode::OWNED }, give_back).await
+    }
+
+    pub(crate) async fn take_all_in_mode(
+        &self,
+        args: &Array,
+        mode: CallMode,
+        give_back: fn(Arc<str>) -> GiveBack,
+    ) -> Result<Vec<Task>> {
         let procedures = &self.named.procedures;
         let give_back = give_back(Arc::clone(procedures.name(Method::ReleaseMany)));
         let name = procedures.name(Method::TakeMany);

@@ -192,6 +192,54 @@ async fn batches() {
 }
 
 #[tokio::test]
+async fn leases() {
+    let task = |state: &str, token: &str, ends: u64| {
+        let info = Value::map([("lease", Value::from(token)), ("lease_ends", Value::from(ends))]);
+        Value::Array(vec![Value::from(0), Value::from(state), Value::from("x"), info])
+    };
+    let plain = |state: &str| Ok(vec![Value::Array(vec![Value::from(0), Value::from(state), Value::from("x")])]);
+    let (client, calls) = scripted(vec![
+        Ok(vec![task("t", "1-0-7-0f", 60)]),
+        Ok(vec![]),
+        Ok(vec![Value::array([task("t", "1-0-8-0f", 60)])]),
+        Ok(vec![task("t", "1-0-7-0f", 90)]),
+        plain("-"),
+        plain("~"),
+        plain("!"),
+        plain("t"),
+        plain("t"),
+    ])
+    .await;
+    let tube = client.queue().tube("t");
+    let span = milliseconds(60_000);
+    let (taken, lease) = tube.take_leased(Some(milliseconds(500)), span).await.expect("take").expect("a task");
+    assert_eq!((taken.data.as_str(), lease.token()), (Some("x"), "1-0-7-0f"));
+    assert!(tube.take_leased(None, span).await.expect("take").is_none());
+    let many = tube.take_many_leased(5, None, span).await.expect("take");
+    assert_eq!(many[0].1.token(), "1-0-8-0f");
+    let ends = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(90);
+    assert_eq!(lease.renew(span).await.expect("renewed"), ends);
+    lease.ack().await.expect("ack");
+    tube.lease("1-0-8-0f").release(Some(milliseconds(1_000)), Some("later")).await.expect("release");
+    lease.bury(Some("never")).await.expect("bury");
+    // A server without leases.
+    assert!(matches!(tube.take_leased(None, span).await, Err(Error::Protocol(_))));
+    assert!(matches!(lease.renew(span).await, Err(Error::Protocol(_))));
+    let expected = [
+        r#"take [0.5, {"lease": 60}]"#,
+        r#"take [null, {"lease": 60}]"#,
+        r#"take_many [5, null, {"lease": 60}]"#,
+        r#"touch ["1-0-7-0f", 60]"#,
+        r#"ack ["1-0-7-0f"]"#,
+        r#"release ["1-0-8-0f", {"delay": 1, "reason": "later"}]"#,
+        r#"bury ["1-0-7-0f", {"reason": "never"}]"#,
+        r#"take [null, {"lease": 60}]"#,
+        r#"touch ["1-0-7-0f", 60]"#,
+    ];
+    assert_eq!(*calls.lock().expect("not poisoned"), expected.map(|call| format!("queue.tube.t:{call}")));
+}
+
+#[tokio::test]
 async fn making_tubes() {
     let (client, calls) = scripted(vec![
         Err("unsupported Lua type 'function'"),

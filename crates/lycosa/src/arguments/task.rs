@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::{ClientArguments, SessionArguments};
-use crate::values::{lasting, positive, priority, replicas, span, task_id};
+use crate::values::{lasting, lease, positive, priority, replicas, span, task_id, token};
 
 pub(super) const PUT_EXAMPLES: &str = "\
 Examples:
@@ -24,6 +24,7 @@ acknowledge at once (--ack), or set queue.ttr on the server and pass the printed
 
   lycosa take mail --ack                      take, print and acknowledge
   lycosa take mail --limit 100 --ack          the next 100, or as many as there are, in one batch
+  lycosa take mail --lease 5m                 id, state, token and payload; `lycosa ack mail --token TOKEN` within 5 minutes
   lycosa take mail --json                     {\"id\":0,\"state\":\"t\",\"data\":\"hello\",\"session\":\"5f0c…\"}
   lycosa ack mail 0 --session 5f0c…           within queue.ttr seconds";
 
@@ -63,12 +64,16 @@ Examples:
 pub(super) const TOUCH_EXAMPLES: &str = "\
 Examples:
   lycosa touch mail 30 7 --session 5f0c…      30 seconds more for task 7
-  lycosa touch mail 5m 7 8 --session 5f0c…";
+  lycosa touch mail 5m 7 8 --session 5f0c…
+  lycosa touch mail 5m --token 3-0-42-9f86d081884c7d65
+                                              the lease ends 5 minutes from now";
 
 pub(super) const ACK_EXAMPLES: &str = "\
 Examples:
   lycosa ack mail 0 --session 5f0c…           in the session that `lycosa take --json` has printed
-  lycosa ack mail 0 1 2 --session 5f0c…       all three or none";
+  lycosa ack mail 0 1 2 --session 5f0c…       all three or none
+  lycosa ack mail --token 3-0-42-9f86d081884c7d65
+                                              the task of a lease (`lycosa take --lease`)";
 
 pub(super) const RELEASE_EXAMPLES: &str = "\
 Examples:
@@ -166,6 +171,9 @@ pub(crate) struct TakeArguments {
     /// Acknowledge each task once it is printed
     #[arg(long)]
     pub(crate) ack: bool,
+    /// Take for a lease, which outlives the connection: at most 1d. `--token` of ack, release, bury and touch settles it
+    #[arg(long, value_name = "TIME", value_parser = lease, conflicts_with_all = ["ack", "session"], allow_negative_numbers = true)]
+    pub(crate) lease: Option<Duration>,
     #[command(flatten)]
     pub(crate) session: SessionArguments,
     #[command(flatten)]
@@ -177,8 +185,11 @@ pub(crate) struct TaskArguments {
     /// The tube
     pub(crate) tube: String,
     /// Ids of tasks
-    #[arg(required = true, num_args = 1.., value_parser = task_id, allow_negative_numbers = true)]
+    #[arg(required_unless_present = "token", num_args = 1.., value_parser = task_id, allow_negative_numbers = true)]
     pub(crate) ids: Vec<u64>,
+    /// Token of a lease, in place of ids; several as A,B
+    #[arg(long, value_name = "TOKEN", value_delimiter = ',', value_parser = token, conflicts_with_all = ["ids", "session"])]
+    pub(crate) token: Vec<String>,
     #[command(flatten)]
     pub(crate) session: SessionArguments,
     #[command(flatten)]
@@ -245,9 +256,13 @@ pub(crate) struct ChosenArguments {
     pub(crate) tube: String,
     /// Ids of tasks
     #[arg(value_parser = task_id, allow_negative_numbers = true,
-        required_unless_present_any = ["state", "utube", "older_than", "limit"],
+        required_unless_present_any = ["state", "utube", "older_than", "limit", "token"],
         conflicts_with_all = ["state", "utube", "older_than", "limit"])]
     pub(crate) ids: Vec<u64>,
+    /// Token of a lease, in place of ids; several as A,B
+    #[arg(long, value_name = "TOKEN", value_delimiter = ',', value_parser = token,
+        conflicts_with_all = ["ids", "session", "state", "utube", "older_than", "limit"])]
+    pub(crate) token: Vec<String>,
     #[command(flatten)]
     pub(crate) filter: FilterArguments,
     #[command(flatten)]
@@ -273,7 +288,7 @@ pub(crate) struct ReleaseArguments {
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     /// Whoever holds the tasks; with a filter it is always so
-    #[arg(long)]
+    #[arg(long, conflicts_with = "token")]
     pub(crate) force: bool,
     /// Time before the tasks are ready again (ttl types)
     #[arg(long, short = 'd', value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
@@ -305,12 +320,15 @@ pub(crate) struct KickArguments {
 pub(crate) struct TouchArguments {
     /// The tube
     pub(crate) tube: String,
-    /// Time to add
+    /// Time to add; with --token, time from now
     #[arg(value_name = "TIME", value_parser = lasting, allow_negative_numbers = true)]
     pub(crate) seconds: Duration,
     /// Ids of tasks
-    #[arg(required = true, num_args = 1.., value_parser = task_id, allow_negative_numbers = true)]
+    #[arg(required_unless_present = "token", num_args = 1.., value_parser = task_id, allow_negative_numbers = true)]
     pub(crate) ids: Vec<u64>,
+    /// Token of a lease, in place of ids; several as A,B
+    #[arg(long, value_name = "TOKEN", value_delimiter = ',', value_parser = token, conflicts_with_all = ["ids", "session"])]
+    pub(crate) token: Vec<String>,
     #[command(flatten)]
     pub(crate) session: SessionArguments,
     #[command(flatten)]

@@ -17,6 +17,7 @@ mod errors;
 mod expiration;
 mod guards;
 mod http;
+mod leases;
 mod look;
 mod lua;
 mod programs;

@@ -1,9 +1,21 @@
 //! What a client must be told.
 
+use std::rc::Rc;
+
 use lycosa_iproto::error::ErrorCode;
 use lycosa_tuple::mp;
 
 use super::session::SessionKey;
+use super::tube::Lease;
+
+/// A task that a client holds by a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LeasedTask {
+    pub(crate) id: u64,
+    /// The payload, encoded.
+    pub(crate) data: Rc<[u8]>,
+    pub(crate) lease: Lease,
+}
 
 /// The answer to a request, as far as it is determined.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +24,8 @@ pub(crate) enum Answer {
     Values { count: u32, bytes: Vec<u8> },
     /// One value: an array of this number of tasks, which stand back to back.
     Tasks { count: u32, bytes: Vec<u8> },
+    /// Tasks in extended form with their tokens: one, or an array of them.
+    Leased { tasks: Vec<LeasedTask>, is_array: bool },
     /// The id of a session.
     Session(SessionKey),
     /// An error with that code and text.
@@ -53,11 +67,22 @@ impl Answer {
 
     /// Tasks as [`Self::task`] shows them, in an array.
     pub(crate) fn tasks(tasks: &[Self]) -> Self {
+        let leased: Vec<_> = tasks.iter().filter_map(Self::leased).collect();
+        if !leased.is_empty() {
+            return Self::Leased { tasks: leased, is_array: true };
+        }
         let bytes = tasks.iter().filter_map(|task| match task {
             Self::Values { bytes, .. } => Some(bytes.as_slice()),
             _ => None,
         });
         Self::Tasks { count: tasks.len() as u32, bytes: bytes.collect::<Vec<_>>().concat() }
+    }
+
+    fn leased(&self) -> Option<LeasedTask> {
+        match self {
+            Self::Leased { tasks, .. } => tasks.first().cloned(),
+            _ => None,
+        }
     }
 
     /// A batch was refused for one of its tasks.
@@ -78,6 +103,10 @@ impl Answer {
 
     fn raised(text: impl Into<String>) -> Self {
         Self::Failure { code: ErrorCode::ProcLua, text: text.into() }
+    }
+
+    pub(crate) fn stale(token: &str) -> Self {
+        Self::raised(format!("Lease {token} is stale: it ended, or its task was settled"))
     }
 
     pub(crate) fn not_taken() -> Self {

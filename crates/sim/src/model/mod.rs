@@ -21,12 +21,12 @@ use std::rc::Rc;
 use lycosa_queue::Operation;
 use lycosa_tuple::mp;
 
-pub(crate) use answer::Answer;
+pub(crate) use answer::{Answer, LeasedTask};
 pub(crate) use session::{Session, SessionKey};
-pub(crate) use tube::{NEVER, Owner, Task, Tube, data_field};
+pub(crate) use tube::{Lease, LeaseKey, NEVER, Owner, Task, Tube, data_field};
 
 use crate::plan::{Plan, TubePlan};
-use crate::request::{PutOptions, Request, RowChange, Span};
+use crate::request::{PutOptions, Request, RowChange, Settlement, Span};
 use tube::{Waiter, Wanted};
 
 /// A call: its connection's number and its sync.
@@ -46,6 +46,7 @@ pub(crate) struct Model {
     /// Connections that have a session.
     pub(crate) connections: BTreeMap<u64, SessionKey>,
     pub(crate) last_session: u32,
+    pub(crate) last_lease: u32,
     /// Connections of `admin`; all others are `guest`'s.
     pub(crate) admins: BTreeSet<u64>,
     /// How long a session outlives its last connection.
@@ -63,6 +64,7 @@ impl Model {
             sessions: BTreeMap::new(),
             connections: BTreeMap::new(),
             last_session: 0,
+            last_lease: 0,
             admins: BTreeSet::new(),
             ttr: plan.session_ttr,
             configured_ttr: plan.session_ttr,
@@ -93,8 +95,8 @@ impl Model {
         let mut released = 0;
         for tube in self.tubes.values_mut() {
             for id in tube.in_state('t') {
-                let owner = tube.tasks[&id].owner;
-                if owner.is_none_or(|owner| !self.sessions.contains_key(&owner.session)) {
+                let Task { owner, lease, .. } = tube.tasks[&id];
+                if lease.is_none() && owner.is_none_or(|owner| !self.sessions.contains_key(&owner.session)) {
                     tube.release(id, None, now);
                     released += 1;
                 }
@@ -141,10 +143,13 @@ impl Model {
                 self.tubes.get(&tube).map_or_else(Answer::nothing_to_index, Tube::statistics)
             }
             Request::Row { tube, id, ref change, .. } => self.change_row(tube, id, change),
-            Request::Take { tube, timeout } => return self.take_or_wait(token, tube, timeout, now),
-            Request::TakeMany { tube, limit, timeout } => {
-                return self.take_many_or_wait(token, tube, limit, timeout, now);
+            Request::Take { tube, timeout, lease } => {
+                return self.take_or_wait(token, tube, (timeout, lease), now);
             }
+            Request::TakeMany { tube, limit, timeout, lease } => {
+                return self.take_many_or_wait(token, tube, limit, (timeout, lease), now);
+            }
+            Request::Settle { .. } => unreachable!("the token of a lease has to be translated first"),
             Request::Put { tube, ref data, ref options } => {
                 return self.put_or_wait(token, tube, data, options, now);
             }
@@ -288,7 +293,7 @@ impl Model {
         if tube.waits(true).is_some() {
             return Answer::has_consumers();
         }
-        if tube.tasks.values().any(|task| task.owner.is_some()) {
+        if tube.tasks.values().any(|task| task.owner.is_some() || task.lease.is_some()) {
             return Answer::has_taken_tasks();
         }
         let dropped = self.tubes.remove(&number);
@@ -301,20 +306,20 @@ impl Model {
         &mut self,
         token: Token,
         number: usize,
-        timeout: Option<Span>,
+        (timeout, lease): (Option<Span>, Option<Span>),
         now: u64,
     ) -> Option<Answer> {
         if !self.tubes.contains_key(&number) {
             return Some(self.missing(number, "take"));
         }
-        if let Some(answer) = self.take(number, token.connection, now) {
+        if let Some(answer) = self.take(number, token.connection, lease, now) {
             return Some(answer);
         }
         let deadline = timeout.map_or(NEVER, |timeout| now + timeout.0);
         if deadline <= now {
             return Some(Answer::nothing());
         }
-        self.wait(number, Waiter { token, since: now, deadline, wanted: Wanted::Task });
+        self.wait(number, Waiter { token, since: now, deadline, wanted: Wanted::Task(lease) });
         None
     }
 
@@ -323,7 +328,7 @@ impl Model {
         token: Token,
         number: usize,
         limit: u64,
-        timeout: Option<Span>,
+        (timeout, lease): (Option<Span>, Option<Span>),
         now: u64,
     ) -> Option<Answer> {
         if !self.tubes.contains_key(&number) {
@@ -332,14 +337,14 @@ impl Model {
         if limit == 0 {
             return Some(Answer::no_such_limit());
         }
-        if let Some(answer) = self.take_many(number, token.connection, limit, now) {
+        if let Some(answer) = self.take_many(number, token.connection, (limit, lease), now) {
             return Some(answer);
         }
         let deadline = timeout.map_or(NEVER, |timeout| now + timeout.0);
         if deadline <= now {
             return Some(Answer::tasks(&[]));
         }
-        self.wait(number, Waiter { token, since: now, deadline, wanted: Wanted::Tasks(limit) });
+        self.wait(number, Waiter { token, since: now, deadline, wanted: Wanted::Tasks(limit, lease) });
         None
     }
 
@@ -401,14 +406,19 @@ impl Model {
         }
     }
 
-    /// Gives a connection's session the next task; removes dead ones on the way.
-    fn take(&mut self, number: usize, connection: u64, now: u64) -> Option<Answer> {
+    /// Gives a connection's session, or a lease, the next task; removes dead ones on the way.
+    fn take(&mut self, number: usize, connection: u64, lease: Option<Span>, now: u64) -> Option<Answer> {
         loop {
             let tube = self.tubes.get_mut(&number)?;
             let id = tube.next()?;
             if tube.is_dead(id, now) {
                 tube.remove(id, Operation::Ttl);
                 continue;
+            }
+            if let Some(span) = lease {
+                self.last_lease += 1;
+                let lease = Lease { key: LeaseKey(self.last_lease), ends: now + span.0, since: now };
+                return self.tubes.get_mut(&number)?.lease(id, lease);
             }
             let session = self.session_of(connection);
             let tube = self.tubes.get_mut(&number)?;
@@ -417,8 +427,15 @@ impl Model {
     }
 
     /// Gives a connection's session the next tasks, up to the limit; `None` if there is none.
-    fn take_many(&mut self, number: usize, connection: u64, limit: u64, now: u64) -> Option<Answer> {
-        let taken: Vec<Answer> = (0..limit).map_while(|_| self.take(number, connection, now)).collect();
+    fn take_many(
+        &mut self,
+        number: usize,
+        connection: u64,
+        (limit, lease): (u64, Option<Span>),
+        now: u64,
+    ) -> Option<Answer> {
+        let taken: Vec<Answer> =
+            (0..limit).map_while(|_| self.take(number, connection, lease, now)).collect();
         (!taken.is_empty()).then(|| Answer::tasks(&taken))
     }
 
@@ -446,17 +463,17 @@ impl Model {
         let answer = match &waiter.wanted {
             Wanted::Room(data, options) => tube.put(data, options, now),
             Wanted::RoomForMany(tasks) => tube.put_many(tasks, now),
-            Wanted::Task | Wanted::Tasks(_) => unreachable!("these wait in the other line"),
+            Wanted::Task(_) | Wanted::Tasks(..) => unreachable!("these wait in the other line"),
         };
         self.woken.push((waiter.token, answer));
         true
     }
 
     fn serve_take(&mut self, number: usize, now: u64) -> bool {
-        let Some((place, token, limit)) = self.first_take(number) else { return false };
+        let Some((place, token, limit, lease)) = self.first_take(number) else { return false };
         let taken = match limit {
-            None => self.take(number, token.connection, now),
-            Some(limit) => self.take_many(number, token.connection, limit, now),
+            None => self.take(number, token.connection, lease, now),
+            Some(limit) => self.take_many(number, token.connection, (limit, lease), now),
         };
         let Some(answer) = taken else { return false };
         if let Some(tube) = self.tubes.get_mut(&number) {
@@ -466,12 +483,17 @@ impl Model {
         true
     }
 
-    /// The call that waits longest for tasks: the place, the call, and how many it wants if it is one for many.
-    fn first_take(&self, number: usize) -> Option<(usize, Token, Option<u64>)> {
+    /// The call that waits longest for tasks: the place, the call, how many it wants if it is one for many, and the span of its
+    /// leases.
+    fn first_take(&self, number: usize) -> Option<(usize, Token, Option<u64>, Option<Span>)> {
         let tube = self.tubes.get(&number)?;
         let place = tube.waits(true)?;
         let Waiter { token, wanted, .. } = &tube.waiters[place];
-        Some((place, *token, if let Wanted::Tasks(limit) = wanted { Some(*limit) } else { None }))
+        Some(match wanted {
+            Wanted::Tasks(limit, lease) => (place, *token, Some(*limit), *lease),
+            Wanted::Task(lease) => (place, *token, None, *lease),
+            Wanted::Room(..) | Wanted::RoomForMany(_) => unreachable!("these wait in the other line"),
+        })
     }
 
     /// A client changes a row past the queue.
@@ -491,7 +513,7 @@ impl Model {
             RowChange::SetData(data) => task.data = data.as_slice().into(),
             RowChange::SetStatus(status) => {
                 task.status = *status;
-                task.owner = None;
+                (task.owner, task.lease) = (None, None);
             }
             RowChange::Delete | RowChange::Select | RowChange::Insert(_) => {}
         }
@@ -499,6 +521,34 @@ impl Model {
         if *change == RowChange::Delete {
             tube.tasks.remove(&id);
         }
+        answer
+    }
+
+    /// A client settles, or renews, by the token of a lease. `key`: `None` for a token that no lease ever had.
+    pub(crate) fn settle(
+        &mut self,
+        number: usize,
+        (token, key): (&str, Option<LeaseKey>),
+        how: Settlement,
+        now: u64,
+    ) -> Answer {
+        let method = match how {
+            Settlement::Ack => "ack",
+            Settlement::Release(_) => "release",
+            Settlement::Bury => "bury",
+            Settlement::Renew(_) => "touch",
+        };
+        let answer = self.with_tube(number, method, |tube| {
+            let id = key.and_then(|key| tube.leased(key, now));
+            let settled = id.and_then(|id| match how {
+                Settlement::Ack => tube.remove(id, Operation::Ack),
+                Settlement::Release(delay) => tube.release(id, delay, now),
+                Settlement::Bury => tube.change(id, '!', Operation::Bury),
+                Settlement::Renew(span) => tube.renew(id, span, now),
+            });
+            settled.unwrap_or_else(|| Answer::stale(token))
+        });
+        self.serve(now);
         answer
     }
 
@@ -589,6 +639,8 @@ impl Model {
     }
 
     fn tick_once(&mut self, now: u64) {
+        self.tubes.values_mut().for_each(|tube| tube.end_leases(now));
+        self.serve(now);
         let numbers: Vec<usize> = self.tubes.keys().copied().collect();
         for number in numbers {
             while self.tubes.get_mut(&number).is_some_and(|tube| tube.expire(now)) {
@@ -608,8 +660,8 @@ impl Model {
             tube.waiters = waiting;
             let over: Vec<Waiter> = over;
             self.woken.extend(over.into_iter().map(|waiter| match waiter.wanted {
-                Wanted::Task => (waiter.token, Answer::nothing()),
-                Wanted::Tasks(_) => (waiter.token, Answer::tasks(&[])),
+                Wanted::Task(_) => (waiter.token, Answer::nothing()),
+                Wanted::Tasks(..) => (waiter.token, Answer::tasks(&[])),
                 Wanted::Room(..) | Wanted::RoomForMany(_) => (waiter.token, Answer::null()),
             }));
         }
@@ -632,6 +684,8 @@ impl Model {
         let tasks = self.tubes.values().filter(|tube| tube.is_timed()).flat_map(|tube| tube.tasks.values());
         let waiters = self.tubes.values().flat_map(|tube| &tube.waiters);
         let sessions = self.sessions.values().filter_map(|session| session.expires);
+        let leased = self.tubes.values().flat_map(|tube| tube.tasks.values()).filter_map(|task| task.lease);
+        let sessions = sessions.chain(leased.map(|lease| lease.ends));
         let all =
             tasks.map(|task| task.next_event).chain(waiters.map(|waiter| waiter.deadline)).chain(sessions);
         all.filter(|moment| *moment != NEVER).min()

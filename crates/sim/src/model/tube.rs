@@ -7,7 +7,7 @@ use lycosa_queue::Operation;
 use lycosa_tuple::mp;
 
 use super::Token;
-use super::answer::Answer;
+use super::answer::{Answer, LeasedTask};
 use super::session::SessionKey;
 use crate::plan::{Kind, TubePlan};
 use crate::request::{PutOptions, Span};
@@ -28,6 +28,20 @@ pub(crate) struct Owner {
     pub(crate) since: u64,
 }
 
+/// A lease, by the order in which the model came to know it. Its token is another matter: the instance draws it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct LeaseKey(pub(crate) u32);
+
+/// A lease of a task, which has no owner then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) key: LeaseKey,
+    /// µs since the epoch.
+    pub(crate) ends: u64,
+    /// When the task was taken.
+    pub(crate) since: u64,
+}
+
 /// A task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Task {
@@ -41,6 +55,7 @@ pub(crate) struct Task {
     /// The payload, encoded.
     pub(crate) data: Rc<[u8]>,
     pub(crate) owner: Option<Owner>,
+    pub(crate) lease: Option<Lease>,
 }
 
 impl Task {
@@ -74,9 +89,10 @@ pub(crate) fn data_field(kind: Kind) -> u64 {
 /// What a call waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    Task,
-    /// As many as there are, up to the limit.
-    Tasks(u64),
+    /// One, for a lease of that span.
+    Task(Option<Span>),
+    /// As many as there are, up to the limit; for leases of that span.
+    Tasks(u64, Option<Span>),
     Room(Rc<[u8]>, PutOptions),
     /// For all of them. Puts that came later stand behind.
     RoomForMany(Rc<[(Rc<[u8]>, PutOptions)]>),
@@ -84,7 +100,7 @@ pub(crate) enum Wanted {
 
 impl Wanted {
     pub(crate) fn is_take(&self) -> bool {
-        matches!(self, Self::Task | Self::Tasks(_))
+        matches!(self, Self::Task(_) | Self::Tasks(..))
     }
 }
 
@@ -213,6 +229,7 @@ impl Tube {
             utube: options.utube.map_or_else(|| "nil".into(), |utube| utube.to_string().into()),
             data: data.clone(),
             owner: None,
+            lease: None,
         };
         let id = self.next_id;
         self.next_id += 1;
@@ -238,6 +255,51 @@ impl Tube {
         Some(Answer::task(id, 't', &task.data))
     }
 
+    /// Gives a task to a lease, which ends with the task's life at the latest.
+    pub(crate) fn lease(&mut self, id: u64, mut lease: Lease) -> Option<Answer> {
+        self.count(Operation::Take);
+        let is_timed = self.is_timed();
+        let task = self.tasks.get_mut(&id)?;
+        if is_timed {
+            lease.ends = lease.ends.min(task.death());
+        }
+        task.status = 't';
+        (task.next_event, task.lease) = (lease.ends, Some(lease));
+        let leased = LeasedTask { id, data: task.data.clone(), lease };
+        Some(Answer::Leased { tasks: vec![leased], is_array: false })
+    }
+
+    /// The task that a lease in force owns.
+    pub(crate) fn leased(&self, key: LeaseKey, now: u64) -> Option<u64> {
+        let is_held = |task: &Task| task.lease.is_some_and(|lease| lease.key == key && lease.ends > now);
+        self.tasks.iter().find(|(_, task)| is_held(task)).map(|(id, _)| *id)
+    }
+
+    /// Moves the end of a lease, and that of the task's life if it would come before.
+    pub(crate) fn renew(&mut self, id: u64, span: Span, now: u64) -> Option<Answer> {
+        let is_timed = self.is_timed();
+        let task = self.tasks.get_mut(&id)?;
+        let lease = task.lease.as_mut()?;
+        lease.ends = lease.ends.max(now + span.0);
+        let lease = *lease;
+        task.next_event = lease.ends;
+        if is_timed && lease.ends > task.death() {
+            task.ttl = lease.ends - task.created;
+        }
+        let leased = LeasedTask { id, data: task.data.clone(), lease };
+        self.count(Operation::Touch);
+        Some(Answer::Leased { tasks: vec![leased], is_array: false })
+    }
+
+    /// Ends the leases that are over.
+    pub(crate) fn end_leases(&mut self, now: u64) {
+        let is_over = |task: &Task| task.lease.is_some_and(|lease| lease.ends <= now);
+        let over: Vec<u64> = self.tasks.iter().filter(|(_, task)| is_over(task)).map(|(id, _)| *id).collect();
+        for id in over {
+            self.change(id, 'r', Operation::Ttr);
+        }
+    }
+
     pub(crate) fn remove(&mut self, id: u64, operation: Operation) -> Option<Answer> {
         let task = self.tasks.remove(&id)?;
         self.count(operation);
@@ -251,7 +313,7 @@ impl Tube {
     pub(crate) fn change(&mut self, id: u64, status: char, operation: Operation) -> Option<Answer> {
         let task = self.tasks.get_mut(&id)?;
         task.status = status;
-        task.owner = None;
+        (task.owner, task.lease) = (None, None);
         if operation != Operation::Kick {
             task.next_event = task.death();
         }
@@ -421,6 +483,7 @@ impl Task {
             utube,
             data: reader.rest().into(),
             owner: None,
+            lease: None,
         })
     }
 }

@@ -1,6 +1,6 @@
 """The client and the worker for asyncio, on top of the connector `asynctnt` (`pip install lycosa[asyncio]`)."""
 
-from .client import Client, Task, Tube
+from .client import Client, Lease, Task, Tube
 from .worker import Worker
 
-__all__ = ["Client", "Task", "Tube", "Worker"]
+__all__ = ["Client", "Lease", "Task", "Tube", "Worker"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any
 
@@ -53,6 +54,42 @@ class Task(TaskFields["Tube"]):
     async def delete(self) -> None:
         """Removes the task, in whatever state it is."""
         await self.tube.delete(self.id)
+
+
+class Lease:
+    """A lease of one task: its token settles the task until the lease ends, over any connection of any process.
+
+    Every method raises StaleLease if the lease ended, or if the task was settled.
+    """
+
+    def __init__(self, tube: Tube, token: str) -> None:
+        self.tube = tube
+        #: A secret like a password: who has it may settle the task.
+        self.token = token
+
+    def __repr__(self) -> str:
+        return f"<Lease of {self.tube.name}>"
+
+    async def ack(self) -> None:
+        """Removes the task: it is done."""
+        await self.tube.client.call(requests.settle(self.tube.name, "ack", self.token))
+
+    async def release(self, delay: Span | None = None, reason: str | None = None) -> None:
+        """Gives the task back, to be taken again at once or after `delay` (ttl types)."""
+        given = {"delay": None if delay is None else seconds(delay), "reason": reason and requests.tail(reason)}
+        await self.tube.client.call(requests.settle(self.tube.name, "release", self.token, **given))
+
+    async def bury(self, reason: str | None = None) -> None:
+        """Puts the task aside until `Tube.kick`."""
+        given = {"reason": reason and requests.tail(reason)}
+        await self.tube.client.call(requests.settle(self.tube.name, "bury", self.token, **given))
+
+    async def renew(self, span: Span) -> datetime | None:
+        """Lets the lease end `span` from now, unless it ends later already; returns when it ends. May be repeated."""
+        request = requests.of_tube(self.tube.name, "touch", self.token, seconds(span), repeatable=True)
+        row = requests.one_task(await self.tube.client.call(request))
+        info = Task.read(self.tube, row).info
+        return None if info is None else info.lease_ends
 
 
 class Client:
@@ -188,7 +225,7 @@ class Client:
 
     async def take(self, request: Request, give_back: Request) -> list[Any]:
         """Makes a call that takes tasks. If the caller is cancelled meanwhile, tasks that come after all are given back:
-        by `give_back`, whose first argument becomes the id or the ids."""
+        by `give_back`, whose first argument becomes the id or the ids, or the tokens of leases."""
         taken = asyncio.ensure_future(self.call(request))
         try:
             return await asyncio.shield(taken)
@@ -202,7 +239,7 @@ class Client:
         try:
             values = await taken
             rows = values[0] if values and give_back.function.endswith("_many") else values
-            ids = [row[0] for row in rows or () if row is not None]
+            ids = [requests.name_of(row) for row in rows or () if row is not None]
             if ids:
                 first = ids if give_back.function.endswith("_many") else ids[0]
                 await self.call(
@@ -389,6 +426,42 @@ class Tube:
             if tasks:
                 return tasks
         return []
+
+    async def take_leased(self, timeout: Span | None = None, *, lease: Span) -> tuple[Task, Lease] | None:
+        """Takes the next task for a lease, in place of this client's session.
+
+        The task stays taken when the connection ends, and is ready again when the lease ends. The take counts as an
+        attempt, and `Task.info` is there.
+        """
+        for wait in requests.slices(timeout):
+            request = requests.take_leased(self.name, wait, lease)
+            give_back = requests.release(self.name, "release", None, None, None, attempted=False)
+            row = requests.perhaps_task(await self.client.take(request, give_back))
+            if row is not None:
+                return self._leased(self._task(row))
+        return None
+
+    async def take_many_leased(
+        self, limit: int, timeout: Span | None = None, *, lease: Span
+    ) -> list[tuple[Task, Lease]]:
+        """Takes up to `limit` tasks with one call, each for a lease of its own."""
+        for wait in requests.slices(timeout):
+            request = requests.take_many_leased(self.name, limit, wait, lease)
+            give_back = requests.release(self.name, "release_many", None, None, None, attempted=False)
+            tasks = self._tasks(await self.client.take(request, give_back))
+            if tasks:
+                return [self._leased(task) for task in tasks]
+        return []
+
+    def lease(self, token: str) -> Lease:
+        """The lease with this token. Nothing is asked."""
+        return Lease(self, token)
+
+    def _leased(self, task: Task) -> tuple[Task, Lease]:
+        token = None if task.info is None else task.info.lease
+        if token is None:
+            raise UnexpectedAnswer("a task without the lease that was asked for: the server has no leases")
+        return task, Lease(self, token)
 
     async def ack(self, task_id: int) -> Task:
         """Removes a task that this client holds: it is done."""
