@@ -255,7 +255,11 @@ impl TubeTurn<'_> {
         let layout = self.tube.kind.layout();
         let owner = self.common.owners.of(self.store, self.key(task.id))?;
         let user = owner.and_then(|owner| self.common.sessions.opener(&owner.session));
-        let ends = layout.timed && task.times.next_event.saturating_sub(self.now) < MAX_TIMEOUT;
+        let lease = self.common.owners.leases.of(self.store, self.key(task.id))?;
+        let user = user.or(lease.as_ref().map(|lease| lease.user.as_str()));
+        let ttr = Some(task.times.next_event)
+            .filter(|end| layout.timed && end.saturating_sub(self.now) < MAX_TIMEOUT);
+        let until = lease.as_ref().map(|lease| lease.ends).or(ttr);
         let mut text = match name {
             "blocked" => format!("task {} of its sub-queue is taken", task.id),
             _ => "taken".to_owned(),
@@ -265,8 +269,12 @@ impl TubeTurn<'_> {
             let user = user.map(|user| format!(" of {user}")).unwrap_or_default();
             text.push_str(&format!(" by connection {}{user} for {held}", owner.connection));
         }
-        if ends {
-            let left = seconds(task.times.next_event.saturating_sub(self.now));
+        if let Some(lease) = &lease {
+            let held = seconds(self.now.saturating_sub(lease.taken_at));
+            text.push_str(&format!(" by a lease of {} for {held}", lease.user));
+        }
+        if let Some(until) = until {
+            let left = seconds(until.saturating_sub(self.now));
             text.push_str(&format!("; it goes back in {left}"));
         }
         reasons.add(name, &text, |reason| {
@@ -277,11 +285,15 @@ impl TubeTurn<'_> {
                 reason.number("connection", owner.connection);
                 reason.seconds("since", owner.moment);
             }
+            if let Some(lease) = &lease {
+                reason.number("lease", lease.epoch);
+                reason.seconds("since", lease.taken_at);
+            }
             if let Some(user) = user {
                 reason.text("user", user.as_bytes());
             }
-            if ends {
-                reason.seconds("until", task.times.next_event);
+            if let Some(until) = until {
+                reason.seconds("until", until);
             }
         });
         Ok(())

@@ -158,8 +158,11 @@ pub(crate) fn sessions_agree(instance: &Instance, model: &Model, names: &mut Nam
     waiters_agree(store, model)
 }
 
-/// A row of `_lycosa_leases`: the task, its lease apart from the key, and the token.
-fn lease_row(row: &[u8]) -> Option<((u64, u64), (u64, u64), String)> {
+/// A row of `_lycosa_leases`: tube and task, the end and the time of the take, and the token.
+type LeaseRow = ((u64, u64), (u64, u64), String);
+
+/// Reads a row of `_lycosa_leases`.
+fn lease_row(row: &[u8]) -> Option<LeaseRow> {
     let mut reader = Reader::new(row);
     reader.array().ok()?;
     let mut number = || reader.uint().ok();

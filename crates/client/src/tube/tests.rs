@@ -197,7 +197,8 @@ async fn leases() {
         let info = Value::map([("lease", Value::from(token)), ("lease_ends", Value::from(ends))]);
         Value::Array(vec![Value::from(0), Value::from(state), Value::from("x"), info])
     };
-    let plain = |state: &str| Ok(vec![Value::Array(vec![Value::from(0), Value::from(state), Value::from("x")])]);
+    let plain =
+        |state: &str| Ok(vec![Value::Array(vec![Value::from(0), Value::from(state), Value::from("x")])]);
     let (client, calls) = scripted(vec![
         Ok(vec![task("t", "1-0-7-0f", 60)]),
         Ok(vec![]),
@@ -212,7 +213,8 @@ async fn leases() {
     .await;
     let tube = client.queue().tube("t");
     let span = milliseconds(60_000);
-    let (taken, lease) = tube.take_leased(Some(milliseconds(500)), span).await.expect("take").expect("a task");
+    let (taken, lease) =
+        tube.take_leased(Some(milliseconds(500)), span).await.expect("take").expect("a task");
     assert_eq!((taken.data.as_str(), lease.token()), (Some("x"), "1-0-7-0f"));
     assert!(tube.take_leased(None, span).await.expect("take").is_none());
     let many = tube.take_many_leased(5, None, span).await.expect("take");

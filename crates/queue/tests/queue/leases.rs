@@ -373,3 +373,29 @@ fn many_leases_that_end_together_are_ended_in_portions() {
     rig.advance(0);
     assert_eq!(leases(&rig), 0);
 }
+
+#[test]
+fn explain_names_the_lease_that_holds_a_task_or_its_sub_queue() {
+    for kind in KINDS {
+        let mut rig = rig(kind);
+        rig.t(1, "put", args!["y"]).values();
+        take(&mut rig, 2, 30);
+        let reason = |rig: &mut Rig, id: u64| {
+            let explained = rig.t(1, "explain", vec![id.into()]).values();
+            let reasons = explained[0].get("reasons").and_then(Value::as_array).expect("reasons").to_vec();
+            reasons.first().cloned()
+        };
+        let expected = |reason: &Value| {
+            assert_eq!(number(reason, "until"), Some(1_800_000_030), "{kind} {reason:?}");
+            assert_eq!((number(reason, "lease"), number(reason, "connection")), (Some(1), None), "{kind}");
+            let text = reason.get("text").and_then(Value::as_str).expect("a text").to_owned();
+            assert!(text.ends_with("by a lease of admin for 0.0 s; it goes back in 30 s"), "{kind} {text}");
+        };
+        expected(&reason(&mut rig, 0).expect("a reason"));
+        if kind.starts_with("utube") {
+            let blocked = reason(&mut rig, 1).expect("a reason");
+            assert_eq!(number(&blocked, "by"), Some(0), "{kind}");
+            expected(&blocked);
+        }
+    }
+}
