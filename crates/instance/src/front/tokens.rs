@@ -15,11 +15,11 @@ use crate::front::call::not_defined;
 use crate::shard::{tokens, wire_error};
 use crate::{Called, Caller, CallerKind, Instance, Token, TokenDigest, TokenId, TokenRole};
 
-/// Methods of tubes that change nothing.
-const LOOKING: [&str; 5] = ["peek", "list", "find", "explain", "job"];
+/// Methods of tubes that only look. A count leaves a job, which tells what was counted.
+const LOOKING: [&str; 8] = ["peek", "list", "find", "count", "explain", "job", "jobs", "recount"];
 
 /// Methods of tubes that add, finish and steer tasks.
-const OPERATING: [&str; 26] = [
+const OPERATING: [&str; 21] = [
     "put",
     "put_many",
     "take",
@@ -28,31 +28,27 @@ const OPERATING: [&str; 26] = [
     "ack_many",
     "release",
     "release_many",
+    "release_all",
     "touch",
-    "touch_many",
     "bury",
     "bury_many",
     "kick",
     "kick_many",
     "delete",
     "delete_many",
-    "release_all",
-    "settle",
     "apply",
+    "control",
     "undo",
     "pause",
     "resume",
-    "move",
-    "run_now",
-    "cancel",
-    "count",
 ];
 
 /// Functions about all tubes that show a token its own tubes only.
-const LISTS: [&str; 4] = ["queue.tubes", "queue.tube", "queue.statistics", "queue.stats"];
+const LISTS: [&str; 6] =
+    ["queue.tubes", "queue.tube", "queue.statistics", "queue.stats", "queue.status", "queue.audit"];
 
 /// Functions about the instance that change nothing.
-const TELLING: [&str; 10] = [
+const TELLING: [&str; 9] = [
     "queue.state",
     "queue.sessions",
     "box.info",
@@ -62,7 +58,6 @@ const TELLING: [&str; 10] = [
     "box.slab.info",
     "expiration.list",
     "expiration.stats",
-    "queue.status",
 ];
 
 /// What a function's name asks of a token: the role, and the tube if the function is one tube's.
@@ -142,7 +137,7 @@ impl Instance {
                 // A list about one tube names it; of all tubes it shows the token's.
                 let named = Value::decode(args).ok();
                 let named = named.as_ref().and_then(Value::as_array).and_then(<[Value]>::first);
-                let named = named.and_then(Value::as_str);
+                let named = named.and_then(|named| named.as_str().or_else(|| named.get("tube")?.as_str()));
                 is_restricted = named.is_none() && !token.is_of_every_tube();
                 admit_role(&token, role, &text)?;
                 named.map_or(Ok(()), |tube| admit_tube(&token, Some(tube), &text))?;
@@ -150,6 +145,13 @@ impl Instance {
             (tube, _) => {
                 admit_role(&token, role, &text)?;
                 admit_tube(&token, tube, &text)?;
+                // A move puts tasks into another tube.
+                if tube.is_some()
+                    && text.ends_with(":apply")
+                    && let Some(to) = destination(args)
+                {
+                    admit_tube(&token, Some(&to), &text)?;
+                }
             }
         }
         let target = self.find(name).ok_or_else(|| not_defined(name))?;
@@ -162,6 +164,12 @@ impl Instance {
         }
         Ok(called)
     }
+}
+
+/// The tube that the arguments of `apply` name as the destination.
+fn destination(args: &[u8]) -> Option<String> {
+    let args = Value::decode(args).ok()?;
+    args.as_array()?.get(2)?.get("to")?.as_str().map(str::to_owned)
 }
 
 fn admit_role(token: &Token, role: TokenRole, what: &str) -> Result<(), ErrorObject> {
@@ -195,9 +203,25 @@ fn invalid() -> ErrorObject {
 /// What a list about all tubes shows to a token: its own tubes.
 fn restrict(shown: Value, token: &Token) -> Value {
     let covers = |tube: &Value| tube.as_str().is_some_and(|tube| token.covers(tube));
+    // Names, or maps that name a tube.
+    let is_own = |item: &Value| covers(item.get("tube").or_else(|| item.get("name")).unwrap_or(item));
     match shown {
+        Value::Map(pairs) if pairs.iter().any(|(name, tubes)| is_page(name, tubes)) => {
+            // The instance as a whole is for tokens of every tube.
+            let pairs = pairs.into_iter().filter(|(name, _)| matches!(name.as_str(), Some("tubes" | "next")));
+            let own = |value: Value| match value {
+                Value::Array(tubes) => Value::Array(tubes.into_iter().filter(&is_own).collect()),
+                next => next,
+            };
+            Value::Map(pairs.map(|(name, value)| (name, own(value))).collect())
+        }
         Value::Map(pairs) => Value::Map(pairs.into_iter().filter(|(name, _)| covers(name)).collect()),
-        Value::Array(names) => Value::Array(names.into_iter().filter(covers).collect()),
+        Value::Array(items) => Value::Array(items.into_iter().filter(is_own).collect()),
         shown => shown,
     }
+}
+
+/// Whether a member of a map is the array of a page's tubes.
+fn is_page(name: &Value, tubes: &Value) -> bool {
+    name.as_str() == Some("tubes") && tubes.as_array().is_some()
 }

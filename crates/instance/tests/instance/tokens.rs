@@ -103,6 +103,22 @@ fn a_token_reaches_its_own_tubes_only() {
         names.sort_unstable();
         assert_eq!(names, ["mail", "mail-late"], "{list}");
     }
+    let status = call(&mut rig, &caller, "queue.status", values![]).expect("a page");
+    let tubes = status.get("tubes").and_then(Value::as_array).expect("tubes");
+    assert_eq!((tubes.len(), status.get("instance")), (2, None));
+    let one = |tube: &str| values![options! {tube: tube}];
+    call(&mut rig, &caller, "queue.status", one("mail")).expect("its own tube");
+    assert_eq!(kind(call(&mut rig, &caller, "queue.status", one("crawl"))), "TOKEN_DENIED");
+    for tube in ["mail", "crawl"] {
+        let pause = format!("queue.tube.{tube}:pause");
+        call(&mut rig, &Caller::internal(), &pause, values![]).expect("paused");
+    }
+    let entries = call(&mut rig, &caller, "queue.audit", values![]).expect("entries");
+    let entries = entries.as_array().expect("an array");
+    assert_eq!(entries.iter().filter_map(|entry| entry.get("tube")?.as_str()).collect::<Vec<_>>(), ["mail"]);
+    assert_eq!(kind(call(&mut rig, &caller, "queue.audit", one("crawl"))), "TOKEN_DENIED");
+    let elsewhere = values!["move", options! {all: true}, options! {to: "crawl"}];
+    assert_eq!(kind(call(&mut rig, &caller, "queue.tube.mail:apply", elsewhere)), "TOKEN_DENIED");
     let names = call(&mut rig, &caller, "queue.tube", values![]).expect("names");
     assert_eq!(names.as_array().map(<[Value]>::len), Some(2));
 }

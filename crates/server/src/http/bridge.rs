@@ -4,6 +4,9 @@
 //! the caller of its token, on the same path as every other caller. The answer goes back through the job's own oneshot,
 //! once what it has seen is durable. A call that waits is parked; when its client goes away it gives up its place.
 //!
+//! A task that a take has leased to a client that goes away before it has the answer is given back at once
+//! ([`Returns`]). Once the answer is on its way to the socket, the end of the lease does that.
+//!
 //! Calls of one token share a session. When a token ends, its session is closed and its waiting calls are refused.
 //!
 //! Invariants: a pass handles at most [`SHARE`] jobs before the loop serves its other tasks; the loop never waits for the
@@ -15,8 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lycosa_instance::{Called, Instance, Lsn, RequestId, TokenDigest, TokenId};
+use lycosa_instance::{Called, Caller, Instance, Lsn, RequestId, TokenDigest, TokenId};
 use lycosa_iproto::error::ErrorObject;
+use lycosa_tuple::value::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
 
@@ -31,6 +35,9 @@ const CAPACITY: usize = 1024;
 /// Jobs that a pass handles.
 const SHARE: usize = 32;
 
+/// Calls of one order.
+pub(crate) const MAX_CALLS: usize = 256;
+
 /// How often expired tokens are looked for, in microseconds.
 const EXPIRY_CHECK: u64 = 1_000_000;
 
@@ -43,28 +50,40 @@ pub(crate) struct Values {
 
 type Outcome = Result<Values, ErrorObject>;
 
-/// A call of a native function.
+/// A native function and its arguments.
 #[derive(Debug)]
-struct Call {
-    token: TokenDigest,
-    function: String,
+pub(crate) struct Call {
+    pub(crate) function: String,
     /// A MessagePack array.
-    args: Vec<u8>,
-    /// Names the call in [`Gone`].
+    pub(crate) args: Vec<u8>,
+}
+
+/// Whose leased tasks an unread answer gives back: the tube.
+type Returns = Option<String>;
+
+/// Calls of one request, made one after the other in one pass of the loop.
+#[derive(Debug)]
+struct Order {
+    token: TokenDigest,
+    calls: Vec<Call>,
+    returns: Returns,
+    /// Names the order in [`Gone`].
     ticket: u64,
-    reply: oneshot::Sender<Outcome>,
+    reply: oneshot::Sender<Vec<Outcome>>,
 }
 
 /// What the HTTP thread asks of the loop.
 enum Job {
-    Call(Call),
+    Order(Order),
     /// Looks at the instance, without a token's rights: probes and metrics.
     Look(Box<dyn FnOnce(&mut Instance) + Send>),
 }
 
-/// The client of a waiting call closed its connection.
+/// The client of an order closed its connection.
 struct Gone {
     ticket: u64,
+    /// The answer that it has not read, and the tube of its tasks.
+    unread: Option<(String, Vec<Outcome>)>,
 }
 
 /// The HTTP thread's end.
@@ -89,18 +108,22 @@ pub(crate) fn bridge() -> (Bridge, Inbox) {
     (Bridge { jobs, gone, tickets: Arc::default() }, Inbox { jobs: inbox, gone: departures })
 }
 
-/// Tells the loop when a call is given up.
+/// Tells the loop when an order is given up.
 struct Guard<'a> {
     bridge: &'a Bridge,
     ticket: u64,
+    returns: Returns,
+    answer: oneshot::Receiver<Vec<Outcome>>,
     is_answered: bool,
 }
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
+            self.answer.close();
+            let unread = self.returns.take().zip(self.answer.try_recv().ok());
             // A loop that has ended knows.
-            let _ = self.bridge.gone.send(Gone { ticket: self.ticket });
+            let _ = self.bridge.gone.send(Gone { ticket: self.ticket, unread });
         }
     }
 }
@@ -118,14 +141,55 @@ impl Bridge {
         args: Vec<u8>,
         limit: Duration,
     ) -> Result<Values, Problem> {
+        let outcomes = self.order(access, vec![Call { function, args }], None, limit).await?;
+        outcomes.into_iter().next().ok_or_else(stopping)?.map_err(Problem::from)
+    }
+
+    /// As [`Self::call`], for a function that answers an array of leased tasks of `tube`.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub(crate) async fn take(
+        &self,
+        access: &Access,
+        tube: &str,
+        call: Call,
+        limit: Duration,
+    ) -> Result<Values, Problem> {
+        let outcomes = self.order(access, vec![call], Some(tube.to_owned()), limit).await?;
+        outcomes.into_iter().next().ok_or_else(stopping)?.map_err(Problem::from)
+    }
+
+    /// Makes calls that never wait one after the other, each a transaction of its own. At most [`MAX_CALLS`].
+    ///
+    /// # Errors
+    /// Too many jobs; the loop ends or does not answer.
+    pub(crate) async fn calls(
+        &self,
+        access: &Access,
+        calls: Vec<Call>,
+        limit: Duration,
+    ) -> Result<Vec<Result<Values, Problem>>, Problem> {
+        let outcomes = self.order(access, calls, None, limit).await?;
+        Ok(outcomes.into_iter().map(|outcome| outcome.map_err(Problem::from)).collect())
+    }
+
+    async fn order(
+        &self,
+        access: &Access,
+        calls: Vec<Call>,
+        returns: Returns,
+        limit: Duration,
+    ) -> Result<Vec<Outcome>, Problem> {
         let (reply, answer) = oneshot::channel();
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
-        self.send(Job::Call(Call { token: access.0.clone(), function, args, ticket, reply }))?;
-        let mut guard = Guard { bridge: self, ticket, is_answered: false };
-        let answered = tokio::time::timeout(limit, answer).await;
+        let token = access.0.clone();
+        self.send(Job::Order(Order { token, calls, returns: returns.clone(), ticket, reply }))?;
+        let mut guard = Guard { bridge: self, ticket, returns, answer, is_answered: false };
+        let answered = tokio::time::timeout(limit, &mut guard.answer).await;
         guard.is_answered = answered.is_ok();
         match answered {
-            Ok(Ok(outcome)) => outcome.map_err(Problem::from),
+            Ok(Ok(outcomes)) => Ok(outcomes),
             Ok(Err(_)) => Err(stopping()),
             Err(_) => {
                 let detail =
@@ -174,17 +238,19 @@ fn stopping() -> Problem {
 struct Waiting {
     ticket: u64,
     token: TokenId,
-    reply: oneshot::Sender<Outcome>,
+    returns: Returns,
+    reply: oneshot::Sender<Vec<Outcome>>,
 }
 
-/// An answer whose rows are not durable yet.
+/// Answers whose rows are not durable yet.
 struct Held {
     lsn: Lsn,
-    outcome: Outcome,
-    reply: oneshot::Sender<Outcome>,
+    outcomes: Vec<Outcome>,
+    returns: Returns,
+    reply: oneshot::Sender<Vec<Outcome>>,
 }
 
-/// The loop's record of unanswered calls.
+/// The loop's record of unanswered orders.
 #[derive(Default)]
 struct Desk {
     /// The session of each token that has called.
@@ -211,8 +277,8 @@ pub(crate) async fn serve(core: Rc<Core>, mut inbox: Inbox) {
         tokio::select! {
             biased;
             () = turned, if desk.is_busy() => {}
-            Some(Gone { ticket }) = inbox.gone.recv() => {
-                desk.cancel(&mut core.instance.borrow_mut(), ticket);
+            Some(gone) = inbox.gone.recv() => {
+                desk.end(&mut core.instance.borrow_mut(), gone);
                 core.end.notify_one();
             }
             count = inbox.jobs.recv_many(&mut jobs, SHARE) => {
@@ -240,8 +306,8 @@ impl Desk {
 
     fn handle(&mut self, instance: &mut Instance, job: Job) {
         instance.set_now(now());
-        let Call { token, function, args, ticket, reply } = match job {
-            Job::Call(call) => call,
+        let Order { token, calls, returns, ticket, reply } = match job {
+            Job::Order(order) => order,
             Job::Look(look) => return look(instance),
         };
         // The client has closed its connection already.
@@ -250,22 +316,27 @@ impl Desk {
         }
         let mut caller = match instance.token_caller(&token, 0) {
             Ok(caller) => caller,
-            Err(error) => return drop(reply.send(Err(error))),
+            Err(error) => return drop(reply.send(calls.iter().map(|_| Err(error.clone())).collect())),
         };
         let Some(token) = caller.token else { return };
         caller.session = *self.sessions.entry(token).or_insert_with(|| instance.open_session());
-        let mut bytes = Vec::new();
-        let outcome = match instance.call(&caller, function.as_bytes(), &args, &mut bytes) {
-            Ok(Called::Parked(request)) => {
-                self.by_ticket.insert(ticket, request);
-                self.waiting.insert(request, Waiting { ticket, token, reply });
-                return;
-            }
-            Ok(Called::Done { count }) => Ok(Values { count, bytes }),
-            Err(error) => Err(error),
-        };
+        caller.may_wait = calls.len() == 1;
+        let mut outcomes = Vec::with_capacity(calls.len());
+        for Call { function, args } in calls {
+            let mut bytes = Vec::new();
+            outcomes.push(match instance.call(&caller, function.as_bytes(), &args, &mut bytes) {
+                // The only call of its order.
+                Ok(Called::Parked(request)) => {
+                    self.by_ticket.insert(ticket, request);
+                    self.waiting.insert(request, Waiting { ticket, token, returns, reply });
+                    return;
+                }
+                Ok(Called::Done { count }) => Ok(Values { count, bytes }),
+                Err(error) => Err(error),
+            });
+        }
         let lsn = instance.awaited();
-        self.hold(Held { lsn, outcome, reply });
+        self.hold(Held { lsn, outcomes, returns, reply });
     }
 
     fn hold(&mut self, held: Held) {
@@ -274,20 +345,25 @@ impl Desk {
         self.held.insert(self.held.len() - later, held);
     }
 
-    fn cancel(&mut self, instance: &mut Instance, ticket: u64) {
+    /// The client of an order closed its connection.
+    fn end(&mut self, instance: &mut Instance, Gone { ticket, unread }: Gone) {
+        instance.set_now(now());
         if let Some(request) = self.by_ticket.remove(&ticket) {
             self.waiting.remove(&request);
             instance.cancel(request);
+        }
+        if let Some((tube, outcomes)) = unread {
+            give_back(instance, &tube, &outcomes);
         }
     }
 
     /// Sends the answers whose rows are durable.
     fn deliver(&mut self, instance: &mut Instance) {
         while let Some(answered) = instance.poll_http_answer() {
-            if let Some(Waiting { ticket, reply, .. }) = self.waiting.remove(&answered.request) {
+            if let Some(Waiting { ticket, returns, reply, .. }) = self.waiting.remove(&answered.request) {
                 self.by_ticket.remove(&ticket);
                 let outcome = answered.result.map(|(count, bytes)| Values { count, bytes });
-                self.hold(Held { lsn: answered.lsn, outcome, reply });
+                self.hold(Held { lsn: answered.lsn, outcomes: vec![outcome], returns, reply });
             }
         }
         self.end_tokens(instance);
@@ -297,9 +373,14 @@ impl Desk {
                 Ok(true) => None,
                 Err(error) => Some(error),
             };
-            let Some(Held { outcome, reply, .. }) = self.held.pop_front() else { break };
-            // A closed connection needs no answer.
-            let _ = reply.send(lost.map_or(outcome, Err));
+            let Some(Held { mut outcomes, returns, reply, .. }) = self.held.pop_front() else { break };
+            if let Some(error) = lost {
+                outcomes.iter_mut().for_each(|outcome| *outcome = Err(error.clone()));
+            }
+            if let (Err(outcomes), Some(tube)) = (reply.send(outcomes), returns) {
+                instance.set_now(now());
+                give_back(instance, &tube, &outcomes);
+            }
         }
     }
 
@@ -327,10 +408,29 @@ impl Desk {
                 instance.cancel(request);
                 if let Some(Waiting { ticket, reply, .. }) = self.waiting.remove(&request) {
                     self.by_ticket.remove(&ticket);
-                    let _ = reply.send(Err(Instance::invalid_token()));
+                    let _ = reply.send(vec![Err(Instance::invalid_token())]);
                 }
             }
             instance.close_session(session, now);
         }
+    }
+}
+
+/// Gives the tasks of an unread answer back, as untried.
+fn give_back(instance: &mut Instance, tube: &str, outcomes: &[Outcome]) {
+    let tasks = outcomes.iter().flatten().filter_map(|values| Value::decode(&values.bytes).ok());
+    let leases: Vec<Value> = tasks
+        .flat_map(|tasks| tasks.as_array().map(<[Value]>::to_vec).unwrap_or_default())
+        .filter_map(|task| task.as_array()?.get(3)?.get("lease").cloned())
+        .collect();
+    if leases.is_empty() {
+        return;
+    }
+    let function = format!("queue.tube.{tube}:release_many");
+    let options = Value::map([("attempted", false)]);
+    let args = Value::Array(vec![Value::Array(leases), options]).encode();
+    // What cannot be given back now is ready again when its lease ends.
+    if let Err(error) = instance.call(&Caller::internal(), function.as_bytes(), &args, &mut Vec::new()) {
+        tracing::debug!("{function} of an answer that no client reads: {}", error.message);
     }
 }

@@ -44,10 +44,15 @@ pub(crate) fn count(length: usize) -> u32 {
 
 /// Reads one MessagePack value; `None` if JSON cannot say it, or it is no value.
 pub(crate) fn from_msgpack(reader: &mut Reader<'_>) -> Option<Json> {
-    nested(reader, MAX_DEPTH)
+    nested(reader, MAX_DEPTH, false)
 }
 
-fn nested(reader: &mut Reader<'_>, depth: u32) -> Option<Json> {
+/// As [`from_msgpack`], for what the server tells about itself: a key that is a number becomes text.
+pub(crate) fn from_report(reader: &mut Reader<'_>) -> Option<Json> {
+    nested(reader, MAX_DEPTH, true)
+}
+
+fn nested(reader: &mut Reader<'_>, depth: u32, is_report: bool) -> Option<Json> {
     let depth = depth.checked_sub(1)?;
     Some(match reader.kind().ok()? {
         Kind::Nil => {
@@ -67,15 +72,18 @@ fn nested(reader: &mut Reader<'_>, depth: u32) -> Option<Json> {
         Kind::Str => str::from_utf8(reader.str().ok()?).ok()?.into(),
         Kind::Array => {
             let count = reader.array().ok()?;
-            (0..count).map(|_| nested(reader, depth)).collect::<Option<Vec<_>>>()?.into()
+            (0..count).map(|_| nested(reader, depth, is_report)).collect::<Option<Vec<_>>>()?.into()
         }
         Kind::Map => {
             let count = reader.map().ok()?;
             let mut members = Map::new();
             for _ in 0..count {
-                let name = str::from_utf8(reader.str().ok()?).ok()?.to_owned();
+                let name = match reader.kind().ok()? {
+                    Kind::Uint if is_report => reader.uint().ok()?.to_string(),
+                    _ => str::from_utf8(reader.str().ok()?).ok()?.to_owned(),
+                };
                 // JSON has one member of a name.
-                if members.insert(name, nested(reader, depth)?).is_some() {
+                if members.insert(name, nested(reader, depth, is_report)?).is_some() {
                     return None;
                 }
             }

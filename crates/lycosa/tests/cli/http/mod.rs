@@ -2,6 +2,8 @@
 
 mod client;
 mod hostile;
+mod leases;
+mod steer;
 mod tasks;
 mod tokens;
 

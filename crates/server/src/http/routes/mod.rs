@@ -4,23 +4,30 @@
 //! that the other does not. Handlers turn a request into the call of a native function and its values into JSON; rights,
 //! limits and everything durable are behind that call.
 
+mod administer;
+mod leases;
 mod probes;
+mod steer;
 mod tasks;
 mod tubes;
+
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Response, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
 use axum::routing::MethodRouter;
 use axum::{Router, response};
-use lycosa_instance::TokenRole;
-use lycosa_tuple::mp;
+use lycosa_instance::{Instance, TokenRole};
+use lycosa_queue::QueueState;
+use lycosa_tuple::mp::{self, Reader};
 use serde::de::DeserializeOwned;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
+use super::access::Access;
 use super::problem::{Kind, Problem};
-use super::{Shared, json};
+use super::{Shared, body, json};
 
 /// A route: a method at a path.
 pub(crate) struct Route {
@@ -45,7 +52,8 @@ pub(crate) struct Route {
 }
 
 /// All routes.
-pub(crate) const TABLE: &[&[Route]] = &[probes::ROUTES, tubes::ROUTES, tasks::ROUTES];
+pub(crate) const TABLE: &[&[Route]] =
+    &[probes::ROUTES, tubes::ROUTES, tasks::ROUTES, leases::ROUTES, steer::ROUTES, administer::ROUTES];
 
 /// The router of all routes.
 pub(crate) fn router(shared: Shared) -> Router {
@@ -85,6 +93,25 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
         read.map(|Query(params)| Self(params))
             .map_err(|error| Problem::new(Kind::Malformed, error.body_text()))
     }
+}
+
+/// Reads a JSON body.
+async fn read_json<T: DeserializeOwned>(
+    state: &Shared,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<T, Problem> {
+    let content =
+        headers.get(header::CONTENT_TYPE).and_then(|content| content.to_str().ok()).unwrap_or_default();
+    let media = content.split(';').next().unwrap_or_default().trim();
+    if !media.eq_ignore_ascii_case("application/json") {
+        return Err(Problem::new(
+            Kind::WrongType,
+            format!("Content-Type is {content:?}: use application/json"),
+        ));
+    }
+    let body = body::read(state, headers, body).await?;
+    serde_json::from_slice(&body).map_err(|error| Problem::new(Kind::Malformed, error.to_string()))
 }
 
 /// The number of a task in a path.
@@ -138,6 +165,54 @@ fn answer(status: StatusCode, body: &Json) -> response::Response {
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+/// An object of the members that are not null.
+fn given<const N: usize>(members: [(&str, Json); N]) -> Json {
+    let there = members.into_iter().filter(|(_, value)| !value.is_null());
+    there.map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into()
+}
+
+/// Calls a function that answers a report: one value, or none.
+async fn report(
+    state: &Shared,
+    access: &Access,
+    function: &str,
+    args: Args,
+    limit: Duration,
+) -> Result<Json, Problem> {
+    let values = state.bridge.call(access, function.to_owned(), args.finish(), limit).await?;
+    if values.count == 0 {
+        return Ok(Json::Null);
+    }
+    json::from_report(&mut Reader::new(&values.bytes)).ok_or_else(|| unexpected(function))
+}
+
+/// Why the queue answers a put or take with null, if the reason is not the tube's: it does not run.
+async fn silent(state: &Shared) -> Result<Option<Problem>, Problem> {
+    let look = |instance: &mut Instance| (instance.status().is_read_only, instance.queue().state());
+    let (is_read_only, queue) = state.bridge.look(state.limits.timeout, look).await?;
+    Ok(match (is_read_only, queue) {
+        (true, _) => Some(Problem::new(Kind::ReadOnly, "this server takes no writes")),
+        (false, QueueState::Running) => None,
+        (false, other) => Some(Problem::new(Kind::Unavailable, format!("the queue is in {other} state"))),
+    })
+}
+
+/// Turns members with these names into texts, at every depth: ids of tasks.
+fn ids_as_texts(value: &mut Json, names: &[&str]) {
+    match value {
+        Json::Object(members) => {
+            for (name, member) in members {
+                match member {
+                    Json::Number(number) if names.contains(&&**name) => *member = number.to_string().into(),
+                    member => ids_as_texts(member, names),
+                }
+            }
+        }
+        Json::Array(items) => items.iter_mut().for_each(|item| ids_as_texts(item, names)),
+        _ => {}
+    }
 }
 
 /// What a function of this program has answered makes no sense: a fault of this program.

@@ -10,7 +10,7 @@ use lycosa_tuple::mp::{self, Reader};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value as Json, json};
 
-use super::{Args, Named, Params, Route, answer, method, task_id, unexpected};
+use super::{Args, Named, Params, Route, answer, method, silent, task_id, unexpected};
 use crate::http::access::Access;
 use crate::http::problem::{Kind, Problem};
 use crate::http::{Shared, body, json};
@@ -230,7 +230,9 @@ async fn put(
     let values = state.bridge.call(&access, function.clone(), args.finish(), state.limits.timeout).await?;
     let mut reader = Reader::new(&values.bytes);
     if reader.nil().is_ok() || values.count == 0 {
-        return Err(Problem::new(Kind::Full, format!("the tube {tube:?} takes no task now: it is full")));
+        return Err(silent(&state).await?.unwrap_or_else(|| {
+            Problem::new(Kind::Full, format!("the tube {tube:?} takes no task now: it is full"))
+        }));
     }
     let shown = if is_one {
         brief(&mut reader)

@@ -1,0 +1,116 @@
+//! Steering and administration over HTTP.
+
+use serde_json::{Value as Json, json};
+
+use super::client::Door;
+
+fn door() -> (Door, String) {
+    let door = Door::open(&[]);
+    door.server.ok(&["tube", "create", "mail", "--type", "utubettl"]);
+    let token = door.token("boss", "administrator", "*");
+    (door, token)
+}
+
+fn get(door: &Door, token: &str, path: &str) -> Json {
+    let answer = door.ask(&format!("GET {path}"), token, "", b"");
+    assert_eq!(answer.status, 200, "{path}: {answer:?}");
+    answer.json()
+}
+
+#[test]
+fn tubes_are_paused_resumed_and_explained_and_the_log_says_who() {
+    let (door, token) = door();
+    let put =
+        json!([{"payload": 1, "utube": "a"}, {"payload": 2, "utube": "a"}, {"payload": 3, "delay": 60}]);
+    assert_eq!(door.ask_json("POST /v1/tubes/mail/tasks", &token, &put).status, 201);
+    let pause = json!({"reason": "repair"});
+    assert_eq!(door.ask_json("POST /v1/tubes/mail/pause", &token, &pause).json(), json!({"changed": true}));
+    assert_eq!(door.ask_json("POST /v1/tubes/mail/pause", &token, &pause).json(), json!({"changed": false}));
+    let explained = get(&door, &token, "/v1/tubes/mail/explain?id=0");
+    assert_eq!((&explained["id"], &explained["reasons"][0]["reason"]), (&json!("0"), &json!("paused")));
+    assert_eq!(
+        door.ask_json("POST /v1/tubes/mail/resume", &token, &json!({})).json(),
+        json!({"changed": true})
+    );
+    assert_eq!(door.ask("POST /v1/tubes/mail/take", &token, "", b"").json()["tasks"][0]["id"], "0");
+    let explained = get(&door, &token, "/v1/tubes/mail/explain?id=1");
+    assert_eq!(
+        (&explained["reasons"][0]["reason"], &explained["reasons"][0]["by"]),
+        (&json!("blocked"), &json!("0"))
+    );
+    assert_eq!(get(&door, &token, "/v1/tubes/mail/explain?utube=a")["subject"], "sub_queue");
+    assert_eq!(get(&door, &token, "/v1/tubes/mail/explain")["subject"], "tube");
+    let both = door.ask("GET /v1/tubes/mail/explain?id=1&utube=a", &token, "", b"");
+    assert_eq!(both.problem(), "malformed");
+    let entries = get(&door, &token, "/v1/audit?tube=mail");
+    let entries = entries["entries"].as_array().unwrap();
+    let operations: Vec<_> = entries.iter().map(|entry| entry["operation"].as_str().unwrap()).collect();
+    assert_eq!(operations, ["resume", "pause"]);
+    assert_eq!(entries[1]["reason"], "repair");
+    assert_eq!(get(&door, &token, "/v1/audit?limit=1")["entries"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn tubes_are_created_emptied_and_dropped() {
+    let (door, token) = door();
+    let create = |options: Json| {
+        door.ask_json("PUT /v1/tubes/small", &token, &json!({"type": "limfifottl", "options": options}))
+            .status
+    };
+    assert_eq!(create(json!({"capacity": 1})), 200);
+    assert_eq!(create(json!({"capacity": 1})), 200);
+    let put = || door.ask_json("POST /v1/tubes/small/tasks", &token, &json!({"payload": 1})).status;
+    assert_eq!((put(), put()), (201, 429));
+    assert_eq!(door.ask("POST /v1/tubes/small/truncate", &token, "", b"").status, 200);
+    assert_eq!(put(), 201);
+    assert_eq!(door.ask("POST /v1/tubes/small/take", &token, "", b"").status, 200);
+    assert_eq!(door.ask("DELETE /v1/tubes/small", &token, "", b"").problem(), "conflict");
+    assert_eq!(door.ask("POST /v1/tubes/small/truncate", &token, "", b"").status, 200);
+    assert_eq!(door.ask("DELETE /v1/tubes/small", &token, "", b"").status, 200);
+    assert_eq!(door.ask("GET /v1/tubes/small", &token, "", b"").problem(), "no-such-tube");
+    assert_eq!(door.ask("GET /v1/tubes/small/status", &token, "", b"").problem(), "no-such-tube");
+    let wrong = door.ask_json("PUT /v1/tubes/other", &token, &json!({"type": "lifo"}));
+    assert_eq!((wrong.status, wrong.problem().as_str()), (400, "refused"));
+}
+
+#[test]
+fn the_server_is_looked_at_and_its_role_changed() {
+    let (door, token) = door();
+    assert_eq!(get(&door, &token, "/v1/info")["ro"], false);
+    assert_eq!(get(&door, &token, "/v1/status?limit=1&history=true")["tubes"][0]["name"], "mail");
+    assert_eq!(get(&door, &token, "/v1/tubes/mail/status")["name"], "mail");
+    assert!(get(&door, &token, "/v1/sessions")["sessions"].is_array());
+    let snapshot = door.ask("POST /v1/checkpoint", &token, "", b"");
+    assert_eq!((snapshot.status, snapshot.json()["last"].is_object()), (200, true));
+    let expire = json!({"space": "mail", "options": {"field": 1, "dry": true}});
+    assert_eq!(door.ask_json("PUT /v1/expiration/old", &token, &expire).status, 400);
+    assert!(
+        get(&door, &token, "/v1/expiration")["statistics"].is_object()
+            || get(&door, &token, "/v1/expiration")["statistics"].is_array()
+    );
+    assert_eq!(door.ask("POST /v1/demote", &token, "", b"").json()["read_only"], true);
+    let put = || door.ask_json("POST /v1/tubes/mail/tasks", &token, &json!({"payload": 1}));
+    assert_eq!((put().status, put().problem().as_str()), (503, "read-only"));
+    assert_eq!(door.ask("POST /v1/tubes/mail/take", &token, "", b"").problem(), "read-only");
+    assert_eq!(door.ask("POST /v1/promote", &token, "", b"").json()["read_only"], false);
+    assert_eq!(put().status, 201);
+}
+
+#[test]
+fn an_administrator_makes_and_revokes_tokens() {
+    let (door, token) = door();
+    let new = json!({"name": "page", "role": "viewer", "tubes": ["mail"], "ttl": 3600});
+    let made = door.ask_json("POST /v1/tokens", &token, &new);
+    assert_eq!(made.status, 201);
+    let secret = made.json()["secret"].as_str().unwrap().to_owned();
+    assert_eq!(door.ask("GET /v1/tubes", &secret, "", b"").status, 200);
+    assert_eq!(door.ask("GET /v1/tokens", &secret, "", b"").problem(), "forbidden");
+    assert_eq!(door.ask_json("POST /v1/tokens", &secret, &new).problem(), "forbidden");
+    assert_eq!(door.ask_json("POST /v1/tokens", &token, &new).problem(), "conflict");
+    let listed = get(&door, &token, "/v1/tokens");
+    assert_eq!(listed["tokens"].as_array().unwrap().len(), 2);
+    assert!(!listed.to_string().contains(&secret));
+    assert_eq!(door.ask("DELETE /v1/tokens/page", &token, "", b"").status, 200);
+    assert_eq!(door.ask("GET /v1/tubes", &secret, "", b"").problem(), "invalid-token");
+    assert_eq!(door.ask("DELETE /v1/tokens/page", &token, "", b"").problem(), "no-such-token");
+}

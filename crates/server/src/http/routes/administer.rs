@@ -1,0 +1,389 @@
+//! Tubes made and dropped, and what is about the server as a whole.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use axum::routing::{delete, get, post, put};
+use lycosa_instance::TokenRole;
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+
+use super::{Args, Named, Params, Route, answer, given, method, read_json, report};
+use crate::http::Shared;
+use crate::http::access::Access;
+use crate::http::problem::{Kind, Problem};
+
+/// How long a snapshot may take.
+const SNAPSHOT_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
+
+const VIEWER: Option<TokenRole> = Some(TokenRole::Viewer);
+const ADMINISTRATOR: Option<TokenRole> = Some(TokenRole::Administrator);
+
+pub(super) const ROUTES: &[Route] = &[
+    Route {
+        method: "put",
+        path: "/v1/tubes/{tube}",
+        operation: "createTube",
+        summary: "Creates a tube; one that exists stays as it is",
+        role: ADMINISTRATOR,
+        query: &[],
+        bodies: &[("application/json", "NewTube")],
+        answers: &[(200, "Named")],
+        attach: || put(create),
+    },
+    Route {
+        method: "delete",
+        path: "/v1/tubes/{tube}",
+        operation: "dropTube",
+        summary: "Drops a tube with its tasks; refused while tasks are taken or calls wait",
+        role: ADMINISTRATOR,
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "Named")],
+        attach: || delete(|state, access, tube| on_tube(state, access, tube, "drop")),
+    },
+    Route {
+        method: "post",
+        path: "/v1/tubes/{tube}/truncate",
+        operation: "truncateTube",
+        summary: "Deletes all tasks of a tube; ids begin at 0",
+        role: ADMINISTRATOR,
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "Named")],
+        attach: || post(|state, access, tube| on_tube(state, access, tube, "truncate")),
+    },
+    Route {
+        method: "get",
+        path: "/v1/sessions",
+        operation: "listSessions",
+        summary: "Who is connected to the queue, and who holds tasks",
+        role: VIEWER,
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "Report")],
+        attach: || get(|state, access| tell(state, access, "queue.sessions")),
+    },
+    Route {
+        method: "get",
+        path: "/v1/info",
+        operation: "getInfo",
+        summary: "What box.info() tells about the server",
+        role: VIEWER,
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "Report")],
+        attach: || get(|state, access| tell(state, access, "box.info")),
+    },
+    Route {
+        method: "get",
+        path: "/v1/status",
+        operation: "getStatus",
+        summary: "The numbers of monitoring: the server's, and a page of the tubes of the token",
+        role: VIEWER,
+        query: STATUS_QUERY,
+        bodies: &[],
+        answers: &[(200, "Status")],
+        attach: || get(status),
+    },
+    Route {
+        method: "get",
+        path: "/v1/tubes/{tube}/status",
+        operation: "getTubeStatus",
+        summary: "The numbers of monitoring of a tube, with its busiest sub-queues",
+        role: VIEWER,
+        query: &[("history", "boolean", "true: with the histories")],
+        bodies: &[],
+        answers: &[(200, "TubeStatus")],
+        attach: || get(tube_status),
+    },
+    Route {
+        method: "post",
+        path: "/v1/checkpoint",
+        operation: "takeCheckpoint",
+        summary: "Writes all data into a snapshot and answers when it is complete",
+        role: ADMINISTRATOR,
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "Report")],
+        attach: || post(checkpoint),
+    },
+    Route {
+        method: "get",
+        path: "/v1/expiration",
+        operation: "listExpirationTasks",
+        summary: "The expiration tasks with their statistics",
+        role: VIEWER,
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "Expirations")],
+        attach: || get(expirations),
+    },
+    Route {
+        method: "put",
+        path: "/v1/expiration/{name}",
+        operation: "startExpirationTask",
+        summary: "Begins an expiration task over a space, or changes one",
+        role: ADMINISTRATOR,
+        query: &[],
+        bodies: &[("application/json", "NewExpiration")],
+        answers: &[(200, "Report")],
+        attach: || put(start_expiration),
+    },
+    Route {
+        method: "delete",
+        path: "/v1/expiration/{name}",
+        operation: "stopExpirationTask",
+        summary: "Ends an expiration task",
+        role: ADMINISTRATOR,
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "Report")],
+        attach: || delete(stop_expiration),
+    },
+    Route {
+        method: "post",
+        path: "/v1/promote",
+        operation: "promote",
+        summary: "Lets this server take writes",
+        role: ADMINISTRATOR,
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "Report")],
+        attach: || post(promote),
+    },
+    Route {
+        method: "post",
+        path: "/v1/demote",
+        operation: "demote",
+        summary: "Lets this server take no more writes",
+        role: ADMINISTRATOR,
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "Report")],
+        attach: || post(demote),
+    },
+    Route {
+        method: "get",
+        path: "/v1/tokens",
+        operation: "listTokens",
+        summary: "The tokens, without their secrets",
+        role: ADMINISTRATOR,
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "Tokens")],
+        attach: || get(tokens),
+    },
+    Route {
+        method: "post",
+        path: "/v1/tokens",
+        operation: "addToken",
+        summary: "Makes a token; its secret is in this answer alone",
+        role: ADMINISTRATOR,
+        query: &[],
+        bodies: &[("application/json", "NewToken")],
+        answers: &[(201, "Token")],
+        attach: || post(add_token),
+    },
+    Route {
+        method: "delete",
+        path: "/v1/tokens/{name}",
+        operation: "revokeToken",
+        summary: "Ends a token: its requests and waiting calls are refused from now on",
+        role: ADMINISTRATOR,
+        query: &[],
+        bodies: &[],
+        answers: &[(200, "Named")],
+        attach: || delete(revoke_token),
+    },
+];
+
+const STATUS_QUERY: &[(&str, &str, &str)] = &[
+    ("after", "integer", "tubes with ids above this one: next of the page before"),
+    ("limit", "integer", "tubes at most; 200 without it"),
+    ("history", "boolean", "true: with the histories"),
+];
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StatusParams {
+    after: Option<u64>,
+    limit: Option<u64>,
+    #[serde(default)]
+    history: bool,
+}
+
+async fn status(
+    State(state): State<Shared>,
+    access: Access,
+    Params(StatusParams { after, limit, history }): Params<StatusParams>,
+) -> Result<Response, Problem> {
+    let options = given([("after", after.into()), ("limit", limit.into()), ("history", history.into())]);
+    let args = Args::new().json(&options);
+    Ok(answer(StatusCode::OK, &report(&state, &access, "queue.status", args, state.limits.timeout).await?))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TubeStatusParams {
+    #[serde(default)]
+    history: bool,
+}
+
+async fn tube_status(
+    State(state): State<Shared>,
+    access: Access,
+    Named(tube): Named<String>,
+    Params(TubeStatusParams { history }): Params<TubeStatusParams>,
+) -> Result<Response, Problem> {
+    let args = Args::new().json(&json!({ "tube": tube, "history": history }));
+    let mut status = report(&state, &access, "queue.status", args, state.limits.timeout).await?;
+    match status["tubes"].get_mut(0).map(Json::take) {
+        Some(tube) => Ok(answer(StatusCode::OK, &tube)),
+        None => Err(Problem::new(Kind::NoSuchTube, format!("tube {tube:?} does not exist"))),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewTube {
+    r#type: String,
+    #[serde(default)]
+    options: Map<String, Json>,
+}
+
+async fn create(
+    State(state): State<Shared>,
+    access: Access,
+    Named(tube): Named<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let NewTube { r#type, mut options } = read_json(&state, &headers, body).await?;
+    options.insert("if_not_exists".to_owned(), true.into());
+    let args = Args::new().json(&tube.as_str().into()).json(&r#type.into()).json(&options.into());
+    report(&state, &access, "queue.create_tube", args, state.limits.timeout).await?;
+    Ok(answer(StatusCode::OK, &json!({ "name": tube })))
+}
+
+/// Calls a method of a tube that has no arguments.
+async fn on_tube(
+    State(state): State<Shared>,
+    access: Access,
+    Named(tube): Named<String>,
+    name: &'static str,
+) -> Result<Response, Problem> {
+    report(&state, &access, &method(&tube, name), Args::new(), state.limits.timeout).await?;
+    Ok(answer(StatusCode::OK, &json!({ "name": tube })))
+}
+
+/// Calls a function that tells about the server.
+async fn tell(
+    State(state): State<Shared>,
+    access: Access,
+    function: &'static str,
+) -> Result<Response, Problem> {
+    Ok(answer(StatusCode::OK, &report(&state, &access, function, Args::new(), state.limits.timeout).await?))
+}
+
+async fn checkpoint(State(state): State<Shared>, access: Access) -> Result<Response, Problem> {
+    report(&state, &access, "box.snapshot", Args::new(), SNAPSHOT_LIMIT).await?;
+    let info = report(&state, &access, "box.info", Args::new(), state.limits.timeout).await?;
+    Ok(answer(StatusCode::OK, &info["checkpoint"]))
+}
+
+async fn expirations(State(state): State<Shared>, access: Access) -> Result<Response, Problem> {
+    let limit = state.limits.timeout;
+    let tasks = report(&state, &access, "expiration.list", Args::new(), limit).await?;
+    let statistics = report(&state, &access, "expiration.stats", Args::new(), limit).await?;
+    Ok(answer(StatusCode::OK, &json!({ "tasks": tasks, "statistics": statistics })))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewExpiration {
+    space: String,
+    #[serde(default)]
+    options: Map<String, Json>,
+}
+
+async fn start_expiration(
+    State(state): State<Shared>,
+    access: Access,
+    Named(name): Named<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let NewExpiration { space, options } = read_json(&state, &headers, body).await?;
+    let args = Args::new().json(&name.into()).json(&space.into()).json(&options.into());
+    let begun = report(&state, &access, "expiration.start", args, state.limits.timeout).await?;
+    Ok(answer(StatusCode::OK, &begun))
+}
+
+async fn stop_expiration(
+    State(state): State<Shared>,
+    access: Access,
+    Named(name): Named<String>,
+) -> Result<Response, Problem> {
+    let args = Args::new().json(&name.into());
+    let ended = report(&state, &access, "expiration.stop", args, state.limits.timeout).await?;
+    Ok(answer(StatusCode::OK, &ended))
+}
+
+async fn promote(State(state): State<Shared>, access: Access) -> Result<Response, Problem> {
+    report(&state, &access, "box.ctl.promote", Args::new(), state.limits.timeout).await?;
+    role(&state, &access).await
+}
+
+async fn demote(State(state): State<Shared>, access: Access) -> Result<Response, Problem> {
+    let args = Args::new().json(&json!({ "read_only": true }));
+    report(&state, &access, "box.cfg", args, state.limits.timeout).await?;
+    role(&state, &access).await
+}
+
+/// Whether the server takes writes now, and its clock.
+async fn role(state: &Shared, access: &Access) -> Result<Response, Problem> {
+    let info = report(state, access, "box.info", Args::new(), state.limits.timeout).await?;
+    let shown = json!({ "read_only": info["ro"], "status": info["status"], "vclock": info["vclock"] });
+    Ok(answer(StatusCode::OK, &shown))
+}
+
+async fn tokens(State(state): State<Shared>, access: Access) -> Result<Response, Problem> {
+    let tokens = report(&state, &access, "lycosa.token.list", Args::new(), state.limits.timeout).await?;
+    Ok(answer(StatusCode::OK, &json!({ "tokens": tokens })))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewToken {
+    name: String,
+    role: String,
+    tubes: Vec<String>,
+    ttl: Option<f64>,
+}
+
+async fn add_token(
+    State(state): State<Shared>,
+    access: Access,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let NewToken { name, role, tubes, ttl } = read_json(&state, &headers, body).await?;
+    let options = json!({ "role": role, "tubes": tubes, "ttl": ttl });
+    let args = Args::new().json(&name.into()).json(&options);
+    let made = report(&state, &access, "lycosa.token.add", args, state.limits.timeout).await?;
+    Ok(answer(StatusCode::CREATED, &made))
+}
+
+async fn revoke_token(
+    State(state): State<Shared>,
+    access: Access,
+    Named(name): Named<String>,
+) -> Result<Response, Problem> {
+    let args = Args::new().json(&name.as_str().into());
+    report(&state, &access, "lycosa.token.revoke", args, state.limits.timeout).await?;
+    Ok(answer(StatusCode::OK, &json!({ "name": name })))
+}

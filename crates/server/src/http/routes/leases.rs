@@ -1,0 +1,209 @@
+//! Work without a connection: tasks are taken by lease, and settled by the lease's token.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use lycosa_instance::TokenRole;
+use lycosa_tuple::mp::Reader;
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+
+use super::{Args, Named, Params, Route, answer, given, method, read_json, silent, tasks, unexpected};
+use crate::http::Shared;
+use crate::http::access::Access;
+use crate::http::bridge::{Call, MAX_CALLS, Values};
+use crate::http::problem::{Kind, Problem};
+
+/// Seconds of a lease unless the request says otherwise.
+const DEFAULT_LEASE: f64 = 60.0;
+
+/// Seconds that a take may wait.
+const MAX_WAIT: f64 = 600.0;
+
+/// Tasks that a take may ask for.
+const MAX_TASKS: u64 = 1000;
+
+pub(super) const ROUTES: &[Route] = &[
+    Route {
+        method: "post",
+        path: "/v1/tubes/{tube}/take",
+        operation: "takeTasks",
+        summary: "Takes tasks by lease; waits for the first one",
+        role: Some(TokenRole::Operator),
+        query: &[
+            ("max", "integer", "tasks to take at most, 1 to 1000; 1 without it"),
+            ("wait", "number", "seconds to wait for the first task, up to 600; none without it"),
+            ("lease", "number", "seconds for which the tasks are held, up to a day; 60 without it"),
+        ],
+        bodies: &[],
+        answers: &[(200, "TakenTasks")],
+        attach: || post(take),
+    },
+    Route {
+        method: "post",
+        path: "/v1/tubes/{tube}/settle",
+        operation: "settleTasks",
+        summary: "Finishes, gives back, sets aside or prolongs taken tasks, each on its own",
+        role: Some(TokenRole::Operator),
+        query: &[],
+        bodies: &[("application/json", "Settle")],
+        answers: &[(200, "Settled")],
+        attach: || post(settle),
+    },
+];
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TakeParams {
+    max: Option<u64>,
+    wait: Option<f64>,
+    lease: Option<f64>,
+}
+
+async fn take(
+    State(state): State<Shared>,
+    access: Access,
+    Named(tube): Named<String>,
+    Params(TakeParams { max, wait, lease }): Params<TakeParams>,
+) -> Result<Response, Problem> {
+    let (max, wait, lease) = (max.unwrap_or(1), wait.unwrap_or(0.0), lease.unwrap_or(DEFAULT_LEASE));
+    if !(1..=MAX_TASKS).contains(&max) {
+        return Err(Problem::new(Kind::Malformed, format!("max is {max}: use 1 to {MAX_TASKS}")));
+    }
+    if !(0.0..=MAX_WAIT).contains(&wait) {
+        return Err(Problem::new(Kind::Malformed, format!("wait is {wait}: use 0 to {MAX_WAIT} seconds")));
+    }
+    let args = Args::new().json(&max.into()).json(&wait.into()).json(&json!({ "lease": lease }));
+    let function = method(&tube, "take_many");
+    let call = Call { function: function.clone(), args: args.finish() };
+    let limit = state.limits.timeout + Duration::from_secs_f64(wait);
+    let values = state.bridge.take(&access, &tube, call, limit).await?;
+    let mut reader = Reader::new(&values.bytes);
+    let is_nothing = reader.nil().is_ok() || values.count == 0;
+    if is_nothing && let Some(problem) = silent(&state).await? {
+        return Err(problem);
+    }
+    let count = if is_nothing { 0 } else { reader.array().map_err(|_| unexpected(&function))? };
+    let tasks: Option<Vec<Json>> = (0..count).map(|_| tasks::whole(&mut reader)).collect();
+    let tasks = tasks.ok_or_else(|| unexpected(&function))?;
+    Ok(answer(StatusCode::OK, &json!({ "tasks": tasks })))
+}
+
+/// What becomes of taken tasks: each by the token of its lease.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settle {
+    #[serde(default)]
+    acks: Vec<String>,
+    #[serde(default)]
+    releases: Vec<Release>,
+    #[serde(default)]
+    buries: Vec<Bury>,
+    #[serde(default)]
+    touches: Vec<Touch>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Release {
+    lease: String,
+    delay: Option<f64>,
+    reason: Option<String>,
+    attempted: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bury {
+    lease: String,
+    reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Touch {
+    lease: String,
+    /// Until the lease ends, from now on.
+    seconds: f64,
+}
+
+/// A call that settles a task, and where its result belongs.
+struct Item {
+    list: &'static str,
+    lease: String,
+    call: Call,
+}
+
+impl Settle {
+    fn items(self, tube: &str) -> Vec<Item> {
+        let item = |list, name: &str, lease: String, more: Option<Json>| {
+            let args = Args::new().json(&lease.as_str().into());
+            let args = more.iter().fold(args, Args::json).finish();
+            Item { list, lease, call: Call { function: method(tube, name), args } }
+        };
+        let acks = self.acks.into_iter().map(|lease| item("acks", "ack", lease, None));
+        let releases = self.releases.into_iter().map(|Release { lease, delay, reason, attempted }| {
+            let members =
+                [("delay", delay.into()), ("reason", reason.into()), ("attempted", attempted.into())];
+            item("releases", "release", lease, Some(given(members)))
+        });
+        let buries = self.buries.into_iter().map(|Bury { lease, reason }| {
+            item("buries", "bury", lease, Some(given([("reason", reason.into())])))
+        });
+        let touches = self
+            .touches
+            .into_iter()
+            .map(|Touch { lease, seconds }| item("touches", "touch", lease, Some(seconds.into())));
+        acks.chain(releases).chain(buries).chain(touches).collect()
+    }
+}
+
+async fn settle(
+    State(state): State<Shared>,
+    access: Access,
+    Named(tube): Named<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let settle: Settle = read_json(&state, &headers, body).await?;
+    let items = settle.items(&tube);
+    if items.is_empty() || items.len() > MAX_CALLS {
+        let detail = format!("{} tasks are to be settled: name 1 to {MAX_CALLS} in one request", items.len());
+        return Err(Problem::new(Kind::Malformed, detail));
+    }
+    let mut places = Vec::with_capacity(items.len());
+    let mut calls = Vec::with_capacity(items.len());
+    for Item { list, lease, call } in items {
+        places.push((list, lease));
+        calls.push(call);
+    }
+    let mut results = state.bridge.calls(&access, calls, state.limits.timeout).await?;
+    // The status of a request about one task is that of the task.
+    if let [Err(problem)] = results.as_slice() {
+        return Ok(problem.clone().into_response());
+    }
+    let mut shown: Map<String, Json> = Map::new();
+    for ((list, lease), result) in places.into_iter().zip(results.drain(..)) {
+        let item = match result {
+            Ok(values) => settled(&lease, &values),
+            Err(problem) => json!({ "lease": lease, "done": false, "problem": problem.to_json() }),
+        };
+        if let Some(items) = shown.entry(list).or_insert_with(|| json!([])).as_array_mut() {
+            items.push(item);
+        }
+    }
+    Ok(answer(StatusCode::OK, &shown.into()))
+}
+
+fn settled(lease: &str, values: &Values) -> Json {
+    let task = tasks::whole(&mut Reader::new(&values.bytes)).unwrap_or_default();
+    let mut item = json!({ "lease": lease, "done": true, "id": task["id"], "state": task["state"] });
+    if let Some(ends) = task.get("lease_ends") {
+        item["lease_ends"] = ends.clone();
+    }
+    item
+}
