@@ -392,7 +392,7 @@ impl Running {
         core.instance.borrow_mut().abandon_checkpoint("the server ends");
         let drained = drain(core, config.drain_timeout).await;
         core.close_all();
-        // What is answered now has left the loop; calls that wait are refused.
+        // Finished answers have left the loop; waiting calls are refused.
         if let Some(bridge) = self.bridge {
             bridge.abort();
         }

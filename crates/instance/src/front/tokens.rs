@@ -15,7 +15,7 @@ use crate::front::call::not_defined;
 use crate::shard::{tokens, wire_error};
 use crate::{Called, Caller, CallerKind, Instance, Token, TokenDigest, TokenId, TokenRole};
 
-/// Methods of tubes that only look. A count leaves a job, which tells what was counted.
+/// Methods of tubes that only look. A count leaves a job, which tells the numbers.
 const LOOKING: [&str; 8] = ["peek", "list", "find", "count", "explain", "job", "jobs", "recount"];
 
 /// Methods of tubes that add, finish and steer tasks.

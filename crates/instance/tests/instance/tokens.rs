@@ -91,7 +91,7 @@ fn a_token_reaches_its_own_tubes_only() {
         assert_eq!(kind(call(&mut rig, &caller, refused, values![0u64])), "TOKEN_DENIED");
     }
     assert_eq!(kind(call(&mut rig, &caller, "queue.statistics", values!["crawl"])), "TOKEN_DENIED");
-    // What is about the instance is for tokens of every tube.
+    // Functions about the instance need a token of every tube.
     for refused in ["queue.create_tube", "box.info", "queue.sessions", "box.snapshot", "lycosa.token.list"] {
         assert_eq!(kind(call(&mut rig, &caller, refused, values![])), "TOKEN_DENIED", "{refused}");
     }
@@ -142,7 +142,7 @@ fn a_token_ends_with_its_time_its_revocation_and_its_row() {
     assert_eq!(kind(caller(&mut rig, &short)), "TOKEN_INVALID");
     call(&mut rig, &Caller::internal(), "lycosa.token.revoke", values!["long"]).expect("revoked");
     assert_eq!(kind(look(&mut rig, 1)), "TOKEN_INVALID");
-    // By whatever way the row goes: by replication too.
+    // The row may be removed by a statement, and so by replication.
     let space = rig.instance.store().space_by_name("_lycosa_tokens").expect("the space").id();
     let id = {
         let mut found = None;

@@ -1,6 +1,6 @@
 //! Bodies of requests: read whole, within the bounds of [`Limits`](super::Limits).
 //!
-//! Each body takes its bytes from one [`Budget`], so that many large bodies do not take all memory, and gives them back when
+//! Each body takes its bytes from one [`Budget`], so that many large bodies do not take all memory, and returns the bytes when
 //! the request ends.
 
 use std::pin::pin;

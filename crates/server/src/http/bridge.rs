@@ -5,7 +5,7 @@
 //! once what it has seen is durable. A call that waits is parked; when its client goes away it gives up its place.
 //!
 //! A task that a take has leased to a client that goes away before it has the answer is given back at once
-//! ([`Returns`]). Once the answer is on its way to the socket, the end of the lease does that.
+//! ([`Returns`]). After the answer was written to the socket, the end of the lease does that.
 //!
 //! Calls of one token share a session. When a token ends, its session is closed and its waiting calls are refused.
 //!

@@ -244,7 +244,7 @@ fn works_off(name: &str, count: u64) {
 
 #[test]
 fn the_worker_of_curl_works_off_everything_while_all_is_killed() {
-    works_off("worker.sh", 300);
+    works_off("worker.sh", 120);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tubes made and dropped, and what is about the server as a whole.
+//! Tubes made and dropped, and the server as a whole.
 
 use std::time::Duration;
 
