@@ -330,11 +330,16 @@ impl Turn<'_> {
     /// Of a running queue: see [`Self::follow_changes`] for the others.
     pub(crate) fn account_foreign(&mut self) -> Result<(), Error> {
         let mut read = std::mem::take(&mut self.common.read);
+        let mut is_defined = false;
         for change in self.store.changes_since(self.common.pending.accounted) {
             let SystemSpaces { queue, taken, .. } = self.common.spaces;
             read.read(&change, self.tubes, taken, &mut self.common.owners.leases);
+            is_defined |= change.space == system::SPACE;
             self.common.pending.redefined.note_any(&change, self.store, self.tubes, queue);
             self.common.pending.redefined.note_pause(&change, self.common.pauses.space());
+        }
+        if is_defined {
+            self.common.owners.leases.find_new(self.store);
         }
         let result = self.as_admin(|turn| {
             read.changes.iter().try_for_each(|change| match change {

@@ -194,6 +194,13 @@ impl Leases {
         }
     }
 
+    /// Finds the space if rows of another origin may have created it.
+    pub(crate) fn find_new(&mut self, store: &mut Store) {
+        if self.existing(store).is_none() {
+            self.find(store);
+        }
+    }
+
     /// Uses the space that `self.space` names.
     fn adopt(&mut self, store: &mut Store) {
         store.exempt_from_limit(self.space);

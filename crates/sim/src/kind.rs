@@ -91,6 +91,8 @@ fn queue(totals: &Totals) -> Counts {
         failures,
         losses,
         waits,
+        leases,
+        stale,
     } = *totals;
     vec![
         ("crashes", crashes),
@@ -103,6 +105,8 @@ fn queue(totals: &Totals) -> Counts {
         ("snapshots", snapshots),
         ("requests", requests),
         ("replies", replies),
+        ("leases told to clients", leases),
+        ("stale tokens refused", stale),
         ("batches", batches),
         ("turns that waited for more rows", waits),
     ]

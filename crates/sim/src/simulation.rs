@@ -50,6 +50,10 @@ const STEP: Duration = Duration::from_micros(50);
 pub struct Totals {
     /// Requests that the server handled.
     pub requests: u64,
+    /// Tasks that clients were told to hold by a lease, renewals included.
+    pub leases: u64,
+    /// Tokens that clients were told to be stale.
+    pub stale: u64,
     /// Answers that reached a client.
     pub replies: u64,
     /// Batches that became durable.

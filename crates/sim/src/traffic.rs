@@ -337,6 +337,11 @@ impl Simulation<'_> {
                 "{client}:{sync} {request:?} is answered {} instead of {answer:?}",
                 shown(&decoded.content)
             );
+            match (&answer, &request) {
+                (Answer::Leased { tasks, .. }, _) => self.totals.leases += tasks.len() as u64,
+                (Answer::Failure { .. }, Request::Settle { .. }) => self.totals.stale += 1,
+                _ => {}
+            }
             let durable = self.life.journal.durable();
             hold!(
                 signature <= durable,

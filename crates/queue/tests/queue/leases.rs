@@ -399,3 +399,20 @@ fn explain_names_the_lease_that_holds_a_task_or_its_sub_queue() {
         }
     }
 }
+
+#[test]
+fn a_running_queue_takes_over_leases_that_rows_of_another_master_bring() {
+    for kind in KINDS {
+        let mut first = rig(kind);
+        first.t(1, "put", vec!["y".into(), options([("utube", "b".into())])]).values();
+        let mut second = Rig::replica_of(&first);
+        second.promote();
+        let (kept, lost) = (take(&mut first, 2, 60), take(&mut first, 2, 30));
+        second.apply_of(&first, usize::MAX);
+        assert_eq!(second.t(1, "peek", vec![lost.clone()]).values(), task(1, "t", "y"), "{kind}");
+        second.advance(30 * SECOND);
+        assert_stale(second.t(1, "ack", vec![lost]), kind);
+        assert_eq!(second.t(1, "peek", args![1]).values(), task(1, "r", "y"), "{kind}");
+        assert_eq!(second.t(1, "ack", vec![kept]).values(), task(0, "-", "x"), "{kind}");
+    }
+}
